@@ -1,0 +1,17 @@
+//! Execution plans: what they are, how they are read and written, when they are valid, and how they become a
+//! [`Program`] of byte ranges that an engine can run.
+//!
+//! A plan passes through here in one direction:
+//!
+//! ```text
+//! bytes --read--> Plan --check--> Checked plan --Layout::new--> Layout --Program::resize--> Program
+//! ```
+//!
+//! This crate knows no devices, does no I/O but files and contains no `unsafe`.
+#![forbid(unsafe_code)]
+
+mod lower;
+pub mod model;
+pub mod program;
+
+pub use antiphon_types::{DataType, ReduceOp};

@@ -1,0 +1,277 @@
+//! The lowered form of a plan: what engines, verifier, simulator and code generator read.
+//!
+//! Lowering has two steps. [`Layout`] is what depends on the plan alone: the flat instruction lists with every
+//! channel, buffer and counter resolved to a number. [`Program`] adds what depends on the sizes of a call: the
+//! byte ranges of each instruction. Making a `Program` for a new size allocates nothing once its vectors have
+//! grown, and never looks at the plan again.
+//!
+//! All data movement is one instruction, [`Instruction::Move`]: read some sources, combine them, store the
+//! result to some destinations. Whether a side is raw bytes or packets, local or another rank's, is a property
+//! of each [`Access`].
+
+use crate::model::{ChannelType, Collective};
+use antiphon_types::ReduceOp;
+
+/// A memory area of a rank that instructions address by byte offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Area {
+    /// The send buffer of the call.
+    Input = 0,
+    /// The receive buffer of the call.
+    Output = 1,
+    /// Raw bytes in scratch.
+    Scratch = 2,
+    /// Packets in scratch. Offsets count payload bytes; an engine doubles them. Raw scratch and packet scratch do
+    /// not overlap, so one chunk index may hold both.
+    Packets = 3,
+}
+
+impl Area {
+    /// Number of areas, for address tables.
+    pub const COUNT: usize = 4;
+}
+
+/// One side of a move: which area of which rank. Offsets are per segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// Owner of the memory.
+    pub rank: u32,
+    /// Which of the owner's areas.
+    pub area: Area,
+}
+
+/// A range of positions in one of a layout's or program's flat vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// First position.
+    pub start: u32,
+    /// One past the last position.
+    pub end: u32,
+}
+
+impl Span {
+    /// As a `usize` range, for slicing.
+    pub fn range(self) -> std::ops::Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    /// Number of positions.
+    pub fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Whether the span holds nothing.
+    pub fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+}
+
+/// One instruction of a block. Positions refer to the vectors of the [`RankLayout`] it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Instruction {
+    /// Combine `sources` in order (a single source is copied) and store the result to every destination.
+    ///
+    /// Packet sources are waited for; a packet destination is written with the launch's flag.
+    Move {
+        /// Positions in [`RankLayout::accesses`].
+        sources: Span,
+        /// Positions in [`RankLayout::accesses`].
+        destinations: Span,
+        /// The operator, where there is more than one source.
+        reduce: ReduceOp,
+        /// The switch channel (position in [`RankLayout::switches`]) whose multicast a device may use for this.
+        multicast: Option<u32>,
+        /// Number of this move in [`Program::moves`].
+        index: u32,
+    },
+    /// Add one to the peer's inbound counter of a memory channel.
+    Signal {
+        /// Position in [`RankLayout::channels`].
+        channel: u32,
+        /// Whether earlier accesses of the block must be visible before the signal.
+        release: bool,
+    },
+    /// Wait for one more signal on a memory channel.
+    Wait {
+        /// Position in [`RankLayout::channels`].
+        channel: u32,
+        /// Whether later accesses of the block must see what the signaller released.
+        acquire: bool,
+    },
+    /// Take one from a semaphore: `old = fetch_add(-1)`, wait until the value is at least `old` if `old <= 0`.
+    Acquire {
+        /// Position in [`RankLayout::semaphores`].
+        semaphore: u32,
+    },
+    /// Add one to a semaphore.
+    Release {
+        /// Position in [`RankLayout::semaphores`].
+        semaphore: u32,
+    },
+    /// Wait until `blocks` blocks of the rank have arrived.
+    Barrier {
+        /// Position in [`RankLayout::barriers`].
+        barrier: u32,
+        /// Number of participants, at least 2.
+        blocks: u32,
+    },
+    /// Synchronise the threads of the block (nothing to do where a block is one thread).
+    BlockSync,
+    /// Start of a pipeline: run the instructions up to `end` (exclusive, the matching [`Instruction::LoopEnd`])
+    /// once per window.
+    LoopBegin {
+        /// Position of the matching `LoopEnd` in the block.
+        end: u32,
+        /// Bytes of one window.
+        unit: u64,
+        /// Chunks that the windows cover; the number of iterations is `ceil(chunks * chunk_bytes / unit)`.
+        chunks: u64,
+        /// Number of this loop in [`Program::loops`].
+        index: u32,
+    },
+    /// End of a pipeline: next window, or on.
+    LoopEnd {
+        /// Position of the matching `LoopBegin` in the block.
+        begin: u32,
+    },
+}
+
+/// A point-to-point memory channel of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Channel {
+    /// The other end.
+    pub peer: u32,
+    /// Position of the paired channel in the peer's [`RankLayout::channels`]; `None` if the peer declares fewer
+    /// channels to this rank (signals then go nowhere and waits never end).
+    pub paired: Option<u32>,
+    /// Whether at most one block of this rank signals on it (so that the counter has one writer).
+    pub single_signaller: bool,
+}
+
+/// A switch channel of a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Switch {
+    /// The members, in group order.
+    pub members: Vec<u32>,
+    /// The buffer bound to the group.
+    pub area: Area,
+}
+
+/// Where an instruction came from, for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Position in the block's `ops`.
+    pub op: u32,
+    /// Position in the pipeline's `ops`, for inner operations.
+    pub inner: Option<u32>,
+    /// The operation.
+    pub kind: crate::model::OpKind,
+}
+
+/// One thread block: a run of instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Block {
+    /// Positions in [`RankLayout::instructions`]; loop targets count from `code.start`.
+    pub code: Span,
+}
+
+/// What one rank runs, independent of sizes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RankLayout {
+    /// The blocks, in id order.
+    pub blocks: Vec<Block>,
+    /// All instructions, block after block.
+    pub instructions: Vec<Instruction>,
+    /// For each instruction, the operation it came from.
+    pub origins: Vec<Origin>,
+    /// Sides of moves.
+    pub accesses: Vec<Access>,
+    /// Memory channels, by the rank's channel id.
+    pub channels: Vec<Channel>,
+    /// Switch channels, by the rank's channel id.
+    pub switches: Vec<Switch>,
+    /// Initial semaphore values.
+    pub semaphores: Vec<i64>,
+    /// Number of blocks that take part in each barrier.
+    pub barriers: Vec<u32>,
+    /// Chunk-sized slots of scratch.
+    pub scratch_chunks: u64,
+    /// Number of `Move` instructions.
+    pub moves: u32,
+    /// Number of pipelines.
+    pub loops: u32,
+    /// Ranks (other than this one) whose input or output some instruction touches, ascending.
+    pub buffer_peers: Vec<u32>,
+    /// Ranks (other than this one) whose scratch some instruction writes or signals, ascending.
+    pub scratch_peers: Vec<u32>,
+    /// Relaxed operations that lowering had to order, by instruction position.
+    pub strengthened: Vec<u32>,
+}
+
+/// What a whole plan runs, independent of sizes: the first step of lowering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The plan's name.
+    pub name: String,
+    /// A 64-bit hash of the plan's content (not of its spelling: key order and white space do not count).
+    pub fingerprint: u64,
+    /// What the plan computes.
+    pub collective: Collective,
+    /// One entry per rank.
+    pub ranks: Vec<RankLayout>,
+    /// Bytes, unit of all chunk arithmetic.
+    pub alignment: u64,
+    /// Whether any rank uses packets (scratch then alternates between two halves on successive launches).
+    pub packets: bool,
+    /// Whether scratch alternates between two halves on successive launches.
+    pub double_scratch: bool,
+    /// The first channel type in use that is not memory or switch, if any.
+    pub needs: Option<ChannelType>,
+    /// Size-independent move geometry, private to lowering.
+    pub(crate) geometry: crate::lower::Geometry,
+}
+
+/// A contiguous piece of a move.
+///
+/// Raw bytes are moved for `len` bytes; packets for `padded` payload bytes, of which those beyond `len` are zero
+/// when written and ignored when read. A segment whose accesses are all packets moves `padded` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Segment {
+    /// Bytes in raw areas.
+    pub len: u64,
+    /// Bytes of payload in packet areas and between scratch areas; at least `len`, a multiple of the alignment.
+    pub padded: u64,
+    /// Position of the first of this segment's offsets in [`Program::offsets`]: one per source, then one per
+    /// destination, in bytes from the start of each access's area.
+    pub offsets: u32,
+}
+
+/// The sizes of one call, in bytes and bytes per element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallSizes {
+    /// Bytes of the send buffer.
+    pub input: u64,
+    /// Bytes of the receive buffer.
+    pub output: u64,
+    /// Bytes of one element; `input` and `output` are multiples of it.
+    pub element: u64,
+    /// Refuse sizes that the format's own rule refuses.
+    pub strict: bool,
+}
+
+/// One rank's instructions with the byte ranges of one call: the second step of lowering.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// The rank.
+    pub rank: u32,
+    /// For each move (by its `index`), its segments.
+    pub moves: Vec<Span>,
+    /// All segments.
+    pub segments: Vec<Segment>,
+    /// Offsets of all segments' accesses.
+    pub offsets: Vec<u64>,
+    /// For each pipeline (by its `index`), the number of iterations.
+    pub loops: Vec<u64>,
+    /// Bytes of one raw scratch half; packet scratch takes twice as much.
+    pub scratch_bytes: u64,
+}
