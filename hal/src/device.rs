@@ -1,0 +1,95 @@
+//! Devices: what owns memory and runs work.
+
+use crate::caps::Caps;
+use crate::driver::Backend;
+use crate::error::HalError;
+use crate::event::Event;
+use crate::kernel::{Kernel, KernelSource};
+use crate::memory::{Memory, MemoryHandle};
+use crate::multicast::Multicast;
+use crate::stream::Stream;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An open device.
+///
+/// Memory, streams and events keep what they need alive; they may outlive the `Arc<dyn Device>` they came from.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// The backend.
+    fn backend(&self) -> Backend;
+
+    /// The number it was opened by.
+    fn index(&self) -> u32;
+
+    /// The name, for people.
+    fn name(&self) -> &str;
+
+    /// What the device has wired.
+    fn caps(&self) -> &Caps;
+
+    /// Allocates `bytes` of zeroed memory that can be exported. Zero bytes are refused.
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError>;
+
+    /// Maps memory of a peer (or of this process, a second time). The handle may come from a process that is
+    /// not trusted: one whose memory is shorter than it says, or could become so, is refused.
+    fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError>;
+
+    /// The live memory of this device, allocated or imported, that holds the `bytes` bytes at `address`, and the
+    /// offset of `address` in it. `None` for memory that came from elsewhere and for a range that no single
+    /// memory holds. Cheap, but not free: see [`epoch`](Self::epoch).
+    fn find(&self, address: *const u8, bytes: u64) -> Option<(Arc<dyn Memory>, u64)>;
+
+    /// Changes whenever memory of this device comes or goes; before it is unmapped, when it goes. An answer of
+    /// [`find`](Self::find) may be kept (as a `Weak`, or it would keep the memory) while the number read *before*
+    /// asking is still the current one.
+    fn epoch(&self) -> u64 {
+        self.epoch_cell().load(Ordering::Acquire)
+    }
+
+    /// Where [`epoch`](Self::epoch) is counted, for callers that look at it in every launch. Only the device
+    /// writes it.
+    fn epoch_cell(&self) -> &AtomicU64;
+
+    /// Makes a stream.
+    fn stream(&self) -> Result<Arc<dyn Stream>, HalError>;
+
+    /// Makes an event.
+    fn event(&self) -> Result<Arc<dyn Event>, HalError>;
+
+    /// Compiles (where it is source) and loads a kernel. Needs [`Caps::kernels`].
+    fn load(&self, source: KernelSource<'_>) -> Result<Arc<dyn Kernel>, HalError>;
+
+    /// Makes a multicast group of `members` devices that bind `bytes` each. Needs [`Caps::multicast`].
+    fn multicast(&self, members: u32, bytes: u64) -> Result<Arc<dyn Multicast>, HalError>;
+
+    /// Reads `bytes` at the address `source` of process `process` into `destination`. Needs
+    /// [`Caps::process_access`], and the system's permission for that process: [`HalError::System`] says so where
+    /// it is missing. On an error, part of the bytes may have arrived.
+    ///
+    /// # Safety
+    ///
+    /// `destination` must be mapped and writable for `bytes`, and nothing else may touch it during the call.
+    unsafe fn read_process(
+        &self,
+        process: u32,
+        source: u64,
+        destination: *mut u8,
+        bytes: u64,
+    ) -> Result<(), HalError>;
+
+    /// Writes `bytes` at `source` to the address `destination` of process `process`; otherwise as
+    /// [`read_process`](Self::read_process).
+    ///
+    /// # Safety
+    ///
+    /// `source` must be mapped and readable for `bytes`, and nothing may write it during the call; the other
+    /// process must have given `destination` for writing, as anything of it can be overwritten.
+    unsafe fn write_process(
+        &self,
+        process: u32,
+        destination: u64,
+        source: *const u8,
+        bytes: u64,
+    ) -> Result<(), HalError>;
+}

@@ -1,0 +1,100 @@
+//! What can go wrong below the layer's traits, grouped by what the caller can do about it.
+
+use crate::driver::Backend;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Why a [`crate::Task`] failed. Shared, because a stream and the task's owner may both report it.
+pub type TaskError = Arc<dyn std::error::Error + Send + Sync>;
+
+/// An error of a device, its memory or its streams.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HalError {
+    /// The backend has no such operation. Permanent; [`crate::Caps`] says so beforehand.
+    #[error(
+        "cannot {op}: the {backend} backend lacks the operation; look at the device's caps first"
+    )]
+    Unsupported {
+        /// The operation, as a verb phrase: `load a kernel`.
+        op: &'static str,
+        /// The backend that was asked.
+        backend: Backend,
+    },
+    /// Something outside the program is missing: a driver, a device, a permission. A normal answer.
+    #[error("cannot use {what}: {why}; {cure}")]
+    Unavailable {
+        /// What was asked for.
+        what: String,
+        /// Why it is not there.
+        why: String,
+        /// What the user can do.
+        cure: String,
+    },
+    /// The device (or the limits set for this process) cannot hold another allocation of that size.
+    #[error("cannot allocate {bytes} bytes on {device}: {why}; free memory or ask for less")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Name of the device.
+        device: String,
+        /// The limit that was met.
+        why: String,
+    },
+    /// The operating system refused.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was being done, as a verb phrase; with the cure where there is one.
+        what: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// An argument, a peer's handle among them, that cannot be acted on.
+    #[error("cannot {what}: saw {saw}, allowed {allowed}; {cure}")]
+    Invalid {
+        /// What was being done, as a verb phrase.
+        what: &'static str,
+        /// The value found.
+        saw: String,
+        /// The values allowed.
+        allowed: String,
+        /// What to do instead.
+        cure: &'static str,
+    },
+    /// A task of a stream failed.
+    #[error("a task of the stream failed: {0}")]
+    Task(#[source] TaskError),
+}
+
+impl HalError {
+    /// A refusal by the operating system while doing `what`.
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        HalError::System { what: what.into(), source: source.into() }
+    }
+}
+
+/// A task that panicked instead of returning.
+#[derive(Debug)]
+pub(crate) struct TaskPanicked {
+    message: String,
+}
+
+impl TaskPanicked {
+    /// Takes the text out of what `catch_unwind` returned.
+    pub(crate) fn new(payload: &(dyn std::any::Any + Send)) -> Self {
+        let text = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        TaskPanicked { message: text.unwrap_or("no message").to_owned() }
+    }
+}
+
+impl fmt::Display for TaskPanicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the task panicked: {}", self.message)
+    }
+}
+
+impl std::error::Error for TaskPanicked {}

@@ -1,0 +1,22 @@
+//! Events: points in a stream that others wait for.
+
+use crate::driver::Backend;
+use crate::error::HalError;
+use std::any::Any;
+use std::fmt;
+
+/// A point in a stream.
+///
+/// An event stands for its most recent [`crate::Stream::record`]. It may be recorded again at any time, on any
+/// stream of its device; who waited for an earlier point keeps waiting for that one. An event that was never
+/// recorded is complete.
+pub trait Event: Any + Send + Sync + fmt::Debug {
+    /// The backend of the device that made it.
+    fn backend(&self) -> Backend;
+
+    /// Whether the work it stands for is done. Says nothing of errors; [`crate::Stream::synchronize`] does.
+    fn query(&self) -> bool;
+
+    /// Waits until the work it stands for at this moment is done, working on it where the backend can.
+    fn synchronize(&self) -> Result<(), HalError>;
+}

@@ -1,0 +1,312 @@
+//! Host memory: shared files, their mappings, and the table of what is mapped where.
+
+use crate::driver::Backend;
+use crate::error::HalError;
+use crate::host::driver::DEVICE_NAME;
+use crate::id::next_id;
+use crate::memory::{Memory, MemoryHandle};
+use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+/// Mappings up to this many bytes get their pages at once: faulting them in one by one inside the first collective
+/// would cost more than this does, while doing it for larger ones delays and commits memory that may stay unused.
+const PREFAULT_LIMIT: usize = 64 << 20;
+/// From this many bytes on, huge pages are asked for.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// What files host memory is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileKind {
+    /// `memfd_create`, with the size sealed.
+    Sealed,
+    /// A nameless file in the file system of POSIX shared memory. Its size cannot be sealed.
+    Posix,
+}
+
+impl FileKind {
+    /// Makes a file of `bytes` zero bytes (a multiple of the page size).
+    pub(super) fn create(self, bytes: u64) -> Result<OwnedFd, Errno> {
+        match self {
+            FileKind::Sealed => {
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+                // Kernels from 6.3 on want to be told that it never holds a program; older ones do not know how.
+                let file = fs::memfd_create("antiphon", flags | MemfdFlags::NOEXEC_SEAL)
+                    .or_else(|_| fs::memfd_create("antiphon", flags))?;
+                fs::ftruncate(&file, bytes)?;
+                // Not only no shrinking: that no peer may add a seal keeps the memory writable for all.
+                fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+                Ok(file)
+            }
+            FileKind::Posix => {
+                // No name at all instead of an unguessable one that is removed: nobody else can open it, and a
+                // process killed at the wrong moment leaves nothing behind.
+                let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+                let file = fs::open("/dev/shm", flags, Mode::RUSR | Mode::WUSR)?;
+                // The file system has a size limit; reserving the pages turns a later fault into an error now.
+                fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+                Ok(file)
+            }
+        }
+    }
+}
+
+/// A mapped range, unmapped when dropped.
+#[derive(Debug)]
+struct Mapping {
+    address: NonNull<c_void>,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Maps the first `bytes` bytes (not 0) of `file`, shared.
+    fn new(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
+        // SAFETY: a null hint lets the kernel choose a range that nothing else uses.
+        let address = unsafe {
+            mm::mmap(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )?
+        };
+        let address = NonNull::new(address).ok_or(Errno::NOMEM)?;
+        Ok(Mapping { address, bytes })
+    }
+
+    /// Asks for huge pages and for the pages themselves, each where the size makes it worth while. Fails only
+    /// where there is no memory for the pages.
+    fn prepare(&self) -> Result<(), Errno> {
+        let advise = |advice| {
+            // SAFETY: the range is this mapping, and neither advice changes what it holds.
+            unsafe { mm::madvise(self.address.as_ptr(), self.bytes, advice) }
+        };
+        if self.bytes >= HUGE_PAGE {
+            // Refused where the kernel has none for shared memory: then there are none.
+            let _ = advise(Advice::LinuxHugepage);
+        }
+        if self.bytes > PREFAULT_LIMIT {
+            return Ok(());
+        }
+        match advise(Advice::LinuxPopulateWrite) {
+            Err(error @ (Errno::NOMEM | Errno::FAULT)) => Err(error),
+            // Kernels before 5.14 do not know it; the pages then come one by one, as they are touched.
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new` and is unmapped nowhere else; `HostMemory` owns it, and its
+        // users hold the `HostMemory` for as long as they use the addresses.
+        let result = unsafe { mm::munmap(self.address.as_ptr(), self.bytes) };
+        debug_assert!(result.is_ok(), "cannot unmap {self:?}: {result:?}");
+    }
+}
+
+// SAFETY: a mapping is an address range of the process, not of a thread; `Mapping` itself never reads or writes it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; through a shared reference one can only learn the address.
+unsafe impl Sync for Mapping {}
+
+/// An allocation or import of a host device.
+#[derive(Debug)]
+pub(super) struct HostMemory {
+    id: u64,
+    bytes: u64,
+    mapping: Mapping,
+    descriptor: Arc<OwnedFd>,
+    table: Arc<Table>,
+}
+
+impl HostMemory {
+    /// Allocates `bytes` of zeroed memory and enters it in `table`.
+    pub(super) fn allocate(
+        table: &Arc<Table>,
+        kind: FileKind,
+        bytes: u64,
+        limit: u64,
+    ) -> Result<Arc<Self>, HalError> {
+        let out_of_memory =
+            |why: String| HalError::OutOfMemory { bytes, device: DEVICE_NAME.to_owned(), why };
+        let failed = |error: Errno| match error {
+            Errno::NOMEM | Errno::NOSPC | Errno::FBIG | Errno::FAULT => {
+                out_of_memory(format!("the system has none left ({error})"))
+            }
+            Errno::MFILE | Errno::NFILE => HalError::system(
+                "allocate host memory (each allocation holds a descriptor: free some, or raise the limit, \
+                 `ulimit -n`)",
+                error,
+            ),
+            error => HalError::system(format!("allocate {bytes} bytes of host memory"), error),
+        };
+        if bytes == 0 {
+            return Err(HalError::Invalid {
+                what: "allocate host memory",
+                saw: "0 bytes".to_owned(),
+                allowed: "1 or more".to_owned(),
+                cure: "allocate nothing where nothing is needed",
+            });
+        }
+        // The kernel gives address space for more than there is, and ends the process when the pages are touched.
+        if bytes > limit {
+            return Err(out_of_memory(format!("this process may use {limit} in all")));
+        }
+        let mapped = page_rounded(bytes).ok_or_else(|| failed(Errno::FBIG))?;
+        let file = kind.create(mapped as u64).map_err(failed)?;
+        let mapping = Mapping::new(&file, mapped).map_err(failed)?;
+        mapping.prepare().map_err(failed)?;
+        Ok(table.enter(bytes, mapping, Arc::new(file)))
+    }
+
+    /// Maps a peer's file and enters it in `table`. The peer is not trusted: what could make an access fault later
+    /// is refused, unless `unsealed` says that files whose size may change are what this machine has.
+    pub(super) fn import(
+        table: &Arc<Table>,
+        descriptor: &Arc<OwnedFd>,
+        bytes: u64,
+        unsealed: bool,
+    ) -> Result<Arc<Self>, HalError> {
+        let refused = |saw: String, allowed: String, cure| HalError::Invalid {
+            what: "import host memory",
+            saw,
+            allowed,
+            cure,
+        };
+        let failed =
+            |error: Errno| HalError::system(format!("import {bytes} bytes of host memory"), error);
+        // The seals come before the size: once they are there, the size that is seen next is final.
+        let sealed =
+            fs::fcntl_get_seals(&**descriptor).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        if !sealed && !unsealed {
+            return Err(refused(
+                "a file that can shrink".to_owned(),
+                "a file sealed against it".to_owned(),
+                "let every process of the node use memfd_create, or none",
+            ));
+        }
+        let status = fs::fstat(&**descriptor).map_err(failed)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            return Err(refused(
+                "a descriptor of something else".to_owned(),
+                "one of a shared-memory file".to_owned(),
+                "pass the descriptor that was exported",
+            ));
+        }
+        let available = u64::try_from(status.st_size).unwrap_or(0);
+        if bytes == 0 || bytes > available {
+            return Err(refused(
+                format!("{bytes} bytes"),
+                format!("1 to {available}, the size of the file"),
+                "run the same version of Antiphon on every rank, and pass blob and descriptor together",
+            ));
+        }
+        let mapped = page_rounded(bytes).ok_or_else(|| failed(Errno::FBIG))?;
+        let mapping = Mapping::new(&**descriptor, mapped).map_err(failed)?;
+        mapping.prepare().map_err(failed)?;
+        Ok(table.enter(bytes, mapping, Arc::clone(descriptor)))
+    }
+}
+
+impl Memory for HostMemory {
+    fn backend(&self) -> Backend {
+        Backend::Host
+    }
+
+    fn address(&self) -> *mut u8 {
+        self.mapping.address.as_ptr().cast()
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn export(&self) -> Result<MemoryHandle, HalError> {
+        Ok(MemoryHandle::SharedMemory {
+            descriptor: Arc::clone(&self.descriptor),
+            bytes: self.bytes,
+        })
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        // Out of the table before the range is unmapped (the fields are dropped after this): the next mapping may
+        // get the same address.
+        self.table.remove(self.address());
+    }
+}
+
+/// The memory of a device by address, with the epoch that tells when it changed.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: RwLock<BTreeMap<usize, Entry>>,
+    epoch: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    bytes: u64,
+    memory: Weak<HostMemory>,
+}
+
+impl Table {
+    /// The device's epoch.
+    pub(super) fn epoch(&self) -> &AtomicU64 {
+        &self.epoch
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        bytes: u64,
+        mapping: Mapping,
+        descriptor: Arc<OwnedFd>,
+    ) -> Arc<HostMemory> {
+        let table = Arc::clone(self);
+        let memory = Arc::new(HostMemory { id: next_id(), bytes, mapping, descriptor, table });
+        let entry = Entry { bytes, memory: Arc::downgrade(&memory) };
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.insert(memory.address().addr(), entry);
+        self.epoch.fetch_add(1, Ordering::Release);
+        drop(entries);
+        memory
+    }
+
+    fn remove(&self, address: *mut u8) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.remove(&address.addr());
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// The live memory that holds the `bytes` bytes at `address`, and the offset of `address` in it.
+    pub(super) fn find(&self, address: usize, bytes: u64) -> Option<(Arc<HostMemory>, u64)> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let (start, entry) = entries.range(..=address).next_back()?;
+        let offset = (address - start) as u64;
+        // Tested before upgrading: a strong reference dropped here could be the last, and wants the lock.
+        if offset.checked_add(bytes)? > entry.bytes {
+            return None;
+        }
+        entry.memory.upgrade().map(|memory| (memory, offset))
+    }
+}
+
+/// `bytes` rounded up to whole pages, if a mapping can be that long.
+fn page_rounded(bytes: u64) -> Option<usize> {
+    let rounded =
+        usize::try_from(bytes).ok()?.checked_next_multiple_of(rustix::param::page_size())?;
+    isize::try_from(rounded).is_ok().then_some(rounded)
+}

@@ -1,0 +1,70 @@
+//! Streams: work in order.
+
+use crate::driver::Backend;
+use crate::error::HalError;
+use crate::event::Event;
+use crate::task::{Effort, Task};
+use std::fmt;
+use std::sync::Arc;
+
+/// What became of submitted work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum Submitted {
+    /// It is done.
+    Complete,
+    /// It is in the stream and goes on without the caller.
+    Queued,
+}
+
+/// An ordered queue of work: each item starts when the one before it is done.
+///
+/// Items of one stream run one after the other; streams run independently of each other. Dropping a stream
+/// detaches it: what is queued still runs to its end, and its errors are lost.
+///
+/// # Errors of tasks
+///
+/// A task that fails inside [`submit`](Self::submit) is reported there. One that fails later is remembered: the
+/// first since the last [`synchronize`](Self::synchronize) is reported by the next, once. Later tasks run all the
+/// same; a caller whose tasks depend on each other lets them share a flag.
+pub trait Stream: Send + Sync + fmt::Debug {
+    /// The backend of the device that made it.
+    fn backend(&self) -> Backend;
+
+    /// A number no other stream of this process has had or will have.
+    fn id(&self) -> u64;
+
+    /// Submits a task.
+    ///
+    /// Where the stream is empty, the task is first polled on the calling thread with `effort`; if that finishes
+    /// it, nothing was allocated or queued and no system call was made (but the task's own). Otherwise the stream
+    /// keeps a clone of the `Arc`.
+    fn submit(&self, task: &Arc<dyn Task>, effort: Effort) -> Result<Submitted, HalError>;
+
+    /// Copies `bytes` from `source` to `destination` when all earlier work is done.
+    ///
+    /// # Safety
+    ///
+    /// Both ranges must be mapped and must not overlap, and nothing else may write the source or touch the
+    /// destination, from now until the copy is done.
+    unsafe fn copy(
+        &self,
+        destination: *mut u8,
+        source: *const u8,
+        bytes: u64,
+    ) -> Result<Submitted, HalError>;
+
+    /// Lets `event` stand for everything submitted so far. Events of other backends are refused.
+    fn record(&self, event: &dyn Event) -> Result<(), HalError>;
+
+    /// Makes work submitted from now on wait for what `event` stands for at this moment; an event that was never
+    /// recorded is not waited for. Never blocks the caller. Events of other backends are refused.
+    fn wait(&self, event: &dyn Event) -> Result<(), HalError>;
+
+    /// Whether everything submitted is done.
+    fn query(&self) -> bool;
+
+    /// Waits until everything submitted before the call is done, working on it on the calling thread where the
+    /// backend can. Returns the first error since the last call, and forgets it.
+    fn synchronize(&self) -> Result<(), HalError>;
+}
