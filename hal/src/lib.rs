@@ -32,6 +32,7 @@ mod event;
 pub mod host;
 mod id;
 mod kernel;
+pub mod kernels;
 mod memory;
 mod multicast;
 mod stream;
