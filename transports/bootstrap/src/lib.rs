@@ -1,1 +1,186 @@
-//! placeholder
+//! How the ranks of a job find each other, and how they talk beside the data path.
+//!
+//! A [`Bootstrap`] is one rank's end of a full mesh of control links. It gathers blobs ([`Bootstrap::exchange`]),
+//! synchronises ([`Bootstrap::barrier`]), carries messages with file descriptors to a peer's [`Handler`] without that
+//! peer calling anything ([`Bootstrap::send`]), tells everybody about an abort, and notices within milliseconds when a
+//! peer's process dies. It moves bytes and descriptors and knows neither devices nor plans.
+//!
+//! Two kinds of mesh: [`in_process`] for ranks that live in one process, and [`unix::connect`] for the processes of one
+//! machine. Both behave alike; one conformance suite tests both.
+//!
+//! # Every wait ends
+//! A blocking call returns with its result, with the loss of a peer, with an abort or with the time limit, and the
+//! error names the ranks and processes to blame ([`BootstrapError`]).
+//!
+//! # Threads
+//! One control thread per process serves all meshes. It starts with the first mesh and stays parked afterwards. All
+//! handlers run on it, one at a time, so a handler must not block; a blocking bootstrap call inside a handler returns
+//! [`BootstrapError::InsideHandler`] instead of hanging.
+//!
+//! # Trust
+//! Links between processes use abstract Unix sockets, whose names hold 128 random bits and vanish with the job. The
+//! kernel's word on the peer's user id decides who is let in: only processes of the same user. Those are trusted to
+//! be of good will, but not to be well: a stranger's or a corrupt stream never harms more than its own link.
+
+mod collective;
+mod control;
+mod error;
+mod frame;
+mod group;
+mod inbox;
+mod local;
+mod mesh;
+mod sync;
+pub mod unix;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use collective::Ticket;
+pub use error::{BootstrapError, Lost, PeerName, Result};
+pub use frame::{MAX_DESCRIPTORS, MAX_PAYLOAD};
+pub use local::{in_process, in_process_with};
+
+/// How long a blocking call waits where nothing else was asked for.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// One message to a peer's handler.
+#[derive(Debug, Default)]
+pub struct Message {
+    /// Which handler of the peer gets it (of this group: groups have channels of their own).
+    pub channel: u64,
+    /// Free for the application, usually the kind of message.
+    pub tag: u32,
+    /// Up to [`MAX_PAYLOAD`] bytes.
+    pub payload: Vec<u8>,
+    /// Up to [`MAX_DESCRIPTORS`] descriptors. The receiver gets duplicates (close-on-exec); these are closed when sent.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// What is known of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Its process id as this process's pid namespace sees it; 0 where it is not visible.
+    pub pid: u32,
+    /// Whether it lives in this very process, so that plain addresses may be exchanged.
+    pub same_process: bool,
+    /// The node it runs on (see [`Bootstrap::node_of`]).
+    pub node: u32,
+}
+
+/// Receives what peers send on one channel.
+///
+/// Calls come from the control thread, one at a time, in the order in which each peer sent. A handler must not block
+/// and must return soon: while it runs, no rank of this process hears from its peers. It may call every
+/// non-blocking method of [`Bootstrap`]. A handler that panics aborts its group.
+///
+/// The mesh keeps the handler alive until [`Bootstrap::unsubscribe`] or the end of the mesh: a handler that owns the
+/// `Arc<dyn Bootstrap>` it is subscribed to would keep both alive for ever, so hold a `Weak` there.
+pub trait Handler: Send + Sync {
+    /// A message from rank `from`.
+    fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>);
+    /// Rank `peer` died or its link broke; called once for each, after the last message from it. A peer that closes
+    /// its bootstrap in good order is not lost.
+    fn peer_lost(&self, peer: u32, why: &Lost);
+    /// Rank `by` called [`Bootstrap::abort`] on this group; called once, and not on the rank that aborts.
+    fn aborted(&self, by: u32, reason: &str);
+}
+
+/// One rank's end of the mesh, or of a group of its ranks.
+///
+/// All methods may be called from any thread. Collective calls ([`exchange`](Bootstrap::exchange),
+/// [`barrier`](Bootstrap::barrier) and their `_begin` halves) must be made by all ranks of a group in the same order;
+/// where ranks differ, both sides get [`BootstrapError::Mismatch`].
+///
+/// Dropping the last reference (of the mesh, its groups and tickets) says goodbye to the peers. It waits, at most two
+/// seconds, for queued messages to leave.
+pub trait Bootstrap: Send + Sync {
+    /// This rank, in 0..[`world`](Bootstrap::world).
+    fn rank(&self) -> u32;
+
+    /// The number of ranks.
+    fn world(&self) -> u32;
+
+    /// Begins an exchange without waiting: with it one thread can drive several ranks (begin all, then finish all).
+    ///
+    /// # Errors
+    /// `TooLarge`; `Aborted` where the group is aborted already.
+    fn exchange_begin(&self, bytes: &[u8]) -> Result<Ticket>;
+
+    /// Begins a barrier without waiting. The ticket's result is one empty blob a rank.
+    ///
+    /// # Errors
+    /// `Aborted` where the group is aborted already.
+    fn barrier_begin(&self) -> Result<Ticket>;
+
+    /// Gives every rank the blobs of all ranks, in rank order. Lengths may differ.
+    ///
+    /// # Errors
+    /// As [`Ticket::wait`].
+    fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.exchange_begin(bytes)?.wait()
+    }
+
+    /// Returns once all ranks have called it.
+    ///
+    /// # Errors
+    /// As [`Ticket::wait`].
+    fn barrier(&self) -> Result<()> {
+        self.barrier_begin()?.wait().map(drop)
+    }
+
+    /// Queues a message to `peer` (which may be this rank) and returns at once. Messages to one peer arrive in order.
+    /// The queue has no limit but memory.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `TooLarge`, and `PeerLost`, `PeerLeft` or `Aborted` where that is known already. Success does not
+    /// mean that the peer has it.
+    fn send(&self, peer: u32, message: Message) -> Result<()>;
+
+    /// Delivers the messages of `channel` to `handler` from now on, beginning with those that came earlier. Losses and
+    /// aborts of the past are told as well.
+    ///
+    /// # Errors
+    /// `Subscribed` where the channel has a handler.
+    fn subscribe(&self, channel: u64, handler: Arc<dyn Handler>) -> Result<()>;
+
+    /// Ends the deliveries of `channel`; its messages are dropped until the next `subscribe`. A handler call that is
+    /// under way may still finish.
+    fn unsubscribe(&self, channel: u64);
+
+    /// A bootstrap among some of the ranks, on the same links; `members[i]` becomes rank `i`. All members pass the same
+    /// `id` and list; nothing is sent. Groups with different ids, lists or parents have nothing to do with each other;
+    /// the same id and list again give the same group (its calls continue the same sequence).
+    ///
+    /// # Errors
+    /// `BadGroup`.
+    fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>>;
+
+    /// Ends all waits of this group, here and on all its ranks, and tells the peers' handlers. Final: later calls fail
+    /// with the same reason. Of several aborts the first counts. Other groups, also those made from this one, are not
+    /// touched.
+    fn abort(&self, reason: &str);
+
+    /// Whether the group is whole.
+    ///
+    /// # Errors
+    /// `Aborted` or `PeerLost`, once that happened.
+    fn check(&self) -> Result<()>;
+
+    /// What is known of a rank (this one included).
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    fn peer(&self, rank: u32) -> Result<PeerInfo>;
+
+    /// The node that `rank` runs on: equal numbers can map each other's memory, by proof (each read a random token
+    /// through a descriptor that the other passed). Numbers count from 0 in the order of the mesh's ranks, and are the
+    /// same on all ranks and in all groups of a mesh.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    fn node_of(&self, rank: u32) -> Result<u32> {
+        self.peer(rank).map(|peer| peer.node)
+    }
+}

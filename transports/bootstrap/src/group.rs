@@ -1,0 +1,210 @@
+//! The view that users hold: some ranks of a mesh, renumbered.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::collective::{Operation, Ticket};
+use crate::error::{BootstrapError, PeerName, Result};
+use crate::frame::{Frame, Kind, MAX_DESCRIPTORS, MAX_PAYLOAD};
+use crate::mesh::{Abort, Gone, Mesh, Session, State};
+use crate::sync::lock;
+use crate::{Bootstrap, Handler, Message, PeerInfo};
+
+/// Longest reason of an abort, in bytes; the rest is cut.
+const MAX_REASON: usize = 4096;
+
+/// Some ranks of a mesh.
+pub(crate) struct Group {
+    /// Names the group on the wire: all ranks compute the same from its ancestry and members.
+    pub id: u64,
+    /// Mesh ranks in the order of the group's ranks.
+    pub members: Vec<u32>,
+}
+
+impl Group {
+    /// The group of all ranks.
+    fn whole(world: usize) -> Group {
+        Group { id: 0, members: (0..world as u32).collect() }
+    }
+
+    fn of(parent: u64, id: u64, members: Vec<u32>) -> Group {
+        // splitmix64 over the whole description: 64 well-mixed bits, so that groups of one job do not meet by chance.
+        let words = [parent, id].into_iter().chain(members.iter().map(|&rank| u64::from(rank)));
+        let mixed = words.fold(members.len() as u64, |hash, word| {
+            let mut mixed = (hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        });
+        // 0 is the group of all ranks.
+        Group { id: mixed.max(1), members }
+    }
+
+    /// The group's number of a mesh rank.
+    pub fn rank_of(&self, member: u32) -> Option<u32> {
+        if self.id == 0 {
+            return Some(member);
+        }
+        self.members.iter().position(|&rank| rank == member).map(|at| at as u32)
+    }
+
+    /// Fails if the group is aborted.
+    pub fn check_abort(&self, mesh: &Mesh, state: &State, doing: &'static str) -> Result<()> {
+        let Some(Abort { by, reason }) = state.aborted.get(&self.id) else { return Ok(()) };
+        let pid = mesh.peers[*by as usize].pid;
+        let by = PeerName { rank: self.rank_of(*by).unwrap_or(*by), pid };
+        Err(BootstrapError::Aborted { doing, by, reason: reason.clone() })
+    }
+}
+
+/// Aborts a group on behalf of this rank.
+pub(crate) fn abort(mesh: &Mesh, group: &Group, reason: &str) {
+    let mut end = reason.len().min(MAX_REASON);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    let reason = &reason[..end];
+    {
+        let mut state = lock(&mesh.state);
+        if state.aborted.contains_key(&group.id) {
+            return;
+        }
+        state.aborted.insert(group.id, Abort { by: mesh.rank, reason: reason.to_owned() });
+        mesh.changed.notify_all();
+    }
+    for &to in group.members.iter().filter(|&&to| to != mesh.rank) {
+        let frame = Frame::plain(Kind::Abort, reason.as_bytes().to_vec());
+        mesh.send(to, Frame { group: group.id, ..frame });
+    }
+}
+
+/// One rank's end of a group.
+pub(crate) struct Member {
+    session: Arc<Session>,
+    group: Arc<Group>,
+    rank: u32,
+}
+
+impl Member {
+    /// The end of the whole mesh.
+    pub fn whole(mesh: Arc<Mesh>) -> Arc<dyn Bootstrap> {
+        let (rank, group) = (mesh.rank, Group::whole(mesh.peers.len()));
+        Arc::new(Member { session: Arc::new(Session(mesh)), group: Arc::new(group), rank })
+    }
+
+    fn mesh(&self) -> &Mesh {
+        &self.session.0
+    }
+
+    /// The mesh rank of a rank of the group.
+    fn member(&self, rank: u32) -> Result<u32> {
+        let world = self.world();
+        let member = self.group.members.get(rank as usize).copied();
+        member.ok_or(BootstrapError::NoSuchRank { rank, world })
+    }
+
+    fn check_peer(&self, state: &State, rank: u32, member: u32, doing: &'static str) -> Result<()> {
+        let peer = PeerName { rank, pid: self.mesh().peers[member as usize].pid };
+        match &state.gone[member as usize] {
+            None => Ok(()),
+            Some(Gone::Left) => Err(BootstrapError::PeerLeft { doing, peer }),
+            Some(Gone::Lost(lost)) => {
+                Err(BootstrapError::PeerLost { doing, peer, reason: lost.reason.clone() })
+            }
+        }
+    }
+}
+
+fn bounded(what: &'static str, saw: usize, limit: usize) -> Result<()> {
+    if saw <= limit { Ok(()) } else { Err(BootstrapError::TooLarge { what, saw, limit }) }
+}
+
+impl Bootstrap for Member {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn world(&self) -> u32 {
+        self.group.members.len() as u32
+    }
+
+    fn exchange_begin(&self, bytes: &[u8]) -> Result<Ticket> {
+        bounded("a part of an exchange (bytes)", bytes.len(), MAX_PAYLOAD)?;
+        Ticket::begin(&self.session, &self.group, Operation::Exchange, bytes)
+    }
+
+    fn barrier_begin(&self) -> Result<Ticket> {
+        Ticket::begin(&self.session, &self.group, Operation::Barrier, &[])
+    }
+
+    fn send(&self, peer: u32, message: Message) -> Result<()> {
+        let doing = "sending a message";
+        let to = self.member(peer)?;
+        let Message { channel, tag, payload, descriptors } = message;
+        bounded("a message (bytes)", payload.len(), MAX_PAYLOAD)?;
+        bounded("a message (descriptors)", descriptors.len(), MAX_DESCRIPTORS)?;
+        {
+            let state = lock(&self.mesh().state);
+            self.group.check_abort(self.mesh(), &state, doing)?;
+            self.check_peer(&state, peer, to, doing)?;
+        }
+        let payload = Arc::new(payload);
+        let (kind, group, stream) = (Kind::Message, self.group.id, channel);
+        self.mesh().send(to, Frame { kind, tag, group, stream, payload, descriptors });
+        Ok(())
+    }
+
+    fn subscribe(&self, channel: u64, handler: Arc<dyn Handler>) -> Result<()> {
+        let mut state = lock(&self.mesh().state);
+        if !state.inbox.subscribe(&self.group, channel, handler) {
+            return Err(BootstrapError::Subscribed { channel });
+        }
+        self.mesh().schedule(&mut state);
+        Ok(())
+    }
+
+    fn unsubscribe(&self, channel: u64) {
+        let ended = lock(&self.mesh().state).inbox.unsubscribe(self.group.id, channel);
+        drop(ended);
+    }
+
+    fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>> {
+        let bad = |problem| BootstrapError::BadGroup {
+            members: members.to_vec(),
+            problem,
+            world: self.world(),
+            rank: self.rank,
+        };
+        let mut seen = HashSet::new();
+        if !members.iter().all(|rank| seen.insert(rank)) {
+            return Err(bad("a rank is listed twice"));
+        }
+        let Some(rank) = members.iter().position(|&rank| rank == self.rank) else {
+            return Err(bad("the calling rank is not listed"));
+        };
+        let ranks: Result<Vec<u32>> = members.iter().map(|&rank| self.member(rank)).collect();
+        let ranks = ranks.map_err(|_| bad("a rank is out of range"))?;
+        let group = Arc::new(Group::of(self.group.id, id, ranks));
+        Ok(Arc::new(Member { session: self.session.clone(), group, rank: rank as u32 }))
+    }
+
+    fn abort(&self, reason: &str) {
+        abort(self.mesh(), &self.group, reason);
+    }
+
+    fn check(&self) -> Result<()> {
+        let doing = "checking the group";
+        let state = lock(&self.mesh().state);
+        self.group.check_abort(self.mesh(), &state, doing)?;
+        for (rank, &member) in (0..).zip(&self.group.members) {
+            if matches!(state.gone[member as usize], Some(Gone::Lost(_))) {
+                self.check_peer(&state, rank, member, doing)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn peer(&self, rank: u32) -> Result<PeerInfo> {
+        self.member(rank).map(|member| self.mesh().peers[member as usize])
+    }
+}
