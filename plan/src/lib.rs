@@ -4,7 +4,7 @@
 //! A plan passes through here in one direction:
 //!
 //! ```text
-//! bytes --read--> Plan --check--> Checked plan --Layout::new--> Layout --Program::resize--> Program
+//! bytes --read--> Plan --check--> Checked plan --Layout::new--> Layout --Layout::program--> Program
 //! ```
 //!
 //! This crate knows no devices, does no I/O but files and contains no `unsafe`.
@@ -15,3 +15,4 @@ pub mod model;
 pub mod program;
 
 pub use antiphon_types::{DataType, ReduceOp};
+pub use lower::{LowerError, Place};

@@ -11,6 +11,7 @@
 
 use crate::model::{ChannelType, Collective};
 use antiphon_types::ReduceOp;
+use std::fmt;
 
 /// A memory area of a rank that instructions address by byte offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +30,22 @@ pub enum Area {
 impl Area {
     /// Number of areas, for address tables.
     pub const COUNT: usize = 4;
+
+    /// The name used in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Area::Input => "input",
+            Area::Output => "output",
+            Area::Scratch => "scratch",
+            Area::Packets => "packet scratch",
+        }
+    }
+}
+
+impl fmt::Display for Area {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 /// One side of a move: which area of which rank. Offsets are per segment.
@@ -118,13 +135,14 @@ pub enum Instruction {
     /// Synchronise the threads of the block (nothing to do where a block is one thread).
     BlockSync,
     /// Start of a pipeline: run the instructions up to `end` (exclusive, the matching [`Instruction::LoopEnd`])
-    /// once per window.
+    /// once per window, [`Program::loops`] times.
     LoopBegin {
         /// Position of the matching `LoopEnd` in the block.
         end: u32,
         /// Bytes of one window.
         unit: u64,
-        /// Chunks that the windows cover; the number of iterations is `ceil(chunks * chunk_bytes / unit)`.
+        /// Chunks that the windows cover; the number of iterations is `ceil(chunks * chunk_bytes / unit)`, or
+        /// more if some move of the body is longer.
         chunks: u64,
         /// Number of this loop in [`Program::loops`].
         index: u32,
@@ -202,7 +220,8 @@ pub struct RankLayout {
     pub loops: u32,
     /// Ranks (other than this one) whose input or output some instruction touches, ascending.
     pub buffer_peers: Vec<u32>,
-    /// Ranks (other than this one) whose scratch some instruction writes or signals, ascending.
+    /// Ranks (other than this one) whose scratch some instruction touches, or whom some instruction signals,
+    /// ascending.
     pub scratch_peers: Vec<u32>,
     /// Relaxed operations that lowering had to order, by instruction position.
     pub strengthened: Vec<u32>,
@@ -225,7 +244,8 @@ pub struct Layout {
     pub packets: bool,
     /// Whether scratch alternates between two halves on successive launches.
     pub double_scratch: bool,
-    /// The first channel type in use that is not memory or switch, if any.
+    /// The first channel type in use that is not memory or switch, if any. Lowering refuses those for now, so
+    /// that this is always `None`.
     pub needs: Option<ChannelType>,
     /// Size-independent move geometry, private to lowering.
     pub(crate) geometry: crate::lower::Geometry,
@@ -234,13 +254,19 @@ pub struct Layout {
 /// A contiguous piece of a move.
 ///
 /// Raw bytes are moved for `len` bytes; packets for `padded` payload bytes, of which those beyond `len` are zero
-/// when written and ignored when read. A segment whose accesses are all packets moves `padded` bytes.
+/// when written and ignored when read. Between scratch areas alone `len` equals `padded`.
+///
+/// Window j of a pipeline of `unit` bytes takes what of `position..position + padded` lies in
+/// `j * unit..(j + 1) * unit`, and of the raw bytes what of `position..position + len` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// Bytes in raw areas.
     pub len: u64,
     /// Bytes of payload in packet areas and between scratch areas; at least `len`, a multiple of the alignment.
     pub padded: u64,
+    /// Where the segment starts in the block's share of the move, counted in padded bytes. Segments ascend and
+    /// do not overlap.
+    pub position: u64,
     /// Position of the first of this segment's offsets in [`Program::offsets`]: one per source, then one per
     /// destination, in bytes from the start of each access's area.
     pub offsets: u32,

@@ -1,0 +1,147 @@
+//! Lowering: from a checked plan to a [`Layout`], and from a layout and the sizes of a call to a
+//! [`Program`](crate::program::Program).
+//!
+//! - `layout` resolves names: block-local channel and buffer ids, pairs, barriers, operations to instructions;
+//! - `order` strengthens relaxed signals and waits that data movement relies on;
+//! - `sizes` is the chunk arithmetic, `ranges` applies it to every move of a rank;
+//! - `fingerprint` is the content hash that ranks compare before they run together.
+
+mod error;
+mod fingerprint;
+mod layout;
+mod order;
+mod ranges;
+mod sizes;
+mod tables;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{LowerError, Place};
+
+use crate::model::{Buffer, ChannelType, Op, OpKind, Plan};
+use crate::program::{Layout, Span};
+
+/// What the second step needs to know of the plan's chunk references.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    rules: sizes::SizeRules,
+    ranks: Vec<RankGeometry>,
+}
+
+/// The chunk references of one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RankGeometry {
+    /// By the move's `index`.
+    moves: Vec<MoveGeometry>,
+    /// The first chunk of each access, by its position in `RankLayout::accesses`.
+    chunks: Vec<ChunkRange>,
+    /// Positions inside moves where some reference meets the end of a block, in chunks from the move's start.
+    cuts: Vec<u64>,
+    /// By the loop's `index`.
+    loops: Vec<LoopGeometry>,
+}
+
+/// What one move covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MoveGeometry {
+    /// Sources, then destinations.
+    accesses: Span,
+    /// Chunks.
+    size: u64,
+    /// This block's slice of `parts` equal ones.
+    part: u64,
+    parts: u64,
+    cuts: Span,
+    /// Whether some access is packets.
+    packets: bool,
+    /// The pipeline it is in.
+    in_loop: Option<u32>,
+    /// Its position in `RankLayout::instructions`.
+    instruction: u32,
+}
+
+/// The chunks of one access: where they start and end, also split into whole blocks and the rest, so that the
+/// second step need not divide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ChunkRange {
+    /// Position in the call's table of slots.
+    slot: u32,
+    index: u64,
+    start: (u64, u64),
+    end: (u64, u64),
+}
+
+impl ChunkRange {
+    fn is_scratch(&self) -> bool {
+        self.slot % 3 == Buffer::Scratch as u32
+    }
+}
+
+/// What one pipeline covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LoopGeometry {
+    unit: u64,
+    chunks: u64,
+    /// Whether its body moves packets.
+    packets: bool,
+    /// Its position in `RankLayout::instructions`.
+    instruction: u32,
+}
+
+impl Layout {
+    /// Resolves everything in `plan` that does not depend on sizes: the first step of lowering.
+    ///
+    /// # Errors
+    /// [`LowerError::Unsupported`] if an operation uses a channel type that is not available;
+    /// [`LowerError::Malformed`] or [`LowerError::Tables`] if the plan contradicts itself, which `check` would
+    /// have found.
+    pub fn new(plan: &Plan) -> Result<Layout, LowerError> {
+        refuse_ports(plan)?;
+        let ranks = layout::lower_ranks(plan)?;
+        let packets = ranks.iter().flat_map(|(_, geometry)| &geometry.moves).any(|m| m.packets);
+        let mut rules = sizes::SizeRules::new(plan, packets);
+        let (layouts, mut geometries): (Vec<_>, Vec<_>) = ranks.into_iter().unzip();
+        layout::place_chunks(plan, &layouts, &mut geometries, &mut rules)?;
+        Ok(Layout {
+            name: plan.name.clone(),
+            fingerprint: fingerprint::fingerprint(plan),
+            collective: plan.collective.clone(),
+            ranks: layouts,
+            alignment: plan.buffer_alignment,
+            packets,
+            double_scratch: plan.use_double_scratch_buffer
+                || packets
+                || plan.protocol == crate::model::Protocol::LL,
+            needs: None,
+            geometry: Geometry { rules, ranks: geometries },
+        })
+    }
+}
+
+/// Names the plan's first operation over a port channel, if there is one.
+fn refuse_ports(plan: &Plan) -> Result<(), LowerError> {
+    let uses_port = |op: &Op| {
+        op.channel_type == ChannelType::Port
+            || matches!(
+                op.kind,
+                OpKind::Flush | OpKind::PutWithSignal | OpKind::PutWithSignalAndFlush
+            )
+    };
+    for (rank, gpu) in (0u32..).zip(&plan.gpus) {
+        for (tb, block) in (0u32..).zip(&gpu.threadblocks) {
+            for (position, op) in (0u32..).zip(&block.ops) {
+                let inner = op.pipeline.iter().flat_map(|pipeline| (0u32..).zip(&pipeline.ops));
+                let all = std::iter::once((None, op)).chain(inner.map(|(at, op)| (Some(at), op)));
+                for (inner, op) in all {
+                    if uses_port(op) {
+                        let place = Place { rank, tb, op: position, inner, kind: op.kind };
+                        let channel = ChannelType::Port;
+                        return Err(LowerError::Unsupported { channel, place });
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
