@@ -37,9 +37,10 @@ pub(super) fn memory_bytes() -> u64 {
 fn limits_of(groups: &str) -> impl Iterator<Item = String> + '_ {
     groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) =
-            (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let controllers = fields.next().unwrap_or_default();
+        let path = fields.next().unwrap_or_default();
         let place = match controllers {
+            _ if !path.starts_with('/') => None,
             "" => Some(("", "memory.max")),
             list if list.split(',').any(|name| name == "memory") => {
                 Some(("memory/", "memory.limit_in_bytes"))
