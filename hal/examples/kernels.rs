@@ -44,7 +44,7 @@ fn line(name: &str, bytes: usize, call: impl FnMut()) {
 fn main() {
     // Small values in every format, so that no sum leaves the usual range; 64 bytes apart from each other's pages.
     let mut memory: Vec<Vec<u64>> =
-        (0..2 * SOURCES).map(|_| vec![0x1110_2022_1110_2022; MAX / 8 + 8]).collect();
+        (0..2 * SOURCES).map(|_| vec![0x3C3C_3C3C_3C3C_3C3C; MAX / 8 + 8]).collect();
     let pointers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
     let (dsts, srcs) = pointers.split_at(SOURCES);
     let srcs: Vec<*const u8> = srcs.iter().map(|p| p.cast_const()).collect();

@@ -11,6 +11,12 @@ pub(super) trait Element {
     /// As it is accumulated: binary32 for the 16- and 8-bit floats, else the type itself.
     type Acc: Number;
 
+    /// Whether `I` has instructions that convert blocks of this type, better than the compiler's vectorised loops.
+    #[inline(always)]
+    fn converts<I: Lanes>() -> bool {
+        false
+    }
+
     fn widen(x: Self::Stored) -> Self::Acc;
     fn narrow(x: Self::Acc) -> Self::Stored;
 
@@ -186,6 +192,10 @@ pub(super) struct F16;
 impl Element for F16 {
     type Stored = u16;
     type Acc = f32;
+    #[inline(always)]
+    fn converts<I: Lanes>() -> bool {
+        I::CONVERTS_F16
+    }
     #[inline(always)]
     fn widen(x: u16) -> f32 {
         half::f16_to_f32(x)

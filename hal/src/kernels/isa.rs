@@ -78,6 +78,9 @@ impl std::fmt::Display for Isa {
 /// # Safety
 /// Callers run the methods only on a CPU that has the instruction set of the implementing type.
 pub(super) trait Lanes {
+    /// Whether the conversions are instructions rather than the provided loops.
+    const CONVERTS_F16: bool = false;
+
     /// Converts binary16 to binary32, exactly.
     ///
     /// # Safety
@@ -123,6 +126,8 @@ mod x86 {
     use std::arch::x86_64::*;
 
     impl Lanes for Avx2 {
+        const CONVERTS_F16: bool = true;
+
         #[inline(always)]
         unsafe fn widen_f16<const L: usize>(x: &[u16; L]) -> [f32; L] {
             let mut out = [0.0; L];
@@ -145,6 +150,8 @@ mod x86 {
     }
 
     impl Lanes for Avx512 {
+        const CONVERTS_F16: bool = true;
+
         #[inline(always)]
         unsafe fn widen_f16<const L: usize>(x: &[u16; L]) -> [f32; L] {
             if L % 16 != 0 {

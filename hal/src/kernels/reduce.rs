@@ -1,49 +1,204 @@
-//! The reduction loop: one block of elements at a time, all sources folded in registers, then stored everywhere.
+//! The reduction loops.
 //!
-//! A block is loaded from every source before any of it is stored, so a destination may be one of the sources, and
-//! the compiler needs no overlap checks to vectorise.
+//! A destination may be one of the sources, which decides their form: compilers vectorise a loop over raw pointers behind
+//! run-time checks for overlap, and those fail exactly for a reduction in place. So two sources into one destination
+//! have a loop for each case, and everything else goes through a tile on the stack: a tile is folded from all sources
+//! before any of it is stored, and the compiler knows that a local array overlaps nothing.
+
+use std::mem::MaybeUninit;
 
 use super::element::{Element, Op};
 use super::isa::Lanes;
 
-/// Folds `srcs` in order and stores the result to all `dsts`: blocks of `L` elements, then of `S`, then single ones.
+/// Elements of a tile: at most 4 KiB of accumulators, well within the first-level cache.
+const TILE: usize = 512;
+
+/// Bytes up to which the elements are folded in short blocks, without the preparations of a long loop.
+const SHORT: usize = 64;
+
+/// Vectors at this alignment never straddle cache lines.
+#[repr(C, align(64))]
+struct Tile<T>([MaybeUninit<T>; TILE]);
+
+impl<T: Copy> Tile<T> {
+    #[inline(always)]
+    fn new() -> Self {
+        Tile([const { MaybeUninit::uninit() }; TILE])
+    }
+
+    #[inline(always)]
+    fn ptr(&mut self) -> *mut T {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+/// Folds `srcs` in order and stores the result to all `dsts`.
 ///
 /// # Safety
 /// Every source is readable and every destination writable for `count` elements; a destination equals a source or
-/// does not overlap it; there is at least one source; the CPU has the instructions of `I`.
+/// does not overlap it; there are at least two sources; the CPU has the instructions of `I`.
 #[inline(always)]
 pub(super) unsafe fn reduce<E: Element, O: Op, I: Lanes, const L: usize, const S: usize>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
     count: usize,
 ) {
-    // SAFETY: passed on to the caller. The constant lengths only unroll the loops over the lists.
+    // SAFETY: passed on to the caller.
     unsafe {
-        match (srcs, dsts) {
-            (&[a, b], &[d]) => run::<E, O, I, L, S>(&[d], &[a, b], count),
-            _ => run::<E, O, I, L, S>(dsts, srcs, count),
+        if count <= SHORT / size_of::<E::Stored>() {
+            match (srcs, dsts) {
+                (&[a, b], &[d]) => blocks::<E, O, I, S>(&[d], &[a, b], 0, count),
+                _ => blocks::<E, O, I, S>(dsts, srcs, 0, count),
+            }
+        } else if E::converts::<I>() {
+            let whole = count - count % L;
+            match (srcs, dsts) {
+                (&[a, b], &[d]) => blocks::<E, O, I, L>(&[d], &[a, b], 0, whole),
+                _ => blocks::<E, O, I, L>(dsts, srcs, 0, whole),
+            }
+            blocks::<E, O, I, S>(dsts, srcs, whole, count);
+        } else if let (&[a, b], &[d]) = (srcs, dsts) {
+            let (a, b, d) = (a.cast(), b.cast(), d.cast());
+            // All operators commute.
+            if std::ptr::eq(d, a) {
+                in_place::<E, O>(d, b, count);
+            } else if std::ptr::eq(d, b) {
+                in_place::<E, O>(d, a, count);
+            } else {
+                apart::<E, O>(d, a, b, count);
+            }
+        } else {
+            tiles::<E, O>(dsts, srcs, count);
         }
     }
 }
 
+/// Loads and widens one element.
 #[inline(always)]
-unsafe fn run<E: Element, O: Op, I: Lanes, const L: usize, const S: usize>(
-    dsts: &[*mut u8],
-    srcs: &[*const u8],
+unsafe fn load<E: Element>(src: *const E::Stored, i: usize) -> E::Acc {
+    // SAFETY: the caller keeps `i` within the source; the read assumes no alignment.
+    E::widen(unsafe { src.add(i).read_unaligned() })
+}
+
+/// Stores the narrowed accumulator.
+#[inline(always)]
+unsafe fn store<E: Element>(dst: *mut E::Stored, i: usize, x: E::Acc) {
+    // SAFETY: the caller keeps `i` within the destination; the write assumes no alignment.
+    unsafe { dst.add(i).write_unaligned(E::narrow(x)) }
+}
+
+#[inline(always)]
+unsafe fn apart<E: Element, O: Op>(
+    dst: *mut E::Stored,
+    a: *const E::Stored,
+    b: *const E::Stored,
     count: usize,
 ) {
+    for i in 0..count {
+        // SAFETY: the caller vouches for `count` elements.
+        unsafe { store::<E>(dst, i, O::apply(load::<E>(a, i), load::<E>(b, i))) }
+    }
+}
+
+#[inline(always)]
+unsafe fn in_place<E: Element, O: Op>(dst: *mut E::Stored, src: *const E::Stored, count: usize) {
+    for i in 0..count {
+        // SAFETY: the caller vouches for `count` elements.
+        unsafe { store::<E>(dst, i, O::apply(load::<E>(dst, i), load::<E>(src, i))) }
+    }
+}
+
+/// Any number of sources and destinations, tile by tile.
+#[inline(always)]
+unsafe fn tiles<E: Element, O: Op>(dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
+    let (mut acc, mut out) = (Tile::<E::Acc>::new(), Tile::<E::Stored>::new());
+    let (acc, out) = (acc.ptr(), out.ptr());
     let mut at = 0;
-    // SAFETY: `at` plus the block length stays within `count`, for which the caller vouches.
+    while at < count {
+        let n = TILE.min(count - at);
+        // SAFETY: the caller vouches for `count` elements of every buffer, and `at + n` never exceeds it; of the tiles,
+        // what is read has been written: the first sources write `acc`, the loop before the last writes `out`.
+        unsafe {
+            let src = |i: usize| srcs[i].cast::<E::Stored>().add(at);
+            let mut done = match srcs.len() {
+                2 => {
+                    let (a, b) = (src(0), src(1));
+                    for i in 0..n {
+                        acc.add(i).write(O::apply(load::<E>(a, i), load::<E>(b, i)));
+                    }
+                    2
+                }
+                3 => {
+                    let (a, b, c) = (src(0), src(1), src(2));
+                    for i in 0..n {
+                        let ab = O::apply(load::<E>(a, i), load::<E>(b, i));
+                        acc.add(i).write(O::apply(ab, load::<E>(c, i)));
+                    }
+                    3
+                }
+                _ => {
+                    let (a, b, c, d) = (src(0), src(1), src(2), src(3));
+                    for i in 0..n {
+                        let ab = O::apply(load::<E>(a, i), load::<E>(b, i));
+                        let abc = O::apply(ab, load::<E>(c, i));
+                        acc.add(i).write(O::apply(abc, load::<E>(d, i)));
+                    }
+                    4
+                }
+            };
+            while done + 4 <= srcs.len() {
+                let (a, b, c, d) = (src(done), src(done + 1), src(done + 2), src(done + 3));
+                for i in 0..n {
+                    let xa = O::apply(acc.add(i).read(), load::<E>(a, i));
+                    let xab = O::apply(xa, load::<E>(b, i));
+                    let xabc = O::apply(xab, load::<E>(c, i));
+                    acc.add(i).write(O::apply(xabc, load::<E>(d, i)));
+                }
+                done += 4;
+            }
+            while done < srcs.len() {
+                let a = src(done);
+                for i in 0..n {
+                    acc.add(i).write(O::apply(acc.add(i).read(), load::<E>(a, i)));
+                }
+                done += 1;
+            }
+            if let &[dst] = dsts {
+                let dst = dst.cast::<E::Stored>().add(at);
+                for i in 0..n {
+                    store::<E>(dst, i, acc.add(i).read());
+                }
+            } else {
+                for i in 0..n {
+                    store::<E>(out, i, acc.add(i).read());
+                }
+                for &dst in dsts {
+                    let dst = dst.cast::<E::Stored>().add(at);
+                    for i in 0..n {
+                        dst.add(i).write_unaligned(out.add(i).read());
+                    }
+                }
+            }
+        }
+        at += n;
+    }
+}
+
+/// Elements `at..end` in blocks held in registers, then one by one.
+#[inline(always)]
+unsafe fn blocks<E: Element, O: Op, I: Lanes, const L: usize>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    mut at: usize,
+    end: usize,
+) {
+    // SAFETY: `at` plus the block length stays within `end`, for which the caller vouches.
     unsafe {
-        while count - at >= L {
+        while end - at >= L {
             block::<E, O, I, L>(dsts, srcs, at);
             at += L;
         }
-        while count - at >= S {
-            block::<E, O, I, S>(dsts, srcs, at);
-            at += S;
-        }
-        while at < count {
+        while at < end {
             single::<E, O>(dsts, srcs, at);
             at += 1;
         }
