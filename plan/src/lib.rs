@@ -10,6 +10,8 @@
 //! This crate knows no devices, does no I/O but files and contains no `unsafe`.
 #![forbid(unsafe_code)]
 
+pub mod algorithms;
+pub mod builder;
 mod lower;
 pub mod model;
 pub mod program;

@@ -1,0 +1,147 @@
+//! Allreduce: every rank ends with the reduction of all inputs.
+
+use super::common::*;
+use crate::builder::{BuildError, ProgramBuilder};
+use crate::model::{Buffer, Collective::AllReduce, Plan};
+
+/// Everyone sends its whole input to everyone, as packets, and everyone reduces everything in rank order.
+///
+/// One network step, `ranks - 1` times the traffic: for the smallest messages.
+pub fn one_shot_packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+    let p = packet_program("one_shot_packets", AllReduce, ranks).chunk_counts(1, 1);
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let inboxes = Inboxes::new(&p);
+    for me in 0..ranks {
+        let tb = p.block(me);
+        for peer in p.peers(me) {
+            tb.put_packets(p.input(me).all(), inboxes.slot(peer, me));
+        }
+        reduce_inbox(&p, &tb, &inboxes, p.input(me).all(), p.output(me).all());
+    }
+    p.in_place(in_place).build()
+}
+
+/// Rank r collects slice r of all inputs, reduces it in rank order and sends the result to everyone; all as packets.
+///
+/// Two network steps, twice the traffic of the message: for small messages of many ranks.
+pub fn two_shot_packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+    let p = packet_program("two_shot_packets", AllReduce, ranks);
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let inputs = Inboxes::new(&p);
+    let results = Inboxes::new(&p);
+    for me in 0..ranks {
+        let tb = p.block(me);
+        for peer in p.peers(me) {
+            tb.put_packets(p.input(me).chunk(peer), inputs.slot(peer, me));
+        }
+        reduce_inbox(&p, &tb, &inputs, p.input(me).chunk(me), p.output(me).chunk(me));
+        for peer in p.peers(me) {
+            tb.put_packets(p.output(me).chunk(me), results.slot(peer, me));
+        }
+        for peer in p.peers(me) {
+            tb.unpack_packets(results.slot(me, peer), p.output(me).chunk(peer));
+        }
+    }
+    p.in_place(in_place).build()
+}
+
+/// Rank r reads slice r of all inputs, reduces it in rank order and writes it to all outputs.
+///
+/// Every byte moves once, without staging. `blocks` thread blocks (at least 1) share each rank's slice.
+pub fn zero_copy(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+    let p = zero_copy_program("zero_copy", AllReduce, ranks);
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let mesh = Mesh::new(&p);
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            let inputs: Vec<_> = (0..ranks).map(|rank| p.input(rank).chunk(me)).collect();
+            let outputs: Vec<_> = p.peers(me).map(|peer| p.output(peer).chunk(me)).collect();
+            ready(&tb, &mesh.of(me));
+            tb.reduce_send(&inputs, p.output(me).chunk(me), &outputs);
+            done(&tb, &mesh.of(me));
+        }
+    }
+    p.in_place(in_place).build()
+}
+
+/// Partial sums travel once round the ring of ranks, then the results do.
+///
+/// Each rank talks to its neighbours only. Slice k starts at rank k and is summed in ring order from there
+/// (k, k+1, …, wrapping round), by one rank at a time: all ranks get the same bits, but not those of rank order.
+/// `blocks` thread blocks (at least 1) each run a ring over their part of every slice.
+///
+/// Nobody touches another rank's input, and outputs are written only after all ranks have contributed to the
+/// slice, that is, have entered the launch and read the input that may share the output's memory. A rank that
+/// is done has results with every rank's contribution, so every rank has read all its scratch: the next launch
+/// may write it again.
+pub fn ring(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+    let p = zero_copy_program("ring", AllReduce, ranks);
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let blocks = blocks.max(1);
+    // Slot s takes the partial sums of step s.
+    let partial: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, ranks - 1)).collect();
+    for block in 0..blocks {
+        let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            let next = (me + 1) % ranks;
+            let from_previous = to_next[(me + ranks - 1) % ranks];
+            // What this rank received in the step before is what it sends on.
+            let slice_sent_in = |step: usize| (me + 2 * ranks - step) % ranks;
+
+            tb.put(p.input(me).chunk(slice_sent_in(0)), partial[next].chunk(0));
+            for step in 1..ranks {
+                tb.signal(&[to_next[me]]);
+                tb.wait(&[from_previous]);
+                let slice = slice_sent_in(step);
+                let received = partial[me].chunk(step - 1);
+                let sources = [received, p.input(me).chunk(slice)];
+                if step < ranks - 1 {
+                    tb.reduce_send(&sources, received, &[partial[next].chunk(step)]);
+                } else {
+                    let output = p.output(me).chunk(slice);
+                    tb.reduce_send(&sources, output, &[p.output(next).chunk(slice)]);
+                }
+            }
+            for step in ranks..2 * ranks - 1 {
+                tb.signal(&[to_next[me]]);
+                tb.wait(&[from_previous]);
+                if step < 2 * ranks - 2 {
+                    let slice = slice_sent_in(step);
+                    tb.put(p.output(me).chunk(slice), p.output(next).chunk(slice));
+                }
+            }
+        }
+    }
+    p.in_place(in_place).build()
+}
+
+/// Rank r reduces slice r through a multicast of all inputs and stores it through the same multicast, in place.
+///
+/// Reduces in the order of the hardware, or in rank order where the multicast is made of single accesses.
+pub fn switch(ranks: usize) -> Result<Plan, BuildError> {
+    let p: ProgramBuilder = zero_copy_program("switch", AllReduce, ranks);
+    if ranks == 1 {
+        return alone(p, true);
+    }
+    let all: Vec<usize> = (0..ranks).collect();
+    let multicast = p.switch(&all, Buffer::Input);
+    let mesh = Mesh::new(&p);
+    for me in 0..ranks {
+        let tb = p.block(me);
+        ready(&tb, &mesh.of(me));
+        tb.switch_reduce_store(&multicast, &multicast, me, 1);
+        done(&tb, &mesh.of(me));
+    }
+    p.in_place(true).build()
+}

@@ -1,0 +1,62 @@
+//! Plans to read and to try out: the built-in algorithms at small rank counts, and two that show more of the
+//! format.
+
+use super::common::{Mesh, ready, zero_copy_program};
+use super::{allgather, allreduce, alltoall, reducescatter, sendrecv};
+use crate::builder::BuildError;
+use crate::model::{Collective::AllGather, Plan};
+
+/// Example plans with the names of their files.
+pub fn examples() -> Result<Vec<(&'static str, Plan)>, BuildError> {
+    Ok(vec![
+        ("allreduce_one_shot_packets_4.json", allreduce::one_shot_packets(4, false)?),
+        ("allreduce_two_shot_packets_4.json", allreduce::two_shot_packets(4, false)?),
+        ("allreduce_zero_copy_4.json", allreduce::zero_copy(4, false, 1)?),
+        ("allreduce_ring_4.json", allreduce::ring(4, false, 1)?),
+        ("allreduce_switch_4.json", allreduce::switch(4)?),
+        ("allreduce_zero_copy_8.json", allreduce::zero_copy(8, true, 2)?),
+        ("allgather_packets_4.json", allgather::packets(4, false)?),
+        ("allgather_zero_copy_4.json", allgather::zero_copy(4, false, 1)?),
+        ("allgather_pipeline_2.json", allgather_pipeline(2, PIPELINE_UNIT)?),
+        ("reducescatter_packets_4.json", reducescatter::packets(4, false)?),
+        ("reducescatter_zero_copy_4.json", reducescatter::zero_copy(4, false, 1)?),
+        ("alltoall_packets_4.json", alltoall::packets(4, false)?),
+        ("alltoall_zero_copy_4.json", alltoall::zero_copy(4, false, 1)?),
+        ("sendrecv_zero_copy_2.json", sendrecv::zero_copy(2, false, 1)?),
+    ])
+}
+
+/// Bytes that the pipelined example hands from block to block at a time.
+const PIPELINE_UNIT: u64 = 16 << 10;
+
+/// An allgather in two stages: block 0 stages the input in scratch, window by window, and a semaphore tells block 1
+/// which windows it may send to the other ranks. For 2 ranks or more, out of place.
+pub fn allgather_pipeline(ranks: usize, unit: u64) -> Result<Plan, BuildError> {
+    let p = zero_copy_program("pipeline", AllGather, ranks);
+    let mesh = Mesh::new(&p);
+    for me in 0..ranks {
+        let (input, output) = (p.input(me).all(), p.output(me).chunk(me));
+        let staged = p.scratch(me, 1).all();
+        let filled = p.semaphore(me, 0);
+
+        let stage = p.block(me);
+        stage.pipeline(unit, 1, || {
+            stage.copy(input, staged);
+            stage.release(&[filled]);
+            stage.copy(input, output);
+        });
+
+        let send = p.block(me);
+        let channels = mesh.of(me);
+        ready(&send, &channels);
+        send.pipeline(unit, 1, || {
+            send.acquire(&[filled]);
+            for peer in p.peers(me) {
+                send.put(staged, p.output(peer).chunk(me));
+            }
+            send.signal(&channels);
+            send.wait(&channels);
+        });
+    }
+    p.build()
+}

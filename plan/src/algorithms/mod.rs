@@ -1,0 +1,212 @@
+//! The built-in algorithms: one file per collective, each function writing the plan for any number of ranks.
+//!
+//! Reductions add in rank order on every rank ([`allreduce::ring`] and [`allreduce::switch`] say what they do
+//! instead), so that results do not depend on the algorithm, the message size or the rank.
+//!
+//! Every plan is safe to launch again at once: a rank may start its next launch as soon as its own launch is
+//! done, whatever the others are doing. The plans name `i` for the input and `o` for the output in place too.
+//! There, the smaller buffer of an allgather or reducescatter is the rank's block of the larger one, and for all
+//! others both are the same memory.
+
+pub mod allgather;
+pub mod allreduce;
+pub mod alltoall;
+pub mod broadcast;
+mod common;
+pub mod examples;
+pub mod reduce;
+pub mod reducescatter;
+pub mod select;
+pub mod sendrecv;
+#[cfg(test)]
+mod tests;
+
+pub use examples::examples;
+pub use select::{Choice, select};
+
+use crate::builder::BuildError;
+use crate::model::{Collective, Plan};
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// A built-in algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Algorithm {
+    /// [`allreduce::one_shot_packets`].
+    AllReduceOneShotPackets,
+    /// [`allreduce::two_shot_packets`].
+    AllReduceTwoShotPackets,
+    /// [`allreduce::zero_copy`].
+    AllReduceZeroCopy,
+    /// [`allreduce::ring`].
+    AllReduceRing,
+    /// [`allgather::packets`].
+    AllGatherPackets,
+    /// [`allgather::zero_copy`].
+    AllGatherZeroCopy,
+    /// [`reducescatter::packets`].
+    ReduceScatterPackets,
+    /// [`reducescatter::zero_copy`].
+    ReduceScatterZeroCopy,
+    /// [`alltoall::packets`].
+    AllToAllPackets,
+    /// [`alltoall::zero_copy`].
+    AllToAllZeroCopy,
+    /// [`broadcast::packets`].
+    BroadcastPackets,
+    /// [`broadcast::zero_copy`].
+    BroadcastZeroCopy,
+    /// [`reduce::packets`].
+    ReducePackets,
+    /// [`reduce::zero_copy`].
+    ReduceZeroCopy,
+    /// [`sendrecv::packets`].
+    SendRecvPackets,
+    /// [`sendrecv::zero_copy`].
+    SendRecvZeroCopy,
+}
+
+/// What a built-in algorithm is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Number of ranks, at least 1.
+    pub ranks: usize,
+    /// Whether input and output are the same memory.
+    pub in_place: bool,
+    /// The rank that broadcasts or receives the reduction; other collectives ignore it.
+    pub root: usize,
+    /// Thread blocks that share each rank's work, at least 1 (0 counts as 1); packet algorithms use one.
+    pub blocks: usize,
+}
+
+impl Shape {
+    /// Out of place, root 0, one thread block.
+    pub const fn new(ranks: usize) -> Self {
+        Shape { ranks, in_place: false, root: 0, blocks: 1 }
+    }
+}
+
+/// A name that is no built-in algorithm's.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("cannot find algorithm `{found}`: allowed {}", allowed_names())]
+pub struct UnknownAlgorithm {
+    /// The name asked for.
+    pub found: String,
+}
+
+fn allowed_names() -> String {
+    Algorithm::ALL.map(Algorithm::name).join(", ")
+}
+
+impl Algorithm {
+    /// Every built-in algorithm, in declaration order.
+    pub const ALL: [Algorithm; 16] = {
+        use Algorithm::*;
+        [
+            AllReduceOneShotPackets,
+            AllReduceTwoShotPackets,
+            AllReduceZeroCopy,
+            AllReduceRing,
+            AllGatherPackets,
+            AllGatherZeroCopy,
+            ReduceScatterPackets,
+            ReduceScatterZeroCopy,
+            AllToAllPackets,
+            AllToAllZeroCopy,
+            BroadcastPackets,
+            BroadcastZeroCopy,
+            ReducePackets,
+            ReduceZeroCopy,
+            SendRecvPackets,
+            SendRecvZeroCopy,
+        ]
+    };
+
+    /// The built-in algorithms of a collective; none for collectives that Antiphon does not know.
+    pub fn all_for(collective: &Collective) -> impl Iterator<Item = Algorithm> + use<> {
+        let collective = collective.clone();
+        Algorithm::ALL.into_iter().filter(move |algorithm| algorithm.collective() == collective)
+    }
+
+    /// The name used on the command line and in messages, e.g. `allreduce_zero_copy`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Algorithm::AllReduceOneShotPackets => "allreduce_one_shot_packets",
+            Algorithm::AllReduceTwoShotPackets => "allreduce_two_shot_packets",
+            Algorithm::AllReduceZeroCopy => "allreduce_zero_copy",
+            Algorithm::AllReduceRing => "allreduce_ring",
+            Algorithm::AllGatherPackets => "allgather_packets",
+            Algorithm::AllGatherZeroCopy => "allgather_zero_copy",
+            Algorithm::ReduceScatterPackets => "reducescatter_packets",
+            Algorithm::ReduceScatterZeroCopy => "reducescatter_zero_copy",
+            Algorithm::AllToAllPackets => "alltoall_packets",
+            Algorithm::AllToAllZeroCopy => "alltoall_zero_copy",
+            Algorithm::BroadcastPackets => "broadcast_packets",
+            Algorithm::BroadcastZeroCopy => "broadcast_zero_copy",
+            Algorithm::ReducePackets => "reduce_packets",
+            Algorithm::ReduceZeroCopy => "reduce_zero_copy",
+            Algorithm::SendRecvPackets => "sendrecv_packets",
+            Algorithm::SendRecvZeroCopy => "sendrecv_zero_copy",
+        }
+    }
+
+    /// What the algorithm computes.
+    pub const fn collective(self) -> Collective {
+        use Algorithm::*;
+        match self {
+            AllReduceOneShotPackets
+            | AllReduceTwoShotPackets
+            | AllReduceZeroCopy
+            | AllReduceRing => Collective::AllReduce,
+            AllGatherPackets | AllGatherZeroCopy => Collective::AllGather,
+            ReduceScatterPackets | ReduceScatterZeroCopy => Collective::ReduceScatter,
+            AllToAllPackets | AllToAllZeroCopy => Collective::AllToAll,
+            BroadcastPackets | BroadcastZeroCopy => Collective::Broadcast,
+            ReducePackets | ReduceZeroCopy => Collective::Reduce,
+            SendRecvPackets | SendRecvZeroCopy => Collective::SendRecv,
+        }
+    }
+
+    /// Whether reductions add in rank order (trivially so where nothing is reduced).
+    pub const fn in_rank_order(self) -> bool {
+        !matches!(self, Algorithm::AllReduceRing)
+    }
+
+    /// The plan for this shape. Fails on 0 ranks and on a root that is not a rank.
+    pub fn plan(self, shape: Shape) -> Result<Plan, BuildError> {
+        let Shape { ranks, in_place, root, blocks } = shape;
+        match self {
+            Algorithm::AllReduceOneShotPackets => allreduce::one_shot_packets(ranks, in_place),
+            Algorithm::AllReduceTwoShotPackets => allreduce::two_shot_packets(ranks, in_place),
+            Algorithm::AllReduceZeroCopy => allreduce::zero_copy(ranks, in_place, blocks),
+            Algorithm::AllReduceRing => allreduce::ring(ranks, in_place, blocks),
+            Algorithm::AllGatherPackets => allgather::packets(ranks, in_place),
+            Algorithm::AllGatherZeroCopy => allgather::zero_copy(ranks, in_place, blocks),
+            Algorithm::ReduceScatterPackets => reducescatter::packets(ranks, in_place),
+            Algorithm::ReduceScatterZeroCopy => reducescatter::zero_copy(ranks, in_place, blocks),
+            Algorithm::AllToAllPackets => alltoall::packets(ranks, in_place),
+            Algorithm::AllToAllZeroCopy => alltoall::zero_copy(ranks, in_place, blocks),
+            Algorithm::BroadcastPackets => broadcast::packets(ranks, in_place, root),
+            Algorithm::BroadcastZeroCopy => broadcast::zero_copy(ranks, in_place, root, blocks),
+            Algorithm::ReducePackets => reduce::packets(ranks, in_place, root),
+            Algorithm::ReduceZeroCopy => reduce::zero_copy(ranks, in_place, root, blocks),
+            Algorithm::SendRecvPackets => sendrecv::packets(ranks, in_place),
+            Algorithm::SendRecvZeroCopy => sendrecv::zero_copy(ranks, in_place, blocks),
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+    fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
+        let found = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == text);
+        found.ok_or_else(|| UnknownAlgorithm { found: text.to_owned() })
+    }
+}

@@ -1,0 +1,96 @@
+//! Which built-in algorithm to use for a call, by message size.
+
+use super::{Algorithm, Shape};
+use crate::builder::BuildError;
+use crate::model::{Collective, Plan};
+
+/// Largest message to each peer, in bytes, that is worth sending as packets.
+///
+/// Packets save a handshake (two signals per pair) but double the traffic and copy once more at the receiver.
+/// Up to a few cache lines the handshake costs more.
+pub const PACKET_BYTES_PER_PEER: u64 = 256;
+
+/// Largest allreduce, in bytes, that everyone sends whole to everyone.
+///
+/// One shot saves a step over two shots but sends and reduces `ranks / 2` times as much; below this the message
+/// is a few cache lines and the step costs more.
+pub const ONE_SHOT_BYTES: u64 = 256;
+
+/// The algorithm for a call, and what its plan is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Choice {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// The arguments of its plan.
+    pub shape: Shape,
+}
+
+impl Choice {
+    /// The plan chosen.
+    pub fn plan(&self) -> Result<Plan, BuildError> {
+        self.algorithm.plan(self.shape)
+    }
+}
+
+/// Choose an algorithm for a message of `bytes` bytes, in the given shape.
+///
+/// `bytes` is the larger of the call's two buffers: the output of an allgather, the input of a reducescatter.
+/// `None` for collectives without built-in algorithms.
+pub fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice> {
+    use Algorithm::*;
+    let per_rank = bytes.div_ceil(shape.ranks.max(1) as u64);
+    let by_size = |bytes_per_peer: u64, packets: Algorithm, zero_copy: Algorithm| {
+        if bytes_per_peer <= PACKET_BYTES_PER_PEER { packets } else { zero_copy }
+    };
+    let algorithm = match collective {
+        Collective::AllReduce if bytes <= ONE_SHOT_BYTES => AllReduceOneShotPackets,
+        Collective::AllReduce => by_size(per_rank, AllReduceTwoShotPackets, AllReduceZeroCopy),
+        Collective::AllGather => by_size(per_rank, AllGatherPackets, AllGatherZeroCopy),
+        Collective::ReduceScatter => by_size(per_rank, ReduceScatterPackets, ReduceScatterZeroCopy),
+        Collective::AllToAll => by_size(per_rank, AllToAllPackets, AllToAllZeroCopy),
+        Collective::Broadcast => by_size(bytes, BroadcastPackets, BroadcastZeroCopy),
+        Collective::Reduce => by_size(bytes, ReducePackets, ReduceZeroCopy),
+        Collective::SendRecv => by_size(bytes, SendRecvPackets, SendRecvZeroCopy),
+        Collective::Test | Collective::Other(_) => return None,
+    };
+    Some(Choice { algorithm, shape })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_messages_go_as_packets_and_large_ones_do_not() {
+        let shape = Shape::new(8);
+        for algorithm in Algorithm::ALL {
+            let collective = algorithm.collective();
+            let small = select(&collective, 0, shape).expect("a built-in collective");
+            let large = select(&collective, 1 << 20, shape).expect("a built-in collective");
+            assert!(small.algorithm.name().contains("packets"), "{}", small.algorithm);
+            assert!(large.algorithm.name().contains("zero_copy"), "{}", large.algorithm);
+            assert_eq!(small.algorithm.collective(), collective);
+            assert_eq!(large.algorithm.collective(), collective);
+            assert_eq!(small.plan().expect("a plan").gpus.len(), 8);
+        }
+    }
+
+    #[test]
+    fn what_counts_is_the_message_to_each_peer() {
+        let at = |collective, bytes| select(&collective, bytes, Shape::new(8)).map(|c| c.algorithm);
+        let cases = [
+            (Collective::AllReduce, 256, Algorithm::AllReduceOneShotPackets),
+            (Collective::AllReduce, 257, Algorithm::AllReduceTwoShotPackets),
+            (Collective::AllReduce, 2048, Algorithm::AllReduceTwoShotPackets),
+            (Collective::AllReduce, 2049, Algorithm::AllReduceZeroCopy),
+            (Collective::AllGather, 2048, Algorithm::AllGatherPackets),
+            (Collective::AllGather, 2049, Algorithm::AllGatherZeroCopy),
+            (Collective::Broadcast, 256, Algorithm::BroadcastPackets),
+            (Collective::Broadcast, 257, Algorithm::BroadcastZeroCopy),
+        ];
+        for (collective, bytes, expected) in cases {
+            assert_eq!(at(collective.clone(), bytes), Some(expected), "{collective} {bytes}");
+        }
+        assert_eq!(at(Collective::Test, 1), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! Sendrecv: rank r's input becomes the output of the next rank, round the ring of ranks.
+
+use super::common::*;
+use crate::builder::BuildError;
+use crate::model::{Collective::SendRecv, Plan};
+
+/// Everyone sends its input to the next rank as packets.
+///
+/// A rank hears from the one before only, so the next one tells it that it has begun: that keeps it from being two
+/// launches ahead, where it would overwrite packets that the next rank has not read.
+pub fn packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+    let p = packet_program("packets", SendRecv, ranks);
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
+    let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, 1)).collect();
+    for me in 0..ranks {
+        let tb = p.block(me);
+        let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+        tb.signal(&[to_next[previous]]);
+        tb.put_packets(p.input(me).all(), inboxes[next].all());
+        tb.unpack_packets(inboxes[me].all(), p.output(me).all());
+        tb.wait(&[to_next[me]]);
+    }
+    p.in_place(in_place).build()
+}
+
+/// Everyone writes its input into the next rank's output; in place, into its scratch, because the next rank may
+/// not have sent yet what its output would overwrite.
+///
+/// `blocks` thread blocks (at least 1) share each message.
+pub fn zero_copy(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+    let p = zero_copy_program("zero_copy", SendRecv, ranks);
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let blocks = blocks.max(1);
+    let staged = usize::from(in_place);
+    let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, staged)).collect();
+    for block in 0..blocks {
+        let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+            let target = if in_place { inboxes[next] } else { p.output(next) };
+            ready_to_receive(&tb, &[to_next[previous]], &[to_next[me]]);
+            tb.put(p.input(me).all(), target.all());
+            tb.signal(&[to_next[me]]);
+            tb.wait(&[to_next[previous]]);
+            if in_place {
+                tb.copy(inboxes[me].all(), p.output(me).all());
+            }
+        }
+    }
+    p.in_place(in_place).build()
+}

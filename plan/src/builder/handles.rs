@@ -1,0 +1,122 @@
+//! Values that name parts of a program: runs of chunks, channels, semaphores.
+//!
+//! Handles are small copies; they stay valid for the program that made them.
+
+use super::{NOWHERE, ProblemKind, ProgramBuilder};
+use crate::model::Buffer;
+use std::ops::Range;
+use std::panic::Location;
+
+/// A whole buffer of a rank, or one allocation of its scratch.
+#[derive(Clone, Copy)]
+pub struct Region<'p> {
+    pub(super) program: &'p ProgramBuilder,
+    pub(super) rank: usize,
+    pub(super) buffer: Buffer,
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+impl Region<'_> {
+    /// A run of this region's chunks, counted from the region's start.
+    #[track_caller]
+    pub fn chunks(&self, range: Range<usize>) -> Chunks {
+        self.take(range, Location::caller())
+    }
+
+    /// One of this region's chunks, counted from the region's start.
+    #[track_caller]
+    pub fn chunk(&self, index: usize) -> Chunks {
+        self.take(index..index.saturating_add(1), Location::caller())
+    }
+
+    /// All chunks of this region.
+    #[track_caller]
+    pub fn all(&self) -> Chunks {
+        self.take(0..self.len, Location::caller())
+    }
+
+    /// Number of chunks.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the region has no chunks.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn take(&self, range: Range<usize>, at: &'static Location<'static>) -> Chunks {
+        let Range { start, end } = range;
+        let mut rank = self.rank;
+        if rank != NOWHERE && (start >= end || end > self.len) {
+            let (buffer, chunks) = (self.buffer, self.len);
+            self.program.report(at, ProblemKind::Chunks { rank, buffer, start, end, chunks });
+            rank = NOWHERE;
+        }
+        let index = self.start.saturating_add(start) as u64;
+        Chunks { rank, buffer: self.buffer, index, size: end.saturating_sub(start) as u64 }
+    }
+}
+
+/// A run of chunks in a buffer of some rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunks {
+    pub(super) rank: usize,
+    pub(super) buffer: Buffer,
+    pub(super) index: u64,
+    pub(super) size: u64,
+}
+
+impl Chunks {
+    /// The owner.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Which of the owner's buffers.
+    pub fn buffer(&self) -> Buffer {
+        self.buffer
+    }
+
+    /// Chunks of the buffer that the run covers.
+    pub fn range(&self) -> Range<u64> {
+        self.index..self.index.saturating_add(self.size)
+    }
+}
+
+/// A two-way memory channel: each end signals the other and waits for its signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Rank and the rank's channel id, for both ends.
+    pub(super) ends: [(usize, u64); 2],
+}
+
+impl Channel {
+    /// The channel id and the peer, as `rank` sees them.
+    pub(super) fn end_at(&self, rank: usize) -> Option<(u64, usize)> {
+        let [a, b] = self.ends;
+        if a.0 == rank {
+            Some((a.1, b.0))
+        } else if b.0 == rank {
+            Some((b.1, a.0))
+        } else {
+            None
+        }
+    }
+}
+
+/// A multicast channel over one buffer of several ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchChannel {
+    pub(super) buffer: Buffer,
+    /// Rank and the rank's switch channel id, for every member.
+    pub(super) members: Vec<(usize, u64)>,
+}
+
+/// A counter of one rank, by which its blocks wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Semaphore {
+    pub(super) rank: usize,
+    pub(super) id: u64,
+}
