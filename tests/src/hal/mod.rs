@@ -52,6 +52,7 @@ macro_rules! hal_cases {
             memory::what_is_not_wired_answers_unsupported
             stream::a_task_that_can_finish_does_so_inline
             stream::tasks_run_in_order
+            stream::a_task_keeps_its_place_while_it_is_first_polled
             stream::progress_needs_no_caller
             stream::many_callers_may_drive_one_stream
             stream::errors_are_reported_once

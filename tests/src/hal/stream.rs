@@ -61,6 +61,43 @@ pub fn tasks_run_in_order(subject: &Subject) {
     assert_eq!(submit(&stream, &late), Submitted::Complete);
 }
 
+/// What is submitted while a task has its first poll comes behind it, also when that poll does not finish it.
+pub fn a_task_keeps_its_place_while_it_is_first_polled(subject: &Subject) {
+    /// In its first poll, submits a task that could finish at once; then does as its gate does.
+    struct Overtaken {
+        stream: Arc<dyn Stream>,
+        gate: Arc<Gated>,
+        next: Arc<Gated>,
+    }
+    impl Task for Overtaken {
+        fn poll(&self, effort: Effort) -> TaskState {
+            if self.gate.polls.load(Ordering::Relaxed) == 0 {
+                assert_eq!(submit(&self.stream, &self.next), Submitted::Queued);
+            }
+            self.gate.poll(effort)
+        }
+    }
+    let Some(stream) = stream_of(subject) else { return };
+    let log = Arc::new(Log::default());
+    for open in [true, false] {
+        let (gate, next) = (Gated::shut(1, &log), Gated::open(2, &log));
+        if open {
+            gate.pass();
+        }
+        let overtaken = Arc::new(Overtaken {
+            stream: Arc::clone(&stream),
+            gate: Arc::clone(&gate),
+            next: Arc::clone(&next),
+        });
+        let submitted = stream.submit(&task(&overtaken), Effort::Try).unwrap();
+        assert_eq!(submitted, if open { Submitted::Complete } else { Submitted::Queued });
+        gate.pass();
+        until("the task behind, without a caller", || next.is_done());
+        stream.synchronize().unwrap();
+    }
+    assert_eq!(log.entries(), [1, 2, 1, 2]);
+}
+
 /// Queued tasks finish although nobody calls the stream, soon after work and after a long idle time alike.
 pub fn progress_needs_no_caller(subject: &Subject) {
     let Some(stream) = stream_of(subject) else { return };
