@@ -64,7 +64,7 @@ pub trait Stream: Send + Sync + fmt::Debug {
     /// Whether everything submitted is done.
     fn query(&self) -> bool;
 
-    /// Waits until everything submitted before the call is done, working on it on the calling thread where the
-    /// backend can. Returns the first error since the last call, and forgets it.
+    /// Waits until everything submitted before the call is done, polling tasks on the calling thread with
+    /// [`Effort::Wait`]. Returns the first error since the last call, and forgets it.
     fn synchronize(&self) -> Result<(), HalError>;
 }

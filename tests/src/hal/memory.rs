@@ -1,0 +1,228 @@
+//! Cases on memory, handles, and the table of what is mapped.
+
+use super::Subject;
+use super::support::words;
+use antiphon_hal::{HalError, KernelCode, KernelSource, Memory, MemoryHandle};
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+const PAGE: u64 = 4096;
+
+/// Memory is zero when it comes, starts at a page, and can be written to its end.
+pub fn allocations_are_zeroed_and_aligned(subject: &Subject) {
+    let page = subject.device.caps().page_bytes;
+    assert!(page.is_power_of_two() && page >= 64);
+    for bytes in [1, 8, 64, page - 1, page, page + 1, (2 << 20) + 8, 65 << 20] {
+        for _ in 0..2 {
+            let memory = subject.device.allocate(bytes).unwrap();
+            assert_eq!(memory.len(), bytes);
+            assert_eq!(memory.backend(), subject.device.backend());
+            assert_eq!(memory.address().addr() as u64 % page, 0);
+            // SAFETY: `bytes` bytes are mapped while `memory` lives, and nobody else knows of them.
+            let slice = unsafe { std::slice::from_raw_parts_mut(memory.address(), bytes as usize) };
+            assert!(slice.iter().all(|&byte| byte == 0), "{bytes} bytes are not all zero");
+            slice.fill(0xa5);
+        }
+    }
+}
+
+/// Nothing, more than there is, and more than can be addressed are errors, not crashes later.
+pub fn empty_and_absurd_allocations_are_refused(subject: &Subject) {
+    let device = &subject.device;
+    assert!(matches!(device.allocate(0), Err(HalError::Invalid { .. })));
+    let too_many = device.caps().memory_bytes + 1;
+    for bytes in [too_many, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX] {
+        match device.allocate(bytes) {
+            Err(error @ HalError::OutOfMemory { .. }) => {
+                assert!(error.to_string().contains(&bytes.to_string()), "{error}");
+            }
+            other => panic!("{bytes} bytes: {other:?}"),
+        }
+    }
+}
+
+/// What is written through one mapping is read through the other, also when the first is gone.
+pub fn memory_is_shared_between_mappings(subject: &Subject) {
+    let device = &subject.device;
+    if !subject.has(device.caps().peer_mapping, "peer mapping") {
+        return;
+    }
+    let first = device.allocate(3 * PAGE).unwrap();
+    let second = device.import(&first.export().unwrap()).unwrap();
+    assert_ne!(first.address(), second.address());
+    assert_ne!(first.id(), second.id());
+    assert_eq!(second.len(), first.len());
+    let last = 3 * PAGE as usize / 8 - 1;
+    words(&first, last + 1)[last].store(41, Ordering::Release);
+    assert_eq!(words(&second, last + 1)[last].fetch_add(1, Ordering::AcqRel), 41);
+    assert_eq!(words(&first, last + 1)[last].load(Ordering::Acquire), 42);
+    drop(first);
+    let third = device.import(&second.export().unwrap()).unwrap();
+    drop(second);
+    assert_eq!(words(&third, last + 1)[last].load(Ordering::Acquire), 42);
+}
+
+/// A handle whose memory is shorter than it says, or could become so, is refused.
+pub fn handles_that_could_fault_are_refused(subject: &Subject) {
+    let device = &subject.device;
+    if !subject.has(device.caps().peer_mapping, "peer mapping") {
+        return;
+    }
+    let memory = device.allocate(PAGE).unwrap();
+    let MemoryHandle::SharedMemory { descriptor, .. } = memory.export().unwrap() else {
+        return;
+    };
+    let page = device.caps().page_bytes;
+    for bytes in [0, page.max(PAGE) + 1, 1 << 40, i64::MAX as u64, u64::MAX] {
+        let handle = MemoryHandle::SharedMemory { descriptor: Arc::clone(&descriptor), bytes };
+        let refused = device.import(&handle);
+        assert!(matches!(refused, Err(HalError::Invalid { .. })), "{bytes} bytes: {refused:?}");
+    }
+    let null = OwnedFd::from(File::open("/dev/null").unwrap());
+    let handle = MemoryHandle::SharedMemory { descriptor: Arc::new(null), bytes: 1 };
+    assert!(matches!(device.import(&handle), Err(HalError::Invalid { .. })));
+    if !subject.has(device.caps().sealed_handles, "sealed handles") {
+        return;
+    }
+    let path = std::env::temp_dir().join(format!("antiphon-unsealed-{}", std::process::id()));
+    let file =
+        File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.set_len(2 * PAGE).unwrap();
+    let handle = MemoryHandle::SharedMemory { descriptor: Arc::new(file.into()), bytes: PAGE };
+    match device.import(&handle) {
+        Err(error @ HalError::Invalid { .. }) => {
+            assert!(error.to_string().contains("shrink"), "{error}");
+        }
+        other => panic!("a file that can shrink: {other:?}"),
+    }
+    // The other side of the same promise: nobody can shorten what was exported.
+    let exported = File::from(descriptor.try_clone().unwrap());
+    assert!(exported.set_len(0).is_err());
+    assert_eq!(words(&memory, 1)[0].load(Ordering::Relaxed), 0);
+}
+
+/// Every range within live memory is found with its offset, and no other.
+pub fn find_tells_the_memory_and_the_offset(subject: &Subject) {
+    let device = &subject.device;
+    let memory = device.allocate(PAGE + 8).unwrap();
+    let at = |offset: u64| memory.address().wrapping_add(offset as usize).cast_const();
+    for (offset, bytes) in [(0, 1), (0, PAGE + 8), (1, PAGE + 7), (PAGE + 7, 1), (PAGE + 8, 0)] {
+        let (found, place) =
+            device.find(at(offset), bytes).unwrap_or_else(|| panic!("{offset} + {bytes}"));
+        assert_eq!((found.id(), place), (memory.id(), offset));
+    }
+    for (offset, bytes) in [(0, PAGE + 9), (1, PAGE + 8), (PAGE + 8, 1), (8, u64::MAX)] {
+        assert!(device.find(at(offset), bytes).is_none(), "{offset} + {bytes}");
+    }
+    let before = memory.address().wrapping_sub(1).cast_const();
+    assert!(device.find(before, 2).is_none_or(|(found, _)| found.id() != memory.id()));
+    assert!(device.find(std::ptr::null(), 0).is_none());
+    let local = 0u64;
+    assert!(device.find((&raw const local).cast(), 8).is_none());
+    if device.caps().peer_mapping {
+        let second = device.import(&memory.export().unwrap()).unwrap();
+        let (found, place) = device.find(second.address().wrapping_add(5), 1).unwrap();
+        assert_eq!((found.id(), place), (second.id(), 5));
+    }
+    let id = memory.id();
+    let address = memory.address();
+    drop(memory);
+    assert!(device.find(address, 1).is_none_or(|(found, _)| found.id() != id));
+}
+
+/// The epoch changes when memory comes and when it goes, and says so before the address can come again.
+pub fn the_epoch_changes_with_the_memory(subject: &Subject) {
+    let device = &subject.device;
+    let mut seen = vec![device.epoch()];
+    let memory = device.allocate(PAGE).unwrap();
+    seen.push(device.epoch());
+    if device.caps().peer_mapping {
+        let second = device.import(&memory.export().unwrap()).unwrap();
+        seen.push(device.epoch_cell().load(Ordering::Acquire));
+        drop(second);
+        seen.push(device.epoch());
+    }
+    drop(memory);
+    seen.push(device.epoch());
+    assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
+}
+
+/// Memory that comes after other memory has gone has a number of its own, whatever its address.
+pub fn identities_are_never_reused(subject: &Subject) {
+    let mut ids = HashSet::new();
+    for _ in 0..100 {
+        assert!(ids.insert(subject.device.allocate(PAGE).unwrap().id()));
+    }
+}
+
+/// A thread that finds memory while its owner drops it has it, or does not; what it has stays mapped.
+pub fn found_memory_survives_concurrent_drops(subject: &Subject) {
+    let device = &subject.device;
+    let current: Mutex<Option<Arc<dyn Memory>>> = Mutex::new(None);
+    let stop = AtomicBool::new(false);
+    let mut found = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=2000 {
+                let memory = device.allocate(PAGE).unwrap();
+                words(&memory, 1)[0].store(number, Ordering::Relaxed);
+                let previous = current.lock().unwrap().replace(memory);
+                drop(previous);
+            }
+            stop.store(true, Ordering::Release);
+        });
+        while !stop.load(Ordering::Acquire) {
+            let address = current.lock().unwrap().as_ref().map(|memory| memory.address().addr());
+            let Some(address) = address else { continue };
+            let found_here = device.find(std::ptr::without_provenance(address), 8);
+            if let Some((memory, 0)) = found_here {
+                assert_ne!(words(&memory, 1)[0].load(Ordering::Relaxed), u64::MAX);
+                found += 1;
+            }
+        }
+    });
+    // The last one is still there, so that at least this look-up is not in vain.
+    let last = current.into_inner().unwrap().unwrap();
+    assert!(device.find(last.address(), 8).is_some() || found > 0);
+}
+
+/// An operation whose cap is false answers "unsupported", with the backend's name.
+pub fn what_is_not_wired_answers_unsupported(subject: &Subject) {
+    let (device, caps) = (&subject.device, subject.device.caps());
+    let mut buffer = [0u8; 8];
+    let source = KernelSource { entry: "f", code: KernelCode::Source(""), options: &[] };
+    let address = buffer.as_ptr().addr() as u64;
+    let answers = [
+        (caps.kernels, device.load(source).err()),
+        (caps.multicast, device.multicast(2, PAGE).err()),
+        (caps.process_access, {
+            // SAFETY: the range is a local array, not touched by anything else. Process 0 is none, so that where
+            // the operation is wired, it fails, too, though not with this error.
+            unsafe { device.read_process(0, address, buffer.as_mut_ptr(), 8) }.err()
+        }),
+        (caps.process_access, {
+            // SAFETY: as above; nothing is written to a process that is not there.
+            unsafe { device.write_process(u32::MAX, address, buffer.as_ptr(), 8) }.err()
+        }),
+    ];
+    for (wired, answer) in answers {
+        match answer {
+            Some(ref error @ HalError::Unsupported { op, backend }) => {
+                assert!(!wired, "{op} is advertised");
+                assert_eq!(backend, device.backend());
+                let text = error.to_string();
+                assert!(text.contains(op) && text.contains(backend.name()), "{text}");
+            }
+            other => assert!(wired, "not wired, but: {other:?}"),
+        }
+    }
+    if !caps.peer_mapping {
+        let export = device.allocate(PAGE).unwrap().export();
+        assert!(matches!(export, Err(HalError::Unsupported { .. })));
+    }
+}
