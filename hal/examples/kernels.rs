@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use antiphon_hal::kernels::{Isa, Kernels};
+use antiphon_hal::kernels::{self, Isa, Kernels};
 use antiphon_types::{DataType, ReduceOp};
 
 const MAX: usize = 4 << 20;
@@ -47,27 +47,27 @@ fn main() {
         (0..2 * SOURCES).map(|_| vec![0x3C3C_3C3C_3C3C_3C3C; MAX / 8 + 8]).collect();
     let pointers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
     let (dsts, srcs) = pointers.split_at(SOURCES);
+    // SAFETY (all calls below): every buffer has MAX bytes and is used by this thread alone.
     let srcs: Vec<*const u8> = srcs.iter().map(|p| p.cast_const()).collect();
 
+    for bytes in [4, 8, 16, 64, 256, 1024, 4096, 16 << 10, 256 << 10, MAX] {
+        line(&format!("copy {bytes}"), bytes, || {
+            // SAFETY: see above.
+            unsafe { kernels::copy(black_box(dsts[0]), black_box(srcs[0]), black_box(bytes)) }
+        });
+        line(&format!("memcpy {bytes}"), bytes, || {
+            // SAFETY: see above.
+            unsafe {
+                black_box(srcs[0]).copy_to_nonoverlapping(black_box(dsts[0]), black_box(bytes));
+            }
+        });
+        line(&format!("copy_to 4 {bytes}"), bytes, || {
+            // SAFETY: see above.
+            unsafe { kernels::copy_to(black_box(&dsts[..4]), srcs[0], black_box(bytes)) }
+        });
+    }
     for kernels in Isa::ALL.into_iter().filter_map(Kernels::for_isa) {
         let isa = kernels.isa();
-        // SAFETY (all calls below): every buffer has MAX bytes and is used by this thread alone.
-        for bytes in [4, 8, 16, 64, 256, 1024, 4096, 16 << 10, 256 << 10, MAX] {
-            line(&format!("{isa} copy {bytes}"), bytes, || {
-                // SAFETY: see above.
-                unsafe { kernels.copy(black_box(dsts[0]), black_box(srcs[0]), black_box(bytes)) }
-            });
-            line(&format!("{isa} memcpy {bytes}"), bytes, || {
-                // SAFETY: see above.
-                unsafe {
-                    black_box(srcs[0]).copy_to_nonoverlapping(black_box(dsts[0]), black_box(bytes));
-                }
-            });
-            line(&format!("{isa} copy_to 4 {bytes}"), bytes, || {
-                // SAFETY: see above.
-                unsafe { kernels.copy_to(black_box(&dsts[..4]), srcs[0], black_box(bytes)) }
-            });
-        }
         for dtype in DataType::ALL {
             for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min] {
                 for (n, d) in [(2, 1), (2, 2), (3, 1), (4, 1), (8, 1), (8, 8)] {

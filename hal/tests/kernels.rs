@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use antiphon_hal::kernels::{Isa, Kernels};
+use antiphon_hal::kernels::{self, Isa, Kernels};
 use antiphon_types::{DataType, ReduceOp};
 use proptest::prelude::*;
 
@@ -353,22 +353,20 @@ fn division_matches_the_reference_and_integers_truncate() {
 
 #[test]
 fn copies_of_every_short_length_and_some_long_ones() {
-    for kernels in all_kernels() {
-        for len in (0..=300).chain([2047, 2048, 2049, 16 << 10, (16 << 10) + 5, 100_001]) {
-            let data = fill(len as u64 + 5, len);
-            let mut src = Skewed::new(&data, len % 8);
-            let mut dsts = [1, 2, 5].map(|skew| Skewed::new(&vec![0; len], skew));
-            let [a, b, c] = &mut dsts;
-            // SAFETY: all buffers have `len` bytes.
-            unsafe {
-                kernels.copy(a.ptr(), src.ptr(), len);
-                kernels.copy(src.ptr(), src.ptr(), len);
-                kernels.copy_to(&[b.ptr(), c.ptr()], src.ptr(), len);
-            }
-            assert_eq!(src.checked(), data);
-            for dst in &dsts {
-                assert_eq!(dst.checked(), data, "{} {len}", kernels.isa());
-            }
+    for len in (0..=300).chain([2047, 2048, 2049, 16 << 10, (16 << 10) + 5, 100_001]) {
+        let data = fill(len as u64 + 5, len);
+        let mut src = Skewed::new(&data, len % 8);
+        let mut dsts = [1, 2, 5].map(|skew| Skewed::new(&vec![0; len], skew));
+        let [a, b, c] = &mut dsts;
+        // SAFETY: all buffers have `len` bytes.
+        unsafe {
+            kernels::copy(a.ptr(), src.ptr(), len);
+            kernels::copy(src.ptr(), src.ptr(), len);
+            kernels::copy_to(&[b.ptr(), c.ptr()], src.ptr(), len);
+        }
+        assert_eq!(src.checked(), data);
+        for dst in &dsts {
+            assert_eq!(dst.checked(), data, "{len}");
         }
     }
 }
@@ -383,8 +381,8 @@ fn packets(data: &[u8], padded: usize, flag: u32) -> Vec<u8> {
 #[test]
 fn packets_pack_unpack_and_forward_up_to_the_first_stale_unit() {
     for kernels in all_kernels() {
-        for len in (0..=140).chain([1000, 4096]) {
-            let padded = (len + 7) / 8 * 8 + (len % 3) * 4;
+        for len in (0..=140_usize).chain([1000, 4096]) {
+            let padded = len.next_multiple_of(8) + (len % 3) * 4;
             let (data, flag) =
                 (fill(len as u64 + 9, len), 0x8000_0001_u32.wrapping_add(len as u32));
             let context = format!("{} {len} of {padded}", kernels.isa());

@@ -1,10 +1,8 @@
 //! Copies between raw pointers.
 //!
-//! Short copies, which are most of a latency-bound plan, are two overlapping loads and stores without a call;
-//! everything longer is a loop of wide loads and stores up to [`CALL_FROM`] bytes and libc's `memcpy` above.
-
-/// Bytes from which libc's copy is the faster one.
-const CALL_FROM: usize = 2048;
+//! Short copies, which are most of a latency-bound plan, are two overlapping loads and stores without a call. Above
+//! that libc's `memcpy` was as fast as loops of wide loads and stores at every size measured, or faster, and it
+//! chooses its instructions by the CPU, too.
 
 /// Bytes up to which [`short`] copies: few enough to be worth inlining into the caller.
 pub(super) const INLINE: usize = 64;
@@ -22,7 +20,6 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
     unsafe {
         match bytes {
             0..=INLINE => short(dst, src, bytes),
-            ..CALL_FROM => blocks(dst, src, bytes),
             _ if std::ptr::eq(dst, src) => {}
             _ => std::ptr::copy_nonoverlapping(src, dst, bytes),
         }
@@ -32,7 +29,7 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
 /// Copies up to [`INLINE`] bytes without a call.
 ///
 /// # Safety
-/// As [`copy`], and `bytes <= INLINE`.
+/// As [`copy()`], and `bytes <= INLINE`.
 #[inline(always)]
 pub(super) unsafe fn short(dst: *mut u8, src: *const u8, bytes: usize) {
     // SAFETY: the caller vouches for `bytes`; each arm stays within, its ends overlapping where they must.
@@ -52,7 +49,7 @@ pub(super) unsafe fn short(dst: *mut u8, src: *const u8, bytes: usize) {
 /// Copies `bytes` from `src` to every destination, tile by tile.
 ///
 /// # Safety
-/// As [`copy`], for every destination; destinations do not overlap each other.
+/// As [`copy()`], for every destination; destinations do not overlap each other.
 #[inline(always)]
 pub(super) unsafe fn copy_to(dsts: &[*mut u8], src: *const u8, bytes: usize) {
     // SAFETY: the caller vouches for `bytes` of every buffer, and `at + tile` never exceeds it.
@@ -81,24 +78,5 @@ unsafe fn ends<T: Copy>(dst: *mut u8, src: *const u8, bytes: usize) {
         let tail = src.add(last).cast::<T>().read_unaligned();
         dst.cast::<T>().write_unaligned(head);
         dst.add(last).cast::<T>().write_unaligned(tail);
-    }
-}
-
-/// Copies 64 bytes or more in blocks of 64, the last of which overlaps its predecessor.
-#[inline(always)]
-unsafe fn blocks(dst: *mut u8, src: *const u8, bytes: usize) {
-    type Block = [u64; 8];
-    let last = bytes - size_of::<Block>();
-    // SAFETY: the caller passes 64 bytes or more, and every block begins at or before `last`. The last block is read
-    // first, so that copying a buffer onto itself changes nothing either.
-    unsafe {
-        let tail = src.add(last).cast::<Block>().read_unaligned();
-        let mut at = 0;
-        while at < last {
-            let block = src.add(at).cast::<Block>().read_unaligned();
-            dst.add(at).cast::<Block>().write_unaligned(block);
-            at += size_of::<Block>();
-        }
-        dst.add(last).cast::<Block>().write_unaligned(tail);
     }
 }

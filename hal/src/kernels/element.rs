@@ -1,7 +1,7 @@
 //! What the reduction loops need to know of an element type: how it is stored, what it is summed in, and the four
 //! operators.
 
-use super::isa::Lanes;
+use super::vector::Vector;
 use super::{float8, half};
 
 /// An element type: its stored form and the type it is accumulated in.
@@ -11,36 +11,8 @@ pub(super) trait Element {
     /// As it is accumulated: binary32 for the 16- and 8-bit floats, else the type itself.
     type Acc: Number;
 
-    /// Whether `I` has instructions that convert blocks of this type, better than the compiler's vectorised loops.
-    #[inline(always)]
-    fn converts<I: Lanes>() -> bool {
-        false
-    }
-
     fn widen(x: Self::Stored) -> Self::Acc;
     fn narrow(x: Self::Acc) -> Self::Stored;
-
-    /// # Safety
-    /// The CPU has the instructions of `I`.
-    #[inline(always)]
-    unsafe fn widen_all<I: Lanes, const L: usize>(x: &[Self::Stored; L]) -> [Self::Acc; L] {
-        let mut out = [Self::Acc::default(); L];
-        for i in 0..L {
-            out[i] = Self::widen(x[i]);
-        }
-        out
-    }
-
-    /// # Safety
-    /// The CPU has the instructions of `I`.
-    #[inline(always)]
-    unsafe fn narrow_all<I: Lanes, const L: usize>(x: &[Self::Acc; L]) -> [Self::Stored; L] {
-        let mut out = [Self::Stored::default(); L];
-        for i in 0..L {
-            out[i] = Self::narrow(x[i]);
-        }
-        out
-    }
 }
 
 /// Arithmetic of an accumulator. Integers wrap; minimum and maximum of floats give NaN if any operand is NaN,
@@ -57,6 +29,12 @@ pub(super) trait Number: Copy + Default {
 /// A reduction operator, as a type, so that each loop is compiled for its operator.
 pub(super) trait Op {
     fn apply<N: Number>(a: N, b: N) -> N;
+
+    /// The same on vectors.
+    ///
+    /// # Safety
+    /// The CPU has the vectors' instructions.
+    unsafe fn apply_all<V: Vector>(a: V, b: V) -> V;
 }
 
 macro_rules! op {
@@ -66,6 +44,11 @@ macro_rules! op {
             #[inline(always)]
             fn apply<N: Number>(a: N, b: N) -> N {
                 a.$method(b)
+            }
+            #[inline(always)]
+            unsafe fn apply_all<V: Vector>(a: V, b: V) -> V {
+                // SAFETY: passed on to the caller.
+                unsafe { a.$method(b) }
             }
         }
     };
@@ -183,35 +166,7 @@ macro_rules! narrow_float {
         }
     };
 }
+narrow_float!(F16, u16, half::f16_to_f32, half::f32_to_f16);
 narrow_float!(Bf16, u16, half::bf16_to_f32, half::f32_to_bf16);
 narrow_float!(F8E4m3, u8, float8::e4m3_to_f32, float8::f32_to_e4m3);
 narrow_float!(F8E5m2, u8, float8::e5m2_to_f32, float8::f32_to_e5m2);
-
-/// binary16, whose conversions are single instructions on most CPUs.
-pub(super) struct F16;
-impl Element for F16 {
-    type Stored = u16;
-    type Acc = f32;
-    #[inline(always)]
-    fn converts<I: Lanes>() -> bool {
-        I::CONVERTS_F16
-    }
-    #[inline(always)]
-    fn widen(x: u16) -> f32 {
-        half::f16_to_f32(x)
-    }
-    #[inline(always)]
-    fn narrow(x: f32) -> u16 {
-        half::f32_to_f16(x)
-    }
-    #[inline(always)]
-    unsafe fn widen_all<I: Lanes, const L: usize>(x: &[u16; L]) -> [f32; L] {
-        // SAFETY: passed on to the caller.
-        unsafe { I::widen_f16(x) }
-    }
-    #[inline(always)]
-    unsafe fn narrow_all<I: Lanes, const L: usize>(x: &[f32; L]) -> [u16; L] {
-        // SAFETY: passed on to the caller.
-        unsafe { I::narrow_f16(x) }
-    }
-}

@@ -18,6 +18,9 @@ mod packet;
 mod packet_x86;
 mod reduce;
 mod table;
+mod vector;
+#[cfg(target_arch = "x86_64")]
+mod vector_x86;
 
 pub use isa::Isa;
 pub use table::Kernels;
@@ -32,28 +35,22 @@ use antiphon_types::{DataType, ReduceOp};
 #[inline]
 pub unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
     // SAFETY: passed on to the caller.
-    unsafe {
-        if bytes <= copy::INLINE {
-            copy::short(dst, src, bytes);
-        } else {
-            Kernels::active().copy(dst, src, bytes);
-        }
-    }
+    unsafe { copy::copy(dst, src, bytes) }
 }
 
 /// Copies `bytes` from `src` to every destination, reading the source from memory once.
 ///
 /// # Safety
-/// As [`copy`], for every destination; destinations do not overlap each other.
+/// As [`copy()`], for every destination; destinations do not overlap each other.
 #[inline]
 pub unsafe fn copy_to(dsts: &[*mut u8], src: *const u8, bytes: usize) {
     // SAFETY: passed on to the caller.
-    unsafe { Kernels::active().copy_to(dsts, src, bytes) }
+    unsafe { copy::copy_to(dsts, src, bytes) }
 }
 
 /// Folds the sources element by element, in list order, and stores the result to every destination.
 ///
-/// [`ReduceOp::Avg`] sums; [`divide`] is its last step. One source is copied as it is; none leaves the destinations
+/// [`ReduceOp::Avg`] sums; [`divide()`] is its last step. One source is copied as it is; none leaves the destinations
 /// alone. A rest of `bytes` smaller than an element is not touched.
 ///
 /// # Safety

@@ -25,6 +25,9 @@ pub(super) unsafe trait Units {
     /// Units moved at once.
     const GROUP: usize;
 
+    /// A narrower way, for what is left of a buffer.
+    type Rest: Units;
+
     /// The units as they were read.
     type Group: Copy;
 
@@ -78,16 +81,10 @@ pub(super) unsafe fn pack<U: Units>(
     padded: usize,
     flag: u32,
 ) {
-    let mut at = 0;
     // SAFETY: the caller passes `len` readable bytes and `2 * padded` writable ones at 8-aligned destinations.
     unsafe {
-        while len - at >= 4 * U::GROUP {
-            let group = U::make(src.add(at), flag);
-            for &dst in dsts {
-                U::store(dst.add(2 * at), group);
-            }
-            at += 4 * U::GROUP;
-        }
+        let mut at = pack_groups::<U>(dsts, src, 0, len, flag);
+        at = pack_groups::<U::Rest>(dsts, src, at, len, flag);
         while at < padded {
             let left = len.saturating_sub(at);
             let data = if left == 0 { 0 } else { word(src.add(at), left) };
@@ -99,6 +96,28 @@ pub(super) unsafe fn pack<U: Units>(
     }
 }
 
+/// Packs whole groups of payload between `at` and `len`; returns where it stopped.
+#[inline(always)]
+unsafe fn pack_groups<U: Units>(
+    dsts: &[*mut u8],
+    src: *const u8,
+    mut at: usize,
+    len: usize,
+    flag: u32,
+) -> usize {
+    while len - at >= 4 * U::GROUP {
+        // SAFETY: the group lies within the buffers of `pack`.
+        unsafe {
+            let group = U::make(src.add(at), flag);
+            for &dst in dsts {
+                U::store(dst.add(2 * at), group);
+            }
+        }
+        at += 4 * U::GROUP;
+    }
+    at
+}
+
 /// See [`super::Kernels::unpack`].
 #[inline(always)]
 pub(super) unsafe fn unpack<U: Units>(
@@ -108,17 +127,10 @@ pub(super) unsafe fn unpack<U: Units>(
     padded: usize,
     flag: u32,
 ) -> usize {
-    let mut at = 0;
     // SAFETY: the caller passes `len` writable bytes and `2 * padded` readable ones at an 8-aligned source.
     unsafe {
-        while len - at >= 4 * U::GROUP {
-            let group = U::load(src.add(2 * at));
-            if !U::ready(group, flag) {
-                break;
-            }
-            U::payload(dst.add(at), group);
-            at += 4 * U::GROUP;
-        }
+        let mut at = unpack_groups::<U>(dst, src, 0, len, flag);
+        at = unpack_groups::<U::Rest>(dst, src, at, len, flag);
         while at < padded {
             let unit = load(src.add(2 * at));
             if (unit >> 32) as u32 != flag {
@@ -132,6 +144,29 @@ pub(super) unsafe fn unpack<U: Units>(
             }
             at += 4;
         }
+        at
+    }
+}
+
+/// Unpacks whole groups between `at` and `len` up to one that is not ready; returns where it stopped.
+#[inline(always)]
+unsafe fn unpack_groups<U: Units>(
+    dst: *mut u8,
+    src: *const u8,
+    mut at: usize,
+    len: usize,
+    flag: u32,
+) -> usize {
+    while len - at >= 4 * U::GROUP {
+        // SAFETY: the group lies within the buffers of `unpack`.
+        unsafe {
+            let group = U::load(src.add(2 * at));
+            if !U::ready(group, flag) {
+                break;
+            }
+            U::payload(dst.add(at), group);
+        }
+        at += 4 * U::GROUP;
     }
     at
 }
@@ -144,10 +179,26 @@ pub(super) unsafe fn forward<U: Units>(
     padded: usize,
     flag: u32,
 ) -> usize {
-    let mut at = 0;
     // SAFETY: the caller passes `2 * padded` readable and writable bytes at 8-aligned pointers.
     unsafe {
-        while padded - at >= 4 * U::GROUP {
+        let at = forward_groups::<U>(dsts, src, 0, padded, flag);
+        let at = forward_groups::<U::Rest>(dsts, src, at, padded, flag);
+        forward_groups::<Plain>(dsts, src, at, padded, flag)
+    }
+}
+
+/// Forwards whole groups between `at` and `padded` up to one that is not ready; returns where it stopped.
+#[inline(always)]
+unsafe fn forward_groups<U: Units>(
+    dsts: &[*mut u8],
+    src: *const u8,
+    mut at: usize,
+    padded: usize,
+    flag: u32,
+) -> usize {
+    while padded - at >= 4 * U::GROUP {
+        // SAFETY: the group lies within the buffers of `forward`.
+        unsafe {
             let group = U::load(src.add(2 * at));
             if !U::ready(group, flag) {
                 break;
@@ -155,18 +206,8 @@ pub(super) unsafe fn forward<U: Units>(
             for &dst in dsts {
                 U::store(dst.add(2 * at), group);
             }
-            at += 4 * U::GROUP;
         }
-        while at < padded {
-            let unit = load(src.add(2 * at));
-            if (unit >> 32) as u32 != flag {
-                break;
-            }
-            for &dst in dsts {
-                store(dst.add(2 * at), unit);
-            }
-            at += 4;
-        }
+        at += 4 * U::GROUP;
     }
     at
 }
@@ -177,6 +218,7 @@ pub(super) struct Plain;
 // SAFETY: a unit is reported only after its flag was compared.
 unsafe impl Units for Plain {
     const GROUP: usize = 1;
+    type Rest = Plain;
     type Group = u64;
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Packets in vectors of four (AVX2) and eight (AVX-512) units.
 
-use super::packet::Units;
+use super::packet::{Plain, Units};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -14,6 +14,7 @@ pub(super) struct Avx512;
 // 16 (payload) bytes.
 unsafe impl Units for Avx2 {
     const GROUP: usize = 4;
+    type Rest = Plain;
     type Group = __m256i;
 
     #[inline(always)]
@@ -89,6 +90,7 @@ unsafe impl Units for Avx2 {
 // 32 (payload) bytes.
 unsafe impl Units for Avx512 {
     const GROUP: usize = 8;
+    type Rest = Avx2;
     type Group = __m512i;
 
     #[inline(always)]

@@ -8,7 +8,6 @@
 use std::mem::MaybeUninit;
 
 use super::element::{Element, Op};
-use super::isa::Lanes;
 
 /// Elements of a tile: at most 4 KiB of accumulators, well within the first-level cache.
 const TILE: usize = 512;
@@ -36,9 +35,9 @@ impl<T: Copy> Tile<T> {
 ///
 /// # Safety
 /// Every source is readable and every destination writable for `count` elements; a destination equals a source or
-/// does not overlap it; there are at least two sources; the CPU has the instructions of `I`.
+/// does not overlap it; there are at least two sources.
 #[inline(always)]
-pub(super) unsafe fn reduce<E: Element, O: Op, I: Lanes, const L: usize, const S: usize>(
+pub(super) unsafe fn reduce<E: Element, O: Op, const S: usize>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
     count: usize,
@@ -47,16 +46,9 @@ pub(super) unsafe fn reduce<E: Element, O: Op, I: Lanes, const L: usize, const S
     unsafe {
         if count <= SHORT / size_of::<E::Stored>() {
             match (srcs, dsts) {
-                (&[a, b], &[d]) => blocks::<E, O, I, S>(&[d], &[a, b], 0, count),
-                _ => blocks::<E, O, I, S>(dsts, srcs, 0, count),
+                (&[a, b], &[d]) => blocks::<E, O, S>(&[d], &[a, b], 0, count),
+                _ => blocks::<E, O, S>(dsts, srcs, 0, count),
             }
-        } else if E::converts::<I>() {
-            let whole = count - count % L;
-            match (srcs, dsts) {
-                (&[a, b], &[d]) => blocks::<E, O, I, L>(&[d], &[a, b], 0, whole),
-                _ => blocks::<E, O, I, L>(dsts, srcs, 0, whole),
-            }
-            blocks::<E, O, I, S>(dsts, srcs, whole, count);
         } else if let (&[a, b], &[d]) = (srcs, dsts) {
             let (a, b, d) = (a.cast(), b.cast(), d.cast());
             // All operators commute.
@@ -186,7 +178,7 @@ unsafe fn tiles<E: Element, O: Op>(dsts: &[*mut u8], srcs: &[*const u8], count: 
 
 /// Elements `at..end` in blocks held in registers, then one by one.
 #[inline(always)]
-unsafe fn blocks<E: Element, O: Op, I: Lanes, const L: usize>(
+unsafe fn blocks<E: Element, O: Op, const L: usize>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
     mut at: usize,
@@ -195,7 +187,7 @@ unsafe fn blocks<E: Element, O: Op, I: Lanes, const L: usize>(
     // SAFETY: `at` plus the block length stays within `end`, for which the caller vouches.
     unsafe {
         while end - at >= L {
-            block::<E, O, I, L>(dsts, srcs, at);
+            block::<E, O, L>(dsts, srcs, at);
             at += L;
         }
         while at < end {
@@ -206,7 +198,7 @@ unsafe fn blocks<E: Element, O: Op, I: Lanes, const L: usize>(
 }
 
 #[inline(always)]
-unsafe fn block<E: Element, O: Op, I: Lanes, const L: usize>(
+unsafe fn block<E: Element, O: Op, const L: usize>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
     at: usize,
@@ -214,14 +206,14 @@ unsafe fn block<E: Element, O: Op, I: Lanes, const L: usize>(
     // SAFETY: the caller keeps `at..at + L` within every buffer; reads and writes assume no alignment.
     unsafe {
         let load = |src: *const u8| src.cast::<E::Stored>().add(at).cast::<[E::Stored; L]>();
-        let mut acc = E::widen_all::<I, L>(&load(srcs[0]).read_unaligned());
+        let mut acc = load(srcs[0]).read_unaligned().map(E::widen);
         for &src in &srcs[1..] {
-            let x = E::widen_all::<I, L>(&load(src).read_unaligned());
+            let x = load(src).read_unaligned();
             for i in 0..L {
-                acc[i] = O::apply(acc[i], x[i]);
+                acc[i] = O::apply(acc[i], E::widen(x[i]));
             }
         }
-        let out = E::narrow_all::<I, L>(&acc);
+        let out = acc.map(E::narrow);
         for &dst in dsts {
             dst.cast::<E::Stored>().add(at).cast::<[E::Stored; L]>().write_unaligned(out);
         }

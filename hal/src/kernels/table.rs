@@ -5,10 +5,8 @@ use std::sync::OnceLock;
 use antiphon_types::{DataType, ReduceOp};
 
 use super::element::{Bf16, F8E4m3, F8E5m2, F16, Max, Min, Prod, Sum};
-use super::{Isa, copy, divide, isa, packet, reduce};
+use super::{Isa, copy, divide, packet, reduce};
 
-type Copy = unsafe fn(*mut u8, *const u8, usize);
-type CopyTo = unsafe fn(&[*mut u8], *const u8, usize);
 type Reduce = unsafe fn(&[*mut u8], &[*const u8], usize);
 type Divide = unsafe fn(*mut u8, usize, u32);
 type Pack = unsafe fn(&[*mut u8], *const u8, usize, usize, u32);
@@ -24,8 +22,6 @@ const DTYPES: usize = DataType::ALL.len();
 /// The functions of [`super`] are those of [`Kernels::active`]; the others are there to be compared with.
 pub struct Kernels {
     isa: Isa,
-    copy: Copy,
-    copy_to: CopyTo,
     /// By the codes of data type and operator.
     reduce: [[Reduce; OPS]; DTYPES],
     divide: [Divide; DTYPES],
@@ -65,26 +61,6 @@ impl Kernels {
         self.isa
     }
 
-    /// See [`super::copy()`].
-    ///
-    /// # Safety
-    /// As there.
-    #[inline]
-    pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, bytes: usize) {
-        // SAFETY: passed on to the caller; a table is handed out only where the CPU has its instructions.
-        unsafe { (self.copy)(dst, src, bytes) }
-    }
-
-    /// See [`super::copy_to`].
-    ///
-    /// # Safety
-    /// As there.
-    #[inline]
-    pub unsafe fn copy_to(&self, dsts: &[*mut u8], src: *const u8, bytes: usize) {
-        // SAFETY: as in `copy`.
-        unsafe { (self.copy_to)(dsts, src, bytes) }
-    }
-
     /// See [`super::reduce()`].
     ///
     /// # Safety
@@ -105,11 +81,11 @@ impl Kernels {
             ReduceOp::Max => 3,
         };
         let count = bytes >> dtype.size().trailing_zeros();
-        // SAFETY: as in `copy`; the loops get at least one source, and no more elements than fit `bytes`.
+        // SAFETY: passed on to the caller; a table is handed out only where the CPU has its instructions; the loops get at least one source, and no more elements than fit `bytes`.
         unsafe {
             match srcs {
                 [] => {}
-                &[src] => (self.copy_to)(dsts, src, count * dtype.size()),
+                &[src] => copy::copy_to(dsts, src, count * dtype.size()),
                 _ => self.reduce[dtype as usize][op](dsts, srcs, count),
             }
         }
@@ -122,7 +98,7 @@ impl Kernels {
     #[inline]
     pub unsafe fn divide(&self, dtype: DataType, dst: *mut u8, bytes: usize, n: u32) {
         if n > 1 {
-            // SAFETY: as in `copy`; the count is of whole elements within `bytes`.
+            // SAFETY: as in `reduce`; the count is of whole elements within `bytes`.
             unsafe { self.divide[dtype as usize](dst, bytes / dtype.size(), n) }
         }
     }
@@ -142,7 +118,7 @@ impl Kernels {
     ) {
         debug_assert!(len <= padded && padded.is_multiple_of(4));
         debug_assert!(dsts.iter().all(|dst| dst.addr().is_multiple_of(8)));
-        // SAFETY: as in `copy`.
+        // SAFETY: as in `reduce`.
         unsafe { (self.pack_to)(dsts, src, len, padded, flag) }
     }
 
@@ -160,7 +136,7 @@ impl Kernels {
         flag: u32,
     ) -> usize {
         debug_assert!(padded.is_multiple_of(4) && src.addr().is_multiple_of(8));
-        // SAFETY: as in `copy`.
+        // SAFETY: as in `reduce`.
         unsafe { (self.unpack)(dst, src, len.min(padded), padded, flag) }
     }
 
@@ -178,7 +154,7 @@ impl Kernels {
     ) -> usize {
         debug_assert!(padded.is_multiple_of(4) && src.addr().is_multiple_of(8));
         debug_assert!(dsts.iter().all(|dst| dst.addr().is_multiple_of(8)));
-        // SAFETY: as in `copy`.
+        // SAFETY: as in `reduce`.
         unsafe { (self.forward)(dsts, src, padded, flag) }
     }
 }
@@ -187,39 +163,37 @@ impl Kernels {
 ///
 /// The loops are `#[inline(always)]`, so each is compiled anew inside the function that enables the features.
 macro_rules! table {
-    ($table:ident, $module:ident, $isa:expr, $lanes:ty, $units:ty, $(#[$features:meta])?) => {
+    ($table:ident, $module:ident, $isa:expr, $vector:ty, $units:ty, $(#[$features:meta])?) => {
         static $table: Kernels = Kernels {
             isa: $isa,
-            copy: $module::copy,
-            copy_to: $module::copy_to,
-            // In the order of the codes. A block is 64 to 128 bytes of accumulators, and a quarter of that for the rest.
+            // In the order of the codes; with the elements of a short block, one vector or two.
             reduce: [
-                table!(@ops $module F16 32 8),
-                table!(@ops $module Bf16 32 8),
-                table!(@ops $module f32 32 8),
-                table!(@ops $module f64 16 4),
-                table!(@ops $module i8 64 16),
-                table!(@ops $module u8 64 16),
-                table!(@ops $module i32 32 8),
-                table!(@ops $module u32 32 8),
-                table!(@ops $module i64 16 4),
-                table!(@ops $module u64 16 4),
-                table!(@ops $module F8E4m3 32 8),
-                table!(@ops $module F8E5m2 32 8),
+                table!(@narrow $module F16),
+                table!(@narrow $module Bf16),
+                table!(@plain $module f32 8),
+                table!(@plain $module f64 4),
+                table!(@plain $module i8 16),
+                table!(@plain $module u8 16),
+                table!(@plain $module i32 8),
+                table!(@plain $module u32 8),
+                table!(@plain $module i64 4),
+                table!(@plain $module u64 4),
+                table!(@narrow $module F8E4m3),
+                table!(@narrow $module F8E5m2),
             ],
             divide: [
-                $module::divide::<F16, 16>,
-                $module::divide::<Bf16, 16>,
-                $module::divide::<f32, 16>,
-                $module::divide::<f64, 8>,
-                $module::divide::<i8, 16>,
-                $module::divide::<u8, 16>,
-                $module::divide::<i32, 16>,
-                $module::divide::<u32, 16>,
-                $module::divide::<i64, 8>,
-                $module::divide::<u64, 8>,
-                $module::divide::<F8E4m3, 16>,
-                $module::divide::<F8E5m2, 16>,
+                $module::divide_narrow::<F16>,
+                $module::divide_narrow::<Bf16>,
+                $module::divide::<f32>,
+                $module::divide::<f64>,
+                $module::divide::<i8>,
+                $module::divide::<u8>,
+                $module::divide::<i32>,
+                $module::divide::<u32>,
+                $module::divide::<i64>,
+                $module::divide::<u64>,
+                $module::divide_narrow::<F8E4m3>,
+                $module::divide_narrow::<F8E5m2>,
             ],
             pack_to: $module::pack_to,
             unpack: $module::unpack,
@@ -229,37 +203,38 @@ macro_rules! table {
         /// The loops, compiled with the features of the table.
         mod $module {
             use super::super::element::{Element, Op};
+            use super::super::vector::{Loops, Narrow};
 
             $(#[$features])?
-            pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
-                // SAFETY: passed on to the caller.
-                unsafe { super::copy::copy(dst, src, bytes) }
-            }
-
-            $(#[$features])?
-            pub(super) unsafe fn copy_to(dsts: &[*mut u8], src: *const u8, bytes: usize) {
-                // SAFETY: passed on to the caller.
-                unsafe { super::copy::copy_to(dsts, src, bytes) }
-            }
-
-            $(#[$features])?
-            pub(super) unsafe fn reduce<E: Element, O: Op, const L: usize, const S: usize>(
+            pub(super) unsafe fn reduce<E: Element, O: Op, const S: usize>(
                 dsts: &[*mut u8],
                 srcs: &[*const u8],
                 count: usize,
             ) {
-                // SAFETY: passed on to the caller; the features include those of the lanes.
-                unsafe { super::reduce::reduce::<E, O, $lanes, L, S>(dsts, srcs, count) }
+                // SAFETY: passed on to the caller.
+                unsafe { super::reduce::reduce::<E, O, S>(dsts, srcs, count) }
             }
 
             $(#[$features])?
-            pub(super) unsafe fn divide<E: Element, const L: usize>(
-                dst: *mut u8,
+            pub(super) unsafe fn reduce_narrow<E: Narrow, O: Op>(
+                dsts: &[*mut u8],
+                srcs: &[*const u8],
                 count: usize,
-                n: u32,
             ) {
-                // SAFETY: passed on to the caller; the features include those of the lanes.
-                unsafe { super::divide::divide::<E, $lanes, L>(dst, count, n) }
+                // SAFETY: passed on to the caller; the features include those of the vectors.
+                unsafe { <$vector>::reduce::<E, O>(dsts, srcs, count) }
+            }
+
+            $(#[$features])?
+            pub(super) unsafe fn divide<E: Element>(dst: *mut u8, count: usize, n: u32) {
+                // SAFETY: passed on to the caller.
+                unsafe { super::divide::divide::<E>(dst, count, n) }
+            }
+
+            $(#[$features])?
+            pub(super) unsafe fn divide_narrow<E: Narrow>(dst: *mut u8, count: usize, n: u32) {
+                // SAFETY: passed on to the caller; the features include those of the vectors.
+                unsafe { <$vector>::divide::<E>(dst, count, n) }
             }
 
             $(#[$features])?
@@ -303,12 +278,20 @@ macro_rules! table {
             }
         }
     };
-    (@ops $module:ident $element:ident $block:literal $rest:literal) => {
+    (@plain $module:ident $element:ident $block:literal) => {
         [
-            $module::reduce::<$element, Sum, $block, $rest>,
-            $module::reduce::<$element, Prod, $block, $rest>,
-            $module::reduce::<$element, Min, $block, $rest>,
-            $module::reduce::<$element, Max, $block, $rest>,
+            $module::reduce::<$element, Sum, $block>,
+            $module::reduce::<$element, Prod, $block>,
+            $module::reduce::<$element, Min, $block>,
+            $module::reduce::<$element, Max, $block>,
+        ]
+    };
+    (@narrow $module:ident $element:ident) => {
+        [
+            $module::reduce_narrow::<$element, Sum>,
+            $module::reduce_narrow::<$element, Prod>,
+            $module::reduce_narrow::<$element, Min>,
+            $module::reduce_narrow::<$element, Max>,
         ]
     };
 }
@@ -317,15 +300,15 @@ table!(
     PLAIN,
     plain,
     if cfg!(target_arch = "aarch64") { Isa::Neon } else { Isa::Baseline },
-    super::isa::Plain,
-    super::packet::Plain,
+    super::super::vector::Plain,
+    super::super::packet::Plain,
 );
 #[cfg(target_arch = "x86_64")]
 table!(
     AVX2,
     avx2,
     Isa::Avx2,
-    super::isa::Avx2,
+    super::super::vector_x86::Avx2,
     super::super::packet_x86::Avx2,
     #[target_feature(enable = "avx2,fma,f16c,bmi2")]
 );
@@ -334,7 +317,7 @@ table!(
     AVX512,
     avx512,
     Isa::Avx512,
-    super::isa::Avx512,
+    super::super::vector_x86::Avx512,
     super::super::packet_x86::Avx512,
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2")]
 );
