@@ -141,7 +141,7 @@ pub(super) fn reduce_inbox(
 ) {
     let (me, ranks) = (tb.rank(), p.ranks());
     if ranks == 2 {
-        // A sum of two is the same either way round.
+        // A sum of two is the same either way round (but for which of two NaNs it is).
         return tb.reduce_packets(own, &[inboxes.slot(me, 1 - me)], to);
     }
     // The packet reduction of the format adds the raw operand last, which is not rank order. So unpack, then

@@ -49,6 +49,8 @@ impl<'p> Block<'p> {
     }
 
     /// Append `body` as a pipeline: it runs once per window of `unit` bytes over `chunks` chunks.
+    ///
+    /// Only what `body` appends to this block belongs to the pipeline.
     #[track_caller]
     pub fn pipeline(&self, unit: u64, chunks: u64, body: impl FnOnce()) {
         let at = Location::caller();
@@ -273,7 +275,7 @@ impl<'p> Block<'p> {
             return None;
         }
         let ranks: Vec<usize> = switch.members.iter().map(|&(rank, _)| rank).collect();
-        let end = index as u64 + size;
+        let end = (index as u64).saturating_add(size);
         let known = |id: u64| {
             let state = self.program.state.borrow();
             (id as usize) < state.ranks[self.rank].switches.len()

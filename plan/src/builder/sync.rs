@@ -72,9 +72,9 @@ pub(super) fn home(
 ) -> Range<u64> {
     let shift = match (collective, buffer) {
         (Collective::AllGather, Buffer::Input) | (Collective::ReduceScatter, Buffer::Output) => {
-            rank as u64 * buffer_chunks
+            (rank as u64).saturating_mul(buffer_chunks)
         }
         _ => 0,
     };
-    range.start + shift..range.end + shift
+    range.start.saturating_add(shift)..range.end.saturating_add(shift)
 }
