@@ -10,9 +10,12 @@
 //! This crate knows no devices, does no I/O but files and contains no `unsafe`.
 #![forbid(unsafe_code)]
 
+pub mod interpret;
 mod lower;
 pub mod model;
 pub mod program;
+#[cfg(test)]
+mod samples;
 
 pub use antiphon_types::{DataType, ReduceOp};
 pub use lower::{LowerError, Place};
