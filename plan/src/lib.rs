@@ -12,9 +12,12 @@
 
 pub mod algorithms;
 pub mod builder;
+pub mod interpret;
 mod lower;
 pub mod model;
 pub mod program;
+#[cfg(test)]
+mod samples;
 
 pub use antiphon_types::{DataType, ReduceOp};
 pub use lower::{LowerError, Place};

@@ -1,0 +1,118 @@
+//! Why an interpretation did not end.
+
+use crate::lower::{LowerError, Place};
+use crate::program::Area;
+use std::fmt;
+
+/// An interpretation that did not reach the end of the launch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InterpretError {
+    /// The sizes cannot be lowered.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// The memories do not fit the sizes.
+    #[error(
+        "cannot interpret: saw {saw} {what}, allowed {allowed}; pass one memory per rank, as long as the sizes say"
+    )]
+    Memories {
+        /// What was counted.
+        what: String,
+        /// How many there are.
+        saw: usize,
+        /// How many there must be.
+        allowed: u64,
+    },
+    /// No block can go on.
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+}
+
+/// A deadlock: every block that is not done, and what it waits for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Stuck {
+    /// Number of the launch, from 1.
+    pub launch: u64,
+    /// The blocked blocks, by rank and thread block.
+    pub blocked: Vec<Blocked>,
+}
+
+/// A block that waits for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// Where it waits.
+    pub place: Place,
+    /// What it waits for.
+    pub on: BlockedOn,
+}
+
+/// What a block waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockedOn {
+    /// A signal of a peer.
+    Signal {
+        /// The rank's memory channel.
+        channel: u32,
+        /// The other end.
+        peer: u32,
+        /// Signals received so far, in all launches.
+        received: u64,
+        /// Signals needed.
+        needed: u64,
+    },
+    /// A packet that nobody has written in this launch.
+    Packet {
+        /// The owner of the scratch memory.
+        rank: u32,
+        /// Its payload byte in the packet area.
+        offset: u64,
+    },
+    /// A semaphore of the rank.
+    Semaphore {
+        /// The semaphore.
+        semaphore: u32,
+        /// Its value.
+        value: i64,
+        /// The value needed.
+        needed: i64,
+    },
+    /// The other blocks of a barrier.
+    Barrier {
+        /// The barrier, by its dense number.
+        barrier: u32,
+        /// Blocks that have arrived.
+        arrived: u32,
+        /// Blocks that must.
+        blocks: u32,
+    },
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "launch {} cannot end: {} blocks are blocked", self.launch, self.blocked.len())?;
+        for blocked in &self.blocked {
+            write!(f, "\n  {} waits for {}", blocked.place, blocked.on)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for BlockedOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockedOn::Signal { channel, peer, received, needed } => write!(
+                f,
+                "a signal of rank {peer} on channel {channel}: received {received}, needs {needed}"
+            ),
+            BlockedOn::Packet { rank, offset } => {
+                write!(f, "a packet at byte {offset} of the {} of rank {rank}", Area::Packets)
+            }
+            BlockedOn::Semaphore { semaphore, value, needed } => {
+                write!(f, "semaphore {semaphore}: it is {value}, needs {needed}")
+            }
+            BlockedOn::Barrier { barrier, arrived, blocks } => {
+                write!(f, "barrier {barrier}: {arrived} of {blocks} blocks have arrived")
+            }
+        }
+    }
+}

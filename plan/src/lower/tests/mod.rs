@@ -1,0 +1,5 @@
+//! Tests of both steps of lowering.
+
+mod errors;
+mod ranges;
+mod structure;
