@@ -71,7 +71,7 @@ pub enum LowerError {
     },
     /// The message is outside the plan's range.
     #[error(
-        "cannot run this plan with a {collective} message of {saw} bytes: allowed {min} to {max}; choose another plan"
+        "cannot run this {collective} plan with a message of {saw} bytes: allowed {min} to {max}; choose another plan"
     )]
     Size {
         /// The plan's collective.

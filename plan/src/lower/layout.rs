@@ -1,7 +1,7 @@
 //! The first step: operations become instructions over numbered channels, accesses and counters.
 
 use super::error::{LowerError, Place};
-use super::sizes::SizeRules;
+use super::sizes::{SizeRules, Split};
 use super::tables::{self, BlockTables, area_of};
 use super::{ChunkRange, LoopGeometry, MoveGeometry, RankGeometry, order};
 use crate::model::{
@@ -11,7 +11,7 @@ use crate::program::{Access, Area, Block, Instruction, Origin, RankLayout, Span,
 use antiphon_types::ReduceOp;
 use std::collections::{BTreeSet, HashMap};
 
-/// Lowers every rank. The geometries' chunks still lack their slots, which `place_chunks` fills in.
+/// Lowers every rank. The geometries know only the first chunk of each access; `place_chunks` adds the rest.
 pub(super) fn lower_ranks(plan: &Plan) -> Result<Vec<(RankLayout, RankGeometry)>, LowerError> {
     let mut channels = tables::memory_channels(plan)?;
     let mut ranks = Vec::with_capacity(plan.gpus.len());
@@ -55,42 +55,44 @@ pub(super) fn place_chunks(
             let first_cut = geometry.cuts.len();
             for position in moved.accesses.range() {
                 let access = layout.accesses[position];
-                let chunk = &mut geometry.chunks[position];
-                let end = chunk.index.checked_add(moved.size);
+                let first = geometry.first[position];
                 let gpu = &plan.gpus[access.rank as usize];
                 let shape = rules.shape_of[access.rank as usize];
-                let side = match access.area {
-                    Area::Input => Buffer::Input,
-                    Area::Output => Buffer::Output,
-                    Area::Scratch | Area::Packets => Buffer::Scratch,
+                let (side, chunks) = match access.area {
+                    Area::Input => (Buffer::Input, gpu.input_chunks),
+                    Area::Output => (Buffer::Output, gpu.output_chunks),
+                    Area::Scratch | Area::Packets => (Buffer::Scratch, gpu.scratch_chunks),
                 };
-                chunk.slot = 3 * shape + side as u32;
-                let chunks = match side {
-                    Buffer::Input => gpu.input_chunks,
-                    Buffer::Output => gpu.output_chunks,
-                    Buffer::Scratch => gpu.scratch_chunks,
-                };
-                let unbounded = chunks == 0 && side != Buffer::Scratch;
+                let clipped = side != Buffer::Scratch;
+                let unbounded = chunks == 0 && clipped;
+                let end = first.checked_add(moved.size);
                 let Some(end) = end.filter(|&end| end <= chunks || unbounded) else {
                     let place = place_of(layout, rank, moved.instruction);
                     let problem = format!(
-                        "saw chunks {}+{} of the {side} of rank {}, allowed 0..{chunks}",
-                        chunk.index, moved.size, access.rank
+                        "saw chunks {first}+{} of the {side} of rank {}, allowed 0..{chunks}",
+                        moved.size, access.rank
                     );
                     return Err(LowerError::Malformed { place, problem });
                 };
-                if side == Buffer::Scratch {
-                    continue;
+                let mut per_block = u64::MAX;
+                if clipped {
+                    let shape = &mut rules.shapes[shape as usize];
+                    let reach = &mut shape.reach[side as usize];
+                    *reach = end.max(*reach);
+                    if !unbounded {
+                        per_block = shape.per_block[side as usize];
+                    }
                 }
-                let shape = &mut rules.shapes[shape as usize];
-                let reach = &mut shape.reach[side as usize];
-                *reach = end.max(*reach);
-                let per_block = shape.per_block[side as usize].max(1);
-                chunk.start = (chunk.index / per_block, chunk.index % per_block);
-                chunk.end = (end / per_block, end % per_block);
-                let mut boundary = (chunk.start.0 + 1).saturating_mul(per_block);
-                while boundary < end && !unbounded {
-                    geometry.cuts.push(boundary - chunk.index);
+                let (start, slot) = (Split::new(first, per_block), 3 * shape + side as u32);
+                let mut boundary = (start.whole + 1).saturating_mul(per_block);
+                geometry.chunks.push(ChunkRange {
+                    slot,
+                    clipped,
+                    start,
+                    end: Split::new(end, per_block),
+                });
+                while boundary < end {
+                    geometry.cuts.push(boundary - first);
                     boundary = boundary.saturating_add(per_block);
                 }
             }
@@ -387,7 +389,7 @@ impl RankLowering {
                 let area = packet_area(context, *area, side.packets)?;
                 for &rank in members {
                     this.layout.accesses.push(Access { rank, area });
-                    this.geometry.chunks.push(unplaced(side.chunk.index));
+                    this.geometry.first.push(side.chunk.index);
                 }
                 return Ok(());
             }
@@ -406,7 +408,7 @@ impl RankLowering {
             };
             let area = packet_area(context, area_of(buffer), side.packets)?;
             this.layout.accesses.push(Access { rank, area });
-            this.geometry.chunks.push(unplaced(side.chunk.index));
+            this.geometry.first.push(side.chunk.index);
             Ok(())
         };
         let start = self.layout.accesses.len() as u32;
@@ -477,10 +479,6 @@ impl RankLowering {
         order::strengthen(&mut self.layout);
         (self.layout, self.geometry)
     }
-}
-
-fn unplaced(index: u64) -> ChunkRange {
-    ChunkRange { slot: 0, index, start: (0, 0), end: (0, 0) }
 }
 
 /// The area of a reference that may mean packets, which live in scratch only.
