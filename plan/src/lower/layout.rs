@@ -1,6 +1,6 @@
 //! The first step: operations become instructions over numbered channels, accesses and counters.
 
-use super::error::{LowerError, Place};
+use super::error::{LowerError, Site};
 use super::sizes::{SizeRules, Split};
 use super::tables::{self, BlockTables, area_of};
 use super::{ChunkRange, LoopGeometry, MoveGeometry, RankGeometry, order};
@@ -67,12 +67,12 @@ pub(super) fn place_chunks(
                 let unbounded = chunks == 0 && clipped;
                 let end = first.checked_add(moved.size);
                 let Some(end) = end.filter(|&end| end <= chunks || unbounded) else {
-                    let place = place_of(layout, rank, moved.instruction);
+                    let site = site_of(layout, rank, moved.instruction);
                     let problem = format!(
                         "saw chunks {first}+{} of the {side} of rank {}, allowed 0..{chunks}",
                         moved.size, access.rank
                     );
-                    return Err(LowerError::Malformed { place, problem });
+                    return Err(LowerError::Malformed { site, problem });
                 };
                 let mut per_block = u64::MAX;
                 if clipped {
@@ -112,11 +112,11 @@ pub(super) fn place_chunks(
 }
 
 /// Where an instruction of a rank came from.
-pub(super) fn place_of(layout: &RankLayout, rank: u32, instruction: u32) -> Place {
+pub(super) fn site_of(layout: &RankLayout, rank: u32, instruction: u32) -> Site {
     let holds = |block: &Block| block.code.range().contains(&(instruction as usize));
     let tb = layout.blocks.iter().position(holds).unwrap_or(0) as u32;
     let Origin { op, inner, kind } = layout.origins[instruction as usize];
-    Place { rank, tb, op, inner, kind }
+    Site { rank, tb, op, inner, kind }
 }
 
 struct RankLowering {
@@ -133,13 +133,13 @@ struct RankLowering {
 /// One operation on its way, with what it may refer to.
 struct Context<'a> {
     op: &'a Op,
-    place: Place,
+    site: Site,
     tables: &'a BlockTables,
 }
 
 impl Context<'_> {
     fn malformed(&self, problem: impl Into<String>) -> LowerError {
-        LowerError::Malformed { place: self.place, problem: problem.into() }
+        LowerError::Malformed { site: self.site, problem: problem.into() }
     }
 
     /// Refuses reference lists of other lengths.
@@ -187,8 +187,8 @@ impl RankLowering {
     fn block(&mut self, tb: u32, ops: &[Op], tables: &BlockTables) -> Result<(), LowerError> {
         let start = self.layout.instructions.len() as u32;
         for (position, op) in (0u32..).zip(ops) {
-            let place = Place { rank: self.rank, tb, op: position, inner: None, kind: op.kind };
-            let context = Context { op, place, tables };
+            let site = Site { rank: self.rank, tb, op: position, inner: None, kind: op.kind };
+            let context = Context { op, site, tables };
             if op.kind != OpKind::Pipeline {
                 self.op(&context)?;
                 continue;
@@ -219,8 +219,8 @@ impl RankLowering {
         self.geometry.loops.push(LoopGeometry { unit, chunks, packets: false, instruction });
         self.current_loop = Some(index);
         for (inner, op) in (0u32..).zip(&pipeline.ops) {
-            let place = Place { inner: Some(inner), kind: op.kind, ..context.place };
-            self.op(&Context { op, place, tables: context.tables })?;
+            let site = Site { inner: Some(inner), kind: op.kind, ..context.site };
+            self.op(&Context { op, site, tables: context.tables })?;
         }
         self.current_loop = None;
         let end = self.layout.instructions.len() as u32 - block_start;
@@ -239,7 +239,7 @@ impl RankLowering {
                 let release = context.op.kind == OpKind::Signal;
                 for &id in &context.op.channel_ids {
                     let channel = context.memory_channel(id)?;
-                    let tb = context.place.tb;
+                    let tb = context.site.tb;
                     if *self.signallers.entry(channel).or_insert(tb) != tb {
                         self.layout.channels[channel as usize].single_signaller = false;
                     }
@@ -331,7 +331,7 @@ impl RankLowering {
             }
             OpKind::Flush | OpKind::PutWithSignal | OpKind::PutWithSignalAndFlush => {
                 let channel = ChannelType::Port;
-                return Err(LowerError::Unsupported { channel, place: context.place });
+                return Err(LowerError::Unsupported { channel, site: context.site });
             }
         }
         Ok(())
@@ -456,7 +456,7 @@ impl RankLowering {
     }
 
     fn push(&mut self, context: &Context<'_>, instruction: Instruction) {
-        let Place { op, inner, kind, .. } = context.place;
+        let Site { op, inner, kind, .. } = context.site;
         self.layout.instructions.push(instruction);
         self.layout.origins.push(Origin { op, inner, kind });
     }

@@ -17,7 +17,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use error::{LowerError, Place};
+pub use error::{LowerError, Site};
 
 use crate::model::{ChannelType, Op, OpKind, Plan};
 use crate::program::{Layout, Span};
@@ -131,9 +131,9 @@ fn refuse_ports(plan: &Plan) -> Result<(), LowerError> {
                 let all = std::iter::once((None, op)).chain(inner.map(|(at, op)| (Some(at), op)));
                 for (inner, op) in all {
                     if uses_port(op) {
-                        let place = Place { rank, tb, op: position, inner, kind: op.kind };
+                        let site = Site { rank, tb, op: position, inner, kind: op.kind };
                         let channel = ChannelType::Port;
-                        return Err(LowerError::Unsupported { channel, place });
+                        return Err(LowerError::Unsupported { channel, site });
                     }
                 }
             }

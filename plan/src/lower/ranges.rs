@@ -1,7 +1,7 @@
 //! The second step: the byte ranges of a rank's moves at one call's sizes.
 
 use super::error::LowerError;
-use super::layout::place_of;
+use super::layout::site_of;
 use super::sizes::{Slot, Slots};
 use super::{ChunkRange, LoopGeometry, MoveGeometry, RankGeometry};
 use crate::program::{CallSizes, Layout, Program, RankLayout, Segment, Span};
@@ -91,10 +91,10 @@ fn windows(
     rank: u32,
 ) -> Result<u64, LowerError> {
     let LoopGeometry { unit, chunks, packets, instruction } = *pipeline;
-    let place = || place_of(layout, rank, instruction);
+    let site = || site_of(layout, rank, instruction);
     for multiple in [sizes.element, if packets { PACKET_PAYLOAD } else { 1 }] {
         if !unit.is_multiple_of(multiple) {
-            return Err(LowerError::Window { place: place(), unit, multiple });
+            return Err(LowerError::Window { site: site(), unit, multiple });
         }
     }
     let bytes = chunks.checked_mul(stride).ok_or(LowerError::Overflow { what: "a pipeline" })?;
@@ -292,7 +292,7 @@ impl Ranges<'_> {
             format!("{} {}+{} of rank {}", access.area, index, moved.size, access.rank)
         };
         LowerError::Lengths {
-            place: place_of(self.layout, self.rank, moved.instruction),
+            site: site_of(self.layout, self.rank, moved.instruction),
             first: describe(first),
             first_len,
             second: describe(second),

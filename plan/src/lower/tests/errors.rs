@@ -67,7 +67,7 @@ fn plans_that_contradict_themselves_are_refused_without_a_panic() {
         let shown = format!("{op:?}");
         block(&mut plan, 0, vec![op]);
         match Layout::new(&plan) {
-            Err(LowerError::Malformed { place, .. }) => assert_eq!((place.rank, place.op), (0, 0)),
+            Err(LowerError::Malformed { site, .. }) => assert_eq!((site.rank, site.op), (0, 0)),
             other => panic!("{shown}: saw {other:?}"),
         }
     }
