@@ -1,5 +1,5 @@
 //! Execution plans: what they are, how they are read and written, when they are valid, and how they become a
-//! [`Program`] of byte ranges that an engine can run.
+//! [`Program`](program::Program) of byte ranges that an engine can run.
 //!
 //! A plan passes through here in one direction:
 //!
@@ -20,4 +20,4 @@ pub mod program;
 mod samples;
 
 pub use antiphon_types::{DataType, ReduceOp};
-pub use lower::{LowerError, Place};
+pub use lower::{LowerError, Site};

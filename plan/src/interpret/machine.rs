@@ -2,7 +2,7 @@
 
 use super::stuck::{Blocked, BlockedOn, InterpretError, Stuck};
 use super::{Memory, Value};
-use crate::lower::Place;
+use crate::lower::Site;
 use crate::program::{
     Access, Area, CallSizes, Instruction, Layout, Program, RankLayout, Segment, Span,
 };
@@ -167,7 +167,7 @@ impl<V: Value> Run<'_, V> {
                 return Ok(());
             }
             let blocked = blocked.into_iter().map(|(rank, block, at, on)| Blocked {
-                place: place(&layout.ranks[rank], rank, block, at),
+                site: site_of(&layout.ranks[rank], rank, block, at),
                 on,
             });
             return Err(Stuck { launch: self.launch, blocked: blocked.collect() });
@@ -412,9 +412,9 @@ impl Piece {
     }
 }
 
-fn place(layout: &RankLayout, rank: usize, block: usize, at: usize) -> Place {
+fn site_of(layout: &RankLayout, rank: usize, block: usize, at: usize) -> Site {
     let origin = layout.origins[layout.blocks[block].code.start as usize + at];
-    Place {
+    Site {
         rank: rank as u32,
         tb: block as u32,
         op: origin.op,

@@ -1,6 +1,6 @@
 //! Why an interpretation did not end.
 
-use crate::lower::{LowerError, Place};
+use crate::lower::{LowerError, Site};
 use crate::program::Area;
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub struct Stuck {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// Where it waits.
-    pub place: Place,
+    pub site: Site,
     /// What it waits for.
     pub on: BlockedOn,
 }
@@ -91,7 +91,7 @@ impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "launch {} cannot end: {} blocks are blocked", self.launch, self.blocked.len())?;
         for blocked in &self.blocked {
-            write!(f, "\n  {} waits for {}", blocked.place, blocked.on)?;
+            write!(f, "\n  {} waits for {}", blocked.site, blocked.on)?;
         }
         Ok(())
     }

@@ -240,7 +240,7 @@ fn a_plan_without_its_signals_says_who_waits_for_whom() {
     let layout = Layout::new(&plan).unwrap();
     let error = interpret(&layout, sizes(4, 4, 4), memories(&plan, 4, 4)).unwrap_err();
     let InterpretError::Stuck(stuck) = error else { panic!("saw {error}") };
-    let saw: Vec<_> = stuck.blocked.iter().map(|b| (b.place.tb, b.place.op, b.on)).collect();
+    let saw: Vec<_> = stuck.blocked.iter().map(|b| (b.site.tb, b.site.op, b.on)).collect();
     let signal = BlockedOn::Signal { channel: 0, peer: 1, received: 0, needed: 1 };
     let barrier = BlockedOn::Barrier { barrier: 0, arrived: 1, blocks: 2 };
     assert_eq!(
@@ -252,7 +252,7 @@ fn a_plan_without_its_signals_says_who_waits_for_whom() {
             (3, 0, BlockedOn::Semaphore { semaphore: 0, value: -1, needed: 0 }),
         ]
     );
-    assert_eq!(stuck.blocked[1].place.inner, Some(1));
+    assert_eq!(stuck.blocked[1].site.inner, Some(1));
     insta::assert_snapshot!(stuck);
 }
 
@@ -283,7 +283,7 @@ fn packets_of_an_earlier_launch_do_not_count() {
         // Rank 1 sends its first packets in every launch and its second ones in none.
         let error = machine.launch(sizes(8, 8, 4), &mut memories(&plan, 8, 8)).unwrap_err();
         let InterpretError::Stuck(stuck) = error else { panic!("saw {error}") };
-        assert_eq!((stuck.launch, stuck.blocked[0].place.op), (launch, 3));
+        assert_eq!((stuck.launch, stuck.blocked[0].site.op), (launch, 3));
     }
 }
 

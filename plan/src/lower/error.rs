@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Where in a plan an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct Site {
     /// The rank.
     pub rank: u32,
     /// The thread block.
@@ -18,7 +18,7 @@ pub struct Place {
     pub kind: OpKind,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} tb {} op {}", self.rank, self.tb, self.op)?;
         if let Some(inner) = self.inner {
@@ -37,10 +37,10 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 pub enum LowerError {
     /// An operation contradicts the plan's tables or its own definition.
-    #[error("cannot lower {place}: {problem}; run the plan through `check`")]
+    #[error("cannot lower {site}: {problem}; run the plan through `check`")]
     Malformed {
         /// The operation.
-        place: Place,
+        site: Site,
         /// What was seen and what is allowed.
         problem: String,
     },
@@ -52,14 +52,14 @@ pub enum LowerError {
     },
     /// An operation needs a channel type that no engine can give yet.
     #[error(
-        "cannot lower {place}: it uses a {channel} channel, and {channel} channels are not available yet; \
+        "cannot lower {site}: it uses a {channel} channel, and {channel} channels are not available yet; \
          use a plan over memory and switch channels"
     )]
     Unsupported {
         /// The type it needs.
         channel: ChannelType,
         /// The first such operation.
-        place: Place,
+        site: Site,
     },
     /// There is no such rank.
     #[error("cannot lower for rank {rank}: the plan has {ranks} ranks")]
@@ -71,7 +71,7 @@ pub enum LowerError {
     },
     /// The message is outside the plan's range.
     #[error(
-        "cannot run this plan with a {collective} message of {saw} bytes: allowed {min} to {max}; choose another plan"
+        "cannot run this {collective} plan with a message of {saw} bytes: allowed {min} to {max}; choose another plan"
     )]
     Size {
         /// The plan's collective.
@@ -123,11 +123,11 @@ pub enum LowerError {
     },
     /// References of one operation have different lengths at these sizes.
     #[error(
-        "cannot run {place} at this size: {first} is {first_len} bytes and {second} is {second_len}; use sizes that divide evenly"
+        "cannot run {site} at this size: {first} is {first_len} bytes and {second} is {second_len}; use sizes that divide evenly"
     )]
     Lengths {
         /// The operation.
-        place: Place,
+        site: Site,
         /// A reference, as buffer, rank and chunks.
         first: String,
         /// Its bytes.
@@ -139,11 +139,11 @@ pub enum LowerError {
     },
     /// A pipeline's window would cut an element or a packet.
     #[error(
-        "cannot run the pipeline at {place} in windows of {unit} bytes: they must be multiples of {multiple}"
+        "cannot run the pipeline at {site} in windows of {unit} bytes: they must be multiples of {multiple}"
     )]
     Window {
         /// The pipeline.
-        place: Place,
+        site: Site,
         /// Bytes of one window.
         unit: u64,
         /// What the window must be a multiple of.

@@ -1,7 +1,7 @@
 //! The first step: operations become instructions over numbered channels, accesses and counters.
 
-use super::error::{LowerError, Place};
-use super::sizes::SizeRules;
+use super::error::{LowerError, Site};
+use super::sizes::{SizeRules, Split};
 use super::tables::{self, BlockTables, area_of};
 use super::{ChunkRange, LoopGeometry, MoveGeometry, RankGeometry, order};
 use crate::model::{
@@ -11,7 +11,7 @@ use crate::program::{Access, Area, Block, Instruction, Origin, RankLayout, Span,
 use antiphon_types::ReduceOp;
 use std::collections::{BTreeSet, HashMap};
 
-/// Lowers every rank. The geometries' chunks still lack their slots, which `place_chunks` fills in.
+/// Lowers every rank. The geometries know only the first chunk of each access; `place_chunks` adds the rest.
 pub(super) fn lower_ranks(plan: &Plan) -> Result<Vec<(RankLayout, RankGeometry)>, LowerError> {
     let mut channels = tables::memory_channels(plan)?;
     let mut ranks = Vec::with_capacity(plan.gpus.len());
@@ -55,42 +55,44 @@ pub(super) fn place_chunks(
             let first_cut = geometry.cuts.len();
             for position in moved.accesses.range() {
                 let access = layout.accesses[position];
-                let chunk = &mut geometry.chunks[position];
-                let end = chunk.index.checked_add(moved.size);
+                let first = geometry.first[position];
                 let gpu = &plan.gpus[access.rank as usize];
                 let shape = rules.shape_of[access.rank as usize];
-                let side = match access.area {
-                    Area::Input => Buffer::Input,
-                    Area::Output => Buffer::Output,
-                    Area::Scratch | Area::Packets => Buffer::Scratch,
+                let (side, chunks) = match access.area {
+                    Area::Input => (Buffer::Input, gpu.input_chunks),
+                    Area::Output => (Buffer::Output, gpu.output_chunks),
+                    Area::Scratch | Area::Packets => (Buffer::Scratch, gpu.scratch_chunks),
                 };
-                chunk.slot = 3 * shape + side as u32;
-                let chunks = match side {
-                    Buffer::Input => gpu.input_chunks,
-                    Buffer::Output => gpu.output_chunks,
-                    Buffer::Scratch => gpu.scratch_chunks,
-                };
-                let unbounded = chunks == 0 && side != Buffer::Scratch;
+                let clipped = side != Buffer::Scratch;
+                let unbounded = chunks == 0 && clipped;
+                let end = first.checked_add(moved.size);
                 let Some(end) = end.filter(|&end| end <= chunks || unbounded) else {
-                    let place = place_of(layout, rank, moved.instruction);
+                    let site = site_of(layout, rank, moved.instruction);
                     let problem = format!(
-                        "saw chunks {}+{} of the {side} of rank {}, allowed 0..{chunks}",
-                        chunk.index, moved.size, access.rank
+                        "saw chunks {first}+{} of the {side} of rank {}, allowed 0..{chunks}",
+                        moved.size, access.rank
                     );
-                    return Err(LowerError::Malformed { place, problem });
+                    return Err(LowerError::Malformed { site, problem });
                 };
-                if side == Buffer::Scratch {
-                    continue;
+                let mut per_block = u64::MAX;
+                if clipped {
+                    let shape = &mut rules.shapes[shape as usize];
+                    let reach = &mut shape.reach[side as usize];
+                    *reach = end.max(*reach);
+                    if !unbounded {
+                        per_block = shape.per_block[side as usize];
+                    }
                 }
-                let shape = &mut rules.shapes[shape as usize];
-                let reach = &mut shape.reach[side as usize];
-                *reach = end.max(*reach);
-                let per_block = shape.per_block[side as usize].max(1);
-                chunk.start = (chunk.index / per_block, chunk.index % per_block);
-                chunk.end = (end / per_block, end % per_block);
-                let mut boundary = (chunk.start.0 + 1).saturating_mul(per_block);
-                while boundary < end && !unbounded {
-                    geometry.cuts.push(boundary - chunk.index);
+                let (start, slot) = (Split::new(first, per_block), 3 * shape + side as u32);
+                let mut boundary = (start.whole + 1).saturating_mul(per_block);
+                geometry.chunks.push(ChunkRange {
+                    slot,
+                    clipped,
+                    start,
+                    end: Split::new(end, per_block),
+                });
+                while boundary < end {
+                    geometry.cuts.push(boundary - first);
                     boundary = boundary.saturating_add(per_block);
                 }
             }
@@ -110,11 +112,11 @@ pub(super) fn place_chunks(
 }
 
 /// Where an instruction of a rank came from.
-pub(super) fn place_of(layout: &RankLayout, rank: u32, instruction: u32) -> Place {
+pub(super) fn site_of(layout: &RankLayout, rank: u32, instruction: u32) -> Site {
     let holds = |block: &Block| block.code.range().contains(&(instruction as usize));
     let tb = layout.blocks.iter().position(holds).unwrap_or(0) as u32;
     let Origin { op, inner, kind } = layout.origins[instruction as usize];
-    Place { rank, tb, op, inner, kind }
+    Site { rank, tb, op, inner, kind }
 }
 
 struct RankLowering {
@@ -131,13 +133,13 @@ struct RankLowering {
 /// One operation on its way, with what it may refer to.
 struct Context<'a> {
     op: &'a Op,
-    place: Place,
+    site: Site,
     tables: &'a BlockTables,
 }
 
 impl Context<'_> {
     fn malformed(&self, problem: impl Into<String>) -> LowerError {
-        LowerError::Malformed { place: self.place, problem: problem.into() }
+        LowerError::Malformed { site: self.site, problem: problem.into() }
     }
 
     /// Refuses reference lists of other lengths.
@@ -185,8 +187,8 @@ impl RankLowering {
     fn block(&mut self, tb: u32, ops: &[Op], tables: &BlockTables) -> Result<(), LowerError> {
         let start = self.layout.instructions.len() as u32;
         for (position, op) in (0u32..).zip(ops) {
-            let place = Place { rank: self.rank, tb, op: position, inner: None, kind: op.kind };
-            let context = Context { op, place, tables };
+            let site = Site { rank: self.rank, tb, op: position, inner: None, kind: op.kind };
+            let context = Context { op, site, tables };
             if op.kind != OpKind::Pipeline {
                 self.op(&context)?;
                 continue;
@@ -217,8 +219,8 @@ impl RankLowering {
         self.geometry.loops.push(LoopGeometry { unit, chunks, packets: false, instruction });
         self.current_loop = Some(index);
         for (inner, op) in (0u32..).zip(&pipeline.ops) {
-            let place = Place { inner: Some(inner), kind: op.kind, ..context.place };
-            self.op(&Context { op, place, tables: context.tables })?;
+            let site = Site { inner: Some(inner), kind: op.kind, ..context.site };
+            self.op(&Context { op, site, tables: context.tables })?;
         }
         self.current_loop = None;
         let end = self.layout.instructions.len() as u32 - block_start;
@@ -237,7 +239,7 @@ impl RankLowering {
                 let release = context.op.kind == OpKind::Signal;
                 for &id in &context.op.channel_ids {
                     let channel = context.memory_channel(id)?;
-                    let tb = context.place.tb;
+                    let tb = context.site.tb;
                     if *self.signallers.entry(channel).or_insert(tb) != tb {
                         self.layout.channels[channel as usize].single_signaller = false;
                     }
@@ -329,7 +331,7 @@ impl RankLowering {
             }
             OpKind::Flush | OpKind::PutWithSignal | OpKind::PutWithSignalAndFlush => {
                 let channel = ChannelType::Port;
-                return Err(LowerError::Unsupported { channel, place: context.place });
+                return Err(LowerError::Unsupported { channel, site: context.site });
             }
         }
         Ok(())
@@ -387,7 +389,7 @@ impl RankLowering {
                 let area = packet_area(context, *area, side.packets)?;
                 for &rank in members {
                     this.layout.accesses.push(Access { rank, area });
-                    this.geometry.chunks.push(unplaced(side.chunk.index));
+                    this.geometry.first.push(side.chunk.index);
                 }
                 return Ok(());
             }
@@ -406,7 +408,7 @@ impl RankLowering {
             };
             let area = packet_area(context, area_of(buffer), side.packets)?;
             this.layout.accesses.push(Access { rank, area });
-            this.geometry.chunks.push(unplaced(side.chunk.index));
+            this.geometry.first.push(side.chunk.index);
             Ok(())
         };
         let start = self.layout.accesses.len() as u32;
@@ -454,7 +456,7 @@ impl RankLowering {
     }
 
     fn push(&mut self, context: &Context<'_>, instruction: Instruction) {
-        let Place { op, inner, kind, .. } = context.place;
+        let Site { op, inner, kind, .. } = context.site;
         self.layout.instructions.push(instruction);
         self.layout.origins.push(Origin { op, inner, kind });
     }
@@ -477,10 +479,6 @@ impl RankLowering {
         order::strengthen(&mut self.layout);
         (self.layout, self.geometry)
     }
-}
-
-fn unplaced(index: u64) -> ChunkRange {
-    ChunkRange { slot: 0, index, start: (0, 0), end: (0, 0) }
 }
 
 /// The area of a reference that may mean packets, which live in scratch only.

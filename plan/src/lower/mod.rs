@@ -17,9 +17,9 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use error::{LowerError, Place};
+pub use error::{LowerError, Site};
 
-use crate::model::{Buffer, ChannelType, Op, OpKind, Plan};
+use crate::model::{ChannelType, Op, OpKind, Plan};
 use crate::program::{Layout, Span};
 
 /// What the second step needs to know of the plan's chunk references.
@@ -34,8 +34,10 @@ pub(crate) struct Geometry {
 struct RankGeometry {
     /// By the move's `index`.
     moves: Vec<MoveGeometry>,
-    /// The first chunk of each access, by its position in `RankLayout::accesses`.
+    /// The chunks of each access, by its position in `RankLayout::accesses`.
     chunks: Vec<ChunkRange>,
+    /// The first chunk of each access again, by itself.
+    first: Vec<u64>,
     /// Positions inside moves where some reference meets the end of a block, in chunks from the move's start.
     cuts: Vec<u64>,
     /// By the loop's `index`.
@@ -61,21 +63,15 @@ struct MoveGeometry {
     instruction: u32,
 }
 
-/// The chunks of one access: where they start and end, also split into whole blocks and the rest, so that the
-/// second step need not divide.
+/// The chunks of one access, split into whole blocks and the rest so that the second step need not divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ChunkRange {
     /// Position in the call's table of slots.
     slot: u32,
-    index: u64,
-    start: (u64, u64),
-    end: (u64, u64),
-}
-
-impl ChunkRange {
-    fn is_scratch(&self) -> bool {
-        self.slot % 3 == Buffer::Scratch as u32
-    }
+    /// Whether this is an input or an output, whose chunks may be clipped.
+    clipped: bool,
+    start: sizes::Split,
+    end: sizes::Split,
 }
 
 /// What one pipeline covers.
@@ -135,9 +131,9 @@ fn refuse_ports(plan: &Plan) -> Result<(), LowerError> {
                 let all = std::iter::once((None, op)).chain(inner.map(|(at, op)| (Some(at), op)));
                 for (inner, op) in all {
                     if uses_port(op) {
-                        let place = Place { rank, tb, op: position, inner, kind: op.kind };
+                        let site = Site { rank, tb, op: position, inner, kind: op.kind };
                         let channel = ChannelType::Port;
-                        return Err(LowerError::Unsupported { channel, place });
+                        return Err(LowerError::Unsupported { channel, site });
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! The second step: the byte ranges of a rank's moves at one call's sizes.
 
 use super::error::LowerError;
-use super::layout::place_of;
+use super::layout::site_of;
 use super::sizes::{Slot, Slots};
 use super::{ChunkRange, LoopGeometry, MoveGeometry, RankGeometry};
 use crate::program::{CallSizes, Layout, Program, RankLayout, Segment, Span};
@@ -36,14 +36,25 @@ impl Layout {
         out.loops.clear();
         out.moves.reserve(geometry.moves.len());
         out.segments.reserve(geometry.moves.len());
-        out.offsets.reserve(geometry.chunks.len());
+        // The first offsets are those of moves in one piece, at their accesses' own positions.
+        out.offsets.resize(geometry.chunks.len(), 0);
         out.loops.resize(geometry.loops.len(), 0);
         out.scratch_bytes = self.scratch(rank, &slots)?;
         let own = slots.table()[3 * self.geometry.rules.shape_of[rank as usize] as usize + 2];
         for (pipeline, iterations) in geometry.loops.iter().zip(&mut out.loops) {
             *iterations = windows(pipeline, own.stride, sizes, layout, rank)?;
         }
-        let mut ranges = Ranges { layout, geometry, slots: &slots, rank, out };
+        if let Some(stride) = slots.uniform {
+            for (offset, first) in out.offsets.iter_mut().zip(&geometry.first) {
+                *offset = first * stride;
+            }
+            for moved in &geometry.moves {
+                add_uniform(moved, stride, slots.unit, geometry, out);
+            }
+            return Ok(());
+        }
+        let mut ranges =
+            Ranges { layout, geometry, table: slots.table(), unit: slots.unit, rank, out };
         for moved in &geometry.moves {
             ranges.add(moved)?;
         }
@@ -80,10 +91,10 @@ fn windows(
     rank: u32,
 ) -> Result<u64, LowerError> {
     let LoopGeometry { unit, chunks, packets, instruction } = *pipeline;
-    let place = || place_of(layout, rank, instruction);
+    let site = || site_of(layout, rank, instruction);
     for multiple in [sizes.element, if packets { PACKET_PAYLOAD } else { 1 }] {
         if !unit.is_multiple_of(multiple) {
-            return Err(LowerError::Window { place: place(), unit, multiple });
+            return Err(LowerError::Window { site: site(), unit, multiple });
         }
     }
     let bytes = chunks.checked_mul(stride).ok_or(LowerError::Overflow { what: "a pipeline" })?;
@@ -93,13 +104,79 @@ fn windows(
 /// The larger payload of the two packet types.
 const PACKET_PAYLOAD: u64 = 8;
 
-/// Turns moves into segments.
+/// Adds a move of which every chunk of every side is one stride, so that it is one segment.
+fn add_uniform(
+    moved: &MoveGeometry,
+    stride: u64,
+    unit: u64,
+    geometry: &RankGeometry,
+    out: &mut Program,
+) {
+    let (start, end) = moved.slice(moved.size * stride, unit);
+    let first = out.segments.len() as u32;
+    let len = end - start;
+    if len > 0 {
+        let offsets = moved.accesses.start;
+        out.segments.push(Segment { len, padded: len, position: 0, offsets });
+    }
+    if start > 0 {
+        for offset in &mut out.offsets[moved.accesses.range()] {
+            *offset += start;
+        }
+    }
+    close(moved, first, len, geometry, out);
+}
+
+/// Notes that all segments from `first` are the move's, and that it takes `extent` padded bytes.
+fn close(
+    moved: &MoveGeometry,
+    first: u32,
+    extent: u64,
+    geometry: &RankGeometry,
+    out: &mut Program,
+) {
+    if let Some(index) = moved.in_loop {
+        let unit = geometry.loops[index as usize].unit;
+        let iterations = &mut out.loops[index as usize];
+        *iterations = (*iterations).max(extent.div_ceil(unit));
+    }
+    let end = out.segments.len() as u32;
+    out.moves.push(Span { start: first, end });
+}
+
+impl MoveGeometry {
+    /// This block's slice of the move's padded bytes, in whole units; the first slices take what does not divide.
+    fn slice(&self, padded: u64, unit: u64) -> (u64, u64) {
+        if self.parts == 1 {
+            return (0, padded);
+        }
+        let units = padded / unit;
+        let (each, rest) = (units / self.parts, units % self.parts);
+        let start = |part: u64| (part * each + part.min(rest)) * unit;
+        (start(self.part), start(self.part + 1))
+    }
+}
+
+/// Turns moves into segments where chunks may be shorter than their strides.
 struct Ranges<'a> {
     layout: &'a RankLayout,
     geometry: &'a RankGeometry,
-    slots: &'a Slots,
+    table: &'a [Slot],
+    unit: u64,
     rank: u32,
     out: &'a mut Program,
+}
+
+/// The part of a move between two neighbouring cuts.
+#[derive(Clone, Copy)]
+struct Piece {
+    /// Chunks from the move's start.
+    from: u64,
+    to: u64,
+    /// The one stride of the move's sides.
+    stride: u64,
+    /// Raw bytes, or padded ones where all sides are scratch.
+    len: u64,
 }
 
 impl Ranges<'_> {
@@ -107,110 +184,99 @@ impl Ranges<'_> {
         let first = self.out.segments.len() as u32;
         let geometry = self.geometry;
         let chunks = &geometry.chunks[moved.accesses.range()];
-        let stride = match self.slots.uniform {
-            Some(stride) => stride,
-            None => self.one_stride(moved, chunks)?,
-        };
+        let offsets = &mut self.out.offsets[moved.accesses.range()];
+        let stride = self.table[chunks[0].slot as usize].stride;
+        let mut len = None;
+        let mut one_piece = moved.cuts.is_empty();
+        for (at, offset) in chunks.iter().zip(offsets) {
+            let slot = &self.table[at.slot as usize];
+            *offset = slot.offset(at.start);
+            one_piece &= slot.stride == stride;
+            if at.clipped {
+                let own = slot.offset(at.end) - *offset;
+                one_piece &= own == *len.get_or_insert(own) && !(slot.is_loose() && moved.size > 1);
+            }
+        }
         let padded = moved.size * stride;
-        let (start, end) = if moved.parts == 1 {
-            (0, padded)
+        let slice = moved.slice(padded, self.unit);
+        if one_piece {
+            let piece = Piece { from: 0, to: moved.size, stride, len: len.unwrap_or(padded) };
+            self.segment(moved, piece, slice, moved.accesses.start);
         } else {
-            slice(padded, self.slots.unit, moved.part, moved.parts)
-        };
-        if self.slots.uniform.is_some() {
-            if start < end {
-                let len = end - start;
-                let offsets = self.out.offsets.len() as u32;
-                self.out.offsets.extend(chunks.iter().map(|at| at.index * stride + start));
-                self.out.segments.push(Segment { len, padded: len, position: 0, offsets });
-            }
-        } else {
-            let cuts = &geometry.cuts[moved.cuts.range()];
-            // Equal chunks that do not fill their stride: every chunk is a block of its own.
-            if chunks.iter().any(|at| self.slot(at).is_loose()) {
-                for chunk in 0..moved.size {
-                    self.piece(moved, chunks, (chunk, chunk + 1), stride, (start, end))?;
-                }
-            } else {
-                let mut from = 0;
-                for &cut in cuts.iter().chain(std::iter::once(&moved.size)) {
-                    self.piece(moved, chunks, (from, cut), stride, (start, end))?;
-                    from = cut;
-                }
-            }
+            self.pieces(moved, chunks, slice)?;
         }
-        if let Some(index) = moved.in_loop {
-            let unit = geometry.loops[index as usize].unit;
-            let iterations = &mut self.out.loops[index as usize];
-            *iterations = (*iterations).max((end - start).div_ceil(unit));
-        }
-        let end = self.out.segments.len() as u32;
-        self.out.moves.push(Span { start: first, end });
+        close(moved, first, slice.1 - slice.0, geometry, self.out);
         Ok(())
     }
 
-    fn slot(&self, chunk: &ChunkRange) -> Slot {
-        self.slots.table()[chunk.slot as usize]
-    }
-
-    /// The chunk stride, which all sides must share for a chunk of one to be a chunk of another.
-    fn one_stride(&self, moved: &MoveGeometry, chunks: &[ChunkRange]) -> Result<u64, LowerError> {
-        let stride = self.slot(&chunks[0]).stride;
-        match chunks.iter().position(|at| self.slot(at).stride != stride) {
-            None => Ok(stride),
-            Some(other) => {
-                let second = moved.size * self.slot(&chunks[other]).stride;
-                Err(self.unequal(moved, (0, moved.size * stride), (other, second)))
-            }
-        }
-    }
-
-    /// Adds the segment of chunks `from..to` of a move, as far as it lies in the block's `slice`.
-    fn piece(
+    /// Adds a move that is cut, or whose sides turn out not to fit.
+    fn pieces(
         &mut self,
         moved: &MoveGeometry,
         chunks: &[ChunkRange],
-        (from, to): (u64, u64),
-        stride: u64,
         slice: (u64, u64),
     ) -> Result<(), LowerError> {
+        let stride = self.slot(&chunks[0]).stride;
+        if let Some(other) = chunks.iter().position(|at| self.slot(at).stride != stride) {
+            let second = moved.size * self.slot(&chunks[other]).stride;
+            return Err(self.unequal(moved, (0, moved.size * stride), (other, second)));
+        }
+        // Equal chunks that do not fill their stride: every chunk is a block of its own.
+        let loose = chunks.iter().any(|at| at.clipped && self.slot(at).is_loose());
+        let cuts = &self.geometry.cuts[moved.cuts.range()];
+        let (mut from, mut cuts) = (0, cuts.iter());
+        while from < moved.size {
+            let to = if loose { from + 1 } else { *cuts.next().unwrap_or(&moved.size) };
+            let mut raw: Option<(usize, u64)> = None;
+            let offsets = self.out.offsets.len() as u32;
+            for (side, at) in chunks.iter().enumerate() {
+                let slot = *self.slot(at);
+                let first = self.geometry.first[moved.accesses.start as usize + side];
+                let begin = slot.start(first + from);
+                self.out.offsets.push(begin);
+                if !at.clipped {
+                    continue;
+                }
+                let len = slot.start(first + to) - begin;
+                match raw {
+                    Some((other, other_len)) if other_len != len => {
+                        return Err(self.unequal(moved, (other, other_len), (side, len)));
+                    }
+                    _ => raw = Some((side, len)),
+                }
+            }
+            let len = raw.map_or((to - from) * stride, |(_, len)| len);
+            self.segment(moved, Piece { from, to, stride, len }, slice, offsets);
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Adds what of a piece lies in the block's slice of the move; `offsets` are those of the piece's start.
+    fn segment(&mut self, moved: &MoveGeometry, piece: Piece, slice: (u64, u64), offsets: u32) {
+        let Piece { from, to, stride, len: whole } = piece;
         let low = slice.0.max(from * stride);
         let high = slice.1.min(to * stride);
-        let mut raw: Option<(usize, u64)> = None;
-        for (side, at) in chunks.iter().enumerate().filter(|(_, at)| !at.is_scratch()) {
-            let slot = self.slot(at);
-            let end = if to == moved.size {
-                slot.offset(at.index + to, at.end)
-            } else {
-                slot.start(at.index + to)
-            };
-            let len = end - start_of(&slot, at, from);
-            match raw {
-                Some((first, first_len)) if first_len != len => {
-                    return Err(self.unequal(moved, (first, first_len), (side, len)));
-                }
-                _ => raw = Some((side, len)),
+        if low >= high {
+            return;
+        }
+        let (inner, padded) = (low - from * stride, high - low);
+        let len = whole.saturating_sub(inner).min(padded);
+        if len == 0 && !moved.packets {
+            return;
+        }
+        if inner > 0 {
+            let chunks = &self.geometry.chunks[moved.accesses.range()];
+            for (at, offset) in chunks.iter().zip(&mut self.out.offsets[offsets as usize..]) {
+                // A segment of padding alone stays inside the buffers.
+                *offset += if at.clipped { inner.min(whole) } else { inner };
             }
         }
-        if low >= high {
-            return Ok(());
-        }
-        let padded = high - low;
-        let inner = low - from * stride;
-        let raw_len = raw.map_or((to - from) * stride, |(_, len)| len);
-        let len = raw_len.saturating_sub(inner).min(padded);
-        if len == 0 && !moved.packets {
-            return Ok(());
-        }
-        let offsets = self.out.offsets.len() as u32;
-        for at in chunks {
-            let slot = self.slot(at);
-            // A segment of padding alone stays inside the buffers.
-            let skip = if at.is_scratch() { inner } else { inner.min(raw_len) };
-            self.out.offsets.push(start_of(&slot, at, from) + skip);
-        }
         self.out.segments.push(Segment { len, padded, position: low - slice.0, offsets });
-        Ok(())
+    }
+
+    fn slot(&self, chunk: &ChunkRange) -> &Slot {
+        &self.table[chunk.slot as usize]
     }
 
     fn unequal(
@@ -222,28 +288,15 @@ impl Ranges<'_> {
         let describe = |side: usize| {
             let position = moved.accesses.start as usize + side;
             let access = self.layout.accesses[position];
-            let index = self.geometry.chunks[position].index;
+            let index = self.geometry.first[position];
             format!("{} {}+{} of rank {}", access.area, index, moved.size, access.rank)
         };
         LowerError::Lengths {
-            place: place_of(self.layout, self.rank, moved.instruction),
+            site: site_of(self.layout, self.rank, moved.instruction),
             first: describe(first),
             first_len,
             second: describe(second),
             second_len,
         }
     }
-}
-
-/// Where chunk `from` of an access starts.
-fn start_of(slot: &Slot, at: &ChunkRange, from: u64) -> u64 {
-    if from == 0 { slot.offset(at.index, at.start) } else { slot.start(at.index + from) }
-}
-
-/// Slice `part` of `parts` of `bytes`, in whole units; the first slices take what does not divide.
-fn slice(bytes: u64, unit: u64, part: u64, parts: u64) -> (u64, u64) {
-    let units = bytes / unit;
-    let (each, rest) = (units / parts, units % parts);
-    let start = |part: u64| (part * each + part.min(rest)) * unit;
-    (start(part), start(part + 1))
 }

@@ -36,52 +36,61 @@ pub(super) struct Shape {
     pub(super) scratch: u64,
 }
 
+/// A chunk index as whole blocks and the chunks after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Split {
+    pub(super) whole: u64,
+    pub(super) rest: u64,
+}
+
+impl Split {
+    /// Splits `index` where a block has `per_block` chunks, at least 1.
+    pub(super) fn new(index: u64, per_block: u64) -> Self {
+        Split { whole: index / per_block, rest: index % per_block }
+    }
+}
+
 /// Where one buffer's chunks are, at one call's sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// Bytes of a block, or the distance of chunks where `linear`.
-    pub(super) block: u64,
-    /// Bytes between chunks of a block.
-    pub(super) stride: u64,
+    /// Bytes of a block.
+    block: u64,
+    /// Bytes between the chunks of a block.
+    step: u64,
+    /// Where the chunks of a block end at the latest, in bytes from its start.
+    limit: u64,
     /// Chunks to a block.
-    pub(super) per_block: u64,
-    /// Whether chunk k starts at `k * block`, without further ado.
-    pub(super) linear: bool,
+    per_block: u64,
+    /// Bytes between chunks in scratch.
+    pub(super) stride: u64,
 }
 
 impl Slot {
-    fn linear(distance: u64, stride: u64) -> Self {
-        Slot { block: distance, stride, per_block: 1, linear: true }
+    /// A buffer without end whose chunks are one stride each.
+    fn endless(stride: u64) -> Self {
+        Slot { block: 0, step: stride, limit: u64::MAX, per_block: u64::MAX, stride }
     }
 
-    /// The first byte of the chunk `index`, which is chunk `rest` of block `whole`.
+    /// The first byte of a chunk.
     #[inline]
-    pub(super) fn offset(&self, index: u64, (whole, rest): (u64, u64)) -> u64 {
-        if self.linear {
-            index * self.block
-        } else {
-            whole * self.block + (rest * self.stride).min(self.block)
-        }
+    pub(super) fn offset(&self, chunk: Split) -> u64 {
+        chunk.whole * self.block + (chunk.rest * self.step).min(self.limit)
     }
 
     /// The first byte of chunk `index`.
     pub(super) fn start(&self, index: u64) -> u64 {
-        let per_block = self.per_block.max(1);
-        self.offset(index, (index / per_block, index % per_block))
+        self.offset(Split::new(index, self.per_block))
     }
 
-    /// Whether every chunk is shorter than the distance of chunks in scratch.
+    /// Whether every chunk is shorter than its stride.
+    #[inline]
     pub(super) fn is_loose(&self) -> bool {
-        self.linear && self.block != self.stride
+        self.step != self.stride
     }
 
-    /// Whether a reference over several blocks has gaps between them when seen in chunk strides.
-    fn ragged(&self) -> bool {
-        if self.linear {
-            self.is_loose()
-        } else {
-            self.per_block.checked_mul(self.stride) != Some(self.block)
-        }
+    /// Whether chunk k starts at `k * stride`, whatever k is.
+    fn is_uniform(&self) -> bool {
+        !self.is_loose() && self.per_block.checked_mul(self.stride) == Some(self.block)
     }
 }
 
@@ -165,11 +174,11 @@ impl SizeRules {
         for (at, shape) in self.shapes.iter().enumerate() {
             let sides = self.sides(collective, shape, sizes, unit)?;
             let stride = one_stride(collective, shape, &sides, sizes)?.unwrap_or(fallback);
-            let mut three = [Slot::linear(stride, stride); 3];
+            let mut three = [Slot::endless(stride); 3];
             for side in 0..2 {
                 if let Some(slot) = sides[side] {
                     three[side] = slot;
-                    if slot.ragged() {
+                    if !slot.is_uniform() {
                         uniform = None;
                     }
                 } else {
@@ -289,11 +298,15 @@ impl SizeRules {
         let free =
             matches!(collective, Collective::SendRecv | Collective::Test | Collective::Other(_));
         if free && let Some(distance) = even_chunk(shape, bytes, sizes.element) {
-            let slot = Slot::linear(distance, round_up(distance, unit)?);
+            let stride = round_up(distance, unit)?;
             for chunks in shape.chunks {
-                chunks.checked_mul(slot.stride).ok_or(CHUNKS_OVERFLOW)?;
+                chunks.checked_mul(stride).ok_or(CHUNKS_OVERFLOW)?;
             }
-            return Ok([0, 1].map(|side| (shape.chunks[side] > 0).then_some(slot)));
+            return Ok([0, 1].map(|side| {
+                let (block, per_block) = (bytes[side], shape.chunks[side]);
+                let slot = Slot { block, step: distance, limit: block, per_block, stride };
+                (per_block > 0).then_some(slot)
+            }));
         }
         let mut sides = [None; 2];
         for side in 0..2 {
@@ -318,7 +331,7 @@ impl SizeRules {
             }
             let stride = round_up(block.div_ceil(per_block), unit)?;
             chunks.checked_mul(stride).ok_or(CHUNKS_OVERFLOW)?;
-            sides[side] = Some(Slot { block, stride, per_block, linear: false });
+            sides[side] = Some(Slot { block, step: stride, limit: block, per_block, stride });
         }
         Ok(sides)
     }
