@@ -279,6 +279,20 @@ fn every_type_operator_and_number_of_sources_matches_the_reference() {
 }
 
 #[test]
+fn long_reductions_match_the_reference_across_tiles() {
+    for dtype in DataType::ALL {
+        for (sources, destinations) in [(2, 1), (2, 2), (3, 1), (4, 2), (7, 3), (9, 1)] {
+            let data: Vec<_> = (0..sources)
+                .map(|s| fill((s * 64 + dtype as usize) as u64 + 1, 20_003 * dtype.size()))
+                .collect();
+            let place = (destinations == 1).then_some(sources - 1);
+            let skews: Vec<_> = (0..sources).map(|s| s % 8).collect();
+            check_reduce(dtype, ReduceOp::Sum, &data, &skews, destinations, place);
+        }
+    }
+}
+
+#[test]
 fn all_pairs_of_8_bit_floats_reduce_to_the_nearest_code() {
     for dtype in [DataType::F8E4m3, DataType::F8E5m2] {
         let a: Vec<u8> = (0..=u16::MAX).map(|x| x as u8).collect();

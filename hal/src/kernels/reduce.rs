@@ -1,41 +1,31 @@
 //! The reduction loops.
 //!
-//! A destination may be one of the sources, which decides their form: compilers vectorise a loop over raw pointers behind
-//! run-time checks for overlap, and those fail exactly for a reduction in place. So two sources into one destination
-//! have a loop for each case, and everything else goes through a tile on the stack: a tile is folded from all sources
-//! before any of it is stored, and the compiler knows that a local array overlaps nothing.
+//! A destination may be one of the sources, which decides their form: compilers vectorise a loop over raw pointers
+//! behind run-time checks for overlap, and those fail exactly for a reduction in place. So two sources have a loop for each
+//! case, and more of them go through a tile on the stack: a tile is folded from all sources before any of it is stored,
+//! and the compiler knows that a local array overlaps nothing. Further destinations are copied from the first, tile by
+//! tile, while it is in the cache.
 
 use std::mem::MaybeUninit;
 
+use super::copy;
 use super::element::{Element, Op};
 
-/// Elements of a tile: at most 4 KiB of accumulators, well within the first-level cache.
-const TILE: usize = 512;
+/// Bytes of accumulators in a tile: well within the first-level cache.
+const TILE: usize = 8192;
 
 /// Bytes up to which the elements are folded in short blocks, without the preparations of a long loop.
 const SHORT: usize = 64;
 
 /// Vectors at this alignment never straddle cache lines.
 #[repr(C, align(64))]
-struct Tile<T>([MaybeUninit<T>; TILE]);
-
-impl<T: Copy> Tile<T> {
-    #[inline(always)]
-    fn new() -> Self {
-        Tile([const { MaybeUninit::uninit() }; TILE])
-    }
-
-    #[inline(always)]
-    fn ptr(&mut self) -> *mut T {
-        self.0.as_mut_ptr().cast()
-    }
-}
+struct Tile(MaybeUninit<[u8; TILE]>);
 
 /// Folds `srcs` in order and stores the result to all `dsts`.
 ///
 /// # Safety
 /// Every source is readable and every destination writable for `count` elements; a destination equals a source or
-/// does not overlap it; there are at least two sources.
+/// does not overlap it; there are at least two sources and a destination.
 #[inline(always)]
 pub(super) unsafe fn reduce<E: Element, O: Op, const S: usize>(
     dsts: &[*mut u8],
@@ -50,14 +40,20 @@ pub(super) unsafe fn reduce<E: Element, O: Op, const S: usize>(
                 _ => blocks::<E, O, S>(dsts, srcs, 0, count),
             }
         } else if let (&[a, b], &[d]) = (srcs, dsts) {
-            let (a, b, d) = (a.cast(), b.cast(), d.cast());
-            // All operators commute.
-            if std::ptr::eq(d, a) {
-                in_place::<E, O>(d, b, count);
-            } else if std::ptr::eq(d, b) {
-                in_place::<E, O>(d, a, count);
-            } else {
-                apart::<E, O>(d, a, b, count);
+            pair::<E, O>(d.cast(), a.cast(), b.cast(), count);
+        } else if let (&[a, b], &[d, ref rest @ ..]) = (srcs, dsts) {
+            let mut at = 0;
+            while at < count {
+                let n = (TILE / size_of::<E::Acc>()).min(count - at);
+                let first = d.cast::<E::Stored>().add(at);
+                pair::<E, O>(
+                    first,
+                    a.cast::<E::Stored>().add(at),
+                    b.cast::<E::Stored>().add(at),
+                    n,
+                );
+                repeat::<E>(rest, first, at, n);
+                at += n;
             }
         } else {
             tiles::<E, O>(dsts, srcs, count);
@@ -77,6 +73,39 @@ unsafe fn load<E: Element>(src: *const E::Stored, i: usize) -> E::Acc {
 unsafe fn store<E: Element>(dst: *mut E::Stored, i: usize, x: E::Acc) {
     // SAFETY: the caller keeps `i` within the destination; the write assumes no alignment.
     unsafe { dst.add(i).write_unaligned(E::narrow(x)) }
+}
+
+/// Copies the `n` elements at `first`, which begin `at` elements into their buffer, to the other destinations.
+#[inline(always)]
+unsafe fn repeat<E: Element>(rest: &[*mut u8], first: *const E::Stored, at: usize, n: usize) {
+    for &dst in rest {
+        // SAFETY: the caller vouches for `at + n` elements of every destination, none of which overlap.
+        unsafe {
+            let dst = dst.cast::<E::Stored>().add(at);
+            copy::copy(dst.cast(), first.cast(), n * size_of::<E::Stored>());
+        }
+    }
+}
+
+/// Two sources into one destination, which may be either of them.
+#[inline(always)]
+unsafe fn pair<E: Element, O: Op>(
+    dst: *mut E::Stored,
+    a: *const E::Stored,
+    b: *const E::Stored,
+    count: usize,
+) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        // All operators commute.
+        if std::ptr::eq(dst, a) {
+            in_place::<E, O>(dst, b, count);
+        } else if std::ptr::eq(dst, b) {
+            in_place::<E, O>(dst, a, count);
+        } else {
+            apart::<E, O>(dst, a, b, count);
+        }
+    }
 }
 
 #[inline(always)]
@@ -100,26 +129,19 @@ unsafe fn in_place<E: Element, O: Op>(dst: *mut E::Stored, src: *const E::Stored
     }
 }
 
-/// Any number of sources and destinations, tile by tile.
+/// Three sources or more into any number of destinations, tile by tile.
 #[inline(always)]
 unsafe fn tiles<E: Element, O: Op>(dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
-    let (mut acc, mut out) = (Tile::<E::Acc>::new(), Tile::<E::Stored>::new());
-    let (acc, out) = (acc.ptr(), out.ptr());
+    let mut tile = Tile(MaybeUninit::uninit());
+    let acc = tile.0.as_mut_ptr().cast::<E::Acc>();
     let mut at = 0;
     while at < count {
-        let n = TILE.min(count - at);
-        // SAFETY: the caller vouches for `count` elements of every buffer, and `at + n` never exceeds it; of the tiles,
-        // what is read has been written: the first sources write `acc`, the loop before the last writes `out`.
+        let n = (TILE / size_of::<E::Acc>()).min(count - at);
+        // SAFETY: the caller vouches for `count` elements of every buffer, and `at + n` never exceeds it; what is
+        // read of the tile has been written by the loop over the first sources.
         unsafe {
             let src = |i: usize| srcs[i].cast::<E::Stored>().add(at);
             let mut done = match srcs.len() {
-                2 => {
-                    let (a, b) = (src(0), src(1));
-                    for i in 0..n {
-                        acc.add(i).write(O::apply(load::<E>(a, i), load::<E>(b, i)));
-                    }
-                    2
-                }
                 3 => {
                     let (a, b, c) = (src(0), src(1), src(2));
                     for i in 0..n {
@@ -155,22 +177,11 @@ unsafe fn tiles<E: Element, O: Op>(dsts: &[*mut u8], srcs: &[*const u8], count: 
                 }
                 done += 1;
             }
-            if let &[dst] = dsts {
-                let dst = dst.cast::<E::Stored>().add(at);
-                for i in 0..n {
-                    store::<E>(dst, i, acc.add(i).read());
-                }
-            } else {
-                for i in 0..n {
-                    store::<E>(out, i, acc.add(i).read());
-                }
-                for &dst in dsts {
-                    let dst = dst.cast::<E::Stored>().add(at);
-                    for i in 0..n {
-                        dst.add(i).write_unaligned(out.add(i).read());
-                    }
-                }
+            let (first, rest) = (dsts[0].cast::<E::Stored>().add(at), &dsts[1..]);
+            for i in 0..n {
+                store::<E>(first, i, acc.add(i).read());
             }
+            repeat::<E>(rest, first, at, n);
         }
         at += n;
     }

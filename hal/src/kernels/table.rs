@@ -81,10 +81,11 @@ impl Kernels {
             ReduceOp::Max => 3,
         };
         let count = bytes >> dtype.size().trailing_zeros();
-        // SAFETY: passed on to the caller; a table is handed out only where the CPU has its instructions; the loops get at least one source, and no more elements than fit `bytes`.
+        // SAFETY: passed on to the caller. A table is handed out only where the CPU has its instructions; the loops get
+        // two sources or more, a destination or more, and no more elements than fit `bytes`.
         unsafe {
             match srcs {
-                [] => {}
+                _ if srcs.is_empty() || dsts.is_empty() => {}
                 &[src] => copy::copy_to(dsts, src, count * dtype.size()),
                 _ => self.reduce[dtype as usize][op](dsts, srcs, count),
             }

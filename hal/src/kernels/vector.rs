@@ -64,8 +64,8 @@ pub(super) unsafe trait Vector: Copy {
     /// The minimum; NaN if either is NaN; -0.0 below +0.0.
     #[inline(always)]
     unsafe fn min(self, other: Self) -> Self {
-        // SAFETY: passed on to the caller. Unequal numbers give the lesser twice, zeros the set sign bit; a NaN fills the
-        // exponent and keeps some mantissa bit.
+        // SAFETY: passed on to the caller. Unequal numbers give the lesser twice, zeros the set sign bit; a NaN
+        // fills the exponent and keeps some mantissa bit.
         unsafe { self.lesser(other).or(other.lesser(self)) }
     }
     /// The maximum; NaN if either is NaN; +0.0 above -0.0.

@@ -95,7 +95,7 @@ unsafe impl Vector for __m256i {
     }
     #[inline(always)]
     unsafe fn e4m3_as_f16(x: __m128i) -> __m128i {
-        // SAFETY: the caller has the instructions. The arithmetic shift leaves a copy of the sign, which the mask drops.
+        // SAFETY: the caller has the instructions. The arithmetic shift repeats the sign; the mask drops it.
         unsafe {
             let shifted = _mm_srai_epi16::<1>(_mm_slli_epi16::<8>(x));
             _mm_and_si128(shifted, _mm_set1_epi16(0xBF80_u16 as i16))
@@ -218,7 +218,7 @@ unsafe impl Vector for __m512i {
     }
     #[inline(always)]
     unsafe fn e4m3_as_f16(x: __m256i) -> __m256i {
-        // SAFETY: the caller has the instructions. The arithmetic shift leaves a copy of the sign, which the mask drops.
+        // SAFETY: the caller has the instructions. The arithmetic shift repeats the sign; the mask drops it.
         unsafe {
             let shifted = _mm256_srai_epi16::<1>(_mm256_slli_epi16::<8>(x));
             _mm256_and_si256(shifted, _mm256_set1_epi16(0xBF80_u16 as i16))
