@@ -31,6 +31,11 @@ struct Sending {
     broken: Option<Errno>,
 }
 
+/// Whether a write failed because the other end is gone.
+fn closed(errno: Errno) -> bool {
+    errno == Errno::PIPE || errno == Errno::CONNRESET
+}
+
 /// The link to one peer.
 pub(super) struct Link {
     socket: OwnedFd,
@@ -102,10 +107,9 @@ impl Link {
                 sending.out.clear();
                 sending.broken = Some(errno);
                 sending.waiting = false;
-                // Makes sure that the reading side hears of it, whatever the error was.
-                let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
-                if errno != Errno::PIPE && errno != Errno::CONNRESET {
-                    let _ = rustix::net::shutdown(&self.socket, Shutdown::Read);
+                // A closed connection wakes the reading side by itself; after any other error this does.
+                if !closed(errno) {
+                    let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
                 }
                 if let Some(&token) = self.token.get() {
                     self.control.writable(self.socket.as_fd(), token, false);
@@ -124,8 +128,10 @@ impl Link {
             Ok(Received::Nothing) => return false,
             Ok(Received::Closed) => {
                 let cause = match lock(&self.sending).broken {
-                    Some(errno) => format!("writing to its connection failed ({errno})"),
-                    None => "its connection closed without a goodbye (the process died)".to_owned(),
+                    Some(errno) if !closed(errno) => {
+                        format!("writing to its connection failed ({errno})")
+                    }
+                    _ => "its connection closed without a goodbye (the process died)".to_owned(),
                 };
                 self.lose(mesh, cause);
                 return false;
@@ -270,5 +276,77 @@ impl Wire for Links {
             }
             link.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::error::BootstrapError;
+    use crate::group::Member;
+    use crate::{Bootstrap, PeerInfo};
+
+    /// Rank 0 of a world of 2, and the bare socket of its peer.
+    fn half_a_mesh() -> (Arc<dyn Bootstrap>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let peer = PeerInfo { pid: 4711, same_process: false, node: 0 };
+        let mut started = None;
+        let mesh = Mesh::new(0, vec![peer; 2], Duration::from_secs(20), |mesh| {
+            let link = Link::new(ours.into(), 1, mesh)?;
+            started = Some(link.clone());
+            Ok(Box::new(Links { links: vec![None, Some(link)] }))
+        });
+        started.unwrap().start(None).unwrap();
+        (Member::whole(mesh.unwrap()), theirs)
+    }
+
+    fn frame(patches: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut bytes = Frame::plain(Kind::Message, Vec::new()).header().to_vec();
+        for (at, patch) in patches {
+            bytes[*at..at + patch.len()].copy_from_slice(patch);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_peer_that_sends_garbage_is_lost_with_the_reason() {
+        let half = frame(&[(16, &[9])]);
+        for (bytes, reason) in [
+            (b"GET / HTTP/1.1\r\n".to_vec(), "do not begin a frame"),
+            (frame(&[(8, &[2])]), "protocol version 2"),
+            (frame(&[(10, &[99])]), "unknown kind 99"),
+            (frame(&[(10, &[24])]), "a Go frame after the job had formed"),
+            (frame(&[(16, &[255; 4])]), "a frame of 4294967295 bytes"),
+            (frame(&[(20, &[3])]), "promises 3 descriptors, of which 0 arrived"),
+            (half, "closed without a goodbye"),
+            (Vec::new(), "closed without a goodbye"),
+        ] {
+            let (end, mut peer) = half_a_mesh();
+            peer.write_all(&bytes).unwrap();
+            if reason.starts_with("closed") {
+                drop(peer);
+            }
+            let error = end.barrier().unwrap_err();
+            assert!(matches!(error, BootstrapError::PeerLost { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("rank 1 (pid 4711)") && text.contains(reason), "{text}");
+            assert!(end.check().is_err());
+        }
+    }
+
+    #[test]
+    fn a_goodbye_counts_though_the_socket_breaks_under_our_own_writes() {
+        let (end, mut peer) = half_a_mesh();
+        let bye = Frame::plain(Kind::Bye, Vec::new()).header();
+        peer.write_all(&bye).unwrap();
+        // Unread input makes the kernel reset the connection instead of closing it.
+        let _ = end.exchange_begin(b"unread").map(drop);
+        drop(peer);
+        let error = end.barrier().unwrap_err();
+        assert!(matches!(error, BootstrapError::PeerLeft { .. }), "{error}");
     }
 }

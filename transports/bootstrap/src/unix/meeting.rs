@@ -3,6 +3,8 @@
 //! Every rank runs one loop over its listeners and connections. Nobody blocks on one peer, so that a silent stranger
 //! or a dying rank never keeps the others from going on, or from being told.
 
+mod ending;
+
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,16 +15,12 @@ use rustix::io::Errno;
 
 use super::Rendezvous;
 use super::hello::{Card, Reader, Table, decode_link, decode_words, encode_link, encode_words};
-use super::link::{Link, Links};
 use super::pipe::{Broken, Pipe};
 use super::socket::{accept, connect, listen, read_token, token_memory};
+use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, FrameError, Kind, VERSION};
-use crate::group::Member;
-use crate::local::number_nodes;
-use crate::mesh::Mesh;
 use crate::sync::{hex, process_token, random};
-use crate::{Bootstrap, PeerInfo};
 
 const FORMING: &str = "forming the job";
 /// First and longest pause between attempts to reach a rank that is not there yet.
@@ -45,6 +43,8 @@ enum Role {
     Link(u32),
     /// The link to a rank. It is not read here any more: what comes now is for the mesh.
     Done(u32),
+    /// A rank that knows why the job does not form.
+    Told,
     Dropped,
 }
 
@@ -223,7 +223,7 @@ impl Meeting<'_> {
         match role {
             // A lower rank may have the table, and call, before it has come here.
             Role::Caller => self.table.is_some(),
-            Role::Done(_) | Role::Dropped => false,
+            Role::Done(_) | Role::Told | Role::Dropped => false,
             Role::Guest | Role::Desk | Role::Joined(_) | Role::Link(_) => true,
         }
     }
@@ -234,7 +234,7 @@ impl Meeting<'_> {
         let rank = match *role {
             Role::Desk => 0,
             Role::Joined(rank) | Role::Link(rank) => rank,
-            Role::Guest | Role::Caller | Role::Done(_) | Role::Dropped => {
+            Role::Guest | Role::Caller | Role::Done(_) | Role::Told | Role::Dropped => {
                 // Of strangers only one is worth a word: a rank of another build.
                 if let (Role::Guest, Broken::Garbled(FrameError::Version(saw))) = (*role, &broken) {
                     let error = BootstrapError::WrongVersion { pid, saw: *saw, expected: VERSION };
@@ -315,7 +315,7 @@ impl Meeting<'_> {
             (Role::Joined(rank) | Role::Link(rank), kind) => {
                 self.nonsense(rank, &format!("an unexpected {kind:?} frame"))
             }
-            (Role::Done(_) | Role::Dropped, _) => Ok(()),
+            (Role::Done(_) | Role::Told | Role::Dropped, _) => Ok(()),
         }
     }
 
@@ -498,85 +498,5 @@ impl Meeting<'_> {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(BootstrapError::Os { doing: "wait for the other ranks", errno }),
         }
-    }
-
-    /// Whom this rank is waiting for.
-    fn missing(&self) -> Vec<PeerName> {
-        let others = (0..self.job.world).filter(|&rank| rank != self.job.rank);
-        let others: Vec<PeerName> = others.map(|rank| self.name(rank)).collect();
-        let select = |wanted: &dyn Fn(u32) -> bool| -> Vec<PeerName> {
-            others.iter().copied().filter(|peer| wanted(peer.rank)).collect()
-        };
-        if self.job.rank == 0 && !self.is_host() || self.job.rank != 0 && !self.has(Role::Desk) {
-            return vec![self.name(0)];
-        }
-        if self.table.is_none() {
-            return select(&|rank| !self.here.contains(&rank));
-        }
-        let links = select(&|rank| !self.has(Role::Done(rank)));
-        match (links.is_empty(), self.is_host()) {
-            (false, _) => links,
-            (true, true) => select(&|rank| !self.ready.contains(&rank)),
-            (true, false) => vec![self.name(0)],
-        }
-    }
-
-    /// Tells those who would otherwise wait for this rank why they wait in vain.
-    fn tell_all(&mut self, error: &BootstrapError) {
-        let text = match error {
-            // The first cause, not the way it took.
-            BootstrapError::Refused { text, .. } => text.clone(),
-            error => error.to_string(),
-        };
-        for seat in &mut self.seats {
-            if matches!(seat.role, Role::Joined(_) | Role::Desk) {
-                seat.pipe.send_bytes(Kind::Reject, text.clone().into_bytes());
-            }
-        }
-    }
-
-    /// Makes the mesh of the complete links.
-    fn finish(self) -> Result<Arc<dyn Bootstrap>> {
-        let Some(table) = self.table else {
-            return Err(BootstrapError::Protocol {
-                peer: PeerName { rank: 0, pid: self.pids[0] },
-                saw: "its consent before its table".to_owned(),
-            });
-        };
-        let hosts: Vec<&str> = table.cards.iter().map(|card| card.host.as_str()).collect();
-        let nodes = number_nodes(&hosts);
-        let peers = table.cards.iter().zip(&self.pids).zip(nodes);
-        let peers = peers.map(|((card, &pid), node)| {
-            let same_process = card.process == self.card.process;
-            PeerInfo { pid, same_process, node }
-        });
-        let peers: Vec<PeerInfo> = peers.collect();
-        let mut sockets: Vec<Option<OwnedFd>> = peers.iter().map(|_| None).collect();
-        for seat in self.seats {
-            if let Role::Done(rank) = seat.role {
-                sockets[rank as usize] = Some(seat.pipe.socket);
-            }
-        }
-        let mut started = Vec::new();
-        let mesh = Mesh::new(self.job.rank, peers, self.job.timeout, |mesh| {
-            let links: Result<Vec<Option<Arc<Link>>>> = (0..)
-                .zip(sockets)
-                .map(|(rank, socket)| {
-                    socket.map(|socket| Link::new(socket, rank, mesh)).transpose()
-                })
-                .collect();
-            let links = links?;
-            started.clone_from(&links);
-            Ok(Box::new(Links { links }))
-        })?;
-        // From here on a failure says goodbye to those who stand already.
-        let whole = Member::whole(mesh.clone());
-        for (link, peer) in started.iter().zip(&mesh.peers) {
-            if let Some(link) = link {
-                let pid = Some(peer.pid).filter(|&pid| pid != 0 && !peer.same_process);
-                link.start(pid)?;
-            }
-        }
-        Ok(whole)
     }
 }

@@ -16,13 +16,16 @@ pub fn in_process(world: u32, limit: Duration) -> Vec<Arc<dyn Bootstrap>> {
 }
 
 pub fn unix(world: u32, timeout: Duration) -> Vec<Arc<dyn Bootstrap>> {
-    let address = Rendezvous::unique().unwrap();
-    let join = |rank| connect(&Rendezvous { address: address.clone(), rank, world, timeout });
+    let address = &*Rendezvous::unique().unwrap();
+    let join = move |rank| connect(&Rendezvous { address: address.into(), rank, world, timeout });
     std::thread::scope(|scope| {
         // The host comes last, so that the others have to try again.
         let threads: Vec<_> =
             (0..world).rev().map(|rank| scope.spawn(move || join(rank))).collect();
-        threads.into_iter().rev().map(|thread| thread.join().unwrap().unwrap()).collect()
+        let ends: Vec<_> = threads.into_iter().rev().map(|thread| thread.join().unwrap()).collect();
+        let failures: Vec<_> = ends.iter().filter_map(|end| end.as_ref().err()).collect();
+        assert!(failures.is_empty(), "{failures:#?}");
+        ends.into_iter().map(Result::unwrap).collect()
     })
 }
 
