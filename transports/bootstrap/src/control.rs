@@ -74,12 +74,13 @@ impl Control {
         let registry = Mutex::new(Registry { next: WAKE + 1, ..Registry::default() });
         let control = Arc::new(Control { epoll, wake, registry, pid });
         let running = control.clone();
-        std::thread::Builder::new().name("antiphon-control".into()).spawn(move || running.run()).map_err(
-            |error| BootstrapError::Os {
+        std::thread::Builder::new()
+            .name("antiphon-control".into())
+            .spawn(move || running.run())
+            .map_err(|error| BootstrapError::Os {
                 doing: "start the control thread",
                 errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-            },
-        )?;
+            })?;
         // An inherited one belongs to the parent, whose sockets and handlers must not be touched here.
         if let Some(inherited) = slot.replace(control.clone()) {
             std::mem::forget(inherited);
@@ -151,7 +152,8 @@ impl Control {
                 }
             }
             // One batch a turn: handlers that answer each other must not keep the sockets waiting.
-            for what in std::mem::take(&mut lock(&self.registry).posted) {
+            let posted = std::mem::take(&mut lock(&self.registry).posted);
+            for what in posted {
                 what.dispatch();
             }
         }

@@ -75,7 +75,9 @@ pub enum BootstrapError {
         reason: String,
     },
     /// A peer closed its bootstrap in good order before it took part in this operation.
-    #[error("cannot finish {doing}: {peer} has closed its bootstrap without taking part; make every rank call it")]
+    #[error(
+        "cannot finish {doing}: {peer} has closed its bootstrap without taking part; make every rank call it"
+    )]
     PeerLeft {
         /// The operation that cannot finish.
         doing: &'static str,
@@ -93,7 +95,10 @@ pub enum BootstrapError {
         reason: String,
     },
     /// The time limit passed.
-    #[error("cannot finish {doing}: no answer within {limit:?} from {}; see what those ranks do instead, or raise the time limit", Names(missing))]
+    #[error(
+        "cannot finish {doing}: no answer within {limit:?} from {}; see what those ranks do instead, or raise the time limit",
+        Names(missing)
+    )]
     Timeout {
         /// The operation that ran out of time.
         doing: &'static str,
@@ -103,7 +108,9 @@ pub enum BootstrapError {
         missing: Vec<PeerName>,
     },
     /// Two ranks are in different collective calls.
-    #[error("cannot finish {doing}: {peer} called {theirs} as its collective number {sequence} of this group; make all ranks call the same ones in the same order")]
+    #[error(
+        "cannot finish {doing}: {peer} called {theirs} as its collective number {sequence} of this group; make all ranks call the same ones in the same order"
+    )]
     Mismatch {
         /// The operation of this rank.
         doing: &'static str,
@@ -133,7 +140,9 @@ pub enum BootstrapError {
         limit: usize,
     },
     /// A member list that makes no group.
-    #[error("cannot make a group of {members:?}: {problem}; list distinct ranks of 0..{world}, this one ({rank}) among them")]
+    #[error(
+        "cannot make a group of {members:?}: {problem}; list distinct ranks of 0..{world}, this one ({rank}) among them"
+    )]
     BadGroup {
         /// The list given.
         members: Vec<u32>,
@@ -145,19 +154,25 @@ pub enum BootstrapError {
         rank: u32,
     },
     /// Two handlers for one channel.
-    #[error("cannot subscribe to channel {channel}: it has a handler already; unsubscribe that one first or use another channel")]
+    #[error(
+        "cannot subscribe to channel {channel}: it has a handler already; unsubscribe that one first or use another channel"
+    )]
     Subscribed {
         /// The channel.
         channel: u64,
     },
     /// A blocking call inside a handler.
-    #[error("cannot wait for {doing} inside a handler: the control thread that would finish it runs the handler; hand the work to another thread")]
+    #[error(
+        "cannot wait for {doing} inside a handler: the control thread that would finish it runs the handler; hand the work to another thread"
+    )]
     InsideHandler {
         /// The call.
         doing: &'static str,
     },
     /// A job with an impossible shape.
-    #[error("cannot join as rank {rank} of {world}: ranks run from 0 to world - 1; correct the launcher's arguments")]
+    #[error(
+        "cannot join as rank {rank} of {world}: ranks run from 0 to world - 1; correct the launcher's arguments"
+    )]
     BadShape {
         /// The rank given.
         rank: u32,
@@ -165,7 +180,9 @@ pub enum BootstrapError {
         world: u32,
     },
     /// An address that is not one `Rendezvous::unique` made.
-    #[error("cannot use the rendezvous address {address:?}: {problem}; pass the text of Rendezvous::unique()")]
+    #[error(
+        "cannot use the rendezvous address {address:?}: {problem}; pass the text of Rendezvous::unique()"
+    )]
     BadAddress {
         /// The address given.
         address: String,
@@ -173,7 +190,9 @@ pub enum BootstrapError {
         problem: &'static str,
     },
     /// A rank was started for a job of another size.
-    #[error("cannot form the job: {peer} says the world has {saw} ranks, rank 0 says {expected}; start all ranks with the same world size")]
+    #[error(
+        "cannot form the job: {peer} says the world has {saw} ranks, rank 0 says {expected}; start all ranks with the same world size"
+    )]
     WrongWorld {
         /// Who joined.
         peer: PeerName,
@@ -183,7 +202,9 @@ pub enum BootstrapError {
         expected: u32,
     },
     /// Two processes claim the same rank.
-    #[error("cannot form the job: rank {rank} is claimed by pid {first} and by pid {second}; give every process its own rank")]
+    #[error(
+        "cannot form the job: rank {rank} is claimed by pid {first} and by pid {second}; give every process its own rank"
+    )]
     DuplicateRank {
         /// The rank.
         rank: u32,
@@ -193,7 +214,9 @@ pub enum BootstrapError {
         second: u32,
     },
     /// A process speaks another version of the protocol.
-    #[error("cannot form the job: pid {pid} speaks bootstrap protocol version {saw}, this process version {expected}; use the same build of Antiphon everywhere")]
+    #[error(
+        "cannot form the job: pid {pid} speaks bootstrap protocol version {saw}, this process version {expected}; use the same build of Antiphon everywhere"
+    )]
     WrongVersion {
         /// The other process.
         pid: u32,

@@ -18,7 +18,10 @@ use crate::sync::lock;
 type Key = (u64, u64);
 
 enum Event {
-    Message { from: u32, frame: Frame },
+    Message {
+        from: u32,
+        frame: Frame,
+    },
     /// A loss or an abort happened, or a handler came that has not been told of those before it.
     Recheck,
 }
@@ -26,7 +29,12 @@ enum Event {
 enum Channel {
     /// Nobody has subscribed yet: messages wait.
     Unheard(VecDeque<Event>),
-    Heard { group: Arc<Group>, handler: Arc<dyn Handler>, told_lost: HashSet<u32>, told_abort: bool },
+    Heard {
+        group: Arc<Group>,
+        handler: Arc<dyn Handler>,
+        told_lost: HashSet<u32>,
+        told_abort: bool,
+    },
     /// The handler has gone: messages are dropped.
     Deaf,
 }
@@ -49,7 +57,12 @@ impl Inbox {
     }
 
     /// Gives the channel its handler; false if it has one.
-    pub fn subscribe(&mut self, group: &Arc<Group>, channel: u64, handler: Arc<dyn Handler>) -> bool {
+    pub fn subscribe(
+        &mut self,
+        group: &Arc<Group>,
+        channel: u64,
+        handler: Arc<dyn Handler>,
+    ) -> bool {
         let key = (group.id, channel);
         if matches!(self.channels.get(&key), Some(Channel::Heard { .. })) {
             return false;

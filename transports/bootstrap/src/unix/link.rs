@@ -1,0 +1,352 @@
+//! A formed link to one peer, driven by the control thread.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::socket::{Outbound, Received, receive};
+use crate::control::{Control, Source, on_control_thread};
+use crate::error::Result;
+use crate::frame::{Frame, Inbound, Kind};
+use crate::mesh::{Mesh, Wire};
+use crate::sync::lock;
+
+/// How long a closing mesh waits for its last messages to leave.
+const LINGER: Duration = Duration::from_secs(2);
+/// Reads of one link before the control thread looks at the others.
+const TURNS: usize = 64;
+
+#[derive(Default)]
+struct Sending {
+    out: Outbound,
+    /// The control thread waits for room in the socket.
+    waiting: bool,
+    /// Nothing more will leave. The reading side finds out why, for it may still hold a goodbye.
+    broken: Option<Errno>,
+}
+
+/// Whether a write failed because the other end is gone.
+fn closed(errno: Errno) -> bool {
+    errno == Errno::PIPE || errno == Errno::CONNRESET
+}
+
+/// The link to one peer.
+pub(super) struct Link {
+    socket: OwnedFd,
+    peer: u32,
+    mesh: Weak<Mesh>,
+    control: Arc<Control>,
+    sending: Mutex<Sending>,
+    receiving: Mutex<Inbound>,
+    token: OnceLock<u64>,
+    /// Readable when the peer's process has ended, even if a child of it holds its sockets open.
+    process: OnceLock<(OwnedFd, u64)>,
+    over: AtomicBool,
+}
+
+impl Link {
+    pub fn new(socket: OwnedFd, peer: u32, mesh: &Weak<Mesh>) -> Result<Arc<Link>> {
+        Ok(Arc::new(Link {
+            socket,
+            peer,
+            mesh: mesh.clone(),
+            control: Control::get()?,
+            sending: Mutex::default(),
+            receiving: Mutex::default(),
+            token: OnceLock::new(),
+            process: OnceLock::new(),
+            over: AtomicBool::new(false),
+        }))
+    }
+
+    /// Begins to listen, once the mesh exists. `pid` is that of the peer if it is another, visible process.
+    pub fn start(self: &Arc<Link>, pid: Option<u32>) -> Result<()> {
+        let token = self.control.add(self.socket.as_fd(), self.clone())?;
+        self.token.get_or_init(|| token);
+        let pid = pid.and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        // Without a descriptor for the process (it is gone already, or the kernel is old) the socket alone must tell.
+        if let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+            let watch = Arc::new(Watch { link: Arc::downgrade(self) });
+            let token = self.control.add(process.as_fd(), watch)?;
+            self.process.get_or_init(|| (process, token));
+        }
+        // The control thread may have ended the link before the tokens were there to end it with.
+        if self.over.load(Ordering::SeqCst) {
+            self.end();
+        }
+        Ok(())
+    }
+
+    fn send(&self, frame: Frame) {
+        let mut sending = lock(&self.sending);
+        if sending.broken.is_some() {
+            return;
+        }
+        sending.out.push(frame);
+        if !sending.waiting {
+            self.flush(&mut sending);
+        }
+    }
+
+    fn flush(&self, sending: &mut Sending) {
+        match sending.out.flush(&self.socket) {
+            Ok(done) if done != sending.waiting => {}
+            Ok(done) => {
+                sending.waiting = !done;
+                if let Some(&token) = self.token.get() {
+                    self.control.writable(self.socket.as_fd(), token, !done);
+                }
+            }
+            Err(errno) => {
+                sending.out.clear();
+                sending.broken = Some(errno);
+                sending.waiting = false;
+                // A closed connection wakes the reading side by itself; after any other error this does.
+                if !closed(errno) {
+                    let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+                }
+                if let Some(&token) = self.token.get() {
+                    self.control.writable(self.socket.as_fd(), token, false);
+                }
+            }
+        }
+    }
+
+    /// Reads what is there; false once there is nothing more for now.
+    fn read(&self, mesh: &Mesh) -> bool {
+        let mut inbound = lock(&self.receiving);
+        let mut buffer = [0u8; 16 << 10];
+        let mut descriptors = Vec::new();
+        let got = match receive(&self.socket, &mut buffer, &mut descriptors) {
+            Ok(Received::Bytes(got)) => got,
+            Ok(Received::Nothing) => return false,
+            Ok(Received::Closed) => {
+                let cause = match lock(&self.sending).broken {
+                    Some(errno) if !closed(errno) => {
+                        format!("writing to its connection failed ({errno})")
+                    }
+                    _ => "its connection closed without a goodbye (the process died)".to_owned(),
+                };
+                self.lose(mesh, cause);
+                return false;
+            }
+            Ok(Received::Truncated) => {
+                let cause =
+                    "its descriptors did not fit into this process's table (raise RLIMIT_NOFILE)";
+                self.lose(mesh, cause.to_owned());
+                return false;
+            }
+            Err(errno) => {
+                self.lose(mesh, format!("reading its connection failed ({errno})"));
+                return false;
+            }
+        };
+        inbound.feed(&buffer[..got], descriptors);
+        self.deliver(mesh, &mut inbound)
+    }
+
+    /// Hands the whole frames to the mesh; false if the link is over.
+    fn deliver(&self, mesh: &Mesh, inbound: &mut Inbound) -> bool {
+        loop {
+            let problem = match inbound.next() {
+                Ok(None) => return true,
+                Ok(Some(frame)) => {
+                    let bye = frame.kind == Kind::Bye;
+                    match mesh.receive(self.peer, frame) {
+                        Ok(()) if bye => {
+                            self.end();
+                            return false;
+                        }
+                        Ok(()) => continue,
+                        Err(problem) => problem,
+                    }
+                }
+                Err(error) => error.to_string(),
+            };
+            self.lose(mesh, format!("it sent {problem}"));
+            return false;
+        }
+    }
+
+    fn lose(&self, mesh: &Mesh, reason: String) {
+        mesh.lose(self.peer, reason);
+        self.end();
+        // A peer that is alive but talks nonsense shall notice.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Stops watching.
+    fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        if let Some(&token) = self.token.get() {
+            self.control.remove(self.socket.as_fd(), token);
+        }
+        if let Some((process, token)) = self.process.get() {
+            self.control.remove(process.as_fd(), *token);
+        }
+    }
+
+    /// Waits for the queue to empty.
+    fn linger(&self, deadline: Instant) {
+        loop {
+            {
+                let mut sending = lock(&self.sending);
+                let done = sending.out.flush(&self.socket);
+                if !matches!(done, Ok(false)) {
+                    return;
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let left = Timespec::try_from(left).ok();
+            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], left.as_ref());
+        }
+    }
+}
+
+impl Source for Link {
+    fn ready(&self) {
+        let Some(mesh) = self.mesh.upgrade() else { return };
+        {
+            let mut sending = lock(&self.sending);
+            if sending.waiting {
+                self.flush(&mut sending);
+            }
+        }
+        for _ in 0..TURNS {
+            if self.over.load(Ordering::SeqCst) || !self.read(&mesh) {
+                break;
+            }
+        }
+    }
+}
+
+/// Watches a peer's process.
+struct Watch {
+    link: Weak<Link>,
+}
+
+impl Source for Watch {
+    fn ready(&self) {
+        let Some(link) = self.link.upgrade() else { return };
+        let Some(mesh) = link.mesh.upgrade() else { return };
+        // What it sent before it ended still counts.
+        loop {
+            if link.over.load(Ordering::SeqCst) || !link.read(&mesh) {
+                break;
+            }
+        }
+        if !link.over.load(Ordering::SeqCst) {
+            let reason = "its process ended (a child of it holds its connection open)";
+            link.lose(&mesh, reason.to_owned());
+        }
+    }
+}
+
+/// All links of one rank.
+pub(super) struct Links {
+    /// By mesh rank; none to itself.
+    pub links: Vec<Option<Arc<Link>>>,
+}
+
+impl Wire for Links {
+    fn send(&self, to: u32, frame: Frame) {
+        if let Some(Some(link)) = self.links.get(to as usize) {
+            link.send(frame);
+        }
+    }
+
+    fn close(&self) {
+        let alive = || self.links.iter().flatten().filter(|link| !link.over.load(Ordering::SeqCst));
+        for link in alive() {
+            link.send(Frame::plain(Kind::Bye, Vec::new()));
+        }
+        let deadline = Instant::now() + LINGER;
+        for link in alive() {
+            if !on_control_thread() {
+                link.linger(deadline);
+            }
+            link.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::error::BootstrapError;
+    use crate::group::Member;
+    use crate::{Bootstrap, PeerInfo};
+
+    /// Rank 0 of a world of 2, and the bare socket of its peer.
+    fn half_a_mesh() -> (Arc<dyn Bootstrap>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let peer = PeerInfo { pid: 4711, same_process: false, node: 0 };
+        let mut started = None;
+        let mesh = Mesh::new(0, vec![peer; 2], Duration::from_secs(20), |mesh| {
+            let link = Link::new(ours.into(), 1, mesh)?;
+            started = Some(link.clone());
+            Ok(Box::new(Links { links: vec![None, Some(link)] }))
+        });
+        started.unwrap().start(None).unwrap();
+        (Member::whole(mesh.unwrap()), theirs)
+    }
+
+    fn frame(patches: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut bytes = Frame::plain(Kind::Message, Vec::new()).header().to_vec();
+        for (at, patch) in patches {
+            bytes[*at..at + patch.len()].copy_from_slice(patch);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_peer_that_sends_garbage_is_lost_with_the_reason() {
+        let half = frame(&[(16, &[9])]);
+        for (bytes, reason) in [
+            (b"GET / HTTP/1.1\r\n".to_vec(), "do not begin a frame"),
+            (frame(&[(8, &[2])]), "protocol version 2"),
+            (frame(&[(10, &[99])]), "unknown kind 99"),
+            (frame(&[(10, &[24])]), "a Go frame after the job had formed"),
+            (frame(&[(16, &[255; 4])]), "a frame of 4294967295 bytes"),
+            (frame(&[(20, &[3])]), "promises 3 descriptors, of which 0 arrived"),
+            (half, "closed without a goodbye"),
+            (Vec::new(), "closed without a goodbye"),
+        ] {
+            let (end, mut peer) = half_a_mesh();
+            peer.write_all(&bytes).unwrap();
+            if reason.starts_with("closed") {
+                drop(peer);
+            }
+            let error = end.barrier().unwrap_err();
+            assert!(matches!(error, BootstrapError::PeerLost { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("rank 1 (pid 4711)") && text.contains(reason), "{text}");
+            assert!(end.check().is_err());
+        }
+    }
+
+    #[test]
+    fn a_goodbye_counts_though_the_socket_breaks_under_our_own_writes() {
+        let (end, mut peer) = half_a_mesh();
+        let bye = Frame::plain(Kind::Bye, Vec::new()).header();
+        peer.write_all(&bye).unwrap();
+        // Unread input makes the kernel reset the connection instead of closing it.
+        let _ = end.exchange_begin(b"unread").map(drop);
+        drop(peer);
+        let error = end.barrier().unwrap_err();
+        assert!(matches!(error, BootstrapError::PeerLeft { .. }), "{error}");
+    }
+}

@@ -1,0 +1,502 @@
+//! How a job forms: the state of one rank between its arrival and the complete mesh.
+//!
+//! Every rank runs one loop over its listeners and connections. Nobody blocks on one peer, so that a silent stranger
+//! or a dying rank never keeps the others from going on, or from being told.
+
+mod ending;
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::Rendezvous;
+use super::hello::{Card, Reader, Table, decode_link, decode_words, encode_link, encode_words};
+use super::pipe::{Broken, Pipe};
+use super::socket::{accept, connect, listen, read_token, token_memory};
+use crate::Bootstrap;
+use crate::error::{BootstrapError, PeerName, Result};
+use crate::frame::{Frame, FrameError, Kind, VERSION};
+use crate::sync::{hex, process_token, random};
+
+const FORMING: &str = "forming the job";
+/// First and longest pause between attempts to reach a rank that is not there yet.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// Unidentified connections that are kept beyond one a rank; the oldest goes first.
+const STRANGERS: usize = 64;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Came to the rendezvous address and has not said who it is.
+    Guest,
+    /// Came to this rank's door and has not said who it is.
+    Caller,
+    /// Rank 0, as the others see it.
+    Desk,
+    /// A rank that has joined, as rank 0 sees it.
+    Joined(u32),
+    /// The link to a rank, being proven.
+    Link(u32),
+    /// The link to a rank. It is not read here any more: what comes now is for the mesh.
+    Done(u32),
+    /// A rank that knows why the job does not form.
+    Told,
+    Dropped,
+}
+
+struct Seat {
+    role: Role,
+    pipe: Pipe,
+}
+
+struct Meeting<'a> {
+    job: &'a Rendezvous,
+    card: Card,
+    deadline: Instant,
+    token: [u8; 16],
+    /// Listener at the rendezvous address, on rank 0.
+    desk: Option<OwnedFd>,
+    /// Listener for links from lower ranks.
+    door: OwnedFd,
+    seats: Vec<Seat>,
+    /// Pause before the next attempt to reach rank 0.
+    pause: Duration,
+    /// By rank: cards (on rank 0) and process ids, as they become known.
+    cards: Vec<Option<Card>>,
+    pids: Vec<u32>,
+    /// Ranks that have joined, as far as this rank has heard.
+    here: HashSet<u32>,
+    table: Option<Table>,
+    /// Higher ranks still to be called.
+    calls: Vec<u32>,
+    /// Ranks whose links are complete, as rank 0 hears.
+    ready: HashSet<u32>,
+    said_ready: bool,
+    go: bool,
+}
+
+/// Forms the job and returns this rank's end of it.
+pub(super) fn hold(job: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
+    let door_name = format!("antiphon-door-{}", hex(&random()?));
+    let door = listen(&door_name).map_err(BootstrapError::os("listen for links"))?;
+    let (rank, world, process) = (job.rank, job.world, process_token()?);
+    let card = Card { rank, world, process, door: door_name, host: host.to_owned() };
+    let mut meeting = Meeting {
+        job,
+        card,
+        deadline: Instant::now() + job.timeout,
+        token: random()?,
+        desk: None,
+        door,
+        seats: Vec::new(),
+        pause: PAUSE.0,
+        cards: vec![None; world as usize],
+        pids: vec![0; world as usize],
+        here: HashSet::from([rank]),
+        table: None,
+        calls: Vec::new(),
+        ready: HashSet::new(),
+        said_ready: false,
+        go: false,
+    };
+    if let Err(error) = meeting.run() {
+        meeting.tell_all(&error);
+        return Err(error);
+    }
+    meeting.finish()
+}
+
+impl Meeting<'_> {
+    fn run(&mut self) -> Result<()> {
+        let me = self.job.rank as usize;
+        self.pids[me] = std::process::id();
+        self.cards[me] = Some(self.card.clone());
+        loop {
+            self.arrive()?;
+            self.admit()?;
+            for at in 0..self.seats.len() {
+                self.serve(at)?;
+            }
+            self.seats.retain(|seat| seat.role != Role::Dropped);
+            self.make_table()?;
+            self.call()?;
+            self.conclude();
+            if self.go {
+                return Ok(());
+            }
+            self.wait()?;
+        }
+    }
+
+    fn is_host(&self) -> bool {
+        self.desk.is_some()
+    }
+
+    fn name(&self, rank: u32) -> PeerName {
+        PeerName { rank, pid: self.pids.get(rank as usize).copied().unwrap_or(0) }
+    }
+
+    /// Opens the rendezvous address, or goes there; tries once.
+    fn arrive(&mut self) -> Result<()> {
+        if self.is_host() || self.table.is_some() || self.has(Role::Desk) {
+            return Ok(());
+        }
+        if self.job.rank == 0 {
+            match listen(&self.job.address) {
+                Ok(desk) => {
+                    self.desk = Some(desk);
+                    return Ok(());
+                }
+                // Somebody is rank 0 already. It will say so, to both.
+                Err(Errno::ADDRINUSE) => {}
+                Err(errno) => {
+                    return Err(BootstrapError::Os { doing: "listen at the rendezvous", errno });
+                }
+            }
+        }
+        match connect(&self.job.address) {
+            Ok(socket) => {
+                // At this address another user's process is nobody we wait for.
+                if let Some(mut pipe) = Pipe::new(socket) {
+                    pipe.send_bytes(Kind::Join, self.card.encode());
+                    if self.job.rank != 0 {
+                        self.pids[0] = pipe.pid;
+                    }
+                    self.seats.push(Seat { role: Role::Desk, pipe });
+                }
+                Ok(())
+            }
+            Err(Errno::CONNREFUSED | Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(BootstrapError::Os { doing: "reach the rendezvous", errno }),
+        }
+    }
+
+    fn has(&self, role: Role) -> bool {
+        self.seats.iter().any(|seat| seat.role == role)
+    }
+
+    /// Accepts what waits at the listeners.
+    fn admit(&mut self) -> Result<()> {
+        let listeners = [(self.desk.as_ref(), Role::Guest), (Some(&self.door), Role::Caller)];
+        for (listener, role) in listeners {
+            let Some(listener) = listener else { continue };
+            for _ in 0..STRANGERS {
+                let next = accept(listener).map_err(BootstrapError::os("accept a rank"))?;
+                let Some(socket) = next else { break };
+                if let Some(pipe) = Pipe::new(socket) {
+                    self.seats.push(Seat { role, pipe });
+                }
+            }
+        }
+        let unknown = |seat: &Seat| matches!(seat.role, Role::Guest | Role::Caller);
+        let most = self.job.world as usize + STRANGERS;
+        let mut excess =
+            self.seats.iter().filter(|seat| unknown(seat)).count().saturating_sub(most);
+        self.seats.retain(|seat| {
+            let goes = excess > 0 && unknown(seat);
+            excess -= usize::from(goes);
+            !goes
+        });
+        Ok(())
+    }
+
+    /// Handles what one connection has brought.
+    fn serve(&mut self, at: usize) -> Result<()> {
+        self.seats[at].pipe.flush();
+        // After its consent rank 0 closes the connection, and that is no loss.
+        while !self.go && self.listens_to(self.seats[at].role) {
+            match self.seats[at].pipe.next() {
+                Ok(None) => break,
+                Ok(Some(frame)) => self.take(at, frame)?,
+                Err(broken) => self.broke(at, broken)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what comes from there is read now.
+    fn listens_to(&self, role: Role) -> bool {
+        match role {
+            // A lower rank may have the table, and call, before it has come here.
+            Role::Caller => self.table.is_some(),
+            Role::Done(_) | Role::Told | Role::Dropped => false,
+            Role::Guest | Role::Desk | Role::Joined(_) | Role::Link(_) => true,
+        }
+    }
+
+    fn broke(&mut self, at: usize, broken: Broken) -> Result<()> {
+        let Seat { role, pipe } = &mut self.seats[at];
+        let pid = pipe.pid;
+        let rank = match *role {
+            Role::Desk => 0,
+            Role::Joined(rank) | Role::Link(rank) => rank,
+            Role::Guest | Role::Caller | Role::Done(_) | Role::Told | Role::Dropped => {
+                // Of strangers only one is worth a word: a rank of another build.
+                if let (Role::Guest, Broken::Garbled(FrameError::Version(saw))) = (*role, &broken) {
+                    let error = BootstrapError::WrongVersion { pid, saw: *saw, expected: VERSION };
+                    pipe.send_bytes(Kind::Reject, error.to_string().into_bytes());
+                    return Err(error);
+                }
+                *role = Role::Dropped;
+                return Ok(());
+            }
+        };
+        let peer = PeerName { rank, pid };
+        let reason = match broken {
+            Broken::Garbled(FrameError::Version(saw)) => {
+                return Err(BootstrapError::WrongVersion { pid, saw, expected: VERSION });
+            }
+            Broken::Garbled(error) => {
+                return Err(BootstrapError::Protocol { peer, saw: error.to_string() });
+            }
+            Broken::Closed => "its connection closed while the job formed".to_owned(),
+            Broken::Truncated => {
+                "its descriptors did not fit into this process's table (raise RLIMIT_NOFILE)"
+                    .to_owned()
+            }
+            Broken::Failed(errno) => format!("reading its connection failed ({errno})"),
+        };
+        Err(BootstrapError::PeerLost { doing: FORMING, peer, reason })
+    }
+
+    /// Handles one frame.
+    fn take(&mut self, at: usize, mut frame: Frame) -> Result<()> {
+        let role = self.seats[at].role;
+        match (role, frame.kind) {
+            (Role::Guest, Kind::Join) => self.join(at, &frame),
+            (Role::Joined(rank), Kind::Ready) => {
+                self.ready.insert(rank);
+                Ok(())
+            }
+            (Role::Joined(rank), Kind::Reject) => self.refused(rank, &frame),
+            (Role::Desk, Kind::Reject) => self.refused(0, &frame),
+            (Role::Desk, Kind::Roster) => {
+                for pair in decode_words(&frame.payload).chunks_exact(2) {
+                    if let Some(pid) = self.pids.get_mut(pair[0] as usize) {
+                        *pid = pair[1];
+                        self.here.insert(pair[0]);
+                    }
+                }
+                Ok(())
+            }
+            (Role::Desk, Kind::Table) => match Table::decode(&frame.payload) {
+                Some(table) if table.cards.len() == self.job.world as usize => {
+                    self.set_table(table);
+                    Ok(())
+                }
+                _ => self.nonsense(0, "a table of ranks that cannot be read"),
+            },
+            (Role::Desk, Kind::Go) => {
+                self.go = true;
+                Ok(())
+            }
+            (Role::Caller, Kind::Link) => self.greet(at, &mut frame),
+            (Role::Link(rank), Kind::Welcome) if rank > self.job.rank => {
+                self.check_answer(rank, &frame)?;
+                let answer = self.read_passed(rank, &mut frame)?;
+                self.seats[at].pipe.send_bytes(Kind::Proof, answer.to_vec());
+                self.seats[at].role = Role::Done(rank);
+                Ok(())
+            }
+            (Role::Link(rank), Kind::Proof) if rank < self.job.rank => {
+                self.check_answer(rank, &frame)?;
+                self.seats[at].role = Role::Done(rank);
+                Ok(())
+            }
+            (Role::Guest | Role::Caller, _) => {
+                self.seats[at].role = Role::Dropped;
+                Ok(())
+            }
+            (Role::Desk, kind) => self.nonsense(0, &format!("an unexpected {kind:?} frame")),
+            (Role::Joined(rank) | Role::Link(rank), kind) => {
+                self.nonsense(rank, &format!("an unexpected {kind:?} frame"))
+            }
+            (Role::Done(_) | Role::Told | Role::Dropped, _) => Ok(()),
+        }
+    }
+
+    fn refused(&self, rank: u32, frame: &Frame) -> Result<()> {
+        let text = String::from_utf8_lossy(&frame.payload).into_owned();
+        Err(BootstrapError::Refused { by: self.name(rank), text })
+    }
+
+    fn nonsense(&self, rank: u32, saw: &str) -> Result<()> {
+        Err(BootstrapError::Protocol { peer: self.name(rank), saw: saw.to_owned() })
+    }
+
+    /// Rank 0: a rank presents itself.
+    fn join(&mut self, at: usize, frame: &Frame) -> Result<()> {
+        let pid = self.seats[at].pipe.pid;
+        let Some(card) = Card::decode(&frame.payload) else {
+            self.seats[at].role = Role::Dropped;
+            return Ok(());
+        };
+        let (rank, world) = (card.rank, self.job.world);
+        let peer = PeerName { rank, pid };
+        let wrong = if card.world != world {
+            Some(BootstrapError::WrongWorld { peer, saw: card.world, expected: world })
+        } else if rank >= world {
+            Some(BootstrapError::BadShape { rank, world })
+        } else if self.cards[rank as usize].is_some() {
+            let first = self.pids[rank as usize];
+            Some(BootstrapError::DuplicateRank { rank, first, second: pid })
+        } else {
+            None
+        };
+        // It becomes one of those that are told, whether it fits or not.
+        self.seats[at].role = Role::Joined(rank);
+        if let Some(error) = wrong {
+            return Err(error);
+        }
+        self.cards[rank as usize] = Some(card);
+        self.pids[rank as usize] = pid;
+        self.here.insert(rank);
+        // So that each rank can say by itself who is missing.
+        let here = self.cards.iter().flatten().map(|card| card.rank);
+        let pairs = here.flat_map(|rank| [rank, self.pids[rank as usize]]);
+        self.tell_joined(Kind::Roster, &encode_words(pairs));
+        Ok(())
+    }
+
+    fn tell_joined(&mut self, kind: Kind, payload: &[u8]) {
+        for seat in &mut self.seats {
+            if matches!(seat.role, Role::Joined(_)) {
+                seat.pipe.send_bytes(kind, payload.to_vec());
+            }
+        }
+    }
+
+    /// Rank 0: once all are here, tells everyone about everyone.
+    fn make_table(&mut self) -> Result<()> {
+        let alone = self.job.world == 1;
+        if self.table.is_some() || !(self.is_host() || alone) {
+            return Ok(());
+        }
+        let cards: Option<Vec<Card>> = self.cards.iter().cloned().collect();
+        if let Some(cards) = cards {
+            let table = Table { key: random()?, cards };
+            self.tell_joined(Kind::Table, &table.encode());
+            self.set_table(table);
+        }
+        Ok(())
+    }
+
+    fn set_table(&mut self, table: Table) {
+        self.calls = (self.job.rank + 1..self.job.world).collect();
+        self.table = Some(table);
+    }
+
+    /// Opens links to higher ranks.
+    fn call(&mut self) -> Result<()> {
+        let Some(table) = self.table.as_ref() else { return Ok(()) };
+        let mut later = Vec::new();
+        for rank in std::mem::take(&mut self.calls) {
+            let reason = match connect(&table.cards[rank as usize].door) {
+                Ok(socket) => match Pipe::new(socket) {
+                    Some(mut pipe) => {
+                        let payload = encode_link(&table.key, self.job.rank);
+                        let link = Frame::plain(Kind::Link, payload);
+                        let memory = token_memory(&self.token)
+                            .map_err(BootstrapError::os("make a token"))?;
+                        pipe.send(Frame { descriptors: vec![memory], ..link });
+                        self.pids[rank as usize] = pipe.pid;
+                        self.seats.push(Seat { role: Role::Link(rank), pipe });
+                        continue;
+                    }
+                    None => "its address is held by another user".to_owned(),
+                },
+                Err(Errno::AGAIN) => {
+                    later.push(rank);
+                    continue;
+                }
+                Err(errno) => format!("its address does not answer ({errno})"),
+            };
+            let peer = self.name(rank);
+            return Err(BootstrapError::PeerLost { doing: FORMING, peer, reason });
+        }
+        self.calls = later;
+        Ok(())
+    }
+
+    /// A lower rank opens its link.
+    fn greet(&mut self, at: usize, frame: &mut Frame) -> Result<()> {
+        let key = self.table.as_ref().map(|table| table.key);
+        let valid = decode_link(&frame.payload)
+            .filter(|&(saw, rank)| Some(saw) == key && rank < self.job.rank)
+            .map(|(_, rank)| rank)
+            .filter(|&rank| !self.has(Role::Link(rank)) && !self.has(Role::Done(rank)));
+        let Some(rank) = valid else {
+            self.seats[at].role = Role::Dropped;
+            return Ok(());
+        };
+        self.pids[rank as usize] = self.seats[at].pipe.pid;
+        let answer = self.read_passed(rank, frame)?;
+        let memory = token_memory(&self.token).map_err(BootstrapError::os("make a token"))?;
+        let welcome = Frame::plain(Kind::Welcome, answer.to_vec());
+        self.seats[at].pipe.send(Frame { descriptors: vec![memory], ..welcome });
+        self.seats[at].role = Role::Link(rank);
+        Ok(())
+    }
+
+    /// The token in the memory that a peer passed.
+    fn read_passed(&self, rank: u32, frame: &mut Frame) -> Result<[u8; 16]> {
+        let token = match frame.descriptors.pop() {
+            Some(memory) => {
+                read_token(&memory).map_err(|errno| format!("memory that cannot be read ({errno})"))
+            }
+            None => Err("no memory with its greeting".to_owned()),
+        };
+        token.map_err(|saw| BootstrapError::Protocol { peer: self.name(rank), saw })
+    }
+
+    fn check_answer(&self, rank: u32, frame: &Frame) -> Result<()> {
+        if Reader(&frame.payload).token() == Some(self.token) {
+            return Ok(());
+        }
+        self.nonsense(rank, "another token than the memory passed to it holds")
+    }
+
+    /// Says when this rank's links are complete and, on rank 0, when everyone's are.
+    fn conclude(&mut self) {
+        let done = self.seats.iter().filter(|seat| matches!(seat.role, Role::Done(_))).count();
+        if self.table.is_none() || done + 1 < self.job.world as usize {
+            return;
+        }
+        if self.job.rank != 0 {
+            if !std::mem::replace(&mut self.said_ready, true) {
+                for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Desk) {
+                    seat.pipe.send_bytes(Kind::Ready, Vec::new());
+                }
+            }
+        } else if self.ready.len() + 1 == self.job.world as usize {
+            self.tell_joined(Kind::Go, &[]);
+            self.go = true;
+        }
+    }
+
+    /// Waits for something to happen, or for the time to try again.
+    fn wait(&mut self) -> Result<()> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let missing = self.missing();
+            let limit = self.job.timeout;
+            return Err(BootstrapError::Timeout { doing: FORMING, limit, missing });
+        }
+        let retry = !self.calls.is_empty() || !(self.is_host() || self.has(Role::Desk));
+        let left = if retry { left.min(self.pause) } else { left };
+        self.pause = if retry { (self.pause * 2).min(PAUSE.1) } else { PAUSE.0 };
+        let listeners = self.desk.iter().chain([&self.door]);
+        let mut interests: Vec<PollFd<'_>> =
+            listeners.map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
+        let open = self.seats.iter().filter(|seat| self.listens_to(seat.role));
+        interests.extend(open.map(|seat| seat.pipe.interest()));
+        match poll(&mut interests, Timespec::try_from(left).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(BootstrapError::Os { doing: "wait for the other ranks", errno }),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! How the forming of a job ends: with a mesh, or with an error that everyone hears.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::link::{Link, Links};
+use super::{Meeting, Role};
+use crate::error::{BootstrapError, PeerName, Result};
+use crate::frame::Kind;
+use crate::group::Member;
+use crate::local::number_nodes;
+use crate::mesh::Mesh;
+use crate::{Bootstrap, PeerInfo};
+
+/// How long rank 0 of a job that cannot form tells so to ranks that come later.
+const GRACE: Duration = Duration::from_secs(1);
+
+impl Meeting<'_> {
+    /// Whom this rank is waiting for.
+    pub(super) fn missing(&self) -> Vec<PeerName> {
+        let others = (0..self.job.world).filter(|&rank| rank != self.job.rank);
+        let others: Vec<PeerName> = others.map(|rank| self.name(rank)).collect();
+        let select = |wanted: &dyn Fn(u32) -> bool| -> Vec<PeerName> {
+            others.iter().copied().filter(|peer| wanted(peer.rank)).collect()
+        };
+        if self.job.rank == 0 && !self.is_host() || self.job.rank != 0 && !self.has(Role::Desk) {
+            return vec![self.name(0)];
+        }
+        if self.table.is_none() {
+            return select(&|rank| !self.here.contains(&rank));
+        }
+        let links = select(&|rank| !self.has(Role::Done(rank)));
+        match (links.is_empty(), self.is_host()) {
+            (false, _) => links,
+            (true, true) => select(&|rank| !self.ready.contains(&rank)),
+            (true, false) => vec![self.name(0)],
+        }
+    }
+
+    /// Tells those who would otherwise wait for this rank why they wait in vain.
+    pub(super) fn tell_all(&mut self, error: &BootstrapError) {
+        let text = match error {
+            // The first cause, not the way it took.
+            BootstrapError::Refused { text, .. } => text.clone(),
+            error => error.to_string(),
+        };
+        for seat in &mut self.seats {
+            if matches!(seat.role, Role::Joined(_) | Role::Desk) {
+                seat.pipe.send_bytes(Kind::Reject, text.clone().into_bytes());
+                seat.role = Role::Told;
+            }
+        }
+        // With the time used up nobody else is expected.
+        if self.is_host() && !matches!(error, BootstrapError::Timeout { .. }) {
+            self.tell_latecomers(&text);
+        }
+    }
+
+    /// Stays at the desk for a moment, for those who were on their way: they would knock until their time is up.
+    fn tell_latecomers(&mut self, text: &str) {
+        let expected = self.job.world as usize - 1;
+        self.seats.retain(|seat| matches!(seat.role, Role::Told | Role::Guest));
+        self.deadline = self.deadline.min(Instant::now() + GRACE);
+        loop {
+            let told = self.seats.iter().filter(|seat| matches!(seat.role, Role::Told)).count();
+            // Whatever goes wrong now, the error to report is the first one.
+            if told >= expected || self.wait().is_err() || self.admit().is_err() {
+                return;
+            }
+            for seat in &mut self.seats {
+                if seat.role != Role::Guest {
+                    continue;
+                }
+                match seat.pipe.next() {
+                    Ok(None) => {}
+                    Ok(Some(frame)) if frame.kind == Kind::Join => {
+                        seat.pipe.send_bytes(Kind::Reject, text.as_bytes().to_vec());
+                        seat.role = Role::Told;
+                    }
+                    Ok(Some(_)) | Err(_) => seat.role = Role::Dropped,
+                }
+            }
+            self.seats.retain(|seat| seat.role != Role::Dropped);
+        }
+    }
+
+    /// Makes the mesh of the complete links.
+    pub(super) fn finish(self) -> Result<Arc<dyn Bootstrap>> {
+        let Some(table) = self.table else {
+            return Err(BootstrapError::Protocol {
+                peer: PeerName { rank: 0, pid: self.pids[0] },
+                saw: "its consent before its table".to_owned(),
+            });
+        };
+        let hosts: Vec<&str> = table.cards.iter().map(|card| card.host.as_str()).collect();
+        let nodes = number_nodes(&hosts);
+        let peers = table.cards.iter().zip(&self.pids).zip(nodes);
+        let peers = peers.map(|((card, &pid), node)| {
+            let same_process = card.process == self.card.process;
+            PeerInfo { pid, same_process, node }
+        });
+        let peers: Vec<PeerInfo> = peers.collect();
+        let mut sockets: Vec<Option<OwnedFd>> = peers.iter().map(|_| None).collect();
+        for seat in self.seats {
+            if let Role::Done(rank) = seat.role {
+                sockets[rank as usize] = Some(seat.pipe.socket);
+            }
+        }
+        let mut started = Vec::new();
+        let mesh = Mesh::new(self.job.rank, peers, self.job.timeout, |mesh| {
+            let links: Result<Vec<Option<Arc<Link>>>> = (0..)
+                .zip(sockets)
+                .map(|(rank, socket)| {
+                    socket.map(|socket| Link::new(socket, rank, mesh)).transpose()
+                })
+                .collect();
+            let links = links?;
+            started.clone_from(&links);
+            Ok(Box::new(Links { links }))
+        })?;
+        // From here on a failure says goodbye to those who stand already.
+        let whole = Member::whole(mesh.clone());
+        for (link, peer) in started.iter().zip(&mesh.peers) {
+            if let Some(link) = link {
+                let pid = Some(peer.pid).filter(|&pid| pid != 0 && !peer.same_process);
+                link.start(pid)?;
+            }
+        }
+        Ok(whole)
+    }
+}

@@ -1,0 +1,81 @@
+//! A connection while the job forms: frames without blocking, on the joining thread.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use super::socket::{Outbound, Received, credentials, receive};
+use crate::frame::{Frame, FrameError, Inbound, Kind};
+
+/// Why a connection yields no more frames.
+pub(super) enum Broken {
+    Closed,
+    Garbled(FrameError),
+    /// Descriptors were lost for want of room in this process's table.
+    Truncated,
+    Failed(Errno),
+}
+
+/// One connection.
+pub(super) struct Pipe {
+    pub socket: OwnedFd,
+    /// The process at the other end; 0 where it is not visible.
+    pub pid: u32,
+    out: Outbound,
+    inbound: Inbound,
+}
+
+impl Pipe {
+    /// Takes a connection in, unless another user is at its other end.
+    pub fn new(socket: OwnedFd) -> Option<Pipe> {
+        let other = credentials(socket.as_fd()).ok()?;
+        let same_user = other.uid == rustix::process::geteuid().as_raw();
+        let (out, inbound) = (Outbound::default(), Inbound::default());
+        same_user.then_some(Pipe { socket, pid: other.pid, out, inbound })
+    }
+
+    /// Queues a frame and writes what fits. A failure shows when reading.
+    pub fn send(&mut self, frame: Frame) {
+        self.out.push(frame);
+        self.flush();
+    }
+
+    pub fn send_bytes(&mut self, kind: Kind, payload: Vec<u8>) {
+        self.send(Frame::plain(kind, payload));
+    }
+
+    /// Writes what fits.
+    pub fn flush(&mut self) {
+        if self.out.flush(&self.socket).is_err() {
+            self.out.clear();
+        }
+    }
+
+    /// The next frame, if it is here.
+    pub fn next(&mut self) -> Result<Option<Frame>, Broken> {
+        loop {
+            if let Some(frame) = self.inbound.next().map_err(Broken::Garbled)? {
+                return Ok(Some(frame));
+            }
+            let mut buffer = [0u8; 4 << 10];
+            let mut descriptors = Vec::new();
+            match receive(&self.socket, &mut buffer, &mut descriptors) {
+                Ok(Received::Bytes(got)) => self.inbound.feed(&buffer[..got], descriptors),
+                Ok(Received::Nothing) => return Ok(None),
+                Ok(Received::Closed) => return Err(Broken::Closed),
+                Ok(Received::Truncated) => return Err(Broken::Truncated),
+                Err(errno) => return Err(Broken::Failed(errno)),
+            }
+        }
+    }
+
+    /// What to wait for.
+    pub fn interest(&self) -> PollFd<'_> {
+        let mut flags = PollFlags::IN;
+        if !self.out.is_empty() {
+            flags |= PollFlags::OUT;
+        }
+        PollFd::new(&self.socket, flags)
+    }
+}

@@ -1,0 +1,201 @@
+//! Sockets, descriptors and credentials: the system calls of this transport, and nothing of its protocol.
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use crate::frame::{Frame, HEADER, MAX_DESCRIPTORS};
+
+const ANCILLARY: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
+
+fn stream() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// A listener at an abstract name.
+pub(super) fn listen(name: &str) -> Result<OwnedFd, Errno> {
+    let socket = stream()?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    rustix::net::listen(&socket, 4096)?;
+    Ok(socket)
+}
+
+/// A connection to an abstract name. `CONNREFUSED`: nobody listens; `AGAIN`: the listener's queue is full.
+pub(super) fn connect(name: &str) -> Result<OwnedFd, Errno> {
+    let socket = stream()?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))?;
+    Ok(socket)
+}
+
+/// The next connection that waits at a listener, if any.
+pub(super) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match rustix::io::retry_on_intr(|| rustix::net::accept_with(listener, flags)) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN | Errno::CONNABORTED) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Who is at the other end, by the kernel's word.
+pub(super) struct Credentials {
+    /// 0 where the process is not visible from our pid namespace.
+    pub pid: u32,
+    pub uid: u32,
+}
+
+/// Asks the kernel who is at the other end of a connection.
+pub(super) fn credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // Not rustix's call: its pid type has no room for the 0 of a process in another pid namespace.
+    // SAFETY: `found` and `length` are live and exclusively borrowed, and `length` is the size of `found`.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut length,
+        )
+    };
+    if answer != 0 {
+        let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        return Err(Errno::from_raw_os_error(code));
+    }
+    Ok(Credentials { pid: found.pid.cast_unsigned(), uid: found.uid })
+}
+
+/// A memory object that holds `token`.
+pub(super) fn token_memory(token: &[u8; 16]) -> Result<OwnedFd, Errno> {
+    let memory = rustix::fs::memfd_create("antiphon-token", MemfdFlags::CLOEXEC)?;
+    match rustix::io::pwrite(&memory, token, 0)? {
+        16 => Ok(memory),
+        _ => Err(Errno::IO),
+    }
+}
+
+/// Reads a token through a descriptor that a peer passed.
+pub(super) fn read_token(memory: &OwnedFd) -> Result<[u8; 16], Errno> {
+    let mut token = [0; 16];
+    match rustix::io::retry_on_intr(|| rustix::io::pread(memory, &mut token, 0))? {
+        16 => Ok(token),
+        _ => Err(Errno::IO),
+    }
+}
+
+/// What one read brought.
+pub(super) enum Received {
+    /// So many bytes, 0 never.
+    Bytes(usize),
+    /// Nothing for now.
+    Nothing,
+    /// The other end is closed; why, if the kernel said.
+    Closed,
+    /// Descriptors were dropped by the kernel, for want of room in this process's table.
+    Truncated,
+}
+
+/// Reads once without blocking.
+pub(super) fn receive(
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); ANCILLARY];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let got = rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)
+    });
+    let got = match got {
+        Ok(got) => got,
+        Err(Errno::AGAIN) => return Ok(Received::Nothing),
+        Err(Errno::CONNRESET) => return Ok(Received::Closed),
+        Err(errno) => return Err(errno),
+    };
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    if got.flags.contains(ReturnFlags::CTRUNC) {
+        return Ok(Received::Truncated);
+    }
+    Ok(if got.bytes == 0 { Received::Closed } else { Received::Bytes(got.bytes) })
+}
+
+struct Leaving {
+    header: [u8; HEADER],
+    frame: Frame,
+    sent: usize,
+}
+
+/// Frames that wait for room in a socket.
+#[derive(Default)]
+pub(super) struct Outbound {
+    queue: VecDeque<Leaving>,
+}
+
+impl Outbound {
+    pub fn push(&mut self, frame: Frame) {
+        self.queue.push_back(Leaving { header: frame.header(), frame, sent: 0 });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Writes until all is written (true) or the socket is full (false).
+    pub fn flush(&mut self, socket: &OwnedFd) -> Result<bool, Errno> {
+        while let Some(first) = self.queue.front_mut() {
+            let header = first.header.get(first.sent..).unwrap_or_default();
+            let payload = &first.frame.payload[first.sent.saturating_sub(HEADER)..];
+            match send(socket, [header, payload], &first.frame.descriptors) {
+                Ok(sent) => {
+                    first.sent += sent;
+                    // They left with the first byte; what the peer has now are duplicates.
+                    first.frame.descriptors.clear();
+                }
+                // The last three: too much is under way in the kernel, which passes as peers read.
+                Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) => {
+                    return Ok(false);
+                }
+                Err(errno) => return Err(errno),
+            }
+            if first.sent == HEADER + first.frame.payload.len() {
+                self.queue.pop_front();
+            }
+        }
+        Ok(true)
+    }
+
+    /// Forgets what has not left.
+    pub fn clear(&mut self) {
+        self.queue.clear();
+    }
+}
+
+fn send(socket: &OwnedFd, parts: [&[u8]; 2], descriptors: &[OwnedFd]) -> Result<usize, Errno> {
+    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::io::retry_on_intr(|| {
+        let mut space = [MaybeUninit::uninit(); ANCILLARY];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        // The buffer has room for MAX_DESCRIPTORS, which `Bootstrap::send` enforces.
+        if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+            return Err(Errno::INVAL);
+        }
+        rustix::net::sendmsg(socket, &parts.map(IoSlice::new), &mut control, flags)
+    })
+}

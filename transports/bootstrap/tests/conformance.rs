@@ -1,0 +1,421 @@
+//! One suite for every kind of mesh: what a `Bootstrap` promises, whatever carries its bytes.
+
+mod support;
+
+use std::io::{Read, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use antiphon_bootstrap::{Bootstrap, BootstrapError, MAX_DESCRIPTORS, MAX_PAYLOAD, Message};
+use support::{Event, PATIENCE, Recorder, each_rank};
+
+type Ranks = Vec<Arc<dyn Bootstrap>>;
+/// Makes the ends of a mesh: number of ranks, time limit.
+type Factory = fn(u32, Duration) -> Ranks;
+
+fn blob(rank: u32, round: usize) -> Vec<u8> {
+    // Empty, short, and longer than any socket's buffer.
+    let length = [0, 1, 77, 5000, 300_000][(rank as usize + round) % 5];
+    (0..length).map(|at| (at as u32 ^ rank ^ round as u32) as u8).collect()
+}
+
+fn expected(world: u32, round: usize) -> Vec<Vec<u8>> {
+    (0..world).map(|rank| blob(rank, round)).collect()
+}
+
+fn exchanges_blobs_of_any_length(make: Factory) {
+    for world in 1..=9 {
+        each_rank(make(world, PATIENCE), |rank, end| {
+            assert_eq!((end.rank(), end.world()), (rank, world));
+            for round in 0..5 {
+                assert_eq!(end.exchange(&blob(rank, round)).unwrap(), expected(world, round));
+            }
+        });
+    }
+}
+
+fn a_barrier_synchronises(make: Factory) {
+    let world = 5;
+    let entered = AtomicUsize::new(0);
+    each_rank(make(world, PATIENCE), |_, end| {
+        for round in 1..=100 {
+            entered.fetch_add(1, Ordering::SeqCst);
+            end.barrier().unwrap();
+            let seen = entered.load(Ordering::SeqCst);
+            assert!(seen >= round * world as usize, "round {round}: only {seen} had entered");
+            // Nobody enters the next round before all have looked.
+            end.barrier().unwrap();
+            assert_eq!(seen, round * world as usize);
+        }
+    });
+}
+
+fn one_thread_drives_all_ranks(make: Factory) {
+    let world = 6;
+    let ends = make(world, PATIENCE);
+    for round in 0..20 {
+        let mut tickets = Vec::new();
+        for (end, rank) in ends.iter().zip(0..) {
+            let mut ticket = end.exchange_begin(&blob(rank, round)).unwrap();
+            if rank + 1 < world {
+                assert_eq!(ticket.poll().unwrap(), None, "the last rank has not begun");
+            }
+            tickets.push(ticket);
+        }
+        for ticket in tickets.drain(1..) {
+            assert_eq!(ticket.wait().unwrap(), expected(world, round));
+        }
+        let mut first = tickets.pop().unwrap();
+        let parts = loop {
+            if let Some(parts) = first.poll().unwrap() {
+                break parts;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(parts, expected(world, round));
+        let barriers: Vec<_> = ends.iter().map(|end| end.barrier_begin().unwrap()).collect();
+        barriers.into_iter().for_each(|ticket| assert_eq!(ticket.wait().unwrap().len(), 6));
+    }
+}
+
+fn groups_go_their_own_ways_from_many_threads(make: Factory) {
+    each_rank(make(4, PATIENCE), |rank, end| {
+        std::thread::scope(|scope| {
+            for id in 0..6u64 {
+                scope.spawn(move || {
+                    let group = end.group(id, &[3, 1, 0, 2]).unwrap();
+                    for round in 0..40 {
+                        let parts = group.exchange(&[rank as u8, id as u8, round]).unwrap();
+                        let all = [3u8, 1, 0, 2].map(|rank| vec![rank, id as u8, round]);
+                        assert_eq!(parts, all);
+                    }
+                });
+            }
+        });
+    });
+}
+
+fn groups_nest_and_overlap(make: Factory) {
+    each_rank(make(6, PATIENCE), |rank, end| {
+        let members: &[u32] = if rank % 2 == 0 { &[4, 2, 0] } else { &[1, 3, 5] };
+        let half = end.group(7, members).unwrap();
+        assert_eq!(members[half.rank() as usize], rank);
+        let parts = half.exchange(&[rank as u8]).unwrap();
+        assert_eq!(parts.concat(), members.iter().map(|&r| r as u8).collect::<Vec<_>>());
+        if half.rank() != 1 {
+            let pair = half.group(7, &[2, 0]).unwrap();
+            let parts = pair.exchange(&[rank as u8]).unwrap();
+            assert_eq!(parts.concat(), [members[2] as u8, members[0] as u8]);
+        }
+        // A ring of overlapping pairs, all open at once.
+        let next = (rank + 1) % 6;
+        let before = (rank + 5) % 6;
+        let right = end.group(8, &[rank, next]).unwrap();
+        let left = end.group(8, &[before, rank]).unwrap();
+        let right = right.exchange_begin(&[rank as u8]).unwrap();
+        let left = left.exchange_begin(&[rank as u8]).unwrap();
+        assert_eq!(left.wait().unwrap().concat(), [before as u8, rank as u8]);
+        assert_eq!(right.wait().unwrap().concat(), [rank as u8, next as u8]);
+        // Made again, a group goes on where it was.
+        drop(half);
+        let half = end.group(7, members).unwrap();
+        assert_eq!(half.exchange(b"x").unwrap().len(), 3);
+    });
+}
+
+fn bad_groups_are_refused(make: Factory) {
+    let ends = make(3, PATIENCE);
+    for (members, problem) in [
+        (&[0u32, 1, 0][..], "twice"),
+        (&[1, 2], "calling rank is not listed"),
+        (&[0, 3], "out of range"),
+        (&[], "not listed"),
+    ] {
+        let error = ends[0].group(1, members).map(drop).unwrap_err();
+        assert!(matches!(error, BootstrapError::BadGroup { .. }));
+        assert!(error.to_string().contains(problem), "{error}");
+    }
+}
+
+fn messages_arrive_in_order_also_before_subscription(make: Factory) {
+    let world = 3;
+    let count = 200u32;
+    let ends = make(world, PATIENCE);
+    let send = |range: std::ops::Range<u32>| {
+        for tag in range {
+            for (from, end) in (0u8..).zip(&ends) {
+                for to in 0..world {
+                    let payload = vec![from; tag as usize % 50];
+                    end.send(to, Message { channel: 9, tag, payload, descriptors: vec![] })
+                        .unwrap();
+                }
+            }
+        }
+    };
+    // Half of them with no one to listen, half while the handlers arrive.
+    send(0..count / 2);
+    let recorders: Vec<_> = ends.iter().map(|_| Recorder::new()).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| send(count / 2..count));
+        for (end, recorder) in ends.iter().zip(&recorders) {
+            end.subscribe(9, recorder.clone()).unwrap();
+        }
+    });
+    for recorder in &recorders {
+        let events = recorder.wait_for((world * count) as usize);
+        for from in 0..world {
+            let tags: Vec<u32> = events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::Message { from: who, tag, payload } if *who == from => {
+                        assert_eq!(*payload, vec![from as u8; *tag as usize % 50]);
+                        Some(*tag)
+                    }
+                    Event::Message { .. } => None,
+                    other => panic!("unexpected {other:?}"),
+                })
+                .collect();
+            assert_eq!(tags, (0..count).collect::<Vec<_>>());
+        }
+    }
+    let again = ends[0].subscribe(9, Recorder::new());
+    assert_eq!(again, Err(BootstrapError::Subscribed { channel: 9 }));
+    ends[0].unsubscribe(9);
+    ends[0].subscribe(9, Recorder::new()).unwrap();
+}
+
+fn all_may_send_before_any_receives(make: Factory) {
+    let ends = make(3, PATIENCE);
+    let size = 4 << 20;
+    // More than all sockets hold, from one thread.
+    for (from, end) in (0..).zip(&ends) {
+        for to in (0..3).filter(|&to| to != from) {
+            for tag in 0..4 {
+                let payload = vec![tag as u8; size];
+                end.send(to, Message { channel: 0, tag, payload, descriptors: vec![] }).unwrap();
+            }
+        }
+    }
+    for end in &ends {
+        let recorder = Recorder::new();
+        end.subscribe(0, recorder.clone()).unwrap();
+        for event in recorder.wait_for(8) {
+            let Event::Message { tag, payload, .. } = event else { panic!("unexpected {event:?}") };
+            assert!(payload.len() == size && payload.iter().all(|&byte| byte == tag as u8));
+        }
+    }
+}
+
+fn descriptors_travel(make: Factory) {
+    let ends = make(2, PATIENCE);
+    let recorder = Recorder::new();
+    ends[1].subscribe(1, recorder.clone()).unwrap();
+    let file = |text: &str| -> OwnedFd {
+        let memory = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut file = std::fs::File::from(memory);
+        file.write_all(text.as_bytes()).unwrap();
+        file.into()
+    };
+    // Neighbours with none, one and the most, so that a mix-up would show.
+    let counts = [1, 0, 3, MAX_DESCRIPTORS, 0, 2];
+    for (tag, count) in (0u32..).zip(counts) {
+        let descriptors = (0..count).map(|at| file(&format!("{tag}/{at}"))).collect();
+        let payload = vec![0; 100_000 * (tag as usize % 2)];
+        ends[0].send(1, Message { channel: 1, tag, payload, descriptors }).unwrap();
+    }
+    recorder.wait_for(counts.len());
+    let mut received = recorder.descriptors();
+    for (tag, count) in (0u32..).zip(counts) {
+        for at in 0..count {
+            let mut file = std::fs::File::from(received.remove(0));
+            let mut text = String::new();
+            file.rewind().unwrap();
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!(text, format!("{tag}/{at}"));
+        }
+    }
+    assert!(received.is_empty());
+}
+
+fn limits_are_errors(make: Factory) {
+    let ends = make(2, PATIENCE);
+    let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    let descriptors = (0..=MAX_DESCRIPTORS).map(|_| null()).collect();
+    let many = ends[0].send(1, Message { descriptors, ..Message::default() }).unwrap_err();
+    assert!(matches!(many, BootstrapError::TooLarge { saw: 65, limit: 64, .. }), "{many}");
+    let payload = vec![0; MAX_PAYLOAD + 1];
+    let long = ends[0].exchange(&payload).unwrap_err();
+    assert!(matches!(long, BootstrapError::TooLarge { .. }), "{long}");
+    let long = ends[0].send(1, Message { payload, ..Message::default() }).unwrap_err();
+    assert!(matches!(long, BootstrapError::TooLarge { .. }), "{long}");
+    let nobody = ends[0].send(2, Message::default()).unwrap_err();
+    assert_eq!(nobody, BootstrapError::NoSuchRank { rank: 2, world: 2 });
+    assert_eq!(ends[0].peer(2), Err(BootstrapError::NoSuchRank { rank: 2, world: 2 }));
+}
+
+fn abort_ends_waits_and_is_told(make: Factory) {
+    let ends = make(4, PATIENCE);
+    let recorders: Vec<_> = ends.iter().map(|_| Recorder::new()).collect();
+    for (end, recorder) in ends.iter().zip(&recorders) {
+        end.subscribe(0, recorder.clone()).unwrap();
+    }
+    let group = ends[0].group(1, &[0, 1]).unwrap();
+    let other = ends[1].group(1, &[0, 1]).unwrap();
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = ends[..3]
+            .iter()
+            .map(|end| scope.spawn(move || end.exchange(b"x").unwrap_err()))
+            .collect();
+        ends[3].abort("the model diverged");
+        for error in waiting.into_iter().map(|thread| thread.join().unwrap()) {
+            let BootstrapError::Aborted { by, reason, .. } = &error else { panic!("{error}") };
+            assert_eq!((by.rank, by.pid, &**reason), (3, std::process::id(), "the model diverged"));
+        }
+    });
+    for recorder in &recorders[..3] {
+        let told = Event::Aborted { by: 3, reason: "the model diverged".into() };
+        assert_eq!(recorder.wait_for(1), [told]);
+    }
+    // Final, also for those who come later; but only for this group.
+    assert!(matches!(ends[3].barrier(), Err(BootstrapError::Aborted { .. })));
+    assert!(matches!(ends[0].send(1, Message::default()), Err(BootstrapError::Aborted { .. })));
+    assert!(matches!(ends[0].check(), Err(BootstrapError::Aborted { .. })));
+    let late = Recorder::new();
+    ends[0].subscribe(5, late.clone()).unwrap();
+    assert!(matches!(late.wait_for(1)[..], [Event::Aborted { by: 3, .. }]));
+    group.check().unwrap();
+    let begun = group.exchange_begin(b"a").unwrap();
+    assert_eq!(other.exchange(b"b").unwrap().concat(), b"ab");
+    assert_eq!(begun.wait().unwrap().concat(), b"ab");
+    // An abort within a group speaks in the group's ranks.
+    ends[2].group(2, &[2, 1]).unwrap().abort("only we two");
+    let error = ends[1].group(2, &[2, 1]).unwrap().barrier().unwrap_err();
+    assert!(error.to_string().contains("aborted by rank 0 (pid"), "{error}");
+}
+
+fn a_timeout_names_the_missing(make: Factory) {
+    let ends = make(4, Duration::from_millis(150));
+    let early = ends[2].exchange_begin(b"here").unwrap();
+    let error = ends[0].exchange(b"x").unwrap_err();
+    let BootstrapError::Timeout { missing, .. } = &error else { panic!("{error}") };
+    assert_eq!(missing.iter().map(|peer| peer.rank).collect::<Vec<_>>(), [1, 3]);
+    assert!(error.to_string().contains(&format!("rank 1 (pid {})", std::process::id())), "{error}");
+    // Giving up disturbs nobody: the part was sent.
+    let others: Vec<_> = [1, 3].map(|rank| ends[rank].exchange_begin(b"late").unwrap()).into();
+    assert_eq!(early.wait().unwrap().concat(), b"xlateherelate");
+    others.into_iter().for_each(|ticket| assert_eq!(ticket.wait().unwrap().len(), 4));
+    let next: Vec<_> = ends.iter().map(|end| end.barrier_begin().unwrap()).collect();
+    next.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+}
+
+fn different_calls_are_told_apart(make: Factory) {
+    let ends = make(2, PATIENCE);
+    let barrier = ends[0].barrier_begin().unwrap();
+    let exchange = ends[1].exchange_begin(b"x").unwrap();
+    for (error, rank, theirs) in
+        [(barrier.wait().unwrap_err(), 1, "exchange"), (exchange.wait().unwrap_err(), 0, "barrier")]
+    {
+        let text = error.to_string();
+        assert!(matches!(error, BootstrapError::Mismatch { .. }), "{text}");
+        assert!(text.contains(&format!("rank {rank} ")) && text.contains(theirs), "{text}");
+    }
+}
+
+fn leaving_in_order_is_no_loss(make: Factory) {
+    let mut ends = make(3, PATIENCE);
+    let recorder = Recorder::new();
+    ends[0].subscribe(0, recorder.clone()).unwrap();
+    let leaver = ends.pop().unwrap();
+    let last_words = Message { channel: 0, tag: 1, payload: b"bye".to_vec(), descriptors: vec![] };
+    let part = leaver.exchange_begin(b"2").unwrap();
+    leaver.send(0, last_words).unwrap();
+    drop(part);
+    drop(leaver);
+    // What it gave before still counts.
+    let tickets: Vec<_> = ends.iter().map(|end| end.exchange_begin(b"-").unwrap()).collect();
+    tickets.into_iter().for_each(|ticket| assert_eq!(ticket.wait().unwrap().concat(), b"--2"));
+    let error = ends[0].barrier().unwrap_err();
+    let BootstrapError::PeerLeft { peer, .. } = &error else { panic!("{error}") };
+    assert_eq!((peer.rank, peer.pid), (2, std::process::id()));
+    assert!(matches!(ends[0].send(2, Message::default()), Err(BootstrapError::PeerLeft { .. })));
+    ends[0].check().unwrap();
+    // Those who stay are not disturbed, and the handler hears the message and no loss.
+    ends[1].send(0, Message { tag: 2, ..Message::default() }).unwrap();
+    let heard = |event: &Event| matches!(event, Event::Message { .. });
+    assert!(recorder.wait_for(2).iter().all(heard));
+}
+
+fn handlers_cannot_hang_the_control_thread(make: Factory) {
+    let ends = make(2, PATIENCE);
+    let recorder = Recorder::new();
+    let inner = Arc::downgrade(&ends[1]);
+    let blocking = recorder.clone().then(move |_| {
+        let Some(end) = inner.upgrade() else { return };
+        let error = end.barrier().unwrap_err();
+        assert!(matches!(error, BootstrapError::InsideHandler { .. }), "{error}");
+        end.send(0, Message { channel: 1, tag: 55, ..Message::default() }).unwrap();
+    });
+    let back = Recorder::new();
+    ends[0].subscribe(1, back.clone()).unwrap();
+    ends[1].subscribe(1, blocking).unwrap();
+    ends[0].send(1, Message { channel: 1, ..Message::default() }).unwrap();
+    assert!(matches!(back.wait_for(1)[..], [Event::Message { from: 1, tag: 55, .. }]));
+}
+
+fn a_panicking_handler_aborts_its_group(make: Factory) {
+    let ends = make(2, PATIENCE);
+    let pair = |rank: usize| ends[rank].group(1, &[0, 1]).unwrap();
+    pair(1).subscribe(0, Recorder::new().then(|_| panic!("handler bug"))).unwrap();
+    let told = Recorder::new();
+    pair(0).subscribe(0, told.clone()).unwrap();
+    pair(0).send(1, Message::default()).unwrap();
+    let events = told.wait_for(1);
+    let [Event::Aborted { by: 1, reason }] = &events[..] else { panic!("{events:?}") };
+    assert!(reason.contains("handler bug"), "{reason}");
+    let tickets: Vec<_> = ends.iter().map(|end| end.barrier_begin().unwrap()).collect();
+    tickets.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+}
+
+fn peers_are_known(make: Factory) {
+    let ends = make(3, PATIENCE);
+    for end in &ends {
+        for rank in 0..3 {
+            let peer = end.peer(rank).unwrap();
+            assert_eq!((peer.pid, peer.same_process, peer.node), (std::process::id(), true, 0));
+            assert_eq!(end.node_of(rank), Ok(0));
+        }
+    }
+}
+
+macro_rules! suite {
+    ($($case:ident),* $(,)?) => {
+        mod in_process {
+            $(#[test] fn $case() { super::$case(super::support::in_process); })*
+        }
+        mod unix {
+            $(#[test] fn $case() { super::$case(super::support::unix); })*
+        }
+    };
+}
+
+suite!(
+    exchanges_blobs_of_any_length,
+    a_barrier_synchronises,
+    one_thread_drives_all_ranks,
+    groups_go_their_own_ways_from_many_threads,
+    groups_nest_and_overlap,
+    bad_groups_are_refused,
+    messages_arrive_in_order_also_before_subscription,
+    all_may_send_before_any_receives,
+    descriptors_travel,
+    limits_are_errors,
+    abort_ends_waits_and_is_told,
+    a_timeout_names_the_missing,
+    different_calls_are_told_apart,
+    leaving_in_order_is_no_loss,
+    handlers_cannot_hang_the_control_thread,
+    a_panicking_handler_aborts_its_group,
+    peers_are_known,
+);

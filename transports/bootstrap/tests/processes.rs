@@ -1,0 +1,277 @@
+//! Ranks in processes of their own: the test binary starts itself again as each rank.
+//!
+//! A child is told by its environment what to do; without that its test passes at once.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use antiphon_bootstrap::unix::{Rendezvous, connect};
+use antiphon_bootstrap::{Bootstrap, BootstrapError, Message};
+use support::{Event, PATIENCE, Recorder};
+
+const ROLE: &str = "ANTIPHON_TEST_ROLE";
+
+/// One rank in a process, which obeys lines and answers by lines.
+struct Rank {
+    child: Child,
+    answers: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Rank {
+    fn start(address: &str, rank: u32, world: u32) -> Rank {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(ROLE, format!("{address} {rank} {world}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        Rank { child, answers }
+    }
+
+    fn tell(&mut self, order: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{order}").unwrap();
+    }
+
+    /// The next answer; lines without the mark are the test harness's.
+    fn hear(&mut self) -> String {
+        loop {
+            let line = self.answers.next().expect("the child ended without an answer").unwrap();
+            if let Some((_, answer)) = line.split_once("ANSWER ") {
+                return answer.to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn answer(text: impl std::fmt::Display) {
+    println!("ANSWER {text}");
+}
+
+/// Where the children live: obeys orders from its input.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    let number = |at: usize| words[at].parse().unwrap();
+    let (rank, world) = (number(1), number(2));
+    let job = Rendezvous { address: words[0].into(), rank, world, timeout: PATIENCE };
+    let recorder = Recorder::new();
+    let mut end = None;
+    for order in std::io::stdin().lines() {
+        let order = order.unwrap();
+        let mesh = || -> &Arc<dyn Bootstrap> { end.as_ref().expect("joined") };
+        match &*order {
+            "join" => match connect(&job) {
+                Ok(mesh) => {
+                    mesh.subscribe(0, recorder.clone()).unwrap();
+                    end = Some(mesh);
+                    answer("joined");
+                }
+                Err(error) => answer(error),
+            },
+            "exchange" => match mesh().exchange(&std::process::id().to_le_bytes()) {
+                Ok(parts) => answer(format!("{parts:?}")),
+                Err(error) => answer(error),
+            },
+            "peers" => {
+                let peers = (0..world).map(|rank| mesh().peer(rank).unwrap());
+                let peers: Vec<_> = peers.map(|peer| (peer.pid, peer.same_process)).collect();
+                answer(format!("{peers:?}"));
+            }
+            "hear" => match &recorder.wait_for(1)[0] {
+                Event::Lost { peer, why } => answer(format!("lost rank {peer}: {why}")),
+                other => answer(format!("{other:?}")),
+            },
+            "quiet" => answer(recorder.wait_for(0).len()),
+            "say" => mesh().send(0, Message::default()).unwrap(),
+            "hold" => {
+                // A forked child that stays, as a data loader does, holds its parent's sockets open.
+                // SAFETY: the child of this fork calls nothing but async-signal-safe functions.
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    loop {
+                        // SAFETY: pause has no preconditions.
+                        unsafe { libc::pause() };
+                    }
+                }
+                answer(pid);
+            }
+            "leave" => {
+                end = None;
+                answer("left");
+            }
+            other => panic!("unknown order {other}"),
+        }
+    }
+}
+
+fn job(world: u32) -> Vec<Rank> {
+    let address = Rendezvous::unique().unwrap();
+    let mut ranks: Vec<Rank> = (0..world).map(|rank| Rank::start(&address, rank, world)).collect();
+    ranks.iter_mut().for_each(|rank| rank.tell("join"));
+    for rank in &mut ranks {
+        assert_eq!(rank.hear(), "joined");
+    }
+    ranks
+}
+
+#[test]
+fn processes_meet_and_know_each_other() {
+    let mut ranks = job(4);
+    let pids: Vec<u32> = ranks.iter().map(|rank| rank.child.id()).collect();
+    ranks.iter_mut().for_each(|rank| rank.tell("exchange"));
+    let parts: Vec<_> = pids.iter().map(|pid| pid.to_le_bytes().to_vec()).collect();
+    for rank in &mut ranks {
+        assert_eq!(rank.hear(), format!("{parts:?}"));
+    }
+    for (me, rank) in ranks.iter_mut().enumerate() {
+        rank.tell("peers");
+        let all: Vec<_> = pids.iter().enumerate().map(|(at, &pid)| (pid, at == me)).collect();
+        assert_eq!(rank.hear(), format!("{all:?}"));
+    }
+    // An orderly end is quiet: the message behind the goodbye is the first thing that rank 0 hears.
+    for at in [3, 2] {
+        ranks[at].tell("leave");
+        assert_eq!(ranks[at].hear(), "left");
+        drop(ranks.remove(at));
+    }
+    ranks[1].tell("say");
+    ranks[0].tell("hear");
+    let heard = ranks[0].hear();
+    assert!(heard.starts_with("Message { from: 1"), "{heard}");
+}
+
+fn dies(hold: bool) {
+    let mut ranks = job(4);
+    let mut victim = ranks.remove(2);
+    let mut held = None;
+    if hold {
+        victim.tell("hold");
+        held = Some(victim.hear().parse::<i32>().unwrap());
+    }
+    // They are blocked, or about to block, when it dies.
+    ranks.iter_mut().for_each(|rank| rank.tell("exchange"));
+    let start = Instant::now();
+    victim.child.kill().unwrap();
+    let pid = victim.child.id();
+    for rank in &mut ranks {
+        let error = rank.hear();
+        assert!(error.contains(&format!("rank 2 (pid {pid}) is lost")), "{error}");
+    }
+    for rank in &mut ranks {
+        rank.tell("hear");
+        let heard = rank.hear();
+        assert!(heard.starts_with(&format!("lost rank 2: pid {pid}: ")), "{heard}");
+        assert_eq!(heard.contains("a child of it"), hold, "{heard}");
+    }
+    let took = start.elapsed();
+    if let Some(held) = held.and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process(held, rustix::process::Signal::KILL);
+    }
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn a_killed_process_is_named_within_a_second() {
+    dies(false);
+}
+
+#[test]
+fn a_killed_process_is_noticed_though_its_child_holds_its_sockets() {
+    dies(true);
+}
+
+#[test]
+fn a_process_that_dies_while_the_job_forms_is_named() {
+    let address = Rendezvous::unique().unwrap();
+    let mut ranks: Vec<Rank> = (1..3).map(|rank| Rank::start(&address, rank, 4)).collect();
+    let pid = ranks[1].child.id();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| {
+            let job = Rendezvous { timeout: PATIENCE, ..Rendezvous::new(&*address, 0, 4) };
+            connect(&job).map(drop).unwrap_err()
+        });
+        ranks.iter_mut().for_each(|rank| rank.tell("join"));
+        // Dead before or after it came, but rank 3 never comes: either way this one is known as lost or missing.
+        wait_until_connected(pid);
+        ranks[1].child.kill().unwrap();
+        let error = host.join().unwrap();
+        let BootstrapError::PeerLost { peer, .. } = &error else { panic!("{error}") };
+        assert_eq!((peer.rank, peer.pid), (2, pid));
+        let other = ranks[0].hear();
+        assert!(other.contains(&format!("rank 2 (pid {pid}) is lost")), "{other}");
+    });
+}
+
+/// Waits until a process sleeps in the poll of a connection that rank 0 has answered: it then has more sockets than its
+/// door.
+fn wait_until_connected(pid: u32) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let target = |entry: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_link(entry.ok()?.path()).ok()?.into_os_string().into_string().ok()
+        };
+        if links.filter_map(target).filter(|name| name.starts_with("socket:")).count() >= 2 {
+            return;
+        }
+        assert!(Instant::now() < until, "the child did not connect");
+        std::thread::yield_now();
+    }
+}
+
+/// Nothing is left behind: neither by jobs that formed nor by those that failed.
+#[test]
+fn descriptors_are_given_back() {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let work = || {
+        let ends = support::unix(3, PATIENCE);
+        let null = std::fs::File::open("/dev/null").unwrap().into();
+        let kept = Message { descriptors: vec![null], ..Message::default() };
+        ends[0].send(1, kept).unwrap();
+        ends[0].send(2, Message::default()).unwrap();
+        let tickets: Vec<_> = ends.iter().map(|end| end.barrier_begin().unwrap()).collect();
+        tickets.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+        drop(ends);
+        let short = Duration::from_millis(5);
+        let late =
+            Rendezvous { timeout: short, ..Rendezvous::new(&*Rendezvous::unique().unwrap(), 0, 2) };
+        assert!(connect(&late).is_err());
+        drop(support::in_process(4, PATIENCE));
+    };
+    // In a process of its own, for the other tests open descriptors as well.
+    if std::env::var(ROLE).is_err() {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "descriptors_are_given_back", "--test-threads=1"])
+            .env(ROLE, "alone")
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success(), "see the messages above");
+        return;
+    }
+    work();
+    let before = open();
+    for _ in 0..20 {
+        work();
+    }
+    // The control thread may hold the last of them for a moment.
+    let until = Instant::now() + PATIENCE;
+    while open() > before {
+        assert!(Instant::now() < until, "{before} descriptors before, {} after", open());
+        std::thread::yield_now();
+    }
+}
