@@ -1,5 +1,5 @@
 //! Execution plans: what they are, how they are read and written, when they are valid, and how they become a
-//! [`Program`] of byte ranges that an engine can run.
+//! [`Program`](program::Program) of byte ranges that an engine can run.
 //!
 //! A plan passes through here in one direction:
 //!
@@ -10,8 +10,16 @@
 //! This crate knows no devices, does no I/O but files and contains no `unsafe`.
 #![forbid(unsafe_code)]
 
+pub mod check;
+pub mod json;
 mod lower;
 pub mod model;
+pub mod place;
 pub mod program;
+#[cfg(test)]
+mod samples;
 
 pub use antiphon_types::{DataType, ReduceOp};
+pub use check::{Fault, Faults, check, pairing};
+pub use json::{Dialect, Read, ReadError, Style, read, write};
+pub use place::Place;
