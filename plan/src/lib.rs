@@ -12,12 +12,20 @@
 
 pub mod algorithms;
 pub mod builder;
+pub mod check;
 pub mod interpret;
+pub mod json;
 mod lower;
 pub mod model;
+pub mod place;
 pub mod program;
+#[cfg(test)]
+mod real_samples;
 #[cfg(test)]
 mod samples;
 
 pub use antiphon_types::{DataType, ReduceOp};
+pub use check::{Fault, Faults, check, pairing};
+pub use json::{Dialect, Read, ReadError, Style, read, write};
 pub use lower::{LowerError, Site};
+pub use place::Place;

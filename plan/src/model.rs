@@ -426,3 +426,27 @@ impl fmt::Display for Buffer {
         f.pad(self.name())
     }
 }
+
+impl ThreadBlock {
+    /// The rank's channel that the block-local id `local` means among the channels of this type.
+    pub fn channel(&self, channel_type: ChannelType, local: u64) -> Option<u64> {
+        nth(&self.channels, channel_type, local)
+    }
+
+    /// The rank's remote buffer that the block-local id `local` means among those accessed in this way.
+    pub fn remote_buffer(&self, access: ChannelType, local: u64) -> Option<u64> {
+        nth(&self.remote_buffer_refs, access, local)
+    }
+}
+
+/// Element `local` of the concatenated lists of one type.
+fn nth(lists: &[(ChannelType, Vec<u64>)], wanted: ChannelType, local: u64) -> Option<u64> {
+    let mut rest = usize::try_from(local).ok()?;
+    for (_, ids) in lists.iter().filter(|(channel_type, _)| *channel_type == wanted) {
+        match ids.get(rest) {
+            Some(&id) => return Some(id),
+            None => rest -= ids.len(),
+        }
+    }
+    None
+}
