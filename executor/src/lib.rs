@@ -1,1 +1,32 @@
-//! placeholder
+//! Communicators and the engines that run lowered plans.
+//!
+//! ```text
+//! Plan --Executor::load--> LoadedPlan --Executor::execute--> Launch (a task of a stream) --> host engine
+//! ```
+//!
+//! A [`Communicator`] is one rank's end of a group; an [`Executor`] launches plans on it. Launches are numbered, and
+//! every rank publishes a descriptor of each: any rank may pass any pointers, and ranks that call different things are
+//! told so. No wait is for ever: a time limit, an abort and the death of a peer each end it with an error that says
+//! who waited for whom.
+
+mod communicator;
+mod context;
+mod diagnose;
+mod error;
+mod executor;
+mod host;
+mod launch;
+mod placement;
+mod plan_cache;
+mod regions;
+mod shared;
+mod waiting;
+
+pub use communicator::{Communicator, Options, Rendezvous};
+pub use error::{Doing, ExecutorError, Wait, Waits};
+pub use executor::{Call, Executor};
+pub use plan_cache::LoadedPlan;
+
+pub use antiphon_hal as hal;
+pub use antiphon_plan as plan;
+pub use antiphon_types::{DataType, ReduceOp};

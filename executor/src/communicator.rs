@@ -1,0 +1,621 @@
+//! Communicators: the ranks that make calls together.
+
+use crate::context::{Context, ContextKey};
+use crate::error::{Doing, ExecutorError};
+use crate::regions::Regions;
+use crate::shared::control::ControlPage;
+use crate::waiting::{Verdict, Waiter};
+use antiphon_bootstrap::{
+    Bootstrap, BootstrapError, Handler, Lost, PeerName, Ticket, in_process_with, unix,
+};
+use antiphon_hal::{Backend, Device, Effort, Memory, Stream};
+use antiphon_memory::process;
+use antiphon_port::NoWires;
+use antiphon_switch::SoftwareGroups;
+use antiphon_transport::{Peer, Registry, Transport};
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use antiphon_bootstrap::unix::Rendezvous;
+
+/// The bootstrap's time limit where there is to be none.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The bootstrap channel that carries region handles.
+pub(crate) const REGIONS: u64 = 1;
+
+/// How a communicator behaves.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// How long a launch may make no progress before it fails; `None` waits for ever (for debuggers).
+    pub timeout: Option<Duration>,
+    /// Whether peers may reach plain memory through the kernel where that is permitted. Off, plain memory is always
+    /// staged.
+    pub process_access: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { timeout: Some(Duration::from_secs(60)), process_access: true }
+    }
+}
+
+impl Options {
+    /// These options with another time limit.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// These options with or without access through the kernel.
+    #[must_use]
+    pub fn with_process_access(mut self, allowed: bool) -> Self {
+        self.process_access = allowed;
+        self
+    }
+}
+
+/// One rank's end of a group of ranks that make calls together.
+///
+/// Clones are the same end. All ranks must make the same launches and splits in the same order; a rank that does
+/// otherwise is told so. Dropping the last clone leaves the group.
+#[derive(Clone)]
+pub struct Communicator {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all clones of a communicator, its executors and its launches share.
+pub(crate) struct Shared {
+    pub rank: u32,
+    pub world: u32,
+    pub options: Options,
+    pub device: Arc<dyn Device>,
+    pub bootstrap: Arc<dyn Bootstrap>,
+    pub regions: Arc<Regions>,
+    /// What is known of every rank, this one included.
+    pub peers: Vec<Peer>,
+    /// The transports that serve the plan's channels.
+    pub registry: Registry,
+    /// Whether every rank may read and write every other's memory through the kernel.
+    pub process_access: bool,
+    /// More ranks than cores: waits yield, and whoever has a core steps every rank's blocks.
+    pub crowded: bool,
+    /// All ranks live in this process.
+    pub one_process: bool,
+    /// Some other rank lives in this process.
+    pub shared_process: bool,
+    control: Vec<Arc<dyn Memory>>,
+    failure: Arc<Failure>,
+    log: Mutex<Log>,
+    splits: AtomicU64,
+}
+
+/// The launches of a communicator.
+#[derive(Default)]
+pub(crate) struct Log {
+    /// Number of the last launch.
+    pub seq: u64,
+    /// Hash of all launches.
+    pub chain: u64,
+    /// Launch contexts.
+    pub contexts: HashMap<ContextKey, Arc<Context>>,
+    streams: HashMap<u64, u32>,
+    completed: u64,
+    early: BTreeSet<u64>,
+}
+
+/// The first thing that broke a communicator.
+#[derive(Default)]
+struct Failure {
+    failed: AtomicBool,
+    first: Mutex<Option<ExecutorError>>,
+}
+
+impl Failure {
+    fn set(&self, error: ExecutorError) -> bool {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.is_some() {
+            return false;
+        }
+        *first = Some(error);
+        self.failed.store(true, Ordering::Release);
+        true
+    }
+}
+
+/// Receives what the control thread hears from peers.
+struct Listener {
+    regions: Arc<Regions>,
+    failure: Arc<Failure>,
+}
+
+impl Handler for Listener {
+    fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>) {
+        if let Err(found) = self.regions.receive(from, tag, payload, descriptors) {
+            self.failure.set(ExecutorError::Layout { what: "memory handle", peer: from, found });
+        }
+    }
+
+    fn peer_lost(&self, peer: u32, why: &Lost) {
+        self.failure.set(ExecutorError::PeerLost {
+            peer,
+            pid: why.pid,
+            reason: why.reason.clone(),
+            doing: Doing::default(),
+        });
+    }
+
+    fn aborted(&self, by: u32, reason: &str) {
+        self.failure.set(ExecutorError::Aborted {
+            by,
+            reason: reason.to_owned(),
+            doing: Doing::default(),
+        });
+    }
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator")
+            .field("rank", &self.rank())
+            .field("world", &self.world())
+            .field("crowded", &self.shared.crowded)
+            .field("process_access", &self.shared.process_access)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Communicator {
+    /// The ends of `world` ranks that live in this process, in rank order. Each may move to a thread of its own, or
+    /// one thread may drive them all.
+    ///
+    /// # Errors
+    /// `Argument` for a world of zero ranks; what the device or the bootstrap reports.
+    pub fn in_process(world: u32, options: &Options) -> Result<Vec<Communicator>, ExecutorError> {
+        let device = host()?;
+        let hosts = vec!["this"; world as usize];
+        let ends = in_process_with(&hosts, options.timeout.unwrap_or(NO_LIMIT))?;
+        let joins = ends.into_iter().map(|end| Join::begin(end, &device, options));
+        let joins = joins.collect::<Result<Vec<_>, _>>()?;
+        let joins = joins.into_iter().map(Greeted::probe).collect::<Result<Vec<_>, _>>()?;
+        joins.into_iter().map(Probed::finish).collect()
+    }
+
+    /// This process's end of a group of processes of this machine that all pass the same address and world.
+    ///
+    /// # Errors
+    /// What the bootstrap reports: a rank that did not come in time, a wrong world, a duplicate rank.
+    pub fn connect(
+        rendezvous: &Rendezvous,
+        options: &Options,
+    ) -> Result<Communicator, ExecutorError> {
+        let device = host()?;
+        let end = unix::connect(rendezvous)?;
+        Join::begin(end, &device, options)?.probe()?.finish()
+    }
+
+    /// This rank, in `0..world`.
+    pub fn rank(&self) -> u32 {
+        self.shared.rank
+    }
+
+    /// The number of ranks.
+    pub fn world(&self) -> u32 {
+        self.shared.world
+    }
+
+    /// The number of the node a rank runs on; ranks of equal numbers map each other's memory.
+    ///
+    /// # Errors
+    /// If there is no such rank.
+    pub fn node_of(&self, rank: u32) -> Result<u32, ExecutorError> {
+        Ok(self.shared.bootstrap.node_of(rank)?)
+    }
+
+    /// The process of a rank.
+    pub fn pid_of(&self, rank: u32) -> Option<u32> {
+        self.shared.peers.get(rank as usize).map(|peer| peer.pid)
+    }
+
+    /// The device whose memory the ranks share.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.shared.device
+    }
+
+    /// `bytes` of zeroed memory that peers map: launches use it without a copy.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, ExecutorError> {
+        Ok(self.shared.device.allocate(bytes)?)
+    }
+
+    /// A new stream: launches on it run in order, and independently of other streams.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn stream(&self) -> Result<Arc<dyn Stream>, ExecutorError> {
+        Ok(self.shared.device.stream()?)
+    }
+
+    /// Returns once all ranks have called it. Costs about a cache line to and from each peer.
+    ///
+    /// # Errors
+    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit.
+    pub fn barrier(&self) -> Result<(), ExecutorError> {
+        let shared = &*self.shared;
+        shared.check()?;
+        let mine = &shared.control(shared.rank).arrived.0;
+        let round = mine.load(Ordering::Relaxed) + 1;
+        mine.store(round, Ordering::Release);
+        let missing = |&peer: &u32| shared.control(peer).arrived.0.load(Ordering::Acquire) < round;
+        let mut since: Option<Instant> = None;
+        loop {
+            let mut waiter = Waiter::new(Effort::Wait, shared.crowded);
+            loop {
+                if !(0..shared.world).any(|peer| missing(&peer)) {
+                    return Ok(());
+                }
+                let stalled = since.map_or(Duration::ZERO, |since| since.elapsed());
+                if waiter.pause(stalled) == Verdict::GiveUp {
+                    break;
+                }
+            }
+            shared.check()?;
+            let waited = since.get_or_insert_with(Instant::now).elapsed();
+            if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
+                let names = (0..shared.world).filter(missing).map(|rank| PeerName {
+                    rank,
+                    pid: shared.peers[rank as usize].pid,
+                });
+                let missing = names.collect();
+                let error = BootstrapError::Timeout { doing: "barrier", limit, missing };
+                shared.fail(error.clone().into());
+                return Err(error.into());
+            }
+        }
+    }
+
+    /// Gives every rank the bytes of all ranks, in rank order.
+    ///
+    /// # Errors
+    /// The communicator's failure, or what the bootstrap reports.
+    pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExecutorError> {
+        self.shared.check()?;
+        self.shared.bootstrap.exchange(bytes).map_err(|error| self.shared.failure_or(error))
+    }
+
+    /// Ends every wait of every rank of this communicator, from any thread. Later calls fail with the same reason.
+    pub fn abort(&self, reason: &str) {
+        self.shared.fail(ExecutorError::Aborted {
+            by: self.rank(),
+            reason: reason.to_owned(),
+            doing: Doing::default(),
+        });
+    }
+
+    /// The error that broke the communicator, if it is broken.
+    pub fn failure(&self) -> Option<ExecutorError> {
+        self.shared.check().err()
+    }
+
+    /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, then by rank.
+    /// Every rank calls it; a rank that passes `None` joins no group.
+    ///
+    /// # Errors
+    /// The communicator's failure, or what the bootstrap reports.
+    pub fn split(
+        &self,
+        color: Option<u32>,
+        key: u32,
+    ) -> Result<Option<Communicator>, ExecutorError> {
+        let number = self.shared.splits.fetch_add(1, Ordering::Relaxed);
+        let mut mine = u64::from(key).to_le_bytes().to_vec();
+        mine.extend(color.map_or(u64::MAX, u64::from).to_le_bytes());
+        let all = self.exchange(&mine)?;
+        let Some(color) = color else { return Ok(None) };
+        let mut members: Vec<(u64, u32)> = Vec::new();
+        for (rank, blob) in (0..).zip(&all) {
+            let words = blob.as_chunks::<8>().0;
+            let [key, theirs] = words else { return Err(garbled(rank, blob.len())) };
+            if u64::from_le_bytes(*theirs) == u64::from(color) {
+                members.push((u64::from_le_bytes(*key), rank));
+            }
+        }
+        members.sort_unstable();
+        let ranks: Vec<u32> = members.into_iter().map(|(_, rank)| rank).collect();
+        let end = self.shared.bootstrap.group(number, &ranks)?;
+        let join = Join::begin(end, &self.shared.device, &self.shared.options)?;
+        join.probe()?.finish().map(Some)
+    }
+}
+
+fn host() -> Result<Arc<dyn Device>, ExecutorError> {
+    Ok(antiphon_hal::driver(Backend::Host)?.open(0)?)
+}
+
+fn garbled(peer: u32, bytes: usize) -> ExecutorError {
+    ExecutorError::Layout { what: "greeting", peer, found: format!("{bytes} bytes") }
+}
+
+/// A communicator in the making. Each step begins an exchange that the next one finishes, so that one thread can
+/// bring up several ranks.
+struct Join {
+    bootstrap: Arc<dyn Bootstrap>,
+    device: Arc<dyn Device>,
+    options: Options,
+    regions: Arc<Regions>,
+    failure: Arc<Failure>,
+    control: Arc<dyn Memory>,
+    token: Box<u64>,
+}
+
+/// A communicator that waits for its peers' greetings.
+struct Greeted {
+    join: Join,
+    ticket: Ticket,
+}
+
+/// What ranks tell each other first.
+struct Greeting {
+    control: u64,
+    pid: u32,
+    token: (u64, u64),
+    cores: Cores,
+}
+
+/// The CPU time a rank may use.
+#[derive(Debug, PartialEq, Eq)]
+struct Cores {
+    /// Numbers of the cores its thread may run on.
+    numbers: Vec<u32>,
+    /// How many of them the container's quota grants; `u64::MAX` without a quota.
+    quota: u64,
+}
+
+impl Cores {
+    fn of_this_thread() -> Self {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+        let numbers = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+        let numbers: Vec<u32> = numbers.map(|core| core as u32).collect();
+        let usable = antiphon_hal::host::usable_cores();
+        let limited = (usable as usize) < numbers.len();
+        Cores { numbers, quota: if limited { usable.into() } else { u64::MAX } }
+    }
+
+    /// Cores that ranks with these may keep busy together.
+    fn together<'a>(all: impl Iterator<Item = &'a Cores> + Clone) -> u64 {
+        let numbers: BTreeSet<u32> =
+            all.clone().flat_map(|cores| cores.numbers.iter().copied()).collect();
+        let quota = all.map(|cores| cores.quota).min().unwrap_or(u64::MAX);
+        quota.min(numbers.len() as u64)
+    }
+}
+
+impl Greeting {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let words = [self.control, self.pid.into(), self.token.0, self.token.1, self.cores.quota];
+        let cores = self.cores.numbers.iter().copied().map(u64::from);
+        for word in words.into_iter().chain(cores) {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (words, []) = bytes.as_chunks::<8>() else { return None };
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let [control, pid, address, token, quota, cores @ ..] = &words[..] else { return None };
+        let numbers = cores.iter().map(|&core| core as u32).collect();
+        let cores = Cores { numbers, quota: *quota };
+        Some(Greeting { control: *control, pid: *pid as u32, token: (*address, *token), cores })
+    }
+}
+
+/// A communicator that waits for its peers' probes.
+struct Probed {
+    join: Join,
+    greetings: Vec<Greeting>,
+    ticket: Ticket,
+}
+
+impl Join {
+    fn begin(
+        bootstrap: Arc<dyn Bootstrap>,
+        device: &Arc<dyn Device>,
+        options: &Options,
+    ) -> Result<Greeted, ExecutorError> {
+        let regions = Arc::new(Regions::new(Arc::clone(device)));
+        let failure = Arc::new(Failure::default());
+        let listener = Listener { regions: Arc::clone(&regions), failure: Arc::clone(&failure) };
+        bootstrap.subscribe(REGIONS, Arc::new(listener))?;
+        let control = device.allocate(ControlPage::BYTES as u64)?;
+        let pid = std::process::id();
+        control_page(&control).initialise(bootstrap.rank(), pid);
+        // Sent before the greeting, and messages of one peer arrive in order: whoever has the greeting has the page.
+        let region = regions.announce(&control, &*bootstrap)?;
+        let token = Box::new(region ^ u64::from(pid) << 32 ^ 0x616E_7469_7068_6F6E);
+        let address = std::ptr::from_ref(&*token).addr() as u64;
+        let greeting = Greeting {
+            control: region,
+            pid,
+            token: (address, *token),
+            cores: Cores::of_this_thread(),
+        };
+        let ticket = bootstrap.exchange_begin(&greeting.encode())?;
+        let device = Arc::clone(device);
+        let options = options.clone();
+        let join = Join { bootstrap, device, options, regions, failure, control, token };
+        Ok(Greeted { join, ticket })
+    }
+}
+
+impl Greeted {
+    fn probe(self) -> Result<Probed, ExecutorError> {
+        let Greeted { join, ticket } = self;
+        let blobs = ticket.wait()?;
+        let greetings = (0..)
+            .zip(&blobs)
+            .map(|(rank, blob)| Greeting::decode(blob).ok_or_else(|| garbled(rank, blob.len())));
+        let greetings = greetings.collect::<Result<Vec<_>, _>>()?;
+        let reachable = join.options.process_access
+            && greetings.iter().all(|greeting| {
+                process::probe(greeting.pid as i32, greeting.token.0, greeting.token.1)
+            });
+        let ticket = join.bootstrap.exchange_begin(&[u8::from(reachable)])?;
+        Ok(Probed { join, greetings, ticket })
+    }
+}
+
+impl Probed {
+    fn finish(self) -> Result<Communicator, ExecutorError> {
+        let Probed { join, greetings, ticket } = self;
+        let answers = ticket.wait()?;
+        let process_access = answers.iter().all(|answer| answer[..] == [1]);
+        let rank = join.bootstrap.rank();
+        let world = join.bootstrap.world();
+        let mut control = Vec::new();
+        for (peer, greeting) in (0..world).zip(&greetings) {
+            let page = if peer == rank {
+                Arc::clone(&join.control)
+            } else {
+                let limit = join.options.timeout.unwrap_or(NO_LIMIT);
+                let page = join.regions.memory.await_region(peer, greeting.control, limit);
+                page.ok_or_else(|| garbled(peer, 0))?
+            };
+            let short = page.len() < ControlPage::BYTES as u64;
+            if short || control_page(&page).recognise().is_err() {
+                let found = format!("{} bytes of another layout", page.len());
+                return Err(ExecutorError::Layout { what: "control page", peer, found });
+            }
+            control.push(page);
+        }
+        let own_node = join.bootstrap.node_of(rank)?;
+        let mut peers = Vec::new();
+        for (peer, greeting) in (0..world).zip(&greetings) {
+            peers.push(Peer {
+                rank: peer,
+                pid: greeting.pid,
+                same_process: join.bootstrap.peer(peer)?.same_process,
+                same_node: join.bootstrap.node_of(peer)? == own_node,
+                process_access,
+            });
+        }
+        let mut registry = Registry::default();
+        let memory: Arc<dyn Transport> = Arc::clone(&join.regions.memory) as _;
+        registry.register(Arc::clone(&memory));
+        registry.register(Arc::new(SoftwareGroups::new(memory)));
+        registry.register(Arc::new(NoWires));
+        let here = peers.iter().filter(|peer| peer.same_process).count();
+        let cores = Cores::together(greetings.iter().map(|greeting| &greeting.cores));
+        let shared = Shared {
+            rank,
+            world,
+            process_access,
+            crowded: u64::from(world) > cores,
+            one_process: here == peers.len(),
+            shared_process: here > 1,
+            peers,
+            registry,
+            options: join.options,
+            device: join.device,
+            bootstrap: join.bootstrap,
+            regions: join.regions,
+            control,
+            failure: join.failure,
+            log: Mutex::default(),
+            splits: AtomicU64::new(0),
+        };
+        drop(join.token);
+        Ok(Communicator { shared: Arc::new(shared) })
+    }
+}
+
+fn control_page(memory: &Arc<dyn Memory>) -> &ControlPage {
+    // SAFETY: the memory is at least `ControlPage::BYTES` long (allocated so, or checked by the caller), page-aligned,
+    // mapped while the `Arc` lives, and a control page is all atomics.
+    unsafe { &*memory.address().cast::<ControlPage>() }
+}
+
+impl Shared {
+    pub fn control(&self, rank: u32) -> &ControlPage {
+        control_page(&self.control[rank as usize])
+    }
+
+    pub fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether other ranks' blocks may be stepped here.
+    pub fn assists(&self) -> bool {
+        self.world > 1 && (self.crowded || self.shared_process)
+    }
+
+    /// Whether another process may step this rank's blocks, so that its buffers must be mapped there.
+    pub fn assisted_from_elsewhere(&self) -> bool {
+        self.crowded && !self.one_process
+    }
+
+    #[inline]
+    pub fn failed(&self) -> bool {
+        self.failure.failed.load(Ordering::Acquire)
+    }
+
+    /// The failure of the communicator, if there is one.
+    pub fn check(&self) -> Result<(), ExecutorError> {
+        if !self.failed() {
+            return Ok(());
+        }
+        let first = self.failure.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.clone().map_or(Ok(()), Err)
+    }
+
+    /// Breaks the communicator, here and on every rank; the first failure counts.
+    pub fn fail(&self, error: ExecutorError) {
+        let reason = error.to_string();
+        if self.failure.set(error) {
+            self.bootstrap.abort(&reason);
+        }
+        self.control(self.rank).quiet.0.store(1, Ordering::Release);
+    }
+
+    fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {
+        self.check().err().unwrap_or(ExecutorError::Bootstrap(error))
+    }
+
+    /// Notes that a launch is over, so that peers see how far this rank has come.
+    pub fn complete(&self, seq: u64) {
+        let mut log = self.log();
+        if log.completed + 1 == seq {
+            log.completed = seq;
+            while log.early.first() == Some(&(log.completed + 1)) {
+                log.early.pop_first();
+                log.completed += 1;
+            }
+            let completed = log.completed;
+            self.control(self.rank).completed.0.store(completed, Ordering::Release);
+        } else {
+            log.early.insert(seq);
+        }
+    }
+}
+
+impl Log {
+    /// The number of a stream among the communicator's streams, counted by first use.
+    pub fn stream(&mut self, id: u64) -> u32 {
+        let next = self.streams.len() as u32 + 1;
+        *self.streams.entry(id).or_insert(next)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.bootstrap.unsubscribe(REGIONS);
+    }
+}

@@ -1,0 +1,153 @@
+//! Launch contexts: the state that launches of one plan on one stream share.
+//!
+//! Barriers, semaphores, channel counters, scratch and packet flags are private to a context, so several plans, or
+//! one plan on several streams, run at once without touching each other. All ranks make the same contexts in the
+//! same order, because they make the same launches; where a peer's arena lies, it says in its launch descriptor.
+
+use crate::communicator::Shared;
+use crate::error::ExecutorError;
+use crate::host::moves::Pad;
+use crate::host::table::Place;
+use crate::launch::Active;
+use crate::plan_cache::{LoadedPlan, Sized};
+use crate::shared::arena::{Arena, ArenaShape};
+use antiphon_hal::Memory;
+use antiphon_plan::program::CallSizes;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The smallest size class, in bytes: calls up to it share a context.
+const SMALLEST_CLASS: u64 = 4096;
+/// A context ends when its packet flags run out.
+pub const LAUNCHES_PER_EPOCH: u64 = (1 << 24) - 1;
+
+/// What distinguishes contexts of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ContextKey {
+    /// Content of the plan.
+    pub plan: u64,
+    /// Number of the stream, by first use; 0 for blocking calls.
+    pub stream: u32,
+    /// Sizes up to this power of two share scratch.
+    pub class: u64,
+    /// How often the flags of this context ran out.
+    pub epoch: u64,
+}
+
+impl ContextKey {
+    /// The size class of a call.
+    pub fn class(sizes: &CallSizes) -> u64 {
+        sizes
+            .input
+            .max(sizes.output)
+            .max(SMALLEST_CLASS)
+            .checked_next_power_of_two()
+            .unwrap_or(u64::MAX)
+    }
+}
+
+/// A launch context of one rank.
+pub struct Context {
+    /// The plan.
+    pub plan: Arc<LoadedPlan>,
+    /// Region number of this rank's arena.
+    pub region: u64,
+    /// Launches given out, under the communicator's log.
+    pub given: std::sync::atomic::AtomicU64,
+    state: Mutex<ContextState>,
+}
+
+/// What launches of a context change; one launch at a time.
+pub struct ContextState {
+    /// The arenas of all ranks, as far as they are known.
+    pub arenas: Vec<Option<Arena>>,
+    /// What keeps the arenas mapped.
+    pub arena_memory: Vec<Option<Arc<dyn Memory>>>,
+    /// Where the current launch's buffers are.
+    pub places: Vec<[Place; 2]>,
+    /// The mapped regions the current or last launch used, by rank and side.
+    pub held: Vec<[Option<(u64, Arc<dyn Memory>)>; 2]>,
+    /// `Regions::retired` when `held` was filled.
+    pub retired: u64,
+    /// Temporary memory of moves.
+    pub pad: Pad,
+    /// The launch that runs.
+    pub active: Option<Active>,
+    /// The communicator's numbers of the context's last two launches.
+    pub recent: [u64; 2],
+    /// Own buffers that were looked up: address, bytes, epoch of the device, region, offset.
+    pub known: Vec<(usize, u64, u64, u64, u64)>,
+    /// Mapped memory that stands in for plain memory.
+    pub staging: Option<Arc<dyn Memory>>,
+    /// All peers have completed the communicator's launches up to here.
+    pub floor: u64,
+}
+
+impl Context {
+    /// Makes this rank's side of a context, with scratch for every call of the size class.
+    pub fn new(
+        shared: &Shared,
+        plan: Arc<LoadedPlan>,
+        key: ContextKey,
+        sized: &Sized,
+    ) -> Result<Self, ExecutorError> {
+        let layout = plan.layout();
+        let rank = shared.rank as usize;
+        let program = sized.program(layout, shared.rank).map_err(|e| plan.lower_error(e))?;
+        let scratch =
+            capacity(program.scratch_bytes, layout.ranks[rank].scratch_chunks, key, sized);
+        let shape = scratch.and_then(|scratch| {
+            ArenaShape::new(&layout.ranks[rank], scratch, layout.double_scratch, layout.packets)
+        });
+        let Some(shape) = shape else {
+            return Err(ExecutorError::Argument {
+                what: "allocate scratch",
+                saw: format!("{} bytes for each of 2 halves", program.scratch_bytes),
+                allowed: "sizes that fit 64 bits",
+            });
+        };
+        let memory = shared.device.allocate(shape.bytes)?;
+        // SAFETY: fresh, zeroed, page-aligned memory of `shape.bytes` bytes that the context keeps.
+        let arena = unsafe { Arena::initialise(memory.address(), shape, &layout.ranks[rank]) };
+        let region = shared.regions.announce(&memory, &*shared.bootstrap)?;
+        let world = shared.world as usize;
+        let mut arenas = vec![None; world];
+        let mut arena_memory = vec![None; world];
+        arenas[rank] = Some(arena);
+        arena_memory[rank] = Some(memory);
+        let state = ContextState {
+            arenas,
+            arena_memory,
+            places: vec![[Place::Unknown; 2]; world],
+            held: (0..world).map(|_| [None, None]).collect(),
+            retired: 0,
+            pad: Pad::default(),
+            active: None,
+            recent: [0; 2],
+            known: Vec::new(),
+            staging: None,
+            floor: 0,
+        };
+        Ok(Context {
+            plan,
+            region,
+            given: std::sync::atomic::AtomicU64::new(0),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// The state, for the launch that runs.
+    pub fn state(&self) -> MutexGuard<'_, ContextState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Scratch for the largest call of a size class, from what one call of the class needs.
+///
+/// Chunk strides grow at most in proportion to the sizes, but for rounding each chunk up to the alignment, which may
+/// grow to eight bytes with the element.
+fn capacity(needed: u64, chunks: u64, key: ContextKey, sized: &Sized) -> Option<u64> {
+    let sizes = sized.sizes();
+    let largest = sizes.input.max(sizes.output).max(1);
+    let factor = key.class.div_ceil(largest);
+    needed.checked_mul(factor)?.checked_add(chunks.checked_mul(64)?)
+}

@@ -1,0 +1,132 @@
+//! Who waits for whom, in words: for the errors of launches that cannot finish.
+//!
+//! Cursors lie in memory that every rank maps, so whoever reports can say where all ranks stand.
+
+use crate::context::ContextState;
+use crate::error::{Wait, Waits};
+use crate::launch::Launch;
+use crate::shared::arena::Arena;
+use crate::shared::control::LaunchRecord;
+use antiphon_plan::program::{Area, Instruction, RankLayout};
+use antiphon_types::{DataType, ReduceOp};
+use std::sync::atomic::Ordering;
+
+/// A call in words.
+pub fn call(record: &LaunchRecord) -> String {
+    let dtype = DataType::ALL.get(usize::from(record.shape.0)).map_or("?", |dtype| dtype.name());
+    let op = match record.shape.1 {
+        0 => String::new(),
+        code => ReduceOp::ALL
+            .get(usize::from(code) - 1)
+            .map_or_else(|| " ?".to_owned(), |op| format!(" {op}")),
+    };
+    let (input, output) = record.bytes;
+    format!("plan `{}` ({input} bytes in, {output} bytes out, {dtype}{op})", record.plan_name())
+}
+
+/// The waits of the launch's own rank.
+pub fn own_waits(launch: &Launch, state: &ContextState) -> Waits {
+    let mut waits = Vec::new();
+    of_rank(launch, state, launch.shared.rank, &mut waits);
+    Waits(waits)
+}
+
+/// The waits of all ranks, this one first; ranks that have not entered the launch are said to be absent.
+pub fn all_waits(launch: &Launch, state: &ContextState) -> Waits {
+    let shared = &launch.shared;
+    let mut waits = own_waits(launch, state).0;
+    for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
+        if shared.control(peer).entered(launch.seq) {
+            of_rank(launch, state, peer, &mut waits);
+        } else {
+            let completed = shared.control(peer).completed.0.load(Ordering::Relaxed);
+            if completed < launch.seq {
+                waits.push(Wait {
+                    rank: peer,
+                    block: 0,
+                    op: "no op".to_owned(),
+                    what: format!(
+                        "(it has not entered launch {}; its last complete launch is {completed})",
+                        launch.seq
+                    ),
+                });
+            }
+        }
+    }
+    Waits(waits)
+}
+
+fn of_rank(launch: &Launch, state: &ContextState, rank: u32, waits: &mut Vec<Wait>) {
+    let layout = launch.context.plan.layout();
+    let Some(arena) = &state.arenas[rank as usize] else { return };
+    let own = &layout.ranks[rank as usize];
+    for (block, code) in (0..).zip(&own.blocks) {
+        let cursor = arena.cursor(block);
+        let at = code.code.start + cursor.pc.load(Ordering::Relaxed);
+        if cursor.done.load(Ordering::Relaxed) != 0 || at >= code.code.end {
+            continue;
+        }
+        let origin = own.origins[at as usize];
+        let inner = origin.inner.map_or_else(String::new, |inner| format!(", inner op {inner}"));
+        let what = describe(launch, rank, own, arena, &own.instructions[at as usize]);
+        waits.push(Wait {
+            rank,
+            block,
+            op: format!("op {}{inner} ({})", origin.op, origin.kind),
+            what,
+        });
+    }
+}
+
+fn describe(
+    launch: &Launch,
+    rank: u32,
+    own: &RankLayout,
+    arena: &Arena,
+    instruction: &Instruction,
+) -> String {
+    match *instruction {
+        Instruction::Wait { channel, .. } => {
+            let seen = arena.inbound(channel).load(Ordering::Relaxed);
+            let expected = arena.channel(channel).expected.load(Ordering::Relaxed);
+            let peer = own.channels[channel as usize].peer;
+            format!(
+                "on memory channel {channel} for a signal from rank {peer} ({seen} of {expected} came)"
+            )
+        }
+        Instruction::Signal { channel, .. } => {
+            let peer = own.channels[channel as usize].peer;
+            format!("on memory channel {channel} for rank {peer} to enter the launch")
+        }
+        Instruction::Acquire { semaphore } => {
+            let value = arena.semaphore(semaphore).load(Ordering::Relaxed);
+            format!("for semaphore {semaphore} of its own rank (value {value})")
+        }
+        Instruction::Barrier { barrier, blocks } => {
+            let arrived = arena.barrier(barrier).load(Ordering::Relaxed) % u64::from(blocks);
+            format!("for {blocks} blocks of its own rank at barrier {barrier} ({arrived} arrived)")
+        }
+        Instruction::Move { sources, destinations, .. } => {
+            let sides = sources.range().chain(destinations.range());
+            let absent = sides
+                .map(|side| own.accesses[side].rank)
+                .find(|&peer| peer != rank && !launch.shared.control(peer).entered(launch.seq));
+            let packets =
+                own.accesses[sources.range()].iter().any(|access| access.area == Area::Packets);
+            match absent {
+                Some(peer) => format!("for rank {peer} to enter the launch"),
+                None if packets => {
+                    let writers = &launch.context.plan.uses(rank).packet_writers;
+                    let names: Vec<String> = writers.iter().map(u32::to_string).collect();
+                    match names.len() {
+                        0 => "for packets that no rank writes".to_owned(),
+                        1 => format!("for packets from rank {}", names[0]),
+                        _ => format!("for packets from ranks {}", names.join(", ")),
+                    }
+                }
+                None => "for peers' memory to be mapped".to_owned(),
+            }
+        }
+        _ => "(running)".to_owned(),
+    }
+}

@@ -1,0 +1,222 @@
+//! What can go wrong with a call, grouped by what must be rebuilt: the call, or the communicator.
+
+use antiphon_bootstrap::BootstrapError;
+use antiphon_hal::HalError;
+use antiphon_plan::LowerError;
+use antiphon_plan::check::Faults;
+use antiphon_transport::TransportError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The error of communicators, executors and launches.
+///
+/// After an error for which [`breaks_communicator`](Self::breaks_communicator) holds, every later call on the
+/// communicator returns the same error at once; after any other, the next call may succeed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecutorError {
+    /// The plan is not valid.
+    #[error("cannot load plan `{plan}`: {faults}")]
+    Plan {
+        /// The plan's name.
+        plan: String,
+        /// Everything that is wrong with it.
+        faults: Arc<Faults>,
+    },
+    /// The plan cannot be lowered, or not for these sizes.
+    #[error("cannot run plan `{plan}`: {source}")]
+    Lower {
+        /// The plan's name.
+        plan: String,
+        /// Why.
+        source: Arc<LowerError>,
+    },
+    /// The plan is for another number of ranks.
+    #[error(
+        "cannot run plan `{plan}` on {world} ranks: it is written for {ranks}; use a communicator of {ranks} ranks"
+    )]
+    World {
+        /// The plan's name.
+        plan: String,
+        /// Ranks of the plan.
+        ranks: u32,
+        /// Ranks of the communicator.
+        world: u32,
+    },
+    /// An argument of a call is wrong.
+    #[error("cannot {what}: saw {saw}, allowed {allowed}")]
+    Argument {
+        /// What was asked for.
+        what: &'static str,
+        /// What was passed.
+        saw: String,
+        /// What would be right.
+        allowed: &'static str,
+    },
+    /// A launch made no progress for the time limit.
+    #[error(
+        "launch {seq} of plan `{plan}` on rank {rank} made no progress for {limit:?}: {waits}; see that every rank makes the same calls, or check the plan for a missing signal"
+    )]
+    Stalled {
+        /// The rank that reports.
+        rank: u32,
+        /// Launch number on the communicator.
+        seq: u64,
+        /// The plan's name.
+        plan: String,
+        /// The limit.
+        limit: Duration,
+        /// Who waits for whom, on all ranks.
+        waits: Waits,
+    },
+    /// Ranks made different calls.
+    #[error(
+        "launch {seq} differs between ranks: rank {rank} called {own}, rank {peer} called {theirs}; make the same calls in the same order on every rank"
+    )]
+    Mismatch {
+        /// The rank that reports.
+        rank: u32,
+        /// Launch number on the communicator.
+        seq: u64,
+        /// This rank's call.
+        own: String,
+        /// The other rank.
+        peer: u32,
+        /// Its call.
+        theirs: String,
+    },
+    /// A peer's process ended.
+    #[error("rank {peer} (pid {pid}) is lost: {reason}; {doing}")]
+    PeerLost {
+        /// The lost rank.
+        peer: u32,
+        /// Its process.
+        pid: u32,
+        /// How it was noticed.
+        reason: String,
+        /// What this rank was doing.
+        doing: Doing,
+    },
+    /// Some rank aborted the communicator.
+    #[error("the communicator was aborted by rank {by}: {reason}; {doing}")]
+    Aborted {
+        /// The rank that aborted.
+        by: u32,
+        /// Why.
+        reason: String,
+        /// What this rank was doing.
+        doing: Doing,
+    },
+    /// Another process's memory could not be reached.
+    #[error(
+        "cannot {what} memory of rank {peer}: system error {errno}; pass buffers that are mapped for their whole length"
+    )]
+    Reach {
+        /// The rank whose memory it is.
+        peer: u32,
+        /// `read` or `write`.
+        what: &'static str,
+        /// System error number.
+        errno: i32,
+    },
+    /// A peer's shared page is not what this build expects.
+    #[error(
+        "cannot use the {what} of rank {peer}: found {found}; use the same build of Antiphon on every rank"
+    )]
+    Layout {
+        /// Which structure.
+        what: &'static str,
+        /// Whose.
+        peer: u32,
+        /// What was there.
+        found: String,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Hal(Arc<HalError>),
+    /// No transport serves a channel of the plan, or a peer's memory cannot be reached.
+    #[error(transparent)]
+    Transport(Arc<TransportError>),
+    /// The ranks could not talk to each other.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+}
+
+impl From<HalError> for ExecutorError {
+    fn from(error: HalError) -> Self {
+        ExecutorError::Hal(Arc::new(error))
+    }
+}
+
+impl From<TransportError> for ExecutorError {
+    fn from(error: TransportError) -> Self {
+        ExecutorError::Transport(Arc::new(error))
+    }
+}
+
+impl ExecutorError {
+    /// Whether the communicator is of no more use.
+    pub fn breaks_communicator(&self) -> bool {
+        matches!(
+            self,
+            ExecutorError::Stalled { .. }
+                | ExecutorError::Mismatch { .. }
+                | ExecutorError::PeerLost { .. }
+                | ExecutorError::Aborted { .. }
+                | ExecutorError::Reach { .. }
+                | ExecutorError::Layout { .. }
+        )
+    }
+}
+
+/// One block that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Its rank.
+    pub rank: u32,
+    /// The block.
+    pub block: u32,
+    /// Place of the operation, e.g. `op 3` or `op 3, inner op 1`.
+    pub op: String,
+    /// What it waits for, and for whom.
+    pub what: String,
+}
+
+/// Who waits for whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waits(pub Vec<Wait>);
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no block waits");
+        }
+        for (position, wait) in self.0.iter().enumerate() {
+            let separator = if position == 0 { "" } else { "; " };
+            let Wait { rank, block, op, what } = wait;
+            write!(f, "{separator}rank {rank} block {block} waits at {op} {what}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a rank was doing when its communicator broke.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doing {
+    /// The launch and its plan, if one was running.
+    pub launch: Option<(u64, String)>,
+    /// The rank's blocks that waited.
+    pub waits: Waits,
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.launch {
+            None => f.write_str("no launch was running"),
+            Some((seq, plan)) => {
+                write!(f, "in launch {seq} of plan `{plan}`: {}", self.waits)
+            }
+        }
+    }
+}

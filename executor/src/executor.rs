@@ -1,0 +1,260 @@
+//! Executors: load plans and launch them.
+
+use crate::communicator::Communicator;
+use crate::context::{Context, ContextKey, LAUNCHES_PER_EPOCH};
+use crate::error::ExecutorError;
+use crate::launch::Launch;
+use crate::plan_cache::{LoadedPlan, Sized};
+use antiphon_hal::{Effort, HalError, Stream, Task};
+use antiphon_plan::model::Plan;
+use antiphon_plan::program::CallSizes;
+use antiphon_types::{DataType, ReduceOp};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// One call of a collective.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What to run.
+    pub plan: &'a Arc<LoadedPlan>,
+    /// The send buffer; aligned to the element size.
+    pub input: *const u8,
+    /// The receive buffer; aligned to the element size. In place, it may be or overlap the send buffer as the
+    /// collective's convention says.
+    pub output: *mut u8,
+    /// Bytes of the send buffer, a multiple of the element size; equal on all ranks.
+    pub input_bytes: u64,
+    /// Bytes of the receive buffer, a multiple of the element size; equal on all ranks.
+    pub output_bytes: u64,
+    /// Element type.
+    pub dtype: DataType,
+    /// Replaces the plan's own reduction.
+    pub op: Option<ReduceOp>,
+}
+
+/// Launches plans on a communicator.
+#[derive(Debug, Clone)]
+pub struct Executor {
+    communicator: Communicator,
+    blocking: Arc<Mutex<()>>,
+    recent: Arc<Mutex<Vec<Recent>>>,
+    strict: bool,
+}
+
+impl Executor {
+    /// An executor for a communicator.
+    pub fn new(communicator: &Communicator) -> Self {
+        Executor {
+            communicator: communicator.clone(),
+            blocking: Arc::default(),
+            recent: Arc::default(),
+            strict: false,
+        }
+    }
+
+    /// An executor that refuses sizes which the plan format's reference refuses.
+    pub fn strict(communicator: &Communicator) -> Self {
+        Executor { strict: true, ..Executor::new(communicator) }
+    }
+
+    /// Checks and lowers a plan.
+    ///
+    /// # Errors
+    /// As [`LoadedPlan::new`], and `World` if the plan is for another number of ranks.
+    pub fn load(&self, plan: &Plan) -> Result<Arc<LoadedPlan>, ExecutorError> {
+        let plan = LoadedPlan::new(plan)?;
+        self.fits(&plan)?;
+        Ok(Arc::new(plan))
+    }
+
+    fn fits(&self, plan: &LoadedPlan) -> Result<(), ExecutorError> {
+        let world = self.communicator.world();
+        if plan.ranks() == world {
+            return Ok(());
+        }
+        let plan_name = plan.name().to_owned();
+        Err(ExecutorError::World { plan: plan_name, ranks: plan.ranks(), world })
+    }
+
+    /// Launches a call on a stream and returns: the launch goes on by itself, and completes in stream order. A short
+    /// launch whose peers are there may be complete on return.
+    ///
+    /// # Errors
+    /// What is wrong with the call, or an earlier failure of the communicator. A launch that fails later reports it
+    /// through the stream.
+    ///
+    /// # Safety
+    /// Both buffers are valid for their lengths until the launch is complete, the output for writes; nobody else
+    /// writes the input, or touches the output, meanwhile.
+    pub unsafe fn execute(
+        &self,
+        call: &Call<'_>,
+        stream: &Arc<dyn Stream>,
+    ) -> Result<(), ExecutorError> {
+        let launch: Arc<dyn Task> = Arc::new(self.launch(call, Some(stream.id()))?);
+        match stream.submit(&launch, Effort::Brief) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(own_error(error)),
+        }
+    }
+
+    /// Runs a call and returns when it is complete.
+    ///
+    /// # Errors
+    /// What is wrong with the call, or why it could not be completed.
+    ///
+    /// # Safety
+    /// As [`execute`](Self::execute).
+    pub unsafe fn run(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
+        // Blocking calls of one rank share a context, so they take turns.
+        let _turn = self.blocking.lock().unwrap_or_else(PoisonError::into_inner);
+        let launch = self.launch(call, None)?;
+        while !launch.advance(Effort::Wait)? {}
+        Ok(())
+    }
+
+    /// Waits for a stream and gives the launch error, if there was one.
+    ///
+    /// # Errors
+    /// The first error of the stream's launches since the last call.
+    pub fn synchronize(&self, stream: &Arc<dyn Stream>) -> Result<(), ExecutorError> {
+        stream.synchronize().map_err(own_error)
+    }
+
+    /// Finds or makes the context of a call.
+    fn meet(&self, plan: &Arc<LoadedPlan>, shape: Shape) -> Result<Recent, ExecutorError> {
+        let shared = &self.communicator.shared;
+        let Shape { sizes, dtype, op, stream, .. } = shape;
+        let sized = plan.sized(sizes);
+        // Refused before it takes a number: a call that one rank refuses, all refuse.
+        sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
+        let mut log = shared.log();
+        let stream = stream.map_or(0, |id| log.stream(id));
+        let op = op.map_or(0, |op| op as u64 + 1);
+        let content = plan.layout().fingerprint;
+        let what = [content, sizes.input, sizes.output, dtype as u64, op, stream.into()];
+        let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
+        let class = ContextKey::class(&sizes);
+        let mut key = ContextKey { plan: content, stream, class, epoch: 0 };
+        let context = loop {
+            match log.contexts.get(&key) {
+                None => {
+                    let context = Arc::new(Context::new(shared, Arc::clone(plan), key, &sized)?);
+                    log.contexts.insert(key, Arc::clone(&context));
+                    break context;
+                }
+                Some(context) if context.given.load(Ordering::Relaxed) < LAUNCHES_PER_EPOCH => {
+                    break Arc::clone(context);
+                }
+                Some(_) => key.epoch += 1,
+            }
+        };
+        Ok(Recent { shape, sized, context, fingerprint })
+    }
+
+    /// Gives a call its number and its context.
+    fn launch(&self, call: &Call<'_>, stream: Option<u64>) -> Result<Launch, ExecutorError> {
+        let shared = &self.communicator.shared;
+        shared.check()?;
+        let plan = call.plan;
+        self.fits(plan)?;
+        let element = call.dtype.size();
+        for address in [call.input.addr(), call.output.addr()] {
+            if !address.is_multiple_of(element) {
+                return Err(ExecutorError::Argument {
+                    what: "use a buffer",
+                    saw: format!("address {address:#x} for {} elements", call.dtype),
+                    allowed: "addresses that are multiples of the element size",
+                });
+            }
+        }
+        let sizes = CallSizes {
+            input: call.input_bytes,
+            output: call.output_bytes,
+            element: element as u64,
+            strict: self.strict,
+        };
+        let shape =
+            Shape { plan: Arc::as_ptr(plan), sizes, dtype: call.dtype, op: call.op, stream };
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = recent.iter().position(|recent| {
+            recent.shape == shape
+                && recent.context.given.load(Ordering::Relaxed) < LAUNCHES_PER_EPOCH
+        });
+        let known = match known {
+            Some(known) => known,
+            None => {
+                if recent.len() >= RECENT {
+                    recent.clear();
+                }
+                recent.push(self.meet(plan, shape)?);
+                recent.len() - 1
+            }
+        };
+        let Recent { sized, context, fingerprint, .. } = &recent[known];
+        let (sized, context, fingerprint) = (Arc::clone(sized), Arc::clone(context), *fingerprint);
+        let mut log = shared.log();
+        log.seq += 1;
+        log.chain = mix(log.chain, fingerprint);
+        let count = context.given.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Launch {
+            shared: Arc::clone(shared),
+            context,
+            sized,
+            input: call.input,
+            output: call.output,
+            dtype: call.dtype,
+            op: call.op,
+            seq: log.seq,
+            count,
+            fingerprint,
+            chain: log.chain,
+            waiting: OnceLock::new(),
+        })
+    }
+}
+
+/// Calls of an executor whose context is kept at hand.
+const RECENT: usize = 16;
+
+/// What distinguishes calls that need another context or other byte ranges.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shape {
+    plan: *const LoadedPlan,
+    sizes: CallSizes,
+    dtype: DataType,
+    op: Option<ReduceOp>,
+    stream: Option<u64>,
+}
+
+/// A call's context, found once.
+struct Recent {
+    shape: Shape,
+    sized: Arc<Sized>,
+    context: Arc<Context>,
+    fingerprint: u64,
+}
+
+// SAFETY: the plan's address is only compared, and `context` keeps that plan alive.
+unsafe impl Send for Recent {}
+
+impl std::fmt::Debug for Recent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.shape.fmt(f)
+    }
+}
+
+/// Mixes a word into a hash (a 64-bit multiply-rotate; collisions only delay the report of a caller's mistake).
+fn mix(hash: u64, word: u64) -> u64 {
+    (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ word
+}
+
+/// A launch's own error, out of the stream's.
+fn own_error(error: HalError) -> ExecutorError {
+    if let HalError::Task(inner) = &error
+        && let Some(own) = inner.downcast_ref::<ExecutorError>()
+    {
+        return own.clone();
+    }
+    error.into()
+}

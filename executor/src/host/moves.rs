@@ -1,0 +1,397 @@
+//! Moves: read some sources, combine them, store the result to some destinations.
+
+use super::table::Place;
+use super::{Blocked, Fault, Run, Stop, Window};
+use antiphon_hal::kernels;
+use antiphon_memory::process;
+use antiphon_plan::program::{Area, Segment, Span};
+use antiphon_types::ReduceOp;
+use std::sync::atomic::Ordering;
+
+/// Payload bytes of packets that are combined at a time.
+const PACKET_TILE: usize = 2048;
+/// Bytes per call that reaches into another process: the size that measured fastest.
+const PROCESS_TILE: u64 = 64 << 10;
+
+/// Temporary memory of a stepping thread; grows to what the widest move needs and stays.
+#[derive(Debug, Default)]
+pub struct Pad {
+    sources: Vec<*const u8>,
+    destinations: Vec<*mut u8>,
+    places: Vec<Side>,
+    buffer: Vec<u64>,
+}
+
+// SAFETY: the pointers in a pad are only meaningful within one move and are cleared before the next.
+unsafe impl Send for Pad {}
+
+/// One resolved side of a move.
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    rank: u32,
+    place: Place,
+    packets: bool,
+}
+
+impl Pad {
+    /// `bytes` of 8-aligned temporary memory.
+    fn buffer(&mut self, bytes: usize) -> *mut u8 {
+        let words = bytes.div_ceil(8);
+        if self.buffer.len() < words {
+            self.buffer.resize(words, 0);
+        }
+        self.buffer.as_mut_ptr().cast()
+    }
+}
+
+/// The part of a segment that a pipeline's window covers: start, raw bytes, payload bytes.
+fn clip(segment: &Segment, window: Window) -> (u64, u64, u64) {
+    let end = segment.position.saturating_add(segment.padded);
+    let from = window.start.max(segment.position);
+    let to = window.start.saturating_add(window.unit).min(end);
+    let start = from - segment.position;
+    let padded = to.saturating_sub(from);
+    (start, segment.len.saturating_sub(start).min(padded), padded)
+}
+
+impl Run<'_, '_, '_> {
+    /// Runs one move, from where an earlier step left it.
+    ///
+    /// # Safety
+    /// As [`super::step`].
+    pub(super) unsafe fn run_move(
+        &mut self,
+        sources: Span,
+        destinations: Span,
+        op: ReduceOp,
+        index: u32,
+        window: Window,
+    ) -> Result<(), Stop> {
+        let program = self.stage.program;
+        let segments = program.moves[index as usize];
+        let first = segments.start + self.cursor.segment.load(Ordering::Relaxed);
+        for number in first..segments.end {
+            let segment = program.segments[number as usize];
+            let (start, len, padded) = clip(&segment, window);
+            if padded > 0 {
+                // SAFETY: lowering keeps every offset plus length inside its area; `step`'s caller vouches for
+                // the areas.
+                let moved = unsafe {
+                    self.run_segment(sources, destinations, op, segment.offsets, start, len, padded)
+                };
+                if let Err(stop) = moved {
+                    self.cursor.segment.store(number - segments.start, Ordering::Relaxed);
+                    return Err(stop);
+                }
+            }
+        }
+        if first != segments.start {
+            self.cursor.segment.store(0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn run_segment(
+        &mut self,
+        sources: Span,
+        destinations: Span,
+        op: ReduceOp,
+        offsets: u32,
+        start: u64,
+        len: u64,
+        padded: u64,
+    ) -> Result<(), Stop> {
+        let reads = sources.len();
+        let kind = self.resolve(sources, destinations, offsets, start)?;
+        // SAFETY: the sides were just resolved for this segment.
+        unsafe {
+            match kind {
+                Kind::Raw => {
+                    self.raw(reads, op, len);
+                    Ok(())
+                }
+                Kind::Process => self.through_processes(reads, op, len),
+                Kind::Packets => self.packets(reads, op, len, padded),
+            }
+        }
+    }
+
+    /// Fills the pad with the addresses of all sides.
+    fn resolve(
+        &mut self,
+        sources: Span,
+        destinations: Span,
+        offsets: u32,
+        start: u64,
+    ) -> Result<Kind, Stop> {
+        self.pad.sources.clear();
+        self.pad.destinations.clear();
+        self.pad.places.clear();
+        let layout = self.layout;
+        let program = self.stage.program;
+        let mut kind = Kind::Raw;
+        let reads = sources.len();
+        let sides = sources.range().chain(destinations.range());
+        for (position, access) in sides.enumerate() {
+            let access = layout.accesses[access];
+            let offset = program.offsets[offsets as usize + position] + start;
+            let mut packets = false;
+            let place = match access.area {
+                Area::Input | Area::Output => match self.table.place(access.rank, access.area)? {
+                    Place::Here(base) => Place::Here(base.wrapping_add(offset as usize)),
+                    Place::Process { pid, address } => {
+                        kind = Kind::Process;
+                        Place::Process { pid, address: address + offset }
+                    }
+                    Place::Unknown => return Err(Blocked::Entry(access.rank).into()),
+                },
+                Area::Scratch => {
+                    let base = self.scratch(access.rank, Area::Scratch)?;
+                    Place::Here(base.wrapping_add(offset as usize))
+                }
+                Area::Packets => {
+                    packets = true;
+                    let base = self.scratch(access.rank, Area::Packets)?;
+                    Place::Here(base.wrapping_add(2 * offset as usize))
+                }
+            };
+            if packets {
+                kind = Kind::Packets;
+            }
+            let here = match place {
+                Place::Here(pointer) => pointer,
+                _ => std::ptr::null_mut(),
+            };
+            if position < reads {
+                self.pad.sources.push(here);
+            } else {
+                self.pad.destinations.push(here);
+            }
+            self.pad.places.push(Side { rank: access.rank, place, packets });
+        }
+        Ok(kind)
+    }
+
+    /// Mapped raw bytes on every side.
+    unsafe fn raw(&mut self, reads: usize, op: ReduceOp, len: u64) {
+        let Pad { sources, destinations, .. } = &mut *self.pad;
+        // SAFETY: resolved for `len` bytes; lowering's moves overlap exactly or not at all.
+        unsafe {
+            if reads == 1 {
+                let source = sources[0];
+                destinations.retain(|&destination| destination.cast_const() != source);
+                match destinations[..] {
+                    [] => {}
+                    [one] => kernels::copy(one, source, len as usize),
+                    _ => kernels::copy_to(destinations, source, len as usize),
+                }
+            } else {
+                kernels::reduce(self.stage.dtype, op, destinations, sources, len as usize);
+            }
+        }
+    }
+
+    /// Raw bytes of which some lie in processes whose memory is not mapped here: tile by tile through the pad.
+    unsafe fn through_processes(
+        &mut self,
+        reads: usize,
+        op: ReduceOp,
+        len: u64,
+    ) -> Result<(), Stop> {
+        let sides = std::mem::take(&mut self.pad.places);
+        let tile = PROCESS_TILE as usize;
+        let buffer = self.pad.buffer((sides.len() + 1) * tile);
+        let mut failed = None;
+        let mut done = 0;
+        while done < len && failed.is_none() {
+            let bytes = (len - done).min(PROCESS_TILE) as usize;
+            self.pad.sources.clear();
+            self.pad.destinations.clear();
+            for (number, side) in sides.iter().enumerate() {
+                let spare = buffer.wrapping_add(number * tile);
+                let here = match side.place {
+                    Place::Here(pointer) => pointer.wrapping_add(done as usize),
+                    Place::Process { pid, address } if number < reads => {
+                        // SAFETY: `spare` is this tile's own part of the pad's buffer.
+                        let read = unsafe { process::read(pid, address + done, spare, bytes) };
+                        failed = failed.or(read.err().map(|errno| (side.rank, "read", errno)));
+                        spare
+                    }
+                    _ => continue,
+                };
+                if number < reads {
+                    self.pad.sources.push(here);
+                } else {
+                    self.pad.destinations.push(here);
+                }
+            }
+            if failed.is_some() {
+                break;
+            }
+            // The result goes to a mapped destination where there is one, and from there to the others.
+            let result = match self.pad.destinations.first() {
+                Some(&mapped) => mapped.cast_const(),
+                None if reads == 1 => self.pad.sources[0],
+                None => {
+                    let spare = buffer.wrapping_add(sides.len() * tile);
+                    self.pad.destinations.push(spare);
+                    spare
+                }
+            };
+            // SAFETY: every pointer is valid for this tile's bytes.
+            unsafe { self.raw(reads, op, bytes as u64) };
+            for side in &sides[reads..] {
+                if let Place::Process { pid, address } = side.place {
+                    // SAFETY: `result` holds this tile's bytes.
+                    let written = unsafe { process::write(pid, address + done, result, bytes) };
+                    failed = failed.or(written.err().map(|errno| (side.rank, "write", errno)));
+                }
+            }
+            done += bytes as u64;
+        }
+        self.pad.places = sides;
+        match failed {
+            Some((peer, what, errno)) => Err(Fault::Reach { peer, what, errno }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Packets on some side. Resumes at `cursor.progress` payload bytes.
+    unsafe fn packets(
+        &mut self,
+        reads: usize,
+        op: ReduceOp,
+        len: u64,
+        padded: u64,
+    ) -> Result<(), Stop> {
+        let flag = self.stage.flag;
+        let (len, padded) = (len as usize, padded as usize);
+        let rank = self.stage.rank;
+        let mut done = self.cursor.progress.load(Ordering::Relaxed) as usize;
+        let all_packets = self.pad.places.iter().all(|side| side.packets);
+        let packed_sources = self.pad.places[..reads].iter().any(|side| side.packets);
+        // SAFETY (whole block): every side is valid for `len` raw or `2 * padded` packet bytes; tiles stay inside.
+        unsafe {
+            if reads == 1 && !packed_sources && self.raw_destinations(reads) == 0 {
+                let Pad { sources, destinations, .. } = &*self.pad;
+                kernels::pack_to(destinations, sources[0], len, padded, flag);
+                return Ok(());
+            }
+            if reads == 1 && all_packets {
+                let Pad { sources, destinations, .. } = &mut *self.pad;
+                for destination in destinations.iter_mut() {
+                    *destination = destination.wrapping_add(2 * done);
+                }
+                let source = sources[0].wrapping_add(2 * done);
+                done += kernels::forward(destinations, source, padded - done, flag);
+            } else if reads == 1 && packed_sources && self.pad.places.len() == 2 {
+                let mut looks = self.stage.patience;
+                loop {
+                    let source = self.pad.sources[0].wrapping_add(2 * done);
+                    let destination = self.pad.destinations[0].wrapping_add(done);
+                    let rest = len.saturating_sub(done);
+                    done += kernels::unpack(destination, source, rest, padded - done, flag);
+                    if done == padded || looks == 0 {
+                        break;
+                    }
+                    looks -= 1;
+                    std::hint::spin_loop();
+                }
+            } else {
+                let mut looks = self.stage.patience;
+                while done < padded {
+                    if self.packet_tile(reads, op, done, len, padded) {
+                        done += (padded - done).min(PACKET_TILE);
+                    } else if looks > 0 {
+                        looks -= 1;
+                        std::hint::spin_loop();
+                    } else {
+                        break;
+                    }
+                }
+            }
+        }
+        if done < padded {
+            self.cursor.progress.store(done as u64, Ordering::Relaxed);
+            return Err(Blocked::Packets(rank).into());
+        }
+        self.cursor.progress.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn raw_destinations(&self, reads: usize) -> usize {
+        self.pad.places[reads..].iter().filter(|side| !side.packets).count()
+    }
+
+    /// One tile of the general case: unpack every packet source, combine, store raw, pack. `false` if some packet
+    /// has not arrived; nothing was stored then.
+    unsafe fn packet_tile(
+        &mut self,
+        reads: usize,
+        op: ReduceOp,
+        at: usize,
+        len: usize,
+        padded: usize,
+    ) -> bool {
+        let flag = self.stage.flag;
+        let tile = (padded - at).min(PACKET_TILE);
+        let raw = len.saturating_sub(at).min(tile);
+        let buffer = self.pad.buffer((reads + 1) * PACKET_TILE);
+        let result = buffer.wrapping_add(reads * PACKET_TILE);
+        let mut inputs = [std::ptr::null::<u8>(); 16];
+        let mut more = Vec::new();
+        let inputs: &mut [*const u8] = if reads <= inputs.len() {
+            &mut inputs[..reads]
+        } else {
+            more.resize(reads, std::ptr::null());
+            &mut more
+        };
+        // SAFETY: `buffer` has a tile for every source and one for the result; the sides are valid as in `packets`.
+        unsafe {
+            for (number, input) in inputs.iter_mut().enumerate() {
+                let source = self.pad.sources[number];
+                *input = if self.pad.places[number].packets {
+                    let spare = buffer.wrapping_add(number * PACKET_TILE);
+                    let from = source.wrapping_add(2 * at);
+                    if kernels::unpack(spare, from, raw, tile, flag) < tile {
+                        return false;
+                    }
+                    spare
+                } else {
+                    source.wrapping_add(at)
+                };
+            }
+            let mut first: *mut u8 = result;
+            for (number, &destination) in self.pad.destinations.iter().enumerate() {
+                if !self.pad.places[reads + number].packets {
+                    first = destination.wrapping_add(at);
+                    break;
+                }
+            }
+            if reads == 1 {
+                if inputs[0] != first.cast_const() {
+                    kernels::copy(first, inputs[0], raw);
+                }
+            } else {
+                kernels::reduce(self.stage.dtype, op, &[first], inputs, raw);
+            }
+            for (number, &destination) in self.pad.destinations.iter().enumerate() {
+                if self.pad.places[reads + number].packets {
+                    kernels::pack(destination.wrapping_add(2 * at), first, raw, tile, flag);
+                } else if destination.wrapping_add(at) != first {
+                    kernels::copy(destination.wrapping_add(at), first, raw);
+                }
+            }
+        }
+        true
+    }
+}
+
+/// How a segment is moved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Raw,
+    Process,
+    Packets,
+}

@@ -1,0 +1,73 @@
+//! Where every rank's input and output are, for one launch.
+
+use super::{Blocked, Fault, Stop};
+use antiphon_plan::program::Area;
+
+/// Where a buffer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Not looked up yet.
+    Unknown,
+    /// Mapped here.
+    Here(*mut u8),
+    /// At this address of another process.
+    Process {
+        /// The process.
+        pid: i32,
+        /// The address there.
+        address: u64,
+    },
+}
+
+// SAFETY: a `Place` is an address; whoever uses it answers for the access.
+unsafe impl Send for Place {}
+
+/// How a table finds a rank's buffers on first access.
+pub trait Resolve {
+    /// The input and output of `rank` in the launch, once it has entered it and they are reachable.
+    fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved>;
+}
+
+/// Why a rank's buffers are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unresolved {
+    /// Not yet.
+    Blocked(Blocked),
+    /// Never.
+    Failed(Fault),
+}
+
+impl From<Unresolved> for Stop {
+    fn from(unresolved: Unresolved) -> Self {
+        match unresolved {
+            Unresolved::Blocked(blocked) => Stop::Blocked(blocked),
+            Unresolved::Failed(fault) => Stop::Failed(fault),
+        }
+    }
+}
+
+/// The buffers of all ranks, filled in as they are first accessed.
+pub struct Table<'a> {
+    places: &'a mut [[Place; 2]],
+    resolve: &'a mut dyn Resolve,
+}
+
+impl<'a> Table<'a> {
+    /// A table over `places`, one entry per rank.
+    pub fn new(places: &'a mut [[Place; 2]], resolve: &'a mut dyn Resolve) -> Self {
+        Table { places, resolve }
+    }
+
+    /// Where the input or output of `rank` is.
+    #[inline]
+    pub(super) fn place(&mut self, rank: u32, area: Area) -> Result<Place, Stop> {
+        let side = usize::from(area == Area::Output);
+        let place = self.places[rank as usize][side];
+        if place != Place::Unknown {
+            return Ok(place);
+        }
+        let found = self.resolve.resolve(rank)?;
+        self.places[rank as usize] = found;
+        Ok(found[side])
+    }
+}

@@ -1,0 +1,658 @@
+//! One launch of a plan on one rank: from its descriptor to its completion.
+
+use crate::communicator::Shared;
+use crate::context::{Context, ContextState};
+use crate::diagnose;
+use crate::error::{Doing, ExecutorError};
+use crate::host::table::{Place, Resolve, Table, Unresolved};
+use crate::host::{Blocked, Fault, Stage, Step, step};
+use crate::placement::{self, Buffers};
+use crate::plan_cache::Sized;
+use crate::shared::arena::{Arena, Cursor};
+use crate::shared::control::{FOREIGN, LaunchRecord, RING};
+use crate::waiting::{Verdict, Waiter};
+use antiphon_hal::{Effort, Memory, Task, TaskState};
+use antiphon_plan::model::Collective;
+use antiphon_transport::{Handle, RemoteBuffer, Transport};
+use antiphon_types::{DataType, ReduceOp};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Launches after which a rank compares its history with its peers'.
+const HISTORY_CHECK: u64 = 32;
+/// Looks of a lone block at what it waits for, before the launch looks at its surroundings.
+const PATIENCE: u32 = 256;
+/// How long a failed launch waits for peers that may still reach into its plain memory.
+const QUIET_LIMIT: Duration = Duration::from_secs(1);
+
+/// A launch.
+pub struct Launch {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<Context>,
+    pub(crate) sized: Arc<Sized>,
+    pub(crate) input: *const u8,
+    pub(crate) output: *mut u8,
+    pub(crate) dtype: DataType,
+    /// The caller's operator, as given.
+    pub(crate) op: Option<ReduceOp>,
+    /// Number on the communicator.
+    pub(crate) seq: u64,
+    /// Number on the context, from 1.
+    pub(crate) count: u64,
+    pub(crate) fingerprint: u64,
+    pub(crate) chain: u64,
+    /// Since when the launch waits to begin.
+    pub(crate) waiting: OnceLock<Instant>,
+}
+
+// SAFETY: the buffers belong to the launch until it is complete (the contract of `Executor::execute`), whichever
+// thread steps it.
+unsafe impl Send for Launch {}
+// SAFETY: as above; mutable state is behind the context's lock.
+unsafe impl Sync for Launch {}
+
+/// What a running launch remembers between polls.
+pub struct Active {
+    seq: u64,
+    flag: u32,
+    buffers: Buffers,
+    /// When a wait was first found to make no progress, and the rank's position then.
+    stalled: Option<(Instant, u64)>,
+}
+
+impl Task for Launch {
+    fn poll(&self, effort: Effort) -> TaskState {
+        match self.advance(effort) {
+            Ok(false) => TaskState::Pending,
+            Ok(true) => TaskState::Done(Ok(())),
+            Err(error) => TaskState::Done(Err(Arc::new(error))),
+        }
+    }
+}
+
+impl Launch {
+    /// Works on the launch as hard as `effort` allows; `true` once it is complete.
+    pub fn advance(&self, effort: Effort) -> Result<bool, ExecutorError> {
+        let mut state = self.context.state();
+        let outcome = self.work(&mut state, effort);
+        if let Err(error) = &outcome {
+            self.give_up(&mut state, error);
+        }
+        outcome
+    }
+
+    fn work(&self, state: &mut ContextState, effort: Effort) -> Result<bool, ExecutorError> {
+        let shared = &*self.shared;
+        let mut waiter = Waiter::new(effort, shared.crowded);
+        if shared.failed() {
+            return Err(self.broken(state));
+        }
+        loop {
+            let begun = state.active.as_ref().is_some_and(|active| active.seq == self.seq);
+            let blocked = if begun {
+                match self.drive(state)? {
+                    Driven::Complete => {
+                        self.finish(state);
+                        return Ok(true);
+                    }
+                    Driven::Progress => {
+                        waiter.progressed();
+                        continue;
+                    }
+                    Driven::Blocked(blocked) => blocked,
+                }
+            } else {
+                match self.begin(state)? {
+                    None => continue,
+                    Some(blocked) => blocked,
+                }
+            };
+            if self.admit(state, blocked)? {
+                continue;
+            }
+            let stalled = self.stalled_for(state);
+            match waiter.pause(stalled) {
+                Verdict::Again => {}
+                Verdict::Check(now) => self.check(state, now)?,
+                Verdict::GiveUp => {
+                    self.check(state, Instant::now())?;
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Enters the launch: places the buffers, resets the cursors, publishes the descriptor.
+    fn begin(&self, state: &mut ContextState) -> Result<Option<Blocked>, ExecutorError> {
+        let shared = &*self.shared;
+        if let Some(peer) = self.behind(state) {
+            return Ok(Some(Blocked::Entry(peer)));
+        }
+        if self.seq.is_multiple_of(HISTORY_CHECK) {
+            self.compare_history()?;
+        }
+        shared.regions.sweep(&*shared.bootstrap)?;
+        // SAFETY: the buffers are valid for the launch's sizes until it is complete.
+        let buffers = unsafe { placement::place(self, state)? };
+        if state.retired != shared.regions.memory.retirements() {
+            state.retired = shared.regions.memory.retirements();
+            state.held.iter_mut().for_each(|held| *held = [None, None]);
+        }
+        for place in &mut state.places {
+            *place = [Place::Unknown; 2];
+        }
+        state.places[shared.rank as usize] =
+            [Place::Here(buffers.input.cast_mut()), Place::Here(buffers.output)];
+        let flag = ((self.count as u32) & 0x00FF_FFFF) << 8 | (self.fingerprint >> 56) as u32;
+        let arena = own_arena(state, shared.rank);
+        self.reset(&arena);
+        let sizes = self.sized.sizes();
+        shared.control(shared.rank).publish(&LaunchRecord {
+            seq: self.seq,
+            chain: self.chain,
+            fingerprint: self.fingerprint,
+            arena: self.context.region,
+            input: buffers.input_at,
+            output: buffers.output_at,
+            bytes: (sizes.input, sizes.output),
+            shape: (self.dtype as u8, self.op.map_or(0, |op| op as u8 + 1)),
+            name: LaunchRecord::cut_name(self.context.plan.name()),
+        });
+        state.active = Some(Active { seq: self.seq, flag, buffers, stalled: None });
+        Ok(None)
+    }
+
+    /// A peer that must come further before this launch may begin: one whose descriptors this launch would overwrite,
+    /// or one that may still read packets which this launch would overwrite.
+    fn behind(&self, state: &mut ContextState) -> Option<u32> {
+        let shared = &*self.shared;
+        let completed = |peer: u32| shared.control(peer).completed.0.load(Ordering::Acquire);
+        let needed = self.seq.saturating_sub(RING);
+        if state.floor < needed {
+            let peers = (0..shared.world).filter(|&peer| peer != shared.rank);
+            let (least, peer) =
+                peers.map(|peer| (completed(peer), peer)).min().unwrap_or((u64::MAX, 0));
+            if least < needed {
+                return Some(peer);
+            }
+            state.floor = least;
+        }
+        let earlier = state.recent[0];
+        let unheard = &self.context.plan.uses(shared.rank).unheard;
+        unheard.iter().copied().find(|&peer| completed(peer) < earlier)
+    }
+
+    /// Makes the cursors ready for this launch, keeping out whoever still looks at the last one.
+    fn reset(&self, arena: &Arena) {
+        let blocks = self.blocks();
+        let header = arena.header();
+        let assists = self.shared.assists();
+        header.launch.0.store(0, Ordering::SeqCst);
+        for block in 0..blocks {
+            let cursor = arena.cursor(block);
+            while assists && !lock(cursor) && !self.shared.failed() {
+                std::thread::yield_now();
+            }
+            cursor.pc.store(0, Ordering::Relaxed);
+            cursor.segment.store(0, Ordering::Relaxed);
+            cursor.progress.store(0, Ordering::Relaxed);
+            cursor.iteration.store(0, Ordering::Relaxed);
+            cursor.target.store(0, Ordering::Relaxed);
+            cursor.done.store(0, Ordering::Relaxed);
+            if assists {
+                unlock(cursor);
+            }
+        }
+        header.remaining.0.store(blocks.into(), Ordering::Relaxed);
+        header.launch.0.store(self.seq, Ordering::Release);
+    }
+
+    fn blocks(&self) -> u32 {
+        self.context.plan.layout().ranks[self.shared.rank as usize].blocks.len() as u32
+    }
+
+    /// Steps this rank's blocks, and where ranks share cores or a process, the others' too.
+    fn drive(&self, state: &mut ContextState) -> Result<Driven, ExecutorError> {
+        let rank = self.shared.rank;
+        let assists = self.shared.assists();
+        let mut driven = self.drive_rank(state, rank, assists)?;
+        if own_arena(state, rank).header().remaining.0.load(Ordering::Acquire) == 0 {
+            return Ok(Driven::Complete);
+        }
+        if assists && matches!(driven, Driven::Blocked(_)) {
+            for peer in 0..self.shared.world {
+                if peer != rank && self.assistable(state, peer)? {
+                    let other = self.drive_rank(state, peer, true)?;
+                    if matches!(other, Driven::Progress) {
+                        driven = Driven::Progress;
+                    }
+                }
+            }
+        }
+        Ok(driven)
+    }
+
+    /// Whether a peer has entered this launch and all it needs is mapped here.
+    fn assistable(&self, state: &mut ContextState, peer: u32) -> Result<bool, ExecutorError> {
+        let control = self.shared.control(peer);
+        if !control.entered(self.seq) || !self.admit_peer(state, peer)? {
+            return Ok(false);
+        }
+        let index = peer as usize;
+        let Some(arena) = state.arenas[index] else { return Ok(false) };
+        let header = arena.header();
+        if header.launch.0.load(Ordering::Acquire) != self.seq
+            || header.remaining.0.load(Ordering::Relaxed) == 0
+        {
+            return Ok(false);
+        }
+        if state.places[index][0] == Place::Unknown {
+            let mut resolver = self.resolver(&mut state.held);
+            match resolver.resolve(peer) {
+                Ok(places) => state.places[index] = places,
+                Err(Unresolved::Blocked(_)) => return Ok(false),
+                Err(Unresolved::Failed(fault)) => return Err(self.fault(fault)),
+            }
+        }
+        Ok(state.places[index].iter().all(|place| matches!(place, Place::Here(_))))
+    }
+
+    fn drive_rank(
+        &self,
+        state: &mut ContextState,
+        rank: u32,
+        shared_cursors: bool,
+    ) -> Result<Driven, ExecutorError> {
+        let plan = &self.context.plan;
+        let layout = plan.layout();
+        let program = self.sized.program(layout, rank).map_err(|e| plan.lower_error(e))?;
+        let flag = state.active.as_ref().map_or(0, |active| active.flag);
+        let ContextState { arenas, places, held, pad, .. } = state;
+        let Some(arena) = arenas[rank as usize] else {
+            return Ok(Driven::Blocked(Blocked::Entry(rank)));
+        };
+        let stage = Stage {
+            rank,
+            layout,
+            program,
+            arenas,
+            flag,
+            dtype: self.dtype,
+            reduce: self.op.map(fold),
+            patience: self.patience(layout.ranks[rank as usize].blocks.len()),
+        };
+        let mut resolver = self.resolver(held);
+        let mut table = Table::new(places, &mut resolver);
+        let mut first = None;
+        let mut progress = false;
+        for block in 0..layout.ranks[rank as usize].blocks.len() as u32 {
+            let cursor = arena.cursor(block);
+            if cursor.done.load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            if shared_cursors {
+                if !lock(cursor) {
+                    progress |= rank == self.shared.rank && false;
+                    continue;
+                }
+                let current = arena.header().launch.0.load(Ordering::Acquire) == self.seq;
+                if !current || cursor.done.load(Ordering::Relaxed) != 0 {
+                    unlock(cursor);
+                    continue;
+                }
+            }
+            let before = position(cursor);
+            // SAFETY: the cursor is locked, or nobody else steps this rank; arenas and buffers are held by `state` and
+            // by the caller's contract, and lowering keeps offsets inside the launch's sizes.
+            let stepped = unsafe { step(&stage, block, &mut table, pad) };
+            progress |= position(cursor) != before;
+            let outcome = match stepped {
+                Step::Done => {
+                    cursor.done.store(1, Ordering::Relaxed);
+                    arena.header().remaining.0.fetch_sub(1, Ordering::AcqRel);
+                    progress = true;
+                    Ok(())
+                }
+                Step::Blocked(blocked) => {
+                    first = first.or(Some(blocked));
+                    Ok(())
+                }
+                Step::Failed(fault) => Err(fault),
+            };
+            if shared_cursors {
+                unlock(cursor);
+            }
+            if let Err(fault) = outcome {
+                return Err(self.fault(fault));
+            }
+        }
+        Ok(match first {
+            _ if progress => Driven::Progress,
+            Some(blocked) => Driven::Blocked(blocked),
+            None => Driven::Blocked(Blocked::Entry(rank)),
+        })
+    }
+
+    /// A lone block of a rank with a core of its own may look again at once; others must let someone else run.
+    fn patience(&self, blocks: usize) -> u32 {
+        if blocks == 1 && !self.shared.assists() { PATIENCE } else { 0 }
+    }
+
+    fn resolver<'a>(&'a self, held: &'a mut [[Option<Held>; 2]]) -> Resolver<'a> {
+        Resolver { launch: self, held }
+    }
+
+    /// Makes what a block waits for available, if it has come; `true` if something became so.
+    fn admit(&self, state: &mut ContextState, blocked: Blocked) -> Result<bool, ExecutorError> {
+        match blocked {
+            Blocked::Entry(peer) if peer != self.shared.rank => {
+                let missing = state.arenas[peer as usize].is_none();
+                Ok(missing && self.admit_peer(state, peer)?)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Opens a peer's arena once its descriptor names it and its mapping has arrived.
+    fn admit_peer(&self, state: &mut ContextState, peer: u32) -> Result<bool, ExecutorError> {
+        let index = peer as usize;
+        if state.arenas[index].is_some() {
+            return Ok(true);
+        }
+        let Some(record) = self.shared.control(peer).record(self.seq) else { return Ok(false) };
+        if record.fingerprint != self.fingerprint {
+            return Err(self.fault(Fault::Mismatch(peer)));
+        }
+        let Some(memory) = self.shared.regions.memory.region(peer, record.arena) else {
+            return Ok(false);
+        };
+        let layout = &self.context.plan.layout().ranks[index];
+        // SAFETY: the memory is mapped for its whole length and kept in `arena_memory`.
+        let arena = unsafe { Arena::open(memory.address(), memory.len(), layout) };
+        let Some(arena) = arena else {
+            let found = format!("{} bytes of another layout", memory.len());
+            return Err(ExecutorError::Layout { what: "launch context", peer, found });
+        };
+        state.arenas[index] = Some(arena);
+        state.arena_memory[index] = Some(memory);
+        Ok(true)
+    }
+
+    /// Ends the launch: the caller's buffers hold the result.
+    fn finish(&self, state: &mut ContextState) {
+        let shared = &*self.shared;
+        if let Some(active) = state.active.take() {
+            // SAFETY: no block touches the buffers any more, and they are valid by the caller's contract.
+            unsafe {
+                if self.op == Some(ReduceOp::Avg) && self.averages() {
+                    let bytes = self.sized.sizes().output as usize;
+                    let output = active.buffers.output;
+                    antiphon_hal::kernels::divide(self.dtype, output, bytes, shared.world);
+                }
+                active.buffers.copy_out(self);
+            }
+        }
+        state.recent = [state.recent[1], self.seq];
+        shared.complete(self.seq);
+    }
+
+    /// Whether this rank's output holds sums that an average divides.
+    fn averages(&self) -> bool {
+        match self.context.plan.collective() {
+            Collective::AllReduce | Collective::ReduceScatter => true,
+            Collective::Reduce => self.context.plan.uses(self.shared.rank).output_written,
+            _ => false,
+        }
+    }
+
+    /// How long the launch has made no progress, as far as is known.
+    fn stalled_for(&self, state: &ContextState) -> Duration {
+        let since = state.active.as_ref().and_then(|active| active.stalled);
+        since.map_or(Duration::ZERO, |(since, _)| since.elapsed())
+    }
+
+    /// The slow look: whether the launch can still finish.
+    fn check(&self, state: &mut ContextState, now: Instant) -> Result<(), ExecutorError> {
+        let shared = &*self.shared;
+        if shared.failed() {
+            return Err(self.broken(state));
+        }
+        for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
+            if let Some(record) = shared.control(peer).record(self.seq)
+                && record.fingerprint != self.fingerprint
+            {
+                return Err(self.fault(Fault::Mismatch(peer)));
+            }
+        }
+        let position = self.progress_of(state);
+        let stalled = match &mut state.active {
+            Some(active) => &mut active.stalled,
+            None => {
+                // Not begun: what it waits for is a peer's earlier launches.
+                let since = *self.waiting.get_or_init(|| now);
+                return self.limit(state, now.duration_since(since));
+            }
+        };
+        match *stalled {
+            Some((since, then)) if then == position => self.limit(state, now.duration_since(since)),
+            _ => {
+                *stalled = Some((now, position));
+                Ok(())
+            }
+        }
+    }
+
+    fn limit(&self, state: &ContextState, stalled: Duration) -> Result<(), ExecutorError> {
+        match self.shared.options.timeout {
+            Some(limit) if stalled >= limit => Err(ExecutorError::Stalled {
+                rank: self.shared.rank,
+                seq: self.seq,
+                plan: self.context.plan.name().to_owned(),
+                limit,
+                waits: diagnose::all_waits(self, state),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A number that changes whenever one of this rank's blocks moves.
+    fn progress_of(&self, state: &ContextState) -> u64 {
+        let arena = own_arena(state, self.shared.rank);
+        (0..self.blocks())
+            .map(|block| position(arena.cursor(block)))
+            .fold(0, |sum, position| sum.wrapping_mul(31).wrapping_add(position))
+    }
+
+    /// The error of a launch whose communicator broke under it.
+    fn broken(&self, state: &ContextState) -> ExecutorError {
+        let running = state.active.as_ref().is_some_and(|active| active.seq == self.seq);
+        let waits = if running { diagnose::own_waits(self, state) } else { Default::default() };
+        let now = Doing { launch: Some((self.seq, self.context.plan.name().to_owned())), waits };
+        match self.shared.check() {
+            Err(ExecutorError::PeerLost { peer, pid, reason, .. }) => {
+                ExecutorError::PeerLost { peer, pid, reason, doing: now }
+            }
+            Err(ExecutorError::Aborted { by, reason, .. }) => {
+                ExecutorError::Aborted { by, reason, doing: now }
+            }
+            Err(other) => other,
+            Ok(()) => ExecutorError::Aborted {
+                by: self.shared.rank,
+                reason: "unknown".to_owned(),
+                doing: now,
+            },
+        }
+    }
+
+    fn fault(&self, fault: Fault) -> ExecutorError {
+        match fault {
+            Fault::Reach { peer, what, errno } => ExecutorError::Reach { peer, what, errno },
+            Fault::Outside(peer) => {
+                let found = "a buffer outside its region".to_owned();
+                ExecutorError::Layout { what: "launch descriptor", peer, found }
+            }
+            Fault::Mismatch(peer) => {
+                let theirs = self.shared.control(peer).record(self.seq);
+                let rank = self.shared.rank;
+                let own = self.shared.control(rank).record(self.seq);
+                ExecutorError::Mismatch {
+                    rank,
+                    seq: self.seq,
+                    own: own.map_or_else(|| self.describe(), |own| diagnose::call(&own)),
+                    peer,
+                    theirs: theirs
+                        .map_or_else(|| "another call".to_owned(), |t| diagnose::call(&t)),
+                }
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        let sizes = self.sized.sizes();
+        diagnose::call(&LaunchRecord {
+            bytes: (sizes.input, sizes.output),
+            shape: (self.dtype as u8, self.op.map_or(0, |op| op as u8 + 1)),
+            name: LaunchRecord::cut_name(self.context.plan.name()),
+            ..LaunchRecord::default()
+        })
+    }
+
+    /// Compares the history of launches with every peer's, at the last launch that peer has completed.
+    fn compare_history(&self) -> Result<(), ExecutorError> {
+        let shared = &*self.shared;
+        let own = shared.control(shared.rank);
+        for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
+            let page = shared.control(peer);
+            let both = page.completed.0.load(Ordering::Acquire).min(self.seq - 1);
+            let (Some(mine), Some(theirs)) = (own.record(both), page.record(both)) else {
+                continue;
+            };
+            if mine.chain != theirs.chain {
+                let differing = (both.saturating_sub(RING / 2)..=both).find_map(|seq| {
+                    let (mine, theirs) = (own.record(seq)?, page.record(seq)?);
+                    (mine.fingerprint != theirs.fingerprint).then_some((mine, theirs))
+                });
+                let (mine, theirs) = differing.unwrap_or((mine, theirs));
+                return Err(ExecutorError::Mismatch {
+                    rank: shared.rank,
+                    seq: mine.seq,
+                    own: diagnose::call(&mine),
+                    peer,
+                    theirs: diagnose::call(&theirs),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// After a failure: breaks the communicator and keeps the caller's buffers until peers are out of them.
+    fn give_up(&self, state: &mut ContextState, error: &ExecutorError) {
+        let shared = &*self.shared;
+        if error.breaks_communicator() {
+            shared.fail(error.clone());
+        }
+        let reached = state.active.take().is_some_and(|active| active.buffers.reached_from_outside);
+        if reached {
+            let began = Instant::now();
+            let quiet = |peer: u32| shared.control(peer).quiet.0.load(Ordering::Acquire) != 0;
+            while !(0..shared.world).all(quiet) && began.elapsed() < QUIET_LIMIT {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// What driving blocks came to.
+enum Driven {
+    /// The rank's launch is complete.
+    Complete,
+    /// Something moved.
+    Progress,
+    /// Nothing moved; the first reason.
+    Blocked(Blocked),
+}
+
+type Held = (u64, Arc<dyn Memory>);
+
+/// Finds peers' buffers by their launch descriptors.
+struct Resolver<'a> {
+    launch: &'a Launch,
+    held: &'a mut [[Option<Held>; 2]],
+}
+
+impl Resolve for Resolver<'_> {
+    fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
+        let shared = &*self.launch.shared;
+        let Some(record) = shared.control(rank).record(self.launch.seq) else {
+            return Err(Unresolved::Blocked(Blocked::Entry(rank)));
+        };
+        if record.fingerprint != self.launch.fingerprint {
+            return Err(Unresolved::Failed(Fault::Mismatch(rank)));
+        }
+        let sides = [(record.input, record.bytes.0), (record.output, record.bytes.1)];
+        let peer = &shared.peers[rank as usize];
+        let mut places = [Place::Unknown; 2];
+        for (side, ((region, offset), bytes)) in sides.into_iter().enumerate() {
+            let held = &mut self.held[rank as usize][side];
+            places[side] = match held {
+                _ if bytes == 0 => Place::Here(std::ptr::dangling_mut()),
+                Some((known, memory))
+                    if *known == region
+                        && offset.checked_add(bytes).is_some_and(|end| end <= memory.len()) =>
+                {
+                    Place::Here(memory.address().wrapping_add(offset as usize))
+                }
+                _ => {
+                    let buffer = if region == FOREIGN {
+                        RemoteBuffer::Plain { address: offset }
+                    } else {
+                        RemoteBuffer::Region { region, offset, bytes }
+                    };
+                    let opened = shared.regions.memory.open(peer, &buffer);
+                    match opened.map_err(|_| Unresolved::Failed(Fault::Outside(rank)))? {
+                        None => return Err(Unresolved::Blocked(Blocked::Mapping(rank))),
+                        Some(Handle::Mapped { address, memory }) => {
+                            *held = memory.map(|memory| (region, memory));
+                            Place::Here(address)
+                        }
+                        Some(Handle::Process { pid, address }) => {
+                            Place::Process { pid: pid as i32, address }
+                        }
+                        Some(_) => return Err(Unresolved::Failed(Fault::Outside(rank))),
+                    }
+                }
+            };
+        }
+        Ok(places)
+    }
+}
+
+/// The operator that moves apply: an average is a sum until the end.
+fn fold(op: ReduceOp) -> ReduceOp {
+    if op == ReduceOp::Avg { ReduceOp::Sum } else { op }
+}
+
+fn own_arena(state: &ContextState, rank: u32) -> Arena {
+    match state.arenas[rank as usize] {
+        Some(arena) => arena,
+        None => unreachable!("a context is made with its own arena"),
+    }
+}
+
+fn lock(cursor: &Cursor) -> bool {
+    cursor.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+fn unlock(cursor: &Cursor) {
+    cursor.lock.store(0, Ordering::Release);
+}
+
+/// A number that changes whenever the block moves.
+fn position(cursor: &Cursor) -> u64 {
+    let part = |value: u64, weight: u64| value.wrapping_mul(weight);
+    part(cursor.pc.load(Ordering::Relaxed).into(), 0x9E37_79B9_7F4A_7C15)
+        .wrapping_add(part(cursor.segment.load(Ordering::Relaxed).into(), 0xC2B2_AE3D_27D4_EB4F))
+        .wrapping_add(part(cursor.iteration.load(Ordering::Relaxed), 0x1656_67B1_9E37_79F9))
+        .wrapping_add(cursor.progress.load(Ordering::Relaxed))
+}

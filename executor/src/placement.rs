@@ -1,0 +1,212 @@
+//! Where a launch's own buffers are for its peers: mapped, reachable through the kernel, or staged.
+//!
+//! Memory that Antiphon allocated is mapped by peers and used as it is. Plain memory that no peer touches is used as
+//! it is too. Plain memory that peers touch is reached through the kernel where the system permits it and the call is
+//! large, or replaced by mapped memory with a copy before and after.
+
+use crate::context::ContextState;
+use crate::error::ExecutorError;
+use crate::launch::Launch;
+use crate::shared::control::FOREIGN;
+use antiphon_hal::kernels;
+use antiphon_plan::model::Collective;
+
+/// From this size on, reaching plain memory through the kernel is faster than staging it (measured).
+const PROCESS_ACCESS_FROM: u64 = 256 << 10;
+
+/// A launch's own buffers.
+pub struct Buffers {
+    /// Where the engine reads the input.
+    pub input: *const u8,
+    /// Where the engine writes the output.
+    pub output: *mut u8,
+    /// Region and offset of the input, for peers.
+    pub input_at: (u64, u64),
+    /// Region and offset of the output, for peers.
+    pub output_at: (u64, u64),
+    /// Other processes may reach into plain memory of the caller while the launch runs.
+    pub reached_from_outside: bool,
+    copy_input: bool,
+    copy_output: bool,
+}
+
+// SAFETY: addresses of buffers that belong to the launch; whoever polls it may use them.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    /// Copies staged results to the caller's buffers.
+    ///
+    /// # Safety
+    /// No block touches the buffers any more; the caller's buffers are valid for the launch's sizes.
+    pub unsafe fn copy_out(&self, launch: &Launch) {
+        let sizes = launch.sized.sizes();
+        // SAFETY: staging is as long as the caller's buffers, and does not overlap them.
+        unsafe {
+            if self.copy_output {
+                kernels::copy(launch.output, self.output, sizes.output as usize);
+            }
+            if self.copy_input {
+                kernels::copy(launch.input.cast_mut(), self.input, sizes.input as usize);
+            }
+        }
+    }
+}
+
+/// One buffer of the caller.
+#[derive(Clone, Copy)]
+struct Side {
+    address: usize,
+    bytes: u64,
+    exposed: bool,
+    at: Option<(u64, u64)>,
+}
+
+impl Side {
+    fn end(&self) -> usize {
+        self.address + self.bytes as usize
+    }
+}
+
+/// Finds or makes a place for the launch's buffers.
+///
+/// # Safety
+/// The caller's buffers are valid for the launch's sizes.
+pub unsafe fn place(launch: &Launch, state: &mut ContextState) -> Result<Buffers, ExecutorError> {
+    let shared = &*launch.shared;
+    let sizes = launch.sized.sizes();
+    let uses = launch.context.plan.uses(shared.rank);
+    let everywhere = shared.assisted_from_elsewhere();
+    let mut side = |address: usize, bytes: u64, exposed: bool| -> Result<Side, ExecutorError> {
+        let at = if bytes == 0 { Some((0, 0)) } else { find(launch, state, address, bytes)? };
+        Ok(Side { address, bytes, exposed: exposed || everywhere, at })
+    };
+    let input = side(launch.input.addr(), sizes.input, uses.input_exposed)?;
+    let output = side(launch.output.addr(), sizes.output, uses.output_exposed)?;
+    let through_kernel =
+        |side: &Side| shared.process_access && !shared.crowded && side.bytes >= PROCESS_ACCESS_FROM;
+    let stage = |side: &Side| {
+        side.at.is_none() && side.exposed && !shared.one_process && !through_kernel(side)
+    };
+    if stage(&input) || stage(&output) {
+        // SAFETY: as this function's.
+        return unsafe { staged(launch, state, input, output, [stage(&input), stage(&output)]) };
+    }
+    let foreign = |side: &Side| side.at.is_none() && side.exposed && !shared.one_process;
+    Ok(Buffers {
+        input: launch.input,
+        output: launch.output,
+        input_at: input.at.unwrap_or_else(|| exposed(launch.input)),
+        output_at: output.at.unwrap_or_else(|| exposed(launch.output)),
+        reached_from_outside: foreign(&input) || foreign(&output),
+        copy_input: false,
+        copy_output: false,
+    })
+}
+
+/// A plain address, for peers of this process or through the kernel.
+fn exposed(pointer: *const u8) -> (u64, u64) {
+    (FOREIGN, pointer.expose_provenance() as u64)
+}
+
+/// The region that holds a buffer, announced to the peers; `None` for plain memory.
+fn find(
+    launch: &Launch,
+    state: &mut ContextState,
+    address: usize,
+    bytes: u64,
+) -> Result<Option<(u64, u64)>, ExecutorError> {
+    let shared = &*launch.shared;
+    let epoch = shared.device.epoch();
+    let known = |entry: &&(usize, u64, u64, u64, u64)| {
+        entry.0 == address && entry.1 == bytes && entry.2 == epoch
+    };
+    if let Some(&(.., region, offset)) = state.known.iter().find(known) {
+        return Ok((region != FOREIGN).then_some((region, offset)));
+    }
+    let found = match shared.device.find(std::ptr::without_provenance(address), bytes) {
+        Some((memory, offset)) => {
+            Some((shared.regions.announce(&memory, &*shared.bootstrap)?, offset))
+        }
+        None => None,
+    };
+    if state.known.len() >= 16 || state.known.first().is_some_and(|entry| entry.2 != epoch) {
+        state.known.clear();
+    }
+    let (region, offset) = found.unwrap_or((FOREIGN, 0));
+    state.known.push((address, bytes, epoch, region, offset));
+    Ok(found)
+}
+
+/// Replaces the caller's buffers by mapped memory. Buffers that overlap keep their distance.
+unsafe fn staged(
+    launch: &Launch,
+    state: &mut ContextState,
+    input: Side,
+    output: Side,
+    [mut stage_input, mut stage_output]: [bool; 2],
+) -> Result<Buffers, ExecutorError> {
+    let shared = &*launch.shared;
+    let uses = launch.context.plan.uses(shared.rank);
+    let overlap = input.bytes > 0
+        && output.bytes > 0
+        && input.address < output.end()
+        && output.address < input.end();
+    let (input_offset, output_offset, needed);
+    if overlap {
+        (stage_input, stage_output) = (true, true);
+        let start = input.address.min(output.address);
+        input_offset = (input.address - start) as u64;
+        output_offset = (output.address - start) as u64;
+        needed = (input.end().max(output.end()) - start) as u64;
+    } else {
+        input_offset = 0;
+        output_offset = if stage_input { input.bytes.next_multiple_of(128) } else { 0 };
+        needed = output_offset + if stage_output { output.bytes } else { 0 };
+    }
+    let enough = state.staging.as_ref().is_some_and(|staging| staging.len() >= needed);
+    let staging = match &state.staging {
+        Some(staging) if enough => staging.clone(),
+        _ => {
+            let staging = shared.device.allocate(needed.max(input.bytes).next_power_of_two())?;
+            state.staging.insert(staging).clone()
+        }
+    };
+    let region = shared.regions.announce(&staging, &*shared.bootstrap)?;
+    let base = staging.address();
+    let input_copy = base.wrapping_add(input_offset as usize);
+    let output_copy = base.wrapping_add(output_offset as usize);
+    // A collective that writes its whole output needs nothing of what was there before.
+    let whole = matches!(
+        launch.context.plan.collective(),
+        Collective::AllReduce
+            | Collective::AllGather
+            | Collective::ReduceScatter
+            | Collective::AllToAll
+    );
+    let keep_output = uses.output_read || !whole;
+    // SAFETY: staging is `needed` bytes long and apart from the caller's buffers.
+    unsafe {
+        if stage_output && keep_output {
+            kernels::copy(output_copy, launch.output, output.bytes as usize);
+        }
+        if stage_input {
+            kernels::copy(input_copy, launch.input, input.bytes as usize);
+        }
+    }
+    let place = |side: &Side, staged: bool, offset: u64, pointer: *const u8| match side.at {
+        _ if staged => (region, offset),
+        Some(at) => at,
+        None => exposed(pointer),
+    };
+    let covered = overlap && input.address >= output.address && input.end() <= output.end();
+    let copy_output = stage_output && (uses.output_written || (overlap && uses.input_written));
+    Ok(Buffers {
+        input: if stage_input { input_copy } else { launch.input },
+        output: if stage_output { output_copy } else { launch.output },
+        input_at: place(&input, stage_input, input_offset, launch.input),
+        output_at: place(&output, stage_output, output_offset, launch.output),
+        reached_from_outside: false,
+        copy_input: stage_input && uses.input_written && !(covered && copy_output),
+        copy_output,
+    })
+}

@@ -1,0 +1,172 @@
+//! Loaded plans: checked and lowered once, with the byte ranges of recent sizes.
+
+use crate::error::ExecutorError;
+use antiphon_plan::LowerError;
+use antiphon_plan::check::check;
+use antiphon_plan::model::{Collective, Plan};
+use antiphon_plan::program::{Area, CallSizes, Instruction, Layout, Program};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Sizes whose byte ranges are kept for each plan.
+const KEPT_SIZES: usize = 256;
+
+/// A plan that is checked, lowered and ready to run. It is tied to no communicator and may serve several.
+#[derive(Debug)]
+pub struct LoadedPlan {
+    layout: Layout,
+    uses: Vec<Uses>,
+    sized: Mutex<HashMap<CallSizes, Arc<Sized>>>,
+}
+
+/// What a rank's peers and blocks do with its buffers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Uses {
+    /// Another rank touches this rank's input.
+    pub input_exposed: bool,
+    /// Another rank touches this rank's output.
+    pub output_exposed: bool,
+    /// Some rank writes this rank's input.
+    pub input_written: bool,
+    /// Some rank reads this rank's output.
+    pub output_read: bool,
+    /// Some rank writes this rank's output.
+    pub output_written: bool,
+    /// Ranks that write packets into this rank's scratch, ascending.
+    pub packet_writers: Vec<u32>,
+    /// Ranks whose scratch this rank writes as packets without hearing from them in the same launch, so that
+    /// their earlier launches must be asked for.
+    pub unheard: Vec<u32>,
+}
+
+/// A plan's byte ranges for one set of sizes.
+#[derive(Debug)]
+pub(crate) struct Sized {
+    sizes: CallSizes,
+    programs: Vec<OnceLock<Result<Program, LowerError>>>,
+}
+
+impl LoadedPlan {
+    /// Checks and lowers a plan.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Plan`] lists every fault; [`ExecutorError::Lower`] says what is not supported.
+    pub fn new(plan: &Plan) -> Result<Self, ExecutorError> {
+        check(plan).map_err(|faults| ExecutorError::Plan {
+            plan: plan.name.clone(),
+            faults: Arc::new(faults),
+        })?;
+        let layout = Layout::new(plan).map_err(|source| ExecutorError::Lower {
+            plan: plan.name.clone(),
+            source: Arc::new(source),
+        })?;
+        let uses = uses(&layout);
+        Ok(LoadedPlan { layout, uses, sized: Mutex::default() })
+    }
+
+    /// The plan's name.
+    pub fn name(&self) -> &str {
+        &self.layout.name
+    }
+
+    /// What the plan computes.
+    pub fn collective(&self) -> &Collective {
+        &self.layout.collective
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.layout.ranks.len() as u32
+    }
+
+    /// The lowered plan.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn uses(&self, rank: u32) -> &Uses {
+        &self.uses[rank as usize]
+    }
+
+    pub(crate) fn sized(&self, sizes: CallSizes) -> Arc<Sized> {
+        let mut kept = self.sized.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sized) = kept.get(&sizes) {
+            return Arc::clone(sized);
+        }
+        if kept.len() >= KEPT_SIZES {
+            kept.clear();
+        }
+        let programs = (0..self.ranks()).map(|_| OnceLock::new()).collect();
+        let sized = Arc::new(Sized { sizes, programs });
+        kept.insert(sizes, Arc::clone(&sized));
+        sized
+    }
+
+    pub(crate) fn lower_error(&self, source: &LowerError) -> ExecutorError {
+        ExecutorError::Lower { plan: self.name().to_owned(), source: Arc::new(source.clone()) }
+    }
+}
+
+impl Sized {
+    /// The sizes.
+    pub fn sizes(&self) -> &CallSizes {
+        &self.sizes
+    }
+
+    /// The byte ranges of a rank, made on first use.
+    pub fn program(&self, layout: &Layout, rank: u32) -> Result<&Program, &LowerError> {
+        self.programs[rank as usize].get_or_init(|| layout.program(rank, self.sizes)).as_ref()
+    }
+}
+
+fn uses(layout: &Layout) -> Vec<Uses> {
+    let mut uses = vec![Uses::default(); layout.ranks.len()];
+    let mut heard = vec![Vec::new(); layout.ranks.len()];
+    for (rank, own) in layout.ranks.iter().enumerate() {
+        for instruction in &own.instructions {
+            match *instruction {
+                Instruction::Move { sources, destinations, .. } => {
+                    let reads = own.accesses[sources.range()].iter().map(|access| (access, false));
+                    let writes =
+                        own.accesses[destinations.range()].iter().map(|access| (access, true));
+                    for (access, written) in reads.chain(writes) {
+                        let owner = &mut uses[access.rank as usize];
+                        let remote = access.rank as usize != rank;
+                        match access.area {
+                            Area::Input => {
+                                owner.input_exposed |= remote;
+                                owner.input_written |= written;
+                            }
+                            Area::Output => {
+                                owner.output_exposed |= remote;
+                                owner.output_read |= !written;
+                                owner.output_written |= written;
+                            }
+                            Area::Packets if written => owner.packet_writers.push(rank as u32),
+                            _ => {}
+                        }
+                    }
+                }
+                Instruction::Wait { channel, .. } => {
+                    heard[rank].push(own.channels[channel as usize].peer);
+                }
+                _ => {}
+            }
+        }
+    }
+    for (rank, own) in uses.iter_mut().enumerate() {
+        own.packet_writers.sort_unstable();
+        own.packet_writers.dedup();
+        heard[rank].extend_from_slice(&own.packet_writers);
+    }
+    for writer in 0..uses.len() as u32 {
+        let silent = (0..uses.len() as u32).filter(|&target| {
+            target != writer
+                && uses[target as usize].packet_writers.contains(&writer)
+                && !heard[writer as usize].contains(&target)
+        });
+        let silent: Vec<u32> = silent.collect();
+        uses[writer as usize].unheard = silent;
+    }
+    uses
+}

@@ -1,0 +1,128 @@
+//! One-sided registration: telling peers about this rank's memory, and hearing about theirs.
+//!
+//! A rank that meets a new region sends its offer to the peers' control threads, which accept it without their
+//! application calling anything.
+
+use crate::communicator::REGIONS;
+use crate::error::ExecutorError;
+use antiphon_bootstrap::{Bootstrap, Message};
+use antiphon_hal::{Device, Memory};
+use antiphon_memory::SharedMemory;
+use antiphon_transport::{Offer, Transport, TransportError};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Message tag: an offer.
+const OFFER: u32 = 1;
+/// Message tag: a region that is gone.
+const RETIRE: u32 = 2;
+
+/// The regions of all ranks of a communicator.
+#[derive(Debug)]
+pub struct Regions {
+    device: Arc<dyn Device>,
+    /// Where peers' regions are mapped.
+    pub memory: Arc<SharedMemory>,
+    own: Mutex<Own>,
+    /// The device's epoch at the last sweep.
+    swept: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Own {
+    announced: HashMap<u64, Weak<dyn Memory>>,
+}
+
+impl Regions {
+    /// No regions yet.
+    pub fn new(device: Arc<dyn Device>) -> Self {
+        let memory = Arc::new(SharedMemory::new(Arc::clone(&device)));
+        Regions { device, memory, own: Mutex::default(), swept: AtomicU64::new(0) }
+    }
+
+    /// The number of a region of this rank; tells the peers about it the first time.
+    pub fn announce(
+        &self,
+        memory: &Arc<dyn Memory>,
+        bootstrap: &dyn Bootstrap,
+    ) -> Result<u64, ExecutorError> {
+        let region = memory.id();
+        let mut own = self.own();
+        if own.announced.contains_key(&region) {
+            return Ok(region);
+        }
+        for peer in peers(bootstrap) {
+            let offer = self.memory.register(memory)?;
+            let mut payload = offer.region.to_le_bytes().to_vec();
+            payload.extend(offer.blob);
+            let descriptors = offer.descriptor.into_iter().collect();
+            bootstrap.send(peer, Message { channel: REGIONS, tag: OFFER, payload, descriptors })?;
+        }
+        own.announced.insert(region, Arc::downgrade(memory));
+        Ok(region)
+    }
+
+    /// Tells the peers about regions whose memory was freed since the last call. Cheap when nothing was.
+    pub fn sweep(&self, bootstrap: &dyn Bootstrap) -> Result<(), ExecutorError> {
+        let epoch = self.device.epoch();
+        if self.swept.load(Ordering::Relaxed) == epoch {
+            return Ok(());
+        }
+        self.swept.store(epoch, Ordering::Relaxed);
+        let mut own = self.own();
+        let mut gone = Vec::new();
+        own.announced.retain(|&region, memory| {
+            let alive = memory.strong_count() > 0;
+            if !alive {
+                gone.push(region);
+            }
+            alive
+        });
+        for region in gone {
+            for peer in peers(bootstrap) {
+                let payload = region.to_le_bytes().to_vec();
+                let descriptors = Vec::new();
+                let message = Message { channel: REGIONS, tag: RETIRE, payload, descriptors };
+                bootstrap.send(peer, message)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles a peer's message about its regions.
+    pub fn receive(
+        &self,
+        peer: u32,
+        tag: u32,
+        payload: &[u8],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), String> {
+        let Some((number, blob)) = payload.split_first_chunk::<8>() else {
+            return Err(format!("a message of {} bytes", payload.len()));
+        };
+        let region = u64::from_le_bytes(*number);
+        match tag {
+            OFFER => {
+                let descriptor = descriptors.into_iter().next();
+                let offer = Offer { region, blob: blob.to_vec(), descriptor };
+                self.memory.accept(peer, offer).map_err(|error: TransportError| error.to_string())
+            }
+            RETIRE => {
+                self.memory.retire(peer, region);
+                Ok(())
+            }
+            other => Err(format!("a message with tag {other}")),
+        }
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn peers(bootstrap: &dyn Bootstrap) -> impl Iterator<Item = u32> {
+    let rank = bootstrap.rank();
+    (0..bootstrap.world()).filter(move |&peer| peer != rank)
+}

@@ -1,0 +1,237 @@
+//! The arena of a launch context: everything of one rank that launches of one plan on one stream change.
+//!
+//! ```text
+//! header | inbound counters | channel states | semaphores | barriers | cursors | raw scratch x2 | packets x2
+//! ```
+//!
+//! Peers write the inbound counters and the scratch halves. Cursors and the rest belong to the rank, but live here
+//! so that any process that maps the buffers may step the rank's blocks.
+
+use super::{LAYOUT_VERSION, Line};
+use antiphon_plan::program::RankLayout;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// First word of an arena.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"antiphAR");
+
+/// The first lines of an arena.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Header {
+    magic: AtomicU64,
+    version: AtomicU64,
+    offsets: [AtomicU64; 5],
+    raw: [AtomicU64; 2],
+    packets: [AtomicU64; 2],
+    bytes: AtomicU64,
+    /// Launch number (on the communicator) whose cursors are ready to be stepped.
+    pub launch: Line,
+    /// Blocks of that launch that are not done.
+    pub remaining: Line,
+}
+
+/// The rank's private half of a channel.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct ChannelState {
+    /// Signals waited for so far.
+    pub expected: AtomicU64,
+    /// Signals sent so far (kept where one block signals).
+    pub sent: AtomicU64,
+}
+
+/// Where a block stands. Fields are written by whoever holds `lock` (or by the owner alone where nobody assists).
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct Cursor {
+    /// 0 free, else held.
+    pub lock: AtomicU32,
+    /// 1 when the block is done with the launch.
+    pub done: AtomicU32,
+    /// Instruction, counted from the block's start.
+    pub pc: AtomicU32,
+    /// Segment of the current move.
+    pub segment: AtomicU32,
+    /// Payload bytes of the current segment that are done.
+    pub progress: AtomicU64,
+    /// Iteration of the current pipeline.
+    pub iteration: AtomicU64,
+    /// What the current wait compares with, plus one; 0 when the wait has not been entered.
+    pub target: AtomicU64,
+}
+
+/// Byte offsets of an arena's parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaShape {
+    channels: u64,
+    states: u64,
+    semaphores: u64,
+    barriers: u64,
+    cursors: u64,
+    raw: u64,
+    raw_half: u64,
+    packets: u64,
+    packets_half: u64,
+    /// Bytes of the whole arena.
+    pub bytes: u64,
+}
+
+impl ArenaShape {
+    /// The arena of a rank for scratch halves of `scratch` bytes, or `None` if it does not fit 64 bits.
+    pub fn new(layout: &RankLayout, scratch: u64, double: bool, packets: bool) -> Option<Self> {
+        let mut end: u64 = size_of::<Header>() as u64;
+        let mut part = |bytes: u64, align: u64| -> Option<u64> {
+            let start = end.checked_next_multiple_of(align)?;
+            end = start.checked_add(bytes)?;
+            Some(start)
+        };
+        let lines = |count: usize| count as u64 * 64;
+        let channels = part(lines(layout.channels.len()), 64)?;
+        let states = part(layout.channels.len() as u64 * size_of::<ChannelState>() as u64, 64)?;
+        let semaphores = part(lines(layout.semaphores.len()), 64)?;
+        let barriers = part(lines(layout.barriers.len()), 64)?;
+        let cursors = part(layout.blocks.len() as u64 * size_of::<Cursor>() as u64, 128)?;
+        let halves = if double { 2 } else { 1 };
+        let raw_half = scratch.checked_next_multiple_of(128)?;
+        let raw = part(raw_half.checked_mul(halves)?, 4096)?;
+        let packets_half = if packets { raw_half.checked_mul(2)? } else { 0 };
+        let packets = part(packets_half.checked_mul(halves)?, 128)?;
+        let shape = ArenaShape {
+            channels,
+            states,
+            semaphores,
+            barriers,
+            cursors,
+            raw,
+            raw_half: if double { raw_half } else { 0 },
+            packets,
+            packets_half: if double { packets_half } else { 0 },
+            bytes: 0,
+        };
+        Some(ArenaShape { bytes: end, ..shape })
+    }
+}
+
+/// A mapped arena.
+#[derive(Clone, Copy, Debug)]
+pub struct Arena {
+    base: *mut u8,
+    shape: ArenaShape,
+}
+
+// SAFETY: an `Arena` is an address and numbers; what it points to is only touched through atomics or through the
+// engine's moves, whose ordering is the plan's business.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Lays out a zeroed arena.
+    ///
+    /// # Safety
+    /// `base` is valid for `shape.bytes` bytes, 128-aligned, and stays so while the `Arena` is used.
+    pub unsafe fn initialise(base: *mut u8, shape: ArenaShape, layout: &RankLayout) -> Self {
+        let arena = Arena { base, shape };
+        let header = arena.header();
+        let words = [shape.channels, shape.states, shape.semaphores, shape.barriers, shape.cursors];
+        for (cell, value) in header.offsets.iter().zip(words) {
+            cell.store(value, Ordering::Relaxed);
+        }
+        header.raw[0].store(shape.raw, Ordering::Relaxed);
+        header.raw[1].store(shape.raw_half, Ordering::Relaxed);
+        header.packets[0].store(shape.packets, Ordering::Relaxed);
+        header.packets[1].store(shape.packets_half, Ordering::Relaxed);
+        header.bytes.store(shape.bytes, Ordering::Relaxed);
+        header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
+        for (index, &value) in layout.semaphores.iter().enumerate() {
+            arena.semaphore(index as u32).store(value, Ordering::Relaxed);
+        }
+        header.magic.store(MAGIC, Ordering::Release);
+        arena
+    }
+
+    /// Reads the shape of a peer's arena, checking that every part this build will touch lies inside it.
+    ///
+    /// # Safety
+    /// `base` is valid for `bytes` bytes, 128-aligned, and stays so while the `Arena` is used.
+    pub unsafe fn open(base: *mut u8, bytes: u64, layout: &RankLayout) -> Option<Self> {
+        if bytes < size_of::<Header>() as u64 {
+            return None;
+        }
+        // SAFETY: the caller vouches for `bytes` bytes at `base`; all fields are atomics.
+        let header = unsafe { &*base.cast::<Header>() };
+        let known = header.magic.load(Ordering::Acquire) == MAGIC
+            && header.version.load(Ordering::Relaxed) == LAYOUT_VERSION;
+        let word = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        let shape = ArenaShape {
+            channels: word(&header.offsets[0]),
+            states: word(&header.offsets[1]),
+            semaphores: word(&header.offsets[2]),
+            barriers: word(&header.offsets[3]),
+            cursors: word(&header.offsets[4]),
+            raw: word(&header.raw[0]),
+            raw_half: word(&header.raw[1]),
+            packets: word(&header.packets[0]),
+            packets_half: word(&header.packets[1]),
+            bytes: word(&header.bytes),
+        };
+        let cursors_end = shape.cursors + layout.blocks.len() as u64 * size_of::<Cursor>() as u64;
+        let inside = shape.bytes <= bytes
+            && shape.raw <= bytes
+            && shape.packets <= bytes
+            && cursors_end <= shape.raw.max(cursors_end.min(bytes));
+        (known && inside).then_some(Arena { base, shape })
+    }
+
+    fn at<T>(&self, offset: u64) -> &T {
+        // SAFETY: `initialise`/`open` vouch that every part lies in mapped, aligned memory, and only types made of
+        // atomics are read through this.
+        unsafe { &*self.base.add(offset as usize).cast::<T>() }
+    }
+
+    /// The header.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        self.at(0)
+    }
+
+    /// The counter that the peer of a channel adds to.
+    #[inline]
+    pub fn inbound(&self, channel: u32) -> &AtomicU64 {
+        &self.at::<Line>(self.shape.channels + u64::from(channel) * 64).0
+    }
+
+    /// The private half of a channel.
+    #[inline]
+    pub fn channel(&self, channel: u32) -> &ChannelState {
+        self.at(self.shape.states + u64::from(channel) * size_of::<ChannelState>() as u64)
+    }
+
+    /// A semaphore's value.
+    #[inline]
+    pub fn semaphore(&self, semaphore: u32) -> &AtomicI64 {
+        self.at(self.shape.semaphores + u64::from(semaphore) * 64)
+    }
+
+    /// A barrier's count of arrivals since the context was made.
+    #[inline]
+    pub fn barrier(&self, barrier: u32) -> &AtomicU64 {
+        self.at(self.shape.barriers + u64::from(barrier) * 64)
+    }
+
+    /// A block's cursor.
+    #[inline]
+    pub fn cursor(&self, block: u32) -> &Cursor {
+        self.at(self.shape.cursors + u64::from(block) * size_of::<Cursor>() as u64)
+    }
+
+    /// Start of raw scratch of a launch with this parity.
+    pub fn raw(&self, parity: u64) -> *mut u8 {
+        self.base.wrapping_add((self.shape.raw + parity * self.shape.raw_half) as usize)
+    }
+
+    /// Start of packet scratch of a launch with this parity.
+    pub fn packets(&self, parity: u64) -> *mut u8 {
+        self.base.wrapping_add((self.shape.packets + parity * self.shape.packets_half) as usize)
+    }
+}

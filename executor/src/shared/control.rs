@@ -1,0 +1,169 @@
+//! The control page of a rank: its launch descriptors and how far it has come.
+//!
+//! One writer (the owning rank), many readers (its peers). A launch's descriptor stays readable until every peer
+//! has completed that launch: before writing launch `n` the owner waits until all peers completed `n - RING`.
+
+use super::{LAYOUT_VERSION, Line};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Number of launches whose descriptors are kept.
+pub const RING: u64 = 64;
+/// First word of a control page.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"antiphCP");
+/// Region number that means "a plain address of the owner's process" in a descriptor.
+pub const FOREIGN: u64 = u64::MAX;
+
+/// A rank's control page.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct ControlPage {
+    magic: AtomicU64,
+    version: AtomicU64,
+    /// The rank that owns the page.
+    pub rank: AtomicU64,
+    /// The owner's process.
+    pub pid: AtomicU64,
+    /// All launches up to this number are complete on the owner.
+    pub completed: Line,
+    /// Barriers that the owner has entered.
+    pub arrived: Line,
+    /// Not zero once the owner has stopped touching peers' memory for good.
+    pub quiet: Line,
+    descriptors: [Descriptor; RING as usize],
+}
+
+/// What a rank says about one launch.
+///
+/// `seq` is written last; the other fields are valid to whoever has read the expected `seq` with acquire.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+pub struct Descriptor {
+    seq: AtomicU64,
+    chain: AtomicU64,
+    fingerprint: AtomicU64,
+    arena: AtomicU64,
+    input: [AtomicU64; 2],
+    output: [AtomicU64; 2],
+    bytes: [AtomicU64; 2],
+    shape: AtomicU64,
+    name: [AtomicU64; 4],
+}
+
+/// The plain value of a [`Descriptor`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaunchRecord {
+    /// Launch number on the communicator, from 1.
+    pub seq: u64,
+    /// Hash of all launches up to and including this one.
+    pub chain: u64,
+    /// Hash of this launch: plan, sizes, data type, operator.
+    pub fingerprint: u64,
+    /// Region of the launch context's arena.
+    pub arena: u64,
+    /// Region and offset of the input ([`FOREIGN`]: address in the owner's process).
+    pub input: (u64, u64),
+    /// Region and offset of the output.
+    pub output: (u64, u64),
+    /// Input and output bytes.
+    pub bytes: (u64, u64),
+    /// Data type code, operator code + 1 (0: the plan's own).
+    pub shape: (u8, u8),
+    /// The plan's name, cut to 32 bytes, for messages.
+    pub name: [u8; 32],
+}
+
+impl ControlPage {
+    /// Bytes of a control page.
+    pub const BYTES: usize = size_of::<ControlPage>();
+
+    /// Marks a zeroed page as this rank's.
+    pub fn initialise(&self, rank: u32, pid: u32) {
+        self.version.store(LAYOUT_VERSION, Ordering::Relaxed);
+        self.rank.store(rank.into(), Ordering::Relaxed);
+        self.pid.store(pid.into(), Ordering::Relaxed);
+        self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Whether this is a control page of the layout this build knows; else what was found instead.
+    pub fn recognise(&self) -> Result<(), (u64, u64)> {
+        let found = (self.magic.load(Ordering::Acquire), self.version.load(Ordering::Relaxed));
+        if found == (MAGIC, LAYOUT_VERSION) { Ok(()) } else { Err(found) }
+    }
+
+    fn slot(&self, seq: u64) -> &Descriptor {
+        &self.descriptors[(seq % RING) as usize]
+    }
+
+    /// Publishes a launch. Only the owner calls this, and only when every peer has completed `seq - RING`.
+    pub fn publish(&self, record: &LaunchRecord) {
+        let slot = self.slot(record.seq);
+        let put = |cell: &AtomicU64, value: u64| cell.store(value, Ordering::Relaxed);
+        // A reader of the slot's previous record must not take the new fields for it.
+        slot.seq.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        put(&slot.chain, record.chain);
+        put(&slot.fingerprint, record.fingerprint);
+        put(&slot.arena, record.arena);
+        put(&slot.input[0], record.input.0);
+        put(&slot.input[1], record.input.1);
+        put(&slot.output[0], record.output.0);
+        put(&slot.output[1], record.output.1);
+        put(&slot.bytes[0], record.bytes.0);
+        put(&slot.bytes[1], record.bytes.1);
+        put(&slot.shape, u64::from(record.shape.0) | u64::from(record.shape.1) << 8);
+        for (cell, word) in slot.name.iter().zip(record.name.as_chunks::<8>().0) {
+            put(cell, u64::from_le_bytes(*word));
+        }
+        slot.seq.store(record.seq, Ordering::Release);
+    }
+
+    /// Whether the owner has entered launch `seq`.
+    #[inline]
+    pub fn entered(&self, seq: u64) -> bool {
+        self.slot(seq).seq.load(Ordering::Acquire) == seq
+    }
+
+    /// The owner's record of launch `seq`, once it has entered it.
+    #[inline]
+    pub fn record(&self, seq: u64) -> Option<LaunchRecord> {
+        let slot = self.slot(seq);
+        if slot.seq.load(Ordering::Acquire) != seq {
+            return None;
+        }
+        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        let shape = get(&slot.shape);
+        let mut name = [0; 32];
+        for (word, cell) in name.as_chunks_mut::<8>().0.iter_mut().zip(&slot.name) {
+            *word = get(cell).to_le_bytes();
+        }
+        let record = LaunchRecord {
+            seq,
+            chain: get(&slot.chain),
+            fingerprint: get(&slot.fingerprint),
+            arena: get(&slot.arena),
+            input: (get(&slot.input[0]), get(&slot.input[1])),
+            output: (get(&slot.output[0]), get(&slot.output[1])),
+            bytes: (get(&slot.bytes[0]), get(&slot.bytes[1])),
+            shape: (shape as u8, (shape >> 8) as u8),
+            name,
+        };
+        fence(Ordering::Acquire);
+        (slot.seq.load(Ordering::Relaxed) == seq).then_some(record)
+    }
+}
+
+impl LaunchRecord {
+    /// The plan's name as text.
+    pub fn plan_name(&self) -> String {
+        let end = self.name.iter().position(|&b| b == 0).unwrap_or(self.name.len());
+        String::from_utf8_lossy(&self.name[..end]).into_owned()
+    }
+
+    /// The first 32 bytes of a plan's name.
+    pub fn cut_name(name: &str) -> [u8; 32] {
+        let mut cut = [0; 32];
+        let length = name.len().min(32);
+        cut[..length].copy_from_slice(&name.as_bytes()[..length]);
+        cut
+    }
+}

@@ -1,0 +1,81 @@
+//! How a thread waits: what it does between two looks at memory that someone else will write.
+
+use antiphon_hal::Effort;
+use std::time::{Duration, Instant};
+
+/// Looks before the clock is read for the first time.
+const LOOKS_PER_CLOCK: u32 = 64;
+/// How long a brief wait may spin.
+const BRIEF: Duration = Duration::from_micros(20);
+/// How long one poll may wait.
+const POLL: Duration = Duration::from_millis(1);
+/// After this long without progress a wait yields the CPU between looks.
+const SPIN: Duration = Duration::from_millis(2);
+/// After this long without progress a wait sleeps between looks.
+const YIELD: Duration = Duration::from_millis(20);
+/// The sleep between two looks of a long wait.
+const NAP: Duration = Duration::from_micros(100);
+
+/// One poll's waiting.
+#[derive(Debug)]
+pub struct Waiter {
+    effort: Effort,
+    crowded: bool,
+    looks: u32,
+    began: Option<Instant>,
+}
+
+/// What to do after a look that found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Look again.
+    Again,
+    /// Look again, and see whether the launch can still finish: time has passed.
+    Check(Instant),
+    /// Return to the caller.
+    GiveUp,
+}
+
+impl Waiter {
+    /// A poll with this effort; `crowded` where the node has more ranks than cores.
+    pub fn new(effort: Effort, crowded: bool) -> Self {
+        Waiter { effort, crowded, looks: 0, began: None }
+    }
+
+    /// Something moved: the next wait starts afresh.
+    pub fn progressed(&mut self) {
+        self.looks = 0;
+    }
+
+    /// Pauses after a look that found nothing. `stalled` is how long the launch has made no progress.
+    pub fn pause(&mut self, stalled: Duration) -> Verdict {
+        if self.effort == Effort::Try || (self.effort == Effort::Brief && self.crowded) {
+            return Verdict::GiveUp;
+        }
+        self.looks += 1;
+        if self.crowded {
+            if stalled > YIELD {
+                std::thread::sleep(NAP)
+            } else {
+                std::thread::yield_now()
+            }
+            if !self.looks.is_multiple_of(8) {
+                return Verdict::Again;
+            }
+        } else {
+            std::hint::spin_loop();
+            if !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
+                return Verdict::Again;
+            }
+            if stalled > YIELD {
+                std::thread::sleep(NAP);
+            } else if stalled > SPIN {
+                std::thread::yield_now();
+            }
+        }
+        let now = Instant::now();
+        let spent = now.duration_since(*self.began.get_or_insert(now));
+        let limit = if self.effort == Effort::Brief { BRIEF } else { POLL };
+        if spent > limit { Verdict::GiveUp } else { Verdict::Check(now) }
+    }
+}

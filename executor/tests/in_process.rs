@@ -1,0 +1,64 @@
+//! Ranks of one process: as threads, and driven by one thread.
+
+use antiphon_executor::plan::algorithms::{Algorithm, Shape};
+use antiphon_executor::plan::model::{Collective, Plan};
+use antiphon_executor::{Call, Communicator, DataType, Executor, ExecutorError, Options};
+use std::time::Duration;
+
+fn options() -> Options {
+    Options::default().with_timeout(Some(Duration::from_secs(10)))
+}
+
+fn value(rank: u32, launch: u32, element: usize) -> f32 {
+    (rank as usize * 7 + launch as usize * 3 + element % 13) as f32
+}
+
+/// Runs `launches` allreduces of `count` elements on every rank, and compares every result.
+fn allreduce(plan: &Plan, world: u32, count: usize, launches: u32) {
+    let communicators = Communicator::in_process(world, &options()).unwrap();
+    std::thread::scope(|scope| {
+        for communicator in communicators {
+            scope.spawn(move || {
+                let executor = Executor::new(&communicator);
+                let loaded = executor.load(plan).unwrap();
+                let rank = communicator.rank();
+                let mut output = vec![0f32; count];
+                for launch in 0..launches {
+                    let input: Vec<f32> = (0..count).map(|i| value(rank, launch, i)).collect();
+                    let bytes = (count * 4) as u64;
+                    let call = Call {
+                        plan: &loaded,
+                        input: input.as_ptr().cast(),
+                        output: output.as_mut_ptr().cast(),
+                        input_bytes: bytes,
+                        output_bytes: bytes,
+                        dtype: DataType::F32,
+                        op: None,
+                    };
+                    // SAFETY: both vectors hold `count` elements and live past the call.
+                    unsafe { executor.run(&call) }.unwrap();
+                    for (i, &found) in output.iter().enumerate() {
+                        let expected: f32 = (0..world).map(|rank| value(rank, launch, i)).sum();
+                        assert_eq!(found, expected, "rank {rank} launch {launch} element {i}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn every_allreduce_gives_the_sum_on_threads() -> Result<(), ExecutorError> {
+    for world in [1, 2, 3, 4] {
+        for algorithm in Algorithm::all_for(&Collective::AllReduce) {
+            let plan = algorithm
+                .plan(Shape { ranks: world as usize, in_place: false, root: 0, blocks: 1 })
+                .unwrap();
+            for count in [1, 33, 4097] {
+                println!("{algorithm} {world} {count}");
+                allreduce(&plan, world, count, 20);
+            }
+        }
+    }
+    Ok(())
+}
