@@ -3,7 +3,8 @@
 //!
 //! Nothing here shares code with the engines or their kernels. Number formats are decoded from their definition
 //! ([`number`]), inputs are a pure function of (seed, rank, launch, element) ([`inputs`]), so a rank can check its
-//! own output without any data from its peers, and sums are formed in double-double ([`exact`]).
+//! own output without any data from its peers, and sums are formed in double-double ([`exact`]). Plans without a
+//! post-condition of their own are interpreted sequentially ([`interpreted`]), each value counting its roundings.
 //!
 //! What is compared how:
 //!
@@ -23,10 +24,12 @@
 pub mod compare;
 pub mod exact;
 pub mod inputs;
+pub mod interpreted;
 pub mod number;
 pub mod reference;
 
 pub use compare::{Mismatch, Tolerance, Verdict};
 pub use inputs::Inputs;
+pub use interpreted::Interpretation;
 pub use number::Value;
 pub use reference::Problem;

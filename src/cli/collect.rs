@@ -155,18 +155,25 @@ impl Collector {
         let cause = self.failures.iter().position(|failure| failure.death).unwrap_or(0);
         let Some(failure) = self.failures.get(cause) else { return Ok(()) };
         let mut text = format!("{}: {}", label(failure.rank), failure.message);
-        let mut others: Vec<_> = self.failures.iter().collect();
-        others.remove(cause);
+        let (alike, mut others): (Vec<_>, Vec<_>) =
+            self.failures.iter().partition(|other| other.message == failure.message);
+        if alike.len() > 1 {
+            text += &format!("\n  and the same on {} more", ranks(alike.len() - 1));
+        }
         others.sort_by_key(|failure| failure.rank);
         const SHOWN: usize = 16;
         for failure in others.iter().take(SHOWN) {
             text += &format!("\n  {}: {}", label(failure.rank), failure.message);
         }
         if others.len() > SHOWN {
-            text += &format!("\n  and {} more ranks", others.len() - SHOWN);
+            text += &format!("\n  and {} more failed", ranks(others.len() - SHOWN));
         }
         Err(CliError::Rank(text))
     }
+}
+
+fn ranks(count: usize) -> String {
+    format!("{count} rank{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -217,6 +224,17 @@ mod tests {
         collector.event(1, Event::Failed { message: "first".into() });
         collector.event(0, Event::Failed { message: "second".into() });
         assert_eq!(text(&collector), "rank 1: first\n  rank 0: second");
+    }
+
+    #[test]
+    fn what_all_ranks_say_is_said_once() {
+        let mut collector = Collector::new(4, 1);
+        for rank in 0..3 {
+            collector.event(rank, Event::Failed { message: "no port channels".into() });
+        }
+        collector.event(3, Event::Failed { message: "other".into() });
+        let expected = "rank 0: no port channels\n  and the same on 2 ranks more\n  rank 3: other";
+        assert_eq!(text(&collector), expected);
     }
 
     #[test]

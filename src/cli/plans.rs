@@ -2,10 +2,10 @@
 //! are more than looking at a [`Plan`] are in this file.
 
 use super::CliError;
+use antiphon::ReduceOp;
 use antiphon::plan::algorithms::{self, Shape};
 use antiphon::plan::model::{Collective, Op, OpKind, Plan};
 use antiphon::plan::{self, Read};
-use antiphon::{DataType, ReduceOp};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -30,15 +30,18 @@ pub fn parse(path: &str, bytes: &[u8]) -> Result<Read, CliError> {
 
 /// The plan in the current format.
 pub fn to_text(plan: &Plan, pretty: bool) -> String {
-    let style = if pretty { plan::json::Style::Pretty } else { plan::json::Style::Compact };
+    let style = if pretty { plan::Style::Pretty } else { plan::Style::Compact };
     let mut bytes = Vec::new();
-    plan::json::write(plan, style, &mut bytes).expect("writing to memory cannot fail");
-    String::from_utf8(bytes).expect("JSON is UTF-8")
+    plan::write(plan, style, &mut bytes).expect("writing to memory does not fail");
+    String::from_utf8(bytes).expect("the writer writes UTF-8")
 }
 
 /// Every fault of a plan with its place, one a line.
 pub fn faults(plan: &Plan) -> Vec<String> {
-    plan::check(plan).iter().map(ToString::to_string).collect()
+    match plan::check(plan) {
+        Ok(_) => Vec::new(),
+        Err(faults) => faults.to_string().lines().map(str::to_owned).collect(),
+    }
 }
 
 /// The built-in algorithm for a collective of `bytes` bytes; rank 0 is the root where there is one.
@@ -55,23 +58,6 @@ pub fn built_in(
     choice.plan().map_err(|error| CliError::Usage(error.to_string()))
 }
 
-/// The output of `rank` after a sequential interpretation of the whole plan, whose receive buffers hold
-/// `poison` in every byte before.
-pub fn interpret(
-    plan: &Plan,
-    rank: u32,
-    inputs: Vec<Vec<u8>>,
-    output_bytes: u64,
-    dtype: DataType,
-    op: Option<ReduceOp>,
-    poison: u8,
-) -> Result<Vec<u8>, CliError> {
-    let outputs = vec![vec![poison; output_bytes as usize]; inputs.len()];
-    plan::interpret(plan, inputs, outputs, dtype, op)
-        .map(|mut outputs| outputs.swap_remove(rank as usize))
-        .map_err(|error| CliError::Executor(error.to_string()))
-}
-
 /// Every operation of a plan, those inside pipelines included.
 pub fn operations(plan: &Plan) -> impl Iterator<Item = &Op> {
     plan.gpus
@@ -81,45 +67,34 @@ pub fn operations(plan: &Plan) -> impl Iterator<Item = &Op> {
         .flat_map(|op| std::iter::once(op).chain(op.pipeline.iter().flat_map(|inner| &inner.ops)))
 }
 
-/// Number of values an operation combines, or 0 if it only moves data.
-fn operands(op: &Op) -> usize {
-    match op.kind {
+/// Whether an operation combines values.
+fn combines(op: &Op) -> bool {
+    matches!(
+        op.kind,
         OpKind::Reduce
-        | OpKind::ReduceSend
-        | OpKind::ReadReduce
-        | OpKind::ReadReduceSend
-        | OpKind::ReducePackets
-        | OpKind::ReduceSendPackets
-        | OpKind::ReduceCopyPackets
-        | OpKind::ReduceCopySendPackets => op.src.len(),
-        // As many as the group has members, whose number the plan's channel tables know.
-        OpKind::GroupLoadReduce | OpKind::GroupLoadReduceStore => 2,
-        _ => 0,
-    }
+            | OpKind::ReduceSend
+            | OpKind::ReadReduce
+            | OpKind::ReadReduceSend
+            | OpKind::ReducePackets
+            | OpKind::ReduceSendPackets
+            | OpKind::ReduceCopyPackets
+            | OpKind::ReduceCopySendPackets
+            | OpKind::GroupLoadReduce
+            | OpKind::GroupLoadReduceStore
+    )
 }
 
 /// Whether any operation of the plan reduces.
 pub fn reduces(plan: &Plan) -> bool {
-    operations(plan).any(|op| operands(op) > 0)
+    operations(plan).any(combines)
 }
 
 /// The reduction of a plan, if it has exactly one; an operation that names none sums.
 pub fn reduction(plan: &Plan) -> Option<ReduceOp> {
-    let mut all = operations(plan)
-        .filter(|op| operands(op) > 0)
-        .map(|op| op.reduce_op.unwrap_or(ReduceOp::Sum));
+    let mut all =
+        operations(plan).filter(|op| combines(op)).map(|op| op.reduce_op.unwrap_or(ReduceOp::Sum));
     let first = all.next()?;
     all.all(|other| other == first).then_some(first)
-}
-
-/// The number of operands of all the plan's reductions.
-pub fn reduced_operands(plan: &Plan) -> u32 {
-    let members = plan.gpus.len();
-    let count = |op: &Op| match op.kind {
-        OpKind::GroupLoadReduce | OpKind::GroupLoadReduceStore => members,
-        _ => operands(op),
-    };
-    operations(plan).map(count).sum::<usize>().try_into().unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -171,7 +146,6 @@ mod tests {
         assert_eq!(reduction(&reducing(&[Some(Max), Some(Max)])), Some(Max));
         assert_eq!(reduction(&reducing(&[Some(Max), None])), None);
         assert!(reduces(&reducing(&[None])) && !reduces(&reducing(&[])));
-        assert_eq!(reduced_operands(&reducing(&[None, None])), 6);
     }
 
     #[test]

@@ -165,18 +165,28 @@ impl Buffers {
     }
 
     /// Reads the receive buffer: `look` gets its pieces with their offsets in bytes.
-    pub fn read_output(&self, mut look: impl FnMut(u64, &[u8])) {
-        let mut tile = vec![0; TILE.min(self.shape.output as usize)];
-        let mut offset = 0;
-        while offset < self.shape.output as usize {
-            let piece = &mut tile[..TILE.min(self.shape.output as usize - offset)];
-            let source = self.output.wrapping_add(offset).cast_const();
-            // SAFETY: the source lies in the receive buffer, which `_memory` keeps alive; the tile is our own. No
-            // launch is under way: `Rank::run` blocks, and the run's barriers keep peers' launches apart.
-            unsafe { source.copy_to_nonoverlapping(piece.as_mut_ptr(), piece.len()) };
-            look(offset as u64, piece);
-            offset += piece.len();
-        }
+    pub fn read_output(&self, look: impl FnMut(u64, &[u8])) {
+        read_tiles(self.output, self.shape.output, look);
+    }
+
+    /// Reads the send buffer likewise.
+    pub fn read_input(&self, look: impl FnMut(u64, &[u8])) {
+        read_tiles(self.input, self.shape.input, look);
+    }
+}
+
+/// Reads `bytes` bytes at `address`, piece by piece.
+fn read_tiles(address: *mut u8, bytes: u64, mut look: impl FnMut(u64, &[u8])) {
+    let mut tile = vec![0; TILE.min(bytes as usize)];
+    let mut offset = 0;
+    while offset < bytes as usize {
+        let piece = &mut tile[..TILE.min(bytes as usize - offset)];
+        let source = address.wrapping_add(offset).cast_const();
+        // SAFETY: callers pass a buffer of `Buffers`, which its `_memory` keeps alive; the tile is our own. No
+        // launch is under way: `Rank::run` blocks, and the run's barriers keep peers' launches apart.
+        unsafe { source.copy_to_nonoverlapping(piece.as_mut_ptr(), piece.len()) };
+        look(offset as u64, piece);
+        offset += piece.len();
     }
 }
 

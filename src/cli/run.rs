@@ -171,13 +171,22 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
             first.name, first.collective
         )));
     }
+    let op = args.op.filter(|_| plans::reduces(first));
+    let averageable =
+        !matches!(first.collective, Collective::SendRecv | Collective::Test | Collective::Other(_));
+    if op == Some(ReduceOp::Avg) && !averageable {
+        return Err(CliError::Usage(format!(
+            "cannot average in plan `{}`: a `{}` plan does not say where a reduction ends; use sum",
+            first.name, first.collective
+        )));
+    }
     let settings = Settings {
         world: first.gpus.len() as u32,
         in_place: may_share && (args.in_place || first.in_place),
         items,
         dtype: args.dtype,
-        op: args.op.filter(|_| plans::reduces(first)),
-        reduces: if plans::reduces(first) { args.op.or(plans::reduction(first)) } else { None },
+        op,
+        reduces: if plans::reduces(first) { op.or(plans::reduction(first)) } else { None },
         iters: args.iters,
         warmup: args.warmup,
         check: args.check == 1,
