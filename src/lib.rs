@@ -1,1 +1,15 @@
-//! placeholder
+//! Antiphon runs execution plans of collective communication: who copies, reduces, signals and waits, thread
+//! block by thread block, over N ranks.
+//!
+//! This crate is the facade: it re-exports the layers under one name and adds the reference that results are
+//! checked with. The `antiphon` command is built from the same package.
+//!
+//! - [`plan`]: the plan model, its JSON formats, checks, lowering, builder and built-in algorithms;
+//! - [`executor`]: communicators and the engines that run a lowered plan;
+//! - [`oracle`]: reproducible inputs and expected results in higher precision.
+
+pub use antiphon_executor as executor;
+pub use antiphon_plan as plan;
+pub use antiphon_types::{DataType, ReduceOp, UnknownName};
+
+pub mod oracle;

@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     pub regions: Arc<Regions>,
     /// What is known of every rank, this one included.
     pub peers: Vec<Peer>,
-    /// The transports that serve the plan's channels.
+    /// The transports that serve plans' channels.
     pub registry: Registry,
     /// Whether every rank may read and write every other's memory through the kernel.
     pub process_access: bool,
@@ -222,6 +222,11 @@ impl Communicator {
         self.shared.peers.get(rank as usize).map(|peer| peer.pid)
     }
 
+    /// The transports that serve plans' channels, and how each reaches a rank.
+    pub fn transports(&self) -> &[Arc<dyn Transport>] {
+        self.shared.registry.transports()
+    }
+
     /// The device whose memory the ranks share.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.shared.device
@@ -269,10 +274,9 @@ impl Communicator {
             shared.check()?;
             let waited = since.get_or_insert_with(Instant::now).elapsed();
             if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
-                let names = (0..shared.world).filter(missing).map(|rank| PeerName {
-                    rank,
-                    pid: shared.peers[rank as usize].pid,
-                });
+                let names = (0..shared.world)
+                    .filter(missing)
+                    .map(|rank| PeerName { rank, pid: shared.peers[rank as usize].pid });
                 let missing = names.collect();
                 let error = BootstrapError::Timeout { doing: "barrier", limit, missing };
                 shared.fail(error.clone().into());

@@ -56,6 +56,9 @@ pub struct Context {
     state: Mutex<ContextState>,
 }
 
+/// A peer's region that is kept mapped: its number and the mapping.
+pub type Held = (u64, Arc<dyn Memory>);
+
 /// What launches of a context change; one launch at a time.
 pub struct ContextState {
     /// The arenas of all ranks, as far as they are known.
@@ -65,7 +68,7 @@ pub struct ContextState {
     /// Where the current launch's buffers are.
     pub places: Vec<[Place; 2]>,
     /// The mapped regions the current or last launch used, by rank and side.
-    pub held: Vec<[Option<(u64, Arc<dyn Memory>)>; 2]>,
+    pub held: Vec<[Option<Held>; 2]>,
     /// `Regions::retired` when `held` was filled.
     pub retired: u64,
     /// Temporary memory of moves.

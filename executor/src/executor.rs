@@ -8,6 +8,7 @@ use crate::plan_cache::{LoadedPlan, Sized};
 use antiphon_hal::{Effort, HalError, Stream, Task};
 use antiphon_plan::model::Plan;
 use antiphon_plan::program::CallSizes;
+use antiphon_transport::ChannelKind;
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -64,7 +65,27 @@ impl Executor {
     pub fn load(&self, plan: &Plan) -> Result<Arc<LoadedPlan>, ExecutorError> {
         let plan = LoadedPlan::new(plan)?;
         self.fits(&plan)?;
+        self.reaches(&plan)?;
         Ok(Arc::new(plan))
+    }
+
+    /// Whether some transport serves every channel of this rank.
+    fn reaches(&self, plan: &LoadedPlan) -> Result<(), ExecutorError> {
+        let shared = &self.communicator.shared;
+        let own = &plan.layout().ranks[shared.rank as usize];
+        let channels = own.channels.iter().map(|channel| (ChannelKind::Memory, channel.peer));
+        let members = own
+            .switches
+            .iter()
+            .flat_map(|switch| switch.members.iter().map(|&member| (ChannelKind::Switch, member)));
+        // Remote buffers are loads and stores, whether or not a channel signals about them.
+        let buffers = own.accesses.iter().map(|access| (ChannelKind::Memory, access.rank));
+        for (kind, peer) in channels.chain(members).chain(buffers) {
+            if peer != shared.rank {
+                shared.registry.pick(kind, &shared.peers[peer as usize])?;
+            }
+        }
+        Ok(())
     }
 
     fn fits(&self, plan: &LoadedPlan) -> Result<(), ExecutorError> {

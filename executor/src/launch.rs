@@ -1,7 +1,7 @@
 //! One launch of a plan on one rank: from its descriptor to its completion.
 
 use crate::communicator::Shared;
-use crate::context::{Context, ContextState};
+use crate::context::{Context, ContextState, Held};
 use crate::diagnose;
 use crate::error::{Doing, ExecutorError};
 use crate::host::table::{Place, Resolve, Table, Unresolved};
@@ -11,7 +11,7 @@ use crate::plan_cache::Sized;
 use crate::shared::arena::{Arena, Cursor};
 use crate::shared::control::{FOREIGN, LaunchRecord, RING};
 use crate::waiting::{Verdict, Waiter};
-use antiphon_hal::{Effort, Memory, Task, TaskState};
+use antiphon_hal::{Effort, Task, TaskState};
 use antiphon_plan::model::Collective;
 use antiphon_transport::{Handle, RemoteBuffer, Transport};
 use antiphon_types::{DataType, ReduceOp};
@@ -293,7 +293,6 @@ impl Launch {
             }
             if shared_cursors {
                 if !lock(cursor) {
-                    progress |= rank == self.shared.rank && false;
                     continue;
                 }
                 let current = arena.header().launch.0.load(Ordering::Acquire) == self.seq;
@@ -572,8 +571,6 @@ enum Driven {
     /// Nothing moved; the first reason.
     Blocked(Blocked),
 }
-
-type Held = (u64, Arc<dyn Memory>);
 
 /// Finds peers' buffers by their launch descriptors.
 struct Resolver<'a> {

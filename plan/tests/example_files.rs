@@ -20,8 +20,9 @@ fn example_files_are_fresh() {
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(&file, &fresh).unwrap();
         }
-        let found = std::fs::read(&file)
-            .unwrap_or_else(|error| panic!("cannot read {name}: {error}; run with UPDATE_EXAMPLES=1"));
+        let found = std::fs::read(&file).unwrap_or_else(|error| {
+            panic!("cannot read {name}: {error}; run with UPDATE_EXAMPLES=1")
+        });
         assert!(found == fresh, "{name} is stale; run with UPDATE_EXAMPLES=1");
         assert_eq!(read(&found).unwrap().plan, plan, "{name} does not read back");
         names.insert(name.to_owned());

@@ -271,7 +271,7 @@ impl Run<'_, '_, '_> {
         let mut done = self.cursor.progress.load(Ordering::Relaxed) as usize;
         let all_packets = self.pad.places.iter().all(|side| side.packets);
         let packed_sources = self.pad.places[..reads].iter().any(|side| side.packets);
-        // SAFETY (whole block): every side is valid for `len` raw or `2 * padded` packet bytes; tiles stay inside.
+        // SAFETY: for the whole block, every side is valid for `len` raw or `2 * padded` packet bytes; tiles stay inside.
         unsafe {
             if reads == 1 && !packed_sources && self.raw_destinations(reads) == 0 {
                 let Pad { sources, destinations, .. } = &*self.pad;

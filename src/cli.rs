@@ -1,0 +1,248 @@
+//! The command line: its options, and which module carries a command out.
+
+mod children;
+mod collect;
+mod error;
+mod info;
+mod job;
+mod launch;
+mod measure;
+mod plan_files;
+mod plans;
+mod probe;
+mod progress;
+mod ranks;
+mod reference;
+mod run;
+mod shape;
+mod show;
+mod signals;
+mod size;
+mod table;
+
+use antiphon::{DataType, ReduceOp};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub use error::CliError;
+
+/// Programmable collective communication: runs execution plans on CPUs.
+#[derive(Debug, Parser)]
+#[command(name = "antiphon", version, about, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a plan over its ranks, check the results and measure the time
+    Run(RunArgs),
+    /// Measure a built-in algorithm, chosen by size; no plan file needed
+    Bench(BenchArgs),
+    /// Look at plan files
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// Print what this machine offers: devices, transports, CPU features
+    Info,
+    /// One rank of a run; started by the run itself
+    #[command(hide = true)]
+    Rank,
+    /// Tries to read the memory of the process that started it; started by `info`
+    #[command(hide = true)]
+    Probe {
+        /// The process to read from.
+        pid: i32,
+        /// Where the eight bytes are.
+        address: usize,
+        /// What they are.
+        token: u64,
+    },
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// The plan file (JSON, current or legacy format); `-` reads standard input
+    plan: PathBuf,
+    /// Number of ranks; must be what the plan has [default: from the plan]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: Option<u32>,
+    #[command(flatten)]
+    measure: MeasureArgs,
+}
+
+#[derive(Debug, Args)]
+struct BenchArgs {
+    /// The collective
+    collective: BuiltIn,
+    /// Number of ranks
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+    #[command(flatten)]
+    measure: MeasureArgs,
+}
+
+/// The collectives that have built-in algorithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+enum BuiltIn {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+    Broadcast,
+    Reduce,
+    SendRecv,
+}
+
+/// Options shared by `run` and `bench`.
+#[derive(Debug, Args)]
+struct MeasureArgs {
+    /// Message size in bytes, with K, M or G for powers of 1024 [default: 1M]
+    #[arg(long, value_parser = size::parse, conflicts_with_all = ["begin", "end", "factor"])]
+    size: Option<u64>,
+    /// First size of a sweep
+    #[arg(short = 'b', long, value_parser = size::parse)]
+    begin: Option<u64>,
+    /// Last size of a sweep [default: the first]
+    #[arg(short = 'e', long, value_parser = size::parse, requires = "begin")]
+    end: Option<u64>,
+    /// Factor between the sizes of a sweep [default: 2]
+    #[arg(short = 'f', long, requires = "begin", value_parser = clap::value_parser!(u64).range(2..))]
+    factor: Option<u64>,
+    /// Element type: f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64, f8e4m3 or f8e5m2
+    #[arg(long, default_value = "f32")]
+    dtype: DataType,
+    /// Reduction: sum, prod, min, max or avg [default: what the plan says, else sum]
+    #[arg(long)]
+    op: Option<ReduceOp>,
+    /// Use one buffer for input and output [default: what the plan says]
+    #[arg(long)]
+    in_place: bool,
+    /// Timed iterations per size
+    #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    iters: u32,
+    /// Untimed iterations before them
+    #[arg(short = 'w', long, default_value_t = 5)]
+    warmup: u32,
+    /// Whether to compare the results of every rank with the reference: 0 or 1
+    #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    check: u8,
+    /// Run the plan without proving it correct first (no effect yet: there is no verifier)
+    #[arg(long)]
+    no_verify: bool,
+    /// Ranks as threads of this process
+    #[arg(long, conflicts_with = "processes")]
+    threads: bool,
+    /// Ranks as processes (the default)
+    #[arg(long)]
+    processes: bool,
+    /// Longest wait for a peer, e.g. 500ms, 60s or 2m; `off` waits for ever
+    #[arg(long, default_value = "60s", value_parser = size::parse_timeout)]
+    timeout: Timeout,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// The longest wait; `None` for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Timeout(Option<Duration>);
+
+#[derive(Debug, Subcommand)]
+enum PlanCommand {
+    /// List every fault of a plan, one a line, or print OK
+    Check {
+        /// The plan file; `-` reads standard input
+        file: PathBuf,
+    },
+    /// Summarise a plan: ranks, blocks, channels, operations
+    Show {
+        /// The plan file; `-` reads standard input
+        file: PathBuf,
+        /// List the operations of this rank
+        #[arg(long)]
+        rank: Option<u32>,
+    },
+    /// Write a plan in the current format
+    Convert {
+        /// The plan file, in any format that is read; `-` reads standard input
+        file: PathBuf,
+        /// Where to write [default: standard output]
+        #[arg(short, long)]
+        output: Option<PathBuf>,
+        /// Indent, one field a line
+        #[arg(long)]
+        pretty: bool,
+    },
+}
+
+/// Carries out a command.
+pub fn execute(cli: Cli) -> Result<ExitCode, CliError> {
+    match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Bench(args) => run::bench(&args),
+        Command::Plan(PlanCommand::Check { file }) => plan_files::check(&file),
+        Command::Plan(PlanCommand::Show { file, rank }) => plan_files::show(&file, rank),
+        Command::Plan(PlanCommand::Convert { file, output, pretty }) => {
+            plan_files::convert(&file, output.as_deref(), pretty)
+        }
+        Command::Info => info::print(),
+        Command::Rank => children::rank_main(),
+        Command::Probe { pid, address, token } => Ok(probe::answer(pid, address, token)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_option_tables_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    fn refused(line: &str) -> String {
+        Cli::try_parse_from(line.split_whitespace()).expect_err(line).to_string()
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_is_allowed() {
+        let cases = [
+            ("antiphon run p.json --size 1X", "K, M or G"),
+            ("antiphon run p.json --size 1M -b 1K", "cannot be used with"),
+            ("antiphon run p.json -e 1M", "--begin"),
+            ("antiphon run p.json -b 1K -e 1M -f 1", "2.."),
+            ("antiphon run p.json --dtype float32", "f32, f64"),
+            ("antiphon run p.json --op xor", "sum, prod, min, max, avg"),
+            ("antiphon run p.json --check 2", "0..=1"),
+            ("antiphon run p.json --iters 0", "1.."),
+            ("antiphon run p.json --threads --processes", "cannot be used with"),
+            ("antiphon run p.json --timeout 60", "60s"),
+            ("antiphon run", "<PLAN>"),
+            ("antiphon bench gossip", "allreduce, allgather, reducescatter"),
+            ("antiphon bench allreduce --ranks 0", "1.."),
+        ];
+        for (line, hint) in cases {
+            let message = refused(line);
+            assert!(message.contains(hint), "`{line}` says:\n{message}");
+        }
+    }
+
+    #[test]
+    fn the_options_of_nccl_tests_work_by_their_letters() {
+        let line = "antiphon run p.json -b 1K -e 64M -f 4 -n 100 -w 10 -c 0 --no-verify --threads";
+        let Command::Run(args) = Cli::try_parse_from(line.split_whitespace()).unwrap().command
+        else {
+            panic!("not a run")
+        };
+        let m = &args.measure;
+        assert_eq!((m.begin, m.end, m.factor), (Some(1 << 10), Some(64 << 20), Some(4)));
+        assert_eq!((m.iters, m.warmup, m.check), (100, 10, 0));
+        assert!(m.threads && m.no_verify && !m.processes && !m.json && !m.in_place);
+        assert_eq!(m.timeout, Timeout(Some(Duration::from_secs(60))));
+    }
+}

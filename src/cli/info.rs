@@ -1,0 +1,99 @@
+//! `info`: what this machine offers and what this version can use of it, with the reason where it cannot.
+
+use super::CliError;
+use super::error::print_line;
+use super::probe::{self, ProcessAccess};
+use super::ranks::Rank;
+use std::process::ExitCode;
+
+/// Prints the report.
+pub fn print() -> Result<ExitCode, CliError> {
+    print_line(&report(Rank::device_facts(), &probe::process_access()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(host: Result<Vec<String>, CliError>, access: &ProcessAccess) -> String {
+    let mut lines = vec![format!("antiphon {}", env!("CARGO_PKG_VERSION")), String::new()];
+    lines.push("devices".into());
+    match host {
+        Ok(facts) => {
+            for (position, fact) in facts.iter().enumerate() {
+                lines.push(format!("  {}{fact}", if position == 0 { "host: " } else { "      " }));
+            }
+        }
+        Err(error) => lines.push(format!("  host: unavailable: {error}")),
+    }
+    lines.push("  cuda: not yet: this version has no CUDA backend".into());
+    lines.push("  rocm: not yet: this version has no ROCm backend".into());
+    lines.push(String::new());
+    lines.push("transports".into());
+    lines.push(format!("  memory: shared between processes; {}", process_access(access)));
+    lines.push("  switch: in software (stores to every member, loads from every member)".into());
+    lines.push("  port:   not yet: plans with port channels are refused".into());
+    lines.push(String::new());
+    lines.push("cpu".into());
+    lines.push(format!("  {}", cpu_model().unwrap_or_else(|| std::env::consts::ARCH.to_owned())));
+    let features = cpu_features();
+    let features = if features.is_empty() { "none known".to_owned() } else { features.join(" ") };
+    lines.push(format!("  vector features: {features}"));
+    match std::thread::available_parallelism() {
+        Ok(cores) => lines.push(format!("  usable cores: {cores}")),
+        Err(error) => lines.push(format!("  usable cores: unknown: {error}")),
+    }
+    lines.join("\n")
+}
+
+fn process_access(access: &ProcessAccess) -> String {
+    match access {
+        ProcessAccess::Permitted => "other memory by process_vm_readv (permitted)".into(),
+        ProcessAccess::Refused(why) => format!(
+            "other memory by way of scratch (process_vm_readv between ranks is refused: {why})"
+        ),
+    }
+}
+
+/// The processor's name as the kernel prints it.
+fn cpu_model() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The vector extensions that copies and reductions may use, narrowest first.
+fn cpu_features() -> Vec<&'static str> {
+    let mut found = Vec::new();
+    macro_rules! detect {
+        ($macro:ident: $($name:tt)*) => {
+            $(if std::arch::$macro!($name) { found.push($name); })*
+        };
+    }
+    #[cfg(target_arch = "x86_64")]
+    detect!(is_x86_feature_detected: "sse2" "sse4.1" "avx" "f16c" "fma" "avx2" "avx512f" "avx512bw"
+        "avx512vl" "avx512bf16" "avx512fp16");
+    #[cfg(target_arch = "aarch64")]
+    detect!(is_aarch64_feature_detected: "neon" "fp16" "bf16" "sve" "sve2");
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_names_every_transport_and_device() {
+        let facts = vec!["a machine".to_owned(), "memory 7 MiB".to_owned()];
+        let report = report(Ok(facts), &ProcessAccess::Refused("not allowed".into()));
+        for word in [
+            "host: a machine",
+            "not allowed",
+            "cuda:",
+            "rocm:",
+            "memory:",
+            "switch:",
+            "port:",
+            "usable cores",
+        ] {
+            assert!(report.contains(word), "no {word} in\n{report}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What a run asks of its ranks, and what they answer: plain data, one JSON line each between processes.
+
+use super::shape::Shape;
+use super::{CliError, plans};
+use antiphon::plan::model::Plan;
+use antiphon::{DataType, ReduceOp};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Everything a rank needs to know except which rank it is.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The numbers and names.
+    pub settings: Settings,
+    /// The plans, valid ones, that the items refer to.
+    pub plans: Vec<Plan>,
+}
+
+/// The part of a job that is not a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Number of ranks.
+    pub world: u32,
+    /// What to measure, in order.
+    pub items: Vec<Item>,
+    /// Type of the elements.
+    #[serde(with = "by_name")]
+    pub dtype: DataType,
+    /// The reduction to use instead of the plan's.
+    #[serde(with = "by_optional_name")]
+    pub op: Option<ReduceOp>,
+    /// The reduction that takes place, where there is exactly one.
+    #[serde(with = "by_optional_name")]
+    pub reduces: Option<ReduceOp>,
+    /// Whether a rank's input and output share one buffer.
+    pub in_place: bool,
+    /// Timed iterations per item.
+    pub iters: u32,
+    /// Untimed ones before them.
+    pub warmup: u32,
+    /// Whether results are compared.
+    pub check: bool,
+    /// Longest wait for a peer; `None` for no limit.
+    pub timeout: Option<Duration>,
+    /// Seed of the inputs.
+    pub seed: u64,
+}
+
+/// One size to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Item {
+    /// Position in the job's plans.
+    pub plan: usize,
+    /// The buffers.
+    pub shape: Shape,
+}
+
+/// What a rank reports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// It is connected to its peers.
+    Ready,
+    /// It begins a part of an item (reported by rank 0 only).
+    Phase {
+        /// Position in the items.
+        item: usize,
+        /// What the part is.
+        phase: String,
+    },
+    /// It has finished an item.
+    Measured {
+        /// Position in the items.
+        item: usize,
+        /// Time of each iteration on this rank, in nanoseconds.
+        times: Vec<u64>,
+        /// Wrong elements in its output over all checked launches; `None` if nothing was checked.
+        wrong: Option<u64>,
+        /// The first of them, in words.
+        first: Option<String>,
+    },
+    /// It has finished everything.
+    Done,
+    /// It has given up.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    settings: Settings,
+    plans: Vec<String>,
+}
+
+impl Job {
+    /// The job as one line of JSON, without the line's end.
+    pub fn to_line(&self) -> Result<String, CliError> {
+        let plans = self.plans.iter().map(|plan| plans::to_text(plan, false)).collect();
+        let line = Line { settings: self.settings.clone(), plans };
+        serde_json::to_string(&line)
+            .map_err(|error| CliError::Executor(format!("cannot describe the run: {error}")))
+    }
+
+    /// Reads a job back.
+    pub fn from_line(line: &str) -> Result<Self, CliError> {
+        let Line { settings, plans } = serde_json::from_str(line).map_err(|error| {
+            CliError::Usage(format!(
+                "cannot read the run's description from standard input: {error}; \
+                 ranks are started by `antiphon run`"
+            ))
+        })?;
+        let plans = plans
+            .iter()
+            .map(|text| {
+                plans::parse("the run's description", text.as_bytes()).map(|read| read.plan)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        if settings.items.iter().any(|item| item.plan >= plans.len()) {
+            return Err(CliError::Usage(
+                "cannot run: an item names a plan that is not there".into(),
+            ));
+        }
+        Ok(Job { settings, plans })
+    }
+}
+
+/// Serialises through `Display` and `FromStr`.
+mod by_name {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    pub fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// The same for an optional value.
+mod by_optional_name {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    pub fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(ToString::to_string).serialize(to)
+    }
+
+    pub fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let name = Option::<String>::deserialize(from)?;
+        name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
+    }
+}
+
+#[cfg(test)]
+pub mod testing {
+    use super::*;
+
+    /// Settings for `world` ranks and these items.
+    pub fn settings(world: u32, items: Vec<Item>) -> Settings {
+        Settings {
+            world,
+            items,
+            dtype: DataType::Bf16,
+            op: None,
+            reduces: Some(ReduceOp::Max),
+            in_place: false,
+            iters: 3,
+            warmup: 1,
+            check: true,
+            timeout: Some(Duration::from_millis(1500)),
+            seed: u64::MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::plans::testing::plan;
+    use antiphon::plan::model::Collective;
+
+    #[test]
+    fn a_job_survives_its_line() {
+        let shape = Shape { input: 8, output: 16, count: 4 };
+        let settings = testing::settings(2, vec![Item { plan: 0, shape }]);
+        let job = Job { settings, plans: vec![plan(Collective::AllGather, 2, (1, 2))] };
+        let line = job.to_line().unwrap();
+        assert!(!line.contains('\n'));
+        let back = Job::from_line(&line).unwrap();
+        assert_eq!((back.settings, back.plans), (job.settings, job.plans));
+    }
+
+    #[test]
+    fn a_broken_line_says_who_starts_ranks() {
+        let message = Job::from_line("{}").unwrap_err().to_string();
+        assert!(message.contains("`antiphon run`"), "{message}");
+    }
+}

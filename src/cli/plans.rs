@@ -1,0 +1,162 @@
+//! Plans: reading, checking, choosing and interpreting them. The calls of this command into the plan crate that
+//! are more than looking at a [`Plan`] are in this file.
+
+use super::CliError;
+use antiphon::ReduceOp;
+use antiphon::plan::algorithms::{self, Shape};
+use antiphon::plan::model::{Collective, Op, OpKind, Plan};
+use antiphon::plan::{self, Read};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Reads a plan file in any dialect; `-` is standard input.
+pub fn load(path: &Path) -> Result<Read, CliError> {
+    let failed = |source| CliError::ReadFile { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    if path.as_os_str() == "-" {
+        std::io::stdin().lock().read_to_end(&mut bytes).map_err(failed)?;
+    } else {
+        File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(failed)?;
+    }
+    parse(&path.display().to_string(), &bytes)
+}
+
+/// Reads a plan from bytes that came from `path`.
+pub fn parse(path: &str, bytes: &[u8]) -> Result<Read, CliError> {
+    plan::read(bytes)
+        .map_err(|error| CliError::ReadPlan { path: path.to_owned(), message: error.to_string() })
+}
+
+/// The plan in the current format.
+pub fn to_text(plan: &Plan, pretty: bool) -> String {
+    let style = if pretty { plan::Style::Pretty } else { plan::Style::Compact };
+    let mut bytes = Vec::new();
+    plan::write(plan, style, &mut bytes).expect("writing to memory does not fail");
+    String::from_utf8(bytes).expect("the writer writes UTF-8")
+}
+
+/// Every fault of a plan with its place, one a line.
+pub fn faults(plan: &Plan) -> Vec<String> {
+    match plan::check(plan) {
+        Ok(_) => Vec::new(),
+        Err(faults) => faults.to_string().lines().map(str::to_owned).collect(),
+    }
+}
+
+/// The built-in algorithm for a collective of `bytes` bytes; rank 0 is the root where there is one.
+pub fn built_in(
+    collective: &Collective,
+    ranks: u32,
+    bytes: u64,
+    in_place: bool,
+) -> Result<Plan, CliError> {
+    let shape = Shape { in_place, ..Shape::new(ranks as usize) };
+    let Some(choice) = algorithms::select(collective, bytes, shape) else {
+        return Err(CliError::Usage(format!("cannot bench `{collective}`: no built-in algorithm")));
+    };
+    choice.plan().map_err(|error| CliError::Usage(error.to_string()))
+}
+
+/// Every operation of a plan, those inside pipelines included.
+pub fn operations(plan: &Plan) -> impl Iterator<Item = &Op> {
+    plan.gpus
+        .iter()
+        .flat_map(|gpu| &gpu.threadblocks)
+        .flat_map(|block| &block.ops)
+        .flat_map(|op| std::iter::once(op).chain(op.pipeline.iter().flat_map(|inner| &inner.ops)))
+}
+
+/// Whether an operation combines values.
+fn combines(op: &Op) -> bool {
+    matches!(
+        op.kind,
+        OpKind::Reduce
+            | OpKind::ReduceSend
+            | OpKind::ReadReduce
+            | OpKind::ReadReduceSend
+            | OpKind::ReducePackets
+            | OpKind::ReduceSendPackets
+            | OpKind::ReduceCopyPackets
+            | OpKind::ReduceCopySendPackets
+            | OpKind::GroupLoadReduce
+            | OpKind::GroupLoadReduceStore
+    )
+}
+
+/// Whether any operation of the plan reduces.
+pub fn reduces(plan: &Plan) -> bool {
+    operations(plan).any(combines)
+}
+
+/// The reduction of a plan, if it has exactly one; an operation that names none sums.
+pub fn reduction(plan: &Plan) -> Option<ReduceOp> {
+    let mut all =
+        operations(plan).filter(|op| combines(op)).map(|op| op.reduce_op.unwrap_or(ReduceOp::Sum));
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
+}
+
+#[cfg(test)]
+pub mod testing {
+    use super::*;
+    use antiphon::plan::model::{Gpu, Protocol};
+
+    /// A plan whose ranks do nothing.
+    pub fn plan(collective: Collective, ranks: u64, (input, output): (u64, u64)) -> Plan {
+        let gpu = |id| Gpu { id, input_chunks: input, output_chunks: output, ..Gpu::default() };
+        Plan {
+            name: "demo".into(),
+            collective,
+            protocol: Protocol::Simple,
+            in_place: false,
+            reuse_resources: false,
+            gpus: (0..ranks).map(gpu).collect(),
+            num_threads_per_block: 1024,
+            use_double_scratch_buffer: false,
+            buffer_alignment: 16,
+            min_message_size: 0,
+            max_message_size: u64::MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon::plan::model::{Buffer, ChunkRef, RefBase, ThreadBlock};
+
+    fn reducing(ops: &[Option<ReduceOp>]) -> Plan {
+        let mut plan = testing::plan(Collective::Test, 1, (1, 1));
+        let chunk = ChunkRef { base: RefBase::Local(Buffer::Input), index: 0, size: 1 };
+        let ops = ops.iter().map(|&reduce_op| {
+            let mut op = Op::new(OpKind::Reduce);
+            (op.src, op.dst, op.reduce_op) = (vec![chunk; 3], vec![chunk], reduce_op);
+            op
+        });
+        plan.gpus[0].threadblocks = vec![ThreadBlock { ops: ops.collect(), ..Default::default() }];
+        plan
+    }
+
+    #[test]
+    fn a_plan_has_one_reduction_or_none_to_speak_of() {
+        use ReduceOp::{Max, Sum};
+        assert_eq!(reduction(&reducing(&[])), None);
+        assert_eq!(reduction(&reducing(&[None, Some(Sum)])), Some(Sum));
+        assert_eq!(reduction(&reducing(&[Some(Max), Some(Max)])), Some(Max));
+        assert_eq!(reduction(&reducing(&[Some(Max), None])), None);
+        assert!(reduces(&reducing(&[None])) && !reduces(&reducing(&[])));
+    }
+
+    #[test]
+    fn a_missing_file_is_named_with_the_cure() {
+        let message = load(Path::new("no/such/plan.json")).err().unwrap().to_string();
+        assert!(message.contains("no/such/plan.json") && message.contains("standard input"));
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused_with_its_origin() {
+        let message = parse("x.json", b"[]").err().unwrap().to_string();
+        assert!(message.starts_with("cannot read a plan from x.json: "), "{message}");
+    }
+}

@@ -1,0 +1,206 @@
+//! A rank of a run. Every call of this command into the executor is in this file.
+
+use super::CliError;
+use super::shape::{Placement, Shape};
+use antiphon::executor::{Call, Communicator, Executor, LoadedPlan, Options, Rendezvous};
+use antiphon::plan::model::Plan;
+use antiphon::{DataType, ReduceOp};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One rank, connected to its peers.
+pub struct Rank {
+    communicator: Communicator,
+    executor: Executor,
+}
+
+/// A plan made ready for execution on one rank.
+pub type Loaded = Arc<LoadedPlan>;
+
+fn executor_error(error: impl Display) -> CliError {
+    CliError::Executor(error.to_string())
+}
+
+fn options(timeout: Option<Duration>) -> Options {
+    Options::default().with_timeout(timeout)
+}
+
+impl Rank {
+    /// All ranks, for threads of this process.
+    pub fn all_in_process(world: u32, timeout: Option<Duration>) -> Result<Vec<Rank>, CliError> {
+        let communicators =
+            Communicator::in_process(world, &options(timeout)).map_err(executor_error)?;
+        communicators.into_iter().map(Rank::new).collect()
+    }
+
+    /// This process's rank of a run whose processes meet at `address`. Waits for all of them.
+    pub fn connect(
+        address: String,
+        rank: u32,
+        world: u32,
+        timeout: Option<Duration>,
+    ) -> Result<Rank, CliError> {
+        let rendezvous = Rendezvous::new(address, rank, world);
+        Rank::new(Communicator::connect(&rendezvous, &options(timeout)).map_err(executor_error)?)
+    }
+
+    /// A meeting place no other run uses.
+    pub fn unique_address() -> Result<String, CliError> {
+        Rendezvous::unique().map_err(executor_error)
+    }
+
+    fn new(communicator: Communicator) -> Result<Rank, CliError> {
+        let executor = Executor::new(&communicator);
+        Ok(Rank { communicator, executor })
+    }
+
+    /// What the device of a rank of this machine calls itself and can do, a line each.
+    pub fn device_facts() -> Result<Vec<String>, CliError> {
+        let mut alone = Rank::all_in_process(1, None)?;
+        let Some(rank) = alone.pop() else { return Ok(Vec::new()) };
+        let device = rank.communicator.device();
+        let caps = device.caps();
+        let yes = |wired| if wired { "yes" } else { "no" };
+        Ok(vec![
+            device.name().to_owned(),
+            format!("memory       {} MiB for this process", caps.memory_bytes >> 20),
+            format!("usable cores {} (affinity and container quota counted)", caps.cores),
+            format!("peers map its memory: {}", yes(caps.peer_mapping)),
+            format!("multicast in hardware: {}", yes(caps.multicast)),
+        ])
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.communicator.rank()
+    }
+
+    /// Waits until every rank has called this.
+    pub fn barrier(&self) -> Result<(), CliError> {
+        self.communicator.barrier().map_err(executor_error)
+    }
+
+    /// Ends every wait of every rank with an error.
+    pub fn abort(&self, why: &str) {
+        self.communicator.abort(why);
+    }
+
+    /// Checks and lowers a plan.
+    pub fn load(&self, plan: &Plan) -> Result<Loaded, CliError> {
+        self.executor.load(plan).map_err(executor_error)
+    }
+
+    /// Allocates the buffers of a call; one for both where a placement is given.
+    pub fn buffers(&self, shape: &Shape, in_place: Option<Placement>) -> Result<Buffers, CliError> {
+        let device = self.communicator.device();
+        // A zero-sized buffer still needs an address.
+        let allocate = |bytes: u64| device.allocate(bytes.max(1)).map_err(executor_error);
+        let (memory, input, output) = match in_place {
+            Some(Placement { bytes, input, output }) => {
+                let both = allocate(bytes)?;
+                let address = both.address();
+                let at = |offset: u64| address.wrapping_add(offset as usize);
+                (vec![both], at(input), at(output))
+            }
+            None => {
+                let (send, receive) = (allocate(shape.input)?, allocate(shape.output)?);
+                let addresses = (send.address(), receive.address());
+                (vec![send, receive], addresses.0, addresses.1)
+            }
+        };
+        let in_place = in_place.is_some();
+        let memory = memory.into_iter().map(|memory| Box::new(memory) as Box<dyn Send>).collect();
+        Ok(Buffers { _memory: memory, input, output, shape: *shape, in_place })
+    }
+
+    /// Runs a plan once over the buffers and waits for this rank's part of it.
+    pub fn run(
+        &self,
+        plan: &Loaded,
+        buffers: &Buffers,
+        dtype: DataType,
+        op: Option<ReduceOp>,
+    ) -> Result<(), CliError> {
+        let call = Call {
+            plan,
+            input: buffers.input,
+            output: buffers.output,
+            input_bytes: buffers.shape.input,
+            output_bytes: buffers.shape.output,
+            dtype,
+            op,
+        };
+        // SAFETY: both pointers lie in allocations of at least these lengths, which `buffers` keeps alive over
+        // this blocking call; nobody else of this process touches them meanwhile, since `Buffers` is not shared
+        // between threads.
+        unsafe { self.executor.run(&call) }.map_err(executor_error)
+    }
+}
+
+/// A rank's send and receive buffer.
+pub struct Buffers {
+    /// Keeps the memory alive.
+    _memory: Vec<Box<dyn Send>>,
+    input: *mut u8,
+    output: *mut u8,
+    shape: Shape,
+    in_place: bool,
+}
+
+/// Bytes handed out at a time: enough to amortise the call, and small enough to stay in the cache.
+const TILE: usize = 1 << 18;
+
+impl Buffers {
+    /// Rewrites the send buffer: `fill` gets its pieces with their offsets in bytes.
+    pub fn fill_input(&mut self, fill: impl FnMut(u64, &mut [u8])) {
+        write_tiles(self.input, self.shape.input, fill);
+    }
+
+    /// Sets every byte of the receive buffer, unless it is also the send buffer.
+    pub fn poison_output(&mut self, value: u8) {
+        if !self.in_place {
+            write_tiles(self.output, self.shape.output, |_, tile| tile.fill(value));
+        }
+    }
+
+    /// Reads the receive buffer: `look` gets its pieces with their offsets in bytes.
+    pub fn read_output(&self, look: impl FnMut(u64, &[u8])) {
+        read_tiles(self.output, self.shape.output, look);
+    }
+
+    /// Reads the send buffer likewise.
+    pub fn read_input(&self, look: impl FnMut(u64, &[u8])) {
+        read_tiles(self.input, self.shape.input, look);
+    }
+}
+
+/// Reads `bytes` bytes at `address`, piece by piece.
+fn read_tiles(address: *mut u8, bytes: u64, mut look: impl FnMut(u64, &[u8])) {
+    let mut tile = vec![0; TILE.min(bytes as usize)];
+    let mut offset = 0;
+    while offset < bytes as usize {
+        let piece = &mut tile[..TILE.min(bytes as usize - offset)];
+        let source = address.wrapping_add(offset).cast_const();
+        // SAFETY: callers pass a buffer of `Buffers`, which its `_memory` keeps alive; the tile is our own. No
+        // launch is under way: `Rank::run` blocks, and the run's barriers keep peers' launches apart.
+        unsafe { source.copy_to_nonoverlapping(piece.as_mut_ptr(), piece.len()) };
+        look(offset as u64, piece);
+        offset += piece.len();
+    }
+}
+
+/// Writes `bytes` bytes at `address`, piece by piece, with what `fill` makes of each.
+fn write_tiles(address: *mut u8, bytes: u64, mut fill: impl FnMut(u64, &mut [u8])) {
+    let mut tile = vec![0; TILE.min(bytes as usize)];
+    let mut offset = 0;
+    while offset < bytes as usize {
+        let piece = &mut tile[..TILE.min(bytes as usize - offset)];
+        fill(offset as u64, piece);
+        let target = address.wrapping_add(offset);
+        // SAFETY: callers pass a buffer of `Buffers`, which its `_memory` keeps alive; the tile is our own. No
+        // launch is under way: `Rank::run` blocks, and the run's barriers keep peers' launches apart.
+        unsafe { target.copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
+        offset += piece.len();
+    }
+}

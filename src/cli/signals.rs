@@ -1,0 +1,67 @@
+//! Requests to end: Ctrl-C, a closed terminal, `kill`.
+//!
+//! The signals are blocked everywhere and taken by one thread, so that a run ends on its ordinary way out, which
+//! stops and reaps its ranks.
+
+use super::CliError;
+use super::collect::Notice;
+use std::mem::MaybeUninit;
+use std::sync::mpsc::Sender;
+
+const ENDING: [(i32, &str); 3] =
+    [(libc::SIGINT, "SIGINT"), (libc::SIGTERM, "SIGTERM"), (libc::SIGHUP, "SIGHUP")];
+
+/// The set of these signals.
+fn set(signals: impl Iterator<Item = i32>) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigemptyset` initialises the set it is given; `sigaddset` then changes it. The numbers are valid
+    // signals, so neither can fail.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        let mut set = set.assume_init();
+        for signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// Blocks the signals for this thread and those it starts, and reports them to `sender` from now on.
+pub fn watch(sender: Sender<Notice>) -> Result<(), CliError> {
+    let ending = set(ENDING.iter().map(|&(signal, _)| signal));
+    // SAFETY: the set is initialised, and no old mask is asked for.
+    let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &ending, std::ptr::null_mut()) };
+    if error != 0 {
+        let source = std::io::Error::from_raw_os_error(error);
+        return Err(CliError::Start { what: "cannot block signals", source });
+    }
+    let body = move || {
+        loop {
+            let mut signal = 0;
+            // SAFETY: both point to initialised values of this frame.
+            if unsafe { libc::sigwait(&ending, &mut signal) } != 0 {
+                return;
+            }
+            for (number, name) in ENDING {
+                if number == signal
+                    && sender.send(Notice::Interrupted { name, number: number as u8 }).is_err()
+                {
+                    // The run is over and the process about to end by itself; a second Ctrl-C should not wait.
+                    std::process::exit(128 + number);
+                }
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(body)
+        .map(|_| ())
+        .map_err(|source| CliError::Start { what: "cannot start a thread", source })
+}
+
+/// Lets `kill` end this process, a rank, although its parent had blocked the signal. Ctrl-C stays the parent's.
+pub fn unblock_termination() {
+    let termination = set([libc::SIGTERM].into_iter());
+    // SAFETY: the set is initialised, and no old mask is asked for. With valid arguments it cannot fail.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &termination, std::ptr::null_mut()) };
+}

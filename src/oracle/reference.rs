@@ -1,0 +1,289 @@
+//! What every rank's output should be, element by element, for the collectives with a post-condition.
+
+use super::compare::{Tolerance, Verdict};
+use super::exact::Exact;
+use super::inputs::{Inputs, Stream};
+use super::number::{Value, decode, load, wrap};
+use antiphon_plan::model::Collective;
+use antiphon_types::{DataType, ReduceOp};
+
+/// One launch of a collective: enough to say what each output element should be.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    rule: Rule,
+    op: ReduceOp,
+    dtype: DataType,
+    streams: Vec<Stream>,
+}
+
+/// Where an output element comes from. Blocks are in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// The reduction of all ranks' element of the same position.
+    Reduce,
+    /// The same, defined on rank 0 only.
+    ReduceToRoot,
+    /// The reduction of the element in the rank's own block.
+    ReduceBlock { block: u64 },
+    /// Blocks of the ranks one after the other.
+    Gather { block: u64 },
+    /// Block r of every rank, one after the other.
+    Exchange { block: u64 },
+    /// Rank 0's element.
+    FromRoot,
+}
+
+impl Problem {
+    /// The reference for a launch, or `None` where the collective has no post-condition of its own.
+    ///
+    /// `output_elements` is the number of elements of one rank's output.
+    pub fn new(
+        collective: &Collective,
+        inputs: &Inputs,
+        launch: u64,
+        output_elements: u64,
+    ) -> Option<Self> {
+        let ranks = u64::from(inputs.ranks.max(1));
+        let rule = match collective {
+            Collective::AllReduce => Rule::Reduce,
+            Collective::Reduce => Rule::ReduceToRoot,
+            Collective::ReduceScatter => Rule::ReduceBlock { block: output_elements },
+            Collective::AllGather => Rule::Gather { block: output_elements / ranks },
+            Collective::AllToAll => Rule::Exchange { block: output_elements / ranks },
+            Collective::Broadcast => Rule::FromRoot,
+            Collective::SendRecv | Collective::Test | Collective::Other(_) => return None,
+        };
+        Some(Problem {
+            rule,
+            op: inputs.op.unwrap_or(ReduceOp::Sum),
+            dtype: inputs.dtype,
+            streams: (0..inputs.ranks).map(|rank| inputs.stream(rank, launch)).collect(),
+        })
+    }
+
+    /// Compares a piece of a rank's output, which starts at element `first`.
+    pub fn check(&self, rank: u32, first: u64, output: &[u8]) -> Verdict {
+        let mut verdict = Verdict::default();
+        if self.rule == Rule::ReduceToRoot && rank != 0 {
+            return verdict;
+        }
+        for (element, found) in (first..).zip(output.chunks_exact(self.dtype.size())) {
+            let (expected, tolerance) = self.expected(rank, element);
+            let bits = load(self.dtype, found);
+            verdict.element(self.dtype, (rank, element), expected, tolerance, bits);
+        }
+        verdict
+    }
+
+    /// The expected value of an element of a rank's output, and how far from it a right result may be.
+    pub fn expected(&self, rank: u32, element: u64) -> (Value, Tolerance) {
+        let copy = |source: u64, element: u64| {
+            let bits = self.streams[source as usize % self.streams.len()].bits(element);
+            (decode(self.dtype, bits), Tolerance::Exact)
+        };
+        match self.rule {
+            Rule::Reduce | Rule::ReduceToRoot => self.reduced(element),
+            Rule::ReduceBlock { block } => self.reduced(u64::from(rank) * block + element),
+            Rule::Gather { block } => copy(element / block.max(1), element % block.max(1)),
+            Rule::Exchange { block } => {
+                let block = block.max(1);
+                copy(element / block, u64::from(rank) * block + element % block)
+            }
+            Rule::FromRoot => copy(0, element),
+        }
+    }
+
+    fn reduced(&self, element: u64) -> (Value, Tolerance) {
+        if self.dtype.is_float() {
+            self.reduced_float(element)
+        } else {
+            (Value::Integer(self.reduced_integer(element)), Tolerance::Exact)
+        }
+    }
+
+    fn reduced_float(&self, element: u64) -> (Value, Tolerance) {
+        let ranks = self.streams.len() as u32;
+        let values =
+            self.streams.iter().map(|stream| match decode(self.dtype, stream.bits(element)) {
+                Value::Float(value) => value,
+                Value::Integer(value) => value as f64,
+            });
+        let bounded = |value: f64, roundings, magnitude, subnormal| {
+            (Value::Float(value), Tolerance::Roundings { roundings, magnitude, subnormal })
+        };
+        match self.op {
+            ReduceOp::Sum | ReduceOp::Avg => {
+                let (mut sum, mut magnitude) = (Exact::new(0.0), 0.0);
+                for value in values {
+                    sum = sum.plus(value);
+                    magnitude += value.abs();
+                }
+                if self.op == ReduceOp::Sum {
+                    return bounded(sum.value(), ranks, magnitude, false);
+                }
+                let n = f64::from(ranks);
+                bounded(sum.value() / n, ranks + 1, magnitude / n, true)
+            }
+            ReduceOp::Prod => {
+                let product = values.fold(Exact::new(1.0), Exact::times).value();
+                bounded(product, ranks, product.abs(), true)
+            }
+            ReduceOp::Min => (Value::Float(values.fold(f64::INFINITY, f64::min)), Tolerance::Exact),
+            ReduceOp::Max => {
+                (Value::Float(values.fold(f64::NEG_INFINITY, f64::max)), Tolerance::Exact)
+            }
+        }
+    }
+
+    fn reduced_integer(&self, element: u64) -> i128 {
+        let values =
+            self.streams.iter().map(|stream| match decode(self.dtype, stream.bits(element)) {
+                Value::Integer(value) => value,
+                Value::Float(value) => value as i128,
+            });
+        let sum = |values: &mut dyn Iterator<Item = i128>| {
+            wrap(self.dtype, values.fold(0i128, i128::wrapping_add))
+        };
+        match self.op {
+            ReduceOp::Sum => sum(&mut { values }),
+            ReduceOp::Avg => sum(&mut { values }) / self.streams.len().max(1) as i128,
+            ReduceOp::Prod => values.fold(1, |a, b| wrap(self.dtype, a.wrapping_mul(b))),
+            ReduceOp::Min => values.min().unwrap_or(0),
+            ReduceOp::Max => values.max().unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The inputs of three ranks with four elements each, as values, and the problem over them.
+    fn problem(
+        collective: Collective,
+        dtype: DataType,
+        op: ReduceOp,
+        output_elements: u64,
+    ) -> (Vec<Vec<Value>>, Problem) {
+        let inputs = Inputs { seed: 1, ranks: 3, dtype, op: Some(op) };
+        let values = (0..3)
+            .map(|rank| {
+                (0..12).map(|e| decode(dtype, inputs.stream(rank, 5).bits(e))).collect::<Vec<_>>()
+            })
+            .collect();
+        (values, Problem::new(&collective, &inputs, 5, output_elements).unwrap())
+    }
+
+    fn integer(value: Value) -> i128 {
+        match value {
+            Value::Integer(value) => value,
+            Value::Float(value) => panic!("{value} is not an integer"),
+        }
+    }
+
+    fn float(value: Value) -> f64 {
+        match value {
+            Value::Float(value) => value,
+            Value::Integer(value) => panic!("{value} is not a float"),
+        }
+    }
+
+    #[test]
+    fn moving_collectives_name_the_right_source() {
+        let dtype = DataType::I64;
+        let (x, gather) = problem(Collective::AllGather, dtype, ReduceOp::Sum, 12);
+        // Output element 9 of an all-gather of four-element inputs is element 1 of rank 2.
+        assert_eq!(gather.expected(0, 9), (x[2][1], Tolerance::Exact));
+        let (x, exchange) = problem(Collective::AllToAll, dtype, ReduceOp::Sum, 12);
+        // Rank 1 receives block 1 of rank 2 as its block 2: element 2*4+3 is rank 2's element 1*4+3.
+        assert_eq!(exchange.expected(1, 11), (x[2][7], Tolerance::Exact));
+        let (x, broadcast) = problem(Collective::Broadcast, dtype, ReduceOp::Sum, 12);
+        assert_eq!(broadcast.expected(2, 6), (x[0][6], Tolerance::Exact));
+    }
+
+    #[test]
+    fn integer_reductions_are_those_of_the_type() {
+        for dtype in [DataType::I8, DataType::U8, DataType::I32, DataType::U64] {
+            for op in ReduceOp::ALL {
+                let (x, allreduce) = problem(Collective::AllReduce, dtype, op, 12);
+                let (_, scatter) = problem(Collective::ReduceScatter, dtype, op, 4);
+                let v = [x[0][6], x[1][6], x[2][6]].map(integer);
+                let expected = match op {
+                    ReduceOp::Sum => wrap(dtype, v[0] + v[1] + v[2]),
+                    ReduceOp::Prod => wrap(dtype, wrap(dtype, v[0] * v[1]) * v[2]),
+                    ReduceOp::Min => v[0].min(v[1]).min(v[2]),
+                    ReduceOp::Max => v[0].max(v[1]).max(v[2]),
+                    ReduceOp::Avg => (v[0] + v[1] + v[2]) / 3,
+                };
+                assert_eq!(integer(allreduce.expected(2, 6).0), expected, "{dtype} {op}");
+                // Rank 1's block starts at element 4.
+                assert_eq!(integer(scatter.expected(1, 2).0), expected, "{dtype} {op}");
+            }
+        }
+    }
+
+    #[test]
+    fn float_reductions_are_right_and_bounded() {
+        for op in ReduceOp::ALL {
+            let (x, allreduce) = problem(Collective::AllReduce, DataType::F32, op, 12);
+            let v = [x[0][3], x[1][3], x[2][3]].map(float);
+            let (expected, tolerance) = allreduce.expected(0, 3);
+            let by_hand = match op {
+                ReduceOp::Sum => v[0] + v[1] + v[2],
+                ReduceOp::Prod => v[0] * v[1] * v[2],
+                ReduceOp::Min => v[0].min(v[1]).min(v[2]),
+                ReduceOp::Max => v[0].max(v[1]).max(v[2]),
+                ReduceOp::Avg => (v[0] + v[1] + v[2]) / 3.0,
+            };
+            assert!((float(expected) - by_hand).abs() <= 1e-14, "{op}");
+            let exact = matches!(op, ReduceOp::Min | ReduceOp::Max);
+            assert_eq!(tolerance == Tolerance::Exact, exact, "{op}");
+        }
+    }
+
+    #[test]
+    fn one_missing_rank_or_one_shifted_element_is_seen_in_every_type() {
+        for dtype in DataType::ALL {
+            let inputs = Inputs { seed: 3, ranks: 4, dtype, op: Some(ReduceOp::Sum) };
+            let problem = Problem::new(&Collective::AllReduce, &inputs, 0, 1000).unwrap();
+            let mut own = vec![0; 1000 * dtype.size()];
+            inputs.stream(0, 0).fill(dtype, 0, &mut own);
+            let verdict = problem.check(0, 0, &own);
+            assert!(verdict.wrong > 300, "{dtype}: only {} of 1000 wrong", verdict.wrong);
+            let gather = Problem::new(&Collective::AllGather, &inputs, 0, 4000).unwrap();
+            assert_eq!(gather.check(1, 0, &own), Verdict::default(), "{dtype}");
+            let shifted = gather.check(1, 1, &own);
+            assert!(shifted.wrong > 500, "{dtype}: only {} of 1000 wrong", shifted.wrong);
+        }
+    }
+
+    #[test]
+    fn a_sequential_sum_in_the_type_is_accepted() {
+        let inputs = Inputs { seed: 9, ranks: 8, dtype: DataType::F32, op: Some(ReduceOp::Sum) };
+        let problem = Problem::new(&Collective::AllReduce, &inputs, 1, 4096).unwrap();
+        let sums: Vec<u8> = (0..4096u64)
+            .flat_map(|element| {
+                let terms = (0..8).map(|rank| inputs.stream(rank, 1).bits(element) as u32);
+                terms.map(f32::from_bits).fold(0.0, |a, b| a + b).to_le_bytes()
+            })
+            .collect();
+        assert_eq!(problem.check(7, 0, &sums), Verdict::default());
+    }
+
+    #[test]
+    fn only_the_root_of_a_reduce_is_checked() {
+        let (_, reduce) = problem(Collective::Reduce, DataType::U8, ReduceOp::Sum, 12);
+        assert_eq!(reduce.check(1, 0, &[9; 12]).wrong, 0);
+        assert!(reduce.check(0, 0, &[9; 12]).wrong > 0);
+    }
+
+    #[test]
+    fn plans_without_a_post_condition_have_no_problem() {
+        let inputs = Inputs { seed: 0, ranks: 2, dtype: DataType::F32, op: None };
+        for collective in
+            [Collective::Test, Collective::SendRecv, Collective::Other("custom".into())]
+        {
+            assert!(Problem::new(&collective, &inputs, 0, 1).is_none(), "{collective}");
+        }
+    }
+}
