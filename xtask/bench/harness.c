@@ -248,7 +248,9 @@ static void row(struct harness *h, struct subject *s, struct job *job, size_t by
         memset(second, 0xff, out_bytes);
     }
     if (s->prepare(job)) {
-        if (h->rank == 0) printf("ROWSKIP collective=%s place=%s bytes=%zu\n", name, job->in_place ? "in" : "out", bytes);
+        if (h->rank == 0)
+            printf("ROWSKIP collective=%s place=%s bytes=%zu ranks=%d\n", name, job->in_place ? "in" : "out", bytes,
+                   h->ranks);
     } else {
         int large = bytes > (1u << 20), warmup = large ? 5 : 50, iteration = 0;
         uint32_t n = (uint32_t)atoi(required(h, large ? "iters-large" : "iters"));
