@@ -1,2 +1,56 @@
-//! placeholder
-fn main() {}
+//! The command line of the developer tasks.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask::bench::{self, options::Options, options::RankOptions};
+use xtask::{Error, Result, ci, repo, tidy};
+
+/// Developer tasks of the workspace
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Line {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run everything that a change must pass
+    Ci,
+    /// Check the rules of the repository that no compiler checks
+    Tidy,
+    /// Measure collectives beside MPI libraries, Gloo and a hand-written floor
+    BenchPeers(Options),
+    /// One process of a measured group; started by bench-peers
+    #[command(hide = true)]
+    BenchRank(RankOptions),
+}
+
+fn run(task: &Task) -> Result<()> {
+    match task {
+        Task::Ci => ci::run(),
+        Task::Tidy => {
+            let faults = tidy::check(&repo::root())?;
+            faults.iter().for_each(|fault| println!("{fault}"));
+            match faults.len() {
+                0 => Ok(()),
+                n => Err(Error::message(format!(
+                    "the repository is not tidy: {n} faults, listed above"
+                ))),
+            }
+        }
+        Task::BenchPeers(options) => bench::run(options),
+        Task::BenchRank(options) => bench::rank(options),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Line::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

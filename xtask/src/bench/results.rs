@@ -1,0 +1,145 @@
+//! Result lines and what becomes of them: parsing, and medians over rounds.
+
+use std::collections::BTreeMap;
+
+use super::job::{Collective, Place};
+
+/// Which row a measurement belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// How many ranks ran.
+    pub ranks: usize,
+    /// What they ran.
+    pub collective: Collective,
+    /// Over one buffer or two.
+    pub place: Place,
+    /// The row's size in bytes.
+    pub bytes: usize,
+}
+
+/// What was measured in one row; times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Timed iterations.
+    pub iterations: usize,
+    /// Median of the iterations' slowest ranks.
+    pub p50: u64,
+    /// 99th percentile of the same.
+    pub p99: u64,
+    /// Median with the reading of the output inside the timing.
+    pub read_p50: u64,
+    /// 99th percentile of the same.
+    pub read_p99: u64,
+}
+
+/// The line of a finished row, as harness.c prints it too. `None`: the subject has no such operation.
+pub fn line(key: &Key, times: Option<&Times>) -> String {
+    let Key { ranks, collective, place, bytes } = key;
+    let Some(Times { iterations, p50, p99, read_p50, read_p99 }) = times else {
+        return format!(
+            "ROWSKIP collective={collective} place={place} bytes={bytes} ranks={ranks}"
+        );
+    };
+    format!(
+        "RESULT collective={collective} place={place} bytes={bytes} ranks={ranks} iters={iterations} \
+         p50_ns={p50} p99_ns={p99} read_p50_ns={read_p50} read_p99_ns={read_p99}"
+    )
+}
+
+/// Reads a RESULT line; anything else, as an MPI launcher may print, is `None`.
+pub fn parse(line: &str) -> Option<(Key, Times)> {
+    let fields: BTreeMap<&str, &str> =
+        line.trim().strip_prefix("RESULT ")?.split(' ').filter_map(|f| f.split_once('=')).collect();
+    let number = |name: &str| fields.get(name)?.parse::<u64>().ok();
+    let count = |name: &str| number(name).and_then(|n| usize::try_from(n).ok());
+    let key = Key {
+        ranks: count("ranks")?,
+        collective: fields.get("collective")?.parse().ok()?,
+        place: fields.get("place")?.parse().ok()?,
+        bytes: count("bytes")?,
+    };
+    let times = Times {
+        iterations: count("iters")?,
+        p50: number("p50_ns")?,
+        p99: number("p99_ns")?,
+        read_p50: number("read_p50_ns")?,
+        read_p99: number("read_p99_ns")?,
+    };
+    Some((key, times))
+}
+
+/// All rounds of all subjects.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    rounds: BTreeMap<Key, BTreeMap<String, Vec<Times>>>,
+}
+
+impl Results {
+    /// Adds one round's row of a subject.
+    pub fn add(&mut self, subject: &str, key: Key, times: Times) {
+        self.rounds.entry(key).or_default().entry(subject.into()).or_default().push(times);
+    }
+
+    /// Every row that some subject ran, in the order of the tables.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        self.rounds.keys().copied()
+    }
+
+    /// A subject's row: the median over rounds of each figure, the fewest iterations of any round.
+    pub fn median(&self, key: &Key, subject: &str) -> Option<Times> {
+        let rounds = self.rounds.get(key)?.get(subject)?;
+        let middle = |figure: fn(&Times) -> u64| median(rounds.iter().map(figure).collect());
+        Some(Times {
+            iterations: rounds.iter().map(|t| t.iterations).min()?,
+            p50: middle(|t| t.p50)?,
+            p99: middle(|t| t.p99)?,
+            read_p50: middle(|t| t.read_p50)?,
+            read_p99: middle(|t| t.read_p99)?,
+        })
+    }
+}
+
+/// The middle value; the mean of the two middle ones where their number is even.
+fn median(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    let upper = *values.get(values.len() / 2)?;
+    let lower = values[(values.len() - 1) / 2];
+    Some(lower.midpoint(upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Key =
+        Key { ranks: 2, collective: Collective::Allgather, place: Place::In, bytes: 4096 };
+
+    fn times(p50: u64) -> Times {
+        Times { iterations: 2000, p50, p99: 2 * p50, read_p50: 3 * p50, read_p99: 4 * p50 }
+    }
+
+    #[test]
+    fn a_line_is_read_back() {
+        assert_eq!(parse(&line(&KEY, Some(&times(17)))), Some((KEY, times(17))));
+    }
+
+    #[test]
+    fn other_lines_are_no_results() {
+        for text in ["", "RESULT", "RESULT bytes=4", "mpirun: RESULT of all", &line(&KEY, None)] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        let torn = line(&KEY, Some(&times(17)));
+        assert_eq!(parse(&torn[..torn.len() / 2]), None);
+    }
+
+    #[test]
+    fn rounds_fold_to_their_median() {
+        let mut results = Results::default();
+        for p50 in [30, 10, 20] {
+            results.add("floor", KEY, times(p50));
+        }
+        assert_eq!(results.median(&KEY, "floor"), Some(times(20)));
+        assert_eq!(results.median(&KEY, "gloo"), None);
+        assert_eq!(median(vec![4, 1, 2, 3]), Some(2));
+    }
+}

@@ -1,0 +1,77 @@
+//! Rules of manifests and crate roots: common lints for every member, `forbid(unsafe_code)` where no unsafe belongs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// Crates that do without unsafe code for good.
+const SAFE: &[&str] = &["plan", "hal/types"];
+
+/// Checks every member of the workspace at `root`.
+pub(super) fn check(root: &Path) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    let workspace = read(&root.join("Cargo.toml"))?;
+    for member in std::iter::once(String::from(".")).chain(members(&workspace)) {
+        let folder = root.join(&member);
+        if !inherits_lints(&read(&folder.join("Cargo.toml"))?) {
+            faults.push(format!("{member}/Cargo.toml: add `[lints]` with `workspace = true`"));
+        }
+        for crate_root in crate_roots(&folder) {
+            let text = read(&crate_root)?;
+            let name = crate_root.strip_prefix(root).unwrap_or(&crate_root).display();
+            if SAFE.contains(&member.as_str()) && !text.contains("#![forbid(unsafe_code)]") {
+                faults
+                    .push(format!("{name}: add `#![forbid(unsafe_code)]`, this crate needs none"));
+            }
+        }
+    }
+    Ok(faults)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))
+}
+
+fn crate_roots(folder: &Path) -> Vec<PathBuf> {
+    ["src/lib.rs", "src/main.rs"].iter().map(|f| folder.join(f)).filter(|f| f.exists()).collect()
+}
+
+/// The quoted names of the `members` list. The manifest is ours, so a reader of this one list will do.
+fn members(manifest: &str) -> Vec<String> {
+    let Some((_, rest)) = manifest.split_once("members = [") else { return Vec::new() };
+    let list = rest.split_once(']').map_or(rest, |(list, _)| list);
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn inherits_lints(manifest: &str) -> bool {
+    let mut lines =
+        manifest.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+    lines.by_ref().any(|l| l == "[lints]")
+        && lines.take_while(|l| !l.starts_with('[')).any(|l| l.replace(' ', "") == "workspace=true")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_read_over_several_lines() {
+        let manifest =
+            "[workspace]\nmembers = [\n  \"hal\", \"hal/types\",\n  \"plan\",\n]\nx = [\"no\"]";
+        assert_eq!(members(manifest), ["hal", "hal/types", "plan"]);
+    }
+
+    #[test]
+    fn lints_must_come_from_the_workspace() {
+        for (manifest, good) in [
+            ("[package]\n[lints]\nworkspace = true\n", true),
+            ("[lints]\n\nworkspace=true", true),
+            ("[package]\nname = \"x\"", false),
+            ("[lints]\n[dependencies]\nworkspace = true", false),
+            ("[lints.rust]\nunsafe_code = \"allow\"", false),
+        ] {
+            assert_eq!(inherits_lints(manifest), good, "{manifest}");
+        }
+    }
+}
