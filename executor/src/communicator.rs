@@ -16,6 +16,7 @@ use antiphon_transport::{Peer, Registry, Transport};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -89,11 +90,22 @@ pub(crate) struct Shared {
     pub one_process: bool,
     /// Some other rank lives in this process.
     pub shared_process: bool,
-    control: Vec<Arc<dyn Memory>>,
+    control: Vec<Page>,
     failure: Arc<Failure>,
     log: Mutex<Log>,
     splits: AtomicU64,
 }
+
+/// A rank's control page.
+struct Page {
+    page: NonNull<ControlPage>,
+    _memory: Arc<dyn Memory>,
+}
+
+// SAFETY: a control page is all atomics, and is mapped while the `Page` lives.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
 
 /// The launches of a communicator.
 #[derive(Default)]
@@ -498,7 +510,7 @@ impl Probed {
                 let found = format!("{} bytes of another layout", page.len());
                 return Err(ExecutorError::Layout { what: "control page", peer, found });
             }
-            control.push(page);
+            control.push(Page { page: NonNull::from(control_page(&page)), _memory: page });
         }
         let own_node = join.bootstrap.node_of(rank)?;
         let mut peers = Vec::new();
@@ -548,8 +560,10 @@ fn control_page(memory: &Arc<dyn Memory>) -> &ControlPage {
 }
 
 impl Shared {
+    #[inline]
     pub fn control(&self, rank: u32) -> &ControlPage {
-        control_page(&self.control[rank as usize])
+        // SAFETY: `Page` keeps its page mapped, and a control page is all atomics.
+        unsafe { self.control[rank as usize].page.as_ref() }
     }
 
     pub fn log(&self) -> MutexGuard<'_, Log> {

@@ -73,6 +73,8 @@ pub struct ContextState {
     pub retired: u64,
     /// Temporary memory of moves.
     pub pad: Pad,
+    /// Launches that have begun.
+    pub begun: u64,
     /// The launch that runs.
     pub active: Option<Active>,
     /// The communicator's numbers of the context's last two launches.
@@ -124,6 +126,7 @@ impl Context {
             held: (0..world).map(|_| [None, None]).collect(),
             retired: 0,
             pad: Pad::default(),
+            begun: 0,
             active: None,
             recent: [0; 2],
             known: Vec::new(),

@@ -25,29 +25,29 @@ pub fn call(record: &LaunchRecord) -> String {
 }
 
 /// The waits of the launch's own rank.
-pub fn own_waits(launch: &Launch, state: &ContextState) -> Waits {
+pub fn own_waits(launch: &Launch<'_>, state: &ContextState) -> Waits {
     let mut waits = Vec::new();
     of_rank(launch, state, launch.shared.rank, &mut waits);
     Waits(waits)
 }
 
 /// The waits of all ranks, this one first; ranks that have not entered the launch are said to be absent.
-pub fn all_waits(launch: &Launch, state: &ContextState) -> Waits {
-    let shared = &launch.shared;
+pub fn all_waits(launch: &Launch<'_>, state: &ContextState) -> Waits {
+    let shared = launch.shared;
     let mut waits = own_waits(launch, state).0;
     for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
-        if shared.control(peer).entered(launch.seq) {
+        if shared.control(peer).entered(launch.order.seq) {
             of_rank(launch, state, peer, &mut waits);
         } else {
             let completed = shared.control(peer).completed.0.load(Ordering::Relaxed);
-            if completed < launch.seq {
+            if completed < launch.order.seq {
                 waits.push(Wait {
                     rank: peer,
                     block: 0,
                     op: "no op".to_owned(),
                     what: format!(
                         "(it has not entered launch {}; its last complete launch is {completed})",
-                        launch.seq
+                        launch.order.seq
                     ),
                 });
             }
@@ -56,7 +56,7 @@ pub fn all_waits(launch: &Launch, state: &ContextState) -> Waits {
     Waits(waits)
 }
 
-fn of_rank(launch: &Launch, state: &ContextState, rank: u32, waits: &mut Vec<Wait>) {
+fn of_rank(launch: &Launch<'_>, state: &ContextState, rank: u32, waits: &mut Vec<Wait>) {
     let layout = launch.context.plan.layout();
     let Some(arena) = &state.arenas[rank as usize] else { return };
     let own = &layout.ranks[rank as usize];
@@ -79,7 +79,7 @@ fn of_rank(launch: &Launch, state: &ContextState, rank: u32, waits: &mut Vec<Wai
 }
 
 fn describe(
-    launch: &Launch,
+    launch: &Launch<'_>,
     rank: u32,
     own: &RankLayout,
     arena: &Arena,
@@ -108,9 +108,9 @@ fn describe(
         }
         Instruction::Move { sources, destinations, .. } => {
             let sides = sources.range().chain(destinations.range());
-            let absent = sides
-                .map(|side| own.accesses[side].rank)
-                .find(|&peer| peer != rank && !launch.shared.control(peer).entered(launch.seq));
+            let absent = sides.map(|side| own.accesses[side].rank).find(|&peer| {
+                peer != rank && !launch.shared.control(peer).entered(launch.order.seq)
+            });
             let packets =
                 own.accesses[sources.range()].iter().any(|access| access.area == Area::Packets);
             match absent {

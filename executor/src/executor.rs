@@ -3,7 +3,7 @@
 use crate::communicator::Communicator;
 use crate::context::{Context, ContextKey, LAUNCHES_PER_EPOCH};
 use crate::error::ExecutorError;
-use crate::launch::Launch;
+use crate::launch::{Launch, Order, QueuedLaunch};
 use crate::plan_cache::{LoadedPlan, Sized};
 use antiphon_hal::{Effort, HalError, Stream, Task};
 use antiphon_plan::model::Plan;
@@ -37,8 +37,10 @@ pub struct Call<'a> {
 #[derive(Debug, Clone)]
 pub struct Executor {
     communicator: Communicator,
-    blocking: Arc<Mutex<()>>,
-    recent: Arc<Mutex<Vec<Recent>>>,
+    /// Contexts of blocking calls; held while one runs.
+    blocking: Arc<Mutex<Vec<Recent>>>,
+    /// Contexts of calls on streams.
+    queued: Arc<Mutex<Vec<Recent>>>,
     strict: bool,
 }
 
@@ -48,7 +50,7 @@ impl Executor {
         Executor {
             communicator: communicator.clone(),
             blocking: Arc::default(),
-            recent: Arc::default(),
+            queued: Arc::default(),
             strict: false,
         }
     }
@@ -112,7 +114,17 @@ impl Executor {
         call: &Call<'_>,
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
-        let launch: Arc<dyn Task> = Arc::new(self.launch(call, Some(stream.id()))?);
+        let launch: Arc<dyn Task> = {
+            let mut recent = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+            let recent = self.recent(&mut recent, call, Some(stream.id()))?;
+            Arc::new(QueuedLaunch {
+                shared: Arc::clone(&self.communicator.shared),
+                context: Arc::clone(&recent.context),
+                sized: Arc::clone(&recent.sized),
+                order: self.order(recent, call),
+                waiting: OnceLock::new(),
+            })
+        };
         match stream.submit(&launch, Effort::Brief) {
             Ok(_) => Ok(()),
             Err(error) => Err(own_error(error)),
@@ -128,8 +140,16 @@ impl Executor {
     /// As [`execute`](Self::execute).
     pub unsafe fn run(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
         // Blocking calls of one rank share a context, so they take turns.
-        let _turn = self.blocking.lock().unwrap_or_else(PoisonError::into_inner);
-        let launch = self.launch(call, None)?;
+        let mut recent = self.blocking.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = self.recent(&mut recent, call, None)?;
+        let order = self.order(recent, call);
+        let launch = Launch {
+            shared: &self.communicator.shared,
+            context: &recent.context,
+            sized: &recent.sized,
+            order: &order,
+            waiting: &OnceLock::new(),
+        };
         while !launch.advance(Effort::Wait)? {}
         Ok(())
     }
@@ -173,12 +193,14 @@ impl Executor {
         Ok(Recent { shape, sized, context, fingerprint })
     }
 
-    /// Gives a call its number and its context.
-    fn launch(&self, call: &Call<'_>, stream: Option<u64>) -> Result<Launch, ExecutorError> {
-        let shared = &self.communicator.shared;
-        shared.check()?;
-        let plan = call.plan;
-        self.fits(plan)?;
+    /// The context of a call, at hand or found.
+    fn recent<'r>(
+        &self,
+        recent: &'r mut Vec<Recent>,
+        call: &Call<'_>,
+        stream: Option<u64>,
+    ) -> Result<&'r Recent, ExecutorError> {
+        self.communicator.shared.check()?;
         let element = call.dtype.size();
         for address in [call.input.addr(), call.output.addr()] {
             if !address.is_multiple_of(element) {
@@ -195,9 +217,8 @@ impl Executor {
             element: element as u64,
             strict: self.strict,
         };
-        let shape =
-            Shape { plan: Arc::as_ptr(plan), sizes, dtype: call.dtype, op: call.op, stream };
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = Arc::as_ptr(call.plan);
+        let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream };
         let known = recent.iter().position(|recent| {
             recent.shape == shape
                 && recent.context.given.load(Ordering::Relaxed) < LAUNCHES_PER_EPOCH
@@ -205,33 +226,32 @@ impl Executor {
         let known = match known {
             Some(known) => known,
             None => {
+                self.fits(call.plan)?;
                 if recent.len() >= RECENT {
                     recent.clear();
                 }
-                recent.push(self.meet(plan, shape)?);
+                recent.push(self.meet(call.plan, shape)?);
                 recent.len() - 1
             }
         };
-        let Recent { sized, context, fingerprint, .. } = &recent[known];
-        let (sized, context, fingerprint) = (Arc::clone(sized), Arc::clone(context), *fingerprint);
-        let mut log = shared.log();
+        Ok(&recent[known])
+    }
+
+    /// Gives a call its number.
+    fn order(&self, recent: &Recent, call: &Call<'_>) -> Order {
+        let mut log = self.communicator.shared.log();
         log.seq += 1;
-        log.chain = mix(log.chain, fingerprint);
-        let count = context.given.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Launch {
-            shared: Arc::clone(shared),
-            context,
-            sized,
+        log.chain = mix(log.chain, recent.fingerprint);
+        Order {
             input: call.input,
             output: call.output,
             dtype: call.dtype,
             op: call.op,
             seq: log.seq,
-            count,
-            fingerprint,
+            count: recent.context.given.fetch_add(1, Ordering::Relaxed) + 1,
+            fingerprint: recent.fingerprint,
             chain: log.chain,
-            waiting: OnceLock::new(),
-        })
+        }
     }
 }
 

@@ -26,44 +26,69 @@ const PATIENCE: u32 = 256;
 /// How long a failed launch waits for peers that may still reach into its plain memory.
 const QUIET_LIMIT: Duration = Duration::from_secs(1);
 
-/// A launch.
-pub struct Launch {
+/// What a launch was asked to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// The caller's send buffer.
+    pub input: *const u8,
+    /// The caller's receive buffer.
+    pub output: *mut u8,
+    /// Element type.
+    pub dtype: DataType,
+    /// The caller's operator, as given.
+    pub op: Option<ReduceOp>,
+    /// Number on the communicator.
+    pub seq: u64,
+    /// Number on the context, from 1.
+    pub count: u64,
+    /// Hash of the call.
+    pub fingerprint: u64,
+    /// Hash of all calls up to this one.
+    pub chain: u64,
+}
+
+/// A launch, for as long as one poll borrows what it works with.
+#[derive(Clone, Copy)]
+pub struct Launch<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) context: &'a Context,
+    pub(crate) sized: &'a Sized,
+    pub(crate) order: &'a Order,
+    /// Since when the launch waits to begin.
+    pub(crate) waiting: &'a OnceLock<Instant>,
+}
+
+/// A launch that a stream drives.
+pub struct QueuedLaunch {
     pub(crate) shared: Arc<Shared>,
     pub(crate) context: Arc<Context>,
     pub(crate) sized: Arc<Sized>,
-    pub(crate) input: *const u8,
-    pub(crate) output: *mut u8,
-    pub(crate) dtype: DataType,
-    /// The caller's operator, as given.
-    pub(crate) op: Option<ReduceOp>,
-    /// Number on the communicator.
-    pub(crate) seq: u64,
-    /// Number on the context, from 1.
-    pub(crate) count: u64,
-    pub(crate) fingerprint: u64,
-    pub(crate) chain: u64,
-    /// Since when the launch waits to begin.
+    pub(crate) order: Order,
     pub(crate) waiting: OnceLock<Instant>,
 }
 
 // SAFETY: the buffers belong to the launch until it is complete (the contract of `Executor::execute`), whichever
 // thread steps it.
-unsafe impl Send for Launch {}
+unsafe impl Send for QueuedLaunch {}
 // SAFETY: as above; mutable state is behind the context's lock.
-unsafe impl Sync for Launch {}
+unsafe impl Sync for QueuedLaunch {}
 
 /// What a running launch remembers between polls.
 pub struct Active {
     seq: u64,
     flag: u32,
     buffers: Buffers,
+    /// Ranks below this one have entered the launch.
+    entered: u32,
     /// When a wait was first found to make no progress, and the rank's position then.
     stalled: Option<(Instant, u64)>,
 }
 
-impl Task for Launch {
+impl Task for QueuedLaunch {
     fn poll(&self, effort: Effort) -> TaskState {
-        match self.advance(effort) {
+        let QueuedLaunch { shared, context, sized, order, waiting } = self;
+        let launch = Launch { shared, context, sized, order, waiting };
+        match launch.advance(effort) {
             Ok(false) => TaskState::Pending,
             Ok(true) => TaskState::Done(Ok(())),
             Err(error) => TaskState::Done(Err(Arc::new(error))),
@@ -71,7 +96,7 @@ impl Task for Launch {
     }
 }
 
-impl Launch {
+impl Launch<'_> {
     /// Works on the launch as hard as `effort` allows; `true` once it is complete.
     pub fn advance(&self, effort: Effort) -> Result<bool, ExecutorError> {
         let mut state = self.context.state();
@@ -83,13 +108,13 @@ impl Launch {
     }
 
     fn work(&self, state: &mut ContextState, effort: Effort) -> Result<bool, ExecutorError> {
-        let shared = &*self.shared;
+        let shared = self.shared;
         let mut waiter = Waiter::new(effort, shared.crowded);
         if shared.failed() {
             return Err(self.broken(state));
         }
         loop {
-            let begun = state.active.as_ref().is_some_and(|active| active.seq == self.seq);
+            let begun = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
             let blocked = if begun {
                 match self.drive(state)? {
                     Driven::Complete => {
@@ -125,11 +150,15 @@ impl Launch {
 
     /// Enters the launch: places the buffers, resets the cursors, publishes the descriptor.
     fn begin(&self, state: &mut ContextState) -> Result<Option<Blocked>, ExecutorError> {
-        let shared = &*self.shared;
+        let shared = self.shared;
+        if state.active.is_some() || state.begun + 1 != self.order.count {
+            // An earlier launch of the context, submitted by another thread, has its turn first.
+            return Ok(Some(Blocked::Entry(shared.rank)));
+        }
         if let Some(peer) = self.behind(state) {
             return Ok(Some(Blocked::Entry(peer)));
         }
-        if self.seq.is_multiple_of(HISTORY_CHECK) {
+        if self.order.seq.is_multiple_of(HISTORY_CHECK) {
             self.compare_history()?;
         }
         shared.regions.sweep(&*shared.bootstrap)?;
@@ -144,31 +173,34 @@ impl Launch {
         }
         state.places[shared.rank as usize] =
             [Place::Here(buffers.input.cast_mut()), Place::Here(buffers.output)];
-        let flag = ((self.count as u32) & 0x00FF_FFFF) << 8 | (self.fingerprint >> 56) as u32;
+        let flag =
+            ((self.order.count as u32) & 0x00FF_FFFF) << 8 | (self.order.fingerprint >> 56) as u32;
         let arena = own_arena(state, shared.rank);
         self.reset(&arena);
         let sizes = self.sized.sizes();
         shared.control(shared.rank).publish(&LaunchRecord {
-            seq: self.seq,
-            chain: self.chain,
-            fingerprint: self.fingerprint,
+            seq: self.order.seq,
+            chain: self.order.chain,
+            fingerprint: self.order.fingerprint,
             arena: self.context.region,
             input: buffers.input_at,
             output: buffers.output_at,
             bytes: (sizes.input, sizes.output),
-            shape: (self.dtype as u8, self.op.map_or(0, |op| op as u8 + 1)),
+            shape: (self.order.dtype as u8, self.order.op.map_or(0, |op| op as u8 + 1)),
             name: LaunchRecord::cut_name(self.context.plan.name()),
         });
-        state.active = Some(Active { seq: self.seq, flag, buffers, stalled: None });
+        state.begun = self.order.count;
+        state.active =
+            Some(Active { seq: self.order.seq, flag, buffers, entered: 0, stalled: None });
         Ok(None)
     }
 
     /// A peer that must come further before this launch may begin: one whose descriptors this launch would overwrite,
     /// or one that may still read packets which this launch would overwrite.
     fn behind(&self, state: &mut ContextState) -> Option<u32> {
-        let shared = &*self.shared;
+        let shared = self.shared;
         let completed = |peer: u32| shared.control(peer).completed.0.load(Ordering::Acquire);
-        let needed = self.seq.saturating_sub(RING);
+        let needed = self.order.seq.saturating_sub(RING);
         if state.floor < needed {
             let peers = (0..shared.world).filter(|&peer| peer != shared.rank);
             let (least, peer) =
@@ -188,7 +220,9 @@ impl Launch {
         let blocks = self.blocks();
         let header = arena.header();
         let assists = self.shared.assists();
-        header.launch.0.store(0, Ordering::SeqCst);
+        if assists {
+            header.launch.0.store(0, Ordering::SeqCst);
+        }
         for block in 0..blocks {
             let cursor = arena.cursor(block);
             while assists && !lock(cursor) && !self.shared.failed() {
@@ -205,7 +239,7 @@ impl Launch {
             }
         }
         header.remaining.0.store(blocks.into(), Ordering::Relaxed);
-        header.launch.0.store(self.seq, Ordering::Release);
+        header.launch.0.store(self.order.seq, Ordering::Release);
     }
 
     fn blocks(&self) -> u32 {
@@ -220,7 +254,7 @@ impl Launch {
         if own_arena(state, rank).header().remaining.0.load(Ordering::Acquire) == 0 {
             return Ok(Driven::Complete);
         }
-        if assists && matches!(driven, Driven::Blocked(_)) {
+        if assists && matches!(driven, Driven::Blocked(_)) && self.everyone(state) {
             for peer in 0..self.shared.world {
                 if peer != rank && self.assistable(state, peer)? {
                     let other = self.drive_rank(state, peer, true)?;
@@ -233,16 +267,27 @@ impl Launch {
         Ok(driven)
     }
 
+    /// Whether every rank has entered the launch. Before that, the ranks that have are mostly waiting for the others.
+    fn everyone(&self, state: &mut ContextState) -> bool {
+        let Some(active) = &mut state.active else { return false };
+        let world = self.shared.world;
+        while active.entered < world && self.shared.control(active.entered).entered(self.order.seq)
+        {
+            active.entered += 1;
+        }
+        active.entered == world
+    }
+
     /// Whether a peer has entered this launch and all it needs is mapped here.
     fn assistable(&self, state: &mut ContextState, peer: u32) -> Result<bool, ExecutorError> {
         let control = self.shared.control(peer);
-        if !control.entered(self.seq) || !self.admit_peer(state, peer)? {
+        if !control.entered(self.order.seq) || !self.admit_peer(state, peer)? {
             return Ok(false);
         }
         let index = peer as usize;
         let Some(arena) = state.arenas[index] else { return Ok(false) };
         let header = arena.header();
-        if header.launch.0.load(Ordering::Acquire) != self.seq
+        if header.launch.0.load(Ordering::Acquire) != self.order.seq
             || header.remaining.0.load(Ordering::Relaxed) == 0
         {
             return Ok(false);
@@ -278,8 +323,8 @@ impl Launch {
             program,
             arenas,
             flag,
-            dtype: self.dtype,
-            reduce: self.op.map(fold),
+            dtype: self.order.dtype,
+            reduce: self.order.op.map(fold),
             patience: self.patience(layout.ranks[rank as usize].blocks.len()),
         };
         let mut resolver = self.resolver(held);
@@ -295,7 +340,7 @@ impl Launch {
                 if !lock(cursor) {
                     continue;
                 }
-                let current = arena.header().launch.0.load(Ordering::Acquire) == self.seq;
+                let current = arena.header().launch.0.load(Ordering::Acquire) == self.order.seq;
                 if !current || cursor.done.load(Ordering::Relaxed) != 0 {
                     unlock(cursor);
                     continue;
@@ -309,7 +354,12 @@ impl Launch {
             let outcome = match stepped {
                 Step::Done => {
                     cursor.done.store(1, Ordering::Relaxed);
-                    arena.header().remaining.0.fetch_sub(1, Ordering::AcqRel);
+                    let remaining = &arena.header().remaining.0;
+                    if shared_cursors {
+                        remaining.fetch_sub(1, Ordering::AcqRel);
+                    } else {
+                        remaining.store(remaining.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+                    }
                     progress = true;
                     Ok(())
                 }
@@ -359,8 +409,10 @@ impl Launch {
         if state.arenas[index].is_some() {
             return Ok(true);
         }
-        let Some(record) = self.shared.control(peer).record(self.seq) else { return Ok(false) };
-        if record.fingerprint != self.fingerprint {
+        let Some(record) = self.shared.control(peer).record(self.order.seq) else {
+            return Ok(false);
+        };
+        if record.fingerprint != self.order.fingerprint {
             return Err(self.fault(Fault::Mismatch(peer)));
         }
         let Some(memory) = self.shared.regions.memory.region(peer, record.arena) else {
@@ -380,20 +432,20 @@ impl Launch {
 
     /// Ends the launch: the caller's buffers hold the result.
     fn finish(&self, state: &mut ContextState) {
-        let shared = &*self.shared;
+        let shared = self.shared;
         if let Some(active) = state.active.take() {
             // SAFETY: no block touches the buffers any more, and they are valid by the caller's contract.
             unsafe {
-                if self.op == Some(ReduceOp::Avg) && self.averages() {
+                if self.order.op == Some(ReduceOp::Avg) && self.averages() {
                     let bytes = self.sized.sizes().output as usize;
                     let output = active.buffers.output;
-                    antiphon_hal::kernels::divide(self.dtype, output, bytes, shared.world);
+                    antiphon_hal::kernels::divide(self.order.dtype, output, bytes, shared.world);
                 }
                 active.buffers.copy_out(self);
             }
         }
-        state.recent = [state.recent[1], self.seq];
-        shared.complete(self.seq);
+        state.recent = [state.recent[1], self.order.seq];
+        shared.complete(self.order.seq);
     }
 
     /// Whether this rank's output holds sums that an average divides.
@@ -413,13 +465,13 @@ impl Launch {
 
     /// The slow look: whether the launch can still finish.
     fn check(&self, state: &mut ContextState, now: Instant) -> Result<(), ExecutorError> {
-        let shared = &*self.shared;
+        let shared = self.shared;
         if shared.failed() {
             return Err(self.broken(state));
         }
         for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
-            if let Some(record) = shared.control(peer).record(self.seq)
-                && record.fingerprint != self.fingerprint
+            if let Some(record) = shared.control(peer).record(self.order.seq)
+                && record.fingerprint != self.order.fingerprint
             {
                 return Err(self.fault(Fault::Mismatch(peer)));
             }
@@ -446,7 +498,7 @@ impl Launch {
         match self.shared.options.timeout {
             Some(limit) if stalled >= limit => Err(ExecutorError::Stalled {
                 rank: self.shared.rank,
-                seq: self.seq,
+                seq: self.order.seq,
                 plan: self.context.plan.name().to_owned(),
                 limit,
                 waits: diagnose::all_waits(self, state),
@@ -465,9 +517,10 @@ impl Launch {
 
     /// The error of a launch whose communicator broke under it.
     fn broken(&self, state: &ContextState) -> ExecutorError {
-        let running = state.active.as_ref().is_some_and(|active| active.seq == self.seq);
+        let running = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
         let waits = if running { diagnose::own_waits(self, state) } else { Default::default() };
-        let now = Doing { launch: Some((self.seq, self.context.plan.name().to_owned())), waits };
+        let now =
+            Doing { launch: Some((self.order.seq, self.context.plan.name().to_owned())), waits };
         match self.shared.check() {
             Err(ExecutorError::PeerLost { peer, pid, reason, .. }) => {
                 ExecutorError::PeerLost { peer, pid, reason, doing: now }
@@ -492,12 +545,12 @@ impl Launch {
                 ExecutorError::Layout { what: "launch descriptor", peer, found }
             }
             Fault::Mismatch(peer) => {
-                let theirs = self.shared.control(peer).record(self.seq);
+                let theirs = self.shared.control(peer).record(self.order.seq);
                 let rank = self.shared.rank;
-                let own = self.shared.control(rank).record(self.seq);
+                let own = self.shared.control(rank).record(self.order.seq);
                 ExecutorError::Mismatch {
                     rank,
-                    seq: self.seq,
+                    seq: self.order.seq,
                     own: own.map_or_else(|| self.describe(), |own| diagnose::call(&own)),
                     peer,
                     theirs: theirs
@@ -511,7 +564,7 @@ impl Launch {
         let sizes = self.sized.sizes();
         diagnose::call(&LaunchRecord {
             bytes: (sizes.input, sizes.output),
-            shape: (self.dtype as u8, self.op.map_or(0, |op| op as u8 + 1)),
+            shape: (self.order.dtype as u8, self.order.op.map_or(0, |op| op as u8 + 1)),
             name: LaunchRecord::cut_name(self.context.plan.name()),
             ..LaunchRecord::default()
         })
@@ -519,11 +572,11 @@ impl Launch {
 
     /// Compares the history of launches with every peer's, at the last launch that peer has completed.
     fn compare_history(&self) -> Result<(), ExecutorError> {
-        let shared = &*self.shared;
+        let shared = self.shared;
         let own = shared.control(shared.rank);
         for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
             let page = shared.control(peer);
-            let both = page.completed.0.load(Ordering::Acquire).min(self.seq - 1);
+            let both = page.completed.0.load(Ordering::Acquire).min(self.order.seq - 1);
             let (Some(mine), Some(theirs)) = (own.record(both), page.record(both)) else {
                 continue;
             };
@@ -547,11 +600,11 @@ impl Launch {
 
     /// After a failure: breaks the communicator and keeps the caller's buffers until peers are out of them.
     fn give_up(&self, state: &mut ContextState, error: &ExecutorError) {
-        let shared = &*self.shared;
-        if error.breaks_communicator() {
-            shared.fail(error.clone());
-        }
-        let reached = state.active.take().is_some_and(|active| active.buffers.reached_from_outside);
+        let shared = self.shared;
+        // Whatever ended it, this launch has a number that peers count on.
+        shared.fail(error.clone());
+        let own = state.active.take_if(|active| active.seq == self.order.seq);
+        let reached = own.is_some_and(|active| active.buffers.reached_from_outside);
         if reached {
             let began = Instant::now();
             let quiet = |peer: u32| shared.control(peer).quiet.0.load(Ordering::Acquire) != 0;
@@ -574,17 +627,17 @@ enum Driven {
 
 /// Finds peers' buffers by their launch descriptors.
 struct Resolver<'a> {
-    launch: &'a Launch,
+    launch: &'a Launch<'a>,
     held: &'a mut [[Option<Held>; 2]],
 }
 
 impl Resolve for Resolver<'_> {
     fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
-        let shared = &*self.launch.shared;
-        let Some(record) = shared.control(rank).record(self.launch.seq) else {
+        let shared = self.launch.shared;
+        let Some(record) = shared.control(rank).record(self.launch.order.seq) else {
             return Err(Unresolved::Blocked(Blocked::Entry(rank)));
         };
-        if record.fingerprint != self.launch.fingerprint {
+        if record.fingerprint != self.launch.order.fingerprint {
             return Err(Unresolved::Failed(Fault::Mismatch(rank)));
         }
         let sides = [(record.input, record.bytes.0), (record.output, record.bytes.1)];

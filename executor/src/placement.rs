@@ -38,15 +38,15 @@ impl Buffers {
     ///
     /// # Safety
     /// No block touches the buffers any more; the caller's buffers are valid for the launch's sizes.
-    pub unsafe fn copy_out(&self, launch: &Launch) {
+    pub unsafe fn copy_out(&self, launch: &Launch<'_>) {
         let sizes = launch.sized.sizes();
         // SAFETY: staging is as long as the caller's buffers, and does not overlap them.
         unsafe {
             if self.copy_output {
-                kernels::copy(launch.output, self.output, sizes.output as usize);
+                kernels::copy(launch.order.output, self.output, sizes.output as usize);
             }
             if self.copy_input {
-                kernels::copy(launch.input.cast_mut(), self.input, sizes.input as usize);
+                kernels::copy(launch.order.input.cast_mut(), self.input, sizes.input as usize);
             }
         }
     }
@@ -71,8 +71,11 @@ impl Side {
 ///
 /// # Safety
 /// The caller's buffers are valid for the launch's sizes.
-pub unsafe fn place(launch: &Launch, state: &mut ContextState) -> Result<Buffers, ExecutorError> {
-    let shared = &*launch.shared;
+pub unsafe fn place(
+    launch: &Launch<'_>,
+    state: &mut ContextState,
+) -> Result<Buffers, ExecutorError> {
+    let shared = launch.shared;
     let sizes = launch.sized.sizes();
     let uses = launch.context.plan.uses(shared.rank);
     let everywhere = shared.assisted_from_elsewhere();
@@ -80,8 +83,8 @@ pub unsafe fn place(launch: &Launch, state: &mut ContextState) -> Result<Buffers
         let at = if bytes == 0 { Some((0, 0)) } else { find(launch, state, address, bytes)? };
         Ok(Side { address, bytes, exposed: exposed || everywhere, at })
     };
-    let input = side(launch.input.addr(), sizes.input, uses.input_exposed)?;
-    let output = side(launch.output.addr(), sizes.output, uses.output_exposed)?;
+    let input = side(launch.order.input.addr(), sizes.input, uses.input_exposed)?;
+    let output = side(launch.order.output.addr(), sizes.output, uses.output_exposed)?;
     let through_kernel =
         |side: &Side| shared.process_access && !shared.crowded && side.bytes >= PROCESS_ACCESS_FROM;
     let stage = |side: &Side| {
@@ -93,10 +96,10 @@ pub unsafe fn place(launch: &Launch, state: &mut ContextState) -> Result<Buffers
     }
     let foreign = |side: &Side| side.at.is_none() && side.exposed && !shared.one_process;
     Ok(Buffers {
-        input: launch.input,
-        output: launch.output,
-        input_at: input.at.unwrap_or_else(|| exposed(launch.input)),
-        output_at: output.at.unwrap_or_else(|| exposed(launch.output)),
+        input: launch.order.input,
+        output: launch.order.output,
+        input_at: input.at.unwrap_or_else(|| exposed(launch.order.input)),
+        output_at: output.at.unwrap_or_else(|| exposed(launch.order.output)),
         reached_from_outside: foreign(&input) || foreign(&output),
         copy_input: false,
         copy_output: false,
@@ -110,12 +113,12 @@ fn exposed(pointer: *const u8) -> (u64, u64) {
 
 /// The region that holds a buffer, announced to the peers; `None` for plain memory.
 fn find(
-    launch: &Launch,
+    launch: &Launch<'_>,
     state: &mut ContextState,
     address: usize,
     bytes: u64,
 ) -> Result<Option<(u64, u64)>, ExecutorError> {
-    let shared = &*launch.shared;
+    let shared = launch.shared;
     let epoch = shared.device.epoch();
     let known = |entry: &&(usize, u64, u64, u64, u64)| {
         entry.0 == address && entry.1 == bytes && entry.2 == epoch
@@ -139,13 +142,13 @@ fn find(
 
 /// Replaces the caller's buffers by mapped memory. Buffers that overlap keep their distance.
 unsafe fn staged(
-    launch: &Launch,
+    launch: &Launch<'_>,
     state: &mut ContextState,
     input: Side,
     output: Side,
     [mut stage_input, mut stage_output]: [bool; 2],
 ) -> Result<Buffers, ExecutorError> {
-    let shared = &*launch.shared;
+    let shared = launch.shared;
     let uses = launch.context.plan.uses(shared.rank);
     let overlap = input.bytes > 0
         && output.bytes > 0
@@ -187,10 +190,10 @@ unsafe fn staged(
     // SAFETY: staging is `needed` bytes long and apart from the caller's buffers.
     unsafe {
         if stage_output && keep_output {
-            kernels::copy(output_copy, launch.output, output.bytes as usize);
+            kernels::copy(output_copy, launch.order.output, output.bytes as usize);
         }
         if stage_input {
-            kernels::copy(input_copy, launch.input, input.bytes as usize);
+            kernels::copy(input_copy, launch.order.input, input.bytes as usize);
         }
     }
     let place = |side: &Side, staged: bool, offset: u64, pointer: *const u8| match side.at {
@@ -201,10 +204,10 @@ unsafe fn staged(
     let covered = overlap && input.address >= output.address && input.end() <= output.end();
     let copy_output = stage_output && (uses.output_written || (overlap && uses.input_written));
     Ok(Buffers {
-        input: if stage_input { input_copy } else { launch.input },
-        output: if stage_output { output_copy } else { launch.output },
-        input_at: place(&input, stage_input, input_offset, launch.input),
-        output_at: place(&output, stage_output, output_offset, launch.output),
+        input: if stage_input { input_copy } else { launch.order.input },
+        output: if stage_output { output_copy } else { launch.order.output },
+        input_at: place(&input, stage_input, input_offset, launch.order.input),
+        output_at: place(&output, stage_output, output_offset, launch.order.output),
         reached_from_outside: false,
         copy_input: stage_input && uses.input_written && !(covered && copy_output),
         copy_output,
