@@ -1,3 +1,5 @@
-//! Tests that cross crates: one conformance suite per trait, as generic functions that each backend instantiates.
+//! Tests that cross crates: one conformance suite per trait, as generic functions that each backend instantiates,
+//! and the harness of the tests that run whole plans.
 
 pub mod hal;
+pub mod harness;

@@ -1,0 +1,224 @@
+//! Every plan there is gives the right result, as threads and as processes: the examples, and where they are the
+//! plans of another implementation with the verdicts of their table. Defective plans end with errors that say why.
+
+use antiphon::executor::{Communicator, ExecutorError, Options};
+use antiphon::{DataType, ReduceOp};
+use antiphon_tests::harness::plans::{buffers, sizes};
+use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::harness::{
+    Case, Entry, Source, Verdict, entries, on_threads, options, run_case, seed,
+};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Launches of each case, back to back.
+const LAUNCHES: u32 = 20;
+const DTYPES: [DataType; 2] = [DataType::F32, DataType::Bf16];
+
+/// The plans that must give the right result.
+fn right() -> impl Iterator<Item = Entry> {
+    entries().into_iter().filter(|entry| {
+        matches!(entry.verdict, Verdict::Ok | Verdict::Unknown) && !entry.uses_ports()
+    })
+}
+
+/// All cases of a plan.
+fn cases(entry: &Entry, seed: u64) -> Vec<(&'static str, Case<'_>)> {
+    let mut cases = Vec::new();
+    for (position, (what, elements)) in sizes(&entry.plan).into_iter().enumerate() {
+        for (number, dtype) in DTYPES.into_iter().enumerate() {
+            let shape = buffers(&entry.plan, elements, dtype.size() as u64);
+            let odd = (position + number) % 2 == 1;
+            let case = Case {
+                name: &entry.name,
+                plan: &entry.plan,
+                buffers: shape,
+                dtype,
+                op: None,
+                in_place: entry.plan.in_place,
+                launches: LAUNCHES,
+                mover: Some((position as u32 + 1) % entry.ranks()),
+                source: if odd { Source::Plain } else { Source::Own },
+                reuse: entry.settled && !odd,
+                seed: seed + position as u64,
+            };
+            cases.push((what, case));
+        }
+    }
+    cases
+}
+
+/// Runs all cases of a plan as one rank; what is wrong.
+fn run_all(communicator: &Communicator, entry: &Entry, seed: u64) -> Vec<String> {
+    let mut failures = Vec::new();
+    for (what, case) in cases(entry, seed) {
+        match run_case(communicator, &case) {
+            Ok(outcome) => failures.extend(outcome.wrong.map(|text| format!("{text} ({what})"))),
+            Err(error) => {
+                failures.push(format!("rank {}: {error}; {case} ({what})", communicator.rank()));
+                // The communicator is of no more use.
+                break;
+            }
+        }
+    }
+    failures
+}
+
+fn report(failures: &[String]) {
+    let shown: Vec<&str> = failures.iter().map(String::as_str).take(40).collect();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), shown.join("\n"));
+}
+
+#[test]
+fn every_right_plan_gives_the_right_result_on_threads() {
+    let seed = seed();
+    println!("seed {seed}");
+    let mut failures = Vec::new();
+    for entry in right() {
+        let start = Instant::now();
+        let ranks = on_threads(entry.ranks(), &options(), |communicator| {
+            run_all(&communicator, &entry, seed)
+        });
+        failures.extend(ranks.unwrap().into_iter().flatten());
+        println!("{:>8.1?} {}", start.elapsed(), entry.name);
+    }
+    report(&failures);
+}
+
+#[test]
+fn every_right_plan_gives_the_right_result_in_processes() {
+    let seed = seed();
+    println!("seed {seed}");
+    let worlds: BTreeSet<u32> = right().map(|entry| entry.ranks()).collect();
+    for world in worlds {
+        let start = Instant::now();
+        Ranks::start("rank_of_every_right_plan", world, &seed.to_string()).succeed();
+        println!("{:>8.1?} all plans of {world} ranks", start.elapsed());
+    }
+}
+
+/// One process of the test above.
+#[test]
+fn rank_of_every_right_plan() {
+    let Some(role) = role() else { return };
+    let seed: u64 = role.job.parse().unwrap();
+    let world = role.rendezvous.world;
+    let all = role.connect(&options()).unwrap();
+    let pids = all.exchange(&std::process::id().to_le_bytes()).unwrap();
+    let distinct: BTreeSet<&Vec<u8>> = pids.iter().collect();
+    assert_eq!(distinct.len(), world as usize, "each rank is a process of its own");
+    let mut failures = Vec::new();
+    for entry in right().filter(|entry| entry.ranks() == world) {
+        // A plan that breaks its communicator does not keep the others from running.
+        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
+        failures.extend(run_all(&communicator, &entry, seed));
+    }
+    report(&failures);
+}
+
+/// Runs a plan once on threads with little patience: each rank's error or mismatch.
+fn run_once(entry: &Entry, limit: Duration) -> Vec<Result<Option<String>, ExecutorError>> {
+    let elements = sizes(&entry.plan)[0].1;
+    let case = Case {
+        name: &entry.name,
+        plan: &entry.plan,
+        buffers: buffers(&entry.plan, elements, 4),
+        dtype: DataType::F32,
+        op: None,
+        in_place: entry.plan.in_place,
+        launches: 2,
+        mover: None,
+        source: Source::Own,
+        reuse: false,
+        seed: seed(),
+    };
+    let options = Options::default().with_timeout(Some(limit));
+    on_threads(entry.ranks(), &options, |communicator| {
+        run_case(&communicator, &case).map(|outcome| outcome.wrong)
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_deadlocking_plan_ends_with_who_waits_for_whom() {
+    let deadlocks = entries().into_iter().filter(|entry| entry.verdict == Verdict::Deadlock);
+    for entry in deadlocks.filter(|entry| !entry.uses_ports()) {
+        let name = &entry.name;
+        let start = Instant::now();
+        let ranks = run_once(&entry, Duration::from_millis(300));
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(10), "{name}: took {took:?} for a limit of 300 ms");
+        let mut stalled = 0;
+        let mut texts = Vec::new();
+        for (rank, result) in ranks.into_iter().enumerate() {
+            let error = match result {
+                Err(error) => error,
+                // A rank that waits for nobody is through, and stops at the barrier after it.
+                Ok(wrong) => panic!("{name}: rank {rank} ended, {wrong:?}"),
+            };
+            match &error {
+                ExecutorError::Stalled { waits, .. } => {
+                    stalled += 1;
+                    assert!(!waits.0.is_empty(), "{name}: {error}");
+                }
+                ExecutorError::Aborted { .. } => {}
+                other => panic!("{name}: rank {rank}: {other}"),
+            }
+            texts.push(error.to_string());
+        }
+        assert!(stalled > 0, "{name}: {texts:?}");
+        for text in &texts {
+            for word in ["rank ", "block ", "waits at op "] {
+                assert!(text.contains(word), "{name}: `{word}` is missing in: {text}");
+            }
+            let peer = ["from rank", "for rank", "own rank", "no rank writes", "from ranks"];
+            assert!(peer.iter().any(|peer| text.contains(peer)), "{name}: no peer in: {text}");
+        }
+        println!("{name}: {}", texts[0]);
+    }
+}
+
+#[test]
+fn a_wrong_plan_is_found_to_be_wrong() {
+    for entry in entries() {
+        if entry.verdict != Verdict::Wrong || entry.uses_ports() {
+            continue;
+        }
+        let ranks = run_once(&entry, Duration::from_secs(5));
+        let found = ranks.iter().flatten().flatten().next();
+        let text = found.unwrap_or_else(|| panic!("{}: no mismatch in {ranks:?}", entry.name));
+        assert!(text.contains("expected"), "{text}");
+        println!("{text}");
+    }
+}
+
+#[test]
+fn a_plan_with_port_channels_is_refused_with_the_reason() {
+    for entry in entries().into_iter().filter(Entry::uses_ports) {
+        for result in run_once(&entry, Duration::from_secs(5)) {
+            let error = result.expect_err(&entry.name);
+            let text = error.to_string();
+            assert!(text.contains("port"), "{}: {text}", entry.name);
+            assert!(
+                !matches!(error, ExecutorError::Stalled { .. }),
+                "{}: refused, not waited for: {text}",
+                entry.name
+            );
+        }
+    }
+}
+
+#[test]
+fn a_plan_can_be_reduced_with_the_callers_operator() {
+    let sum = |op| ReduceOp::ALL.into_iter().filter(move |&other| other != op);
+    let Some(entry) = right().find(|entry| entry.name == "allreduce_zero_copy_4.json") else {
+        panic!("the example is gone")
+    };
+    for op in sum(ReduceOp::Sum) {
+        let case = Case { op: Some(op), ..cases(&entry, seed())[2].1 };
+        let ranks = on_threads(4, &options(), |communicator| run_case(&communicator, &case));
+        for outcome in ranks.unwrap() {
+            assert_eq!(outcome.unwrap().wrong, None);
+        }
+    }
+}
