@@ -55,6 +55,8 @@ impl Traced {
                     Tolerance::Roundings { roundings, magnitude, subnormal: true },
                 )
             }
+            // Zeros of fresh scratch that met no float on their way.
+            Traced::Integer { .. } if dtype.is_float() => (Value::Float(0.0), Tolerance::Exact),
             Traced::Integer { bits, .. } => {
                 (Value::Integer(wrap(dtype, i128::from(bits))), Tolerance::Exact)
             }
@@ -304,6 +306,15 @@ mod tests {
         assert!(interpreted.check_output(0, &own).wrong > 1000);
         let first = interpreted.check_input(0, &from_previous).first.unwrap().to_string();
         assert!(first.starts_with("rank 1, input element "), "{first}");
+    }
+
+    #[test]
+    fn fresh_scratch_is_zeros_of_every_type() {
+        for dtype in DataType::ALL {
+            let (value, tolerance) = <Traced as interpret::Value>::zero().expected(dtype);
+            let zero = decode(dtype, 0);
+            assert_eq!((value, tolerance), (zero, Tolerance::Exact), "{dtype}");
+        }
     }
 
     #[test]
