@@ -1,12 +1,13 @@
 //! Every plan there is gives the right result, as threads and as processes: the examples, and where they are the
 //! plans of another implementation with the verdicts of their table. Defective plans end with errors that say why.
 
-use antiphon::executor::{Communicator, ExecutorError, Options};
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError, Options};
+use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
-use antiphon_tests::harness::plans::{buffers, sizes};
+use antiphon_tests::harness::plans::{INDIVISIBLE, TINY, buffers, sizes};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{
-    Case, Entry, Source, Verdict, entries, on_threads, options, run_case, seed,
+    Area, Case, Entry, Source, Verdict, entries, on_threads, options, run_case, seed,
 };
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,6 +15,15 @@ use std::time::{Duration, Instant};
 /// Launches of each case, back to back.
 const LAUNCHES: u32 = 20;
 const DTYPES: [DataType; 2] = [DataType::F32, DataType::Bf16];
+
+/// A plan whose results are left to chance: each rank reads what the other writes, with nothing between. The verdict
+/// `ok` of a `test` plan says only that it ends.
+const LEFT_TO_CHANCE: [&str; 1] = ["unit_tests.put.put_fuse_test.json"];
+
+/// Plans that write to a rank which may have ended, so that the results are there once all ranks have, and only in
+/// memory which peers map: of plain memory a rank gets back what was there when it ended.
+const WRITES_LATE: [&str; 2] =
+    ["unit_tests.tbg.tbg_reduce_send_test.json", "unit_tests.switch_broadcast_test.json"];
 
 /// The plans that must give the right result.
 fn right() -> impl Iterator<Item = Entry> {
@@ -25,8 +35,11 @@ fn right() -> impl Iterator<Item = Entry> {
 /// All cases of a plan.
 fn cases(entry: &Entry, seed: u64) -> Vec<(&'static str, Case<'_>)> {
     let mut cases = Vec::new();
-    for (position, (what, elements)) in sizes(&entry.plan).into_iter().enumerate() {
-        for (number, dtype) in DTYPES.into_iter().enumerate() {
+    let determined = !LEFT_TO_CHANCE.contains(&entry.name.as_str());
+    let mixed = !WRITES_LATE.contains(&entry.name.as_str());
+    for (number, dtype) in DTYPES.into_iter().enumerate() {
+        let all = sizes(&entry.plan, dtype.size() as u64);
+        for (position, (what, elements)) in all.into_iter().enumerate() {
             let shape = buffers(&entry.plan, elements, dtype.size() as u64);
             let odd = (position + number) % 2 == 1;
             let case = Case {
@@ -38,8 +51,10 @@ fn cases(entry: &Entry, seed: u64) -> Vec<(&'static str, Case<'_>)> {
                 in_place: entry.plan.in_place,
                 launches: LAUNCHES,
                 mover: Some((position as u32 + 1) % entry.ranks()),
-                source: if odd { Source::Plain } else { Source::Own },
+                source: if odd && mixed { Source::Plain } else { Source::Own },
+                mixed,
                 reuse: entry.settled && !odd,
+                determined,
                 seed: seed + position as u64,
             };
             cases.push((what, case));
@@ -54,6 +69,7 @@ fn run_all(communicator: &Communicator, entry: &Entry, seed: u64) -> Vec<String>
     for (what, case) in cases(entry, seed) {
         match run_case(communicator, &case) {
             Ok(outcome) => failures.extend(outcome.wrong.map(|text| format!("{text} ({what})"))),
+            Err(error) if may_refuse(entry, what, &error) => {}
             Err(error) => {
                 failures.push(format!("rank {}: {error}; {case} ({what})", communicator.rank()));
                 // The communicator is of no more use.
@@ -62,6 +78,15 @@ fn run_all(communicator: &Communicator, entry: &Entry, seed: u64) -> Vec<String>
         }
     }
     failures
+}
+
+/// Whether a plan may refuse a size: one that combines chunks with each other, where they would differ in length.
+/// Plans with a post-condition never do.
+fn may_refuse(entry: &Entry, what: &str, error: &ExecutorError) -> bool {
+    entry.plan.collective == Collective::Test
+        && [INDIVISIBLE, TINY].contains(&what)
+        && matches!(error, ExecutorError::Lower { .. })
+        && error.to_string().contains("use sizes that divide evenly")
 }
 
 fn report(failures: &[String]) {
@@ -118,7 +143,7 @@ fn rank_of_every_right_plan() {
 
 /// Runs a plan once on threads with little patience: each rank's error or mismatch.
 fn run_once(entry: &Entry, limit: Duration) -> Vec<Result<Option<String>, ExecutorError>> {
-    let elements = sizes(&entry.plan)[0].1;
+    let elements = sizes(&entry.plan, 4)[0].1;
     let case = Case {
         name: &entry.name,
         plan: &entry.plan,
@@ -129,7 +154,9 @@ fn run_once(entry: &Entry, limit: Duration) -> Vec<Result<Option<String>, Execut
         launches: 2,
         mover: None,
         source: Source::Own,
+        mixed: false,
         reuse: false,
+        determined: true,
         seed: seed(),
     };
     let options = Options::default().with_timeout(Some(limit));
@@ -139,40 +166,70 @@ fn run_once(entry: &Entry, limit: Duration) -> Vec<Result<Option<String>, Execut
     .unwrap()
 }
 
+/// Launches a plan twice on threads with little patience, with no barrier of ranks that are through.
+fn launch_twice(entry: &Entry, limit: Duration) -> Vec<Result<(), ExecutorError>> {
+    let bytes = buffers(&entry.plan, sizes(&entry.plan, 4)[0].1, 4);
+    let options = Options::default().with_timeout(Some(limit));
+    let ranks = on_threads(entry.ranks(), &options, |communicator| {
+        let executor = Executor::new(&communicator);
+        let loaded = executor.load(&entry.plan)?;
+        let areas = [bytes.input, bytes.output]
+            .map(|bytes| Area::new(&communicator, Source::Own, bytes).expect("memory"));
+        let call = Call {
+            plan: &loaded,
+            input: areas[0].address(),
+            output: areas[1].address(),
+            input_bytes: bytes.input,
+            output_bytes: bytes.output,
+            dtype: DataType::F32,
+            op: None,
+        };
+        let launch = || {
+            // SAFETY: the areas have the call's lengths, and outlive it.
+            unsafe { executor.run(&call) }
+        };
+        let outcome = launch().and_then(|()| launch());
+        // What peers map stays until nobody can be using it.
+        Ok((communicator, areas, outcome))
+    });
+    let ranks = ranks.expect("communicators");
+    ranks.into_iter().map(|rank: Result<_, ExecutorError>| rank.and_then(|(.., it)| it)).collect()
+}
+
 #[test]
 fn a_deadlocking_plan_ends_with_who_waits_for_whom() {
     let deadlocks = entries().into_iter().filter(|entry| entry.verdict == Verdict::Deadlock);
     for entry in deadlocks.filter(|entry| !entry.uses_ports()) {
         let name = &entry.name;
         let start = Instant::now();
-        let ranks = run_once(&entry, Duration::from_millis(300));
+        let ranks = launch_twice(&entry, Duration::from_millis(300));
         let took = start.elapsed();
         assert!(took < Duration::from_secs(10), "{name}: took {took:?} for a limit of 300 ms");
-        let mut stalled = 0;
         let mut texts = Vec::new();
+        let mut through = Vec::new();
+        let mut stalled = 0;
         for (rank, result) in ranks.into_iter().enumerate() {
-            let error = match result {
-                Err(error) => error,
-                // A rank that waits for nobody is through, and stops at the barrier after it.
-                Ok(wrong) => panic!("{name}: rank {rank} ended, {wrong:?}"),
-            };
-            match &error {
-                ExecutorError::Stalled { waits, .. } => {
+            match result {
+                Ok(()) => through.push(rank),
+                Err(error @ ExecutorError::Stalled { .. }) => {
                     stalled += 1;
-                    assert!(!waits.0.is_empty(), "{name}: {error}");
+                    texts.push(error.to_string());
                 }
-                ExecutorError::Aborted { .. } => {}
-                other => panic!("{name}: rank {rank}: {other}"),
+                Err(error @ ExecutorError::Aborted { .. }) => texts.push(error.to_string()),
+                Err(other) => panic!("{name}: rank {rank}: {other}"),
             }
-            texts.push(error.to_string());
         }
         assert!(stalled > 0, "{name}: {texts:?}");
         for text in &texts {
             for word in ["rank ", "block ", "waits at op "] {
                 assert!(text.contains(word), "{name}: `{word}` is missing in: {text}");
             }
-            let peer = ["from rank", "for rank", "own rank", "no rank writes", "from ranks"];
+            let peer = ["from rank", "for rank", "own rank", "no rank writes"];
             assert!(peer.iter().any(|peer| text.contains(peer)), "{name}: no peer in: {text}");
+            // Only a rank that waits for nobody is through.
+            for rank in &through {
+                assert!(!text.contains(&format!("rank {rank} block")), "{name}: {text}");
+            }
         }
         println!("{name}: {}", texts[0]);
     }

@@ -32,9 +32,13 @@ pub struct Case<'a> {
     pub mover: Option<u32>,
     /// Memory of the other ranks, and of the mover's every other launch.
     pub source: Source,
+    /// Whether the mover's other launches have memory of the other kind.
+    pub mixed: bool,
     /// Whether the others pass the same pointers in all launches, and every result is checked before the next
     /// launch. Otherwise every launch has buffers of its own, and all results are checked at the end.
     pub reuse: bool,
+    /// Whether the results are compared: not so where the plan leaves them to chance.
+    pub determined: bool,
     /// Of the random choices.
     pub seed: u64,
 }
@@ -56,12 +60,13 @@ impl fmt::Display for Case<'_> {
         let reuse = if self.reuse { "same buffers" } else { "buffers of its own per launch" };
         write!(
             f,
-            "{} on {} ranks, {input} bytes in, {output} out, {} {op}, {place}, {} launches, {reuse}, {:?} memory, mover {:?}, seed {}",
+            "{} on {} ranks, {input} bytes in, {output} out, {} {op}, {place}, {} launches, {reuse}, {:?} memory{}, mover {:?}, seed {}",
             self.name,
             self.plan.gpus.len(),
             self.dtype,
             self.launches,
             self.source,
+            if self.mixed { " and the other kind" } else { "" },
             self.mover,
             self.seed
         )
@@ -166,7 +171,7 @@ impl Case<'_> {
             Source::Own => Source::Plain,
             Source::Plain => Source::Own,
         };
-        let source = if moves && launch % 2 == 1 { other } else { self.source };
+        let source = if moves && self.mixed && launch % 2 == 1 { other } else { self.source };
         let element = self.dtype.size() as u64;
         let mut area = |bytes| match moves {
             true => Area::anywhere(communicator, source, bytes, element, random),
@@ -201,7 +206,7 @@ impl Case<'_> {
         let mut hasher = DefaultHasher::new();
         output.hash(&mut hasher);
         outcome.digests.push(hasher.finish());
-        if outcome.wrong.is_some() {
+        if outcome.wrong.is_some() || !self.determined {
             return;
         }
         let wrong = match self.verdict(slot, output, rank, launch) {

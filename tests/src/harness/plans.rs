@@ -154,8 +154,8 @@ pub fn buffers(plan: &Plan, elements: u64, size: u64) -> Buffers {
     }
 }
 
-/// Numbers of elements for [`buffers`], each with what is special about it.
-pub fn sizes(plan: &Plan) -> [(&'static str, u64); 4] {
+/// Numbers of elements of `size` bytes for [`buffers`], each with what is special about it, within the plan's range.
+pub fn sizes(plan: &Plan, size: u64) -> [(&'static str, u64); 4] {
     let (inputs, outputs) = chunks(plan);
     let chunks = match plan.collective {
         Collective::AllGather => inputs,
@@ -164,12 +164,23 @@ pub fn sizes(plan: &Plan) -> [(&'static str, u64); 4] {
         _ => inputs.max(outputs),
     };
     let chunks = chunks.max(1);
+    let Buffers { input, output } = buffers(plan, 1, size);
+    let least = plan.min_message_size.div_ceil(input.max(output).max(1)).max(1);
     [
-        ("multiple of the chunks", chunks * 64),
+        (MULTIPLE, chunks * least.next_multiple_of(64)),
         // A prime above every chunk count.
-        ("divided by no chunk count", 1511),
+        (INDIVISIBLE, least.max(1511)),
         // 16-byte units of each chunk: one more than a multiple of 8, and a part of one.
-        ("remainder in group splits", chunks * (8 * 4 * 3 + 4 + 3)),
-        ("tiny", 1),
+        (REMAINDER, chunks * (least.next_multiple_of(8 * 4 * 3) + 4 + 3)),
+        (TINY, least),
     ]
 }
+
+/// The first of [`sizes`].
+pub const MULTIPLE: &str = "multiple of the chunks";
+/// The second.
+pub const INDIVISIBLE: &str = "divided by no chunk count";
+/// The third.
+pub const REMAINDER: &str = "remainder in group splits";
+/// The fourth.
+pub const TINY: &str = "tiny";
