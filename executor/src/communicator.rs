@@ -596,7 +596,11 @@ impl Shared {
 
     /// Breaks the communicator, here and on every rank; the first failure counts.
     pub fn fail(&self, error: ExecutorError) {
-        let reason = error.to_string();
+        let reason = match &error {
+            // What the caller of `abort` said; the peers' errors add who did it.
+            ExecutorError::Aborted { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        };
         if self.failure.set(error) {
             self.bootstrap.abort(&reason);
         }
