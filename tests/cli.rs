@@ -1,0 +1,247 @@
+//! The `antiphon` command from outside: what it prints and how it exits.
+
+use antiphon::plan::algorithms::{self, Algorithm, Shape};
+use antiphon::plan::model::{ChannelTable, OpKind, Plan};
+use antiphon::plan::{Style, write};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// A folder for one test's files.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn save(test: &str, name: &str, plan: &Plan) -> String {
+    let path = folder(test).join(name);
+    std::fs::write(&path, text(plan)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn text(plan: &Plan) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(plan, Style::Pretty, &mut bytes).unwrap();
+    bytes
+}
+
+fn antiphon(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_antiphon")).args(arguments).output().unwrap()
+}
+
+/// Standard output of a command that must succeed.
+fn succeeds(arguments: &[&str]) -> String {
+    let output = antiphon(arguments);
+    let (said, printed) = (lossy(&output.stderr), lossy(&output.stdout));
+    assert!(output.status.success(), "{arguments:?}: {}\n{said}\n{printed}", output.status);
+    printed
+}
+
+/// Standard error of a command that must exit with `status`.
+fn fails(arguments: &[&str], status: i32) -> String {
+    let output = antiphon(arguments);
+    let (said, printed) = (lossy(&output.stderr), lossy(&output.stdout));
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}:\n{said}\n{printed}");
+    assert!(!said.contains("panicked"), "{arguments:?}: {said}");
+    said
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn run_checks_every_example_in_both_modes() {
+    for (name, plan) in algorithms::examples().unwrap() {
+        let path = save("run", name, &plan);
+        for mode in ["--threads", "--processes"] {
+            let arguments = [
+                "run", &path, mode, "-b", "60", "-e", "20K", "-f", "64", "-n", "3", "-w", "1",
+                "--json",
+            ];
+            let printed = succeeds(&arguments);
+            let json: Value = serde_json::from_str(&printed).unwrap();
+            let ranks = plan.gpus.len();
+            assert_eq!(json["ranks"], ranks, "{name}");
+            let pids = json["pids"].as_array().unwrap();
+            let pids: BTreeSet<u64> = pids.iter().map(|pid| pid.as_u64().unwrap()).collect();
+            let expected = if mode == "--threads" { 1 } else { ranks };
+            assert_eq!(pids.len(), expected, "{name} {mode}: {pids:?}");
+            let rows = json["rows"].as_array().unwrap();
+            assert_eq!(rows.len(), 2, "{name}: {printed}");
+            for row in rows {
+                assert_eq!(row["wrong"], 0, "{name} {mode}: {row}");
+                let (p50, p99) = (row["p50_us"].as_f64().unwrap(), row["p99_us"].as_f64().unwrap());
+                assert!(p50 > 0.0 && p99 >= p50, "{name}: {row}");
+                assert!(row["bytes"].as_u64().unwrap() > 0, "{name}: {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn run_prints_the_table_that_nccl_tests_users_know() {
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let path = save("table", "plan.json", &plan);
+    let printed =
+        succeeds(&["run", &path, "--size", "4K", "-n", "2", "--dtype", "bf16", "--op", "max"]);
+    for word in
+        ["size", "count", "redop", "time p50", "algbw", "busbw", "#wrong", "4096", "bf16", "max"]
+    {
+        assert!(printed.contains(word), "no `{word}` in:\n{printed}");
+    }
+    assert!(printed.contains("# wrong elements: 0 OK"), "{printed}");
+    let printed = succeeds(&["run", &path, "--size", "4K", "-n", "2", "-c", "0", "--no-verify"]);
+    assert!(printed.contains("# results were not checked"), "{printed}");
+    let printed = succeeds(&["run", &path, "--size", "4K", "-n", "2", "--in-place", "--threads"]);
+    assert!(printed.contains("in place") && !printed.contains("out of place"), "{printed}");
+}
+
+#[test]
+fn bench_needs_no_plan() {
+    for collective in
+        ["allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv"]
+    {
+        let printed = succeeds(&[
+            "bench", collective, "--ranks", "3", "-b", "24", "-e", "24K", "-f", "32", "-n", "3",
+            "--json",
+        ]);
+        let json: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(json["rows"].as_array().unwrap().len(), 3, "{collective}: {printed}");
+        for row in json["rows"].as_array().unwrap() {
+            assert_eq!(row["wrong"], 0, "{collective}: {row}");
+        }
+    }
+}
+
+/// A plan that waits for ever: one rank's signals are taken out.
+fn deadlocking() -> Plan {
+    let mut plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    for block in &mut plan.gpus[1].threadblocks {
+        block.ops.retain(|op| !matches!(op.kind, OpKind::Signal | OpKind::RelaxedSignal));
+    }
+    plan
+}
+
+#[test]
+fn a_deadlock_ends_at_the_time_limit_with_who_waits_for_whom() {
+    let path = save("deadlock", "plan.json", &deadlocking());
+    for mode in ["--threads", "--processes"] {
+        let start = Instant::now();
+        let said = fails(&["run", &path, mode, "--timeout", "500ms", "--size", "1K"], 1);
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        for word in ["made no progress for 500ms", "rank 0 block 0 waits at op", "from rank 1"] {
+            assert!(said.contains(word), "{mode}: no `{word}` in:\n{said}");
+        }
+    }
+}
+
+#[test]
+fn check_lists_every_fault_with_its_place() {
+    let mut plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let path = save("check", "right.json", &plan);
+    assert_eq!(succeeds(&["plan", "check", &path]).trim(), "OK");
+    plan.gpus[0].threadblocks[0].ops[1].channel_ids = vec![99];
+    let last = plan.gpus[1].threadblocks[0].ops.len() - 1;
+    plan.gpus[1].threadblocks[0].ops[last].channel_ids = vec![98];
+    for table in &mut plan.gpus[1].channels {
+        if let ChannelTable::Peers { connected_to, .. } = table {
+            connected_to[0] = 7;
+        }
+    }
+    let path = save("check", "wrong.json", &plan);
+    let output = antiphon(&["plan", "check", &path]);
+    assert_eq!(output.status.code(), Some(1));
+    let all = lossy(&output.stdout) + &lossy(&output.stderr);
+    for place in [
+        "gpus[0].threadblocks[0].ops[1]",
+        &format!("gpus[1].threadblocks[0].ops[{last}]"),
+        "gpus[1].channels[0]",
+    ] {
+        assert!(all.contains(place), "no `{place}` in:\n{all}");
+    }
+    // And such a plan does not run.
+    let said = fails(&["run", &path], 1);
+    assert!(said.contains("gpus[0].threadblocks[0].ops[1]"), "{said}");
+}
+
+#[test]
+fn show_summarises_and_lists() {
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(3)).unwrap();
+    let path = save("show", "plan.json", &plan);
+    let printed = succeeds(&["plan", "show", &path]);
+    for word in ["allreduce_zero_copy_3", "allreduce", "rank", "memory"] {
+        assert!(printed.contains(word), "no `{word}` in:\n{printed}");
+    }
+    let listed = succeeds(&["plan", "show", &path, "--rank", "2"]);
+    let ops: usize = plan.gpus[2].threadblocks.iter().map(|block| block.ops.len()).sum();
+    assert!(listed.contains("rank 2") && listed.lines().count() > ops, "{listed}");
+    let output = antiphon(&["plan", "show", &path, "--rank", "3"]);
+    assert!(!output.status.success(), "there is no rank 3");
+}
+
+/// The oldest dialect: an exchange of one chunk between two ranks.
+const LEGACY: &str = r#"{
+  "name": "exchange", "collective": "allgather", "protocol": "Simple", "inplace": false,
+  "gpus": [
+    {"id": 0, "inputChunks": 1, "outputChunks": 2, "scratchChunks": 0, "chunkGroups": 1,
+     "threadblocks": [{"id": 0, "ops": [
+        {"name": "copy", "i_buff": {"src": "i", "dst": "o"}, "i_cids": [], "o_buff": {"src": "i", "dst": "o"}, "o_cids": [],
+         "src": 0, "srcbuff": "i", "srcoff": 0, "dst": 0, "dstbuff": "o", "dstoff": 0, "ctype": "none", "cnt": 1}
+     ], "channels": []}],
+     "channels": []},
+    {"id": 1, "inputChunks": 1, "outputChunks": 2, "scratchChunks": 0, "chunkGroups": 1,
+     "threadblocks": [{"id": 0, "ops": [], "channels": []}],
+     "channels": []}
+  ]
+}"#;
+
+#[test]
+fn convert_writes_the_current_format() {
+    let folder = folder("convert");
+    let legacy = folder.join("legacy.json");
+    std::fs::write(&legacy, LEGACY).unwrap();
+    let converted = folder.join("current.json");
+    let (from, to) = (legacy.to_str().unwrap(), converted.to_str().unwrap());
+    succeeds(&["plan", "convert", from, "-o", to, "--pretty"]);
+    let json: Value = serde_json::from_slice(&std::fs::read(&converted).unwrap()).unwrap();
+    assert_eq!(json["gpus"][0]["input_chunks"], 1);
+    assert_eq!(json["gpus"][0]["output_chunks"], 2);
+    assert_eq!(json["gpus"][0]["threadblocks"][0]["ops"][0]["name"], "copy");
+    // What was current stays what it was, and standard output takes it, too.
+    let again = succeeds(&["plan", "convert", to, "--pretty"]);
+    assert_eq!(serde_json::from_str::<Value>(&again).unwrap(), json);
+}
+
+#[test]
+fn info_says_what_there_is() {
+    let printed = succeeds(&["info"]);
+    for word in ["host", "memory", "cores"] {
+        assert!(printed.contains(word), "no `{word}` in:\n{printed}");
+    }
+}
+
+#[test]
+fn mistakes_have_a_status_and_a_remedy() {
+    let folder = folder("mistakes");
+    let garbage = folder.join("garbage.json");
+    std::fs::write(&garbage, &text(&deadlocking())[..200]).unwrap();
+    let plan =
+        save("mistakes", "plan.json", &Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap());
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["run", "/nowhere/plan.json"], 1, "/nowhere/plan.json"),
+        (&["run", garbage.to_str().unwrap()], 1, "cannot read a plan"),
+        (&["run", &plan, "--ranks", "3"], 2, "leave --ranks out"),
+        (&["run", &plan, "--dtype", "f31"], 2, "f32"),
+        (&["bench", "gossip"], 2, "allreduce"),
+        (&["rank"], 2, "antiphon run"),
+    ];
+    for (arguments, status, word) in cases {
+        let said = fails(arguments, status);
+        assert!(said.contains(word), "{arguments:?}: no `{word}` in:\n{said}");
+    }
+    assert_eq!(antiphon(&["--version"]).status.code(), Some(0));
+}
