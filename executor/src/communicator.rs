@@ -234,6 +234,12 @@ impl Communicator {
         self.shared.peers.get(rank as usize).map(|peer| peer.pid)
     }
 
+    /// Whether the node has more ranks than cores (affinity and container quotas of all ranks counted together). All
+    /// ranks of a communicator get the same answer.
+    pub fn crowded(&self) -> bool {
+        self.shared.crowded
+    }
+
     /// The transports that serve plans' channels, and how each reaches a rank.
     pub fn transports(&self) -> &[Arc<dyn Transport>] {
         self.shared.registry.transports()

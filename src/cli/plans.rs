@@ -51,7 +51,9 @@ pub fn built_in(
     bytes: u64,
     in_place: bool,
 ) -> Result<Plan, CliError> {
-    let shape = Shape { in_place, ..Shape::new(ranks as usize) };
+    let crowded = ranks > hal::host::usable_cores();
+    let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
+    let shape = Shape { in_place, handshake, ..Shape::new(ranks as usize) };
     let Some(choice) = algorithms::select(collective, bytes, shape) else {
         return Err(CliError::Usage(format!("cannot bench `{collective}`: no built-in algorithm")));
     };

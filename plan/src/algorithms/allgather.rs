@@ -1,5 +1,6 @@
 //! Allgather: every rank ends with the concatenation of all inputs.
 
+use super::Handshake;
 use super::common::*;
 use crate::builder::BuildError;
 use crate::model::{Collective::AllGather, Plan};
@@ -25,22 +26,27 @@ pub fn packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
 }
 
 /// Everyone writes its input into everyone's output. `blocks` thread blocks (at least 1) share each input.
-pub fn zero_copy(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn zero_copy(
+    ranks: usize,
+    in_place: bool,
+    blocks: usize,
+    handshake: Handshake,
+) -> Result<Plan, BuildError> {
     let p = zero_copy_program("zero_copy", AllGather, ranks);
     if ranks == 1 {
         return alone(p, in_place);
     }
     let blocks = blocks.max(1);
     for block in 0..blocks {
-        let mesh = Mesh::new(&p);
+        let meeting = Meeting::new(&p, handshake);
         for me in 0..ranks {
             let tb = p.block(me).slice(block, blocks);
-            ready(&tb, &mesh.of(me));
+            meeting.ready(&tb, me);
             for peer in p.peers(me) {
                 tb.put(p.input(me).all(), p.output(peer).chunk(me));
             }
             keep(&tb, p.input(me).all(), p.output(me).chunk(me), in_place);
-            done(&tb, &mesh.of(me));
+            meeting.done(&tb, me);
         }
     }
     p.in_place(in_place).build()

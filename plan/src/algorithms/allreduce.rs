@@ -1,5 +1,6 @@
 //! Allreduce: every rank ends with the reduction of all inputs.
 
+use super::Handshake;
 use super::common::*;
 use crate::builder::{BuildError, ProgramBuilder};
 use crate::model::{Buffer, Collective::AllReduce, Plan};
@@ -52,23 +53,52 @@ pub fn two_shot_packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError
 /// Rank r reads slice r of all inputs, reduces it in rank order and writes it to all outputs.
 ///
 /// Every byte moves once, without staging. `blocks` thread blocks (at least 1) share each rank's slice.
-pub fn zero_copy(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn zero_copy(
+    ranks: usize,
+    in_place: bool,
+    blocks: usize,
+    handshake: Handshake,
+) -> Result<Plan, BuildError> {
     let p = zero_copy_program("zero_copy", AllReduce, ranks);
     if ranks == 1 {
         return alone(p, in_place);
     }
     let blocks = blocks.max(1);
     for block in 0..blocks {
-        let mesh = Mesh::new(&p);
+        let meeting = Meeting::new(&p, handshake);
         for me in 0..ranks {
             let tb = p.block(me).slice(block, blocks);
             let inputs: Vec<_> = (0..ranks).map(|rank| p.input(rank).chunk(me)).collect();
             let outputs: Vec<_> = p.peers(me).map(|peer| p.output(peer).chunk(me)).collect();
-            ready(&tb, &mesh.of(me));
+            meeting.ready(&tb, me);
             tb.reduce_send(&inputs, p.output(me).chunk(me), &outputs);
-            done(&tb, &mesh.of(me));
+            meeting.done(&tb, me);
         }
     }
+    p.in_place(in_place).build()
+}
+
+/// Rank 0 reads all inputs, reduces them in rank order and writes all outputs.
+///
+/// The fewest operations of all allreduces, one after the other: for small messages where ranks share cores, so that
+/// one of them does the work in any case.
+pub fn hub(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+    let p = zero_copy_program("hub", AllReduce, ranks).chunk_counts(1, 1);
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let spokes = star(&p, 0);
+    for me in 1..ranks {
+        let tb = p.block(me);
+        tb.signal_relaxed(&spokes[me - 1..me]);
+        tb.wait(&spokes[me - 1..me]);
+    }
+    let tb = p.block(0);
+    let inputs: Vec<_> = (0..ranks).map(|rank| p.input(rank).all()).collect();
+    let outputs: Vec<_> = p.peers(0).map(|peer| p.output(peer).all()).collect();
+    tb.wait_relaxed(&spokes);
+    tb.reduce_send(&inputs, p.output(0).all(), &outputs);
+    tb.signal(&spokes);
     p.in_place(in_place).build()
 }
 

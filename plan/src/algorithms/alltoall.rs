@@ -1,5 +1,6 @@
 //! Alltoall: block r of rank s's input becomes block s of rank r's output.
 
+use super::Handshake;
 use super::common::*;
 use crate::builder::BuildError;
 use crate::model::{Collective::AllToAll, Plan};
@@ -28,7 +29,12 @@ pub fn packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
 /// have sent yet what its output would overwrite.
 ///
 /// `blocks` thread blocks (at least 1) share each block of data.
-pub fn zero_copy(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn zero_copy(
+    ranks: usize,
+    in_place: bool,
+    blocks: usize,
+    handshake: Handshake,
+) -> Result<Plan, BuildError> {
     let p = zero_copy_program("zero_copy", AllToAll, ranks);
     if ranks == 1 {
         return alone(p, in_place);
@@ -36,26 +42,26 @@ pub fn zero_copy(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, Bu
     let blocks = blocks.max(1);
     let inboxes = in_place.then(|| Inboxes::new(&p));
     for block in 0..blocks {
-        let mesh = Mesh::new(&p);
+        let meeting = Meeting::new(&p, handshake);
         for me in 0..ranks {
             let tb = p.block(me).slice(block, blocks);
-            let (input, output, channels) = (p.input(me), p.output(me), mesh.of(me));
+            let (input, output) = (p.input(me), p.output(me));
             if let Some(inboxes) = &inboxes {
-                ready_to_receive(&tb, &channels, &channels);
+                meeting.ready_to_receive(&tb, me);
                 for peer in p.peers(me) {
                     tb.put(input.chunk(peer), inboxes.slot(peer, me));
                 }
-                done(&tb, &channels);
+                meeting.done(&tb, me);
                 for peer in p.peers(me) {
                     tb.copy(inboxes.slot(me, peer), output.chunk(peer));
                 }
             } else {
-                ready(&tb, &channels);
+                meeting.ready(&tb, me);
                 for peer in p.peers(me) {
                     tb.put(input.chunk(peer), p.output(peer).chunk(me));
                 }
                 tb.copy(input.chunk(me), output.chunk(me));
-                done(&tb, &channels);
+                meeting.done(&tb, me);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What the algorithms share: who has channels with whom, where packets of peers land, how ranks agree that
 //! buffers may be touched.
 
+use super::Handshake;
 use crate::builder::{Block, BuildError, Channel, Chunks, ProgramBuilder, Region};
 use crate::model::{Collective, Plan, Protocol};
 
@@ -41,6 +42,58 @@ pub(super) fn without_root(p: ProgramBuilder, root: usize) -> Result<Plan, Build
 pub(super) fn keep(tb: &Block<'_>, from: Chunks, to: Chunks, in_place: bool) {
     if !in_place {
         tb.copy(from, to);
+    }
+}
+
+/// How a block and its counterparts on the other ranks meet before and after they touch each other's buffers.
+pub(super) enum Meeting {
+    /// Everyone tells everyone.
+    Everyone(Mesh),
+    /// Everyone tells rank 0, which tells everyone.
+    Hub(Vec<Channel>),
+}
+
+impl Meeting {
+    pub fn new(p: &ProgramBuilder, handshake: Handshake) -> Self {
+        match handshake {
+            Handshake::Everyone => Meeting::Everyone(Mesh::new(p)),
+            Handshake::Hub => Meeting::Hub(star(p, 0)),
+        }
+    }
+
+    /// All ranks' buffers may be touched.
+    #[track_caller]
+    pub fn ready(&self, tb: &Block<'_>, me: usize) {
+        match self {
+            Meeting::Everyone(mesh) => ready(tb, &mesh.of(me)),
+            Meeting::Hub(spokes) if me == 0 => {
+                tb.wait_relaxed(spokes);
+                tb.signal_relaxed(spokes);
+            }
+            Meeting::Hub(spokes) => ready(tb, &spokes[me - 1..me]),
+        }
+    }
+
+    /// As [`ready`](Self::ready), for memory that earlier launches used too.
+    #[track_caller]
+    pub fn ready_to_receive(&self, tb: &Block<'_>, me: usize) {
+        match self {
+            Meeting::Everyone(mesh) => ready_to_receive(tb, &mesh.of(me), &mesh.of(me)),
+            Meeting::Hub(_) => self.done(tb, me),
+        }
+    }
+
+    /// All ranks are through with each other's buffers.
+    #[track_caller]
+    pub fn done(&self, tb: &Block<'_>, me: usize) {
+        match self {
+            Meeting::Everyone(mesh) => done(tb, &mesh.of(me)),
+            Meeting::Hub(spokes) if me == 0 => {
+                tb.wait(spokes);
+                tb.signal(spokes);
+            }
+            Meeting::Hub(spokes) => done(tb, &spokes[me - 1..me]),
+        }
     }
 }
 

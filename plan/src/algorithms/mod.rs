@@ -39,6 +39,8 @@ pub enum Algorithm {
     AllReduceTwoShotPackets,
     /// [`allreduce::zero_copy`].
     AllReduceZeroCopy,
+    /// [`allreduce::hub`].
+    AllReduceHub,
     /// [`allreduce::ring`].
     AllReduceRing,
     /// [`allgather::packets`].
@@ -78,12 +80,25 @@ pub struct Shape {
     pub root: usize,
     /// Thread blocks that share each rank's work, at least 1 (0 counts as 1); packet algorithms use one.
     pub blocks: usize,
+    /// How ranks meet in zero-copy algorithms where everyone touches everyone's buffers.
+    pub handshake: Handshake,
+}
+
+/// How ranks meet before and after they touch each other's buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Handshake {
+    /// Everyone tells everyone: one step, `ranks * (ranks - 1)` signals. For ranks with cores of their own.
+    #[default]
+    Everyone,
+    /// Everyone tells rank 0, which tells everyone: two steps, `2 * (ranks - 1)` signals. For ranks that share
+    /// cores, where work counts and steps do not.
+    Hub,
 }
 
 impl Shape {
     /// Out of place, root 0, one thread block.
     pub const fn new(ranks: usize) -> Self {
-        Shape { ranks, in_place: false, root: 0, blocks: 1 }
+        Shape { ranks, in_place: false, root: 0, blocks: 1, handshake: Handshake::Everyone }
     }
 }
 
@@ -101,12 +116,13 @@ fn allowed_names() -> String {
 
 impl Algorithm {
     /// Every built-in algorithm, in declaration order.
-    pub const ALL: [Algorithm; 16] = {
+    pub const ALL: [Algorithm; 17] = {
         use Algorithm::*;
         [
             AllReduceOneShotPackets,
             AllReduceTwoShotPackets,
             AllReduceZeroCopy,
+            AllReduceHub,
             AllReduceRing,
             AllGatherPackets,
             AllGatherZeroCopy,
@@ -135,6 +151,7 @@ impl Algorithm {
             Algorithm::AllReduceOneShotPackets => "allreduce_one_shot_packets",
             Algorithm::AllReduceTwoShotPackets => "allreduce_two_shot_packets",
             Algorithm::AllReduceZeroCopy => "allreduce_zero_copy",
+            Algorithm::AllReduceHub => "allreduce_hub",
             Algorithm::AllReduceRing => "allreduce_ring",
             Algorithm::AllGatherPackets => "allgather_packets",
             Algorithm::AllGatherZeroCopy => "allgather_zero_copy",
@@ -158,6 +175,7 @@ impl Algorithm {
             AllReduceOneShotPackets
             | AllReduceTwoShotPackets
             | AllReduceZeroCopy
+            | AllReduceHub
             | AllReduceRing => Collective::AllReduce,
             AllGatherPackets | AllGatherZeroCopy => Collective::AllGather,
             ReduceScatterPackets | ReduceScatterZeroCopy => Collective::ReduceScatter,
@@ -175,18 +193,25 @@ impl Algorithm {
 
     /// The plan for this shape. Fails on 0 ranks and on a root that is not a rank.
     pub fn plan(self, shape: Shape) -> Result<Plan, BuildError> {
-        let Shape { ranks, in_place, root, blocks } = shape;
+        let Shape { ranks, in_place, root, blocks, handshake } = shape;
         match self {
             Algorithm::AllReduceOneShotPackets => allreduce::one_shot_packets(ranks, in_place),
             Algorithm::AllReduceTwoShotPackets => allreduce::two_shot_packets(ranks, in_place),
-            Algorithm::AllReduceZeroCopy => allreduce::zero_copy(ranks, in_place, blocks),
+            Algorithm::AllReduceZeroCopy => {
+                allreduce::zero_copy(ranks, in_place, blocks, handshake)
+            }
+            Algorithm::AllReduceHub => allreduce::hub(ranks, in_place),
             Algorithm::AllReduceRing => allreduce::ring(ranks, in_place, blocks),
             Algorithm::AllGatherPackets => allgather::packets(ranks, in_place),
-            Algorithm::AllGatherZeroCopy => allgather::zero_copy(ranks, in_place, blocks),
+            Algorithm::AllGatherZeroCopy => {
+                allgather::zero_copy(ranks, in_place, blocks, handshake)
+            }
             Algorithm::ReduceScatterPackets => reducescatter::packets(ranks, in_place),
-            Algorithm::ReduceScatterZeroCopy => reducescatter::zero_copy(ranks, in_place, blocks),
+            Algorithm::ReduceScatterZeroCopy => {
+                reducescatter::zero_copy(ranks, in_place, blocks, handshake)
+            }
             Algorithm::AllToAllPackets => alltoall::packets(ranks, in_place),
-            Algorithm::AllToAllZeroCopy => alltoall::zero_copy(ranks, in_place, blocks),
+            Algorithm::AllToAllZeroCopy => alltoall::zero_copy(ranks, in_place, blocks, handshake),
             Algorithm::BroadcastPackets => broadcast::packets(ranks, in_place, root),
             Algorithm::BroadcastZeroCopy => broadcast::zero_copy(ranks, in_place, root, blocks),
             Algorithm::ReducePackets => reduce::packets(ranks, in_place, root),

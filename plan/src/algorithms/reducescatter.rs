@@ -1,5 +1,6 @@
 //! Reducescatter: rank r ends with block r of the reduction of all inputs.
 
+use super::Handshake;
 use super::common::*;
 use crate::builder::BuildError;
 use crate::model::{Collective::ReduceScatter, Plan};
@@ -22,20 +23,25 @@ pub fn packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
 }
 
 /// Rank r reads block r of all inputs and reduces it in rank order. `blocks` thread blocks (at least 1) share it.
-pub fn zero_copy(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn zero_copy(
+    ranks: usize,
+    in_place: bool,
+    blocks: usize,
+    handshake: Handshake,
+) -> Result<Plan, BuildError> {
     let p = zero_copy_program("zero_copy", ReduceScatter, ranks);
     if ranks == 1 {
         return alone(p, in_place);
     }
     let blocks = blocks.max(1);
     for block in 0..blocks {
-        let mesh = Mesh::new(&p);
+        let meeting = Meeting::new(&p, handshake);
         for me in 0..ranks {
             let tb = p.block(me).slice(block, blocks);
             let inputs: Vec<_> = (0..ranks).map(|rank| p.input(rank).chunk(me)).collect();
-            ready(&tb, &mesh.of(me));
+            meeting.ready(&tb, me);
             tb.reduce(&inputs, p.output(me).all());
-            done(&tb, &mesh.of(me));
+            meeting.done(&tb, me);
         }
     }
     p.in_place(in_place).build()

@@ -1,6 +1,6 @@
 //! Which built-in algorithm to use for a call, by message size.
 
-use super::{Algorithm, Shape};
+use super::{Algorithm, Handshake, Shape};
 use crate::builder::BuildError;
 use crate::model::{Collective, Plan};
 
@@ -15,6 +15,12 @@ pub const PACKET_BYTES_PER_PEER: u64 = 256;
 /// One shot saves a step over two shots but sends and reduces `ranks / 2` times as much; below this the message
 /// is a few cache lines and the step costs more.
 pub const ONE_SHOT_BYTES: u64 = 256;
+
+/// The same between two ranks, for which the receiver's copy is all that packets cost (measured).
+pub const PACKET_BYTES_PER_PAIR: u64 = 2048;
+
+/// Largest allreduce, in bytes, that one rank does for all where ranks share cores.
+pub const HUB_BYTES: u64 = 16 << 10;
 
 /// The algorithm for a call, and what its plan is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,15 +41,22 @@ impl Choice {
 /// Choose an algorithm for a message of `bytes` bytes, in the given shape.
 ///
 /// `bytes` is the larger of the call's two buffers: the output of an allgather, the input of a reducescatter.
+/// Where ranks share cores ([`Handshake::Hub`]) only the number of operations counts, and nothing goes as packets.
 /// `None` for collectives without built-in algorithms.
 pub fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice> {
     use Algorithm::*;
     let per_rank = bytes.div_ceil(shape.ranks.max(1) as u64);
+    let crowded = shape.handshake == Handshake::Hub;
+    let pair = shape.ranks <= 2;
+    let packet_bytes = if pair { PACKET_BYTES_PER_PAIR } else { PACKET_BYTES_PER_PEER };
+    let one_shot_bytes = if pair { PACKET_BYTES_PER_PAIR } else { ONE_SHOT_BYTES };
     let by_size = |bytes_per_peer: u64, packets: Algorithm, zero_copy: Algorithm| {
-        if bytes_per_peer <= PACKET_BYTES_PER_PEER { packets } else { zero_copy }
+        if !crowded && bytes_per_peer <= packet_bytes { packets } else { zero_copy }
     };
     let algorithm = match collective {
-        Collective::AllReduce if bytes <= ONE_SHOT_BYTES => AllReduceOneShotPackets,
+        Collective::AllReduce if crowded && bytes <= HUB_BYTES => AllReduceHub,
+        Collective::AllReduce if pair && bytes > one_shot_bytes => AllReduceZeroCopy,
+        Collective::AllReduce if !crowded && bytes <= one_shot_bytes => AllReduceOneShotPackets,
         Collective::AllReduce => by_size(per_rank, AllReduceTwoShotPackets, AllReduceZeroCopy),
         Collective::AllGather => by_size(per_rank, AllGatherPackets, AllGatherZeroCopy),
         Collective::ReduceScatter => by_size(per_rank, ReduceScatterPackets, ReduceScatterZeroCopy),
@@ -92,5 +105,16 @@ mod tests {
             assert_eq!(at(collective.clone(), bytes), Some(expected), "{collective} {bytes}");
         }
         assert_eq!(at(Collective::Test, 1), None);
+    }
+
+    #[test]
+    fn ranks_that_share_cores_never_use_packets() {
+        let shape = Shape { handshake: Handshake::Hub, ..Shape::new(8) };
+        for algorithm in Algorithm::ALL {
+            for bytes in [0, 4, 4096, 1 << 20] {
+                let choice = select(&algorithm.collective(), bytes, shape).expect("a choice");
+                assert!(!choice.algorithm.name().contains("packets"), "{}", choice.algorithm);
+            }
+        }
     }
 }

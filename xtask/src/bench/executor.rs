@@ -10,7 +10,7 @@ use std::sync::Arc;
 use antiphon::executor::{
     Call, Communicator, DataType, Executor, ExecutorError, LoadedPlan, Options, Rendezvous, hal,
 };
-use antiphon::plan::algorithms::{Shape as PlanShape, select};
+use antiphon::plan::algorithms::{Handshake, Shape as PlanShape, select};
 use antiphon::plan::model;
 
 use super::antiphon::{Prepared, Seat, Subject};
@@ -145,7 +145,9 @@ impl Rank {
         let in_place = job.place == Place::In;
         let (inputs, outputs) = (job.in_count(), job.out_count());
         let message = (inputs.max(outputs) * size_of::<f32>()) as u64;
-        let shape = PlanShape { in_place, ..PlanShape::new(job.ranks) };
+        let crowded = self.communicator.crowded();
+        let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
+        let shape = PlanShape { in_place, handshake, ..PlanShape::new(job.ranks) };
         let Some(choice) = select(&collective, message, shape) else {
             return Ok(Prepared::Unsupported);
         };

@@ -58,8 +58,9 @@ fn every_algorithm_keeps_its_promise_for_every_rank_count() {
     for algorithm in Algorithm::ALL {
         for ranks in 1..=9 {
             for in_place in [false, true] {
-                for (root, blocks) in [(0, 1), (ranks - 1, 2)] {
-                    let shape = Shape { ranks, in_place, root, blocks };
+                let everyone = (0, 1, Handshake::Everyone);
+                for (root, blocks, handshake) in [everyone, (ranks - 1, 2, Handshake::Hub)] {
+                    let shape = Shape { ranks, in_place, root, blocks, handshake };
                     let plan = algorithm.plan(shape).unwrap_or_else(|e| panic!("{e}"));
                     assert_eq!(plan.in_place, in_place);
                     for seed in 1..=8 {
@@ -81,6 +82,7 @@ proptest! {
         which in 0..Algorithm::ALL.len(),
         ranks in 1..6_usize,
         in_place: bool,
+        hub: bool,
         root in 0..6_usize,
         blocks in 1..4_usize,
         cells in 1..6_usize,
@@ -89,7 +91,8 @@ proptest! {
         seed: u64,
     ) {
         let algorithm = Algorithm::ALL[which];
-        let shape = Shape { ranks, in_place, root: root % ranks, blocks };
+        let handshake = if hub { Handshake::Hub } else { Handshake::Everyone };
+        let shape = Shape { ranks, in_place, root: root % ranks, blocks, handshake };
         let plan = algorithm.plan(shape).expect("a valid shape");
         let setting = Setting { in_place, cells, window: 2, threads, launches, seed };
         let result = run(&plan, shape, !algorithm.in_rank_order(), setting);
@@ -244,9 +247,9 @@ fn names_find_their_algorithms() {
 fn small_plans_read_like_this() {
     let plans = [
         ("one_shot_3", allreduce::one_shot_packets(3, false)),
-        ("zero_copy_2", allreduce::zero_copy(2, false, 2)),
+        ("zero_copy_2", allreduce::zero_copy(2, false, 2, Handshake::Everyone)),
         ("ring_3", allreduce::ring(3, false, 1)),
-        ("alltoall_in_place_2", alltoall::zero_copy(2, true, 1)),
+        ("alltoall_in_place_2", alltoall::zero_copy(2, true, 1, Handshake::Everyone)),
         ("pipeline_2", examples::allgather_pipeline(2, 4096)),
     ];
     for (name, plan) in plans {
