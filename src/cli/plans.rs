@@ -3,7 +3,8 @@
 
 use super::CliError;
 use antiphon::ReduceOp;
-use antiphon::plan::algorithms::{self, Shape};
+use antiphon::executor::hal;
+use antiphon::plan::algorithms::{self, Handshake, Shape};
 use antiphon::plan::model::{Collective, Op, OpKind, Plan};
 use antiphon::plan::{self, Read};
 use std::fs::File;

@@ -29,8 +29,9 @@ impl Shape {
     /// The buffers for a message of at most `size` bytes: the largest number of whole elements (of `element`
     /// bytes), or of whole elements for each rank where the collective has a block per rank; but at least one.
     ///
-    /// A plan without such a post-condition has its chunk counts: buffers with equal counts have `size` bytes
-    /// each, others the smallest number of whole elements per chunk that reaches `size` in the larger one.
+    /// A plan without such a post-condition has its chunk counts: the smallest number of whole elements per chunk that
+    /// reaches `size` in the larger buffer, so that all chunks are alike whatever the size. Buffers without chunk
+    /// counts, and those of a sendrecv with equal ones, have `size` bytes each.
     pub fn new(plan: &Plan, size: u64, element: u64) -> Self {
         let ranks = plan.gpus.len().max(1) as u64;
         let at_least_one = |count: u64| if size == 0 { 0 } else { count.max(1) };
@@ -50,7 +51,9 @@ impl Shape {
                 };
                 let input_chunks = most(|gpu| gpu.input_chunks);
                 let output_chunks = most(|gpu| gpu.output_chunks);
-                if input_chunks == output_chunks {
+                let whole = input_chunks == output_chunks
+                    && (input_chunks == 0 || plan.collective == Collective::SendRecv);
+                if whole {
                     let bytes = elements * element;
                     return Shape { input: bytes, output: bytes, count: elements };
                 }
