@@ -614,7 +614,7 @@ impl Shared {
     }
 
     fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {
-        self.check().err().unwrap_or(ExecutorError::Bootstrap(error))
+        self.check().err().unwrap_or_else(|| error.into())
     }
 
     /// Notes that a launch is over, so that peers see how far this rank has come.

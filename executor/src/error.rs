@@ -140,7 +140,23 @@ pub enum ExecutorError {
     Transport(Arc<TransportError>),
     /// The ranks could not talk to each other.
     #[error(transparent)]
-    Bootstrap(#[from] BootstrapError),
+    Bootstrap(BootstrapError),
+}
+
+impl From<BootstrapError> for ExecutorError {
+    /// What ends every wait is the same error wherever a rank hears of it first.
+    fn from(error: BootstrapError) -> Self {
+        let doing = Doing::default();
+        match error {
+            BootstrapError::Aborted { by, reason, .. } => {
+                ExecutorError::Aborted { by: by.rank, reason, doing }
+            }
+            BootstrapError::PeerLost { peer, reason, .. } => {
+                ExecutorError::PeerLost { peer: peer.rank, pid: peer.pid, reason, doing }
+            }
+            other => ExecutorError::Bootstrap(other),
+        }
+    }
 }
 
 impl From<HalError> for ExecutorError {

@@ -230,7 +230,13 @@ impl Executor {
                 if recent.len() >= RECENT {
                     recent.clear();
                 }
-                recent.push(self.meet(call.plan, shape)?);
+                let met = self.meet(call.plan, shape).inspect_err(|error| {
+                    // Heard of while telling the peers about the context.
+                    if error.breaks_communicator() {
+                        self.communicator.shared.fail(error.clone());
+                    }
+                });
+                recent.push(met?);
                 recent.len() - 1
             }
         };
