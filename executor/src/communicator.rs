@@ -581,6 +581,12 @@ impl Shared {
         self.world > 1 && (self.crowded || self.shared_process)
     }
 
+    /// Whether the blocks of `peer` may be stepped here. Only if `peer` itself locks its cursors, which it does by
+    /// [`assists`](Self::assists): a rank alone in its process does not on a node with cores for all.
+    pub fn may_assist(&self, peer: u32) -> bool {
+        peer != self.rank && (self.crowded || self.peers[peer as usize].same_process)
+    }
+
     /// Whether another process may step this rank's blocks, so that its buffers must be mapped there.
     pub fn assisted_from_elsewhere(&self) -> bool {
         self.crowded && !self.one_process

@@ -9,13 +9,14 @@ use crate::error::ExecutorError;
 use crate::host::moves::Pad;
 use crate::host::table::Place;
 use crate::launch::Active;
-use crate::plan_cache::{LoadedPlan, Sized};
+use crate::plan_cache::LoadedPlan;
 use crate::shared::arena::{Arena, ArenaShape};
 use antiphon_hal::Memory;
-use antiphon_plan::program::CallSizes;
+use antiphon_plan::LowerError;
+use antiphon_plan::program::{CallSizes, Layout};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The smallest size class, in bytes: calls up to it share a context.
+/// The smallest size class: calls with up to so many bytes of scratch share a context.
 const SMALLEST_CLASS: u64 = 4096;
 /// A context ends when its packet flags run out.
 pub const LAUNCHES_PER_EPOCH: u64 = (1 << 24) - 1;
@@ -27,21 +28,20 @@ pub struct ContextKey {
     pub plan: u64,
     /// Number of the stream, by first use; 0 for blocking calls.
     pub stream: u32,
-    /// Sizes up to this power of two share scratch.
+    /// Calls that need scratch halves of up to this power of two share them.
     pub class: u64,
     /// How often the flags of this context ran out.
     pub epoch: u64,
 }
 
 impl ContextKey {
-    /// The size class of a call.
-    pub fn class(sizes: &CallSizes) -> u64 {
-        sizes
-            .input
-            .max(sizes.output)
-            .max(SMALLEST_CLASS)
-            .checked_next_power_of_two()
-            .unwrap_or(u64::MAX)
+    /// The size class of a call: by the rank that needs most, so that all ranks find the same.
+    pub fn class(layout: &Layout, sizes: CallSizes) -> Result<u64, LowerError> {
+        let mut most = SMALLEST_CLASS;
+        for rank in 0..layout.ranks.len() as u32 {
+            most = most.max(layout.scratch_bytes(rank, sizes)?);
+        }
+        Ok(most.checked_next_power_of_two().unwrap_or(u64::MAX))
     }
 }
 
@@ -93,20 +93,17 @@ impl Context {
         shared: &Shared,
         plan: Arc<LoadedPlan>,
         key: ContextKey,
-        sized: &Sized,
     ) -> Result<Self, ExecutorError> {
         let layout = plan.layout();
         let rank = shared.rank as usize;
-        let program = sized.program(layout, shared.rank).map_err(|e| plan.lower_error(e))?;
-        let scratch =
-            capacity(program.scratch_bytes, layout.ranks[rank].scratch_chunks, key, sized);
-        let shape = scratch.and_then(|scratch| {
-            ArenaShape::new(&layout.ranks[rank], scratch, layout.double_scratch, layout.packets)
-        });
+        // Whatever a call of the class needs, on any rank.
+        let scratch = if layout.ranks[rank].scratch_chunks > 0 { key.class } else { 0 };
+        let shape =
+            ArenaShape::new(&layout.ranks[rank], scratch, layout.double_scratch, layout.packets);
         let Some(shape) = shape else {
             return Err(ExecutorError::Argument {
                 what: "allocate scratch",
-                saw: format!("{} bytes for each of 2 halves", program.scratch_bytes),
+                saw: format!("{scratch} bytes for each half"),
                 allowed: "sizes that fit 64 bits",
             });
         };
@@ -145,15 +142,4 @@ impl Context {
     pub fn state(&self) -> MutexGuard<'_, ContextState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Scratch for the largest call of a size class, from what one call of the class needs.
-///
-/// Chunk strides grow at most in proportion to the sizes, but for rounding each chunk up to the alignment, which may
-/// grow to eight bytes with the element.
-fn capacity(needed: u64, chunks: u64, key: ContextKey, sized: &Sized) -> Option<u64> {
-    let sizes = sized.sizes();
-    let largest = sizes.input.max(sizes.output).max(1);
-    let factor = key.class.div_ceil(largest);
-    needed.checked_mul(factor)?.checked_add(chunks.checked_mul(64)?)
 }

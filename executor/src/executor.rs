@@ -169,18 +169,18 @@ impl Executor {
         let sized = plan.sized(sizes);
         // Refused before it takes a number: a call that one rank refuses, all refuse.
         sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
+        let class = ContextKey::class(plan.layout(), sizes).map_err(|e| plan.lower_error(&e))?;
         let mut log = shared.log();
         let stream = stream.map_or(0, |id| log.stream(id));
         let op = op.map_or(0, |op| op as u64 + 1);
         let content = plan.layout().fingerprint;
         let what = [content, sizes.input, sizes.output, dtype as u64, op, stream.into()];
         let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
-        let class = ContextKey::class(&sizes);
         let mut key = ContextKey { plan: content, stream, class, epoch: 0 };
         let context = loop {
             match log.contexts.get(&key) {
                 None => {
-                    let context = Arc::new(Context::new(shared, Arc::clone(plan), key, &sized)?);
+                    let context = Arc::new(Context::new(shared, Arc::clone(plan), key)?);
                     log.contexts.insert(key, Arc::clone(&context));
                     break context;
                 }
@@ -190,7 +190,7 @@ impl Executor {
                 Some(_) => key.epoch += 1,
             }
         };
-        Ok(Recent { shape, sized, context, fingerprint })
+        Ok(Recent { _plan: Arc::clone(plan), shape, sized, context, fingerprint })
     }
 
     /// The context of a call, at hand or found.
@@ -276,13 +276,15 @@ struct Shape {
 
 /// A call's context, found once.
 struct Recent {
+    /// Keeps the address in `shape` from being another plan's. The context may have been made with an equal plan.
+    _plan: Arc<LoadedPlan>,
     shape: Shape,
     sized: Arc<Sized>,
     context: Arc<Context>,
     fingerprint: u64,
 }
 
-// SAFETY: the plan's address is only compared, and `context` keeps that plan alive.
+// SAFETY: the plan's address is only compared.
 unsafe impl Send for Recent {}
 
 impl std::fmt::Debug for Recent {

@@ -202,9 +202,10 @@ impl Launch<'_> {
         let completed = |peer: u32| shared.control(peer).completed.0.load(Ordering::Acquire);
         let needed = self.order.seq.saturating_sub(RING);
         if state.floor < needed {
-            let peers = (0..shared.world).filter(|&peer| peer != shared.rank);
-            let (least, peer) =
-                peers.map(|peer| (completed(peer), peer)).min().unwrap_or((u64::MAX, 0));
+            // This rank too: a launch of another stream that has not begun yet shares the descriptor's slot, and
+            // would overwrite it later.
+            let ranks = (0..shared.world).map(|rank| (completed(rank), rank));
+            let (least, peer) = ranks.min().unwrap_or((u64::MAX, 0));
             if least < needed {
                 return Some(peer);
             }
@@ -225,7 +226,11 @@ impl Launch<'_> {
         }
         for block in 0..blocks {
             let cursor = arena.cursor(block);
-            while assists && !lock(cursor) && !self.shared.failed() {
+            while assists && !lock(cursor) {
+                if self.shared.failed() {
+                    // Its holder may be dead, or may still write: nobody steps the block again.
+                    return;
+                }
                 std::thread::yield_now();
             }
             cursor.pc.store(0, Ordering::Relaxed);
@@ -256,7 +261,7 @@ impl Launch<'_> {
         }
         if assists && matches!(driven, Driven::Blocked(_)) && self.everyone(state) {
             for peer in 0..self.shared.world {
-                if peer != rank && self.assistable(state, peer)? {
+                if self.shared.may_assist(peer) && self.assistable(state, peer)? {
                     let other = self.drive_rank(state, peer, true)?;
                     if matches!(other, Driven::Progress) {
                         driven = Driven::Progress;
@@ -364,7 +369,10 @@ impl Launch<'_> {
                     Ok(())
                 }
                 Step::Blocked(blocked) => {
-                    first = first.or(Some(blocked));
+                    // What the launch itself must make available goes before what peers will do.
+                    if first.is_none() || matches!(blocked, Blocked::Entry(_)) {
+                        first = Some(blocked);
+                    }
                     Ok(())
                 }
                 Step::Failed(fault) => Err(fault),
@@ -396,8 +404,12 @@ impl Launch<'_> {
     fn admit(&self, state: &mut ContextState, blocked: Blocked) -> Result<bool, ExecutorError> {
         match blocked {
             Blocked::Entry(peer) if peer != self.shared.rank => {
-                let missing = state.arenas[peer as usize].is_none();
-                Ok(missing && self.admit_peer(state, peer)?)
+                let mut admitted = false;
+                for peer in 0..self.shared.world {
+                    let missing = state.arenas[peer as usize].is_none();
+                    admitted |= missing && self.admit_peer(state, peer)?;
+                }
+                Ok(admitted)
             }
             _ => Ok(false),
         }

@@ -51,9 +51,7 @@ fn allreduce(plan: &Plan, world: u32, count: usize, launches: u32) {
 fn every_allreduce_gives_the_sum_on_threads() -> Result<(), ExecutorError> {
     for world in [1, 2, 3, 4] {
         for algorithm in Algorithm::all_for(&Collective::AllReduce) {
-            let plan = algorithm
-                .plan(Shape { ranks: world as usize, in_place: false, root: 0, blocks: 1 })
-                .unwrap();
+            let plan = algorithm.plan(Shape::new(world as usize)).unwrap();
             for count in [1, 33, 4097] {
                 println!("{algorithm} {world} {count}");
                 allreduce(&plan, world, count, 20);

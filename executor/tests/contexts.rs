@@ -1,0 +1,113 @@
+//! What launches of a communicator share must not leak from one call to the next.
+
+use antiphon_executor::plan::algorithms::{Algorithm, Shape};
+use antiphon_executor::plan::model::{Collective, Plan};
+use antiphon_executor::{Call, Communicator, DataType, Executor, LoadedPlan, Options, ReduceOp};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn plans(world: usize) -> Vec<Plan> {
+    let shape = Shape { ranks: world, in_place: false, root: 0, blocks: 1 };
+    let algorithms = Algorithm::all_for(&Collective::AllReduce);
+    algorithms.into_iter().map(|algorithm| algorithm.plan(shape).unwrap()).collect()
+}
+
+fn communicators(world: u32) -> Vec<Communicator> {
+    let options = Options::default().with_timeout(Some(Duration::from_secs(10)));
+    Communicator::in_process(world, &options).unwrap()
+}
+
+fn on_every_rank(world: u32, work: impl Fn(Communicator) + Sync) {
+    std::thread::scope(|scope| {
+        for communicator in communicators(world) {
+            scope.spawn(|| work(communicator));
+        }
+    });
+}
+
+fn sum(
+    executor: &Executor,
+    plan: &Arc<LoadedPlan>,
+    input: &[f32],
+    op: Option<ReduceOp>,
+) -> Vec<f32> {
+    let mut output = vec![f32::NAN; input.len()];
+    let bytes = size_of_val(input) as u64;
+    let call = Call {
+        plan,
+        input: input.as_ptr().cast(),
+        output: output.as_mut_ptr().cast(),
+        input_bytes: bytes,
+        output_bytes: bytes,
+        dtype: DataType::F32,
+        op,
+    };
+    // SAFETY: both vectors hold `bytes` bytes and live past the call.
+    unsafe { executor.run(&call) }.unwrap();
+    output
+}
+
+#[test]
+fn a_plan_at_the_address_of_a_dropped_one_is_still_another_plan() {
+    on_every_rank(1, |communicator| {
+        let executor = Executor::new(&communicator);
+        let mut plan = plans(1).remove(0);
+        let kept = executor.load(&plan).unwrap();
+        sum(&executor, &kept, &[1.0], None);
+        for round in 0..64u64 {
+            plan.max_message_size = u64::MAX;
+            let equal = executor.load(&plan).unwrap();
+            sum(&executor, &equal, &[1.0], None);
+            drop(equal);
+            // Refuses the size, unless it is taken for the plan that was there before.
+            plan.max_message_size = 3;
+            let refusing = executor.load(&plan).unwrap();
+            let (input, mut output) = ([1f32], [0f32]);
+            let call = Call {
+                plan: &refusing,
+                input: input.as_ptr().cast(),
+                output: output.as_mut_ptr().cast(),
+                input_bytes: 4,
+                output_bytes: 4,
+                dtype: DataType::F32,
+                op: None,
+            };
+            // SAFETY: both arrays are four bytes long.
+            assert!(unsafe { executor.run(&call) }.is_err(), "round {round}");
+        }
+    });
+}
+
+#[test]
+fn a_first_call_without_elements_leaves_scratch_for_the_next() {
+    for world in [2, 4] {
+        for plan in plans(world as usize) {
+            on_every_rank(world, |communicator| {
+                let executor = Executor::new(&communicator);
+                let plan = executor.load(&plan).unwrap();
+                for count in [0, 1, 1000, 0, 1024, 3, 0, 1000] {
+                    let found = sum(&executor, &plan, &vec![2.0; count], None);
+                    assert_eq!(found, vec![2.0 * world as f32; count], "{} {count}", plan.name());
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn executors_of_one_communicator_take_turns() {
+    let plan = &plans(2)[0];
+    on_every_rank(2, |communicator| {
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let executor = Executor::new(&communicator);
+                    let plan = executor.load(plan).unwrap();
+                    for _ in 0..200 {
+                        assert_eq!(sum(&executor, &plan, &[1.5; 100], None), [3.0; 100]);
+                    }
+                });
+            }
+        });
+    });
+}
