@@ -79,6 +79,8 @@ pub struct ContextState {
     pub active: Option<Active>,
     /// The communicator's numbers of the context's last two launches.
     pub recent: [u64; 2],
+    /// The last launch heard from fewer peers than the plan says, for want of bytes.
+    pub silent: bool,
     /// Own buffers that were looked up: address, bytes, epoch of the device, region, offset.
     pub known: Vec<(usize, u64, u64, u64, u64)>,
     /// Mapped memory that stands in for plain memory.
@@ -126,6 +128,7 @@ impl Context {
             begun: 0,
             active: None,
             recent: [0; 2],
+            silent: false,
             known: Vec::new(),
             staging: None,
             floor: 0,

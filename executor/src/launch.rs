@@ -212,7 +212,8 @@ impl Launch<'_> {
             state.floor = least;
         }
         let earlier = state.recent[0];
-        let unheard = &self.context.plan.uses(shared.rank).unheard;
+        let uses = self.context.plan.uses(shared.rank);
+        let unheard = if state.silent { &uses.packet_targets } else { &uses.unheard };
         unheard.iter().copied().find(|&peer| completed(peer) < earlier)
     }
 
@@ -457,6 +458,7 @@ impl Launch<'_> {
             }
         }
         state.recent = [state.recent[1], self.order.seq];
+        state.silent = self.sized.silent(self.context.plan.layout(), shared.rank);
         shared.complete(self.order.seq);
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Uses {
     /// Ranks whose scratch this rank writes as packets without hearing from them in the same launch, so that
     /// their earlier launches must be asked for.
     pub unheard: Vec<u32>,
+    /// Ranks whose scratch this rank writes as packets.
+    pub packet_targets: Vec<u32>,
 }
 
 /// A plan's byte ranges for one set of sizes.
@@ -44,6 +46,7 @@ pub(crate) struct Uses {
 pub(crate) struct Sized {
     sizes: CallSizes,
     programs: Vec<OnceLock<Result<Program, LowerError>>>,
+    silent: Vec<OnceLock<bool>>,
 }
 
 impl LoadedPlan {
@@ -97,7 +100,8 @@ impl LoadedPlan {
             kept.clear();
         }
         let programs = (0..self.ranks()).map(|_| OnceLock::new()).collect();
-        let sized = Arc::new(Sized { sizes, programs });
+        let silent = (0..self.ranks()).map(|_| OnceLock::new()).collect();
+        let sized = Arc::new(Sized { sizes, programs, silent });
         kept.insert(sizes, Arc::clone(&sized));
         sized
     }
@@ -111,6 +115,23 @@ impl Sized {
     /// The sizes.
     pub fn sizes(&self) -> &CallSizes {
         &self.sizes
+    }
+
+    /// Whether `rank` receives less at these sizes than the plan says, so that having completed a launch proves
+    /// nothing of its peers.
+    pub fn silent(&self, layout: &Layout, rank: u32) -> bool {
+        *self.silent[rank as usize].get_or_init(|| {
+            let Ok(program) = self.program(layout, rank) else { return true };
+            let own = &layout.ranks[rank as usize];
+            own.instructions.iter().any(|instruction| match *instruction {
+                Instruction::Move { sources, index, .. } => {
+                    let segments = &program.segments[program.moves[index as usize].range()];
+                    own.accesses[sources.range()].iter().any(|side| side.area == Area::Packets)
+                        && segments.iter().all(|segment| segment.padded == 0)
+                }
+                _ => false,
+            })
+        })
     }
 
     /// The byte ranges of a rank, made on first use.
@@ -160,13 +181,14 @@ fn uses(layout: &Layout) -> Vec<Uses> {
         heard[rank].extend_from_slice(&own.packet_writers);
     }
     for writer in 0..uses.len() as u32 {
-        let silent = (0..uses.len() as u32).filter(|&target| {
-            target != writer
-                && uses[target as usize].packet_writers.contains(&writer)
-                && !heard[writer as usize].contains(&target)
+        let targets = (0..uses.len() as u32).filter(|&target| {
+            target != writer && uses[target as usize].packet_writers.contains(&writer)
         });
-        let silent: Vec<u32> = silent.collect();
-        uses[writer as usize].unheard = silent;
+        let targets: Vec<u32> = targets.collect();
+        let unheard = targets.iter().copied();
+        let unheard = unheard.filter(|target| !heard[writer as usize].contains(target)).collect();
+        let own = &mut uses[writer as usize];
+        (own.unheard, own.packet_targets) = (unheard, targets);
     }
     uses
 }

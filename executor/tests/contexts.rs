@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn plans(world: usize) -> Vec<Plan> {
-    let shape = Shape { ranks: world, in_place: false, root: 0, blocks: 1 };
+    let shape = Shape::new(world);
     let algorithms = Algorithm::all_for(&Collective::AllReduce);
     algorithms.into_iter().map(|algorithm| algorithm.plan(shape).unwrap()).collect()
 }
