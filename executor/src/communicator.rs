@@ -92,7 +92,6 @@ pub(crate) struct Shared {
     pub shared_process: bool,
     control: Vec<Page>,
     failure: Arc<Failure>,
-    log: Mutex<Log>,
     splits: AtomicU64,
 }
 
@@ -125,7 +124,10 @@ pub(crate) struct Log {
 #[derive(Default)]
 struct Failure {
     failed: AtomicBool,
+    /// Peers were told.
+    told: AtomicBool,
     first: Mutex<Option<ExecutorError>>,
+    log: Mutex<Log>,
 }
 
 impl Failure {
@@ -144,17 +146,31 @@ impl Failure {
 struct Listener {
     regions: Arc<Regions>,
     failure: Arc<Failure>,
+    /// The rank's control page.
+    page: Arc<dyn Memory>,
+}
+
+impl Listener {
+    /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on:
+    /// one that is finds the failure and says so itself.
+    fn fail(&self, error: ExecutorError) {
+        self.failure.set(error);
+        let Ok(log) = self.failure.log.try_lock() else { return };
+        if log.contexts.values().all(|context| context.is_idle()) {
+            control_page(&self.page).quiet.0.store(1, Ordering::Release);
+        }
+    }
 }
 
 impl Handler for Listener {
     fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>) {
         if let Err(found) = self.regions.receive(from, tag, payload, descriptors) {
-            self.failure.set(ExecutorError::Layout { what: "memory handle", peer: from, found });
+            self.fail(ExecutorError::Layout { what: "memory handle", peer: from, found });
         }
     }
 
     fn peer_lost(&self, peer: u32, why: &Lost) {
-        self.failure.set(ExecutorError::PeerLost {
+        self.fail(ExecutorError::PeerLost {
             peer,
             pid: why.pid,
             reason: why.reason.clone(),
@@ -163,7 +179,7 @@ impl Handler for Listener {
     }
 
     fn aborted(&self, by: u32, reason: &str) {
-        self.failure.set(ExecutorError::Aborted {
+        self.fail(ExecutorError::Aborted {
             by,
             reason: reason.to_owned(),
             doing: Doing::default(),
@@ -319,6 +335,7 @@ impl Communicator {
             reason: reason.to_owned(),
             doing: Doing::default(),
         });
+        self.shared.settle();
     }
 
     /// The error that broke the communicator, if it is broken.
@@ -455,11 +472,15 @@ impl Join {
     ) -> Result<Greeted, ExecutorError> {
         let regions = Arc::new(Regions::new(Arc::clone(device)));
         let failure = Arc::new(Failure::default());
-        let listener = Listener { regions: Arc::clone(&regions), failure: Arc::clone(&failure) };
-        bootstrap.subscribe(REGIONS, Arc::new(listener))?;
         let control = device.allocate(ControlPage::BYTES as u64)?;
         let pid = std::process::id();
         control_page(&control).initialise(bootstrap.rank(), pid);
+        let listener = Listener {
+            regions: Arc::clone(&regions),
+            failure: Arc::clone(&failure),
+            page: Arc::clone(&control),
+        };
+        bootstrap.subscribe(REGIONS, Arc::new(listener))?;
         // Sent before the greeting, and messages of one peer arrive in order: whoever has the greeting has the page.
         let region = regions.announce(&control, &*bootstrap)?;
         let token = Box::new(region ^ u64::from(pid) << 32 ^ 0x616E_7469_7068_6F6E);
@@ -551,7 +572,6 @@ impl Probed {
             regions: join.regions,
             control,
             failure: join.failure,
-            log: Mutex::default(),
             splits: AtomicU64::new(0),
         };
         drop(join.token);
@@ -573,7 +593,7 @@ impl Shared {
     }
 
     pub fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failure.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether other ranks' blocks may be stepped here.
@@ -613,10 +633,29 @@ impl Shared {
             ExecutorError::Aborted { reason, .. } => reason.clone(),
             other => other.to_string(),
         };
-        if self.failure.set(error) {
+        self.failure.set(error);
+        // The first failure may be one that only this rank's control thread has seen.
+        if !self.failure.told.swap(true, Ordering::Relaxed) {
             self.bootstrap.abort(&reason);
         }
+    }
+
+    /// After a failure: waits until nobody works on a launch of this rank any more, and tells the peers. Every later
+    /// look at a launch finds the failure first. The caller holds no context's state.
+    pub fn settle(&self) {
+        let contexts: Vec<_> = self.log().contexts.values().map(Arc::clone).collect();
+        for context in contexts {
+            drop(context.state());
+        }
         self.control(self.rank).quiet.0.store(1, Ordering::Release);
+    }
+
+    /// The peer whose death broke the communicator, if that is what did.
+    pub fn lost_peer(&self) -> Option<u32> {
+        match self.check() {
+            Err(ExecutorError::PeerLost { peer, .. }) => Some(peer),
+            _ => None,
+        }
     }
 
     fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {

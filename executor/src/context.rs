@@ -14,7 +14,7 @@ use crate::shared::arena::{Arena, ArenaShape};
 use antiphon_hal::Memory;
 use antiphon_plan::LowerError;
 use antiphon_plan::program::{CallSizes, Layout};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The smallest size class: calls with up to so many bytes of scratch share a context.
 const SMALLEST_CLASS: u64 = 4096;
@@ -139,6 +139,11 @@ impl Context {
             given: std::sync::atomic::AtomicU64::new(0),
             state: Mutex::new(state),
         })
+    }
+
+    /// Whether nobody works on a launch of this context at this moment.
+    pub fn is_idle(&self) -> bool {
+        !matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// The state, for the launch that runs.

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 /// The error of communicators, executors and launches.
 ///
-/// After an error for which [`breaks_communicator`](Self::breaks_communicator) holds, every later call on the
-/// communicator returns the same error at once; after any other, the next call may succeed.
+/// After an error for which [`breaks_communicator`](Self::breaks_communicator) holds, and after any that ends a launch
+/// that was under way, every later call on the communicator returns the same error at once; after any other (the call
+/// was refused), the next call may succeed. [`Communicator::failure`](crate::Communicator::failure) tells.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecutorError {

@@ -24,7 +24,7 @@ const HISTORY_CHECK: u64 = 32;
 /// Looks of a lone block at what it waits for, before the launch looks at its surroundings.
 const PATIENCE: u32 = 256;
 /// How long a failed launch waits for peers that may still reach into its plain memory.
-const QUIET_LIMIT: Duration = Duration::from_secs(1);
+const QUIET_LIMIT: Duration = Duration::from_millis(500);
 
 /// What a launch was asked to do.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,9 @@ impl Launch<'_> {
         let mut state = self.context.state();
         let outcome = self.work(&mut state, effort);
         if let Err(error) = &outcome {
-            self.give_up(&mut state, error);
+            let running = state.active.take_if(|active| active.seq == self.order.seq);
+            drop(state);
+            self.give_up(running, error);
         }
         outcome
     }
@@ -466,7 +468,11 @@ impl Launch<'_> {
     fn averages(&self) -> bool {
         match self.context.plan.collective() {
             Collective::AllReduce | Collective::ReduceScatter => true,
-            Collective::Reduce => self.context.plan.uses(self.shared.rank).output_written,
+            Collective::Reduce => {
+                let uses = self.context.plan.uses(self.shared.rank);
+                let in_place = self.order.input == self.order.output.cast_const();
+                uses.output_written || (in_place && uses.input_written)
+            }
             _ => false,
         }
     }
@@ -612,16 +618,19 @@ impl Launch<'_> {
         Ok(())
     }
 
-    /// After a failure: breaks the communicator and keeps the caller's buffers until peers are out of them.
-    fn give_up(&self, state: &mut ContextState, error: &ExecutorError) {
+    /// After a failure: breaks the communicator, whatever the failure, as peers count on every launch that has a
+    /// number; and keeps the caller's buffers until peers are out of them.
+    #[cold]
+    fn give_up(&self, running: Option<Active>, error: &ExecutorError) {
         let shared = self.shared;
-        // Whatever ended it, this launch has a number that peers count on.
         shared.fail(error.clone());
-        let own = state.active.take_if(|active| active.seq == self.order.seq);
-        let reached = own.is_some_and(|active| active.buffers.reached_from_outside);
-        if reached {
+        shared.settle();
+        if running.is_some_and(|active| active.buffers.reached_from_outside) {
             let began = Instant::now();
-            let quiet = |peer: u32| shared.control(peer).quiet.0.load(Ordering::Acquire) != 0;
+            let lost = shared.lost_peer();
+            let quiet = |peer: u32| {
+                Some(peer) == lost || shared.control(peer).quiet.0.load(Ordering::Acquire) != 0
+            };
             while !(0..shared.world).all(quiet) && began.elapsed() < QUIET_LIMIT {
                 std::thread::yield_now();
             }

@@ -4,6 +4,7 @@
 //! it is too. Plain memory that peers touch is reached through the kernel where the system permits it and the call is
 //! large, or replaced by mapped memory with a copy before and after.
 
+use crate::communicator::Shared;
 use crate::context::ContextState;
 use crate::error::ExecutorError;
 use crate::launch::Launch;
@@ -24,7 +25,7 @@ pub struct Buffers {
     pub input_at: (u64, u64),
     /// Region and offset of the output, for peers.
     pub output_at: (u64, u64),
-    /// Other processes may reach into plain memory of the caller while the launch runs.
+    /// Other ranks may reach into plain memory of the caller while the launch runs.
     pub reached_from_outside: bool,
     copy_input: bool,
     copy_output: bool,
@@ -94,16 +95,21 @@ pub unsafe fn place(
         // SAFETY: as this function's.
         return unsafe { staged(launch, state, input, output, [stage(&input), stage(&output)]) };
     }
-    let foreign = |side: &Side| side.at.is_none() && side.exposed && !shared.one_process;
     Ok(Buffers {
         input: launch.order.input,
         output: launch.order.output,
         input_at: input.at.unwrap_or_else(|| exposed(launch.order.input)),
         output_at: output.at.unwrap_or_else(|| exposed(launch.order.output)),
-        reached_from_outside: foreign(&input) || foreign(&output),
+        reached_from_outside: reached(shared, &input) || reached(shared, &output),
         copy_input: false,
         copy_output: false,
     })
+}
+
+/// Whether other ranks work on a buffer in the caller's own plain memory: by the plan, or because a thread of this
+/// process steps the rank's blocks.
+fn reached(shared: &Shared, side: &Side) -> bool {
+    side.at.is_none() && (side.exposed || shared.shared_process)
 }
 
 /// A plain address, for peers of this process or through the kernel.
@@ -208,7 +214,8 @@ unsafe fn staged(
         output: if stage_output { output_copy } else { launch.order.output },
         input_at: place(&input, stage_input, input_offset, launch.order.input),
         output_at: place(&output, stage_output, output_offset, launch.order.output),
-        reached_from_outside: false,
+        reached_from_outside: (!stage_input && reached(shared, &input))
+            || (!stage_output && reached(shared, &output)),
         copy_input: stage_input && uses.input_written && !(covered && copy_output),
         copy_output,
     })

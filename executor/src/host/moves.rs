@@ -252,6 +252,8 @@ impl Run<'_, '_, '_> {
         }
         self.pad.places = sides;
         match failed {
+            // The process is gone: the control thread is about to hear of it, and knows more than this number says.
+            Some((peer, _, libc::ESRCH)) => Err(Blocked::Mapping(peer).into()),
             Some((peer, what, errno)) => Err(Fault::Reach { peer, what, errno }.into()),
             None => Ok(()),
         }

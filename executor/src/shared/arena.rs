@@ -175,11 +175,19 @@ impl Arena {
             packets_half: word(&header.packets[1]),
             bytes: word(&header.bytes),
         };
-        let cursors_end = shape.cursors + layout.blocks.len() as u64 * size_of::<Cursor>() as u64;
+        let fits = |start: u64, count: usize, size: usize, align: u64| {
+            let end =
+                (count as u64).checked_mul(size as u64).and_then(|all| all.checked_add(start));
+            start.is_multiple_of(align) && end.is_some_and(|end| end <= shape.bytes)
+        };
         let inside = shape.bytes <= bytes
-            && shape.raw <= bytes
-            && shape.packets <= bytes
-            && cursors_end <= shape.raw.max(cursors_end.min(bytes));
+            && fits(shape.channels, layout.channels.len(), 64, 64)
+            && fits(shape.states, layout.channels.len(), size_of::<ChannelState>(), 64)
+            && fits(shape.semaphores, layout.semaphores.len(), 64, 64)
+            && fits(shape.barriers, layout.barriers.len(), 64, 64)
+            && fits(shape.cursors, layout.blocks.len(), size_of::<Cursor>(), 128)
+            && fits(shape.raw, 2, shape.raw_half as usize, 128)
+            && fits(shape.packets, 2, shape.packets_half as usize, 128);
         (known && inside).then_some(Arena { base, shape })
     }
 
