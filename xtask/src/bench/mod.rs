@@ -11,6 +11,7 @@ pub mod launch;
 pub mod machine;
 pub mod options;
 pub mod peers;
+pub mod probe;
 pub mod report;
 pub mod results;
 
@@ -24,6 +25,7 @@ use job::{Collective, Job, Place};
 use launch::Ending;
 use options::{Options, RankOptions};
 use peers::{Group, Ready};
+use probe::Distance;
 use report::Column;
 use results::Results;
 
@@ -127,15 +129,21 @@ impl Bench<'_> {
         let path = control.path();
         let group = Group { ranks, load: &load, control: &path, rendezvous: &rendezvous.0 };
         let commands = subject.commands(&group);
-        let results = &mut self.results;
+        let mut rows = Vec::new();
+        let before = probe::line_ns();
         let ending = launch::run(commands, &control, limit(&load), &mut |line| {
             match results::parse(line) {
-                Some((key, times)) => results.add(name, key, times),
+                Some((key, times)) => rows.push((key, times)),
                 None if line.starts_with("ROWSKIP ") => {}
                 None => return,
             }
             println!("round={round} subject={name} {line}");
         });
+        let line = [before, probe::line_ns()];
+        println!("round={round} subject={name} LINE before_ns={} after_ns={}", line[0], line[1]);
+        for (key, times) in rows {
+            self.results.add(name, key, times, line);
+        }
         let reason = match ending {
             Ending::Done => return Ok(()),
             Ending::OutOfTime(limit) => {
@@ -174,6 +182,9 @@ impl Bench<'_> {
         for line in machine.iter().cloned().chain(subjects.iter().map(title)) {
             text += &format!("- {line}\n");
         }
+        if let Some((shortest, longest)) = self.results.lines() {
+            text += &format!("- a cache line between two cores: {shortest} to {longest} ns\n");
+        }
         text += &format!(
             "\nTimes in µs: p50 / p99 of the slowest rank of each iteration, in parentheses the p50 with the reading of the \
              output inside the timing; medians of {} rounds, subjects in turn. n is the fewest iterations of any cell's \
@@ -189,7 +200,27 @@ impl Bench<'_> {
         let column =
             |s: &Ready| Column { name: s.subject.name().into(), peer: s.subject.is_peer() };
         let columns: Vec<Column> = subjects.iter().map(column).collect();
-        text + &report::tables(&self.results, &columns)
+        let limit = self.results.limit();
+        let census = self.results.census();
+        let rows = |distance| census.get(&distance).copied().unwrap_or(0);
+        if rows(Some(Distance::Far)) + rows(None) > 0 {
+            text += &format!(
+                "The cores of this machine moved: a cache line took up to {limit} ns from one to the other during {} rows (near), \
+                 longer during {} (far), and {} rows were dropped because it changed meanwhile. Near and far are \
+                 tabled apart; medians are over the rounds that each row has there.\n\n",
+                rows(Some(Distance::Near)),
+                rows(Some(Distance::Far)),
+                rows(None)
+            );
+        }
+        for (distance, title) in [(Distance::Far, "far"), (Distance::Near, "near")] {
+            let tables = report::tables(&self.results, &columns, distance);
+            if !tables.is_empty() && rows(Some(Distance::Far)) > 0 {
+                text += &format!("## Cores {title}\n\n");
+            }
+            text += &tables;
+        }
+        text
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::job::{Collective, Place};
+use super::job::Place;
+use super::probe::Distance;
 use super::results::{Key, Results, Times};
 
 /// A column's subject.
@@ -16,26 +17,41 @@ pub struct Column {
 
 const FLOOR: &str = "floor";
 
-/// One section per number of ranks, one pair of tables per collective and place.
-pub fn tables(results: &Results, columns: &[Column]) -> String {
+/// A table per number of ranks, collective and place of what was measured at `distance`.
+pub fn tables(results: &Results, columns: &[Column], distance: Distance) -> String {
+    let view = View { results, distance };
     let mut text = String::new();
-    let mut groups: Vec<(usize, Collective, Place)> =
-        results.keys().map(|k| (k.ranks, k.collective, k.place)).collect();
-    groups.dedup();
-    for (ranks, collective, place) in groups {
-        let keys: Vec<Key> = results
-            .keys()
-            .filter(|k| (k.ranks, k.collective, k.place) == (ranks, collective, place))
-            .collect();
-        let has = |c: &&Column| keys.iter().any(|k| results.median(k, &c.name).is_some());
-        let columns: Vec<&Column> = columns.iter().filter(has).collect();
-        let _ = writeln!(text, "### {collective}, {ranks} ranks, {} place\n", place.name());
-        text += &table(results, &keys, &columns);
+    let has = |c: &Column, key: &Key| view.times(key, &c.name).is_some();
+    let keys: Vec<Key> = results.keys().filter(|k| columns.iter().any(|c| has(c, k))).collect();
+    for keys in keys.chunk_by(|a, b| Key { bytes: 0, ..*a } == Key { bytes: 0, ..*b }) {
+        let Key { ranks, collective, place, .. } = keys[0];
+        let columns: Vec<&Column> =
+            columns.iter().filter(|c| keys.iter().any(|k| has(c, k))).collect();
+        let _ = writeln!(text, "### {collective}, {ranks} ranks, {}\n", of(place));
+        text += &table(&view, keys, &columns);
     }
     text
 }
 
-fn table(results: &Results, keys: &[Key], columns: &[&Column]) -> String {
+fn of(place: Place) -> &'static str {
+    match place {
+        Place::Out => "out of place",
+        Place::In => "in place",
+    }
+}
+
+struct View<'a> {
+    results: &'a Results,
+    distance: Distance,
+}
+
+impl View<'_> {
+    fn times(&self, key: &Key, subject: &str) -> Option<Times> {
+        self.results.median(key, subject, self.distance)
+    }
+}
+
+fn table(view: &View<'_>, keys: &[Key], columns: &[&Column]) -> String {
     let ours: Vec<&str> = columns.iter().filter(|c| !c.peer).map(|c| c.name.as_str()).collect();
     let mut head = vec!["bytes".to_owned(), "n".to_owned()];
     head.extend(columns.iter().map(|c| format!("{} p50 / p99 (with read)", c.name)));
@@ -49,14 +65,14 @@ fn table(results: &Results, keys: &[Key], columns: &[&Column]) -> String {
     let mut text = row(&head);
     text += &row(&vec!["---:".to_owned(); head.len()]);
     for key in keys {
-        text += &row(&cells(results, key, columns, &ours));
+        text += &row(&cells(view, key, columns, &ours));
     }
     text.push('\n');
     text
 }
 
-fn cells(results: &Results, key: &Key, columns: &[&Column], ours: &[&str]) -> Vec<String> {
-    let times = |name: &str| results.median(key, name);
+fn cells(view: &View<'_>, key: &Key, columns: &[&Column], ours: &[&str]) -> Vec<String> {
+    let times = |name: &str| view.times(key, name);
     let fewest = columns.iter().filter_map(|c| times(&c.name)).map(|t| t.iterations).min();
     let mut cells = vec![size(key.bytes), fewest.unwrap_or(0).to_string()];
     cells.extend(columns.iter().map(|c| times(&c.name).map_or("–".into(), |t| figures(&t))));
@@ -152,6 +168,7 @@ pub fn replace_section(document: &str, section: &str) -> Result<String, String> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::job::Collective;
     use super::*;
 
     fn results() -> Results {
@@ -160,10 +177,10 @@ mod tests {
         let times =
             |p50, p99| Times { iterations: 2000, p50, p99, read_p50: p50 + 50, read_p99: p99 };
         let mut results = Results::default();
-        results.add(FLOOR, key, times(500, 600));
-        results.add("openmpi", key, times(1000, 4000));
-        results.add("gloo", key, times(60_000, 2000));
-        results.add("antiphon-own", key, times(600, 1000));
+        results.add(FLOOR, key, times(500, 600), [50; 2]);
+        results.add("openmpi", key, times(1000, 4000), [50; 2]);
+        results.add("gloo", key, times(60_000, 2000), [50; 2]);
+        results.add("antiphon-own", key, times(600, 1000), [50; 2]);
         results
     }
 
@@ -180,15 +197,16 @@ mod tests {
             column("gloo", true),
             column("antiphon-own", false),
         ];
-        let text = tables(&results(), &columns);
+        let text = tables(&results(), &columns, Distance::Near);
         assert!(
-            text.starts_with("### allreduce, 2 ranks, out place\n\n| bytes | n | floor"),
+            text.starts_with("### allreduce, 2 ranks, out of place\n\n| bytes | n | floor"),
             "{text}"
         );
         assert!(!text.contains("mpich"), "a subject without results has no column: {text}");
         let row = "| 1K | 2000 | 0.50 / 0.60 (0.55) | 1.00 / 4.00 (1.05) | 60.0 / 2.00 (60.0) \
                    | 0.60 / 1.00 (0.65) | openmpi | 0.50 (0.30) | 0.60 (0.50) | 1.20 |";
         assert!(text.contains(row), "{text}");
+        assert_eq!(tables(&results(), &columns, Distance::Far), "");
         let widths: Vec<usize> =
             text.lines().filter(|l| l.starts_with('|')).map(|l| l.matches('|').count()).collect();
         assert!(widths.windows(2).all(|w| w[0] == w[1]), "{widths:?}");
@@ -196,7 +214,7 @@ mod tests {
 
     #[test]
     fn without_peers_there_is_no_ratio() {
-        let text = tables(&results(), &[column(FLOOR, false)]);
+        let text = tables(&results(), &[column(FLOOR, false)], Distance::Near);
         assert!(text.contains("| 1K | 2000 | 0.50 / 0.60 (0.55) | – | – |"), "{text}");
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::job::{Collective, Place};
+use super::probe::{self, Distance};
 
 /// Which row a measurement belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,13 +72,46 @@ pub fn parse(line: &str) -> Option<(Key, Times)> {
 /// All rounds of all subjects.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    rounds: BTreeMap<Key, BTreeMap<String, Vec<Times>>>,
+    rounds: BTreeMap<Key, BTreeMap<String, Vec<Round>>>,
+}
+
+/// One round's row, and how far apart the cores were before and after it in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    times: Times,
+    line: [u64; 2],
 }
 
 impl Results {
-    /// Adds one round's row of a subject.
-    pub fn add(&mut self, subject: &str, key: Key, times: Times) {
-        self.rounds.entry(key).or_default().entry(subject.into()).or_default().push(times);
+    /// Adds one round's row of a subject; `line` is the probe before and after it.
+    pub fn add(&mut self, subject: &str, key: Key, times: Times, line: [u64; 2]) {
+        let subjects = self.rounds.entry(key).or_default();
+        subjects.entry(subject.into()).or_default().push(Round { times, line });
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Round> {
+        self.rounds.values().flat_map(|subjects| subjects.values()).flatten()
+    }
+
+    /// The limit between near and far, in nanoseconds a line.
+    pub fn limit(&self) -> u64 {
+        probe::limit(self.all().flat_map(|round| round.line))
+    }
+
+    /// The shortest and the longest time that a line took, in nanoseconds.
+    pub fn lines(&self) -> Option<(u64, u64)> {
+        let seen = || self.all().flat_map(|round| round.line);
+        Some((seen().min()?, seen().max()?))
+    }
+
+    /// How many rows were measured at each distance, and while it changed.
+    pub fn census(&self) -> BTreeMap<Option<Distance>, usize> {
+        let limit = self.limit();
+        let mut census = BTreeMap::new();
+        for round in self.all() {
+            *census.entry(probe::distance(round.line, limit)).or_default() += 1;
+        }
+        census
     }
 
     /// Every row that some subject ran, in the order of the tables.
@@ -85,9 +119,12 @@ impl Results {
         self.rounds.keys().copied()
     }
 
-    /// A subject's row: the median over rounds of each figure, the fewest iterations of any round.
-    pub fn median(&self, key: &Key, subject: &str) -> Option<Times> {
-        let rounds = self.rounds.get(key)?.get(subject)?;
+    /// A subject's row: the median of each figure over the rounds at one distance, the fewest iterations of any of them.
+    pub fn median(&self, key: &Key, subject: &str, distance: Distance) -> Option<Times> {
+        let limit = self.limit();
+        let here = |round: &&Round| probe::distance(round.line, limit) == Some(distance);
+        let rounds = self.rounds.get(key)?.get(subject)?.iter().filter(here);
+        let rounds: Vec<Times> = rounds.map(|round| round.times).collect();
         let middle = |figure: fn(&Times) -> u64| median(rounds.iter().map(figure).collect());
         Some(Times {
             iterations: rounds.iter().map(|t| t.iterations).min()?,
@@ -133,13 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn rounds_fold_to_their_median() {
+    fn rounds_fold_to_the_median_of_their_distance() {
         let mut results = Results::default();
-        for p50 in [30, 10, 20] {
-            results.add("floor", KEY, times(p50));
+        for (p50, line) in [(30, 50), (10, 50), (20, 60), (900, 200), (4000, 210)] {
+            results.add("floor", KEY, times(p50), [line; 2]);
         }
-        assert_eq!(results.median(&KEY, "floor"), Some(times(20)));
-        assert_eq!(results.median(&KEY, "gloo"), None);
-        assert_eq!(median(vec![4, 1, 2, 3]), Some(2));
+        results.add("floor", KEY, times(1), [50, 200]);
+        let median_at = |distance| results.median(&KEY, "floor", distance);
+        assert_eq!(median_at(Distance::Near), Some(times(20)));
+        assert_eq!(median_at(Distance::Far), Some(times(2450)));
+        assert_eq!(results.median(&KEY, "gloo", Distance::Near), None);
+        let census = [(None, 1), (Some(Distance::Near), 3), (Some(Distance::Far), 2)];
+        assert_eq!(results.census(), BTreeMap::from(census));
     }
 }
