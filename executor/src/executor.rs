@@ -307,3 +307,71 @@ fn own_error(error: HalError) -> ExecutorError {
     }
     error.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::Options;
+    use crate::shared::control::RING;
+    use antiphon_plan::builder::ProgramBuilder;
+    use antiphon_plan::model::Collective;
+
+    /// Rank 1 copies its input; rank 0 has nothing to do.
+    fn copy() -> Plan {
+        let program = ProgramBuilder::new("copy", Collective::SendRecv, 2);
+        program.block(1).copy(program.input(1).all(), program.output(1).all());
+        program.build().unwrap()
+    }
+
+    #[test]
+    fn a_launch_does_not_take_the_descriptor_of_one_that_has_not_begun() {
+        let ranks = Communicator::in_process(2, &Options::default()).unwrap();
+        let executors: Vec<_> = ranks.iter().map(Executor::new).collect();
+        let plans: Vec<_> = executors.iter().map(|e| e.load(&copy()).unwrap()).collect();
+        let (input, mut output) = ([7u32; 4], [0u32; 4]);
+        let mut calls = plans.iter().map(|plan| Call {
+            plan,
+            input: input.as_ptr().cast(),
+            output: output.as_mut_ptr().cast(),
+            input_bytes: 16,
+            output_bytes: 16,
+            dtype: DataType::U32,
+            op: None,
+        });
+        let [idle, busy] = [calls.next().unwrap(), calls.next().unwrap()];
+        drop(calls);
+        for seq in 1..=RING {
+            let stream = if seq == 1 { 1 } else { 2 };
+            assert!(
+                executors[0].launch(&idle, Some(stream)).unwrap().advance(Effort::Try).unwrap()
+            );
+        }
+        let first = executors[1].launch(&busy, Some(1)).unwrap();
+        for _ in 2..=RING {
+            let launch = executors[1].launch(&busy, Some(2)).unwrap();
+            assert!(launch.advance(Effort::Try).unwrap());
+        }
+        let last = executors[1].launch(&busy, Some(2)).unwrap();
+        assert!(!last.advance(Effort::Try).unwrap());
+        assert!(first.advance(Effort::Try).unwrap());
+        assert!(last.advance(Effort::Try).unwrap());
+        assert!(ranks[0].shared.control(1).record(last.seq).is_some());
+        assert_eq!(output, input);
+    }
+
+    #[test]
+    fn an_abort_makes_every_rank_quiet_and_tells_why() {
+        let ranks = Communicator::in_process(3, &Options::default()).unwrap();
+        ranks[1].abort("enough");
+        let began = std::time::Instant::now();
+        for rank in 0..3 {
+            let quiet = || ranks[0].shared.control(rank).quiet.0.load(Ordering::Acquire) != 0;
+            while !quiet() {
+                assert!(began.elapsed().as_secs() < 10, "rank {rank} is not quiet");
+                std::thread::yield_now();
+            }
+            let failure = ranks[rank as usize].failure().unwrap().to_string();
+            assert!(failure.contains("rank 1") && failure.contains("enough"), "{failure}");
+        }
+    }
+}

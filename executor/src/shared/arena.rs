@@ -243,3 +243,83 @@ impl Arena {
         self.base.wrapping_add((self.shape.packets + parity * self.shape.packets_half) as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_plan::program::{Block, Channel};
+
+    fn layout(channels: usize, semaphores: usize, barriers: usize, blocks: usize) -> RankLayout {
+        RankLayout {
+            channels: vec![Channel { peer: 1, paired: Some(0), single_signaller: true }; channels],
+            semaphores: vec![5; semaphores],
+            barriers: vec![2; barriers],
+            blocks: vec![Block { code: Default::default() }; blocks],
+            ..RankLayout::default()
+        }
+    }
+
+    #[test]
+    fn the_parts_of_an_arena_are_aligned_and_apart() {
+        for counts in [(0, 0, 0, 0), (1, 1, 1, 1), (3, 0, 7, 65), (129, 5, 0, 2)] {
+            for (double, packets) in [(false, false), (true, false), (true, true)] {
+                for scratch in [0, 1, 4096, 100_001] {
+                    let layout = layout(counts.0, counts.1, counts.2, counts.3);
+                    let shape = ArenaShape::new(&layout, scratch, double, packets).unwrap();
+                    let halves = if double { 2 } else { 1 };
+                    let parts = [
+                        (0, size_of::<Header>() as u64, 64),
+                        (shape.channels, counts.0 as u64 * 64, 64),
+                        (shape.states, counts.0 as u64 * 16, 64),
+                        (shape.semaphores, counts.1 as u64 * 64, 64),
+                        (shape.barriers, counts.2 as u64 * 64, 64),
+                        (shape.cursors, counts.3 as u64 * size_of::<Cursor>() as u64, 128),
+                        (shape.raw, scratch * halves, 4096),
+                        (shape.packets, if packets { 2 * scratch * halves } else { 0 }, 128),
+                        (shape.bytes, 0, 1),
+                    ];
+                    for pair in parts.windows(2) {
+                        assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{shape:?}");
+                    }
+                    assert!(parts.iter().all(|part| part.0.is_multiple_of(part.2)), "{shape:?}");
+                    assert!(!double || shape.raw_half >= scratch, "{shape:?}");
+                }
+            }
+        }
+        assert_eq!(ArenaShape::new(&layout(1, 1, 1, 1), u64::MAX, true, true), None);
+        assert_eq!(ArenaShape::new(&layout(1, 1, 1, 1), u64::MAX / 4, true, true), None);
+    }
+
+    #[test]
+    fn an_arena_opens_as_it_was_laid_out_and_garbage_does_not() {
+        let layout = layout(2, 2, 1, 3);
+        let shape = ArenaShape::new(&layout, 4096, true, true).unwrap();
+        // 4096-aligned, as mapped memory is.
+        let mut memory = vec![[0u8; 4096]; shape.bytes as usize / 4096 + 2];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        let base = base.wrapping_add(base.align_offset(4096));
+        // SAFETY: `base` is aligned and valid for `shape.bytes` bytes while `memory` lives.
+        unsafe {
+            assert!(Arena::open(base, shape.bytes, &layout).is_none(), "zeroes");
+            let arena = Arena::initialise(base, shape, &layout);
+            let opened = Arena::open(base, shape.bytes, &layout).unwrap();
+            assert_eq!(opened.shape, shape);
+            assert_eq!(opened.semaphore(1).load(Ordering::Relaxed), 5);
+            assert!(Arena::open(base, shape.bytes - 1, &layout).is_none(), "too short");
+            assert!(Arena::open(base, 8, &layout).is_none(), "not even a header");
+            let more = super::tests::layout(2, 2, 1, 100_000);
+            assert!(Arena::open(base, shape.bytes, &more).is_none(), "another plan's");
+            let header = arena.header();
+            let cells = header.offsets.iter().chain(&header.raw).chain(&header.packets);
+            for cell in cells.chain([&header.magic, &header.version, &header.bytes]) {
+                let good = cell.load(Ordering::Relaxed);
+                for bad in [u64::MAX, u64::MAX - 127, 1 << 63, shape.bytes + 128] {
+                    cell.store(bad, Ordering::Relaxed);
+                    assert!(Arena::open(base, shape.bytes, &layout).is_none(), "{bad:#x}");
+                }
+                cell.store(good, Ordering::Relaxed);
+            }
+            assert!(Arena::open(base, shape.bytes, &layout).is_some());
+        }
+    }
+}

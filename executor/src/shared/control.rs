@@ -167,3 +167,64 @@ impl LaunchRecord {
         cut
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Box<ControlPage> {
+        // SAFETY: a control page is all atomics, for which zero is a value.
+        unsafe { Box::<ControlPage>::new_zeroed().assume_init() }
+    }
+
+    fn record(seq: u64) -> LaunchRecord {
+        LaunchRecord {
+            seq,
+            chain: seq + 1,
+            fingerprint: seq + 2,
+            arena: seq + 3,
+            input: (seq + 4, seq + 5),
+            output: (FOREIGN, seq + 6),
+            bytes: (seq + 7, u64::MAX),
+            shape: (3, 255),
+            name: LaunchRecord::cut_name("a name that is longer than thirty-two bytes"),
+        }
+    }
+
+    #[test]
+    fn what_is_published_is_what_is_read() {
+        let page = page();
+        for seq in [1, 2, RING, RING + 1, 10 * RING + 1] {
+            page.publish(&record(seq));
+            assert_eq!(page.record(seq), Some(record(seq)));
+            assert!(page.entered(seq) && !page.entered(seq + RING));
+        }
+        assert_eq!(page.record(1), None, "its slot is another launch's");
+        assert_eq!(page.record(3), None, "never published");
+        assert_eq!(record(1).plan_name(), "a name that is longer than thirt");
+    }
+
+    #[test]
+    fn a_page_is_recognised_by_magic_and_version() {
+        let page = page();
+        assert_eq!(page.recognise(), Err((0, 0)));
+        page.initialise(3, 17);
+        assert_eq!(page.recognise(), Ok(()));
+        page.version.store(LAYOUT_VERSION + 1, Ordering::Relaxed);
+        assert_eq!(page.recognise(), Err((MAGIC, LAYOUT_VERSION + 1)));
+    }
+
+    #[test]
+    fn a_record_that_is_overwritten_while_it_is_read_is_never_mixed() {
+        let page = page();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..20_000).for_each(|turn| page.publish(&record(1 + turn * RING))));
+            for turn in 0..20_000 {
+                let seq = 1 + turn * RING;
+                if let Some(found) = page.record(seq) {
+                    assert_eq!(found, record(seq));
+                }
+            }
+        });
+    }
+}
