@@ -114,17 +114,7 @@ impl Executor {
         call: &Call<'_>,
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
-        let launch: Arc<dyn Task> = {
-            let mut recent = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-            let recent = self.recent(&mut recent, call, Some(stream.id()))?;
-            Arc::new(QueuedLaunch {
-                shared: Arc::clone(&self.communicator.shared),
-                context: Arc::clone(&recent.context),
-                sized: Arc::clone(&recent.sized),
-                order: self.order(recent, call),
-                waiting: OnceLock::new(),
-            })
-        };
+        let launch: Arc<dyn Task> = Arc::new(self.queued(call, stream.id())?);
         match stream.submit(&launch, Effort::Brief) {
             Ok(_) => Ok(()),
             Err(error) => Err(own_error(error)),
@@ -160,6 +150,19 @@ impl Executor {
     /// The first error of the stream's launches since the last call.
     pub fn synchronize(&self, stream: &Arc<dyn Stream>) -> Result<(), ExecutorError> {
         stream.synchronize().map_err(own_error)
+    }
+
+    /// A call on a stream, with its number and its context.
+    fn queued(&self, call: &Call<'_>, stream: u64) -> Result<QueuedLaunch, ExecutorError> {
+        let mut recent = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = self.recent(&mut recent, call, Some(stream))?;
+        Ok(QueuedLaunch {
+            shared: Arc::clone(&self.communicator.shared),
+            context: Arc::clone(&recent.context),
+            sized: Arc::clone(&recent.sized),
+            order: self.order(recent, call),
+            waiting: OnceLock::new(),
+        })
     }
 
     /// Finds or makes the context of a call.
@@ -342,20 +345,18 @@ mod tests {
         drop(calls);
         for seq in 1..=RING {
             let stream = if seq == 1 { 1 } else { 2 };
-            assert!(
-                executors[0].launch(&idle, Some(stream)).unwrap().advance(Effort::Try).unwrap()
-            );
+            assert!(executors[0].queued(&idle, stream).unwrap().advance(Effort::Try).unwrap());
         }
-        let first = executors[1].launch(&busy, Some(1)).unwrap();
+        let first = executors[1].queued(&busy, 1).unwrap();
         for _ in 2..=RING {
-            let launch = executors[1].launch(&busy, Some(2)).unwrap();
+            let launch = executors[1].queued(&busy, 2).unwrap();
             assert!(launch.advance(Effort::Try).unwrap());
         }
-        let last = executors[1].launch(&busy, Some(2)).unwrap();
+        let last = executors[1].queued(&busy, 2).unwrap();
         assert!(!last.advance(Effort::Try).unwrap());
         assert!(first.advance(Effort::Try).unwrap());
         assert!(last.advance(Effort::Try).unwrap());
-        assert!(ranks[0].shared.control(1).record(last.seq).is_some());
+        assert!(ranks[0].shared.control(1).record(last.order.seq).is_some());
         assert_eq!(output, input);
     }
 

@@ -84,11 +84,17 @@ pub struct Active {
     stalled: Option<(Instant, u64)>,
 }
 
+impl QueuedLaunch {
+    /// As [`Launch::advance`].
+    pub fn advance(&self, effort: Effort) -> Result<bool, ExecutorError> {
+        let QueuedLaunch { shared, context, sized, order, waiting } = self;
+        Launch { shared, context, sized, order, waiting }.advance(effort)
+    }
+}
+
 impl Task for QueuedLaunch {
     fn poll(&self, effort: Effort) -> TaskState {
-        let QueuedLaunch { shared, context, sized, order, waiting } = self;
-        let launch = Launch { shared, context, sized, order, waiting };
-        match launch.advance(effort) {
+        match self.advance(effort) {
             Ok(false) => TaskState::Pending,
             Ok(true) => TaskState::Done(Ok(())),
             Err(error) => TaskState::Done(Err(Arc::new(error))),
@@ -119,10 +125,13 @@ impl Launch<'_> {
             let begun = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
             let blocked = if begun {
                 match self.drive(state)? {
-                    Driven::Complete => {
-                        self.finish(state);
-                        return Ok(true);
-                    }
+                    Driven::Complete => match self.late_writer(state) {
+                        Some(peer) => Blocked::Entry(peer),
+                        None => {
+                            self.finish(state);
+                            return Ok(true);
+                        }
+                    },
                     Driven::Progress => {
                         waiter.progressed();
                         continue;
@@ -217,6 +226,23 @@ impl Launch<'_> {
         let uses = self.context.plan.uses(shared.rank);
         let unheard = if state.silent { &uses.packet_targets } else { &uses.unheard };
         unheard.iter().copied().find(|&peer| completed(peer) < earlier)
+    }
+
+    /// A peer that may still write to this rank's staged buffers, which are copied back only once.
+    fn late_writer(&self, state: &ContextState) -> Option<u32> {
+        let staged = state.active.as_ref().is_some_and(|active| active.buffers.copies_back());
+        if !staged {
+            return None;
+        }
+        let late = &self.context.plan.uses(self.shared.rank).late_writers;
+        late.iter().copied().find(|&peer| {
+            state.arenas[peer as usize].is_none_or(|arena| {
+                let header = arena.header();
+                let launch = header.launch.0.load(Ordering::Acquire);
+                let remaining = header.remaining.0.load(Ordering::Acquire);
+                launch < self.order.seq || (launch == self.order.seq && remaining > 0)
+            })
+        })
     }
 
     /// Makes the cursors ready for this launch, keeping out whoever still looks at the last one.

@@ -35,6 +35,11 @@ pub struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
+    /// Whether staged results are to be copied to the caller's buffers.
+    pub fn copies_back(&self) -> bool {
+        self.copy_input || self.copy_output
+    }
+
     /// Copies staged results to the caller's buffers.
     ///
     /// # Safety

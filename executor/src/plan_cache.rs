@@ -4,8 +4,8 @@ use crate::error::ExecutorError;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::check;
 use antiphon_plan::model::{Collective, Plan};
-use antiphon_plan::program::{Area, CallSizes, Instruction, Layout, Program};
-use std::collections::HashMap;
+use antiphon_plan::program::{Area, CallSizes, Instruction, Layout, Program, RankLayout};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Sizes whose byte ranges are kept for each plan.
@@ -34,6 +34,9 @@ pub(crate) struct Uses {
     pub output_written: bool,
     /// Ranks that write packets into this rank's scratch, ascending.
     pub packet_writers: Vec<u32>,
+    /// Ranks that write this rank's input or output without a signal to this rank afterwards, ascending: that this rank
+    /// is through does not mean that they are.
+    pub late_writers: Vec<u32>,
     /// Ranks whose scratch this rank writes as packets without hearing from them in the same launch, so that
     /// their earlier launches must be asked for.
     pub unheard: Vec<u32>,
@@ -175,7 +178,18 @@ fn uses(layout: &Layout) -> Vec<Uses> {
             }
         }
     }
+    for (rank, own) in layout.ranks.iter().enumerate() {
+        for block in &own.blocks {
+            for target in late_targets(own, &own.instructions[block.code.range()]) {
+                if target as usize != rank {
+                    uses[target as usize].late_writers.push(rank as u32);
+                }
+            }
+        }
+    }
     for (rank, own) in uses.iter_mut().enumerate() {
+        own.late_writers.sort_unstable();
+        own.late_writers.dedup();
         own.packet_writers.sort_unstable();
         own.packet_writers.dedup();
         heard[rank].extend_from_slice(&own.packet_writers);
@@ -191,4 +205,24 @@ fn uses(layout: &Layout) -> Vec<Uses> {
         (own.unheard, own.packet_targets) = (unheard, targets);
     }
     uses
+}
+
+/// The ranks whose buffers a block writes after its last signal to them.
+fn late_targets(own: &RankLayout, code: &[Instruction]) -> BTreeSet<u32> {
+    let mut targets = BTreeSet::new();
+    for instruction in code {
+        match *instruction {
+            Instruction::Move { destinations, .. } => {
+                let written = own.accesses[destinations.range()].iter();
+                let buffers =
+                    written.filter(|side| matches!(side.area, Area::Input | Area::Output));
+                targets.extend(buffers.map(|side| side.rank));
+            }
+            Instruction::Signal { channel, .. } => {
+                targets.remove(&own.channels[channel as usize].peer);
+            }
+            _ => {}
+        }
+    }
+    targets
 }

@@ -20,11 +20,6 @@ const DTYPES: [DataType; 2] = [DataType::F32, DataType::Bf16];
 /// `ok` of a `test` plan says only that it ends.
 const LEFT_TO_CHANCE: [&str; 1] = ["unit_tests.put.put_fuse_test.json"];
 
-/// Plans that write to a rank which may have ended, so that the results are there once all ranks have, and only in
-/// memory which peers map: of plain memory a rank gets back what was there when it ended.
-const WRITES_LATE: [&str; 2] =
-    ["unit_tests.tbg.tbg_reduce_send_test.json", "unit_tests.switch_broadcast_test.json"];
-
 /// The plans that must give the right result.
 fn right() -> impl Iterator<Item = Entry> {
     entries().into_iter().filter(|entry| {
@@ -36,7 +31,6 @@ fn right() -> impl Iterator<Item = Entry> {
 fn cases(entry: &Entry, seed: u64) -> Vec<(&'static str, Case<'_>)> {
     let mut cases = Vec::new();
     let determined = !LEFT_TO_CHANCE.contains(&entry.name.as_str());
-    let mixed = !WRITES_LATE.contains(&entry.name.as_str());
     for (number, dtype) in DTYPES.into_iter().enumerate() {
         let all = sizes(&entry.plan, dtype.size() as u64);
         for (position, (what, elements)) in all.into_iter().enumerate() {
@@ -51,8 +45,8 @@ fn cases(entry: &Entry, seed: u64) -> Vec<(&'static str, Case<'_>)> {
                 in_place: entry.plan.in_place,
                 launches: LAUNCHES,
                 mover: Some((position as u32 + 1) % entry.ranks()),
-                source: if odd && mixed { Source::Plain } else { Source::Own },
-                mixed,
+                source: if odd { Source::Plain } else { Source::Own },
+                mixed: true,
                 reuse: entry.settled && !odd,
                 determined,
                 seed: seed + position as u64,

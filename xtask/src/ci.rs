@@ -42,7 +42,7 @@ const STEPS: &[Step] = &[
             "--release",
             "--",
             "run",
-            "examples/plans/allreduce-4.json",
+            "examples/plans/allreduce_zero_copy_4.json",
             "--size",
             "1M",
         ],
