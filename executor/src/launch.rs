@@ -477,12 +477,12 @@ impl Launch<'_> {
         if let Some(active) = state.active.take() {
             // SAFETY: no block touches the buffers any more, and they are valid by the caller's contract.
             unsafe {
+                active.buffers.copy_out(self);
                 if self.order.op == Some(ReduceOp::Avg) && self.averages() {
                     let bytes = self.sized.sizes().output as usize;
-                    let output = active.buffers.output;
-                    antiphon_hal::kernels::divide(self.order.dtype, output, bytes, shared.world);
+                    let Order { dtype, output, .. } = *self.order;
+                    antiphon_hal::kernels::divide(dtype, output, bytes, shared.world);
                 }
-                active.buffers.copy_out(self);
             }
         }
         state.recent = [state.recent[1], self.order.seq];

@@ -20,6 +20,7 @@ mod placement;
 mod plan_cache;
 mod regions;
 mod shared;
+mod touches;
 mod waiting;
 
 pub use communicator::{Communicator, Options, Rendezvous};

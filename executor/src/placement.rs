@@ -7,8 +7,9 @@
 use crate::communicator::Shared;
 use crate::context::ContextState;
 use crate::error::ExecutorError;
-use crate::launch::Launch;
+use crate::launch::{Launch, Order};
 use crate::shared::control::FOREIGN;
+use crate::touches::Touch;
 use antiphon_hal::kernels;
 use antiphon_plan::model::Collective;
 
@@ -29,6 +30,8 @@ pub struct Buffers {
     pub reached_from_outside: bool,
     copy_input: bool,
     copy_output: bool,
+    /// Input and output in staging, where peers work on a copy and this rank on the caller's buffers.
+    beside: Option<[*mut u8; 2]>,
 }
 
 // SAFETY: addresses of buffers that belong to the launch; whoever polls it may use them.
@@ -37,7 +40,7 @@ unsafe impl Send for Buffers {}
 impl Buffers {
     /// Whether staged results are to be copied to the caller's buffers.
     pub fn copies_back(&self) -> bool {
-        self.copy_input || self.copy_output
+        self.copy_input || self.copy_output || self.beside.is_some()
     }
 
     /// Copies staged results to the caller's buffers.
@@ -46,8 +49,14 @@ impl Buffers {
     /// No block touches the buffers any more; the caller's buffers are valid for the launch's sizes.
     pub unsafe fn copy_out(&self, launch: &Launch<'_>) {
         let sizes = launch.sized.sizes();
+        let layout = launch.context.plan.layout();
+        let touches = launch.sized.touches(layout, launch.shared.rank);
         // SAFETY: staging is as long as the caller's buffers, and does not overlap them.
         unsafe {
+            if let (Some(copies), Some(touches)) = (self.beside, touches) {
+                let originals = [launch.order.input.cast_mut(), launch.order.output];
+                copy_touched(&touches.remote_writes, copies, originals);
+            }
             if self.copy_output {
                 kernels::copy(launch.order.output, self.output, sizes.output as usize);
             }
@@ -55,6 +64,19 @@ impl Buffers {
                 kernels::copy(launch.order.input.cast_mut(), self.input, sizes.input as usize);
             }
         }
+    }
+}
+
+/// Copies ranges of the input and the output from one place to another.
+///
+/// # Safety
+/// All ranges are inside both places' buffers, which do not overlap.
+unsafe fn copy_touched(touched: &[Touch], from: [*mut u8; 2], to: [*mut u8; 2]) {
+    for &Touch { output, start, end } in touched {
+        let side = usize::from(output);
+        let at = |base: *mut u8| base.wrapping_add(start as usize);
+        // SAFETY: as this function's.
+        unsafe { kernels::copy(at(to[side]), at(from[side]), (end - start) as usize) };
     }
 }
 
@@ -108,6 +130,7 @@ pub unsafe fn place(
         reached_from_outside: reached(shared, &input) || reached(shared, &output),
         copy_input: false,
         copy_output: false,
+        beside: None,
     })
 }
 
@@ -189,6 +212,35 @@ unsafe fn staged(
     let base = staging.address();
     let input_copy = base.wrapping_add(input_offset as usize);
     let output_copy = base.wrapping_add(output_offset as usize);
+    let place = |side: &Side, staged: bool, offset: u64, pointer: *const u8| match side.at {
+        _ if staged => (region, offset),
+        Some(at) => at,
+        None => exposed(pointer),
+    };
+    let input_at = place(&input, stage_input, input_offset, launch.order.input);
+    let output_at = place(&output, stage_output, output_offset, launch.order.output);
+    let Order { input: original_input, output: original_output, .. } = *launch.order;
+    let touches = launch.sized.touches(launch.context.plan.layout(), shared.rank);
+    let apart = touches.filter(|touches| {
+        let both = stage_input && stage_output;
+        both && !shared.assists() && touches.separable(input.address, output.address)
+    });
+    if let Some(touches) = apart {
+        let copies = [input_copy, output_copy];
+        let originals = [original_input.cast_mut(), original_output];
+        // SAFETY: staging holds both buffers, apart from the caller's.
+        unsafe { copy_touched(&touches.remote_reads, originals, copies) };
+        return Ok(Buffers {
+            input: original_input,
+            output: original_output,
+            input_at,
+            output_at,
+            reached_from_outside: false,
+            copy_input: false,
+            copy_output: false,
+            beside: Some(copies),
+        });
+    }
     // A collective that writes its whole output needs nothing of what was there before.
     let whole = matches!(
         launch.context.plan.collective(),
@@ -207,21 +259,17 @@ unsafe fn staged(
             kernels::copy(input_copy, launch.order.input, input.bytes as usize);
         }
     }
-    let place = |side: &Side, staged: bool, offset: u64, pointer: *const u8| match side.at {
-        _ if staged => (region, offset),
-        Some(at) => at,
-        None => exposed(pointer),
-    };
     let covered = overlap && input.address >= output.address && input.end() <= output.end();
     let copy_output = stage_output && (uses.output_written || (overlap && uses.input_written));
     Ok(Buffers {
         input: if stage_input { input_copy } else { launch.order.input },
         output: if stage_output { output_copy } else { launch.order.output },
-        input_at: place(&input, stage_input, input_offset, launch.order.input),
-        output_at: place(&output, stage_output, output_offset, launch.order.output),
+        input_at,
+        output_at,
         reached_from_outside: (!stage_input && reached(shared, &input))
             || (!stage_output && reached(shared, &output)),
         copy_input: stage_input && uses.input_written && !(covered && copy_output),
         copy_output,
+        beside: None,
     })
 }

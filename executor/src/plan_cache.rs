@@ -1,6 +1,7 @@
 //! Loaded plans: checked and lowered once, with the byte ranges of recent sizes.
 
 use crate::error::ExecutorError;
+use crate::touches::Touches;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::check;
 use antiphon_plan::model::{Collective, Plan};
@@ -50,6 +51,7 @@ pub(crate) struct Sized {
     sizes: CallSizes,
     programs: Vec<OnceLock<Result<Program, LowerError>>>,
     silent: Vec<OnceLock<bool>>,
+    touches: Vec<OnceLock<Option<Touches>>>,
 }
 
 impl LoadedPlan {
@@ -104,7 +106,8 @@ impl LoadedPlan {
         }
         let programs = (0..self.ranks()).map(|_| OnceLock::new()).collect();
         let silent = (0..self.ranks()).map(|_| OnceLock::new()).collect();
-        let sized = Arc::new(Sized { sizes, programs, silent });
+        let touches = (0..self.ranks()).map(|_| OnceLock::new()).collect();
+        let sized = Arc::new(Sized { sizes, programs, silent, touches });
         kept.insert(sizes, Arc::clone(&sized));
         sized
     }
@@ -135,6 +138,11 @@ impl Sized {
                 _ => false,
             })
         })
+    }
+
+    /// What is touched of a rank's buffers, found on first use.
+    pub fn touches(&self, layout: &Layout, rank: u32) -> Option<&Touches> {
+        self.touches[rank as usize].get_or_init(|| Touches::new(layout, self, rank)).as_ref()
     }
 
     /// The byte ranges of a rank, made on first use.
