@@ -234,3 +234,86 @@ fn late_targets(own: &RankLayout, code: &[Instruction]) -> BTreeSet<u32> {
     }
     targets
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_plan::builder::ProgramBuilder;
+
+    fn loaded(write: impl FnOnce(&ProgramBuilder)) -> LoadedPlan {
+        let program = ProgramBuilder::new("uses", Collective::SendRecv, 3);
+        write(&program);
+        LoadedPlan::new(&program.build().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_rank_whose_buffers_only_itself_touches_exposes_nothing() {
+        let plan = loaded(|p| p.block(1).copy(p.input(1).all(), p.output(1).all()));
+        let own = Uses { output_written: true, ..Uses::default() };
+        assert_eq!(
+            [0, 1, 2].map(|rank| plan.uses(rank)),
+            [&Uses::default(), &own, &Uses::default()]
+        );
+    }
+
+    #[test]
+    fn puts_and_gets_expose_the_far_side() {
+        let plan = loaded(|p| {
+            p.channel(0, 1);
+            p.channel(0, 2);
+            let block = p.block(0);
+            block.put(p.input(0).all(), p.output(1).all());
+            block.get(p.input(2).all(), p.output(0).all());
+        });
+        assert_eq!(*plan.uses(0), Uses { output_written: true, ..Uses::default() });
+        let written = Uses {
+            output_exposed: true,
+            output_written: true,
+            late_writers: vec![0],
+            ..Uses::default()
+        };
+        assert_eq!(*plan.uses(1), written);
+        assert_eq!(*plan.uses(2), Uses { input_exposed: true, ..Uses::default() });
+    }
+
+    #[test]
+    fn a_target_of_packets_is_heard_by_its_packets_or_its_signals() {
+        // Rank 0 sends packets to 1, which answers with packets, and to 2, which does not.
+        for signals in [false, true] {
+            let plan = loaded(|p| {
+                let (one, two) = (p.channel(0, 1), p.channel(0, 2));
+                let scratch = [0, 1, 2].map(|rank| p.scratch(rank, 1));
+                let block = p.block(0);
+                block.put_packets(p.input(0).all(), scratch[1].all());
+                block.put_packets(p.input(0).all(), scratch[2].all());
+                p.block(1).put_packets(p.input(1).all(), scratch[0].all());
+                let _ = one;
+                if signals {
+                    p.block(2).signal(&[two]);
+                    block.wait(&[two]);
+                }
+            });
+            let uses = plan.uses(0);
+            assert_eq!(uses.packet_targets, [1, 2]);
+            assert_eq!(uses.unheard, if signals { vec![] } else { vec![2] });
+            assert_eq!(uses.packet_writers, [1]);
+            assert_eq!(plan.uses(1).unheard, [] as [u32; 0]);
+        }
+    }
+
+    #[test]
+    fn a_launch_without_bytes_is_silent_for_ranks_that_read_packets() {
+        let plan = loaded(|p| {
+            p.channel(0, 1);
+            let scratch = p.scratch(1, 1);
+            p.block(0).put_packets(p.input(0).all(), scratch.all());
+            p.block(1).unpack_packets(scratch.all(), p.output(1).all());
+        });
+        let sized = |bytes| {
+            plan.sized(CallSizes { input: bytes, output: bytes, element: 4, strict: false })
+        };
+        let silent = |bytes| [0, 1, 2].map(|rank| sized(bytes).silent(plan.layout(), rank));
+        assert_eq!(silent(0), [false, true, false]);
+        assert_eq!(silent(4), [false; 3]);
+    }
+}

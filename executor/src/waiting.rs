@@ -79,3 +79,44 @@ impl Waiter {
         if spent > limit { Verdict::GiveUp } else { Verdict::Check(now) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pauses until the waiter gives up, or `most` times.
+    fn pauses(waiter: &mut Waiter, most: u32) -> (u32, bool) {
+        for number in 1..=most {
+            if waiter.pause(Duration::ZERO) == Verdict::GiveUp {
+                return (number, true);
+            }
+        }
+        (most, false)
+    }
+
+    #[test]
+    fn a_try_gives_up_at_once_and_so_does_a_brief_wait_on_a_crowded_node() {
+        for (effort, crowded) in [(Effort::Try, false), (Effort::Try, true), (Effort::Brief, true)]
+        {
+            let mut waiter = Waiter::new(effort, crowded);
+            assert_eq!(pauses(&mut waiter, 1), (1, true), "{effort:?} {crowded}");
+        }
+    }
+
+    #[test]
+    fn every_wait_checks_its_surroundings_and_gives_up_in_the_end() {
+        for (effort, crowded) in
+            [(Effort::Brief, false), (Effort::Wait, false), (Effort::Wait, true)]
+        {
+            let mut waiter = Waiter::new(effort, crowded);
+            let checked = (0..10_000).any(|_| {
+                waiter.progressed();
+                (0..LOOKS_PER_CLOCK).any(|_| {
+                    matches!(waiter.pause(Duration::ZERO), Verdict::Check(_) | Verdict::GiveUp)
+                })
+            });
+            assert!(checked, "{effort:?} {crowded}");
+            assert!(pauses(&mut waiter, u32::MAX).1, "{effort:?} {crowded}");
+        }
+    }
+}
