@@ -13,7 +13,8 @@ use crate::plan_cache::LoadedPlan;
 use crate::shared::arena::{Arena, ArenaShape};
 use antiphon_hal::Memory;
 use antiphon_plan::LowerError;
-use antiphon_plan::program::{CallSizes, Layout};
+use antiphon_plan::program::{CallSizes, Layout, RankLayout};
+use antiphon_transport::ChannelKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The smallest size class: calls with up to so many bytes of scratch share a context.
@@ -98,6 +99,7 @@ impl Context {
     ) -> Result<Self, ExecutorError> {
         let layout = plan.layout();
         let rank = shared.rank as usize;
+        reachable(shared, &layout.ranks[rank])?;
         // Whatever a call of the class needs, on any rank.
         let scratch = if layout.ranks[rank].scratch_chunks > 0 { key.class } else { 0 };
         let shape =
@@ -150,4 +152,17 @@ impl Context {
     pub fn state(&self) -> MutexGuard<'_, ContextState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether some transport serves every channel of a rank.
+fn reachable(shared: &Shared, layout: &RankLayout) -> Result<(), ExecutorError> {
+    let far = layout.buffer_peers.iter().chain(&layout.scratch_peers);
+    let members = layout.switches.iter().flat_map(|switch| &switch.members);
+    let memory = far.map(|&peer| (ChannelKind::Memory, peer));
+    for (kind, peer) in memory.chain(members.map(|&peer| (ChannelKind::Switch, peer))) {
+        if peer != shared.rank {
+            shared.registry.pick(kind, &shared.peers[peer as usize])?;
+        }
+    }
+    Ok(())
 }

@@ -97,7 +97,7 @@ fn collective(executor: &Executor, rank: usize, what: &Collective, each: usize, 
     };
     let reduces = matches!(what, Collective::AllReduce | Collective::ReduceScatter);
     for algorithm in Algorithm::all_for(what) {
-        let shape = Shape { ranks: 2, in_place, root: 0, blocks: 2 };
+        let shape = Shape { in_place, blocks: 2, ..Shape::new(2) };
         let Ok(plan) = algorithm.plan(shape) else { continue };
         let plan = executor.load(&plan).unwrap();
         for op in [None, Some(ReduceOp::Avg)] {
