@@ -111,3 +111,36 @@ fn executors_of_one_communicator_take_turns() {
         });
     });
 }
+
+#[test]
+fn a_rank_that_is_left_alone_says_so_and_breaks_the_communicator_for_all() {
+    let options = Options::default().with_timeout(Some(Duration::from_millis(50)));
+    let ranks = Communicator::in_process(3, &options).unwrap();
+    let executors: Vec<_> = ranks.iter().map(Executor::new).collect();
+    let plan = executors[0].load(&plans(3)[0]).unwrap();
+    let (input, mut output) = ([1f32; 8], [0f32; 8]);
+    let call = Call {
+        plan: &plan,
+        input: input.as_ptr().cast(),
+        output: output.as_mut_ptr().cast(),
+        input_bytes: 32,
+        output_bytes: 32,
+        dtype: DataType::F32,
+        op: None,
+    };
+    // SAFETY: both arrays are 32 bytes long and live past the call.
+    let error = unsafe { executors[0].run(&call) }.unwrap_err().to_string();
+    for part in ["rank 1", "rank 2", "has not entered launch 1", "block 0", "op "] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    for rank in &ranks[1..] {
+        let began = std::time::Instant::now();
+        while rank.failure().is_none() {
+            assert!(began.elapsed() < Duration::from_secs(10), "{rank:?} was not told");
+            std::thread::yield_now();
+        }
+        // SAFETY: as above.
+        let again = unsafe { executors[rank.rank() as usize].run(&call) }.unwrap_err().to_string();
+        assert!(again.contains("aborted by rank 0"), "{again}");
+    }
+}
