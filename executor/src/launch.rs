@@ -1,5 +1,8 @@
 //! One launch of a plan on one rank: from its descriptor to its completion.
 
+mod outcome;
+mod resolver;
+
 use crate::communicator::Shared;
 use crate::context::{Context, ContextState, Held};
 use crate::diagnose;
@@ -15,6 +18,7 @@ use antiphon_hal::{Effort, Task, TaskState};
 use antiphon_plan::model::Collective;
 use antiphon_transport::{Handle, RemoteBuffer, Transport};
 use antiphon_types::{DataType, ReduceOp};
+use resolver::Resolver;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -502,166 +506,6 @@ impl Launch<'_> {
             _ => false,
         }
     }
-
-    /// How long the launch has made no progress, as far as is known.
-    fn stalled_for(&self, state: &ContextState) -> Duration {
-        let since = state.active.as_ref().and_then(|active| active.stalled);
-        since.map_or(Duration::ZERO, |(since, _)| since.elapsed())
-    }
-
-    /// The slow look: whether the launch can still finish.
-    fn check(&self, state: &mut ContextState, now: Instant) -> Result<(), ExecutorError> {
-        let shared = self.shared;
-        if shared.failed() {
-            return Err(self.broken(state));
-        }
-        for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
-            if let Some(record) = shared.control(peer).record(self.order.seq)
-                && record.fingerprint != self.order.fingerprint
-            {
-                return Err(self.fault(Fault::Mismatch(peer)));
-            }
-        }
-        let position = self.progress_of(state);
-        let stalled = match &mut state.active {
-            Some(active) => &mut active.stalled,
-            None => {
-                // Not begun: what it waits for is a peer's earlier launches.
-                let since = *self.waiting.get_or_init(|| now);
-                return self.limit(state, now.duration_since(since));
-            }
-        };
-        match *stalled {
-            Some((since, then)) if then == position => self.limit(state, now.duration_since(since)),
-            _ => {
-                *stalled = Some((now, position));
-                Ok(())
-            }
-        }
-    }
-
-    fn limit(&self, state: &ContextState, stalled: Duration) -> Result<(), ExecutorError> {
-        match self.shared.options.timeout {
-            Some(limit) if stalled >= limit => Err(ExecutorError::Stalled {
-                rank: self.shared.rank,
-                seq: self.order.seq,
-                plan: self.context.plan.name().to_owned(),
-                limit,
-                waits: diagnose::all_waits(self, state),
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    /// A number that changes whenever one of this rank's blocks moves.
-    fn progress_of(&self, state: &ContextState) -> u64 {
-        let arena = own_arena(state, self.shared.rank);
-        (0..self.blocks())
-            .map(|block| position(arena.cursor(block)))
-            .fold(0, |sum, position| sum.wrapping_mul(31).wrapping_add(position))
-    }
-
-    /// The error of a launch whose communicator broke under it.
-    fn broken(&self, state: &ContextState) -> ExecutorError {
-        let running = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
-        let waits = if running { diagnose::own_waits(self, state) } else { Default::default() };
-        let now =
-            Doing { launch: Some((self.order.seq, self.context.plan.name().to_owned())), waits };
-        match self.shared.check() {
-            Err(ExecutorError::PeerLost { peer, pid, reason, .. }) => {
-                ExecutorError::PeerLost { peer, pid, reason, doing: now }
-            }
-            Err(ExecutorError::Aborted { by, reason, .. }) => {
-                ExecutorError::Aborted { by, reason, doing: now }
-            }
-            Err(other) => other,
-            Ok(()) => ExecutorError::Aborted {
-                by: self.shared.rank,
-                reason: "unknown".to_owned(),
-                doing: now,
-            },
-        }
-    }
-
-    fn fault(&self, fault: Fault) -> ExecutorError {
-        match fault {
-            Fault::Reach { peer, what, errno } => ExecutorError::Reach { peer, what, errno },
-            Fault::Outside(peer) => {
-                let found = "a buffer outside its region".to_owned();
-                ExecutorError::Layout { what: "launch descriptor", peer, found }
-            }
-            Fault::Mismatch(peer) => {
-                let theirs = self.shared.control(peer).record(self.order.seq);
-                let rank = self.shared.rank;
-                let own = self.shared.control(rank).record(self.order.seq);
-                ExecutorError::Mismatch {
-                    rank,
-                    seq: self.order.seq,
-                    own: own.map_or_else(|| self.describe(), |own| diagnose::call(&own)),
-                    peer,
-                    theirs: theirs
-                        .map_or_else(|| "another call".to_owned(), |t| diagnose::call(&t)),
-                }
-            }
-        }
-    }
-
-    fn describe(&self) -> String {
-        let sizes = self.sized.sizes();
-        diagnose::call(&LaunchRecord {
-            bytes: (sizes.input, sizes.output),
-            shape: (self.order.dtype as u8, self.order.op.map_or(0, |op| op as u8 + 1)),
-            name: LaunchRecord::cut_name(self.context.plan.name()),
-            ..LaunchRecord::default()
-        })
-    }
-
-    /// Compares the history of launches with every peer's, at the last launch that peer has completed.
-    fn compare_history(&self) -> Result<(), ExecutorError> {
-        let shared = self.shared;
-        let own = shared.control(shared.rank);
-        for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
-            let page = shared.control(peer);
-            let both = page.completed.0.load(Ordering::Acquire).min(self.order.seq - 1);
-            let (Some(mine), Some(theirs)) = (own.record(both), page.record(both)) else {
-                continue;
-            };
-            if mine.chain != theirs.chain {
-                let differing = (both.saturating_sub(RING / 2)..=both).find_map(|seq| {
-                    let (mine, theirs) = (own.record(seq)?, page.record(seq)?);
-                    (mine.fingerprint != theirs.fingerprint).then_some((mine, theirs))
-                });
-                let (mine, theirs) = differing.unwrap_or((mine, theirs));
-                return Err(ExecutorError::Mismatch {
-                    rank: shared.rank,
-                    seq: mine.seq,
-                    own: diagnose::call(&mine),
-                    peer,
-                    theirs: diagnose::call(&theirs),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// After a failure: breaks the communicator, whatever the failure, as peers count on every launch that has a
-    /// number; and keeps the caller's buffers until peers are out of them.
-    #[cold]
-    fn give_up(&self, running: Option<Active>, error: &ExecutorError) {
-        let shared = self.shared;
-        shared.fail(error.clone());
-        shared.settle();
-        if running.is_some_and(|active| active.buffers.reached_from_outside) {
-            let began = Instant::now();
-            let lost = shared.lost_peer();
-            let quiet = |peer: u32| {
-                Some(peer) == lost || shared.control(peer).quiet.0.load(Ordering::Acquire) != 0
-            };
-            while !(0..shared.world).all(quiet) && began.elapsed() < QUIET_LIMIT {
-                std::thread::yield_now();
-            }
-        }
-    }
 }
 
 /// What driving blocks came to.
@@ -672,59 +516,6 @@ enum Driven {
     Progress,
     /// Nothing moved; the first reason.
     Blocked(Blocked),
-}
-
-/// Finds peers' buffers by their launch descriptors.
-struct Resolver<'a> {
-    launch: &'a Launch<'a>,
-    held: &'a mut [[Option<Held>; 2]],
-}
-
-impl Resolve for Resolver<'_> {
-    fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
-        let shared = self.launch.shared;
-        let Some(record) = shared.control(rank).record(self.launch.order.seq) else {
-            return Err(Unresolved::Blocked(Blocked::Entry(rank)));
-        };
-        if record.fingerprint != self.launch.order.fingerprint {
-            return Err(Unresolved::Failed(Fault::Mismatch(rank)));
-        }
-        let sides = [(record.input, record.bytes.0), (record.output, record.bytes.1)];
-        let peer = &shared.peers[rank as usize];
-        let mut places = [Place::Unknown; 2];
-        for (side, ((region, offset), bytes)) in sides.into_iter().enumerate() {
-            let held = &mut self.held[rank as usize][side];
-            places[side] = match held {
-                _ if bytes == 0 => Place::Here(std::ptr::dangling_mut()),
-                Some((known, memory))
-                    if *known == region
-                        && offset.checked_add(bytes).is_some_and(|end| end <= memory.len()) =>
-                {
-                    Place::Here(memory.address().wrapping_add(offset as usize))
-                }
-                _ => {
-                    let buffer = if region == FOREIGN {
-                        RemoteBuffer::Plain { address: offset }
-                    } else {
-                        RemoteBuffer::Region { region, offset, bytes }
-                    };
-                    let opened = shared.regions.memory.open(peer, &buffer);
-                    match opened.map_err(|_| Unresolved::Failed(Fault::Outside(rank)))? {
-                        None => return Err(Unresolved::Blocked(Blocked::Mapping(rank))),
-                        Some(Handle::Mapped { address, memory }) => {
-                            *held = memory.map(|memory| (region, memory));
-                            Place::Here(address)
-                        }
-                        Some(Handle::Process { pid, address }) => {
-                            Place::Process { pid: pid as i32, address }
-                        }
-                        Some(_) => return Err(Unresolved::Failed(Fault::Outside(rank))),
-                    }
-                }
-            };
-        }
-        Ok(places)
-    }
 }
 
 /// The operator that moves apply: an average is a sum until the end.

@@ -1,0 +1,173 @@
+//! Whether a launch can still finish, and what becomes of it if not.
+
+use super::*;
+
+impl Launch<'_> {
+    /// How long the launch has made no progress, as far as is known.
+    pub(super) fn stalled_for(&self, state: &ContextState) -> Duration {
+        let since = state.active.as_ref().and_then(|active| active.stalled);
+        since.map_or(Duration::ZERO, |(since, _)| since.elapsed())
+    }
+
+    /// The slow look: whether the launch can still finish.
+    pub(super) fn check(
+        &self,
+        state: &mut ContextState,
+        now: Instant,
+    ) -> Result<(), ExecutorError> {
+        let shared = self.shared;
+        if shared.failed() {
+            return Err(self.broken(state));
+        }
+        for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
+            if let Some(record) = shared.control(peer).record(self.order.seq)
+                && record.fingerprint != self.order.fingerprint
+            {
+                return Err(self.fault(Fault::Mismatch(peer)));
+            }
+        }
+        let position = self.progress_of(state);
+        let stalled = match &mut state.active {
+            Some(active) => &mut active.stalled,
+            None => {
+                // Not begun: what it waits for is a peer's earlier launches.
+                let since = *self.waiting.get_or_init(|| now);
+                return self.limit(state, now.duration_since(since));
+            }
+        };
+        match *stalled {
+            Some((since, then)) if then == position => self.limit(state, now.duration_since(since)),
+            _ => {
+                *stalled = Some((now, position));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn limit(
+        &self,
+        state: &ContextState,
+        stalled: Duration,
+    ) -> Result<(), ExecutorError> {
+        match self.shared.options.timeout {
+            Some(limit) if stalled >= limit => Err(ExecutorError::Stalled {
+                rank: self.shared.rank,
+                seq: self.order.seq,
+                plan: self.context.plan.name().to_owned(),
+                limit,
+                waits: diagnose::all_waits(self, state),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A number that changes whenever one of this rank's blocks moves.
+    pub(super) fn progress_of(&self, state: &ContextState) -> u64 {
+        let arena = own_arena(state, self.shared.rank);
+        (0..self.blocks())
+            .map(|block| position(arena.cursor(block)))
+            .fold(0, |sum, position| sum.wrapping_mul(31).wrapping_add(position))
+    }
+
+    /// The error of a launch whose communicator broke under it.
+    pub(super) fn broken(&self, state: &ContextState) -> ExecutorError {
+        let running = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
+        let waits = if running { diagnose::own_waits(self, state) } else { Default::default() };
+        let now =
+            Doing { launch: Some((self.order.seq, self.context.plan.name().to_owned())), waits };
+        match self.shared.check() {
+            Err(ExecutorError::PeerLost { peer, pid, reason, .. }) => {
+                ExecutorError::PeerLost { peer, pid, reason, doing: now }
+            }
+            Err(ExecutorError::Aborted { by, reason, .. }) => {
+                ExecutorError::Aborted { by, reason, doing: now }
+            }
+            Err(other) => other,
+            Ok(()) => ExecutorError::Aborted {
+                by: self.shared.rank,
+                reason: "unknown".to_owned(),
+                doing: now,
+            },
+        }
+    }
+
+    pub(super) fn fault(&self, fault: Fault) -> ExecutorError {
+        match fault {
+            Fault::Reach { peer, what, errno } => ExecutorError::Reach { peer, what, errno },
+            Fault::Outside(peer) => {
+                let found = "a buffer outside its region".to_owned();
+                ExecutorError::Layout { what: "launch descriptor", peer, found }
+            }
+            Fault::Mismatch(peer) => {
+                let theirs = self.shared.control(peer).record(self.order.seq);
+                let rank = self.shared.rank;
+                let own = self.shared.control(rank).record(self.order.seq);
+                ExecutorError::Mismatch {
+                    rank,
+                    seq: self.order.seq,
+                    own: own.map_or_else(|| self.describe(), |own| diagnose::call(&own)),
+                    peer,
+                    theirs: theirs
+                        .map_or_else(|| "another call".to_owned(), |t| diagnose::call(&t)),
+                }
+            }
+        }
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let sizes = self.sized.sizes();
+        diagnose::call(&LaunchRecord {
+            bytes: (sizes.input, sizes.output),
+            shape: (self.order.dtype as u8, self.order.op.map_or(0, |op| op as u8 + 1)),
+            name: LaunchRecord::cut_name(self.context.plan.name()),
+            ..LaunchRecord::default()
+        })
+    }
+
+    /// Compares the history of launches with every peer's, at the last launch that peer has completed.
+    pub(super) fn compare_history(&self) -> Result<(), ExecutorError> {
+        let shared = self.shared;
+        let own = shared.control(shared.rank);
+        for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
+            let page = shared.control(peer);
+            let both = page.completed.0.load(Ordering::Acquire).min(self.order.seq - 1);
+            let (Some(mine), Some(theirs)) = (own.record(both), page.record(both)) else {
+                continue;
+            };
+            if mine.chain != theirs.chain {
+                let differing = (both.saturating_sub(RING / 2)..=both).find_map(|seq| {
+                    let (mine, theirs) = (own.record(seq)?, page.record(seq)?);
+                    (mine.fingerprint != theirs.fingerprint).then_some((mine, theirs))
+                });
+                let (mine, theirs) = differing.unwrap_or((mine, theirs));
+                return Err(ExecutorError::Mismatch {
+                    rank: shared.rank,
+                    seq: mine.seq,
+                    own: diagnose::call(&mine),
+                    peer,
+                    theirs: diagnose::call(&theirs),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// After a failure: breaks the communicator, whatever the failure, as peers count on every launch that has a
+    /// number; and keeps the caller's buffers until peers are out of them.
+    #[cold]
+    pub(super) fn give_up(&self, running: Option<Active>, error: &ExecutorError) {
+        let shared = self.shared;
+        shared.fail(error.clone());
+        shared.settle();
+        if running.is_some_and(|active| active.buffers.reached_from_outside) {
+            let began = Instant::now();
+            let lost = shared.lost_peer();
+            let quiet = |peer: u32| {
+                Some(peer) == lost || shared.control(peer).quiet.0.load(Ordering::Acquire) != 0
+            };
+            while !(0..shared.world).all(quiet) && began.elapsed() < QUIET_LIMIT {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
