@@ -14,7 +14,7 @@ use antiphon_hal::kernels;
 use antiphon_plan::model::Collective;
 
 /// From this size on, reaching plain memory through the kernel is faster than staging it (measured).
-const PROCESS_ACCESS_FROM: u64 = 256 << 10;
+const PROCESS_ACCESS_FROM: u64 = 1 << 20;
 
 /// A launch's own buffers.
 pub struct Buffers {
