@@ -121,7 +121,9 @@ impl Launch<'_> {
 
     fn work(&self, state: &mut ContextState, effort: Effort) -> Result<bool, ExecutorError> {
         let shared = self.shared;
-        let mut waiter = Waiter::new(effort, shared.crowded);
+        // Whoever is waited for may need this core, or this very thread.
+        let brief = effort == Effort::Brief && shared.assists();
+        let mut waiter = Waiter::new(if brief { Effort::Try } else { effort }, shared.crowded);
         if shared.failed() {
             return Err(self.broken(state));
         }

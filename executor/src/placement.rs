@@ -13,8 +13,9 @@ use crate::touches::Touch;
 use antiphon_hal::kernels;
 use antiphon_plan::model::Collective;
 
-/// From this size on, reaching plain memory through the kernel is faster than staging it (measured).
-const PROCESS_ACCESS_FROM: u64 = 1 << 20;
+/// Bytes that a rank's two buffers cover, from which on reaching plain memory through the kernel is faster than staging
+/// it: a copy that stays in the cores' caches beats the kernel's cost per page (measured; see docs/performance.md).
+const PROCESS_ACCESS_FROM: u64 = 10 << 20;
 
 /// A launch's own buffers.
 pub struct Buffers {
@@ -93,6 +94,20 @@ impl Side {
     fn end(&self) -> usize {
         self.address + self.bytes as usize
     }
+
+    fn overlaps(&self, other: &Side) -> bool {
+        let filled = self.bytes > 0 && other.bytes > 0;
+        filled && self.address < other.end() && other.address < self.end()
+    }
+
+    /// Bytes from the first to the last of two sides that overlap, else of both together.
+    fn span(&self, other: &Side) -> u64 {
+        if self.overlaps(other) {
+            (self.end().max(other.end()) - self.address.min(other.address)) as u64
+        } else {
+            self.bytes.saturating_add(other.bytes)
+        }
+    }
 }
 
 /// Finds or makes a place for the launch's buffers.
@@ -114,10 +129,9 @@ pub unsafe fn place(
     let input = side(launch.order.input.addr(), sizes.input, uses.input_exposed)?;
     let output = side(launch.order.output.addr(), sizes.output, uses.output_exposed)?;
     let through_kernel =
-        |side: &Side| shared.process_access && !shared.crowded && side.bytes >= PROCESS_ACCESS_FROM;
-    let stage = |side: &Side| {
-        side.at.is_none() && side.exposed && !shared.one_process && !through_kernel(side)
-    };
+        shared.process_access && !shared.crowded && input.span(&output) >= PROCESS_ACCESS_FROM;
+    let stage =
+        |side: &Side| side.at.is_none() && side.exposed && !shared.one_process && !through_kernel;
     if stage(&input) || stage(&output) {
         // SAFETY: as this function's.
         return unsafe { staged(launch, state, input, output, [stage(&input), stage(&output)]) };
@@ -184,17 +198,14 @@ unsafe fn staged(
 ) -> Result<Buffers, ExecutorError> {
     let shared = launch.shared;
     let uses = launch.context.plan.uses(shared.rank);
-    let overlap = input.bytes > 0
-        && output.bytes > 0
-        && input.address < output.end()
-        && output.address < input.end();
+    let overlap = input.overlaps(&output);
     let (input_offset, output_offset, needed);
     if overlap {
         (stage_input, stage_output) = (true, true);
         let start = input.address.min(output.address);
         input_offset = (input.address - start) as u64;
         output_offset = (output.address - start) as u64;
-        needed = (input.end().max(output.end()) - start) as u64;
+        needed = input.span(&output);
     } else {
         input_offset = 0;
         output_offset = if stage_input { input.bytes.next_multiple_of(128) } else { 0 };
@@ -272,4 +283,31 @@ unsafe fn staged(
         copy_output,
         beside: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(address: usize, bytes: u64) -> Side {
+        Side { address, bytes, exposed: true, at: None }
+    }
+
+    #[test]
+    fn sides_overlap_when_they_share_a_byte() {
+        let cases = [
+            ((0, 8), (8, 8), false, 16),
+            ((0, 8), (7, 8), true, 15),
+            ((16, 4), (0, 64), true, 64),
+            ((0, 8), (0, 8), true, 8),
+            ((4, 0), (0, 8), false, 8),
+            ((100, 8), (0, 8), false, 16),
+        ];
+        for (one, other, overlap, span) in cases {
+            let (one, other) = (side(one.0, one.1), side(other.0, other.1));
+            let found = (one.overlaps(&other), other.overlaps(&one));
+            assert_eq!(found, (overlap, overlap), "{} {}", one.address, other.address);
+            assert_eq!((one.span(&other), other.span(&one)), (span, span));
+        }
+    }
 }

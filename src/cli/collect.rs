@@ -39,6 +39,8 @@ pub struct Finished {
     pub wrong: Option<u64>,
     /// The first mismatch of the lowest rank that has one.
     pub first: Option<String>,
+    /// Elements over all ranks that were not compared, because the plan leaves them to chance.
+    pub chance: u64,
 }
 
 /// The reports so far.
@@ -57,6 +59,7 @@ struct Partial {
     times: Vec<u64>,
     wrong: Option<u64>,
     first: Option<(u32, String)>,
+    chance: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,13 +101,14 @@ impl Collector {
                 self.failures.push(Failure { rank, message, death: false });
                 None
             }
-            Event::Measured { item, times, wrong, first } => {
+            Event::Measured { item, times, wrong, first, chance } => {
                 let partial = self.items.get_mut(item)?;
                 partial.reports += 1;
                 partial.times.resize(partial.times.len().max(times.len()), 0);
                 for (slowest, time) in partial.times.iter_mut().zip(times) {
                     *slowest = (*slowest).max(time);
                 }
+                partial.chance += chance;
                 if let Some(wrong) = wrong {
                     *partial.wrong.get_or_insert(0) += wrong;
                 }
@@ -114,8 +118,8 @@ impl Collector {
                     partial.first = Some((rank, first));
                 }
                 (partial.reports == self.world).then(|| {
-                    let Partial { times, wrong, first, .. } = std::mem::take(partial);
-                    Finished { item, times, wrong, first: first.map(|(_, text)| text) }
+                    let Partial { times, wrong, first, chance, .. } = std::mem::take(partial);
+                    Finished { item, times, wrong, first: first.map(|(_, text)| text), chance }
                 })
             }
         }
@@ -182,7 +186,7 @@ mod tests {
 
     fn measured(item: usize, times: &[u64], wrong: Option<u64>, first: Option<&str>) -> Event {
         let (times, first) = (times.to_vec(), first.map(str::to_owned));
-        Event::Measured { item, times, wrong, first }
+        Event::Measured { item, times, wrong, first, chance: 1 }
     }
 
     fn text(collector: &Collector) -> String {
@@ -197,8 +201,13 @@ mod tests {
         assert_eq!(collector.event(1, measured(0, &[5, 9, 2], Some(1), Some("one"))), None);
         assert_eq!(collector.event(0, measured(0, &[7, 1, 2], Some(2), Some("zero"))), None);
         let finished = collector.event(2, measured(0, &[6, 6, 6], Some(0), None));
-        let expected =
-            Finished { item: 0, times: vec![7, 9, 6], wrong: Some(3), first: Some("zero".into()) };
+        let expected = Finished {
+            item: 0,
+            times: vec![7, 9, 6],
+            wrong: Some(3),
+            first: Some("zero".into()),
+            chance: 3,
+        };
         assert_eq!(finished, Some(expected));
         assert_eq!(collector.event(0, measured(1, &[1], None, None)), None);
         assert_eq!(collector.event(9, measured(7, &[1], None, None)), None, "no such item");

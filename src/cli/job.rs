@@ -78,6 +78,8 @@ pub enum Event {
         wrong: Option<u64>,
         /// The first of them, in words.
         first: Option<String>,
+        /// Elements that were not compared, because the plan leaves them to chance.
+        chance: u64,
     },
     /// It has finished everything.
     Done,

@@ -89,11 +89,13 @@ fn measure(
     }
     // The buffers go with this function: nobody may still be reading them.
     rank.barrier()?;
-    let (wrong, first) = match verdict {
-        Some(verdict) => (Some(verdict.wrong), verdict.first.map(|first| first.to_string())),
-        None => (None, None),
+    let (wrong, first, chance) = match verdict {
+        Some(Verdict { wrong, first, chance }) => {
+            (Some(wrong), first.map(|first| first.to_string()), chance)
+        }
+        None => (None, None, 0),
     };
-    report(Event::Measured { item: position, times, wrong, first });
+    report(Event::Measured { item: position, times, wrong, first, chance });
     Ok(())
 }
 

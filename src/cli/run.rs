@@ -114,11 +114,20 @@ fn measure(
     let mut wrong = 0;
     let checked = job.settings.check;
     let take = |finished: Finished| {
-        let Finished { item, mut times, wrong: mismatches, first } = finished;
+        let Finished { item, mut times, wrong: mismatches, first, chance } = finished;
         let Item { plan, shape } = &items[item];
         let row = Row::new(&heading, shape, &mut times, mismatches, &names[*plan]);
         wrong += row.wrong.unwrap_or(0);
         let printed = if args.json { Ok(()) } else { progress.aside(|| print_line(&row.line())) };
+        if chance > 0 {
+            progress.aside(|| {
+                eprintln!(
+                    "not compared at {} bytes: {chance} elements that the plan leaves to chance, because nothing \
+                     orders the ranks that read and write them",
+                    row.bytes
+                );
+            });
+        }
         if let Some(first) = first {
             progress.aside(|| eprintln!("wrong result at {} bytes: {first}", row.bytes));
         }

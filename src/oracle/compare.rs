@@ -81,12 +81,15 @@ pub struct Verdict {
     pub wrong: u64,
     /// The first of them.
     pub first: Option<Mismatch>,
+    /// Number of elements that were not compared, because the plan leaves them to chance.
+    pub chance: u64,
 }
 
 impl Verdict {
     /// Adds another comparison's outcome; the first mismatch of `self` stays the first.
     pub fn merge(&mut self, other: Verdict) {
         self.wrong += other.wrong;
+        self.chance += other.chance;
         if self.first.is_none() {
             self.first = other.first;
         }

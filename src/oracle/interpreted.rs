@@ -3,8 +3,8 @@
 
 use super::compare::{Tolerance, Verdict};
 use super::inputs::Inputs;
-use super::number::{Value, decode, load, wrap};
-use antiphon_plan::interpret::{self, Memory};
+use super::number::{FloatFormat, Value, decode, load, wrap};
+use antiphon_plan::interpret::{Interpreter, Memory, Turns};
 use antiphon_plan::model::{OpKind, Plan};
 use antiphon_plan::program::{CallSizes, Layout};
 use antiphon_types::{DataType, ReduceOp};
@@ -40,6 +40,20 @@ impl Traced {
         }
     }
 
+    /// Whether two interpretations mean the same value: sums in another order round otherwise.
+    fn close(&self, other: &Traced, dtype: DataType) -> bool {
+        if self == other {
+            return true;
+        }
+        let ((a, tolerance), (b, _)) = (self.expected(dtype), other.expected(dtype));
+        match (a, b, FloatFormat::of(dtype)) {
+            (Value::Float(a), Value::Float(b), Some(format)) => {
+                a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance.bound(format)
+            }
+            _ => a == b,
+        }
+    }
+
     /// The expected value, and how far from it a right one may be.
     fn expected(self, dtype: DataType) -> (Value, Tolerance) {
         match self {
@@ -64,7 +78,7 @@ impl Traced {
     }
 }
 
-impl interpret::Value for Traced {
+impl antiphon_plan::interpret::Value for Traced {
     fn zero() -> Self {
         // Of no type yet: combining with a float makes it one.
         Traced::Integer { bits: 0, dtype: None }
@@ -140,12 +154,14 @@ pub struct Interpretation {
     rank: u32,
     dtype: DataType,
     memory: Memory<Traced>,
+    /// The same, with other turns of the ranks.
+    others: [Memory<Traced>; 2],
 }
 
 /// Bytes that interpreting a call needs for each byte of the ranks' buffers, scratch included if it is no larger
 /// than they are.
 pub const fn bytes_per_byte(dtype: DataType) -> u64 {
-    (3 * size_of::<Traced>() / dtype.size()) as u64
+    (5 * size_of::<Traced>() / dtype.size()) as u64
 }
 
 impl Interpretation {
@@ -184,36 +200,53 @@ impl Interpretation {
             }
         });
         let memories = memories.collect::<Result<Vec<_>, String>>()?;
-        let mut memories = interpret::interpret(&layout, sizes, memories)
-            .map_err(|error| format!("cannot interpret the plan for comparison: {error}"))?;
         if rank as usize >= memories.len() {
             return Err(format!("cannot interpret rank {rank}: the plan has {}", memories.len()));
         }
-        Ok(Interpretation { rank, dtype, memory: memories.swap_remove(rank as usize) })
+        let after = |turns| {
+            let mut memories = memories.clone();
+            let outcome = Interpreter::new(&layout).with_turns(turns).launch(sizes, &mut memories);
+            outcome
+                .map_err(|error| format!("cannot interpret the plan for comparison: {error}"))?;
+            Ok::<_, String>(memories.swap_remove(rank as usize))
+        };
+        let others = [after(Turns::FirstFirst)?, after(Turns::LastFirst)?];
+        Ok(Interpretation { rank, dtype, memory: after(Turns::Alternate)?, others })
     }
 
     /// Compares a piece of the rank's output, which starts at element `first`.
     pub fn check_output(&self, first: u64, found: &[u8]) -> Verdict {
-        self.check(self.memory.output(), first, found)
+        self.check(Memory::output, first, found)
     }
 
     /// Compares a piece of the rank's input, which plans may write to.
     pub fn check_input(&self, first: u64, found: &[u8]) -> Verdict {
-        let mut verdict = self.check(self.memory.input(), first, found);
+        let mut verdict = self.check(Memory::input, first, found);
         if let Some(first) = &mut verdict.first {
             first.buffer = "input";
         }
         verdict
     }
 
-    fn check(&self, expected: &[Traced], first: u64, found: &[u8]) -> Verdict {
+    /// Compares a piece with what it should be; elements for which the ranks' turns matter are left to chance.
+    fn check(
+        &self,
+        side: impl Fn(&Memory<Traced>) -> &[Traced],
+        first: u64,
+        found: &[u8],
+    ) -> Verdict {
         let mut verdict = Verdict::default();
-        let expected = expected.iter().skip(first as usize);
+        let expected = side(&self.memory).iter().enumerate().skip(first as usize);
+        let others = self.others.each_ref().map(side);
         let found = found.chunks_exact(self.dtype.size());
-        for (element, (expected, found)) in (first..).zip(expected.zip(found)) {
+        for ((element, expected), found) in expected.zip(found) {
             let (value, tolerance) = expected.expected(self.dtype);
+            if !others.iter().all(|other| expected.close(&other[element], self.dtype)) {
+                verdict.chance += 1;
+                continue;
+            }
             let bits = load(self.dtype, found);
-            verdict.element(self.dtype, (self.rank, element), value, tolerance, bits);
+            verdict.element(self.dtype, (self.rank, element as u64), value, tolerance, bits);
         }
         verdict
     }
@@ -311,7 +344,8 @@ mod tests {
     #[test]
     fn fresh_scratch_is_zeros_of_every_type() {
         for dtype in DataType::ALL {
-            let (value, tolerance) = <Traced as interpret::Value>::zero().expected(dtype);
+            let (value, tolerance) =
+                <Traced as antiphon_plan::interpret::Value>::zero().expected(dtype);
             let zero = decode(dtype, 0);
             assert_eq!((value, tolerance), (zero, Tolerance::Exact), "{dtype}");
         }
@@ -320,6 +354,36 @@ mod tests {
     #[test]
     fn a_traced_value_is_two_words() {
         assert_eq!(size_of::<Traced>(), 16);
-        assert_eq!(bytes_per_byte(DataType::F32), 12);
+        assert_eq!(bytes_per_byte(DataType::F32), 20);
+    }
+
+    #[test]
+    fn what_depends_on_the_order_of_ranks_is_left_to_chance() {
+        use antiphon_plan::builder::ProgramBuilder;
+        use antiphon_plan::model::Collective;
+        // Each rank puts the first half of its input into the other's, with nothing between.
+        let program = ProgramBuilder::new("swap", Collective::Test, 2).chunk_counts(2, 0);
+        for rank in 0..2 {
+            let (own, far) = (program.input(rank).chunk(0), program.input(1 - rank).chunk(0));
+            program.block(rank).put(own, far);
+        }
+        let plan = program.build().unwrap();
+        let inputs = Inputs { seed: 1, ranks: 2, dtype: DataType::F32, op: None };
+        let call = Call {
+            inputs: &inputs,
+            launch: 1,
+            input_bytes: 64,
+            output_bytes: 0,
+            in_place: false,
+            poison: 0,
+            op: None,
+        };
+        let interpretation = Interpretation::new(&plan, &call, 0).unwrap();
+        let mut own = vec![0; 64];
+        inputs.stream(0, 1).fill(DataType::F32, 0, &mut own);
+        let verdict = interpretation.check_input(0, &own);
+        assert_eq!(verdict, Verdict { wrong: 0, first: None, chance: 8 });
+        own[63] ^= 0x40;
+        assert_eq!(interpretation.check_input(0, &own).wrong, 1, "nobody writes the second half");
     }
 }

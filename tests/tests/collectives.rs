@@ -25,7 +25,6 @@ fn case<'a>(plan: &'a antiphon::plan::model::Plan, name: &'a str, in_place: bool
         source: Source::Own,
         mixed: false,
         reuse: true,
-        determined: true,
         seed: seed(),
     }
 }

@@ -196,7 +196,6 @@ fn memory_of_either_kind_works_with_and_without_access_through_the_kernel() {
                     source: Source::Own,
                     mixed: true,
                     reuse: true,
-                    determined: true,
                     seed: seed(),
                 };
                 let options = options().with_process_access(access);

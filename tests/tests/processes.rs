@@ -175,7 +175,6 @@ fn case<'a>(plan: &'a Plan, elements: u64) -> Case<'a> {
         source: Source::Own,
         mixed: false,
         reuse: true,
-        determined: true,
         seed: seed(),
     }
 }
@@ -218,7 +217,8 @@ fn plain_memory(role: &Role, access: bool) {
         Algorithm::AllToAllZeroCopy,
     ] {
         let plan = plan(algorithm, world);
-        for elements in [25, (1 << 20) / u64::from(world) + 1] {
+        // The second is large enough for the way through the kernel.
+        for elements in [25, (3 << 20) / u64::from(world) + 1] {
             let source = Source::Plain;
             let launches = if elements == 25 { 20 } else { 2 };
             run(&communicator, &Case { source, launches, ..case(&plan, elements) });

@@ -14,6 +14,19 @@ pub struct Interpreter<'a, V> {
     layout: &'a Layout,
     ranks: Vec<RankState<V>>,
     launch: u64,
+    turns: Turns,
+}
+
+/// In which order blocks have their turns, and how long a turn is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turns {
+    /// Every block one instruction at a time, the first rank's first block before the others.
+    #[default]
+    Alternate,
+    /// Every block as far as it goes, the first rank's first block before the others.
+    FirstFirst,
+    /// Every block as far as it goes, the last rank's last block before the others.
+    LastFirst,
 }
 
 #[derive(Clone, Debug)]
@@ -74,7 +87,13 @@ impl<'a, V: Value> Interpreter<'a, V> {
             scratch: [Vec::new(), Vec::new()],
             packets: [Vec::new(), Vec::new()],
         });
-        Interpreter { layout, ranks: ranks.collect(), launch: 0 }
+        Interpreter { layout, ranks: ranks.collect(), launch: 0, turns: Turns::default() }
+    }
+
+    /// The same machine with other turns. Where a launch then leaves other values, the plan leaves them to chance: to
+    /// whichever rank comes first.
+    pub fn with_turns(self, turns: Turns) -> Self {
+        Interpreter { turns, ..self }
     }
 
     /// Runs one launch of all ranks to its end. State carries over to the next launch, which may have other sizes.
@@ -101,9 +120,9 @@ impl<'a, V: Value> Interpreter<'a, V> {
                 state.packets[half].resize(elements, empty);
             }
         }
-        let launch = self.launch;
-        let mut run =
-            Run { layout, states: &mut self.ranks, programs, memories, sizes, launch, half };
+        let (launch, turns) = (self.launch, self.turns);
+        let states = &mut self.ranks;
+        let mut run = Run { layout, states, programs, memories, sizes, launch, half, turns };
         run.finish().map_err(InterpretError::Stuck)
     }
 }
@@ -142,6 +161,7 @@ struct Run<'a, V> {
     sizes: CallSizes,
     launch: u64,
     half: usize,
+    turns: Turns,
 }
 
 impl<V: Value> Run<'_, V> {
@@ -151,13 +171,24 @@ impl<V: Value> Run<'_, V> {
         for (rank, code) in layout.ranks.iter().enumerate() {
             cursors.extend((0..code.blocks.len()).map(|block| (rank, block, Cursor::default())));
         }
+        if self.turns == Turns::LastFirst {
+            cursors.reverse();
+        }
         loop {
             let (mut progress, mut blocked) = (false, Vec::new());
             for (rank, block, cursor) in &mut cursors {
-                match self.step(*rank, *block, cursor) {
-                    Step::Progress => progress = true,
-                    Step::Done => {}
-                    Step::Blocked(on) => blocked.push((*rank, *block, cursor.at, on)),
+                loop {
+                    match self.step(*rank, *block, cursor) {
+                        Step::Progress => progress = true,
+                        Step::Done => break,
+                        Step::Blocked(on) => {
+                            blocked.push((*rank, *block, cursor.at, on));
+                            break;
+                        }
+                    }
+                    if self.turns == Turns::Alternate {
+                        break;
+                    }
                 }
             }
             if progress {

@@ -22,7 +22,7 @@ mod stuck;
 #[cfg(test)]
 mod tests;
 
-pub use machine::Interpreter;
+pub use machine::{Interpreter, Turns};
 pub use stuck::{Blocked, BlockedOn, InterpretError, Stuck};
 
 use crate::program::{CallSizes, Layout};

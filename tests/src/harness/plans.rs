@@ -154,6 +154,12 @@ pub fn buffers(plan: &Plan, elements: u64, size: u64) -> Buffers {
     }
 }
 
+/// The buffers of a call whose every chunk has `elements` elements of `size` bytes.
+pub fn whole_chunks(plan: &Plan, elements: u64, size: u64) -> Buffers {
+    let (inputs, outputs) = chunks(plan);
+    Buffers { input: inputs * elements * size, output: outputs * elements * size }
+}
+
 /// Numbers of elements of `size` bytes for [`buffers`], each with what is special about it, within the plan's range.
 pub fn sizes(plan: &Plan, size: u64) -> [(&'static str, u64); 4] {
     let (inputs, outputs) = chunks(plan);
