@@ -58,6 +58,20 @@ pub fn cargo() -> Command {
     command
 }
 
+/// A program started in the workspace root without what the running toolchain tells its own children.
+pub fn outside(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("RUSTUP_TOOLCHAIN") || text == "CARGO" || text.starts_with("CARGO_PKG")
+        {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// Runs `command` with its output captured; stdout on success, an error with the end of stderr otherwise.
 pub fn capture(what: &str, command: &mut Command) -> Result<String> {
     let output = command.output().map_err(Error::io(format!("{what} with {}", line(command))))?;
