@@ -10,6 +10,7 @@ mod measure;
 mod plan_files;
 mod plans;
 mod probe;
+mod programs;
 mod progress;
 mod ranks;
 mod reference;

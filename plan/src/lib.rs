@@ -13,11 +13,15 @@
 pub mod algorithms;
 pub mod builder;
 pub mod check;
+pub mod dsl;
 pub mod interpret;
 pub mod json;
+pub mod legacy;
 mod lower;
 pub mod model;
+pub mod passes;
 pub mod place;
+pub mod postcondition;
 pub mod program;
 #[cfg(test)]
 mod real_samples;

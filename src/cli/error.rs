@@ -14,6 +14,14 @@ pub enum CliError {
         /// What the system said.
         source: io::Error,
     },
+    /// A program did not become a plan.
+    #[error("cannot compile {}: {message}", path.display())]
+    Compile {
+        /// The program.
+        path: PathBuf,
+        /// Why.
+        message: String,
+    },
     /// A file or standard output could not be written.
     #[error("cannot write {what}: {source}")]
     Write {

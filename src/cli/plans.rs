@@ -1,7 +1,7 @@
 //! Plans: reading, checking, choosing and interpreting them. The calls of this command into the plan crate that
 //! are more than looking at a [`Plan`] are in this file.
 
-use super::CliError;
+use super::{CliError, programs};
 use antiphon::ReduceOp;
 use antiphon::executor::hal;
 use antiphon::plan::algorithms::{self, Handshake, Shape};
@@ -11,8 +11,11 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Reads a plan file in any dialect; `-` is standard input.
+/// Reads a plan file in any dialect; `-` is standard input. A program in Python is compiled first.
 pub fn load(path: &Path) -> Result<Read, CliError> {
+    if programs::is_program(path) {
+        return parse(&path.display().to_string(), &programs::compile(path)?);
+    }
     let failed = |source| CliError::ReadFile { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     if path.as_os_str() == "-" {

@@ -43,7 +43,7 @@ pub fn allgather_pipeline(ranks: usize, unit: u64) -> Result<Plan, BuildError> {
         let filled = p.semaphore(me, 0);
 
         let stage = p.block(me);
-        stage.pipeline(unit, 1, || {
+        p.pipeline(unit, 1, || {
             stage.copy(input, staged);
             stage.release(&[filled]);
             stage.copy(input, output);
@@ -52,7 +52,7 @@ pub fn allgather_pipeline(ranks: usize, unit: u64) -> Result<Plan, BuildError> {
         let send = p.block(me);
         let channels = mesh.of(me);
         ready(&send, &channels);
-        send.pipeline(unit, 1, || {
+        p.pipeline(unit, 1, || {
             send.acquire(&[filled]);
             for peer in p.peers(me) {
                 send.put(staged, p.output(peer).chunk(me));

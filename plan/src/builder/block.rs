@@ -1,9 +1,10 @@
 //! A thread block: how its operations are checked and appended.
 
 use super::handles::{Channel, Chunks, Semaphore, SwitchChannel};
-use super::state::{Operand, State, Target, position};
 use super::{NOWHERE, ProblemKind, ProgramBuilder};
-use crate::model::{Buffer, ChannelType, GroupSlice, Op, OpKind, Pipeline, RefBase};
+use crate::dsl::{self, On};
+use crate::model::{Buffer, GroupSlice, OpKind};
+use crate::passes::DataSync;
 use std::panic::Location;
 
 /// A thread block of a program. Its methods append operations.
@@ -23,7 +24,48 @@ pub(super) enum Owner {
     Any,
 }
 
-type At = &'static Location<'static>;
+pub(super) type At = &'static Location<'static>;
+
+/// What an operation reads or writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    /// Chunks of some rank.
+    Chunks(Chunks),
+    /// Chunks of every member of a switch channel, by the rank's channel id.
+    Switch { id: u64, buffer: Buffer, index: u64, size: u64 },
+}
+
+/// A target and whether it holds packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operand {
+    pub target: Target,
+    pub packets: bool,
+}
+
+impl Operand {
+    pub fn raw(chunks: Chunks) -> Self {
+        Operand { target: Target::Chunks(chunks), packets: false }
+    }
+
+    pub fn packets(chunks: Chunks) -> Self {
+        Operand { target: Target::Chunks(chunks), packets: true }
+    }
+
+    /// Number of chunks.
+    pub fn size(&self) -> u64 {
+        match self.target {
+            Target::Chunks(chunks) => chunks.size,
+            Target::Switch { size, .. } => size,
+        }
+    }
+
+    fn recorded(&self) -> dsl::Operand {
+        match self.target {
+            Target::Chunks(chunks) => dsl::Operand::Chunk(chunks.recorded()),
+            Target::Switch { id, index, size, .. } => dsl::Operand::Switch { id, index, size },
+        }
+    }
+}
 
 impl<'p> Block<'p> {
     /// The rank that runs the block.
@@ -46,42 +88,6 @@ impl<'p> Block<'p> {
         }
         let slice = GroupSlice { tb_id: index as u64, tbg_size: count as u64 };
         Block { slice: (count > 1).then_some(slice), ..self }
-    }
-
-    /// Append `body` as a pipeline: it runs once per window of `unit` bytes over `chunks` chunks.
-    ///
-    /// Only what `body` appends to this block belongs to the pipeline.
-    #[track_caller]
-    pub fn pipeline(&self, unit: u64, chunks: u64, body: impl FnOnce()) {
-        let at = Location::caller();
-        if self.rank == NOWHERE {
-            return body();
-        }
-        if unit == 0 || chunks == 0 {
-            return self.program.report(at, ProblemKind::PipelineSize { unit, chunks });
-        }
-        if self.program.state_mut().block(self.rank, self.id).pipeline.is_some() {
-            return self.program.report(at, ProblemKind::NestedPipeline);
-        }
-        {
-            let mut state = self.program.state_mut();
-            let block = state.block(self.rank, self.id);
-            if self.program.auto_sync && block.pending.needed_before_signal() {
-                block.meet();
-            }
-            let ops = Vec::new();
-            block.pipeline = Some(Pipeline { unit_size: unit, num_chunks: chunks, ops });
-        }
-        body();
-        let mut state = self.program.state_mut();
-        let block = state.block(self.rank, self.id);
-        // The next iteration begins where this one ends: threads that still have something open must meet first.
-        if self.program.auto_sync && block.pending.needed_before_signal() {
-            block.meet();
-        }
-        let mut op = Op::new(OpKind::Pipeline);
-        op.pipeline = block.pipeline.take();
-        block.push(op);
     }
 
     /// Whether the first destinations are this rank's and the others are not.
@@ -121,31 +127,19 @@ impl<'p> Block<'p> {
             return self.report(at, ProblemKind::Sizes { kind, first, other });
         }
         if self.rank != NOWHERE {
-            self.push_data(kind, sources, destinations);
+            self.push_data(at, kind, sources, destinations);
         }
     }
 
-    fn push_data(&self, kind: OpKind, sources: &[Operand], destinations: &[Operand]) {
+    fn push_data(&self, at: At, kind: OpKind, sources: &[Operand], destinations: &[Operand]) {
         let Block { rank, id, slice, program } = *self;
-        let mut state = program.state_mut();
-        let accesses = state.local_accesses(&program.collective, rank, sources, destinations);
-        if program.auto_sync && state.block(rank, id).pending.needed_before_move(&accesses) {
-            state.block(rank, id).meet();
-        }
-        let mut op = Op::new(kind);
-        op.src = sources.iter().map(|o| state.resolve(rank, id, o)).collect();
-        op.dst = destinations.iter().map(|o| state.resolve(rank, id, o)).collect();
-        let refs = || op.src.iter().chain(&op.dst);
-        if refs().any(|r| matches!(r.base, RefBase::Switch(_))) {
-            op.channel_type = ChannelType::Switch;
-        } else if refs().any(|r| matches!(r.base, RefBase::Remote(_))) {
-            op.channel_type = ChannelType::Memory;
-        }
-        op.group = slice;
-        op.reduce_op = program.reduce_op.filter(|_| reduces(kind));
-        let block = state.block(rank, id);
-        block.push(op);
-        block.pending.moved(accesses);
+        let recorded = |side: &[Operand]| side.iter().map(Operand::recorded).collect::<Vec<_>>();
+        let (sources, destinations) = (recorded(sources), recorded(destinations));
+        let reduce_op = program.reduce_op.filter(|_| reduces(kind));
+        program.try_to(at, |program| {
+            let place = (rank as u64, id as u64, slice);
+            program.operation(place, kind, (&sources, &destinations), reduce_op)
+        });
     }
 
     fn allows(&self, at: At, kind: OpKind, side: &'static str, o: &Operand, owner: Owner) -> bool {
@@ -162,11 +156,7 @@ impl<'p> Block<'p> {
         if chunks.rank == NOWHERE || self.rank == NOWHERE {
             return false;
         }
-        let mut state = self.program.state_mut();
-        let available = match state.ranks.get(chunks.rank) {
-            Some(rank) => rank.chunks(chunks.buffer),
-            None => 0,
-        };
+        let available = self.program.program().len(chunks.rank as u64, chunks.buffer);
         let Chunks { rank, buffer, .. } = chunks;
         let range = chunks.range();
         let kind = if range.end > available {
@@ -184,83 +174,76 @@ impl<'p> Block<'p> {
         } else {
             return true;
         };
-        state.report(at, kind);
+        self.report(at, kind);
         false
     }
 
-    /// Append a signal or wait.
+    /// Append a signal or wait on each channel.
     pub(super) fn channels(&self, at: At, kind: OpKind, channels: &[Channel]) {
-        let waits = matches!(kind, OpKind::Wait | OpKind::RelaxedWait);
-        let mut ids = Vec::new();
+        let mut ends = Vec::new();
         for channel in channels {
-            if channel.ends[0].0 == NOWHERE || self.rank == NOWHERE {
+            let Some(both) = channel.ends else { return };
+            if self.rank == NOWHERE {
                 return;
             }
-            let mine = channel.end_at(self.rank).filter(|&(id, peer)| {
-                let state = self.program.state.borrow();
-                state.ranks[self.rank].peers.get(id as usize) == Some(&(peer as u64))
-            });
-            let Some((id, _)) = mine else {
-                let owners = channel.ends.map(|(rank, _)| rank);
-                return self.not_mine(at, "channel", &owners);
+            let mine = channel.end_at(self.rank);
+            let Some(end) = mine.filter(|&end| self.program.program().owns_channel(end).is_ok())
+            else {
+                return self.not_mine(at, "channel", &both.map(|end| end.source));
             };
-            if ids.contains(&id) {
+            if ends.contains(&end) {
                 return self.report(at, ProblemKind::Twice { kind });
             }
-            ids.push(id);
+            ends.push(end);
         }
-        let local = |state: &mut State| {
-            let table = &mut state.block(self.rank, self.id).channels;
-            ids.iter().map(|&id| position(table, id)).collect()
-        };
-        self.synchronise(at, kind, waits, ids.is_empty(), |state, op| {
-            op.channel_type = ChannelType::Memory;
-            op.channel_ids = local(state);
+        self.synchronise(at, kind, &ends, |program, end, on, sync| {
+            let relaxed = matches!(kind, OpKind::RelaxedSignal | OpKind::RelaxedWait);
+            match kind {
+                OpKind::Signal | OpKind::RelaxedSignal => program.signal(end, on, sync, relaxed),
+                _ => program.wait(end, on, sync, relaxed),
+            }
         });
     }
 
-    /// Append a semaphore operation.
+    /// Append an operation on each semaphore.
     pub(super) fn semaphores(&self, at: At, kind: OpKind, semaphores: &[Semaphore]) {
+        let mut own = Vec::new();
         for semaphore in semaphores {
-            if semaphore.rank == NOWHERE || self.rank == NOWHERE {
+            let Some(semaphore) = semaphore.semaphore else { return };
+            if self.rank == NOWHERE {
                 return;
             }
-            let known = self.program.state.borrow().ranks[self.rank].semaphores.len() as u64;
-            if semaphore.rank != self.rank || semaphore.id >= known {
+            let known = self.program.program().owns_semaphore(semaphore).is_ok();
+            if semaphore.rank != self.rank as u64 || !known {
                 return self.not_mine(at, "semaphore", &[semaphore.rank]);
             }
+            own.push(semaphore);
         }
-        let waits = kind == OpKind::SemaphoreAcquire;
-        self.synchronise(at, kind, waits, semaphores.is_empty(), |_, op| {
-            op.semaphore_ids = semaphores.iter().map(|s| s.id).collect();
+        self.synchronise(at, kind, &own, |program, semaphore, on, sync| match kind {
+            OpKind::SemaphoreAcquire => program.acquire(semaphore, on, sync),
+            _ => program.release(semaphore, on, sync),
         });
     }
 
-    fn synchronise(
+    fn synchronise<T: Copy>(
         &self,
         at: At,
         kind: OpKind,
-        waits: bool,
-        empty: bool,
-        fill: impl FnOnce(&mut State, &mut Op),
+        ends: &[T],
+        mut each: impl FnMut(&mut dsl::Program, T, On<'_>, DataSync) -> Result<(), dsl::Misuse>,
     ) {
         if self.rank == NOWHERE {
             return;
         }
-        if empty {
+        if ends.is_empty() {
             return self.report(at, ProblemKind::Empty { kind });
         }
-        let mut state = self.program.state_mut();
-        let block = state.block(self.rank, self.id);
-        if self.program.auto_sync && !waits && block.pending.needed_before_signal() {
-            block.meet();
-        }
-        if waits {
-            block.pending.waited();
-        }
-        let mut op = Op::new(kind);
-        fill(&mut state, &mut op);
-        state.block(self.rank, self.id).push(op);
+        self.program.try_to(at, |program| {
+            program.at(Some(at.into()));
+            let meet = program.settings().auto_sync;
+            let sync = if meet { DataSync::BOTH } else { DataSync::NONE };
+            ends.iter().try_for_each(|&end| each(program, end, On::block(self.id as u64), sync))
+        });
     }
 
     /// Chunks of a switch channel as an operand of this block.
@@ -271,24 +254,16 @@ impl<'p> Block<'p> {
         index: usize,
         size: u64,
     ) -> Option<Target> {
-        if switch.members.is_empty() || self.rank == NOWHERE {
-            return None;
-        }
-        let ranks: Vec<usize> = switch.members.iter().map(|&(rank, _)| rank).collect();
+        let switch = switch.switch.as_ref().filter(|_| self.rank != NOWHERE)?;
         let end = (index as u64).saturating_add(size);
-        let known = |id: u64| {
-            let state = self.program.state.borrow();
-            (id as usize) < state.ranks[self.rank].switches.len()
-        };
-        let mine = switch.members.iter().find(|&&(rank, id)| rank == self.rank && known(id));
-        let Some(&(_, id)) = mine else {
-            self.not_mine(at, "switch channel", &ranks);
+        let Ok((_, id)) = self.program.program().member(switch, self.rank as i64) else {
+            self.not_mine(at, "switch channel", &switch.ranks().collect::<Vec<_>>());
             return None;
         };
-        for rank in ranks {
-            let chunks = self.program.state.borrow().ranks[rank].chunks(switch.buffer);
+        for rank in switch.ranks() {
+            let chunks = self.program.program().len(rank, switch.buffer);
             if size == 0 || end > chunks {
-                let (buffer, start) = (switch.buffer, index);
+                let (rank, buffer, start) = (rank as usize, switch.buffer, index);
                 let (end, chunks) = (end as usize, chunks as usize);
                 self.report(at, ProblemKind::Chunks { rank, buffer, start, end, chunks });
                 return None;
@@ -300,13 +275,13 @@ impl<'p> Block<'p> {
     pub(super) fn belongs_to(&self, program: &ProgramBuilder, at: At) -> bool {
         let same = std::ptr::eq(self.program, program);
         if !same {
-            let owners = format!("program `{}`", self.program.name);
+            let owners = format!("program `{}`", self.program.program().settings().name);
             program.report(at, ProblemKind::NotMine { what: "block", rank: self.rank, owners });
         }
         same
     }
 
-    fn not_mine(&self, at: At, what: &'static str, owners: &[usize]) {
+    fn not_mine(&self, at: At, what: &'static str, owners: &[u64]) {
         let owners = format!("ranks {owners:?} or to another program");
         self.report(at, ProblemKind::NotMine { what, rank: self.rank, owners });
     }

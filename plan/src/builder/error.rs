@@ -1,5 +1,6 @@
 //! What can be wrong with a program, and where its source says so.
 
+use crate::dsl::Misuse;
 use crate::model::{Buffer, OpKind};
 use std::fmt;
 use std::panic::Location;
@@ -101,12 +102,6 @@ pub enum ProblemKind {
         /// The rank.
         rank: usize,
     },
-    /// Ranks of a switch channel that cannot form a group.
-    #[error("cannot make a switch channel over {ranks:?}: allowed 1 or more different ranks")]
-    SwitchGroup {
-        /// The ranks named.
-        ranks: Vec<usize>,
-    },
     /// A channel or semaphore used by a rank that has no end of it.
     #[error("cannot use this {what} on rank {rank}: it belongs to {owners}")]
     NotMine {
@@ -161,21 +156,13 @@ pub enum ProblemKind {
         /// The operation.
         kind: OpKind,
     },
-    /// A pipeline inside a pipeline.
-    #[error("cannot nest a pipeline in a pipeline")]
-    NestedPipeline,
-    /// A pipeline whose windows never end.
-    #[error("cannot pipeline {chunks} chunks in windows of {unit} bytes: allowed 1 or more")]
-    PipelineSize {
-        /// Bytes of a window.
-        unit: u64,
-        /// Chunks the windows cover.
-        chunks: u64,
-    },
     /// A barrier over blocks that cannot meet.
     #[error("cannot make a barrier: {detail}")]
     Barrier {
         /// What was asked for and what is allowed.
         detail: &'static str,
     },
+    /// What the compiler refuses.
+    #[error(transparent)]
+    Refused(#[from] Misuse),
 }

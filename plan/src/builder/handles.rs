@@ -3,6 +3,7 @@
 //! Handles are small copies; they stay valid for the program that made them.
 
 use super::{NOWHERE, ProblemKind, ProgramBuilder};
+use crate::dsl;
 use crate::model::Buffer;
 use std::ops::Range;
 use std::panic::Location;
@@ -62,6 +63,7 @@ impl Region<'_> {
 /// A run of chunks in a buffer of some rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
+    /// [`NOWHERE`] if the making of it failed.
     pub(super) rank: usize,
     pub(super) buffer: Buffer,
     pub(super) index: u64,
@@ -83,40 +85,37 @@ impl Chunks {
     pub fn range(&self) -> Range<u64> {
         self.index..self.index.saturating_add(self.size)
     }
+
+    pub(super) fn recorded(&self) -> dsl::Chunk {
+        let Chunks { rank, buffer, index, size } = *self;
+        dsl::Chunk { rank: rank as u64, buffer, index, size }
+    }
 }
 
 /// A two-way memory channel: each end signals the other and waits for its signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// Rank and the rank's channel id, for both ends.
-    pub(super) ends: [(usize, u64); 2],
+    /// The channel as each of the two ranks sees it; none if the making of it failed.
+    pub(super) ends: Option<[dsl::Channel; 2]>,
 }
 
 impl Channel {
-    /// The channel id and the peer, as `rank` sees them.
-    pub(super) fn end_at(&self, rank: usize) -> Option<(u64, usize)> {
-        let [a, b] = self.ends;
-        if a.0 == rank {
-            Some((a.1, b.0))
-        } else if b.0 == rank {
-            Some((b.1, a.0))
-        } else {
-            None
-        }
+    /// The channel as `rank` sees it.
+    pub(super) fn end_at(&self, rank: usize) -> Option<dsl::Channel> {
+        self.ends?.into_iter().find(|end| end.source == rank as u64)
     }
 }
 
 /// A multicast channel over one buffer of several ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchChannel {
-    pub(super) buffer: Buffer,
-    /// Rank and the rank's switch channel id, for every member.
-    pub(super) members: Vec<(usize, u64)>,
+    /// None if the making of it failed.
+    pub(super) switch: Option<dsl::Switch>,
 }
 
 /// A counter of one rank, by which its blocks wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Semaphore {
-    pub(super) rank: usize,
-    pub(super) id: u64,
+    /// None if the making of it failed.
+    pub(super) semaphore: Option<dsl::Semaphore>,
 }

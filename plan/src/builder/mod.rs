@@ -22,16 +22,14 @@
 //! line that made them and returned by [`ProgramBuilder::build`], so that programs read without `?` on each
 //! line; an operation with a mistake is left out, and so is whatever hangs on it.
 //!
-//! The builder makes the tables of the plan (channels, remote buffers, semaphores, barriers) on first use and
-//! inserts the block synchronisations (`nop`) that GPUs need; see [`ProgramBuilder::auto_sync`]. It keeps no
-//! state outside the program.
+//! The compiler makes the tables of the plan (channels, remote buffers, semaphores, barriers) on first use, fuses
+//! neighbouring operations, and inserts the block synchronisations (`nop`) that GPUs need; see
+//! [`passes`](crate::passes). Nothing is kept outside the program.
 
 mod block;
 mod error;
 mod handles;
 mod operations;
-mod state;
-mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -39,9 +37,10 @@ pub use block::Block;
 pub use error::{BuildError, Problem, ProblemKind};
 pub use handles::{Channel, Chunks, Region, Semaphore, SwitchChannel};
 
-use crate::model::{Buffer, Collective, Op, OpKind, Plan, Protocol, RankGroup};
+use crate::dsl::{Compiled, Misuse, Program, Settings};
+use crate::model::{Buffer, ChannelType, Collective, Plan, Protocol};
+use crate::passes::Mode;
 use antiphon_types::ReduceOp;
-use state::{BlockState, RankState, State};
 use std::cell::{RefCell, RefMut};
 use std::ops::RangeInclusive;
 use std::panic::Location;
@@ -52,78 +51,70 @@ const NOWHERE: usize = usize::MAX;
 /// A program for all ranks of a collective; see the [module](self).
 #[derive(Debug)]
 pub struct ProgramBuilder {
-    name: String,
-    collective: Collective,
-    in_place: bool,
-    protocol: Protocol,
-    threads: u64,
-    double_scratch: bool,
-    alignment: u64,
-    sizes: RangeInclusive<u64>,
-    auto_sync: bool,
+    ranks: usize,
     reduce_op: Option<ReduceOp>,
     state: RefCell<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    program: Program,
+    problems: Vec<Problem>,
 }
 
 impl ProgramBuilder {
     /// An empty program for `ranks` ranks, with the chunk counts of the collective at chunk factor 1.
     #[track_caller]
     pub fn new(name: impl Into<String>, collective: Collective, ranks: usize) -> Self {
-        let mut state = State::default();
-        if ranks == 0 {
-            state.report(Location::caller(), ProblemKind::NoRanks);
-        }
-        state.ranks.resize_with(ranks, RankState::default);
-        let builder = ProgramBuilder {
-            name: name.into(),
-            collective,
-            in_place: false,
-            protocol: Protocol::Simple,
-            threads: 1024,
-            double_scratch: false,
-            alignment: 16,
-            sizes: 0..=u64::MAX,
-            auto_sync: true,
-            reduce_op: None,
-            state: RefCell::new(state),
+        // A program for nobody is reported when it is built; until then it has one rank that nobody can name.
+        // Whatever a plan says, its caller may run it in place.
+        let settings =
+            Settings { may_alias: true, ..Settings::new(name, collective, ranks.max(1) as u64) };
+        let program = match Program::new(settings) {
+            Ok(program) => program,
+            Err(refused) => unreachable!("one rank or more, and one instance: {refused}"),
         };
+        let state = RefCell::new(State { program, problems: Vec::new() });
+        let builder = ProgramBuilder { ranks, reduce_op: None, state };
+        if ranks == 0 {
+            builder.report(Location::caller(), ProblemKind::NoRanks);
+        }
         builder.chunk_factor(1)
     }
 
-    /// Whether the program expects its input and output to be the same memory. Default: no.
-    pub fn in_place(mut self, in_place: bool) -> Self {
-        self.in_place = in_place;
+    fn set(self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(self.program().settings_mut());
         self
+    }
+
+    /// Whether the program expects its input and output to be the same memory. Default: no.
+    pub fn in_place(self, in_place: bool) -> Self {
+        self.set(|settings| settings.in_place = in_place)
     }
 
     /// The protocol the plan states. Default: [`Protocol::Simple`].
-    pub fn protocol(mut self, protocol: Protocol) -> Self {
-        self.protocol = protocol;
-        self
+    pub fn protocol(self, protocol: Protocol) -> Self {
+        self.set(|settings| settings.protocol = protocol)
     }
 
     /// Whether successive launches alternate between two halves of scratch. Default: no.
-    pub fn double_scratch(mut self, double: bool) -> Self {
-        self.double_scratch = double;
-        self
+    pub fn double_scratch(self, double: bool) -> Self {
+        self.set(|settings| settings.double_scratch = double)
     }
 
     /// Threads of a block on a GPU. Default: 1024.
-    pub fn threads_per_block(mut self, threads: u64) -> Self {
-        self.threads = threads;
-        self
+    pub fn threads_per_block(self, threads: u64) -> Self {
+        self.set(|settings| settings.threads_per_block = threads)
     }
 
     /// Unit of chunk arithmetic, in bytes. Default: 16.
-    pub fn alignment(mut self, bytes: u64) -> Self {
-        self.alignment = bytes;
-        self
+    pub fn alignment(self, bytes: u64) -> Self {
+        self.set(|settings| settings.alignment = bytes)
     }
 
     /// Message sizes the plan accepts, in bytes. Default: all.
-    pub fn sizes(mut self, bytes: RangeInclusive<u64>) -> Self {
-        self.sizes = bytes;
-        self
+    pub fn sizes(self, bytes: RangeInclusive<u64>) -> Self {
+        self.set(|settings| settings.sizes = bytes)
     }
 
     /// The operator that reductions state. Default: none, which is the sum.
@@ -132,11 +123,33 @@ impl ProgramBuilder {
         self
     }
 
-    /// Whether the builder inserts `nop` where a block's threads must meet: between data and signals, between
-    /// waits and data, and between data operations that depend on each other. Default: yes.
-    pub fn auto_sync(mut self, auto: bool) -> Self {
-        self.auto_sync = auto;
-        self
+    /// Whether neighbouring operations become one where that changes nothing. Default: yes. To be said before the
+    /// first operation.
+    pub fn fuse(self, fuse: bool) -> Self {
+        self.set(|settings| settings.fuse = fuse)
+    }
+
+    /// Whether a block's threads are made to meet (`nop`) where they must: between data and signals, between waits
+    /// and data, and between data operations that depend on each other. Default: yes. To be said before the first
+    /// operation.
+    pub fn auto_sync(self, auto: bool) -> Self {
+        self.set(|settings| settings.auto_sync = auto)
+    }
+
+    /// Where threads are made to meet. Default: [`Mode::Minimal`].
+    pub fn mode(self, mode: Mode) -> Self {
+        self.set(|settings| settings.mode = mode)
+    }
+
+    /// Run every block this many times over, each time for its share of every chunk. Default: 1.
+    pub fn instances(self, instances: u32) -> Self {
+        self.set(|settings| settings.instances = instances.into())
+    }
+
+    /// Whether signals without waits, and waits without signals, are refused. Default: yes. Without, a plan can be
+    /// written that hangs.
+    pub fn paired(self, paired: bool) -> Self {
+        self.set(|settings| settings.paired = paired)
     }
 
     /// Divide every rank's part of a message in `factor` chunks.
@@ -147,7 +160,7 @@ impl ProgramBuilder {
             self.report(Location::caller(), ProblemKind::ChunkCounts { detail });
         }
         let whole = factor.saturating_mul(self.ranks());
-        let (input, output) = match self.collective {
+        let (input, output) = match self.program().settings().collective {
             Collective::AllReduce | Collective::AllToAll => (whole, whole),
             Collective::AllGather => (factor, whole),
             Collective::ReduceScatter => (whole, factor),
@@ -163,16 +176,13 @@ impl ProgramBuilder {
             let detail = "saw 0 input and 0 output chunks, allowed at most one of them 0";
             self.report(Location::caller(), ProblemKind::ChunkCounts { detail });
         }
-        for rank in &mut self.state.borrow_mut().ranks {
-            rank.input_chunks = input as u64;
-            rank.output_chunks = output as u64;
-        }
+        self.program().divide(input as u64, output as u64);
         self
     }
 
     /// Number of ranks.
     pub fn ranks(&self) -> usize {
-        self.state.borrow().ranks.len()
+        self.ranks
     }
 
     /// All ranks but `rank`, ascending.
@@ -195,12 +205,14 @@ impl ProgramBuilder {
     /// Allocate `chunks` chunks of a rank's scratch, after what is allocated already.
     #[track_caller]
     pub fn scratch(&self, rank: usize, chunks: usize) -> Region<'_> {
-        let rank = self.known(rank, Location::caller());
+        let at = Location::caller();
+        let rank = self.known(rank, at);
         let mut start = 0;
-        if rank != NOWHERE {
-            let allocated = &mut self.state_mut().ranks[rank].scratch_chunks;
-            start = *allocated as usize;
-            *allocated = allocated.saturating_add(chunks as u64);
+        if rank != NOWHERE
+            && let Some(chunk) =
+                self.try_to(at, |program| program.scratch(rank as i64, chunks as u64))
+        {
+            start = chunk.index as usize;
         }
         Region { program: self, rank, buffer: Buffer::Scratch, start, len: chunks }
     }
@@ -217,65 +229,55 @@ impl ProgramBuilder {
         let at = Location::caller();
         let (a, b) = (self.known(a, at), self.known(b, at));
         if a == NOWHERE || b == NOWHERE {
-            return Channel { ends: [(NOWHERE, 0); 2] };
+            return Channel { ends: None };
         }
         if a == b {
             self.report(at, ProblemKind::SelfChannel { rank: a });
-            return Channel { ends: [(NOWHERE, 0); 2] };
+            return Channel { ends: None };
         }
-        let mut state = self.state_mut();
-        let mut end = |rank: usize, peer: usize| {
-            let peers = &mut state.ranks[rank].peers;
-            peers.push(peer as u64);
-            (rank, peers.len() as u64 - 1)
-        };
-        Channel { ends: [end(a, b), end(b, a)] }
+        let ends = self.try_to(at, |program| {
+            let end = |program: &mut Program, from: usize, to: usize| {
+                program.channel(ChannelType::Memory, to as i64, from as i64)
+            };
+            Ok([end(program, a, b)?, end(program, b, a)?])
+        });
+        Channel { ends }
     }
 
     /// A new multicast channel over `buffer` of the given ranks.
     #[track_caller]
     pub fn switch(&self, ranks: &[usize], buffer: Buffer) -> SwitchChannel {
         let at = Location::caller();
-        let nowhere = SwitchChannel { buffer, members: Vec::new() };
         if ranks.iter().any(|&rank| self.known(rank, at) == NOWHERE) {
-            return nowhere;
+            return SwitchChannel { switch: None };
         }
-        if ranks.is_empty() || ranks.iter().enumerate().any(|(i, r)| ranks[..i].contains(r)) {
-            self.report(at, ProblemKind::SwitchGroup { ranks: ranks.to_vec() });
-            return nowhere;
-        }
-        let mut state = self.state_mut();
-        let members = ranks.iter().map(|&rank| {
-            let switches = &mut state.ranks[rank].switches;
-            let ranks = ranks.iter().map(|&r| r as u64).collect::<Vec<_>>();
-            switches.push((buffer, RankGroup { size: ranks.len() as u64, ranks }));
-            (rank, switches.len() as u64 - 1)
-        });
-        SwitchChannel { buffer, members: members.collect() }
+        let ranks: Vec<i64> = ranks.iter().map(|&rank| rank as i64).collect();
+        SwitchChannel { switch: self.try_to(at, |program| program.switch(&ranks, buffer)) }
     }
 
     /// A new semaphore of a rank.
     #[track_caller]
     pub fn semaphore(&self, rank: usize, initial: i64) -> Semaphore {
-        let rank = self.known(rank, Location::caller());
+        let at = Location::caller();
+        let rank = self.known(rank, at);
         if rank == NOWHERE {
-            return Semaphore { rank, id: 0 };
+            return Semaphore { semaphore: None };
         }
-        let mut state = self.state_mut();
-        let semaphores = &mut state.ranks[rank].semaphores;
-        semaphores.push(initial);
-        Semaphore { rank, id: semaphores.len() as u64 - 1 }
+        let semaphore = self.try_to(at, |program| program.semaphore(rank as i64, initial));
+        Semaphore { semaphore }
     }
 
     /// A new thread block of a rank, after those the rank has.
     #[track_caller]
     pub fn block(&self, rank: usize) -> Block<'_> {
-        let rank = self.known(rank, Location::caller());
+        let at = Location::caller();
+        let mut rank = self.known(rank, at);
         let mut id = 0;
         if rank != NOWHERE {
-            let blocks = &mut self.state_mut().ranks[rank].blocks;
-            id = blocks.len();
-            blocks.push(BlockState::default());
+            match self.try_to(at, |program| program.new_block(rank as u64)) {
+                Some(block) => id = block as usize,
+                None => rank = NOWHERE,
+            }
         }
         Block { program: self, rank, id, slice: None }
     }
@@ -286,13 +288,26 @@ impl ProgramBuilder {
         let at = Location::caller();
         let mut known = self.known(rank, at);
         if known != NOWHERE {
-            let blocks = self.state.borrow().ranks[rank].blocks.len();
+            let blocks = self.program().blocks(rank as u64) as usize;
             if block >= blocks {
                 self.report(at, ProblemKind::Block { rank, block, blocks });
                 known = NOWHERE;
             }
         }
         Block { program: self, rank: known, id: block, slice: None }
+    }
+
+    /// Append what `body` appends as a pipeline, block by block: it runs once per window of `unit` bytes over `chunks`
+    /// chunks.
+    #[track_caller]
+    pub fn pipeline(&self, unit: u64, chunks: u64, body: impl FnOnce()) {
+        let at = Location::caller();
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let begun = self.try_to(at, |p| p.begin_pipeline(count(unit), count(chunks)));
+        if begun.is_some() {
+            body();
+            self.try_to(at, Program::end_pipeline);
+        }
     }
 
     /// Make these blocks of one rank wait for each other. Every use of the same set shares one barrier.
@@ -314,52 +329,46 @@ impl ProgramBuilder {
                           of one rank";
             return self.report(at, ProblemKind::Barrier { detail });
         }
-        if let [id] = ids[..] {
-            return self.state_mut().block(first.rank, id).meet();
-        }
-        let mut state = self.state_mut();
-        let barriers = &mut state.ranks[first.rank].barriers;
-        let barrier = barriers.iter().position(|set| *set == ids).unwrap_or_else(|| {
-            barriers.push(ids.clone());
-            barriers.len() - 1
-        });
-        for &id in &ids {
-            let mut op = Op::new(OpKind::Barrier);
-            op.barrier_id = Some(barrier as u64);
-            op.num_threadblocks = Some(ids.len() as u64);
-            let block = state.block(first.rank, id);
-            block.push(op);
-            block.pending.clear();
-        }
+        let ids: Vec<u64> = ids.into_iter().map(|id| id as u64).collect();
+        self.try_to(at, |program| program.barrier(first.rank as i64, &ids));
     }
 
     /// The finished plan, or everything that was wrong with the program.
+    #[track_caller]
     pub fn build(self) -> Result<Plan, BuildError> {
-        let State { ranks, problems } = self.state.into_inner();
-        if !problems.is_empty() {
-            return Err(BuildError { program: self.name, problems });
+        self.compile().map(|compiled| compiled.plan)
+    }
+
+    /// As [`build`](Self::build), with the report of the passes.
+    #[track_caller]
+    pub fn compile(self) -> Result<Compiled, BuildError> {
+        let location = Location::caller();
+        let State { program, mut problems } = self.state.into_inner();
+        if problems.is_empty() {
+            match program.finish() {
+                Ok(compiled) => return Ok(compiled),
+                Err(refused) => problems.push(Problem { kind: refused.into(), location }),
+            }
         }
-        Ok(Plan {
-            name: self.name,
-            collective: self.collective,
-            protocol: self.protocol,
-            in_place: self.in_place,
-            reuse_resources: false,
-            gpus: ranks.into_iter().enumerate().map(|(id, rank)| rank.finish(id)).collect(),
-            num_threads_per_block: self.threads,
-            use_double_scratch_buffer: self.double_scratch,
-            buffer_alignment: self.alignment,
-            min_message_size: *self.sizes.start(),
-            max_message_size: *self.sizes.end(),
-        })
+        Err(BuildError { program: program.settings().name.clone(), problems })
     }
 
-    fn state_mut(&self) -> RefMut<'_, State> {
-        self.state.borrow_mut()
+    fn program(&self) -> RefMut<'_, Program> {
+        RefMut::map(self.state.borrow_mut(), |state| &mut state.program)
     }
 
-    fn report(&self, at: &'static Location<'static>, kind: ProblemKind) {
-        self.state_mut().report(at, kind);
+    /// What `call` gives; if it is refused, the line that asked for it is remembered.
+    fn try_to<T>(
+        &self,
+        at: &'static Location<'static>,
+        call: impl FnOnce(&mut Program) -> Result<T, Misuse>,
+    ) -> Option<T> {
+        let outcome = call(&mut self.program());
+        outcome.map_err(|refused| self.report(at, refused.into())).ok()
+    }
+
+    fn report(&self, location: &'static Location<'static>, kind: ProblemKind) {
+        self.state.borrow_mut().problems.push(Problem { kind, location });
     }
 
     /// The rank, or [`NOWHERE`] if there is none such.
@@ -378,7 +387,7 @@ impl ProgramBuilder {
         let rank = self.known(rank, at);
         let len = match rank {
             NOWHERE => 0,
-            _ => self.state.borrow().ranks[rank].chunks(buffer) as usize,
+            _ => self.program().len(rank as u64, buffer) as usize,
         };
         Region { program: self, rank, buffer, start: 0, len }
     }

@@ -1,8 +1,7 @@
 //! The operations of a block. In every one, what is read comes before what is written.
 
-use super::block::{Block, Owner};
+use super::block::{Block, Operand, Owner};
 use super::handles::{Channel, Chunks, Semaphore, SwitchChannel};
-use super::state::Operand;
 use crate::model::OpKind;
 use std::panic::Location;
 
@@ -200,7 +199,8 @@ impl Block<'_> {
     #[track_caller]
     pub fn nop(&self) {
         if self.rank != super::NOWHERE {
-            self.program.state_mut().block(self.rank, self.id).meet();
+            let (rank, block) = (self.rank as i64, self.id as u64);
+            self.program.try_to(Location::caller(), |program| program.barrier(rank, &[block]));
         }
     }
 

@@ -1,10 +1,12 @@
 //! What the builder writes, what it refuses, and where it says so.
 
 use super::*;
-use crate::model::{ChannelTable, ChannelType, GroupSlice, RefBase, RemoteBuffer};
+use crate::model::{
+    ChannelTable, ChannelType, GroupSlice, OpKind, RankGroup, RefBase, RemoteBuffer,
+};
 
 fn pair() -> ProgramBuilder {
-    ProgramBuilder::new("pair", Collective::SendRecv, 2)
+    ProgramBuilder::new("pair", Collective::SendRecv, 2).paired(false)
 }
 
 fn kinds(plan: &Plan, rank: usize, block: usize) -> String {
@@ -61,7 +63,7 @@ fn a_program_cannot_name_what_does_not_exist() {
         ("cannot name rank 3", |p| {
             let _ = p.switch(&[0, 3], Buffer::Input);
         }),
-        ("switch channel over [1, 1]", |p| {
+        ("switch channel over ranks [1, 1]", |p| {
             let _ = p.switch(&[1, 1], Buffer::Input);
         }),
         ("channel from rank 1 to itself", |p| {
@@ -111,11 +113,8 @@ fn a_program_cannot_name_what_does_not_exist() {
             let switch = p.switch(&[0, 1], Buffer::Output);
             p.block(0).switch_store_packets(p.scratch(0, 1).all(), &switch, 0);
         }),
-        ("cannot nest", |p| {
-            let tb = p.block(0);
-            tb.pipeline(64, 1, || tb.pipeline(64, 1, || ()));
-        }),
-        ("windows of 0 bytes", |p| p.block(0).pipeline(0, 1, || ())),
+        ("Nested", |p| p.pipeline(64, 1, || p.pipeline(64, 1, || ()))),
+        ("windows of 0 bytes", |p| p.pipeline(0, 1, || ())),
         ("saw no thread blocks", |p| p.barrier(&[])),
         ("blocks of several ranks", |p| p.barrier(&[p.block(0), p.block(1)])),
         ("use this block on rank 0", |p| p.barrier(&[pair().block(0)])),
@@ -171,7 +170,7 @@ fn settings_reach_the_plan() {
 
 #[test]
 fn tables_are_made_on_first_use_and_in_local_numbers() {
-    let p = ProgramBuilder::new("tables", Collective::AllReduce, 3);
+    let p = ProgramBuilder::new("tables", Collective::AllReduce, 3).paired(false);
     let (a, b, c) = (p.channel(0, 1), p.channel(0, 2), p.channel(1, 0));
     let switch = p.switch(&[0, 1, 2], Buffer::Output);
     let slots = [p.scratch(1, 2), p.scratch(1, 1)];
@@ -272,10 +271,10 @@ fn threads_meet_where_they_must_and_only_there() {
             tb.copy(scratch, p.output(0).all());
             p.barrier(&[tb]);
         }),
-        ("copy nop pipeline copy", |p| {
+        ("copy pipeline nop copy", |p| {
             let (tb, channel) = (p.block(0), p.channel(0, 1));
             tb.copy(p.input(0).all(), p.scratch(0, 1).all());
-            tb.pipeline(64, 1, || tb.wait(&[channel]));
+            p.pipeline(64, 1, || tb.wait(&[channel]));
             tb.copy(p.input(0).all(), p.scratch(0, 1).all());
         }),
     ];

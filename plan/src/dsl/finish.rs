@@ -1,0 +1,121 @@
+//! From the recorded program to the plan.
+
+use super::reads::ScratchReads;
+use super::tables::{BlockTables, RankTables};
+use super::{Misuse, Program};
+use crate::check;
+use crate::model::{Buffer, ChunkRef, Gpu, Op, Plan, RefBase};
+use crate::passes::{Report, Step, Surroundings, fusion, replication, synchronise};
+
+/// A finished program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// The plan.
+    pub plan: Plan,
+    /// What the passes did to get there.
+    pub report: Report,
+}
+
+impl Program {
+    /// Runs the passes. The program itself stays as it is, so that finishing it again gives the same plan.
+    ///
+    /// # Errors
+    /// Signals without waits or the reverse, chunks outside buffers where that was to be checked at the end, an open
+    /// pipeline, and whatever else [`check`](crate::check()) finds.
+    pub fn finish(&self) -> Result<Compiled, Misuse> {
+        let settings = &self.settings;
+        if self.pipeline.is_some() {
+            return Err(Misuse::OpenPipeline);
+        }
+        for chunk in &self.deferred {
+            self.chunk(chunk.rank, chunk.buffer, chunk.index..chunk.end())?;
+        }
+        self.check_pairing()?;
+        let mut report = self.report.clone();
+        let switches = settings.fuse && self.ranks.iter().any(|rank| !rank.switches.is_empty());
+        let reads = switches.then(|| ScratchReads::of(&self.ranks));
+        let gpus = (0..).zip(&self.ranks);
+        let gpus =
+            gpus.map(|(rank, tables)| self.rank_of_plan(rank, tables, reads.as_ref(), &mut report));
+        let gpus = gpus.collect();
+        let mut plan = Plan {
+            name: settings.name.clone(),
+            collective: settings.collective.clone(),
+            protocol: settings.protocol,
+            in_place: settings.in_place,
+            reuse_resources: settings.reuse_resources,
+            gpus,
+            num_threads_per_block: settings.threads_per_block,
+            use_double_scratch_buffer: settings.double_scratch,
+            buffer_alignment: settings.alignment,
+            min_message_size: *settings.sizes.start(),
+            max_message_size: *settings.sizes.end(),
+        };
+        replication::replicate(&mut plan, settings.instances as u64, settings.policy);
+        check(&plan).map_err(|faults| Misuse::Plan {
+            program: settings.name.clone(),
+            faults: faults.to_string(),
+        })?;
+        Ok(Compiled { plan, report })
+    }
+
+    fn rank_of_plan(
+        &self,
+        rank: u64,
+        tables: &RankTables,
+        reads: Option<&ScratchReads>,
+        report: &mut Report,
+    ) -> Gpu {
+        let settings = &self.settings;
+        // A block that only waits for everyone was never used, and nobody waits for it.
+        let unused = |block: &BlockTables| {
+            let mut steps = block.steps.steps().iter();
+            steps.all(|step| step.op.barrier_id.is_some_and(|id| tables.everyone.contains(&id)))
+        };
+        let used = tables.blocks.iter().filter(|block| !unused(block)).count() as u64;
+        let blocks = tables.blocks.iter().map(|block| {
+            if unused(block) {
+                return Vec::new();
+            }
+            let ids = block.switch.ids().iter();
+            let switches: Vec<Buffer> = ids.map(|&id| tables.switches[id as usize].0).collect();
+            let around = Surroundings {
+                collective: &settings.collective,
+                in_place: settings.in_place || settings.may_alias,
+                rank,
+                input_chunks: tables.input_chunks,
+                output_chunks: tables.output_chunks,
+                switches: &switches,
+                auto_sync: settings.auto_sync,
+            };
+            let mut steps = block.steps.steps().to_vec();
+            if let Some(reads) = reads {
+                let spare = |between: &ChunkRef, to: &ChunkRef| {
+                    let RefBase::Local(buffer) = between.base else { return false };
+                    let RefBase::Switch(switch) = to.base else { return false };
+                    let stored = switches.get(switch as usize).is_some_and(|&stored| {
+                        let alias = settings.in_place
+                            && tables.input_chunks == tables.output_chunks
+                            && ![buffer, stored].contains(&Buffer::Scratch);
+                        (stored == buffer || alias)
+                            && *between == ChunkRef { base: between.base, ..*to }
+                    });
+                    let end = between.index.saturating_add(between.size);
+                    stored || buffer == Buffer::Scratch && !reads.any(rank, between.index..end)
+                };
+                fusion::fuse_switches(&mut steps, &spare, report);
+            }
+            let steps = synchronise(steps, &around, settings.mode);
+            report.fused += steps.iter().map(Step::operations).sum::<usize>();
+            report.meetings += steps.iter().map(Step::meetings).sum::<usize>();
+            let mut ops: Vec<Op> = steps.into_iter().map(Step::into_op).collect();
+            for op in &mut ops {
+                if op.barrier_id.is_some_and(|id| tables.everyone.contains(&id)) {
+                    op.num_threadblocks = Some(used);
+                }
+            }
+            ops
+        });
+        tables.finish(rank, blocks.collect())
+    }
+}

@@ -1,0 +1,51 @@
+//! A block's steps while they are recorded: each is fused with the one before it at once, where that is asked for.
+
+use crate::passes::{Report, Step, fusion};
+
+/// The steps of a block, or of an open pipeline's body.
+#[derive(Debug, Default)]
+pub struct Steps {
+    steps: Vec<Step>,
+    /// The body of the open pipeline, as far as this block has one.
+    body: Option<Vec<Step>>,
+}
+
+impl Steps {
+    /// Steps that a block begins with.
+    pub fn beginning(steps: impl Iterator<Item = Step>) -> Self {
+        Steps { steps: steps.collect(), body: None }
+    }
+
+    /// Appends a step to the open pipeline's body, or to the block.
+    pub fn push(&mut self, step: Step, fuse: bool, report: &mut Report) {
+        let list = self.body.as_mut().unwrap_or(&mut self.steps);
+        if fuse { fusion::push(list, step, report) } else { list.push(step) }
+    }
+
+    /// Begins the body of a pipeline.
+    pub fn open(&mut self) {
+        self.body.get_or_insert_default();
+    }
+
+    /// Whether a pipeline's body is open.
+    pub fn is_open(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Ends the body of a pipeline and appends the pipeline.
+    pub fn close(&mut self, unit: u64, chunks: u64, fuse: bool, report: &mut Report) {
+        if let Some(body) = self.body.take() {
+            let pipeline = Step::pipeline(unit, chunks, body);
+            if fuse {
+                fusion::push(&mut self.steps, pipeline, report);
+            } else {
+                self.steps.push(pipeline);
+            }
+        }
+    }
+
+    /// The finished steps.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
