@@ -60,15 +60,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
                 let input = vec![rank.rank() as f32 + 1.0; ELEMENTS];
                 let mut output = vec![0.0f32; ELEMENTS];
                 let bytes = size_of_val(&input[..]) as u64;
-                let call = Call {
-                    plan: &loaded,
-                    input: input.as_ptr().cast(),
-                    output: output.as_mut_ptr().cast(),
-                    input_bytes: bytes,
-                    output_bytes: bytes,
-                    dtype: DataType::F32,
-                    op: None,
-                };
+                let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+                let call = Call::new(&loaded, DataType::F32, (from, bytes), (to, bytes));
                 // SAFETY: both vectors have the call's lengths, and only the call touches them until it returns.
                 unsafe { executor.run(&call) }?;
                 // Peers may still be reading this rank's input.

@@ -54,6 +54,17 @@ fn lossy(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn plans_with_runtime_sizes_are_checked_and_shown_but_not_run() {
+    let plan = algorithms::alltoallv::zero_copy(2, 1, algorithms::Handshake::Everyone).unwrap();
+    let path = save("runtime_sizes", "alltoallv.json", &plan);
+    succeeds(&["plan", "check", &path]);
+    let shown = succeeds(&["plan", "show", &path]);
+    assert!(shown.contains("vput"), "{shown}");
+    let refused = fails(&["run", &path], 2);
+    assert!(refused.contains("every call says its own counts"), "{refused}");
+}
+
+#[test]
 fn run_checks_every_example_in_both_modes() {
     for (name, plan) in algorithms::examples().unwrap() {
         let path = save("run", name, &plan);

@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         output_bytes: 4,
         dtype: DataType::F32,
         op: None,
+        counts: None,
     };
     let one = call(&plan, memory.address());
     // SAFETY: both halves of the memory are longer than four bytes, and nobody else uses them.

@@ -127,6 +127,17 @@ fn describe(
                 None => "for peers' memory to be mapped".to_owned(),
             }
         }
+        Instruction::MoveBlock { index } => {
+            let moved = own.block_moves[index as usize];
+            let sides = [moved.source.rank, moved.destination.rank];
+            let absent = sides.into_iter().find(|&peer| {
+                peer != rank && !launch.shared.control(peer).entered(launch.order.seq)
+            });
+            match absent {
+                Some(peer) => format!("for rank {peer} to enter the launch"),
+                None => "for peers' memory to be mapped".to_owned(),
+            }
+        }
         _ => "(running)".to_owned(),
     }
 }

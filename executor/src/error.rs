@@ -4,6 +4,7 @@ use antiphon_bootstrap::BootstrapError;
 use antiphon_hal::HalError;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::Faults;
+use antiphon_plan::counts::CountsError;
 use antiphon_transport::TransportError;
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +55,36 @@ pub enum ExecutorError {
         saw: String,
         /// What would be right.
         allowed: &'static str,
+    },
+    /// The runtime blocks of a call are not what the plan or the buffers allow.
+    #[error("cannot run plan `{plan}`: {source}")]
+    Counts {
+        /// The plan's name.
+        plan: String,
+        /// What is wrong with them.
+        source: CountsError,
+    },
+    /// Two ranks disagree on how much one sends to the other.
+    #[error(
+        "launch {seq} of plan `{plan}` has counts that differ: rank {sender} sends {sent} elements ({source_block}), rank {receiver} expects {expected} ({destination}); pass equal counts on both ranks"
+    )]
+    Unequal {
+        /// Launch number on the communicator.
+        seq: u64,
+        /// The plan's name.
+        plan: String,
+        /// The rank whose block is read.
+        sender: u32,
+        /// Its elements.
+        sent: u64,
+        /// Which block it is.
+        source_block: String,
+        /// The rank whose block is written.
+        receiver: u32,
+        /// Its elements.
+        expected: u64,
+        /// Which block it is.
+        destination: String,
     },
     /// A launch made no progress for the time limit.
     #[error(
@@ -178,6 +209,7 @@ impl ExecutorError {
         matches!(
             self,
             ExecutorError::Stalled { .. }
+                | ExecutorError::Unequal { .. }
                 | ExecutorError::Mismatch { .. }
                 | ExecutorError::PeerLost { .. }
                 | ExecutorError::Aborted { .. }

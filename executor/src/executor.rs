@@ -5,7 +5,10 @@ use crate::context::{Context, ContextKey, LAUNCHES_PER_EPOCH};
 use crate::error::ExecutorError;
 use crate::launch::{Launch, Order, QueuedLaunch};
 use crate::plan_cache::{LoadedPlan, Sized};
+use crate::shared::arena::BlockBytes;
 use antiphon_hal::{Effort, HalError, Stream, Task};
+use antiphon_plan::LowerError;
+use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
 use antiphon_plan::model::Plan;
 use antiphon_plan::program::CallSizes;
 use antiphon_transport::ChannelKind;
@@ -23,14 +26,97 @@ pub struct Call<'a> {
     /// The receive buffer; aligned to the element size. In place, it may be or overlap the send buffer as the
     /// collective's convention says.
     pub output: *mut u8,
-    /// Bytes of the send buffer, a multiple of the element size; equal on all ranks.
+    /// Bytes of the send buffer, a multiple of the element size; equal on all ranks, unless the plan has runtime sizes.
     pub input_bytes: u64,
-    /// Bytes of the receive buffer, a multiple of the element size; equal on all ranks.
+    /// Bytes of the receive buffer, a multiple of the element size; equal on all ranks, unless the plan has runtime
+    /// sizes.
     pub output_bytes: u64,
     /// Element type.
     pub dtype: DataType,
     /// Replaces the plan's own reduction.
     pub op: Option<ReduceOp>,
+    /// This rank's runtime blocks, for plans with runtime sizes, and for those only. Receive blocks are apart from each
+    /// other and from all that is sent, but that in place a block sent may be exactly a block received.
+    pub counts: Option<Counts<'a>>,
+}
+
+impl<'a> Call<'a> {
+    /// A call with buffers that hold `input_bytes` and `output_bytes`, with the plan's own reduction and no counts.
+    pub fn new(
+        plan: &'a Arc<LoadedPlan>,
+        dtype: DataType,
+        (input, input_bytes): (*const u8, u64),
+        (output, output_bytes): (*mut u8, u64),
+    ) -> Self {
+        Call { plan, input, output, input_bytes, output_bytes, dtype, op: None, counts: None }
+    }
+
+    /// The call with these runtime blocks.
+    ///
+    /// ```
+    /// use antiphon_executor::plan::algorithms::{Handshake, alltoallv};
+    /// use antiphon_executor::{Call, Communicator, Counts, DataType, Executor, Extent, Options};
+    ///
+    /// let ranks = Communicator::in_process(2, &Options::default())?;
+    /// let plan = alltoallv::zero_copy(2, 1, Handshake::Everyone)?;
+    /// // Rank 0 keeps one element and sends two; rank 1 sends nothing and keeps three.
+    /// let sent = [[1, 2], [0, 3]];
+    /// std::thread::scope(|scope| {
+    ///     for (rank, communicator) in ranks.iter().enumerate() {
+    ///         let plan = &plan;
+    ///         scope.spawn(move || {
+    ///             let executor = Executor::new(communicator);
+    ///             let plan = executor.load(plan).unwrap();
+    ///             let send = Extent::packed(&sent[rank]);
+    ///             let receive = Extent::packed(&[sent[0][rank], sent[1][rank]]);
+    ///             let (input, mut output) = ([rank as u32; 8], [u32::MAX; 8]);
+    ///             let from = (input.as_ptr().cast(), 32);
+    ///             let to = (output.as_mut_ptr().cast(), 32);
+    ///             let call = Call::new(&plan, DataType::U32, from, to);
+    ///             let call = call.with_counts(Counts { send: &send, receive: &receive });
+    ///             // SAFETY: both buffers hold 32 bytes and outlive the call.
+    ///             unsafe { executor.run(&call) }.unwrap();
+    ///             if rank == 1 {
+    ///                 assert_eq!(output[..6], [0, 0, 1, 1, 1, u32::MAX]);
+    ///             }
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_counts(self, counts: Counts<'a>) -> Self {
+        Call { counts: Some(counts), ..self }
+    }
+
+    /// Checks the runtime blocks of the call against its plan and its buffers.
+    fn check_counts(&self, rank: u32) -> Result<(), ExecutorError> {
+        let plan = self.plan;
+        let error = |source| ExecutorError::Counts { plan: plan.name().to_owned(), source };
+        let counts = match (plan.layout().runtime_sizes, &self.counts) {
+            (false, None) => return Ok(()),
+            (false, Some(_)) => return Err(error(CountsError::Unexpected)),
+            (true, None) => return Err(error(CountsError::Missing)),
+            (true, Some(counts)) => counts,
+        };
+        let element = self.dtype.size() as u64;
+        let buffers = [("an input", self.input_bytes), ("an output", self.output_bytes)];
+        if let Some((buffer, bytes)) = buffers.into_iter().find(|(_, b)| !b.is_multiple_of(element))
+        {
+            return Err(plan.lower_error(&LowerError::Element { buffer, bytes, element }));
+        }
+        let addresses = [self.input.addr() as u64, self.output.addr() as u64];
+        let ends = [0, 1].map(|side| addresses[side].saturating_add(buffers[side].1));
+        let share = addresses[0] < ends[1] && addresses[1] < ends[0];
+        counts
+            .check(&Fit {
+                blocks: plan.layout().ranks[rank as usize].runtime_blocks,
+                elements: buffers.map(|(_, bytes)| bytes / element),
+                starts: share.then(|| addresses.map(|address| address / element)),
+                in_place: plan.layout().in_place,
+            })
+            .map_err(error)
+    }
 }
 
 /// Launches plans on a communicator.
@@ -82,7 +168,10 @@ impl Executor {
             .flat_map(|switch| switch.members.iter().map(|&member| (ChannelKind::Switch, member)));
         // Remote buffers are loads and stores, whether or not a channel signals about them.
         let buffers = own.accesses.iter().map(|access| (ChannelKind::Memory, access.rank));
-        for (kind, peer) in channels.chain(members).chain(buffers) {
+        let moves = own.block_moves.iter();
+        let blocks = moves.flat_map(|moved| [moved.source.rank, moved.destination.rank]);
+        let blocks = blocks.map(|peer| (ChannelKind::Memory, peer));
+        for (kind, peer) in channels.chain(members).chain(buffers).chain(blocks) {
             if peer != shared.rank {
                 shared.registry.pick(kind, &shared.peers[peer as usize])?;
             }
@@ -138,6 +227,7 @@ impl Executor {
             context: &recent.context,
             sized: &recent.sized,
             order: &order,
+            runtime_blocks: &recent.runtime_blocks,
             waiting: &OnceLock::new(),
         };
         while !launch.advance(Effort::Wait)? {}
@@ -161,6 +251,7 @@ impl Executor {
             context: Arc::clone(&recent.context),
             sized: Arc::clone(&recent.sized),
             order: self.order(recent, call),
+            runtime_blocks: recent.runtime_blocks.clone(),
             waiting: OnceLock::new(),
         })
     }
@@ -193,7 +284,8 @@ impl Executor {
                 Some(_) => key.epoch += 1,
             }
         };
-        Ok(Recent { _plan: Arc::clone(plan), shape, sized, context, fingerprint })
+        let runtime_blocks = Vec::new();
+        Ok(Recent { _plan: Arc::clone(plan), shape, sized, context, fingerprint, runtime_blocks })
     }
 
     /// The context of a call, at hand or found.
@@ -214,11 +306,14 @@ impl Executor {
                 });
             }
         }
-        let sizes = CallSizes {
-            input: call.input_bytes,
-            output: call.output_bytes,
-            element: element as u64,
-            strict: self.strict,
+        let element = element as u64;
+        let rank = self.communicator.rank();
+        let sizes = if call.plan.layout().runtime_sizes {
+            // Programs and contexts are the same whatever the sizes.
+            CallSizes { input: 0, output: 0, element, strict: false }
+        } else {
+            let (input, output) = (call.input_bytes, call.output_bytes);
+            CallSizes { input, output, element, strict: self.strict }
         };
         let plan = Arc::as_ptr(call.plan);
         let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream };
@@ -226,10 +321,13 @@ impl Executor {
             recent.shape == shape
                 && recent.context.given.load(Ordering::Relaxed) < LAUNCHES_PER_EPOCH
         });
+        if known.is_none() {
+            self.fits(call.plan)?;
+        }
+        call.check_counts(rank)?;
         let known = match known {
             Some(known) => known,
             None => {
-                self.fits(call.plan)?;
                 if recent.len() >= RECENT {
                     recent.clear();
                 }
@@ -243,7 +341,17 @@ impl Executor {
                 recent.len() - 1
             }
         };
-        Ok(&recent[known])
+        let recent = &mut recent[known];
+        recent.runtime_blocks.clear();
+        if let Some(Counts { send, receive }) = call.counts {
+            // In the buffers, so no product overflows.
+            let bytes = |extent: &Extent| BlockBytes {
+                offset: extent.offset * element,
+                len: extent.count * element,
+            };
+            recent.runtime_blocks.extend(send.iter().chain(receive).map(bytes));
+        }
+        Ok(recent)
     }
 
     /// Gives a call its number.
@@ -254,6 +362,7 @@ impl Executor {
         Order {
             input: call.input,
             output: call.output,
+            bytes: (call.input_bytes, call.output_bytes),
             dtype: call.dtype,
             op: call.op,
             seq: log.seq,
@@ -285,6 +394,8 @@ struct Recent {
     sized: Arc<Sized>,
     context: Arc<Context>,
     fingerprint: u64,
+    /// The runtime blocks of the call at hand.
+    runtime_blocks: Vec<BlockBytes>,
 }
 
 // SAFETY: the plan's address is only compared.
@@ -340,6 +451,7 @@ mod tests {
             output_bytes: 16,
             dtype: DataType::U32,
             op: None,
+            counts: None,
         });
         let [idle, busy] = [calls.next().unwrap(), calls.next().unwrap()];
         drop(calls);

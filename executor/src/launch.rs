@@ -11,7 +11,7 @@ use crate::host::table::{Place, Resolve, Table, Unresolved};
 use crate::host::{Blocked, Fault, Stage, Step, step};
 use crate::placement::{self, Buffers};
 use crate::plan_cache::Sized;
-use crate::shared::arena::{Arena, Cursor};
+use crate::shared::arena::{Arena, BlockBytes, Cursor};
 use crate::shared::control::{FOREIGN, LaunchRecord, RING};
 use crate::waiting::{Verdict, Waiter};
 use antiphon_hal::{Effort, Task, TaskState};
@@ -37,6 +37,8 @@ pub struct Order {
     pub input: *const u8,
     /// The caller's receive buffer.
     pub output: *mut u8,
+    /// Bytes of the two buffers; with runtime sizes, of this rank's.
+    pub bytes: (u64, u64),
     /// Element type.
     pub dtype: DataType,
     /// The caller's operator, as given.
@@ -58,6 +60,8 @@ pub struct Launch<'a> {
     pub(crate) context: &'a Context,
     pub(crate) sized: &'a Sized,
     pub(crate) order: &'a Order,
+    /// This rank's runtime blocks: those of the input, then those of the output.
+    pub(crate) runtime_blocks: &'a [BlockBytes],
     /// Since when the launch waits to begin.
     pub(crate) waiting: &'a OnceLock<Instant>,
 }
@@ -68,6 +72,7 @@ pub struct QueuedLaunch {
     pub(crate) context: Arc<Context>,
     pub(crate) sized: Arc<Sized>,
     pub(crate) order: Order,
+    pub(crate) runtime_blocks: Vec<BlockBytes>,
     pub(crate) waiting: OnceLock<Instant>,
 }
 
@@ -91,8 +96,8 @@ pub struct Active {
 impl QueuedLaunch {
     /// As [`Launch::advance`].
     pub fn advance(&self, effort: Effort) -> Result<bool, ExecutorError> {
-        let QueuedLaunch { shared, context, sized, order, waiting } = self;
-        Launch { shared, context, sized, order, waiting }.advance(effort)
+        let QueuedLaunch { shared, context, sized, order, runtime_blocks, waiting } = self;
+        Launch { shared, context, sized, order, runtime_blocks, waiting }.advance(effort)
     }
 }
 
@@ -194,7 +199,8 @@ impl Launch<'_> {
             ((self.order.count as u32) & 0x00FF_FFFF) << 8 | (self.order.fingerprint >> 56) as u32;
         let arena = own_arena(state, shared.rank);
         self.reset(&arena);
-        let sizes = self.sized.sizes();
+        // Before the descriptor, whose readers count on it.
+        arena.set_blocks(self.order.count & 1, self.runtime_blocks);
         shared.control(shared.rank).publish(&LaunchRecord {
             seq: self.order.seq,
             chain: self.order.chain,
@@ -202,7 +208,7 @@ impl Launch<'_> {
             arena: self.context.region,
             input: buffers.input_at,
             output: buffers.output_at,
-            bytes: (sizes.input, sizes.output),
+            bytes: self.order.bytes,
             shape: (self.order.dtype as u8, self.order.op.map_or(0, |op| op as u8 + 1)),
             name: LaunchRecord::cut_name(self.context.plan.name()),
         });
@@ -212,12 +218,16 @@ impl Launch<'_> {
         Ok(None)
     }
 
-    /// A peer that must come further before this launch may begin: one whose descriptors this launch would overwrite,
-    /// or one that may still read packets which this launch would overwrite.
+    /// A peer that must come further before this launch may begin: one that may still read the descriptors or the table
+    /// of runtime blocks which this launch would overwrite, or one that may still read packets which it would.
     fn behind(&self, state: &mut ContextState) -> Option<u32> {
         let shared = self.shared;
         let completed = |peer: u32| shared.control(peer).completed.0.load(Ordering::Acquire);
-        let needed = self.order.seq.saturating_sub(RING);
+        let mut needed = self.order.seq.saturating_sub(RING);
+        if self.context.plan.layout().runtime_sizes {
+            // The table of this launch's blocks is that of the launch before last.
+            needed = needed.max(state.recent[0]);
+        }
         if state.floor < needed {
             // This rank too: a launch of another stream that has not begun yet shares the descriptor's slot, and
             // would overwrite it later.
@@ -485,7 +495,7 @@ impl Launch<'_> {
             unsafe {
                 active.buffers.copy_out(self);
                 if self.order.op == Some(ReduceOp::Avg) && self.averages() {
-                    let bytes = self.sized.sizes().output as usize;
+                    let bytes = self.order.bytes.1 as usize;
                     let Order { dtype, output, .. } = *self.order;
                     antiphon_hal::kernels::divide(dtype, output, bytes, shared.world);
                 }

@@ -30,4 +30,5 @@ pub use plan_cache::LoadedPlan;
 
 pub use antiphon_hal as hal;
 pub use antiphon_plan as plan;
+pub use antiphon_plan::counts::{Counts, CountsError, Extent};
 pub use antiphon_types::{DataType, ReduceOp};

@@ -49,7 +49,7 @@ impl Buffers {
     /// # Safety
     /// No block touches the buffers any more; the caller's buffers are valid for the launch's sizes.
     pub unsafe fn copy_out(&self, launch: &Launch<'_>) {
-        let sizes = launch.sized.sizes();
+        let (input_bytes, output_bytes) = launch.order.bytes;
         let layout = launch.context.plan.layout();
         let touches = launch.sized.touches(layout, launch.shared.rank);
         // SAFETY: staging is as long as the caller's buffers, and does not overlap them.
@@ -59,10 +59,11 @@ impl Buffers {
                 copy_touched(&touches.remote_writes, copies, originals);
             }
             if self.copy_output {
-                kernels::copy(launch.order.output, self.output, sizes.output as usize);
+                copy_buffer(launch, true, output_bytes, self.output, launch.order.output);
             }
             if self.copy_input {
-                kernels::copy(launch.order.input.cast_mut(), self.input, sizes.input as usize);
+                let (from, to) = (self.input, launch.order.input.cast_mut());
+                copy_buffer(launch, false, input_bytes, from, to);
             }
         }
     }
@@ -78,6 +79,27 @@ unsafe fn copy_touched(touched: &[Touch], from: [*mut u8; 2], to: [*mut u8; 2]) 
         let at = |base: *mut u8| base.wrapping_add(start as usize);
         // SAFETY: as this function's.
         unsafe { kernels::copy(at(to[side]), at(from[side]), (end - start) as usize) };
+    }
+}
+
+/// Copies an input or output from one place to another: all of it, or, with runtime sizes, its blocks.
+///
+/// # Safety
+/// Both places hold the launch's buffer of `bytes` bytes, and do not overlap.
+unsafe fn copy_buffer(launch: &Launch<'_>, output: bool, bytes: u64, from: *const u8, to: *mut u8) {
+    let layout = launch.context.plan.layout();
+    let copy = |offset: u64, len: u64| {
+        let (from, to) = (from.wrapping_add(offset as usize), to.wrapping_add(offset as usize));
+        // SAFETY: as this function's; blocks lie inside their buffers.
+        unsafe { kernels::copy(to, from, len as usize) };
+    };
+    if !layout.runtime_sizes {
+        return copy(0, bytes);
+    }
+    let inputs = layout.ranks[launch.shared.rank as usize].runtime_blocks[0] as usize;
+    let (sent, received) = launch.runtime_blocks.split_at(inputs);
+    for block in if output { received } else { sent } {
+        copy(block.offset, block.len);
     }
 }
 
@@ -119,15 +141,15 @@ pub unsafe fn place(
     state: &mut ContextState,
 ) -> Result<Buffers, ExecutorError> {
     let shared = launch.shared;
-    let sizes = launch.sized.sizes();
+    let (input_bytes, output_bytes) = launch.order.bytes;
     let uses = launch.context.plan.uses(shared.rank);
     let everywhere = shared.assisted_from_elsewhere();
     let mut side = |address: usize, bytes: u64, exposed: bool| -> Result<Side, ExecutorError> {
         let at = if bytes == 0 { Some((0, 0)) } else { find(launch, state, address, bytes)? };
         Ok(Side { address, bytes, exposed: exposed || everywhere, at })
     };
-    let input = side(launch.order.input.addr(), sizes.input, uses.input_exposed)?;
-    let output = side(launch.order.output.addr(), sizes.output, uses.output_exposed)?;
+    let input = side(launch.order.input.addr(), input_bytes, uses.input_exposed)?;
+    let output = side(launch.order.output.addr(), output_bytes, uses.output_exposed)?;
     let through_kernel =
         shared.process_access && !shared.crowded && input.span(&output) >= PROCESS_ACCESS_FROM;
     let stage =
@@ -259,15 +281,17 @@ unsafe fn staged(
             | Collective::AllGather
             | Collective::ReduceScatter
             | Collective::AllToAll
+            | Collective::AllToAllV
+            | Collective::AllGatherV
     );
     let keep_output = uses.output_read || !whole;
     // SAFETY: staging is `needed` bytes long and apart from the caller's buffers.
     unsafe {
         if stage_output && keep_output {
-            kernels::copy(output_copy, launch.order.output, output.bytes as usize);
+            copy_buffer(launch, true, output.bytes, launch.order.output, output_copy);
         }
         if stage_input {
-            kernels::copy(input_copy, launch.order.input, input.bytes as usize);
+            copy_buffer(launch, false, input.bytes, launch.order.input, input_copy);
         }
     }
     let covered = overlap && input.address >= output.address && input.end() <= output.end();

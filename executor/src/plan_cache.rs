@@ -5,7 +5,9 @@ use crate::touches::Touches;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::check;
 use antiphon_plan::model::{Collective, Plan};
-use antiphon_plan::program::{Area, CallSizes, Instruction, Layout, Program, RankLayout};
+use antiphon_plan::program::{
+    Area, BlockMove, CallSizes, Instruction, Layout, Program, RankLayout,
+};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -118,11 +120,6 @@ impl LoadedPlan {
 }
 
 impl Sized {
-    /// The sizes.
-    pub fn sizes(&self) -> &CallSizes {
-        &self.sizes
-    }
-
     /// Whether `rank` receives less at these sizes than the plan says, so that having completed a launch proves
     /// nothing of its peers.
     pub fn silent(&self, layout: &Layout, rank: u32) -> bool {
@@ -179,6 +176,20 @@ fn uses(layout: &Layout) -> Vec<Uses> {
                         }
                     }
                 }
+                Instruction::MoveBlock { index } => {
+                    let BlockMove { source, destination, .. } = own.block_moves[index as usize];
+                    let reader = &mut uses[source.rank as usize];
+                    let remote = source.rank as usize != rank;
+                    if source.output {
+                        reader.output_exposed |= remote;
+                        reader.output_read = true;
+                    } else {
+                        reader.input_exposed |= remote;
+                    }
+                    let written = &mut uses[destination.rank as usize];
+                    written.output_exposed |= destination.rank as usize != rank;
+                    written.output_written = true;
+                }
                 Instruction::Wait { channel, .. } => {
                     heard[rank].push(own.channels[channel as usize].peer);
                 }
@@ -225,6 +236,9 @@ fn late_targets(own: &RankLayout, code: &[Instruction]) -> BTreeSet<u32> {
                 let buffers =
                     written.filter(|side| matches!(side.area, Area::Input | Area::Output));
                 targets.extend(buffers.map(|side| side.rank));
+            }
+            Instruction::MoveBlock { index } => {
+                targets.insert(own.block_moves[index as usize].destination.rank);
             }
             Instruction::Signal { channel, .. } => {
                 targets.remove(&own.channels[channel as usize].peer);

@@ -29,8 +29,12 @@ pub struct Touches {
 }
 
 impl Touches {
-    /// What all ranks touch of `rank`'s buffers at these sizes; `None` if the call cannot be lowered for some rank.
+    /// What all ranks touch of `rank`'s buffers at these sizes; `None` if the call cannot be lowered for some rank, and
+    /// for plans with runtime sizes: what peers touch is theirs to say.
     pub fn new(layout: &Layout, sized: &Sized, rank: u32) -> Option<Self> {
+        if layout.runtime_sizes {
+            return None;
+        }
         let mut touches = Touches::default();
         for (actor, own) in (0..).zip(&layout.ranks) {
             let program = sized.program(layout, actor).ok()?;

@@ -41,6 +41,7 @@ fn sum(
         output_bytes: bytes,
         dtype: DataType::F32,
         op,
+        counts: None,
     };
     // SAFETY: both vectors hold `bytes` bytes and live past the call.
     unsafe { executor.run(&call) }.unwrap();
@@ -71,6 +72,7 @@ fn a_plan_at_the_address_of_a_dropped_one_is_still_another_plan() {
                 output_bytes: 4,
                 dtype: DataType::F32,
                 op: None,
+                counts: None,
             };
             // SAFETY: both arrays are four bytes long.
             assert!(unsafe { executor.run(&call) }.is_err(), "round {round}");
@@ -127,6 +129,7 @@ fn a_rank_that_is_left_alone_says_so_and_breaks_the_communicator_for_all() {
         output_bytes: 32,
         dtype: DataType::F32,
         op: None,
+        counts: None,
     };
     // SAFETY: both arrays are 32 bytes long and live past the call.
     let error = unsafe { executors[0].run(&call) }.unwrap_err().to_string();

@@ -34,6 +34,7 @@ fn allreduce(plan: &Plan, world: u32, count: usize, launches: u32) {
                         output_bytes: bytes,
                         dtype: DataType::F32,
                         op: None,
+                        counts: None,
                     };
                     // SAFETY: both vectors hold `count` elements and live past the call.
                     unsafe { executor.run(&call) }.unwrap();

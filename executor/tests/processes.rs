@@ -65,6 +65,7 @@ fn a_block_that_waits_does_not_keep_another_from_reaching_its_peer() {
                 output_bytes: bytes,
                 dtype: DataType::U64,
                 op: None,
+                counts: None,
             };
             // SAFETY: both arrays hold `bytes` bytes and live past the call.
             unsafe { executor.run(&call) }.unwrap();
@@ -111,6 +112,7 @@ fn collective(executor: &Executor, rank: usize, what: &Collective, each: usize, 
                 output_bytes: 4 * outputs as u64,
                 dtype: DataType::F32,
                 op: op.filter(|_| reduces),
+                counts: None,
             };
             let case = format!("{algorithm} rank {rank} each {each} in place {in_place} {op:?}");
             // SAFETY: `memory` holds both buffers and outlives the call.

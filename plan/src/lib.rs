@@ -13,6 +13,7 @@
 pub mod algorithms;
 pub mod builder;
 pub mod check;
+pub mod counts;
 pub mod dsl;
 pub mod interpret;
 pub mod json;

@@ -31,6 +31,9 @@ pub struct Plan {
     pub min_message_size: u64,
     /// Largest message, in bytes, inclusive.
     pub max_message_size: u64,
+    /// Whether the chunks of inputs and outputs are runtime blocks: runs of elements whose places and lengths come with
+    /// each call. Such a plan moves data by `vput`, `vget` and `vcopy` alone.
+    pub runtime_sizes: bool,
 }
 
 /// What a plan computes.
@@ -44,6 +47,10 @@ pub enum Collective {
     ReduceScatter,
     /// Block r of rank s's input becomes block s of rank r's output.
     AllToAll,
+    /// Block r of rank s's input becomes block s of rank r's output; every block has a length of its own.
+    AllToAllV,
+    /// Every rank ends with all inputs, each with a length of its own.
+    AllGatherV,
     /// Every rank ends with the root's input (root 0 in built-in plans).
     Broadcast,
     /// The root ends with the reduction of all inputs.
@@ -255,7 +262,7 @@ macro_rules! named {
 }
 
 named! {
-    /// The operations of the plan format.
+    /// The operations of the plan format, and those of its extension for runtime sizes.
     OpKind {
         /// Synchronise the block's threads.
         Nop = "nop",
@@ -281,6 +288,12 @@ named! {
         Get = "get",
         /// Copy local chunks.
         Copy = "copy",
+        /// Copy own runtime blocks to remote ones.
+        PutBlocks = "vput",
+        /// Copy remote runtime blocks to own ones.
+        GetBlocks = "vget",
+        /// Copy own runtime blocks.
+        CopyBlocks = "vcopy",
         /// Reduce local chunks.
         Reduce = "re",
         /// Reduce local chunks and store the result to remote ones too.
@@ -322,6 +335,29 @@ named! {
     }
 }
 
+impl OpKind {
+    /// Whether it moves runtime blocks.
+    pub const fn moves_blocks(self) -> bool {
+        matches!(self, OpKind::PutBlocks | OpKind::GetBlocks | OpKind::CopyBlocks)
+    }
+
+    /// Whether it moves no data, but makes threads, blocks or ranks wait for each other.
+    pub const fn synchronises(self) -> bool {
+        matches!(
+            self,
+            OpKind::Nop
+                | OpKind::Barrier
+                | OpKind::Signal
+                | OpKind::RelaxedSignal
+                | OpKind::Wait
+                | OpKind::RelaxedWait
+                | OpKind::Flush
+                | OpKind::SemaphoreAcquire
+                | OpKind::SemaphoreRelease
+        )
+    }
+}
+
 impl Op {
     /// An operation of this kind with every other field empty.
     pub fn new(kind: OpKind) -> Self {
@@ -349,6 +385,8 @@ impl Collective {
             Collective::AllGather => "allgather",
             Collective::ReduceScatter => "reducescatter",
             Collective::AllToAll => "alltoall",
+            Collective::AllToAllV => "alltoallv",
+            Collective::AllGatherV => "allgatherv",
             Collective::Broadcast => "broadcast",
             Collective::Reduce => "reduce",
             Collective::SendRecv => "sendrecv",
@@ -364,6 +402,8 @@ impl Collective {
             "allgather" => Collective::AllGather,
             "reducescatter" => Collective::ReduceScatter,
             "alltoall" => Collective::AllToAll,
+            "alltoallv" => Collective::AllToAllV,
+            "allgatherv" => Collective::AllGatherV,
             "broadcast" => Collective::Broadcast,
             "reduce" => Collective::Reduce,
             "sendrecv" => Collective::SendRecv,

@@ -8,6 +8,9 @@
 //! All data movement is one instruction, [`Instruction::Move`]: read some sources, combine them, store the
 //! result to some destinations. Whether a side is raw bytes or packets, local or another rank's, is a property
 //! of each [`Access`].
+//!
+//! Plans with runtime sizes move data by [`Instruction::MoveBlock`] instead: from one runtime block to another,
+//! wherever and however long those are in the call.
 
 use crate::model::{ChannelType, Collective};
 use antiphon_types::ReduceOp;
@@ -152,6 +155,57 @@ pub enum Instruction {
         /// Position of the matching `LoopBegin` in the block.
         begin: u32,
     },
+    /// Copy a runtime block to another one of the same length.
+    MoveBlock {
+        /// Position in [`RankLayout::block_moves`].
+        index: u32,
+    },
+}
+
+/// A runtime block: a run of elements of a rank's input or output whose place and length come with each call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RuntimeBlock {
+    /// The owner.
+    pub rank: u32,
+    /// Whether it is the owner's output; else its input.
+    pub output: bool,
+    /// Its number among the owner's blocks of that buffer.
+    pub index: u32,
+}
+
+impl RuntimeBlock {
+    /// The area it lies in.
+    pub const fn area(self) -> Area {
+        if self.output { Area::Output } else { Area::Input }
+    }
+}
+
+/// The operands of an [`Instruction::MoveBlock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockMove {
+    /// What is read.
+    pub source: RuntimeBlock,
+    /// What is written: a block of an output.
+    pub destination: RuntimeBlock,
+    /// The slice of the move that is done: number `part` of `parts`.
+    pub part: u64,
+    /// Number of slices, at least 1.
+    pub parts: u64,
+}
+
+impl BlockMove {
+    /// The slice of a move of `len` (bytes or elements): its start and its length. All slices but the last non-empty
+    /// one are whole multiples of `unit`.
+    pub fn slice(&self, len: u64, unit: u64) -> (u64, u64) {
+        let BlockMove { part, parts, .. } = *self;
+        if parts == 1 {
+            return (0, len);
+        }
+        let units = len.div_ceil(unit);
+        let (each, rest) = (units / parts, units % parts);
+        let start = |part: u64| (part * each + part.min(rest)).saturating_mul(unit).min(len);
+        (start(part), start(part + 1) - start(part))
+    }
 }
 
 /// A point-to-point memory channel of a rank.
@@ -204,6 +258,10 @@ pub struct RankLayout {
     pub origins: Vec<Origin>,
     /// Sides of moves.
     pub accesses: Vec<Access>,
+    /// Moves of runtime blocks.
+    pub block_moves: Vec<BlockMove>,
+    /// Runtime blocks of the input and of the output; none in plans without runtime sizes.
+    pub runtime_blocks: [u32; 2],
     /// Memory channels, by the rank's channel id.
     pub channels: Vec<Channel>,
     /// Switch channels, by the rank's channel id.
@@ -244,6 +302,11 @@ pub struct Layout {
     pub packets: bool,
     /// Whether scratch alternates between two halves on successive launches.
     pub double_scratch: bool,
+    /// Whether input and output may share memory.
+    pub in_place: bool,
+    /// Whether places and lengths of blocks come with each call. Then programs hold nothing: they are the same for all
+    /// sizes.
+    pub runtime_sizes: bool,
     /// The first channel type in use that is not memory or switch, if any. Lowering refuses those for now, so
     /// that this is always `None`.
     pub needs: Option<ChannelType>,

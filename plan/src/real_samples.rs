@@ -141,7 +141,7 @@ fn gpu() -> impl Strategy<Value = Gpu> {
 /// Any plan that the format can express. Hardly ever one that makes sense.
 pub(crate) fn any_plan() -> impl Strategy<Value = Plan> {
     (
-        (any::<String>(), "[a-z]{0,12}", any::<[bool; 4]>()),
+        (any::<String>(), "[a-z]{0,12}", any::<[bool; 5]>()),
         vec(gpu(), 0..3),
         [number(), number(), number(), number()],
     )
@@ -157,5 +157,6 @@ pub(crate) fn any_plan() -> impl Strategy<Value = Plan> {
             buffer_alignment: numbers[1],
             min_message_size: numbers[2],
             max_message_size: numbers[3],
+            runtime_sizes: flags[4],
         })
 }

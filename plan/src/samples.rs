@@ -26,6 +26,7 @@ pub(crate) fn plan(collective: Collective, ranks: usize, chunks: [u64; 3]) -> Pl
         buffer_alignment: 16,
         min_message_size: 0,
         max_message_size: u64::MAX,
+        runtime_sizes: false,
     }
 }
 

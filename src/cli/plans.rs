@@ -123,6 +123,7 @@ pub mod testing {
             buffer_alignment: 16,
             min_message_size: 0,
             max_message_size: u64::MAX,
+            runtime_sizes: false,
         }
     }
 }

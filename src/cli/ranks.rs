@@ -130,6 +130,7 @@ impl Rank {
             output_bytes: buffers.shape.output,
             dtype,
             op,
+            counts: None,
         };
         // SAFETY: both pointers lie in allocations of at least these lengths, which `buffers` keeps alive over
         // this blocking call; nobody else of this process touches them meanwhile, since `Buffers` is not shared

@@ -21,6 +21,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
     if !faults.is_empty() {
         return Err(CliError::InvalidPlan { name: plan.name, faults });
     }
+    if plan.runtime_sizes {
+        return Err(CliError::Usage(format!(
+            "cannot run plan `{}` by sizes: it has runtime sizes, and every call says its own counts; call it from a \
+             program",
+            plan.name
+        )));
+    }
     let ranks = plan.gpus.len() as u32;
     if let Some(asked) = args.ranks
         && asked != ranks

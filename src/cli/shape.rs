@@ -45,7 +45,11 @@ impl Shape {
             Collective::AllGather => Shape { input: block, output: whole, count: per_rank },
             Collective::ReduceScatter => Shape { input: whole, output: block, count: per_rank },
             Collective::AllToAll => Shape { input: whole, output: whole, count: per_rank },
-            Collective::SendRecv | Collective::Test | Collective::Other(_) => {
+            Collective::AllToAllV
+            | Collective::AllGatherV
+            | Collective::SendRecv
+            | Collective::Test
+            | Collective::Other(_) => {
                 let most = |chunks: fn(&antiphon::plan::model::Gpu) -> u64| {
                     plan.gpus.iter().map(chunks).max().unwrap_or(0)
                 };
@@ -90,7 +94,10 @@ impl Shape {
             Collective::SendRecv => {
                 (self.input == self.output).then_some(Placement { bytes, input: 0, output: 0 })
             }
-            Collective::Test | Collective::Other(_) => None,
+            Collective::AllToAllV
+            | Collective::AllGatherV
+            | Collective::Test
+            | Collective::Other(_) => None,
         }
     }
 }

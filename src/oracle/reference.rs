@@ -51,7 +51,11 @@ impl Problem {
             Collective::AllGather => Rule::Gather { block: output_elements / ranks },
             Collective::AllToAll => Rule::Exchange { block: output_elements / ranks },
             Collective::Broadcast => Rule::FromRoot,
-            Collective::SendRecv | Collective::Test | Collective::Other(_) => return None,
+            Collective::AllToAllV
+            | Collective::AllGatherV
+            | Collective::SendRecv
+            | Collective::Test
+            | Collective::Other(_) => return None,
         };
         Some(Problem {
             rule,

@@ -55,6 +55,7 @@ impl Job {
             output_bytes: self.bytes.output,
             dtype: DataType::F32,
             op: None,
+            counts: None,
         }
     }
 

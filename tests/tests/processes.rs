@@ -95,6 +95,7 @@ fn rank_of_a_job_that_is_killed() {
         output_bytes: bytes,
         dtype: DataType::F32,
         op: Some(ReduceOp::Max),
+        counts: None,
     };
     for launch in 0u64.. {
         // SAFETY: the areas have the call's lengths and outlive it.

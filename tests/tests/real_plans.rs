@@ -175,6 +175,7 @@ fn launch_twice(entry: &Entry, limit: Duration) -> Vec<Result<(), ExecutorError>
             output_bytes: bytes.output,
             dtype: DataType::F32,
             op: None,
+            counts: None,
         };
         let launch = || {
             // SAFETY: the areas have the call's lengths, and outlive it.

@@ -9,7 +9,7 @@ pub mod moves;
 pub mod table;
 
 use crate::shared::arena::{Arena, Cursor};
-use antiphon_plan::program::{Area, Instruction, Layout, Program, RankLayout};
+use antiphon_plan::program::{Area, Instruction, Layout, Program, RankLayout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use moves::Pad;
 use std::sync::atomic::Ordering;
@@ -59,6 +59,17 @@ pub enum Fault {
     Mismatch(u32),
     /// A peer's descriptor names a buffer that does not lie in its memory.
     Outside(u32),
+    /// The two sides of a move of a runtime block have different lengths.
+    Unequal {
+        /// The block that was to be read.
+        source: RuntimeBlock,
+        /// Its bytes.
+        read: u64,
+        /// The block that was to be written.
+        destination: RuntimeBlock,
+        /// Its bytes.
+        written: u64,
+    },
     /// Another process's memory could not be reached.
     Reach {
         /// Its rank.
@@ -187,6 +198,11 @@ impl Run<'_, '_, '_> {
                 let op = self.stage.reduce.unwrap_or(reduce);
                 // SAFETY: as this function's.
                 unsafe { self.run_move(sources, destinations, op, index, *window)? };
+            }
+            Instruction::MoveBlock { index } => {
+                let moved = self.layout.block_moves[index as usize];
+                // SAFETY: as this function's.
+                unsafe { self.run_block_move(&moved)? };
             }
             Instruction::Signal { channel, .. } => self.signal(channel)?,
             Instruction::Wait { channel, .. } => self.wait(channel)?,

@@ -2,9 +2,10 @@
 
 use super::table::Place;
 use super::{Blocked, Fault, Run, Stop, Window};
+use crate::shared::arena::BlockBytes;
 use antiphon_hal::kernels;
 use antiphon_memory::process;
-use antiphon_plan::program::{Area, Segment, Span};
+use antiphon_plan::program::{Area, BlockMove, RuntimeBlock, Segment, Span};
 use antiphon_types::ReduceOp;
 use std::sync::atomic::Ordering;
 
@@ -139,12 +140,13 @@ impl Run<'_, '_, '_> {
             let mut packets = false;
             let place = match access.area {
                 Area::Input | Area::Output => match self.table.place(access.rank, access.area)? {
-                    Place::Here(base) => Place::Here(base.wrapping_add(offset as usize)),
-                    Place::Process { pid, address } => {
-                        kind = Kind::Process;
-                        Place::Process { pid, address: address + offset }
-                    }
                     Place::Unknown => return Err(Blocked::Entry(access.rank).into()),
+                    place => {
+                        if matches!(place, Place::Process { .. }) {
+                            kind = Kind::Process;
+                        }
+                        place.after(offset)
+                    }
                 },
                 Area::Scratch => {
                     let base = self.scratch(access.rank, Area::Scratch)?;
@@ -171,6 +173,64 @@ impl Run<'_, '_, '_> {
             self.pad.places.push(Side { rank: access.rank, place, packets });
         }
         Ok(kind)
+    }
+
+    /// Copies a runtime block to another one, once both ranks have said how long theirs is.
+    ///
+    /// # Safety
+    /// As [`super::step`].
+    pub(super) unsafe fn run_block_move(&mut self, moved: &BlockMove) -> Result<(), Stop> {
+        let BlockMove { source, destination, .. } = *moved;
+        let (from, read) = self.runtime_block(source)?;
+        let (to, written) = self.runtime_block(destination)?;
+        if read.len != written.len {
+            let (read, written) = (read.len, written.len);
+            return Err(Fault::Unequal { source, read, destination, written }.into());
+        }
+        let unit = self.stage.layout.alignment.max(self.stage.dtype.size() as u64);
+        let (start, len) = moved.slice(read.len, unit);
+        if len == 0 {
+            return Ok(());
+        }
+        self.pad.sources.clear();
+        self.pad.destinations.clear();
+        self.pad.places.clear();
+        let mut mapped = true;
+        let mut at = |place: Place, offset: u64, rank: u32| {
+            let place = place.after(offset + start);
+            let here = match place {
+                Place::Here(pointer) => pointer,
+                _ => {
+                    mapped = false;
+                    std::ptr::null_mut()
+                }
+            };
+            self.pad.places.push(Side { rank, place, packets: false });
+            here
+        };
+        let here = [at(from, read.offset, source.rank), at(to, written.offset, destination.rank)];
+        self.pad.sources.push(here[0]);
+        self.pad.destinations.push(here[1]);
+        // SAFETY: the owners checked that their blocks lie inside their buffers, for which `step`'s caller vouches, and
+        // that blocks which are written overlap no others; both are `len` bytes long from here on.
+        unsafe {
+            if mapped {
+                self.raw(1, ReduceOp::Sum, len);
+                return Ok(());
+            }
+            self.through_processes(1, ReduceOp::Sum, len)
+        }
+    }
+
+    /// Where a runtime block's buffer is, and where the block is in it.
+    fn runtime_block(&mut self, block: RuntimeBlock) -> Result<(Place, BlockBytes), Stop> {
+        // The place is known only from the rank's descriptor of this launch, which it published after its blocks.
+        let place = self.table.place(block.rank, block.area())?;
+        if place == Place::Unknown {
+            return Err(Blocked::Entry(block.rank).into());
+        }
+        let arena = self.arena(block.rank)?;
+        Ok((place, arena.block(self.stage.parity(), block.output, block.index)))
     }
 
     /// Mapped raw bytes on every side.

@@ -19,6 +19,18 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// The place `offset` bytes on.
+    #[inline]
+    pub(super) fn after(self, offset: u64) -> Place {
+        match self {
+            Place::Unknown => Place::Unknown,
+            Place::Here(base) => Place::Here(base.wrapping_add(offset as usize)),
+            Place::Process { pid, address } => Place::Process { pid, address: address + offset },
+        }
+    }
+}
+
 // SAFETY: a `Place` is an address; whoever uses it answers for the access.
 unsafe impl Send for Place {}
 

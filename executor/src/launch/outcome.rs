@@ -1,6 +1,7 @@
 //! Whether a launch can still finish, and what becomes of it if not.
 
 use super::*;
+use antiphon_plan::program::RuntimeBlock;
 
 impl Launch<'_> {
     /// How long the launch has made no progress, as far as is known.
@@ -94,6 +95,26 @@ impl Launch<'_> {
     pub(super) fn fault(&self, fault: Fault) -> ExecutorError {
         match fault {
             Fault::Reach { peer, what, errno } => ExecutorError::Reach { peer, what, errno },
+            Fault::Unequal { source, read, destination, written } => {
+                let element = self.order.dtype.size() as u64;
+                let name = |block: RuntimeBlock| {
+                    format!(
+                        "{} block {}",
+                        if block.output { "receive" } else { "send" },
+                        block.index
+                    )
+                };
+                ExecutorError::Unequal {
+                    seq: self.order.seq,
+                    plan: self.context.plan.name().to_owned(),
+                    sender: source.rank,
+                    sent: read / element,
+                    source_block: name(source),
+                    receiver: destination.rank,
+                    expected: written / element,
+                    destination: name(destination),
+                }
+            }
             Fault::Outside(peer) => {
                 let found = "a buffer outside its region".to_owned();
                 ExecutorError::Layout { what: "launch descriptor", peer, found }
@@ -115,9 +136,8 @@ impl Launch<'_> {
     }
 
     pub(super) fn describe(&self) -> String {
-        let sizes = self.sized.sizes();
         diagnose::call(&LaunchRecord {
-            bytes: (sizes.input, sizes.output),
+            bytes: self.order.bytes,
             shape: (self.order.dtype as u8, self.order.op.map_or(0, |op| op as u8 + 1)),
             name: LaunchRecord::cut_name(self.context.plan.name()),
             ..LaunchRecord::default()

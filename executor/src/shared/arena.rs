@@ -1,11 +1,14 @@
 //! The arena of a launch context: everything of one rank that launches of one plan on one stream change.
 //!
 //! ```text
-//! header | inbound counters | channel states | semaphores | barriers | cursors | raw scratch x2 | packets x2
+//! header | inbound counters | channel states | semaphores | barriers | cursors
+//!        | runtime blocks x2 | raw scratch x2 | packets x2
 //! ```
 //!
-//! Peers write the inbound counters and the scratch halves. Cursors and the rest belong to the rank, but live here
-//! so that any process that maps the buffers may step the rank's blocks.
+//! Peers write the inbound counters and the scratch halves, and read the tables of runtime blocks: the owner writes the
+//! one of its launch's parity before the launch's descriptor, when all ranks have completed the launch before last.
+//! Cursors and the rest belong to the rank, but live here so that any process that maps the buffers may step the rank's
+//! blocks.
 
 use super::{LAYOUT_VERSION, Line};
 use antiphon_plan::program::RankLayout;
@@ -20,7 +23,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"antiphAR");
 pub struct Header {
     magic: AtomicU64,
     version: AtomicU64,
-    offsets: [AtomicU64; 5],
+    offsets: [AtomicU64; 6],
     raw: [AtomicU64; 2],
     packets: [AtomicU64; 2],
     bytes: AtomicU64,
@@ -60,6 +63,25 @@ pub struct Cursor {
     pub target: AtomicU64,
 }
 
+/// Where a runtime block of a launch is in the owner's buffer.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct BlockEntry {
+    /// Bytes from the buffer's start.
+    offset: AtomicU64,
+    /// Bytes.
+    len: AtomicU64,
+}
+
+/// The plain value of a [`BlockEntry`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockBytes {
+    /// Bytes from the buffer's start.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
 /// Byte offsets of an arena's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArenaShape {
@@ -68,6 +90,9 @@ pub struct ArenaShape {
     semaphores: u64,
     barriers: u64,
     cursors: u64,
+    blocks: u64,
+    /// Runtime blocks of the input, and of input and output together.
+    counts: [u64; 2],
     raw: u64,
     raw_half: u64,
     packets: u64,
@@ -91,6 +116,9 @@ impl ArenaShape {
         let semaphores = part(lines(layout.semaphores.len()), 64)?;
         let barriers = part(lines(layout.barriers.len()), 64)?;
         let cursors = part(layout.blocks.len() as u64 * size_of::<Cursor>() as u64, 128)?;
+        let [sent, received] = layout.runtime_blocks.map(u64::from);
+        let counts = [sent, sent + received];
+        let blocks = part(2 * counts[1] * size_of::<BlockEntry>() as u64, 64)?;
         let halves = if double { 2 } else { 1 };
         let raw_half = scratch.checked_next_multiple_of(128)?;
         let raw = part(raw_half.checked_mul(halves)?, 4096)?;
@@ -102,6 +130,8 @@ impl ArenaShape {
             semaphores,
             barriers,
             cursors,
+            blocks,
+            counts,
             raw,
             raw_half: if double { raw_half } else { 0 },
             packets,
@@ -133,7 +163,14 @@ impl Arena {
     pub unsafe fn initialise(base: *mut u8, shape: ArenaShape, layout: &RankLayout) -> Self {
         let arena = Arena { base, shape };
         let header = arena.header();
-        let words = [shape.channels, shape.states, shape.semaphores, shape.barriers, shape.cursors];
+        let words = [
+            shape.channels,
+            shape.states,
+            shape.semaphores,
+            shape.barriers,
+            shape.cursors,
+            shape.blocks,
+        ];
         for (cell, value) in header.offsets.iter().zip(words) {
             cell.store(value, Ordering::Relaxed);
         }
@@ -162,6 +199,7 @@ impl Arena {
         let header = unsafe { &*base.cast::<Header>() };
         let known = header.magic.load(Ordering::Acquire) == MAGIC
             && header.version.load(Ordering::Relaxed) == LAYOUT_VERSION;
+        let [sent, received] = layout.runtime_blocks.map(u64::from);
         let word = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         let shape = ArenaShape {
             channels: word(&header.offsets[0]),
@@ -169,6 +207,8 @@ impl Arena {
             semaphores: word(&header.offsets[2]),
             barriers: word(&header.offsets[3]),
             cursors: word(&header.offsets[4]),
+            blocks: word(&header.offsets[5]),
+            counts: [sent, sent + received],
             raw: word(&header.raw[0]),
             raw_half: word(&header.raw[1]),
             packets: word(&header.packets[0]),
@@ -186,6 +226,7 @@ impl Arena {
             && fits(shape.semaphores, layout.semaphores.len(), 64, 64)
             && fits(shape.barriers, layout.barriers.len(), 64, 64)
             && fits(shape.cursors, layout.blocks.len(), size_of::<Cursor>(), 128)
+            && fits(shape.blocks, 2 * shape.counts[1] as usize, size_of::<BlockEntry>(), 64)
             && fits(shape.raw, 2, shape.raw_half as usize, 128)
             && fits(shape.packets, 2, shape.packets_half as usize, 128);
         (known && inside).then_some(Arena { base, shape })
@@ -233,6 +274,35 @@ impl Arena {
         self.at(self.shape.cursors + u64::from(block) * size_of::<Cursor>() as u64)
     }
 
+    fn entry(&self, parity: u64, position: u64) -> &BlockEntry {
+        debug_assert!(parity < 2 && position < self.shape.counts[1]);
+        let position = parity * self.shape.counts[1] + position;
+        self.at(self.shape.blocks + position * size_of::<BlockEntry>() as u64)
+    }
+
+    /// A runtime block of the input, or of the output, in a launch with this parity. To be read by whoever has seen the
+    /// launch's descriptor.
+    #[inline]
+    pub fn block(&self, parity: u64, output: bool, index: u32) -> BlockBytes {
+        let first = if output { self.shape.counts[0] } else { 0 };
+        let entry = self.entry(parity, first + u64::from(index));
+        BlockBytes {
+            offset: entry.offset.load(Ordering::Relaxed),
+            len: entry.len.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Writes the runtime blocks of a launch with this parity: those of the input, then those of the output. Only the
+    /// owner does, before the launch's descriptor, and when all ranks have completed the launch before last.
+    pub fn set_blocks(&self, parity: u64, blocks: &[BlockBytes]) {
+        debug_assert_eq!(blocks.len() as u64, self.shape.counts[1]);
+        for (position, block) in (0..self.shape.counts[1]).zip(blocks) {
+            let entry = self.entry(parity, position);
+            entry.offset.store(block.offset, Ordering::Relaxed);
+            entry.len.store(block.len, Ordering::Relaxed);
+        }
+    }
+
     /// Start of raw scratch of a launch with this parity.
     pub fn raw(&self, parity: u64) -> *mut u8 {
         self.base.wrapping_add((self.shape.raw + parity * self.shape.raw_half) as usize)
@@ -255,6 +325,7 @@ mod tests {
             semaphores: vec![5; semaphores],
             barriers: vec![2; barriers],
             blocks: vec![Block { code: Default::default() }; blocks],
+            runtime_blocks: [channels as u32, 3],
             ..RankLayout::default()
         }
     }
@@ -274,6 +345,7 @@ mod tests {
                         (shape.semaphores, counts.1 as u64 * 64, 64),
                         (shape.barriers, counts.2 as u64 * 64, 64),
                         (shape.cursors, counts.3 as u64 * size_of::<Cursor>() as u64, 128),
+                        (shape.blocks, 2 * (counts.0 as u64 + 3) * 16, 64),
                         (shape.raw, scratch * halves, 4096),
                         (shape.packets, if packets { 2 * scratch * halves } else { 0 }, 128),
                         (shape.bytes, 0, 1),
@@ -309,6 +381,19 @@ mod tests {
             assert!(Arena::open(base, 8, &layout).is_none(), "not even a header");
             let more = super::tests::layout(2, 2, 1, 100_000);
             assert!(Arena::open(base, shape.bytes, &more).is_none(), "another plan's");
+            let more = RankLayout { runtime_blocks: [2, 1 << 30], ..layout.clone() };
+            assert!(Arena::open(base, shape.bytes, &more).is_none(), "more runtime blocks");
+            for parity in [0, 1] {
+                let bytes = |at| BlockBytes { offset: 100 * parity + at, len: 10 * parity + at };
+                arena.set_blocks(parity, &[0, 1, 2, 3, 4].map(bytes));
+            }
+            for parity in [0, 1] {
+                let found = [0, 1].map(|index| opened.block(parity, false, index));
+                let received = [0, 1, 2].map(|index| opened.block(parity, true, index));
+                for (at, block) in (0..).zip(found.iter().chain(&received)) {
+                    assert_eq!((block.offset, block.len), (100 * parity + at, 10 * parity + at));
+                }
+            }
             let header = arena.header();
             let cells = header.offsets.iter().chain(&header.raw).chain(&header.packets);
             for cell in cells.chain([&header.magic, &header.version, &header.bytes]) {

@@ -10,7 +10,7 @@ pub mod control;
 use std::sync::atomic::AtomicU64;
 
 /// Version of every layout in this module; a change to any of them is a new version.
-pub const LAYOUT_VERSION: u64 = 1;
+pub const LAYOUT_VERSION: u64 = 2;
 
 /// An atomic alone on its cache line, so that writers of neighbours do not disturb its reader.
 #[repr(C, align(64))]

@@ -7,10 +7,15 @@
 //! done, whatever the others are doing. The plans name `i` for the input and `o` for the output in place too.
 //! There, the smaller buffer of an allgather or reducescatter is the rank's block of the larger one, and for all
 //! others both are the same memory.
+//!
+//! [`alltoallv`] and [`allgatherv`] have runtime sizes: their calls need [counts](crate::counts::Counts), so they are
+//! not among [`Algorithm::ALL`], which may be called with sizes alone.
 
 pub mod allgather;
+pub mod allgatherv;
 pub mod allreduce;
 pub mod alltoall;
+pub mod alltoallv;
 pub mod broadcast;
 mod common;
 pub mod examples;

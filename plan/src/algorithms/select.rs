@@ -64,6 +64,8 @@ pub fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choic
         Collective::Broadcast => by_size(bytes, BroadcastPackets, BroadcastZeroCopy),
         Collective::Reduce => by_size(bytes, ReducePackets, ReduceZeroCopy),
         Collective::SendRecv => by_size(bytes, SendRecvPackets, SendRecvZeroCopy),
+        // What the message to each peer is, nobody knows beforehand.
+        Collective::AllToAllV | Collective::AllGatherV => return None,
         Collective::Test | Collective::Other(_) => return None,
     };
     Some(Choice { algorithm, shape })

@@ -126,9 +126,24 @@ impl<'p> Block<'p> {
         if let Some(other) = all.map(Operand::size).find(|&size| size != first) {
             return self.report(at, ProblemKind::Sizes { kind, first, other });
         }
-        if self.rank != NOWHERE {
-            self.push_data(at, kind, sources, destinations);
+        if self.rank == NOWHERE {
+            return;
         }
+        if !self.program.program().settings().runtime_sizes {
+            return self.push_data(at, kind, sources, destinations);
+        }
+        let Some(kind) = block_kind(kind) else {
+            return self.report(at, ProblemKind::RuntimeSizes { what: kind.name() });
+        };
+        let written = destinations.iter().all(|o| match o.target {
+            Target::Chunks(chunks) => chunks.buffer == Buffer::Output,
+            Target::Switch { .. } => false,
+        });
+        if !written {
+            return self.report(at, ProblemKind::RuntimeSizes { what: "write to an input" });
+        }
+        let [sources, destinations] = [sources, destinations].map(single_blocks);
+        self.push_data(at, kind, &sources, &destinations);
     }
 
     fn push_data(&self, at: At, kind: OpKind, sources: &[Operand], destinations: &[Operand]) {
@@ -289,6 +304,27 @@ impl<'p> Block<'p> {
     pub(super) fn report(&self, at: At, kind: ProblemKind) {
         self.program.report(at, kind);
     }
+}
+
+/// The operation on runtime blocks that corresponds to one on chunks.
+fn block_kind(kind: OpKind) -> Option<OpKind> {
+    match kind {
+        OpKind::Put => Some(OpKind::PutBlocks),
+        OpKind::Get => Some(OpKind::GetBlocks),
+        OpKind::Copy => Some(OpKind::CopyBlocks),
+        _ => None,
+    }
+}
+
+/// Runs of blocks as one operand for each block, since every block has a length of its own.
+fn single_blocks(operands: &[Operand]) -> Vec<Operand> {
+    let runs = operands.iter().filter_map(|operand| match operand.target {
+        Target::Chunks(chunks) => Some(chunks),
+        Target::Switch { .. } => None,
+    });
+    let singles =
+        runs.flat_map(|run| run.range().map(move |index| Chunks { index, size: 1, ..run }));
+    singles.map(Operand::raw).collect()
 }
 
 fn reduces(kind: OpKind) -> bool {

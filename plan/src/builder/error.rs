@@ -156,6 +156,15 @@ pub enum ProblemKind {
         /// The operation.
         kind: OpKind,
     },
+    /// What needs chunks of equal size, in a program with runtime sizes.
+    #[error(
+        "cannot {what} in a program with runtime sizes: allowed put, get and copy from blocks of inputs and outputs to \
+         blocks of outputs"
+    )]
+    RuntimeSizes {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// A barrier over blocks that cannot meet.
     #[error("cannot make a barrier: {detail}")]
     Barrier {

@@ -180,6 +180,14 @@ impl ProgramBuilder {
         self
     }
 
+    /// Give every rank's input and output these numbers of runtime blocks instead of chunks of equal size: the places
+    /// and lengths of blocks come with each call. [`put`](Block::put), [`get`](Block::get) and [`copy`](Block::copy)
+    /// then move blocks into outputs, and nothing else moves data.
+    #[track_caller]
+    pub fn runtime_blocks(self, input: usize, output: usize) -> Self {
+        self.set(|settings| settings.runtime_sizes = true).chunk_counts(input, output)
+    }
+
     /// Number of ranks.
     pub fn ranks(&self) -> usize {
         self.ranks

@@ -14,6 +14,7 @@ mod operation;
 mod pairing;
 mod rank;
 mod report;
+mod runtime;
 mod shape;
 mod tables;
 
@@ -61,6 +62,7 @@ pub fn check(plan: &Plan) -> Result<(), Faults> {
             format_args!("at most max_message_size, {}", plan.max_message_size),
         );
     }
+    runtime::check(plan, &mut report);
     let mut tables = Tables::new(plan);
     groups::check(&mut tables, &mut report);
     for rank in 0..plan.gpus.len() {

@@ -2,7 +2,7 @@
 
 use super::operation::{At, Checker, below};
 use super::report::{Report, count};
-use super::shape::{Base, ChannelIds, Shape, Side, Sizes, Want};
+use super::shape::{Base, ChannelIds, Holds, Shape, Side, Sizes, Want};
 use super::tables::nth;
 use crate::model::{Buffer, ChannelType, ChunkRef, Op, RefBase};
 use crate::place::Place;
@@ -91,9 +91,25 @@ impl Resolver<'_> {
         // Over a port, packets are sent as they are: they must have been packed into scratch before.
         let image = self.op.channel_type == ChannelType::Port
             && self.op.kind == crate::model::OpKind::PutPackets;
-        if (want.packets || image) && target.buffer != Buffer::Scratch {
-            let found = format_args!("buffer `{}`", target.buffer);
-            report.fault(&place, found, "buffer `s`: packets are in scratch");
+        let found = format_args!("buffer `{}`", target.buffer);
+        match (want.holds, target.buffer) {
+            (Holds::Packets, Buffer::Input | Buffer::Output) => {
+                report.fault(&place, found, "buffer `s`: packets are in scratch");
+            }
+            (Holds::Raw, Buffer::Input | Buffer::Output) if image => {
+                report.fault(&place, found, "buffer `s`: packets are in scratch");
+            }
+            (Holds::Block, Buffer::Scratch) => {
+                report.fault(&place, found, "buffer `i` or `o`: scratch has no runtime blocks");
+            }
+            (Holds::Result, Buffer::Input | Buffer::Scratch) => {
+                report.fault(&place, found, "buffer `o`: runtime blocks of outputs are written");
+            }
+            _ => {}
+        }
+        if matches!(want.holds, Holds::Block | Holds::Result) && chunk.size != 1 {
+            let blocks = count(chunk.size, "block", "blocks");
+            report.fault(|| place().key("size"), blocks, "1: every block has a length of its own");
         }
         let end = chunk.index.checked_add(chunk.size);
         if let Some(chunks) = target.chunks

@@ -2,6 +2,7 @@
 
 use super::operands::{self, Resolver};
 use super::report::{Report, count};
+use super::runtime;
 use super::shape::{ChannelIds, Shape, shape};
 use super::tables::{BlockTables, RankTables, Tables, nth};
 use crate::model::{ChannelType, Op, OpKind};
@@ -51,6 +52,7 @@ impl fmt::Display for Types<'_> {
 impl Checker<'_> {
     /// Checks one operation, but for the body of a pipeline and the number of blocks of a barrier.
     pub(super) fn check(&self, op: &Op, at: At, report: &mut Report) {
+        runtime::operation(self.tables.plan, op, at, report);
         let shape = shape(op.kind);
         let typed =
             shape.channel_types.is_empty() || shape.channel_types.contains(&op.channel_type);

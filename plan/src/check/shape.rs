@@ -37,8 +37,20 @@ pub(super) struct Side {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Want {
     pub(super) base: Base,
-    /// Only scratch: the chunks hold packets.
-    pub(super) packets: bool,
+    pub(super) holds: Holds,
+}
+
+/// What the chunks hold, and so which buffers they may be in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// Raw data, in any buffer.
+    Raw,
+    /// Packets, in scratch.
+    Packets,
+    /// One runtime block, in an input or output.
+    Block,
+    /// One runtime block that is written, in an output.
+    Result,
 }
 
 /// Whose chunks.
@@ -61,29 +73,35 @@ pub(super) enum Sizes {
 
 impl Want {
     pub(super) const fn name(self) -> &'static str {
-        match (self.base, self.packets) {
-            (Base::Local, false) => "a local chunk",
-            (Base::Local, true) => "a local chunk of scratch",
-            (Base::Remote, false) => "a remote chunk",
-            (Base::Remote, true) => "a remote chunk of scratch",
+        match (self.base, self.holds) {
+            (Base::Local, Holds::Raw) => "a local chunk",
+            (Base::Local, Holds::Packets) => "a local chunk of scratch",
+            (Base::Local, _) => "a local runtime block",
+            (Base::Remote, Holds::Raw) => "a remote chunk",
+            (Base::Remote, Holds::Packets) => "a remote chunk of scratch",
+            (Base::Remote, _) => "a remote runtime block",
             (Base::LocalOrRemote, _) => "a local or remote chunk",
-            (Base::Switch, false) => "a chunk of a switch channel",
-            (Base::Switch, true) => "a chunk of a switch channel over scratch",
+            (Base::Switch, Holds::Packets) => "a chunk of a switch channel over scratch",
+            (Base::Switch, _) => "a chunk of a switch channel",
         }
     }
 }
 
-const fn want(base: Base, packets: bool) -> Want {
-    Want { base, packets }
+const fn want(base: Base, holds: Holds) -> Want {
+    Want { base, holds }
 }
 
-const LOCAL: Want = want(Base::Local, false);
-const PACKETS: Want = want(Base::Local, true);
-const REMOTE: Want = want(Base::Remote, false);
-const REMOTE_PACKETS: Want = want(Base::Remote, true);
-const READABLE: Want = want(Base::LocalOrRemote, false);
-const SWITCH: Want = want(Base::Switch, false);
-const SWITCH_PACKETS: Want = want(Base::Switch, true);
+const LOCAL: Want = want(Base::Local, Holds::Raw);
+const PACKETS: Want = want(Base::Local, Holds::Packets);
+const BLOCK: Want = want(Base::Local, Holds::Block);
+const RESULT: Want = want(Base::Local, Holds::Result);
+const REMOTE: Want = want(Base::Remote, Holds::Raw);
+const REMOTE_PACKETS: Want = want(Base::Remote, Holds::Packets);
+const REMOTE_BLOCK: Want = want(Base::Remote, Holds::Block);
+const REMOTE_RESULT: Want = want(Base::Remote, Holds::Result);
+const READABLE: Want = want(Base::LocalOrRemote, Holds::Raw);
+const SWITCH: Want = want(Base::Switch, Holds::Raw);
+const SWITCH_PACKETS: Want = want(Base::Switch, Holds::Packets);
 
 /// Exactly these references.
 const fn exactly(first: &'static [Want]) -> Side {
@@ -123,6 +141,9 @@ pub(super) fn shape(kind: OpKind) -> Shape {
             (PORT, PerDestination, several(LOCAL), several(REMOTE), Paired)
         }
         Get => (MEMORY, PerDestination, several(REMOTE), several(LOCAL), Paired),
+        PutBlocks => (MEMORY, Unused, several(BLOCK), several(REMOTE_RESULT), Paired),
+        GetBlocks => (MEMORY, Unused, several(REMOTE_BLOCK), several(RESULT), Paired),
+        CopyBlocks => (ANY, Unused, several(BLOCK), several(RESULT), Paired),
         Copy => (ANY, Unused, exactly(&[LOCAL]), exactly(&[LOCAL]), Equal),
         Reduce => (ANY, Unused, several(READABLE), exactly(&[LOCAL]), Equal),
         ReduceSend => (MEMORY, Unused, several(READABLE), then(&[LOCAL], REMOTE), Equal),

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 /// The tables of all ranks.
 pub(super) struct Tables<'a> {
+    pub(super) plan: &'a Plan,
     pub(super) ranks: Vec<RankTables<'a>>,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Switch<'a> {
 
 impl<'a> Tables<'a> {
     pub(super) fn new(plan: &'a Plan) -> Self {
-        Tables { ranks: plan.gpus.iter().map(RankTables::new).collect() }
+        Tables { plan, ranks: plan.gpus.iter().map(RankTables::new).collect() }
     }
 }
 

@@ -23,6 +23,16 @@ pub enum Transfer {
 }
 
 impl Transfer {
+    /// The operation, in a program with runtime sizes or without.
+    fn kind_for(self, runtime_sizes: bool) -> Option<OpKind> {
+        match self {
+            Transfer::Put if runtime_sizes => Some(OpKind::PutBlocks),
+            Transfer::Get if runtime_sizes => Some(OpKind::GetBlocks),
+            _ if runtime_sizes => None,
+            other => Some(other.kind()),
+        }
+    }
+
     fn kind(self) -> OpKind {
         match self {
             Transfer::Put => OpKind::Put,
@@ -66,7 +76,7 @@ impl Program {
     ///
     /// # Errors
     /// Chunks of other ranks than the channel's, outside their buffers or of different sizes; packets outside
-    /// scratch; what the channel's type cannot do; [`Misuse::NoBlock`].
+    /// scratch; what the channel's type or a program with runtime sizes cannot do; [`Misuse::NoBlock`].
     pub fn transfer(
         &mut self,
         what: Transfer,
@@ -75,8 +85,14 @@ impl Program {
         from: Chunk,
         on: On<'_>,
     ) -> Result<(), Misuse> {
-        let op = what.kind();
+        let runtime_sizes = self.settings.runtime_sizes;
+        let Some(op) = what.kind_for(runtime_sizes) else {
+            return self.fixed_sizes(what.kind().name());
+        };
         self.owns_channel(over)?;
+        if runtime_sizes && over.kind != ChannelType::Memory {
+            return Err(Misuse::ChannelType { op, channel: over.kind });
+        }
         let port_only = matches!(what, Transfer::PutWithSignal | Transfer::PutWithSignalAndFlush);
         if (port_only && over.kind != ChannelType::Port)
             || (what == Transfer::Get && over.kind == ChannelType::Port)
@@ -91,6 +107,7 @@ impl Program {
         self.owned(op, over.source, near_side, near, over.source)?;
         self.owned(op, over.source, far_side, far, over.destination)?;
         same_size(op, from, to)?;
+        self.writable(to)?;
         match what {
             Transfer::PutPackets => in_scratch(op, to)?,
             Transfer::ReadPutPackets => {
@@ -107,11 +124,11 @@ impl Program {
             step.channel_type = over.kind;
             step.group = slice;
             let local = program.local_channel(over, block);
-            if over.kind == ChannelType::Port || what == Transfer::Get {
+            if over.kind == ChannelType::Port || op == OpKind::Get {
                 step.channel_ids = vec![local];
             }
-            step.src = vec![program.reference(over.source, block, over.kind, from)];
-            step.dst = vec![program.reference(over.source, block, over.kind, to)];
+            step.src = program.references(over.source, block, over.kind, from);
+            step.dst = program.references(over.source, block, over.kind, to);
             program.push(over.source, block, Step::new(step));
             Ok(())
         })
@@ -131,9 +148,15 @@ impl Program {
         on: On<'_>,
     ) -> Result<(), Misuse> {
         let rank = self.rank(rank)?;
+        let runtime_sizes = self.settings.runtime_sizes;
+        let op = if runtime_sizes && op == OpKind::Copy { OpKind::CopyBlocks } else { op };
+        if !op.moves_blocks() {
+            self.fixed_sizes(op.name())?;
+        }
         self.owned(op, rank, "destination", to, rank)?;
         self.owned(op, rank, "source", from, rank)?;
         same_size(op, from, to)?;
+        self.writable(to)?;
         match op {
             OpKind::CopyPackets => in_scratch(op, to)?,
             OpKind::UnpackPackets => in_scratch(op, from)?,
@@ -142,8 +165,8 @@ impl Program {
         self.each_block(on, rank, |program, block, slice| {
             let mut step = Op::new(op);
             step.group = slice;
-            step.src = vec![local(from)];
-            step.dst = vec![local(to)];
+            step.src = program.references(rank, block, ChannelType::None, from);
+            step.dst = program.references(rank, block, ChannelType::None, to);
             program.push(rank, block, Step::new(step));
             Ok(())
         })
@@ -167,6 +190,7 @@ impl Program {
     ) -> Result<(), Misuse> {
         let op = if packets { OpKind::ReducePackets } else { OpKind::Reduce };
         let rank = self.rank(rank)?;
+        self.fixed_sizes(op.name())?;
         self.reducible(op, rank, to, from, others, rank)?;
         if packets {
             others.iter().try_for_each(|&other| in_scratch(op, other))?;
@@ -197,6 +221,7 @@ impl Program {
     ) -> Result<(), Misuse> {
         let op = OpKind::ReadReduce;
         self.owns_channel(over)?;
+        self.fixed_sizes(op.name())?;
         if over.kind != ChannelType::Memory {
             return Err(Misuse::ChannelType { op, channel: over.kind });
         }
@@ -237,6 +262,7 @@ impl Program {
     ) -> Result<(), Misuse> {
         let op = OpKind::GroupLoadReduce;
         let (rank, id) = self.member(switch, rank)?;
+        self.fixed_sizes(op.name())?;
         self.owned(op, rank, "destination", to, rank)?;
         self.switch_chunks(op, switch, offset, size, to.size, checked)?;
         self.each_block(on, rank, |program, block, slice| {
@@ -269,6 +295,7 @@ impl Program {
     ) -> Result<(), Misuse> {
         let op = if packets { OpKind::GroupStorePackets } else { OpKind::GroupStore };
         let (rank, id) = self.member(switch, rank)?;
+        self.fixed_sizes(op.name())?;
         self.owned(op, rank, "source", from, rank)?;
         if packets {
             in_scratch(op, from)?;
@@ -431,6 +458,27 @@ impl Program {
         let id = tables.remote_buffer(chunk.rank, chunk.buffer, access);
         let local = tables.block(block).remote_buffers(access).local(id);
         ChunkRef { base: RefBase::Remote(local), index: chunk.index, size: chunk.size }
+    }
+
+    /// How a block of `rank` names a run of chunks: by one reference, or by one for each runtime block.
+    fn references(
+        &mut self,
+        rank: u64,
+        block: u64,
+        access: ChannelType,
+        chunk: Chunk,
+    ) -> Vec<ChunkRef> {
+        let whole = self.reference(rank, block, access, chunk);
+        if !self.settings.runtime_sizes {
+            return vec![whole];
+        }
+        let blocks = chunk.index..chunk.end();
+        blocks.map(|index| ChunkRef { base: whole.base, index, size: 1 }).collect()
+    }
+
+    /// Checks that runtime blocks are written in outputs only.
+    fn writable(&self, to: Chunk) -> Result<(), Misuse> {
+        if to.buffer == Buffer::Output { Ok(()) } else { self.fixed_sizes("write to an input") }
     }
 
     /// How a block of `rank` names chunks of every member of a switch channel.

@@ -24,6 +24,7 @@ impl Program {
     /// pipeline, and whatever else [`check`](crate::check()) finds.
     pub fn finish(&self) -> Result<Compiled, Misuse> {
         let settings = &self.settings;
+        settings.consistent()?;
         if self.pipeline.is_some() {
             return Err(Misuse::OpenPipeline);
         }
@@ -50,6 +51,7 @@ impl Program {
             buffer_alignment: settings.alignment,
             min_message_size: *settings.sizes.start(),
             max_message_size: *settings.sizes.end(),
+            runtime_sizes: settings.runtime_sizes,
         };
         replication::replicate(&mut plan, settings.instances as u64, settings.policy);
         check(&plan).map_err(|faults| Misuse::Plan {

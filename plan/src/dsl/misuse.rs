@@ -188,6 +188,14 @@ pub enum Misuse {
         /// Instances asked for.
         instances: i64,
     },
+    /// What needs chunks of equal size, in a program with runtime sizes.
+    #[error("cannot {what} in a program with runtime sizes: allowed {allowed}")]
+    RuntimeSizes {
+        /// What was asked for.
+        what: &'static str,
+        /// What is possible instead.
+        allowed: &'static str,
+    },
     /// A plan that `check` refuses.
     #[error("cannot finish program `{program}`: {faults}")]
     Plan {

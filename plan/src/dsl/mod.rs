@@ -92,6 +92,9 @@ pub struct Settings {
     pub sizes: RangeInclusive<u64>,
     /// Whether signals without waits are refused, and waits without signals.
     pub paired: bool,
+    /// Whether chunks of inputs and outputs are runtime blocks, whose places and lengths come with each call. Then
+    /// `put`, `get` and `copy` move blocks, and nothing else moves data.
+    pub runtime_sizes: bool,
 }
 
 impl Settings {
@@ -116,12 +119,35 @@ impl Settings {
             alignment: 16,
             sizes: 0..=u64::MAX,
             paired: true,
+            runtime_sizes: false,
         }
     }
 
     /// The same with these numbers of chunks on every rank.
     pub fn chunks(self, input: u64, output: u64) -> Self {
         Settings { chunks: vec![(input, output)], ..self }
+    }
+
+    /// Whether the settings suit each other.
+    pub(super) fn consistent(&self) -> Result<(), Misuse> {
+        if self.ranks == 0 {
+            return Err(Misuse::NoRanks);
+        }
+        if self.instances < 1 {
+            return Err(Misuse::Instances { instances: self.instances });
+        }
+        if self.instances > 1 && self.policy == Policy::None {
+            return Err(Misuse::Replication { instances: self.instances as u64 });
+        }
+        if self.runtime_sizes && self.instances > 1 {
+            return Err(Misuse::RuntimeSizes { what: "replicate", allowed: "one instance" });
+        }
+        Ok(())
+    }
+
+    /// The same with runtime blocks instead of chunks of equal size: so many of each rank's input and output.
+    pub fn runtime_blocks(self, input: u64, output: u64) -> Self {
+        Settings { chunks: vec![(input, output)], runtime_sizes: true, ..self }
     }
 }
 
@@ -189,17 +215,9 @@ impl Program {
     /// An empty program.
     ///
     /// # Errors
-    /// [`Misuse::NoRanks`] and [`Misuse::Instances`].
+    /// [`Misuse::NoRanks`], [`Misuse::Instances`], and [`Misuse::RuntimeSizes`] for several instances with them.
     pub fn new(settings: Settings) -> Result<Self, Misuse> {
-        if settings.ranks == 0 {
-            return Err(Misuse::NoRanks);
-        }
-        if settings.instances < 1 {
-            return Err(Misuse::Instances { instances: settings.instances });
-        }
-        if settings.instances > 1 && settings.policy == Policy::None {
-            return Err(Misuse::Replication { instances: settings.instances as u64 });
-        }
+        settings.consistent()?;
         let last = settings.chunks.last().copied().unwrap_or_default();
         let chunks = settings.chunks.iter().copied().chain(std::iter::repeat(last));
         let ranks = chunks.take(settings.ranks as usize);
@@ -282,9 +300,10 @@ impl Program {
     /// Hands out `chunks` chunks of a rank's scratch, after what was handed out before.
     ///
     /// # Errors
-    /// [`Misuse::Rank`].
+    /// [`Misuse::Rank`] and [`Misuse::RuntimeSizes`].
     pub fn scratch(&mut self, rank: i64, chunks: u64) -> Result<Chunk, Misuse> {
         let rank = self.rank(rank)?;
+        self.fixed_sizes("use scratch")?;
         let allocated = &mut self.ranks[rank as usize].scratch_chunks;
         let chunk = Chunk { rank, buffer: Buffer::Scratch, index: *allocated, size: chunks };
         *allocated = chunk.end();
@@ -345,17 +364,27 @@ impl Program {
     /// which runs once per window of `unit` bytes over `chunks` chunks.
     ///
     /// # Errors
-    /// [`Misuse::NestedPipeline`] and [`Misuse::PipelineSize`].
+    /// [`Misuse::NestedPipeline`], [`Misuse::PipelineSize`] and [`Misuse::RuntimeSizes`].
     pub fn begin_pipeline(&mut self, unit: i64, chunks: i64) -> Result<(), Misuse> {
         if self.pipeline.is_some() {
             return Err(Misuse::NestedPipeline);
         }
+        self.fixed_sizes("pipeline")?;
         if unit < 1 || chunks < 1 {
             return Err(Misuse::PipelineSize { unit, chunks });
         }
         let (unit, chunks) = (unit as u64, chunks as u64);
         self.pipeline = Some(OpenPipeline { unit, chunks, blocks: Vec::new() });
         Ok(())
+    }
+
+    /// Refuses what needs chunks of equal size in a program with runtime sizes.
+    fn fixed_sizes(&self, what: &'static str) -> Result<(), Misuse> {
+        if !self.settings.runtime_sizes {
+            return Ok(());
+        }
+        let allowed = "put, get and copy between blocks of inputs and outputs";
+        Err(Misuse::RuntimeSizes { what, allowed })
     }
 
     /// Ends the open pipeline: every block that took part gets its body.

@@ -2,9 +2,11 @@
 
 use super::stuck::{Blocked, BlockedOn, InterpretError, Stuck};
 use super::{Memory, Value};
+use crate::counts::{Counts, CountsError, Extent, Fit};
 use crate::lower::Site;
 use crate::program::{
-    Access, Area, CallSizes, Instruction, Layout, Program, RankLayout, Segment, Span,
+    Access, Area, BlockMove, CallSizes, Instruction, Layout, Program, RankLayout, RuntimeBlock,
+    Segment, Span,
 };
 use antiphon_types::ReduceOp;
 
@@ -74,6 +76,8 @@ enum Step {
     Progress,
     Blocked(BlockedOn),
     Done,
+    /// The two sides of this move of a runtime block have different lengths.
+    Unequal(u32),
 }
 
 impl<'a, V: Value> Interpreter<'a, V> {
@@ -106,10 +110,58 @@ impl<'a, V: Value> Interpreter<'a, V> {
         sizes: CallSizes,
         memories: &mut [Memory<V>],
     ) -> Result<(), InterpretError> {
+        if self.layout.runtime_sizes {
+            return Err(InterpretError::Counts { rank: 0, source: CountsError::Missing });
+        }
+        self.run(sizes, &[], memories)
+    }
+
+    /// Runs one launch of a plan with runtime sizes: `counts` are the blocks of each rank, in elements.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch), blocks that do not fit their rank's memory, and blocks of different lengths between
+    /// which data was to move.
+    pub fn launch_blocks(
+        &mut self,
+        counts: &[Counts<'_>],
+        memories: &mut [Memory<V>],
+    ) -> Result<(), InterpretError> {
+        let layout = self.layout;
+        let ranks = layout.ranks.len();
+        for saw in [counts.len(), memories.len()] {
+            if saw != ranks {
+                let what = "counts and memories of ranks".to_owned();
+                return Err(InterpretError::Memories { what, saw, allowed: ranks as u64 });
+            }
+        }
+        for (rank, (counts, memory)) in counts.iter().zip(memories.iter()).enumerate() {
+            let error = |source| InterpretError::Counts { rank, source };
+            if !layout.runtime_sizes {
+                return Err(error(CountsError::Unexpected));
+            }
+            let fit = Fit {
+                blocks: layout.ranks[rank].runtime_blocks,
+                elements: [memory.input.len() as u64, memory.output.len() as u64],
+                starts: Some([memory.input.start as u64, memory.output.start as u64]),
+                in_place: layout.in_place,
+            };
+            counts.check(&fit).map_err(error)?;
+        }
+        self.run(CallSizes { input: 0, output: 0, element: 1, strict: false }, counts, memories)
+    }
+
+    fn run(
+        &mut self,
+        sizes: CallSizes,
+        counts: &[Counts<'_>],
+        memories: &mut [Memory<V>],
+    ) -> Result<(), InterpretError> {
         let layout = self.layout;
         let programs = (0..layout.ranks.len() as u32).map(|rank| layout.program(rank, sizes));
         let programs = programs.collect::<Result<Vec<_>, _>>()?;
-        check_memories(layout, sizes, memories)?;
+        if !layout.runtime_sizes {
+            check_memories(layout, sizes, memories)?;
+        }
         self.launch += 1;
         let half = usize::from(layout.double_scratch && self.launch.is_multiple_of(2));
         for (state, program) in self.ranks.iter_mut().zip(&programs) {
@@ -122,8 +174,9 @@ impl<'a, V: Value> Interpreter<'a, V> {
         }
         let (launch, turns) = (self.launch, self.turns);
         let states = &mut self.ranks;
-        let mut run = Run { layout, states, programs, memories, sizes, launch, half, turns };
-        run.finish().map_err(InterpretError::Stuck)
+        let mut run =
+            Run { layout, states, programs, memories, sizes, counts, launch, half, turns };
+        run.finish()
     }
 }
 
@@ -159,13 +212,15 @@ struct Run<'a, V> {
     programs: Vec<Program>,
     memories: &'a mut [Memory<V>],
     sizes: CallSizes,
+    /// The blocks of each rank, in plans with runtime sizes.
+    counts: &'a [Counts<'a>],
     launch: u64,
     half: usize,
     turns: Turns,
 }
 
 impl<V: Value> Run<'_, V> {
-    fn finish(&mut self) -> Result<(), Stuck> {
+    fn finish(&mut self) -> Result<(), InterpretError> {
         let layout = self.layout;
         let mut cursors: Vec<(usize, usize, Cursor)> = Vec::new();
         for (rank, code) in layout.ranks.iter().enumerate() {
@@ -185,6 +240,10 @@ impl<V: Value> Run<'_, V> {
                             blocked.push((*rank, *block, cursor.at, on));
                             break;
                         }
+                        Step::Unequal(index) => {
+                            let site = site_of(&layout.ranks[*rank], *rank, *block, cursor.at);
+                            return Err(self.unequal(site, index));
+                        }
                     }
                     if self.turns == Turns::Alternate {
                         break;
@@ -201,7 +260,7 @@ impl<V: Value> Run<'_, V> {
                 site: site_of(&layout.ranks[rank], rank, block, at),
                 on,
             });
-            return Err(Stuck { launch: self.launch, blocked: blocked.collect() });
+            return Err(Stuck { launch: self.launch, blocked: blocked.collect() }.into());
         }
     }
 
@@ -253,6 +312,7 @@ impl<V: Value> Run<'_, V> {
                 }
                 Step::Progress
             }
+            Instruction::MoveBlock { index } => self.block_move(rank, index),
         };
         // A block that only announced its wait has changed something, but stays where it is.
         if matches!(step, Step::Progress) && cursor.waiting.is_none() {
@@ -387,6 +447,37 @@ impl<V: Value> Run<'_, V> {
             }
         }
         Step::Progress
+    }
+
+    fn block_move(&mut self, rank: usize, index: u32) -> Step {
+        let moved = self.layout.ranks[rank].block_moves[index as usize];
+        let BlockMove { source, destination, .. } = moved;
+        let (from, to) = (self.extent(source), self.extent(destination));
+        if from.count != to.count {
+            return Step::Unequal(index);
+        }
+        let (start, len) = moved.slice(from.count, 1);
+        let range = |extent: Extent| {
+            (extent.offset + start) as usize..(extent.offset + start + len) as usize
+        };
+        let memory = &self.memories[source.rank as usize];
+        let values = if source.output { memory.output() } else { memory.input() };
+        let values = values[range(from)].to_vec();
+        let target = self.memories[destination.rank as usize].output_mut();
+        target[range(to)].clone_from_slice(&values);
+        Step::Progress
+    }
+
+    fn extent(&self, block: RuntimeBlock) -> Extent {
+        let Counts { send, receive } = self.counts[block.rank as usize];
+        if block.output { receive[block.index as usize] } else { send[block.index as usize] }
+    }
+
+    fn unequal(&self, site: Site, index: u32) -> InterpretError {
+        let moves = &self.layout.ranks[site.rank as usize].block_moves;
+        let BlockMove { source, destination, .. } = moves[index as usize];
+        let (read, written) = (self.extent(source).count, self.extent(destination).count);
+        InterpretError::Unequal { site, source_block: source, read, destination, written }
     }
 
     /// The first packet of a range that this launch has not written.

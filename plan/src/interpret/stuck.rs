@@ -1,7 +1,8 @@
 //! Why an interpretation did not end.
 
+use crate::counts::CountsError;
 use crate::lower::{LowerError, Site};
-use crate::program::Area;
+use crate::program::{Area, RuntimeBlock};
 use std::fmt;
 
 /// An interpretation that did not reach the end of the launch.
@@ -22,6 +23,33 @@ pub enum InterpretError {
         saw: usize,
         /// How many there must be.
         allowed: u64,
+    },
+    /// The runtime blocks of a rank are not what the plan or the memory allows.
+    #[error("cannot interpret: on rank {rank}, {source}")]
+    Counts {
+        /// The rank.
+        rank: usize,
+        /// What is wrong with them.
+        source: CountsError,
+    },
+    /// The two sides of a move of a runtime block have different lengths.
+    #[error(
+        "cannot run {site}: block {} of the {} of rank {} has {read} elements and block {} of the {} of rank {} has \
+         {written}; pass equal counts on both ranks",
+        source_block.index, source_block.area(), source_block.rank,
+        destination.index, destination.area(), destination.rank
+    )]
+    Unequal {
+        /// The operation.
+        site: Site,
+        /// The block that is read.
+        source_block: RuntimeBlock,
+        /// Its elements.
+        read: u64,
+        /// The block that is written.
+        destination: RuntimeBlock,
+        /// Its elements.
+        written: u64,
     },
     /// No block can go on.
     #[error(transparent)]

@@ -1,6 +1,7 @@
 //! Reads the current format, down to thread blocks; [`operations`](super::operations) reads what is in them. The objects are declared here as they are spelled; each turns into its part of the
 //! model as soon as it is read, so that no second copy of a large plan ever exists.
 
+use super::extensions::Extensions;
 use super::switch_buffers;
 use super::typed::{FromJson, Note, Trail, missing, object};
 use crate::model::{
@@ -27,6 +28,7 @@ object! {
         buffer_alignment: u64 = "buffer_alignment" or 16,
         min_message_size: u64 = "min_message_size" or 0,
         max_message_size: u64 = "max_message_size" or u64::MAX,
+        extensions: Extensions = "extensions" or Extensions::default(),
     }
 }
 
@@ -45,6 +47,7 @@ impl<'de> FromJson<'de> for File {
             buffer_alignment: top.buffer_alignment,
             min_message_size: top.min_message_size,
             max_message_size: top.max_message_size,
+            runtime_sizes: top.extensions.runtime_sizes,
         }))
     }
 }

@@ -3,9 +3,11 @@
 //!
 //! Reading yields a [`Plan`] whose fields have the right types; whether its numbers make sense is for
 //! [`check`](crate::check()) to say. Unknown keys are skipped, anything else that does not fit is an error
-//! with its place. Memory and time stay proportional to the file, and no input makes the reader panic.
+//! with its place, an extension it does not know included. Memory and time stay proportional to the file, and no
+//! input makes the reader panic.
 
 mod current;
+mod extensions;
 mod legacy;
 mod names;
 mod operations;
@@ -136,8 +138,9 @@ fn reworded(text: &str) -> String {
 /// # Errors
 ///
 /// [`ReadError`] if the bytes are not one JSON object of a known dialect: not UTF-8, malformed or cut off, a key
-/// missing or repeated, a value of the wrong type or out of its range, text after the end. A legacy file also
-/// fails if it cannot be converted, e.g. because an operation names a channel that its block does not have.
+/// missing or repeated, an extension or a version of one that is not known, a value of the wrong type or out of its
+/// range, text after the end. A legacy file also fails if it cannot be converted, e.g. because an operation names a
+/// channel that its block does not have.
 pub fn read(bytes: &[u8]) -> Result<Read, ReadError> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| ReadError::encoding(bytes, error.valid_up_to()))?;

@@ -3,6 +3,7 @@
 //! The objects here mirror the readers in [`current`](super::current): each borrows a part of the model and is
 //! written as soon as it is reached, so writing needs no memory of its own.
 
+use super::extensions::Extensions;
 use crate::model::{
     Buffer, ChannelTable, ChannelType, ChunkRef, Gpu, Op, OpKind, Plan, RefBase, ThreadBlock,
 };
@@ -63,6 +64,11 @@ macro_rules! object {
 
 object!(Top(Plan), |plan, map| {
     map.serialize_entry("name", &plan.name)?;
+    let extensions = Extensions::of(plan);
+    if !extensions.is_empty() {
+        // Before the ranks, so that a reader that does not know it says so rather than stumble over an operation.
+        map.serialize_entry("extensions", &extensions)?;
+    }
     map.serialize_entry("collective", plan.collective.name())?;
     map.serialize_entry("protocol", plan.protocol.name())?;
     map.serialize_entry("inplace", &plan.in_place)?;

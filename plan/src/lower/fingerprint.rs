@@ -30,6 +30,10 @@ pub(super) fn fingerprint(plan: &Plan) -> u64 {
     hasher.word(plan.max_message_size);
     // `Other("allreduce")` is spelled like `AllReduce` but is not checked like it.
     hasher.flag(matches!(plan.collective, Collective::Other(_)));
+    // Only where it is so: plans of the original format keep the fingerprints they had.
+    if plan.runtime_sizes {
+        hasher.flag(true);
+    }
     hasher.finish()
 }
 

@@ -3,11 +3,13 @@
 use super::error::{LowerError, Site};
 use super::sizes::{SizeRules, Split};
 use super::tables::{self, BlockTables, area_of};
-use super::{ChunkRange, LoopGeometry, MoveGeometry, RankGeometry, order};
+use super::{ChunkRange, LoopGeometry, MoveGeometry, RankGeometry, blocks, order};
 use crate::model::{
     Buffer, ChannelType, ChunkRef, GroupSlice, Op, OpKind, Pipeline, Plan, RefBase,
 };
-use crate::program::{Access, Area, Block, Instruction, Origin, RankLayout, Span, Switch};
+use crate::program::{
+    Access, Area, Block, BlockMove, Instruction, Origin, RankLayout, Span, Switch,
+};
 use antiphon_types::ReduceOp;
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,6 +23,7 @@ pub(super) fn lower_ranks(plan: &Plan) -> Result<Vec<(RankLayout, RankGeometry)>
             switches: tables::switches(plan, gpu)?,
             semaphores: gpu.semaphores.clone(),
             scratch_chunks: gpu.scratch_chunks,
+            runtime_blocks: blocks::numbers(plan, gpu)?,
             ..RankLayout::default()
         };
         let mut lowering = RankLowering {
@@ -30,6 +33,7 @@ pub(super) fn lower_ranks(plan: &Plan) -> Result<Vec<(RankLayout, RankGeometry)>
             barriers: HashMap::new(),
             signallers: HashMap::new(),
             current_loop: None,
+            runtime_sizes: plan.runtime_sizes,
         };
         for (tb, block) in (0u32..).zip(&gpu.threadblocks) {
             let memory = lowering.layout.channels.len();
@@ -39,6 +43,7 @@ pub(super) fn lower_ranks(plan: &Plan) -> Result<Vec<(RankLayout, RankGeometry)>
         }
         ranks.push(lowering.finish());
     }
+    blocks::within(&ranks)?;
     Ok(ranks)
 }
 
@@ -119,26 +124,27 @@ pub(super) fn site_of(layout: &RankLayout, rank: u32, instruction: u32) -> Site 
     Site { rank, tb, op, inner, kind }
 }
 
-struct RankLowering {
+pub(super) struct RankLowering {
     rank: u32,
-    layout: RankLayout,
+    pub(super) layout: RankLayout,
     geometry: RankGeometry,
     /// Dense numbers of the plan's barrier ids.
     barriers: HashMap<u64, u32>,
     /// The block that signals on each channel so far.
     signallers: HashMap<u32, u32>,
     current_loop: Option<u32>,
+    pub(super) runtime_sizes: bool,
 }
 
 /// One operation on its way, with what it may refer to.
-struct Context<'a> {
+pub(super) struct Context<'a> {
     op: &'a Op,
     site: Site,
     tables: &'a BlockTables,
 }
 
 impl Context<'_> {
-    fn malformed(&self, problem: impl Into<String>) -> LowerError {
+    pub(super) fn malformed(&self, problem: impl Into<String>) -> LowerError {
         LowerError::Malformed { site: self.site, problem: problem.into() }
     }
 
@@ -159,6 +165,16 @@ impl Context<'_> {
             return Err(self.malformed(format!("saw channel type `{saw}`, allowed `memory`")));
         }
         self.local(&self.tables.memory, local, "memory channel")
+    }
+
+    /// The slice of the work that is done, and the number of slices.
+    pub(super) fn slice(&self) -> Result<(u64, u64), LowerError> {
+        let GroupSlice { tb_id: part, tbg_size: parts } =
+            self.op.group.unwrap_or(GroupSlice { tb_id: 0, tbg_size: 1 });
+        if part >= parts {
+            return Err(self.malformed(format!("saw slice {part} of {parts} of a group")));
+        }
+        Ok((part, parts))
     }
 
     fn local<T: Copy>(&self, list: &[T], id: u64, what: &str) -> Result<T, LowerError> {
@@ -189,6 +205,11 @@ impl RankLowering {
         for (position, op) in (0u32..).zip(ops) {
             let site = Site { rank: self.rank, tb, op: position, inner: None, kind: op.kind };
             let context = Context { op, site, tables };
+            if self.runtime_sizes && !op.kind.moves_blocks() && !op.kind.synchronises() {
+                return Err(context.malformed(
+                    "saw chunks of equal size in a plan with runtime sizes, allowed vput, vget and vcopy",
+                ));
+            }
             if op.kind != OpKind::Pipeline {
                 self.op(&context)?;
                 continue;
@@ -281,6 +302,12 @@ impl RankLowering {
                 context.arity(single, "one of each")?;
                 self.movement(context, raw(src), raw(dst))?;
             }
+            OpKind::PutBlocks | OpKind::GetBlocks | OpKind::CopyBlocks => {
+                context.arity(src.len() == dst.len(), "as many of one as of the other")?;
+                for (src, dst) in src.iter().zip(dst) {
+                    self.block_move(context, src, dst)?;
+                }
+            }
             OpKind::CopyPackets => {
                 context.arity(single, "one of each")?;
                 self.movement(context, raw(src), packets(dst))?;
@@ -364,6 +391,27 @@ impl RankLowering {
         Ok(())
     }
 
+    /// The rank and the buffer that a reference to one buffer means.
+    pub(super) fn owner(
+        &self,
+        context: &Context<'_>,
+        base: RefBase,
+    ) -> Result<(u32, Buffer), LowerError> {
+        match base {
+            RefBase::Local(buffer) => Ok((self.rank, buffer)),
+            RefBase::Remote(id) if context.op.channel_type == ChannelType::Memory => {
+                context.local(&context.tables.remote, id, "remote buffer")
+            }
+            RefBase::Remote(_) => {
+                let saw = context.op.channel_type;
+                Err(context.malformed(format!(
+                    "saw channel type `{saw}` with a remote chunk, allowed `memory`"
+                )))
+            }
+            RefBase::Switch(_) => Err(context.malformed("saw chunks of a switch channel")),
+        }
+    }
+
     fn movement<'a>(
         &mut self,
         context: &Context<'_>,
@@ -393,19 +441,7 @@ impl RankLowering {
                 }
                 return Ok(());
             }
-            let (rank, buffer) = match side.chunk.base {
-                RefBase::Remote(id) => {
-                    if context.op.channel_type != ChannelType::Memory {
-                        let saw = context.op.channel_type;
-                        return Err(context.malformed(format!(
-                            "saw channel type `{saw}` with a remote chunk, allowed `memory`"
-                        )));
-                    }
-                    context.local(&context.tables.remote, id, "remote buffer")?
-                }
-                RefBase::Local(buffer) => (this.rank, buffer),
-                RefBase::Switch(_) => unreachable!("handled above"),
-            };
+            let (rank, buffer) = this.owner(context, side.chunk.base)?;
             let area = packet_area(context, area_of(buffer), side.packets)?;
             this.layout.accesses.push(Access { rank, area });
             this.geometry.first.push(side.chunk.index);
@@ -423,11 +459,7 @@ impl RankLowering {
         if start == middle || middle == end {
             return Err(context.malformed("saw a switch channel without members"));
         }
-        let GroupSlice { tb_id: part, tbg_size: parts } =
-            context.op.group.unwrap_or(GroupSlice { tb_id: 0, tbg_size: 1 });
-        if part >= parts {
-            return Err(context.malformed(format!("saw slice {part} of {parts} of a group")));
-        }
+        let (part, parts) = context.slice()?;
         if let Some(index) = self.current_loop {
             self.geometry.loops[index as usize].packets |= any_packets;
         }
@@ -455,7 +487,7 @@ impl RankLowering {
         Ok(())
     }
 
-    fn push(&mut self, context: &Context<'_>, instruction: Instruction) {
+    pub(super) fn push(&mut self, context: &Context<'_>, instruction: Instruction) {
         let Site { op, inner, kind, .. } = context.site;
         self.layout.instructions.push(instruction);
         self.layout.origins.push(Origin { op, inner, kind });
@@ -470,6 +502,9 @@ impl RankLowering {
                 Area::Input | Area::Output => buffers.insert(access.rank),
                 Area::Scratch | Area::Packets => scratch.insert(access.rank),
             };
+        }
+        for BlockMove { source, destination, .. } in &self.layout.block_moves {
+            buffers.extend([source.rank, destination.rank]);
         }
         scratch.extend(self.signallers.keys().map(|&id| self.layout.channels[id as usize].peer));
         buffers.remove(&self.rank);

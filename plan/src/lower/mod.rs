@@ -2,10 +2,12 @@
 //! [`Program`](crate::program::Program).
 //!
 //! - `layout` resolves names: block-local channel and buffer ids, pairs, barriers, operations to instructions;
+//! - `blocks` does so for the references of plans with runtime sizes;
 //! - `order` strengthens relaxed signals and waits that data movement relies on;
 //! - `sizes` is the chunk arithmetic, `ranges` applies it to every move of a rank;
 //! - `fingerprint` is the content hash that ranks compare before they run together.
 
+mod blocks;
 mod error;
 mod fingerprint;
 mod layout;
@@ -109,6 +111,8 @@ impl Layout {
             double_scratch: plan.use_double_scratch_buffer
                 || packets
                 || plan.protocol == crate::model::Protocol::LL,
+            in_place: plan.in_place,
+            runtime_sizes: plan.runtime_sizes,
             needs: None,
             geometry: Geometry { rules, ranks: geometries },
         })

@@ -55,7 +55,9 @@ impl Walk {
 
     fn step(&mut self, rank: &mut RankLayout, position: usize, strengthened: &mut [bool]) {
         match rank.instructions[position] {
-            Instruction::Move { .. } | Instruction::Barrier { .. } => {
+            Instruction::Move { .. }
+            | Instruction::MoveBlock { .. }
+            | Instruction::Barrier { .. } => {
                 self.rely(rank, strengthened);
                 self.moved += 1;
             }

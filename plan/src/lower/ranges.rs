@@ -28,12 +28,16 @@ impl Layout {
         out: &mut Program,
     ) -> Result<(), LowerError> {
         let (layout, geometry) = self.rank(rank)?;
-        let slots = self.geometry.rules.slots(&self.collective, sizes)?;
         out.rank = rank;
         out.moves.clear();
         out.segments.clear();
         out.offsets.clear();
         out.loops.clear();
+        if self.runtime_sizes {
+            out.scratch_bytes = 0;
+            return Ok(());
+        }
+        let slots = self.geometry.rules.slots(&self.collective, sizes)?;
         out.moves.reserve(geometry.moves.len());
         out.segments.reserve(geometry.moves.len());
         // The first offsets are those of moves in one piece, at their accesses' own positions.
@@ -67,6 +71,9 @@ impl Layout {
     /// As [`Layout::program`].
     pub fn scratch_bytes(&self, rank: u32, sizes: CallSizes) -> Result<u64, LowerError> {
         self.rank(rank)?;
+        if self.runtime_sizes {
+            return Ok(0);
+        }
         self.scratch(rank, &self.geometry.rules.slots(&self.collective, sizes)?)
     }
 

@@ -233,9 +233,11 @@ impl SizeRules {
                 | Collective::AllToAll
                 | Collective::Broadcast
                 | Collective::Reduce => (input == output, "they must be equal".to_owned()),
-                Collective::SendRecv | Collective::Test | Collective::Other(_) => {
-                    (true, String::new())
-                }
+                Collective::AllToAllV
+                | Collective::AllGatherV
+                | Collective::SendRecv
+                | Collective::Test
+                | Collective::Other(_) => (true, String::new()),
             };
             if !fits {
                 return shape(rule);
@@ -295,8 +297,14 @@ impl SizeRules {
         unit: u64,
     ) -> Result<[Option<Slot>; 2], LowerError> {
         let bytes = [sizes.input, sizes.output];
-        let free =
-            matches!(collective, Collective::SendRecv | Collective::Test | Collective::Other(_));
+        let free = matches!(
+            collective,
+            Collective::AllToAllV
+                | Collective::AllGatherV
+                | Collective::SendRecv
+                | Collective::Test
+                | Collective::Other(_)
+        );
         if free && let Some(distance) = even_chunk(shape, bytes, sizes.element) {
             let stride = round_up(distance, unit)?;
             for chunks in shape.chunks {

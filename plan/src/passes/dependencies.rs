@@ -71,9 +71,9 @@ fn tracked(op: &Op) -> (&[ChunkRef], &[ChunkRef]) {
     let Op { src, dst, .. } = op;
     let first = |list: &'_ [ChunkRef]| list.len().min(1);
     match op.kind {
-        Put | PutWithSignal | PutWithSignalAndFlush | PutPackets => (src, &[]),
-        Get => (&[], dst),
-        Copy | Reduce => (src, dst),
+        Put | PutBlocks | PutWithSignal | PutWithSignalAndFlush | PutPackets => (src, &[]),
+        Get | GetBlocks => (&[], dst),
+        Copy | CopyBlocks | Reduce => (src, dst),
         ReduceSend => (src, &dst[..first(dst)]),
         ReadReduce | ReadReduceSend => (&src[..first(src)], &dst[..first(dst)]),
         CopyPackets => (src, &[]),

@@ -47,10 +47,13 @@ pub fn accesses(op: &Op, around: &Surroundings<'_>, windowed: bool, accesses: &m
     // Raw operands that are read and written, and packets that are written.
     let (reads, writes, packets) = match op.kind {
         Put
+        | PutBlocks
         | PutWithSignal
         | PutWithSignalAndFlush
         | Get
+        | GetBlocks
         | Copy
+        | CopyBlocks
         | Reduce
         | ReduceSend
         | ReadReduce

@@ -117,6 +117,7 @@ pub fn run_case(communicator: &Communicator, case: &Case<'_>) -> Result<Outcome,
         output_bytes: case.buffers.output,
         dtype: case.dtype,
         op: case.op,
+        counts: None,
     };
     if !case.reuse {
         for launch in 0..case.launches {

@@ -147,7 +147,11 @@ pub fn buffers(plan: &Plan, elements: u64, size: u64) -> Buffers {
         Collective::AllGather => Buffers { input: one, output: one * ranks },
         Collective::ReduceScatter => Buffers { input: one * ranks, output: one },
         Collective::AllToAll => Buffers { input: one * ranks, output: one * ranks },
-        Collective::SendRecv | Collective::Test | Collective::Other(_) => match chunks(plan) {
+        Collective::AllToAllV
+        | Collective::AllGatherV
+        | Collective::SendRecv
+        | Collective::Test
+        | Collective::Other(_) => match chunks(plan) {
             (inputs, outputs) if inputs == outputs => Buffers { input: one, output: one },
             (inputs, outputs) => Buffers { input: inputs * one, output: outputs * one },
         },

@@ -129,6 +129,7 @@ impl Row {
             output_bytes: bytes(self.output.1),
             dtype: DataType::F32,
             op: None,
+            counts: None,
         }
     }
 }

@@ -26,6 +26,7 @@ pub(in crate::json) fn convert(file: wire::File) -> Result<Read, ReadError> {
         buffer_alignment: 16,
         min_message_size: file.min_message_size,
         max_message_size: file.max_message_size,
+        runtime_sizes: false,
     };
     Ok(Read { plan, dialect })
 }

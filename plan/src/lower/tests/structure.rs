@@ -214,7 +214,7 @@ fn ordered(program: &str) -> (String, usize) {
         Instruction::Wait { channel, acquire } => {
             format!("{}{channel}", if acquire { 'W' } else { 'w' })
         }
-        Instruction::Move { .. } => "m".to_owned(),
+        Instruction::Move { .. } | Instruction::MoveBlock { .. } => "m".to_owned(),
         Instruction::Barrier { .. } => "b".to_owned(),
         Instruction::Acquire { .. } => "a".to_owned(),
         Instruction::Release { .. } => "e".to_owned(),

@@ -194,6 +194,7 @@ fn plan(steps: &[Step]) -> Plan {
         buffer_alignment: 16,
         min_message_size: 0,
         max_message_size: u64::MAX,
+        runtime_sizes: false,
     }
 }
 

@@ -1,0 +1,40 @@
+//! Allgatherv: every rank ends with the inputs of all ranks, and every input has a length of its own.
+
+use super::Handshake;
+use super::common::*;
+use crate::builder::BuildError;
+use crate::model::{Collective::AllGatherV, Plan};
+
+/// Everyone writes its input into everyone's output. In place, a rank's input is its own block of its output.
+///
+/// A call says how many elements the rank sends, as one block, and for every rank how many come from it; `blocks`
+/// thread blocks (at least 1) share each of them.
+///
+/// # Errors
+/// On 0 ranks.
+pub fn zero_copy(
+    ranks: usize,
+    in_place: bool,
+    blocks: usize,
+    handshake: Handshake,
+) -> Result<Plan, BuildError> {
+    let p = zero_copy_program("zero_copy", AllGatherV, ranks).runtime_blocks(1, ranks);
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let meeting = Meeting::new(&p, handshake);
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            meeting.ready(&tb, me);
+            for peer in p.peers(me) {
+                tb.put(p.input(me).all(), p.output(peer).chunk(me));
+            }
+            // In place this moves nothing, but sees that both lengths agree.
+            tb.copy(p.input(me).all(), p.output(me).chunk(me));
+            meeting.done(&tb, me);
+        }
+    }
+    p.in_place(in_place).build()
+}

@@ -1,0 +1,34 @@
+//! Alltoallv: block r of rank s's input becomes block s of rank r's output, and every block has a length of its own.
+
+use super::Handshake;
+use super::common::*;
+use crate::builder::BuildError;
+use crate::model::{Collective::AllToAllV, Plan};
+
+/// Everyone writes its blocks into the others' outputs. Out of place.
+///
+/// A call says for every rank how many elements go to it and come from it; `blocks` thread blocks (at least 1) share
+/// each of them.
+///
+/// # Errors
+/// On 0 ranks.
+pub fn zero_copy(ranks: usize, blocks: usize, handshake: Handshake) -> Result<Plan, BuildError> {
+    let p = zero_copy_program("zero_copy", AllToAllV, ranks).runtime_blocks(ranks, ranks);
+    if ranks == 1 {
+        return alone(p, false);
+    }
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let meeting = Meeting::new(&p, handshake);
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            meeting.ready(&tb, me);
+            for peer in p.peers(me) {
+                tb.put(p.input(me).chunk(peer), p.output(peer).chunk(me));
+            }
+            tb.copy(p.input(me).chunk(me), p.output(me).chunk(me));
+            meeting.done(&tb, me);
+        }
+    }
+    p.build()
+}
