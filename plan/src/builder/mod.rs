@@ -351,9 +351,9 @@ impl ProgramBuilder {
     #[track_caller]
     pub fn compile(self) -> Result<Compiled, BuildError> {
         let location = Location::caller();
-        let State { program, mut problems } = self.state.into_inner();
+        let State { mut program, mut problems } = self.state.into_inner();
         if problems.is_empty() {
-            match program.finish() {
+            match program.finish_last() {
                 Ok(compiled) => return Ok(compiled),
                 Err(refused) => problems.push(Problem { kind: refused.into(), location }),
             }

@@ -1,7 +1,7 @@
 //! From the recorded program to the plan.
 
 use super::reads::ScratchReads;
-use super::tables::{BlockTables, RankTables};
+use super::tables::RankTables;
 use super::{Misuse, Program};
 use crate::check;
 use crate::model::{Buffer, ChunkRef, Gpu, Op, Plan, RefBase};
@@ -23,6 +23,38 @@ impl Program {
     /// Signals without waits or the reverse, chunks outside buffers where that was to be checked at the end, an open
     /// pipeline, and whatever else [`check`](crate::check()) finds.
     pub fn finish(&self) -> Result<Compiled, Misuse> {
+        self.compile(self.scratch_reads(), |rank| {
+            let blocks = self.ranks[rank].blocks.iter();
+            blocks.map(|block| block.steps.steps().to_vec()).collect()
+        })
+    }
+
+    /// As [`finish`](Self::finish), but the program's operations go into the plan, and it is left without any: for
+    /// programs so large that two copies of them matter.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn finish_last(&mut self) -> Result<Compiled, Misuse> {
+        let reads = self.scratch_reads();
+        let blocks = self.ranks.iter_mut().map(|rank| &mut rank.blocks);
+        let steps =
+            blocks.map(|blocks| blocks.iter_mut().map(|block| block.steps.take()).collect());
+        let mut steps: Vec<Vec<Vec<Step>>> = steps.collect();
+        self.compile(reads, |rank| std::mem::take(&mut steps[rank]))
+    }
+
+    /// What is read of scratch, where that decides about fusion.
+    fn scratch_reads(&self) -> Option<ScratchReads> {
+        let switches = self.ranks.iter().any(|rank| !rank.switches.is_empty());
+        (self.settings.fuse && switches).then(|| ScratchReads::of(&self.ranks))
+    }
+
+    /// Runs the passes over the steps of each rank's blocks.
+    fn compile(
+        &self,
+        reads: Option<ScratchReads>,
+        mut steps: impl FnMut(usize) -> Vec<Vec<Step>>,
+    ) -> Result<Compiled, Misuse> {
         let settings = &self.settings;
         settings.consistent()?;
         if self.pipeline.is_some() {
@@ -33,11 +65,9 @@ impl Program {
         }
         self.check_pairing()?;
         let mut report = self.report.clone();
-        let switches = settings.fuse && self.ranks.iter().any(|rank| !rank.switches.is_empty());
-        let reads = switches.then(|| ScratchReads::of(&self.ranks));
-        let gpus = (0..).zip(&self.ranks);
-        let gpus =
-            gpus.map(|(rank, tables)| self.rank_of_plan(rank, tables, reads.as_ref(), &mut report));
+        let gpus = self.ranks.iter().enumerate().map(|(rank, tables)| {
+            self.rank_of_plan((rank as u64, tables), steps(rank), reads.as_ref(), &mut report)
+        });
         let gpus = gpus.collect();
         let mut plan = Plan {
             name: settings.name.clone(),
@@ -63,20 +93,21 @@ impl Program {
 
     fn rank_of_plan(
         &self,
-        rank: u64,
-        tables: &RankTables,
+        (rank, tables): (u64, &RankTables),
+        steps: Vec<Vec<Step>>,
         reads: Option<&ScratchReads>,
         report: &mut Report,
     ) -> Gpu {
         let settings = &self.settings;
         // A block that only waits for everyone was never used, and nobody waits for it.
-        let unused = |block: &BlockTables| {
-            let mut steps = block.steps.steps().iter();
-            steps.all(|step| step.op.barrier_id.is_some_and(|id| tables.everyone.contains(&id)))
+        let unused = |steps: &[Step]| {
+            let everyone =
+                |step: &Step| step.op.barrier_id.is_some_and(|id| tables.everyone.contains(&id));
+            steps.iter().all(everyone)
         };
-        let used = tables.blocks.iter().filter(|block| !unused(block)).count() as u64;
-        let blocks = tables.blocks.iter().map(|block| {
-            if unused(block) {
+        let used = steps.iter().filter(|steps| !unused(steps)).count() as u64;
+        let blocks = tables.blocks.iter().zip(steps).map(|(block, mut steps)| {
+            if unused(&steps) {
                 return Vec::new();
             }
             let ids = block.switch.ids().iter();
@@ -90,7 +121,6 @@ impl Program {
                 switches: &switches,
                 auto_sync: settings.auto_sync,
             };
-            let mut steps = block.steps.steps().to_vec();
             if let Some(reads) = reads {
                 let spare = |between: &ChunkRef, to: &ChunkRef| {
                     let RefBase::Local(buffer) = between.base else { return false };

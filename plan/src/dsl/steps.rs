@@ -44,6 +44,11 @@ impl Steps {
         }
     }
 
+    /// The finished steps, which are gone from here.
+    pub fn take(&mut self) -> Vec<Step> {
+        std::mem::take(&mut self.steps)
+    }
+
     /// The finished steps.
     pub fn steps(&self) -> &[Step] {
         &self.steps

@@ -116,6 +116,15 @@ impl Step {
         Step { op, sync: DataSync::NONE, body, cover: Cover::default() }
     }
 
+    /// Gives back the memory that only a growing step needs: nothing is fused with it any more.
+    pub(super) fn seal(&mut self) {
+        self.cover.clear();
+        let op = &mut self.op;
+        op.src.shrink_to_fit();
+        op.dst.shrink_to_fit();
+        op.channel_ids.shrink_to_fit();
+    }
+
     /// What the operation is.
     pub fn kind(&self) -> OpKind {
         self.op.kind

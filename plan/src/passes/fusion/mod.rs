@@ -88,7 +88,7 @@ pub fn push(list: &mut Vec<Step>, mut next: Step, report: &mut Report) {
         Verdict::Refuse(why) => report.refuse(last.kind(), next.kind(), why),
         Verdict::Unrelated => {}
     }
-    last.cover.clear();
+    last.seal();
     settle(last, &mut next);
     list.push(next);
 }

@@ -1,0 +1,29 @@
+"""The command `python -m antiphon`."""
+
+import sys
+from collections.abc import Callable
+
+from antiphon import _compile
+
+COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "compile": (_compile.main, "compile a program file to a plan"),
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command that `arguments` name; returns the exit status."""
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        print("usage: python -m antiphon COMMAND [...]\n\ncommands:")
+        for command, (_, help_text) in COMMANDS.items():
+            print(f"  {command:12} {help_text}")
+        return 0
+    if name not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        print(f"cannot run command {name!r}: allowed {known}", file=sys.stderr)
+        return 2
+    return COMMANDS[name][0](rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""What the language's modules share."""

@@ -1,0 +1,5 @@
+"""Pipelines."""
+
+from antiphon._native import LoopIterationContext
+
+__all__ = ["LoopIterationContext"]

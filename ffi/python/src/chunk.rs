@@ -1,0 +1,209 @@
+//! Buffers and runs of their chunks.
+
+use crate::convert::BufferArg;
+use crate::current::current;
+use antiphon_plan::dsl;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PySlice;
+
+/// A run of chunks in a buffer of some rank: `size` chunks from `index` on.
+///
+/// Slicing a buffer makes one; two are equal if they name the same chunks.
+#[pyclass(module = "antiphon.language.internal.types", frozen, eq, hash, subclass)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Chunk(pub dsl::Chunk);
+
+#[pymethods]
+impl Chunk {
+    #[new]
+    fn new(rank: u64, r#type: BufferArg, index: u64, size: u64) -> Self {
+        Chunk(dsl::Chunk { rank, buffer: r#type.0, index, size })
+    }
+
+    /// The rank whose buffer it is.
+    #[getter]
+    fn rank(&self) -> u64 {
+        self.0.rank
+    }
+
+    /// The buffer, a BufferType.
+    #[getter]
+    fn r#type(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        BufferArg(self.0.buffer).member(py)
+    }
+
+    /// The first chunk.
+    #[getter]
+    fn index(&self) -> u64 {
+        self.0.index
+    }
+
+    /// Number of chunks.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    fn __repr__(&self) -> String {
+        let dsl::Chunk { rank, buffer, index, size } = self.0;
+        let buffer = buffer_name(buffer);
+        format!("Chunk(rank={rank}, type=BufferType.{buffer}, index={index}, size={size})")
+    }
+}
+
+fn buffer_name(buffer: antiphon_plan::model::Buffer) -> &'static str {
+    use antiphon_plan::model::Buffer::{Input, Output, Scratch};
+    match buffer {
+        Input => "input",
+        Output => "output",
+        Scratch => "scratch",
+    }
+}
+
+/// An argument that is a chunk.
+#[derive(Clone, Copy)]
+pub struct ChunkArg(pub dsl::Chunk);
+
+impl FromPyObject<'_, '_> for ChunkArg {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        match given.cast::<Chunk>() {
+            Ok(chunk) => Ok(ChunkArg(chunk.get().0)),
+            Err(_) => {
+                let given = given.get_type().name()?;
+                Err(PyTypeError::new_err(format!(
+                    "cannot use a value of type {given} as a chunk; slice a buffer, as in buffer[0:1]"
+                )))
+            }
+        }
+    }
+}
+
+/// The chunks of a list of arguments.
+pub fn chunks(given: Vec<ChunkArg>) -> Vec<dsl::Chunk> {
+    given.into_iter().map(|ChunkArg(chunk)| chunk).collect()
+}
+
+/// A buffer of a rank, or a part of it: `size` chunks from `offset` on.
+///
+/// `buffer[a:b]` is the Chunk of its chunks a to b (exclusive); without `a` from its beginning, without `b` to its end.
+/// Raises TypeError for anything but a slice; ValueError for a step other than 1, negative numbers and a > b;
+/// RuntimeError for chunks beyond the end.
+#[pyclass(module = "antiphon.language.rank", frozen, subclass)]
+pub struct BaseBuffer {
+    run: dsl::Chunk,
+}
+
+impl BaseBuffer {
+    /// The buffer that is this run of chunks.
+    pub fn of(run: dsl::Chunk) -> Self {
+        BaseBuffer { run }
+    }
+}
+
+#[pymethods]
+impl BaseBuffer {
+    #[new]
+    fn new(rank: u64, r#type: BufferArg, offset: u64, size: u64) -> Self {
+        BaseBuffer { run: dsl::Chunk { rank, buffer: r#type.0, index: offset, size } }
+    }
+
+    /// The rank whose buffer it is.
+    #[getter]
+    fn rank(&self) -> u64 {
+        self.run.rank
+    }
+
+    /// Which of the rank's buffers, a BufferType.
+    #[getter]
+    fn r#type(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        BufferArg(self.run.buffer).member(py)
+    }
+
+    /// Its first chunk in the rank's buffer.
+    #[getter]
+    fn offset(&self) -> u64 {
+        self.run.index
+    }
+
+    /// Number of chunks.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.run.size
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.run.size).unwrap_or(usize::MAX)
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Chunk> {
+        let py = key.py();
+        let Ok(slice) = key.cast::<PySlice>() else {
+            let key = key.get_type().name()?;
+            return Err(PyTypeError::new_err(format!(
+                "cannot take chunks of a buffer: saw a key of type {key}, allowed a slice such as buffer[0:1]"
+            )));
+        };
+        let bound = |name, missing| -> PyResult<i64> {
+            let value = slice.getattr(name)?;
+            if value.is_none() { Ok(missing) } else { value.extract() }
+        };
+        let size = i64::try_from(self.run.size).unwrap_or(i64::MAX);
+        let start = bound(intern!(py, "start"), 0)?;
+        let stop = bound(intern!(py, "stop"), size)?;
+        let step = bound(intern!(py, "step"), 1)?;
+        if step != 1 {
+            return Err(PyValueError::new_err(format!(
+                "cannot take chunks {start} to {stop} in steps of {step}: allowed 1, chunks that follow each other"
+            )));
+        }
+        let (Ok(from), Ok(to)) = (u64::try_from(start), u64::try_from(stop)) else {
+            return Err(PyValueError::new_err(format!(
+                "cannot take chunks {start} to {stop}: allowed numbers from 0 on, counted from the beginning"
+            )));
+        };
+        if from > to {
+            return Err(PyValueError::new_err(format!(
+                "cannot take chunks {start} to {stop}: the end comes before the beginning"
+            )));
+        }
+        if to > self.run.size {
+            return Err(PyRuntimeError::new_err(format!(
+                "cannot take chunks {start} to {stop} (exclusive) of a {} buffer of rank {} with {size} chunks",
+                buffer_name(self.run.buffer),
+                self.run.rank,
+            )));
+        }
+        let index = self.run.index.saturating_add(from);
+        Ok(Chunk(dsl::Chunk { index, size: to - from, ..self.run }))
+    }
+
+    fn __repr__(&self) -> String {
+        let dsl::Chunk { rank, buffer, index, size } = self.run;
+        let buffer = buffer_name(buffer);
+        format!("BaseBuffer(rank={rank}, type=BufferType.{buffer}, offset={index}, size={size})")
+    }
+}
+
+/// `size` chunks of a rank's scratch, after what was handed out before.
+///
+/// Raises RuntimeError outside of a program and for a rank that it does not have, ValueError for a negative size.
+#[pyclass(module = "antiphon.language.rank", frozen, subclass, extends = BaseBuffer)]
+pub struct Buffer;
+
+#[pymethods]
+impl Buffer {
+    #[new]
+    fn new(rank: i64, size: i64) -> PyResult<PyClassInitializer<Self>> {
+        let Ok(size) = u64::try_from(size) else {
+            return Err(PyValueError::new_err(format!(
+                "cannot make a scratch buffer: saw {size} chunks, allowed 0 or more"
+            )));
+        };
+        let run = current()?.record(|program| program.scratch(rank, size))?;
+        Ok(PyClassInitializer::from(BaseBuffer { run }).add_subclass(Buffer))
+    }
+}

@@ -1,0 +1,397 @@
+//! `CollectiveProgram`.
+
+use crate::convert::{BufferArg, PolicyArg};
+use crate::current::{Shared, enter, leave, mode};
+use crate::errors::raise;
+use crate::output::{Indent, finish, text, write};
+use antiphon_plan::Style;
+use antiphon_plan::dsl::{Program, Settings};
+use antiphon_plan::model::Plan;
+use antiphon_plan::model::{Buffer, Collective, Protocol};
+use antiphon_plan::passes::replication::Policy;
+use antiphon_plan::postcondition::{PostCondition, Wanted};
+use pyo3::exceptions::{
+    PyAssertionError, PyKeyError, PyNotImplementedError, PyOverflowError, PyRuntimeError,
+    PyValueError,
+};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A program for all ranks of a collective. `with` makes it the current one, which ranks, buffers and channels made
+/// inside belong to.
+///
+/// Arguments:
+///   name: the plan's name.
+///   collective: what it computes, and how many chunks the ranks' buffers have.
+///   num_ranks: number of ranks.
+///   instances: how often every thread block is replicated, each time for its share of the chunks.
+///   protocol: "Simple" or "LL"; anything else raises AssertionError.
+///   instr_fusion: whether neighbouring operations become one.
+///   auto_sync: whether a block's threads meet between data operations that depend on each other.
+///   replication_policy: how chunks are shared among instances; `none` only for one instance.
+///   reuse_resources: one launch context for all buffer addresses.
+///   num_threads_per_block: threads of a block on a GPU.
+///   use_double_scratch_buffer: whether successive launches alternate between two halves of scratch.
+///   buffer_alignment: unit of chunk arithmetic, in bytes.
+///   min_message_size, max_message_size: message sizes that the plan accepts, in bytes.
+///   compatible: whether a block's threads meet wherever the format's own DSL makes them, rather than where they must.
+///
+/// Raises ValueError for no ranks, no instances, and a collective with buffers for fewer ranks.
+#[pyclass(module = "antiphon.language.program", frozen, subclass)]
+pub struct CollectiveProgram {
+    /// What is recorded.
+    shared: Arc<Shared>,
+    /// What the program was given, for its author to read.
+    #[pyo3(get)]
+    collective: Py<PyAny>,
+    settings: Settings,
+}
+
+#[pymethods]
+impl CollectiveProgram {
+    #[new]
+    #[pyo3(signature = (
+        name, collective, num_ranks, instances=1, protocol="Simple", instr_fusion=true, auto_sync=true,
+        replication_policy=PolicyArg(Policy::Interleaved), reuse_resources=false, num_threads_per_block=1024,
+        use_double_scratch_buffer=false, buffer_alignment=16, min_message_size=0, max_message_size=u64::MAX, *,
+        compatible=false
+    ))]
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
+    fn new(
+        name: String,
+        collective: Bound<'_, PyAny>,
+        num_ranks: u64,
+        instances: i64,
+        protocol: &str,
+        instr_fusion: bool,
+        auto_sync: bool,
+        replication_policy: PolicyArg,
+        reuse_resources: bool,
+        num_threads_per_block: u64,
+        use_double_scratch_buffer: bool,
+        buffer_alignment: u64,
+        min_message_size: u64,
+        max_message_size: u64,
+        compatible: bool,
+    ) -> PyResult<Self> {
+        let protocol = match protocol {
+            "Simple" => Protocol::Simple,
+            "LL" => Protocol::LL,
+            other => {
+                return Err(PyAssertionError::new_err(format!(
+                    "Given protocol: {other}. Must be either Simple, LL"
+                )));
+            }
+        };
+        let py = collective.py();
+        let kind: String = collective.getattr(intern!(py, "name"))?.extract()?;
+        let settings = Settings {
+            chunks: chunks(&collective, &name, num_ranks)?,
+            in_place: collective.getattr(intern!(py, "inplace"))?.is_truthy()?,
+            instances,
+            policy: replication_policy.0,
+            protocol,
+            fuse: instr_fusion,
+            auto_sync,
+            mode: mode(compatible),
+            reuse_resources,
+            threads_per_block: num_threads_per_block,
+            double_scratch: use_double_scratch_buffer,
+            alignment: buffer_alignment,
+            sizes: min_message_size..=max_message_size,
+            runtime_sizes: collective
+                .getattr_opt(intern!(py, "runtime_sizes"))?
+                .is_some_and(|yes| yes.is_truthy().unwrap_or(false)),
+            ..Settings::new(name, Collective::from_name(&kind), num_ranks)
+        };
+        let program = Program::new(settings.clone()).map_err(raise)?;
+        Ok(CollectiveProgram {
+            shared: Shared::new(program),
+            collective: collective.unbind(),
+            settings,
+        })
+    }
+
+    /// The program that an AlgoSpec describes.
+    #[classmethod]
+    fn from_spec<'py>(
+        class: &Bound<'py, PyType>,
+        spec: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let arguments = PyDict::new(class.py());
+        for name in [
+            "name",
+            "collective",
+            "instances",
+            "protocol",
+            "instr_fusion",
+            "auto_sync",
+            "replication_policy",
+            "reuse_resources",
+            "num_threads_per_block",
+            "use_double_scratch_buffer",
+            "buffer_alignment",
+            "min_message_size",
+            "max_message_size",
+        ] {
+            arguments.set_item(name, spec.getattr(name)?)?;
+        }
+        arguments.set_item("num_ranks", spec.getattr("world_size")?)?;
+        class.call((), Some(&arguments))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        enter(&slf.get().shared, slf.clone().into_any().unbind());
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        leave();
+    }
+
+    /// The plan as text of JSON: what `json.dumps` makes of it with this `indent` and these options.
+    ///
+    /// The passes work on a copy, so that calling it again gives the same text. Raises RuntimeError for signals without
+    /// waits or the reverse, and for whatever else makes no plan.
+    #[pyo3(signature = (indent=Indent::Two, **json_kwargs))]
+    fn to_json<'py>(
+        &self,
+        py: Python<'py>,
+        indent: Indent,
+        json_kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyString>> {
+        text(py, &self.shared, &indent, json_kwargs)
+    }
+
+    /// Interprets the plan on symbols, in a few orders of the blocks' turns, and compares every output chunk with what
+    /// the collective promises. It finds mistakes of the author; it is no proof.
+    ///
+    /// Returns whether there was a promise to check: False for `test`, `sendrecv` and collectives of one's own without
+    /// `post_condition`. Raises RuntimeError for the first chunk that holds something else, for a deadlock, and as
+    /// `to_json` does.
+    fn check(&self, py: Python<'_>) -> PyResult<bool> {
+        let compiled = finish(py, &self.shared)?;
+        let collective = self.collective.bind(py);
+        let known = match collective.getattr_opt(intern!(py, "chunk_factor"))? {
+            Some(factor) => {
+                let ranks = self.settings.ranks;
+                PostCondition::of(&self.settings.collective, ranks, factor.extract()?)
+            }
+            None => None,
+        };
+        let promise = match known {
+            Some(promise) => promise,
+            None => match own_promise(collective, &self.settings, &compiled.plan)? {
+                Some(promise) => promise,
+                None => return Ok(false),
+            },
+        };
+        let kept = py.detach(|| promise.check(&compiled.plan));
+        kept.map_err(|violation| PyRuntimeError::new_err(violation.to_string()))?;
+        Ok(true)
+    }
+
+    /// Streams the plan to the file `path`: indented by two spaces, or with `indent=None` in one line.
+    ///
+    /// Raises as `to_json` does, and OSError if the file cannot be written.
+    #[pyo3(signature = (path, indent=Some(2)))]
+    fn write(&self, py: Python<'_>, path: PathBuf, indent: Option<u64>) -> PyResult<()> {
+        let style = match indent {
+            Some(2) => Style::Pretty,
+            None => Style::Compact,
+            Some(other) => {
+                return Err(PyValueError::new_err(format!(
+                    "cannot write a plan with indent={other}: allowed 2 and None; to_json() takes others"
+                )));
+            }
+        };
+        write(py, &self.shared, &path, style).map(drop)
+    }
+
+    /// What the passes did: operations and block synchronisations before and after, and what was not fused and why.
+    ///
+    /// Raises as `to_json` does.
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(finish(py, &self.shared)?.report.to_string())
+    }
+
+    /// Checks that every signal has its wait, channel by channel. Raises RuntimeError where one has not.
+    fn validate_signal_wait_pairing(&self) -> PyResult<()> {
+        self.shared.lock().check_pairing().map_err(raise)
+    }
+
+    /// Checks that the program makes a plan, and raises as `to_json` does where it does not. The passes themselves run
+    /// whenever the plan is asked for.
+    fn post_process_operations(&self, py: Python<'_>) -> PyResult<()> {
+        finish(py, &self.shared).map(drop)
+    }
+
+    /// The plan's name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Number of ranks.
+    #[getter]
+    fn num_ranks(&self) -> u64 {
+        self.settings.ranks
+    }
+
+    /// How often every thread block is replicated.
+    #[getter]
+    fn instances(&self) -> i64 {
+        self.settings.instances
+    }
+
+    /// "Simple" or "LL".
+    #[getter]
+    fn protocol(&self) -> &'static str {
+        self.settings.protocol.name()
+    }
+
+    /// Whether neighbouring operations become one.
+    #[getter]
+    fn instr_fusion(&self) -> bool {
+        self.settings.fuse
+    }
+
+    /// Whether a block's threads meet between data operations that depend on each other.
+    #[getter]
+    fn auto_sync(&self) -> bool {
+        self.settings.auto_sync
+    }
+
+    /// How chunks are shared among instances, a ReplicationPolicy.
+    #[getter]
+    fn replication_policy(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        PolicyArg(self.settings.policy).member(py)
+    }
+
+    /// One launch context for all buffer addresses.
+    #[getter]
+    fn reuse_resources(&self) -> bool {
+        self.settings.reuse_resources
+    }
+
+    /// Threads of a block on a GPU.
+    #[getter]
+    fn num_threads_per_block(&self) -> u64 {
+        self.settings.threads_per_block
+    }
+
+    /// Whether successive launches alternate between two halves of scratch.
+    #[getter]
+    fn use_double_scratch_buffer(&self) -> bool {
+        self.settings.double_scratch
+    }
+
+    /// Unit of chunk arithmetic, in bytes.
+    #[getter]
+    fn buffer_alignment(&self) -> u64 {
+        self.settings.alignment
+    }
+
+    /// Smallest message that the plan accepts, in bytes.
+    #[getter]
+    fn min_message_size(&self) -> u64 {
+        *self.settings.sizes.start()
+    }
+
+    /// Largest message that the plan accepts, in bytes.
+    #[getter]
+    fn max_message_size(&self) -> u64 {
+        *self.settings.sizes.end()
+    }
+
+    fn __repr__(&self) -> String {
+        let Settings { name, collective, ranks, .. } = &self.settings;
+        format!("CollectiveProgram({name:?}, {collective}, num_ranks={ranks})")
+    }
+}
+
+/// Chunks of every rank's input and output, as the collective's `init_buffers()` has them.
+fn chunks(
+    collective: &Bound<'_, PyAny>,
+    program: &str,
+    num_ranks: u64,
+) -> PyResult<Vec<(u64, u64)>> {
+    let py = collective.py();
+    let buffers = collective.call_method0(intern!(py, "init_buffers"))?;
+    let input = BufferArg(Buffer::Input).member(py)?;
+    let output = BufferArg(Buffer::Output).member(py)?;
+    let size = |buffers: &Bound<'_, PyAny>, kind: &Py<PyAny>| match buffers.get_item(kind) {
+        Ok(buffer) => buffer.getattr(intern!(py, "size"))?.extract(),
+        // Without the buffer, the plan puts no constraint on it.
+        Err(error) if error.is_instance_of::<PyKeyError>(py) => Ok(0),
+        Err(error) => Err(error),
+    };
+    let mut chunks = Vec::new();
+    for buffers in buffers.try_iter()? {
+        let buffers = buffers?;
+        chunks.push((size(&buffers, &input)?, size(&buffers, &output)?));
+    }
+    if (chunks.len() as u64) < num_ranks {
+        let found = chunks.len();
+        return Err(PyValueError::new_err(format!(
+            "cannot make program `{program}`: its collective has buffers of {found} ranks, allowed {num_ranks} or \
+             more; give num_ranks to both"
+        )));
+    }
+    Ok(chunks)
+}
+
+/// Chunks of every rank's input and output in a collective over `num_ranks` ranks with chunk factor `chunk_factor`:
+/// what goes to or comes from every rank has the factor's chunks for each of them.
+///
+/// Raises ValueError for a collective that has no such rule.
+#[pyfunction]
+pub fn collective_chunks(name: &str, num_ranks: u64, chunk_factor: u64) -> PyResult<(u64, u64)> {
+    let own = chunk_factor;
+    let all = num_ranks.checked_mul(chunk_factor).ok_or_else(|| {
+        PyOverflowError::new_err("cannot count chunks: num_ranks times chunk_factor is too large")
+    })?;
+    match name {
+        "allreduce" | "alltoall" | "alltoallv" => Ok((all, all)),
+        "allgather" | "allgatherv" | "gather" => Ok((own, all)),
+        "reducescatter" | "scatter" => Ok((all, own)),
+        "broadcast" | "reduce" | "sendrecv" => Ok((own, own)),
+        other => Err(PyValueError::new_err(format!(
+            "cannot count the chunks of collective `{other}`: it has no rule; give its buffers in init_buffers()"
+        ))),
+    }
+}
+
+/// What a collective of the author's own promises, by its `post_condition`; none if it has none.
+fn own_promise(
+    collective: &Bound<'_, PyAny>,
+    settings: &Settings,
+    plan: &Plan,
+) -> PyResult<Option<PostCondition>> {
+    let py = collective.py();
+    let Some(rule) = collective.getattr_opt(intern!(py, "post_condition"))? else {
+        return Ok(None);
+    };
+    let chunks = plan.gpus.iter().map(|gpu| gpu.output_chunks).max().unwrap_or(0);
+    // The author counts chunks as they are before instances divide them.
+    let chunks = chunks / settings.instances.max(1) as u64;
+    let mut wanted = Vec::new();
+    for rank in 0..plan.gpus.len() as u64 {
+        for chunk in 0..chunks {
+            match rule.call1((rank, chunk)) {
+                Ok(origins) => wanted.push(match origins.extract::<Option<Vec<(u64, u64)>>>()? {
+                    Some(origins) => Wanted::Chunks(origins),
+                    None => Wanted::Anything,
+                }),
+                Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let of = |rank: u64, chunk: u64| wanted[(rank * chunks + chunk) as usize].clone();
+    Ok(Some(PostCondition::custom(plan.gpus.len() as u64, chunks, of)))
+}
