@@ -55,6 +55,10 @@ pub enum Collective {
     Broadcast,
     /// The root ends with the reduction of all inputs.
     Reduce,
+    /// The root ends with the concatenation of all inputs.
+    Gather,
+    /// Rank r ends with block r of the root's input.
+    Scatter,
     /// Point-to-point exchange; what goes where is the plan's business.
     SendRecv,
     /// A plan without a post-condition of its own.
@@ -389,6 +393,8 @@ impl Collective {
             Collective::AllGatherV => "allgatherv",
             Collective::Broadcast => "broadcast",
             Collective::Reduce => "reduce",
+            Collective::Gather => "gather",
+            Collective::Scatter => "scatter",
             Collective::SendRecv => "sendrecv",
             Collective::Test => "test",
             Collective::Other(name) => name,
@@ -406,6 +412,8 @@ impl Collective {
             "allgatherv" => Collective::AllGatherV,
             "broadcast" => Collective::Broadcast,
             "reduce" => Collective::Reduce,
+            "gather" => Collective::Gather,
+            "scatter" => Collective::Scatter,
             "sendrecv" => Collective::SendRecv,
             "test" => Collective::Test,
             other => Collective::Other(other.to_owned()),

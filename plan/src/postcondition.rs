@@ -109,13 +109,11 @@ impl PostCondition {
             Collective::Reduce => {
                 rule(chunks, &|rank, chunk| if rank == 0 { all(chunk) } else { Wanted::Anything })
             }
-            Collective::Other(name) if name == "gather" => rule(whole, &|rank, chunk| match rank {
+            Collective::Gather => rule(whole, &|rank, chunk| match rank {
                 0 => one(chunk / chunks, chunk % chunks),
                 _ => Wanted::Anything,
             }),
-            Collective::Other(name) if name == "scatter" => {
-                rule(chunks, &|rank, chunk| one(0, rank * chunks + chunk))
-            }
+            Collective::Scatter => rule(chunks, &|rank, chunk| one(0, rank * chunks + chunk)),
             // What is where depends on the counts of each call.
             Collective::AllToAllV | Collective::AllGatherV => return None,
             Collective::SendRecv | Collective::Test | Collective::Other(_) => return None,
@@ -281,6 +279,30 @@ mod tests {
         let program = ProgramBuilder::new("send", Collective::Other("custom".into()), 2);
         program.block(0).put(program.input(0).all(), program.output(to).all());
         program.build().unwrap()
+    }
+
+    #[test]
+    fn rooted_collectives_promise_their_root_and_every_block() {
+        for in_place in [false, true] {
+            let gather = ProgramBuilder::new("gather", Collective::Gather, 3);
+            let scatter = ProgramBuilder::new("scatter", Collective::Scatter, 3);
+            for rank in 0..3 {
+                let (own, there) = (gather.input(rank).all(), gather.output(0).chunk(rank));
+                let (block, here) = (scatter.input(0).chunk(rank), scatter.output(rank).all());
+                if rank > 0 {
+                    gather.block(rank).put(own, there);
+                    scatter.block(0).put(block, here);
+                } else if !in_place {
+                    gather.block(0).copy(own, there);
+                    scatter.block(0).copy(block, here);
+                }
+            }
+            for program in [gather, scatter] {
+                let plan = program.in_place(in_place).build().unwrap();
+                let promise = PostCondition::of(&plan.collective, 3, 1).unwrap();
+                assert_eq!(promise.check(&plan), Ok(()), "{}", plan.name);
+            }
+        }
     }
 
     #[test]

@@ -42,8 +42,12 @@ impl Shape {
             Collective::AllReduce | Collective::Broadcast | Collective::Reduce => {
                 Shape { input: elements * element, output: elements * element, count: elements }
             }
-            Collective::AllGather => Shape { input: block, output: whole, count: per_rank },
-            Collective::ReduceScatter => Shape { input: whole, output: block, count: per_rank },
+            Collective::AllGather | Collective::Gather => {
+                Shape { input: block, output: whole, count: per_rank }
+            }
+            Collective::ReduceScatter | Collective::Scatter => {
+                Shape { input: whole, output: block, count: per_rank }
+            }
             Collective::AllToAll => Shape { input: whole, output: whole, count: per_rank },
             Collective::AllToAllV
             | Collective::AllGatherV
@@ -85,8 +89,12 @@ impl Shape {
         let bytes = self.message();
         let own_block = u64::from(rank) * self.input.min(self.output);
         match collective {
-            Collective::AllGather => Some(Placement { bytes, input: own_block, output: 0 }),
-            Collective::ReduceScatter => Some(Placement { bytes, input: 0, output: own_block }),
+            Collective::AllGather | Collective::Gather => {
+                Some(Placement { bytes, input: own_block, output: 0 })
+            }
+            Collective::ReduceScatter | Collective::Scatter => {
+                Some(Placement { bytes, input: 0, output: own_block })
+            }
             Collective::AllReduce
             | Collective::AllToAll
             | Collective::Broadcast
@@ -108,7 +116,11 @@ pub fn bus_factor(collective: &Collective, ranks: u32) -> f64 {
     let n = f64::from(ranks.max(1));
     match collective {
         Collective::AllReduce => 2.0 * (n - 1.0) / n,
-        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => (n - 1.0) / n,
+        Collective::AllGather
+        | Collective::Gather
+        | Collective::ReduceScatter
+        | Collective::Scatter
+        | Collective::AllToAll => (n - 1.0) / n,
         _ => 1.0,
     }
 }

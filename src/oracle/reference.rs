@@ -29,8 +29,12 @@ enum Rule {
     Gather { block: u64 },
     /// Block r of every rank, one after the other.
     Exchange { block: u64 },
+    /// The same, defined on rank 0 only.
+    GatherToRoot { block: u64 },
     /// Rank 0's element.
     FromRoot,
+    /// Rank 0's element in the rank's own block.
+    BlockFromRoot { block: u64 },
 }
 
 impl Problem {
@@ -49,6 +53,8 @@ impl Problem {
             Collective::Reduce => Rule::ReduceToRoot,
             Collective::ReduceScatter => Rule::ReduceBlock { block: output_elements },
             Collective::AllGather => Rule::Gather { block: output_elements / ranks },
+            Collective::Gather => Rule::GatherToRoot { block: output_elements / ranks },
+            Collective::Scatter => Rule::BlockFromRoot { block: output_elements },
             Collective::AllToAll => Rule::Exchange { block: output_elements / ranks },
             Collective::Broadcast => Rule::FromRoot,
             Collective::AllToAllV
@@ -68,7 +74,7 @@ impl Problem {
     /// Compares a piece of a rank's output, which starts at element `first`.
     pub fn check(&self, rank: u32, first: u64, output: &[u8]) -> Verdict {
         let mut verdict = Verdict::default();
-        if self.rule == Rule::ReduceToRoot && rank != 0 {
+        if matches!(self.rule, Rule::ReduceToRoot | Rule::GatherToRoot { .. }) && rank != 0 {
             return verdict;
         }
         for (element, found) in (first..).zip(output.chunks_exact(self.dtype.size())) {
@@ -88,12 +94,15 @@ impl Problem {
         match self.rule {
             Rule::Reduce | Rule::ReduceToRoot => self.reduced(element),
             Rule::ReduceBlock { block } => self.reduced(u64::from(rank) * block + element),
-            Rule::Gather { block } => copy(element / block.max(1), element % block.max(1)),
+            Rule::Gather { block } | Rule::GatherToRoot { block } => {
+                copy(element / block.max(1), element % block.max(1))
+            }
             Rule::Exchange { block } => {
                 let block = block.max(1);
                 copy(element / block, u64::from(rank) * block + element % block)
             }
             Rule::FromRoot => copy(0, element),
+            Rule::BlockFromRoot { block } => copy(0, u64::from(rank) * block + element),
         }
     }
 

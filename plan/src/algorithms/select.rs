@@ -66,7 +66,9 @@ pub fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choic
         Collective::SendRecv => by_size(bytes, SendRecvPackets, SendRecvZeroCopy),
         // What the message to each peer is, nobody knows beforehand.
         Collective::AllToAllV | Collective::AllGatherV => return None,
-        Collective::Test | Collective::Other(_) => return None,
+        Collective::Gather | Collective::Scatter | Collective::Test | Collective::Other(_) => {
+            return None;
+        }
     };
     Some(Choice { algorithm, shape })
 }

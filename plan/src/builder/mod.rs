@@ -162,8 +162,8 @@ impl ProgramBuilder {
         let whole = factor.saturating_mul(self.ranks());
         let (input, output) = match self.program().settings().collective {
             Collective::AllReduce | Collective::AllToAll => (whole, whole),
-            Collective::AllGather => (factor, whole),
-            Collective::ReduceScatter => (whole, factor),
+            Collective::AllGather | Collective::Gather => (factor, whole),
+            Collective::ReduceScatter | Collective::Scatter => (whole, factor),
             _ => (factor, factor),
         };
         self.chunk_counts(input, output)

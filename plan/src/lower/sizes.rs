@@ -121,8 +121,8 @@ impl SizeRules {
     pub(super) fn new(plan: &Plan, packets: bool) -> Self {
         let ranks = plan.gpus.len() as u64;
         let divided = match plan.collective {
-            Collective::AllGather => [false, true],
-            Collective::ReduceScatter => [true, false],
+            Collective::AllGather | Collective::Gather => [false, true],
+            Collective::ReduceScatter | Collective::Scatter => [true, false],
             Collective::AllToAll => [true, true],
             _ => [false, false],
         };
@@ -205,7 +205,8 @@ impl SizeRules {
                 return Err(LowerError::Element { buffer, bytes, element });
             }
         }
-        let message = if *collective == Collective::AllGather { output } else { input };
+        let gathers = matches!(collective, Collective::AllGather | Collective::Gather);
+        let message = if gathers { output } else { input };
         if message < self.min || message > self.max {
             let (min, max) = (self.min, self.max);
             return Err(LowerError::Size {
@@ -221,11 +222,11 @@ impl SizeRules {
         if self.constrains(0) && self.constrains(1) {
             let ranks = self.ranks;
             let (fits, rule) = match collective {
-                Collective::AllGather => (
+                Collective::AllGather | Collective::Gather => (
                     input.checked_mul(ranks) == Some(output),
                     format!("the output must be {ranks} inputs"),
                 ),
-                Collective::ReduceScatter => (
+                Collective::ReduceScatter | Collective::Scatter => (
                     output.checked_mul(ranks) == Some(input),
                     format!("the input must be {ranks} outputs"),
                 ),

@@ -112,13 +112,17 @@ pub fn accesses(op: &Op, around: &Surroundings<'_>, windowed: bool, accesses: &m
     }
 }
 
-/// Where chunks of a buffer lie. In place the smaller buffer of an allgather or reducescatter is the rank's block of
+/// Where chunks of a buffer lie. In place the smaller buffer of a gathering or scattering collective is the rank's block of
 /// the larger one; elsewhere input and output are the same.
 fn home(around: &Surroundings<'_>, buffer: Buffer, chunk: &ChunkRef) -> (Memory, Range<u64>) {
     let (memory, shift) = match (buffer, around.in_place, around.collective) {
         (Buffer::Scratch, ..) => (Memory::Scratch, 0),
-        (Buffer::Input, true, Collective::AllGather) => (Memory::Input, around.input_chunks),
-        (Buffer::Output, true, Collective::ReduceScatter) => (Memory::Input, around.output_chunks),
+        (Buffer::Input, true, Collective::AllGather | Collective::Gather) => {
+            (Memory::Input, around.input_chunks)
+        }
+        (Buffer::Output, true, Collective::ReduceScatter | Collective::Scatter) => {
+            (Memory::Input, around.output_chunks)
+        }
         (Buffer::Output, false, _) => (Memory::Output, 0),
         (Buffer::Input, ..) | (Buffer::Output, true, _) => (Memory::Input, 0),
     };

@@ -144,8 +144,10 @@ pub fn buffers(plan: &Plan, elements: u64, size: u64) -> Buffers {
         Collective::AllReduce | Collective::Broadcast | Collective::Reduce => {
             Buffers { input: one, output: one }
         }
-        Collective::AllGather => Buffers { input: one, output: one * ranks },
-        Collective::ReduceScatter => Buffers { input: one * ranks, output: one },
+        Collective::AllGather | Collective::Gather => Buffers { input: one, output: one * ranks },
+        Collective::ReduceScatter | Collective::Scatter => {
+            Buffers { input: one * ranks, output: one }
+        }
         Collective::AllToAll => Buffers { input: one * ranks, output: one * ranks },
         Collective::AllToAllV
         | Collective::AllGatherV
