@@ -65,7 +65,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// The plan file (JSON, current or legacy format); `-` reads standard input
+    /// The plan file (JSON, current or legacy format), or a program (.py); `-` reads standard input
     plan: PathBuf,
     /// Number of ranks; must be what the plan has [default: from the plan]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]

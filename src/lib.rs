@@ -13,3 +13,18 @@ pub use antiphon_plan as plan;
 pub use antiphon_types::{DataType, ReduceOp, UnknownName};
 
 pub mod oracle;
+
+/// The pages about the language of programs: their examples in Rust are tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../docs/dsl/quick-start.md")]
+    mod quick_start {}
+    #[doc = include_str!("../docs/dsl/concepts.md")]
+    mod concepts {}
+    #[doc = include_str!("../docs/dsl/integration.md")]
+    mod integration {}
+    #[doc = include_str!("../docs/dsl/reference-python.md")]
+    mod reference_python {}
+    #[doc = include_str!("../docs/dsl/reference-rust.md")]
+    mod reference_rust {}
+}

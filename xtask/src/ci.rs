@@ -5,17 +5,27 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{Result, repo};
+use crate::{Error, Result, repo};
 
 struct Step {
     name: &'static str,
+    program: Program,
+    /// [Filled](filled) when the step is run, as is the environment.
     arguments: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
     /// What the step needs beside the toolchain that runs this task.
     needs: Option<Tool>,
 }
 
-/// A tool that some machines lack.
+/// What a step starts.
+#[derive(Clone, Copy, Debug)]
+enum Program {
+    Cargo,
+    /// A program of the Python that [`PYTHON`] provides.
+    Python(&'static str),
+}
+
+/// A tool that some machines lack. Its command lines are [filled](filled) when they are run.
 #[derive(Clone, Copy, Debug)]
 struct Tool {
     name: &'static str,
@@ -37,34 +47,57 @@ const MIRI: Tool = Tool {
     probe: &["cargo", "+nightly", "miri", "--version"],
 };
 
-/// Among them the README's own two commands: what a newcomer types must work.
+/// A Python of its own, with what the package needs to be built and tested.
+const PYTHON: Tool = Tool {
+    name: "Python 3.10 or later with maturin and pytest",
+    install: &[
+        "sh",
+        "-ec",
+        "python3 -c 'import ensurepip' 2>/dev/null || \
+         (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv) >&2
+         python3 -m venv --clear {venv}
+         {venv}/bin/pip install -q 'maturin>=1.9,<2' 'pytest>=8'",
+    ],
+    probe: &[
+        "{venv}/bin/python",
+        "-c",
+        "import sys, maturin, pytest; assert sys.version_info >= (3, 10)",
+    ],
+};
+
+/// Among them the README's own commands: what a newcomer types must work.
 const STEPS: &[Step] = &[
     Step {
         name: "check the format",
+        program: Program::Cargo,
         arguments: &["fmt", "--all", "--", "--check"],
         environment: &[],
         needs: None,
     },
     Step {
         name: "lint",
+        program: Program::Cargo,
         arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
         environment: &[],
         needs: None,
     },
     Step {
         name: "build the documentation",
+        program: Program::Cargo,
         arguments: &["doc", "--workspace", "--no-deps"],
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
         needs: None,
     },
     Step {
         name: "pass the tests",
+        program: Program::Cargo,
         arguments: &["test", "--workspace"],
         environment: &[("INSTA_UPDATE", "no")],
         needs: None,
     },
     Step {
         name: "run the example plan",
+        program: Program::Cargo,
         arguments: &[
             "run",
             "--release",
@@ -78,25 +111,91 @@ const STEPS: &[Step] = &[
         needs: None,
     },
     Step {
+        name: "run the example in Rust",
+        program: Program::Cargo,
+        arguments: &["run", "--release", "--example", "ring_allreduce"],
+        environment: &[],
+        needs: None,
+    },
+    Step {
+        name: "check the format of the Python package",
+        program: Program::Cargo,
+        arguments: &["fmt", "--manifest-path", "ffi/python/Cargo.toml", "--", "--check"],
+        environment: &[],
+        needs: None,
+    },
+    Step {
+        name: "lint the Python package",
+        program: Program::Cargo,
+        arguments: &[
+            "clippy",
+            "--manifest-path",
+            "ffi/python/Cargo.toml",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        environment: &[("CARGO_TARGET_DIR", "{target}/python-package")],
+        needs: Some(PYTHON),
+    },
+    // By way of a wheel, as everywhere; but with the tools that are there, so that it needs no network.
+    Step {
+        name: "install the Python package",
+        program: Program::Python("pip"),
+        arguments: &["install", "-q", "--no-build-isolation", "--no-deps", "./ffi/python"],
+        environment: &[
+            ("CARGO_TARGET_DIR", "{target}/python-package"),
+            ("PATH", "{venv}/bin:{path}"),
+        ],
+        needs: Some(PYTHON),
+    },
+    Step {
+        name: "pass the tests of the Python package",
+        program: Program::Python("pytest"),
+        arguments: &["-q", "-rs", "ffi/python/tests"],
+        environment: &[("ANTIPHON_COMMAND", "{target}/release/antiphon")],
+        needs: Some(PYTHON),
+    },
+    Step {
+        name: "run the example in Python",
+        program: Program::Cargo,
+        arguments: &[
+            "run",
+            "--release",
+            "--",
+            "run",
+            "examples/dsl/ring_allreduce.py",
+            "--size",
+            "1M",
+        ],
+        environment: &[("ANTIPHON_PYTHON", "{venv}/bin/python")],
+        needs: Some(PYTHON),
+    },
+    Step {
         name: "check the fuzz targets",
+        program: Program::Cargo,
         arguments: &["check", "--manifest-path", "plan/fuzz/Cargo.toml"],
         environment: &[("CARGO_TARGET_DIR", "target/fuzz")],
         needs: None,
     },
     Step {
         name: "explore the lock-free protocols",
+        program: Program::Cargo,
         arguments: &["test", "-p", "antiphon-executor", "--test", "loom_protocols", "--release"],
         environment: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
         needs: None,
     },
     Step {
         name: "interpret shared memory's layout with Miri",
+        program: Program::Cargo,
         arguments: &["+nightly", "miri", "test", "-p", "antiphon-executor", "--lib", "shared::"],
         environment: &[("CARGO_TARGET_DIR", "target/miri")],
         needs: Some(MIRI),
     },
     Step {
         name: "run with the address sanitizer",
+        program: Program::Cargo,
         arguments: &[
             "+nightly",
             "test",
@@ -122,9 +221,22 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Runs all steps with their own output; stops at the first that fails and names it.
-pub fn run() -> Result<()> {
-    for step in STEPS {
+/// Runs all steps, or those whose name has the text `only`, with their own output; stops at the first that fails and
+/// names it.
+///
+/// # Errors
+/// A step that failed, and a text that no step's name has.
+pub fn run(only: Option<&str>) -> Result<()> {
+    let only = only.unwrap_or_default();
+    let steps: Vec<_> = STEPS.iter().filter(|step| step.name.contains(only)).collect();
+    if steps.is_empty() {
+        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        return Err(Error::message(format!(
+            "cannot run steps named `{only}`: there are {}",
+            names.join(", ")
+        )));
+    }
+    for step in steps {
         if let Some(tool) = step.needs
             && let Err(why) = provide(tool)
         {
@@ -144,7 +256,8 @@ pub fn run() -> Result<()> {
 fn provide(tool: Tool) -> Result<()> {
     let run = |words: &[&str]| {
         let (program, arguments) = words.split_first().unwrap_or((&"true", &[]));
-        repo::capture(tool.name, repo::outside(program).args(arguments)).map(drop)
+        let arguments = arguments.iter().map(|word| filled(word));
+        repo::capture(tool.name, repo::outside(&filled(program)).args(arguments)).map(drop)
     };
     run(tool.probe).or_else(|_| run(tool.install).and_then(|()| run(tool.probe)))
 }
@@ -152,7 +265,20 @@ fn provide(tool: Tool) -> Result<()> {
 fn command(step: &Step) -> Command {
     // `cargo +toolchain` is understood by the launcher of toolchains, not by a toolchain's own cargo.
     let launcher = step.arguments.first().is_some_and(|first| first.starts_with('+'));
-    let mut command = if launcher { repo::outside("cargo") } else { repo::cargo() };
-    command.args(step.arguments).envs(step.environment.iter().copied());
+    let mut command = match step.program {
+        Program::Cargo if launcher => repo::outside("cargo"),
+        Program::Cargo => repo::cargo(),
+        Program::Python(name) => repo::outside(&filled(&format!("{{venv}}/bin/{name}"))),
+    };
+    let environment = step.environment.iter().map(|(name, value)| (name, filled(value)));
+    command.args(step.arguments.iter().map(|word| filled(word))).envs(environment);
     command
+}
+
+/// A word of a command line: `{target}` is where cargo builds, `{venv}` the Python of [`PYTHON`], `{path}` where programs
+/// are looked for.
+fn filled(word: &str) -> String {
+    let target = repo::target_dir().to_string_lossy().into_owned();
+    let path = std::env::var("PATH").unwrap_or_default();
+    word.replace("{venv}", "{target}/python").replace("{target}", &target).replace("{path}", &path)
 }

@@ -17,7 +17,10 @@ struct Line {
 #[derive(Subcommand)]
 enum Task {
     /// Run everything that a change must pass
-    Ci,
+    Ci {
+        /// Run only the steps whose name has this text
+        only: Option<String>,
+    },
     /// Check the rules of the repository that no compiler checks
     Tidy,
     /// Measure collectives beside MPI libraries, Gloo and a hand-written floor
@@ -29,7 +32,7 @@ enum Task {
 
 fn run(task: &Task) -> Result<()> {
     match task {
-        Task::Ci => ci::run(),
+        Task::Ci { only } => ci::run(only.as_deref()),
         Task::Tidy => {
             let faults = tidy::check(&repo::root())?;
             faults.iter().for_each(|fault| println!("{fault}"));

@@ -10,32 +10,36 @@ use antiphon_plan::model::ChannelType;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-type Group<'a, 'py> = Option<&'a Bound<'py, ThreadBlockGroup>>;
+/// A group of blocks that an operation may run on.
+pub type Group<'a, 'py> = Option<&'a Bound<'py, ThreadBlockGroup>>;
 
-/// What both kinds of channels are.
-struct Channel {
-    program: Arc<Shared>,
-    channel: dsl::Channel,
+/// What all kinds of channels are.
+pub struct Endpoint {
+    pub program: Arc<Shared>,
+    pub channel: dsl::Channel,
 }
 
-impl Channel {
-    fn new(kind: ChannelType, dst_rank: i64, src_rank: i64) -> PyResult<Self> {
+impl Endpoint {
+    pub fn new(kind: ChannelType, dst_rank: i64, src_rank: i64) -> PyResult<Self> {
         let program = current()?;
         let channel = program.record(|program| program.channel(kind, dst_rank, src_rank))?;
-        Ok(Channel { program, channel })
+        program.spoke_of(channel.source);
+        Ok(Endpoint { program, channel })
     }
 
-    fn signal(&self, py: Python<'_>, tb: i64, sync: SyncArg, relaxed: bool) -> PyResult<()> {
+    pub fn signal(&self, py: Python<'_>, tb: i64, sync: SyncArg, relaxed: bool) -> PyResult<()> {
+        self.program.spoke_of(self.channel.source);
         self.program
             .record_at(py, |program| program.signal(self.channel, on_block(tb)?, sync.0, relaxed))
     }
 
-    fn wait(&self, py: Python<'_>, tb: i64, sync: SyncArg, relaxed: bool) -> PyResult<()> {
+    pub fn wait(&self, py: Python<'_>, tb: i64, sync: SyncArg, relaxed: bool) -> PyResult<()> {
+        self.program.spoke_of(self.channel.source);
         self.program
             .record_at(py, |program| program.wait(self.channel, on_block(tb)?, sync.0, relaxed))
     }
 
-    fn transfer(
+    pub fn transfer(
         &self,
         what: Transfer,
         dst: ChunkArg,
@@ -48,13 +52,14 @@ impl Channel {
             Transfer::ReadPutPackets => raise_value_without_block,
             _ => raise,
         };
+        self.program.spoke_of(self.channel.source);
         self.program.record_or(raise, |program| {
             program.transfer(what, self.channel, dst.0, src.0, on(tb, tb_group)?)
         })
     }
 
     /// A transfer that signals, so that its line may be needed at the end.
-    fn signalling_transfer(
+    pub fn signalling_transfer(
         &self,
         py: Python<'_>,
         what: Transfer,
@@ -62,12 +67,35 @@ impl Channel {
         src: ChunkArg,
         tb: i64,
     ) -> PyResult<()> {
+        self.program.spoke_of(self.channel.source);
         self.program.record_at(py, |program| {
             program.transfer(what, self.channel, dst.0, src.0, on_block(tb)?)
         })
     }
 
-    fn repr(&self, class: &str) -> String {
+    pub fn flush(&self, tb: i64, sync: SyncArg) -> PyResult<()> {
+        self.program.spoke_of(self.channel.source);
+        self.program.record(|program| program.flush(self.channel, on_block(tb)?, sync.0))
+    }
+
+    pub fn reduce(
+        &self,
+        to: ChunkArg,
+        from: ChunkArg,
+        others: Vec<ChunkArg>,
+        tb: Option<i64>,
+        tb_group: Group<'_, '_>,
+        op: ReduceArg,
+    ) -> PyResult<()> {
+        let others = chunks(others);
+        self.program.spoke_of(self.channel.source);
+        self.program.record(|program| {
+            let on = on(tb, tb_group)?;
+            program.read_reduce(self.channel, to.0, from.0, &others, op.0, on)
+        })
+    }
+
+    pub fn repr(&self, class: &str) -> String {
         let dsl::Channel { source, destination, id, .. } = self.channel;
         format!(
             "{class}(dst_rank={destination}, src_rank={source}) # channel {id} of rank {source}"
@@ -85,13 +113,13 @@ impl Channel {
 /// ThreadBlockGroup whose blocks share them; they raise RuntimeError without either, for chunks of other ranks than
 /// said and for chunks of different sizes.
 #[pyclass(module = "antiphon.language.channel", frozen, subclass)]
-pub struct MemoryChannel(Channel);
+pub struct MemoryChannel(Endpoint);
 
 #[pymethods]
 impl MemoryChannel {
     #[new]
     fn new(dst_rank: i64, src_rank: i64) -> PyResult<Self> {
-        Channel::new(ChannelType::Memory, dst_rank, src_rank).map(MemoryChannel)
+        Endpoint::new(ChannelType::Memory, dst_rank, src_rank).map(MemoryChannel)
     }
 
     /// The source rank's number of the channel among its memory channels.
@@ -193,12 +221,8 @@ impl MemoryChannel {
         local_dst_chunk: Option<ChunkArg>,
         reduce_op: ReduceArg,
     ) -> PyResult<()> {
-        let Channel { program, channel } = &self.0;
-        let (from, to) = (local_src_chunk.0, local_dst_chunk.unwrap_or(local_src_chunk).0);
-        let others = chunks(remote_src_chunks);
-        program.record(|program| {
-            program.read_reduce(*channel, to, from, &others, reduce_op.0, on(tb, tb_group)?)
-        })
+        let to = local_dst_chunk.unwrap_or(local_src_chunk);
+        self.0.reduce(to, local_src_chunk, remote_src_chunks, tb, tb_group, reduce_op)
     }
 
     fn __repr__(&self) -> String {
@@ -211,13 +235,13 @@ impl MemoryChannel {
 /// It is one-sided and paired as a MemoryChannel is. Raises RuntimeError outside of a program and for ranks that it does
 /// not have; its operations do for chunks of other ranks than said and for chunks of different sizes.
 #[pyclass(module = "antiphon.language.channel", frozen, subclass)]
-pub struct PortChannel(Channel);
+pub struct PortChannel(Endpoint);
 
 #[pymethods]
 impl PortChannel {
     #[new]
     fn new(dst_rank: i64, src_rank: i64) -> PyResult<Self> {
-        Channel::new(ChannelType::Port, dst_rank, src_rank).map(PortChannel)
+        Endpoint::new(ChannelType::Port, dst_rank, src_rank).map(PortChannel)
     }
 
     /// The source rank's number of the channel among its port channels.
@@ -259,8 +283,7 @@ impl PortChannel {
     /// Waits until earlier transfers over the channel are complete. `data_sync` as for `signal`.
     #[pyo3(signature = (tb, data_sync=SyncArg::BOTH))]
     fn flush(&self, tb: i64, data_sync: SyncArg) -> PyResult<()> {
-        let Channel { program, channel } = &self.0;
-        program.record(|program| program.flush(*channel, on_block(tb)?, data_sync.0))
+        self.0.flush(tb, data_sync)
     }
 
     /// Copies `src_chunk` of the source rank to `dst_chunk` of the peer.

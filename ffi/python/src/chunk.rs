@@ -6,11 +6,12 @@ use antiphon_plan::dsl;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PySlice;
+use pyo3::types::{PyDict, PyDictMethods, PySlice, PyTuple};
 
 /// A run of chunks in a buffer of some rank: `size` chunks from `index` on.
 ///
-/// Slicing a buffer makes one; two are equal if they name the same chunks.
+/// Slicing a buffer makes one, and so does `Chunk(rank, type, index, size)`; `Chunk(rank, index, size)` is a run of the
+/// rank's input. Two are equal if they name the same chunks.
 #[pyclass(module = "antiphon.language.internal.types", frozen, eq, hash, subclass)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Chunk(pub dsl::Chunk);
@@ -18,8 +19,33 @@ pub struct Chunk(pub dsl::Chunk);
 #[pymethods]
 impl Chunk {
     #[new]
-    fn new(rank: u64, r#type: BufferArg, index: u64, size: u64) -> Self {
-        Chunk(dsl::Chunk { rank, buffer: r#type.0, index, size })
+    #[pyo3(signature = (*args, **kwargs))]
+    fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let named =
+            |name: &str| kwargs.and_then(|given| given.get_item(name).transpose()).transpose();
+        let typed = args.len() > 3 || named("type")?.is_some();
+        let names: &[&str] =
+            if typed { &["rank", "type", "index", "size"] } else { &["rank", "index", "size"] };
+        let count = args.len() + kwargs.map_or(0, PyDictMethods::len);
+        let value = |name: &str| {
+            let position = names.iter().position(|known| *known == name);
+            let value = match (args.iter().nth(position.unwrap_or(usize::MAX)), named(name)?) {
+                (Some(value), None) | (None, Some(value)) => value,
+                _ => return Err(arguments(names)),
+            };
+            Ok(value)
+        };
+        if count != names.len() {
+            return Err(arguments(names));
+        }
+        let buffer = if typed {
+            value("type")?.extract()?
+        } else {
+            BufferArg(antiphon_plan::model::Buffer::Input)
+        };
+        let number = |name| value(name)?.extract::<u64>();
+        let (rank, index, size) = (number("rank")?, number("index")?, number("size")?);
+        Ok(Chunk(dsl::Chunk { rank, buffer: buffer.0, index, size }))
     }
 
     /// The rank whose buffer it is.
@@ -51,6 +77,14 @@ impl Chunk {
         let buffer = buffer_name(buffer);
         format!("Chunk(rank={rank}, type=BufferType.{buffer}, index={index}, size={size})")
     }
+}
+
+fn arguments(names: &[&str]) -> PyErr {
+    let names = names.join(", ");
+    PyTypeError::new_err(format!(
+        "cannot make a Chunk: expected each of {names} once; Chunk(rank, type, index, size) names a buffer, \
+         Chunk(rank, index, size) chunks of the input"
+    ))
 }
 
 fn buffer_name(buffer: antiphon_plan::model::Buffer) -> &'static str {
@@ -203,7 +237,9 @@ impl Buffer {
                 "cannot make a scratch buffer: saw {size} chunks, allowed 0 or more"
             )));
         };
-        let run = current()?.record(|program| program.scratch(rank, size))?;
+        let program = current()?;
+        let run = program.record(|program| program.scratch(rank, size))?;
+        program.spoke_of(run.rank);
         Ok(PyClassInitializer::from(BaseBuffer { run }).add_subclass(Buffer))
     }
 }

@@ -1,7 +1,7 @@
 //! The language's enums, which are Python's, as the compiler's types and back.
 
 use antiphon_plan::ReduceOp;
-use antiphon_plan::model::Buffer;
+use antiphon_plan::model::{Buffer, ChannelType};
 use antiphon_plan::passes::DataSync;
 use antiphon_plan::passes::replication::Policy;
 use pyo3::exceptions::PyTypeError;
@@ -133,6 +133,18 @@ impl PolicyArg {
     }
 }
 
+/// An argument that may be left out, but not be None.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Maybe<T>(pub Option<T>);
+
+impl<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>> FromPyObject<'a, 'py> for Maybe<T> {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        given.extract().map(|value| Maybe(Some(value)))
+    }
+}
+
 impl SyncArg {
     /// What every call means that does not say.
     pub const BOTH: SyncArg = SyncArg(DataSync::BOTH);
@@ -141,6 +153,29 @@ impl SyncArg {
 impl ReduceArg {
     /// What every call means that does not say.
     pub const SUM: ReduceArg = ReduceArg(ReduceOp::Sum);
+}
+
+/// A `ChannelType` of channels between two ranks; `Channel.memory` and `Channel.port` are members of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindArg(pub ChannelType);
+
+impl FromPyObject<'_, '_> for KindArg {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        for (name, kind) in [("memory", ChannelType::Memory), ("port", ChannelType::Port)] {
+            if channel_type(given.py(), name)?.is(given)
+                || given.extract().is_ok_and(|text: &str| text == name)
+            {
+                return Ok(KindArg(kind));
+            }
+        }
+        let given = given.repr()?;
+        Err(PyTypeError::new_err(format!(
+            "cannot make a channel of type {given}: allowed ChannelType.memory, ChannelType.port; a SwitchChannel \
+             reaches groups of ranks"
+        )))
+    }
 }
 
 /// The member of `ChannelType` with this name.

@@ -2,16 +2,53 @@
 
 use crate::errors::raise;
 use crate::lines::Lines;
-use antiphon_plan::dsl::{Misuse, Program};
+use crate::switch::Pending;
+use antiphon_plan::dsl::{Compiled, Misuse, Program};
 use antiphon_plan::passes::Mode;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A program, shared by everything that records into it.
 pub struct Shared {
     program: Mutex<Program>,
     lines: Mutex<Lines>,
+    /// The rank that the program spoke of last; negative for none.
+    recent: AtomicI64,
+    /// Whether the program used a spelling that only the middle stage of the language has.
+    middle: AtomicBool,
+    /// A load-reduce whose sum goes where the next store takes it from.
+    pending: Mutex<Option<Pending>>,
+}
+
+/// A program of whichever stage, which becomes a plan.
+pub trait Finish: Send + Sync {
+    /// Runs the passes, letting other threads of Python go on.
+    ///
+    /// # Errors
+    /// What makes no plan, as an exception.
+    fn finish(&self, py: Python<'_>) -> PyResult<Compiled>;
+
+    /// As [`finish`](Self::finish), for a program that nobody asks again: its operations need not be there twice.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    fn finish_last(&self, py: Python<'_>) -> PyResult<Compiled> {
+        self.finish(py)
+    }
+}
+
+impl Finish for Shared {
+    fn finish(&self, py: Python<'_>) -> PyResult<Compiled> {
+        self.settle()?;
+        py.detach(|| self.lock().finish()).map_err(raise)
+    }
+
+    fn finish_last(&self, py: Python<'_>) -> PyResult<Compiled> {
+        self.settle()?;
+        py.detach(|| self.lock().finish_last()).map_err(raise)
+    }
 }
 
 struct Current {
@@ -29,14 +66,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// A program that others can record into.
     pub fn new(program: Program) -> Arc<Self> {
-        let lines = Mutex::default();
-        let shared = Arc::new(Shared { program: Mutex::new(program), lines });
-        let before = match &mut *lock(&COMPILING) {
-            Some(compiling) => compiling.last.replace(Arc::clone(&shared)),
-            None => None,
-        };
-        // Only now, unlocked: what ends with a program may run the author's code.
-        drop(before);
+        let shared = Arc::new(Shared {
+            program: Mutex::new(program),
+            lines: Mutex::default(),
+            recent: AtomicI64::new(-1),
+            middle: AtomicBool::new(false),
+            pending: Mutex::default(),
+        });
+        made(&shared);
         shared
     }
 
@@ -66,6 +103,7 @@ impl Shared {
         call: impl FnOnce(&mut Program) -> Result<R, Misuse>,
     ) -> PyResult<R> {
         self.check_current()?;
+        self.settle()?;
         call(&mut self.lock()).map_err(raise)
     }
 
@@ -79,6 +117,7 @@ impl Shared {
         call: impl FnOnce(&mut Program) -> Result<R, Misuse>,
     ) -> PyResult<R> {
         self.check_current()?;
+        self.settle()?;
         // Taken out, because no lock may be held while Python runs: it may let another thread go on.
         let mut lines = std::mem::take(&mut *lock(&self.lines));
         let line = lines.caller(py);
@@ -88,7 +127,68 @@ impl Shared {
         call(program).map_err(raise)
     }
 
-    fn check_current(self: &Arc<Self>) -> PyResult<()> {
+    /// Remembers the rank that the program spoke of, for calls that name none.
+    pub fn spoke_of(&self, rank: u64) {
+        self.recent.store(i64::try_from(rank).unwrap_or(-1), Ordering::Relaxed);
+    }
+
+    /// The rank that the program spoke of last.
+    ///
+    /// # Errors
+    /// `RuntimeError` if it spoke of none.
+    pub fn recent(&self) -> PyResult<u64> {
+        u64::try_from(self.recent.load(Ordering::Relaxed)).map_err(|_| {
+            PyRuntimeError::new_err(
+                "cannot tell which rank the call is for: the program has spoken of none yet; name the rank, as in \
+                 Semaphore(rank, initial_value) or switch.at_rank(rank)",
+            )
+        })
+    }
+
+    /// Marks the program as one that uses spellings of the middle stage, whose defaults then hold.
+    pub fn speaks_middle(&self) {
+        self.middle.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the middle stage's defaults hold: the program has used one of its spellings, or its source does.
+    pub fn is_middle(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.middle.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let stage = py.import("antiphon.language._stage")?;
+        let middle = stage.getattr("caller_is_middle")?.call0()?.is_truthy()?;
+        if middle {
+            self.speaks_middle();
+        }
+        Ok(middle)
+    }
+
+    /// Lets a load-reduce wait for the store that says where its sum goes.
+    pub fn defer(&self, pending: Pending) {
+        *lock(&self.pending) = Some(pending);
+    }
+
+    /// Takes the load-reduce that waits for its store.
+    pub fn take_pending(&self) -> Option<Pending> {
+        lock(&self.pending).take()
+    }
+
+    /// Records the load-reduce that waits for a store, if there is one.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn settle(&self) -> PyResult<()> {
+        match self.take_pending() {
+            Some(pending) => pending.record(&mut self.lock(), None).map_err(raise),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that this is the current program.
+    ///
+    /// # Errors
+    /// `RuntimeError` if it is not.
+    pub fn check_current(self: &Arc<Self>) -> PyResult<()> {
         match &*lock(&CURRENT) {
             Some(current) if Arc::ptr_eq(&current.shared, self) => Ok(()),
             Some(_) => Err(PyRuntimeError::new_err(
@@ -140,7 +240,7 @@ struct Compiling {
     compatible: bool,
     /// What `JSON()` says in place of the plan.
     note: String,
-    last: Option<Arc<Shared>>,
+    last: Option<Arc<dyn Finish>>,
 }
 
 static COMPILING: Mutex<Option<Compiling>> = Mutex::new(None);
@@ -160,8 +260,15 @@ pub fn end_compile() {
     drop(before);
 }
 
+/// Keeps a program, where programs are being compiled.
+pub fn made<P: Finish + 'static>(program: &Arc<P>) {
+    let kept: Arc<dyn Finish> = Arc::<P>::clone(program);
+    let before = lock(&COMPILING).as_mut().and_then(|compiling| compiling.last.replace(kept));
+    drop(before);
+}
+
 /// The last program made since `begin_compile`.
-pub fn last_compiled() -> Option<Arc<Shared>> {
+pub fn last_compiled() -> Option<Arc<dyn Finish>> {
     lock(&COMPILING).as_ref().and_then(|compiling| compiling.last.clone())
 }
 

@@ -3,6 +3,7 @@
 use crate::current::{Shared, current};
 use crate::errors::raise;
 use antiphon_plan::dsl::{BlockGroup, Misuse, On};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -84,6 +85,26 @@ pub struct LoopIterationContext {
     num_chunks: i64,
     /// The program in which it is open.
     open: Mutex<Option<Arc<Shared>>>,
+}
+
+impl LoopIterationContext {
+    /// Checks that the loop an operation names is the one that is open, to which the operation belongs anyway.
+    ///
+    /// # Errors
+    /// `RuntimeError` if it is not.
+    pub fn check_open(named: Option<&Bound<'_, Self>>) -> PyResult<()> {
+        let Some(named) = named else { return Ok(()) };
+        let open = named.get().open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let current = current()?;
+        current.speaks_middle();
+        if open.is_some_and(|open| Arc::ptr_eq(&open, &current)) {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err(
+            "cannot record the operation in the loop that iter_context names: it is not the open one; an operation \
+             belongs to the loop whose `with` it stands in",
+        ))
+    }
 }
 
 #[pymethods]

@@ -12,10 +12,13 @@ mod convert;
 mod current;
 mod errors;
 mod group;
+mod lane;
+mod legacy;
 mod lines;
 mod output;
 mod program;
 mod rank;
+mod semaphore;
 mod switch;
 
 use pyo3::prelude::*;
@@ -32,13 +35,19 @@ mod _native {
     #[pymodule_export]
     use crate::group::{LoopIterationContext, ThreadBlockGroup};
     #[pymodule_export]
+    use crate::lane::Channel;
+    #[pymodule_export]
+    use crate::legacy::{ChunkProgram, Ref, current_chunk_program};
+    #[pymodule_export]
     use crate::output::{json, write_compiled};
     #[pymodule_export]
     use crate::program::CollectiveProgram;
     #[pymodule_export]
     use crate::program::collective_chunks;
     #[pymodule_export]
-    use crate::rank::{Rank, Semaphore};
+    use crate::rank::Rank;
+    #[pymodule_export]
+    use crate::semaphore::Semaphore;
     #[pymodule_export]
     use crate::switch::{SwitchChannel, SwitchChannelRankView};
 }

@@ -1,7 +1,6 @@
 //! The finished program: as text, or streamed to a file.
 
-use crate::current::{Shared, compile_note, current, last_compiled};
-use crate::errors::raise;
+use crate::current::{Finish, compile_note, current, last_compiled};
 use antiphon_plan::Style;
 use antiphon_plan::dsl::Compiled;
 use pyo3::exceptions::{PyLookupError, PyOSError};
@@ -10,7 +9,6 @@ use pyo3::types::{PyDict, PyString};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// How the language asks for indentation.
 pub enum Indent {
@@ -31,19 +29,14 @@ impl FromPyObject<'_, '_> for Indent {
     }
 }
 
-/// Runs the passes, letting other threads of Python go on.
-pub fn finish(py: Python<'_>, program: &Shared) -> PyResult<Compiled> {
-    py.detach(|| program.lock().finish()).map_err(raise)
-}
-
 /// The plan's text, as `json.dumps(plan, indent=indent, **options)` would have it.
 pub fn text<'py>(
     py: Python<'py>,
-    program: &Shared,
+    program: &dyn Finish,
     indent: &Indent,
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyString>> {
-    let compiled = finish(py, program)?;
+    let compiled = program.finish(py)?;
     let plain = options.is_none_or(|options| options.is_empty());
     let style = if plain && matches!(indent, Indent::Two) { Style::Pretty } else { Style::Compact };
     let written = py.detach(|| {
@@ -67,8 +60,8 @@ pub fn text<'py>(
 }
 
 /// Streams the plan to a file. Returns what the passes did.
-pub fn write(py: Python<'_>, program: &Shared, path: &Path, style: Style) -> PyResult<String> {
-    save(py, finish(py, program)?, path, style)
+pub fn write(py: Python<'_>, program: &dyn Finish, path: &Path, style: Style) -> PyResult<String> {
+    save(py, program.finish(py)?, path, style)
 }
 
 fn save(py: Python<'_>, compiled: Compiled, path: &Path, style: Style) -> PyResult<String> {
@@ -97,17 +90,16 @@ pub fn json(py: Python<'_>) -> PyResult<Bound<'_, PyString>> {
     let program = current()?;
     match compile_note() {
         Some(note) => Ok(PyString::new(py, &note)),
-        None => text(py, &program, &Indent::Two, None),
+        None => text(py, &*program, &Indent::Two, None),
     }
 }
 
 /// Writes the plan of the last program made since `begin_compile`. Returns what the passes did.
 #[pyfunction]
 pub fn write_compiled(py: Python<'_>, path: PathBuf, compact: bool) -> PyResult<String> {
-    let program: Arc<Shared> =
-        last_compiled().ok_or_else(|| PyLookupError::new_err("no program was made"))?;
+    let program = last_compiled().ok_or_else(|| PyLookupError::new_err("no program was made"))?;
     let style = if compact { Style::Compact } else { Style::Pretty };
     // Nobody asks the program again, so its operations need not be there twice.
-    let compiled = py.detach(|| program.lock().finish_last()).map_err(raise)?;
+    let compiled = program.finish_last(py)?;
     save(py, compiled, &path, style)
 }

@@ -1,13 +1,12 @@
 //! `CollectiveProgram`.
 
 use crate::convert::{BufferArg, PolicyArg};
-use crate::current::{Shared, enter, leave, mode};
+use crate::current::{Finish, Shared, enter, leave, mode};
 use crate::errors::raise;
-use crate::output::{Indent, finish, text, write};
+use crate::output::{Indent, text, write};
 use antiphon_plan::Style;
 use antiphon_plan::dsl::{Program, Settings};
-use antiphon_plan::model::Plan;
-use antiphon_plan::model::{Buffer, Collective, Protocol};
+use antiphon_plan::model::{Buffer, Collective, Plan, Protocol};
 use antiphon_plan::passes::replication::Policy;
 use antiphon_plan::postcondition::{PostCondition, Wanted};
 use pyo3::exceptions::{
@@ -164,7 +163,7 @@ impl CollectiveProgram {
         indent: Indent,
         json_kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyString>> {
-        text(py, &self.shared, &indent, json_kwargs)
+        text(py, &*self.shared, &indent, json_kwargs)
     }
 
     /// Interprets the plan on symbols, in a few orders of the blocks' turns, and compares every output chunk with what
@@ -174,7 +173,7 @@ impl CollectiveProgram {
     /// `post_condition`. Raises RuntimeError for the first chunk that holds something else, for a deadlock, and as
     /// `to_json` does.
     fn check(&self, py: Python<'_>) -> PyResult<bool> {
-        let compiled = finish(py, &self.shared)?;
+        let compiled = self.shared.finish(py)?;
         let collective = self.collective.bind(py);
         let known = match collective.getattr_opt(intern!(py, "chunk_factor"))? {
             Some(factor) => {
@@ -209,25 +208,26 @@ impl CollectiveProgram {
                 )));
             }
         };
-        write(py, &self.shared, &path, style).map(drop)
+        write(py, &*self.shared, &path, style).map(drop)
     }
 
     /// What the passes did: operations and block synchronisations before and after, and what was not fused and why.
     ///
     /// Raises as `to_json` does.
     fn report(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(finish(py, &self.shared)?.report.to_string())
+        Ok(self.shared.finish(py)?.report.to_string())
     }
 
     /// Checks that every signal has its wait, channel by channel. Raises RuntimeError where one has not.
     fn validate_signal_wait_pairing(&self) -> PyResult<()> {
+        self.shared.settle()?;
         self.shared.lock().check_pairing().map_err(raise)
     }
 
     /// Checks that the program makes a plan, and raises as `to_json` does where it does not. The passes themselves run
     /// whenever the plan is asked for.
     fn post_process_operations(&self, py: Python<'_>) -> PyResult<()> {
-        finish(py, &self.shared).map(drop)
+        self.shared.finish(py).map(drop)
     }
 
     /// The plan's name.

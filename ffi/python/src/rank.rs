@@ -1,13 +1,39 @@
 //! What a rank does on its own, and its semaphores.
 
 use crate::chunk::{BaseBuffer, ChunkArg, chunks};
-use crate::convert::{ReduceArg, SyncArg};
+use crate::convert::{Maybe, ReduceArg};
 use crate::current::{Shared, current};
-use crate::group::{ThreadBlockGroup, blocks, on, on_block};
-use antiphon_plan::dsl;
+use crate::group::{LoopIterationContext, ThreadBlockGroup, blocks, on};
+use crate::lane::one_op;
 use antiphon_plan::model::{Buffer, OpKind};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use std::sync::Arc;
+
+type Loop<'a, 'py> = Option<&'a Bound<'py, LoopIterationContext>>;
+type Group<'a, 'py> = Option<&'a Bound<'py, ThreadBlockGroup>>;
+
+/// An argument that is a rank: its number, or a `Rank`.
+#[derive(Clone, Copy)]
+pub struct RankArg(pub i64);
+
+impl FromPyObject<'_, '_> for RankArg {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        match given.cast::<Rank>() {
+            Ok(rank) => Ok(RankArg(i64::try_from(rank.get().rank)?)),
+            Err(_) => given.extract().map(RankArg),
+        }
+    }
+}
+
+/// What a reduction adds: a list, or, as the middle stage writes it, one chunk.
+#[derive(FromPyObject)]
+enum Others {
+    One(ChunkArg),
+    Many(Vec<ChunkArg>),
+}
 
 /// A rank of the current program: its buffers, and operations that concern no other rank.
 ///
@@ -30,18 +56,81 @@ impl Rank {
         run.map(BaseBuffer::of)
     }
 
+    /// Where an operation runs: the middle stage puts what names no block on block 0.
+    fn block(
+        &self,
+        py: Python<'_>,
+        tb: Option<i64>,
+        group: Group<'_, '_>,
+    ) -> PyResult<Option<i64>> {
+        match (tb, group) {
+            (None, None) if self.program.is_middle(py)? => Ok(Some(0)),
+            _ => Ok(tb),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
     fn copy_by(
         &self,
+        py: Python<'_>,
         op: OpKind,
-        dst_chunk: ChunkArg,
-        src_chunk: ChunkArg,
+        (to, from): (ChunkArg, ChunkArg),
         tb: Option<i64>,
-        tb_group: Option<&Bound<'_, ThreadBlockGroup>>,
+        tb_group: Group<'_, '_>,
+        iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
+        LoopIterationContext::check_open(iter_context)?;
+        let tb = self.block(py, tb, tb_group)?;
+        self.program.spoke_of(self.rank);
+        self.program
+            .record(|program| program.copy(op, self.rank as i64, to.0, from.0, on(tb, tb_group)?))
+    }
+
+    /// Adds one chunk to another: the middle stage's reduction, whose third and fourth argument are the operation and
+    /// the block.
+    fn add(
+        &self,
+        py: Python<'_>,
+        to: ChunkArg,
+        from: ChunkArg,
+        given: Given<'_, '_>,
+    ) -> PyResult<()> {
+        self.program.speaks_middle();
+        let Given { third, fourth, reduce_op, op, packet } = given;
+        let (mut op, mut tb, mut group) = (one_op_given(reduce_op, op)?, None, None);
+        for value in [third, fourth].into_iter().flatten() {
+            if let Ok(named) = value.cast::<ThreadBlockGroup>() {
+                group = Some(named);
+            } else if let Ok(number) = value.extract::<i64>() {
+                tb = Some(number);
+            } else {
+                op = one_op_given(op, Maybe(Some(value.extract()?)))?;
+            }
+        }
+        let tb = self.block(py, tb, group)?;
+        let op = one_op(op, Maybe(None))?;
+        self.program.spoke_of(self.rank);
         self.program.record(|program| {
-            program.copy(op, self.rank as i64, dst_chunk.0, src_chunk.0, on(tb, tb_group)?)
+            let on = on(tb, group)?;
+            program.reduce(self.rank as i64, to.0, to.0, &[from.0], op.0, packet, on)
         })
     }
+}
+
+/// What a call of `reduce` was given beside its chunks.
+struct Given<'a, 'py> {
+    third: Option<&'a Bound<'py, PyAny>>,
+    fourth: Option<&'a Bound<'py, PyAny>>,
+    reduce_op: Maybe<ReduceArg>,
+    op: Maybe<ReduceArg>,
+    packet: bool,
+}
+
+fn one_op_given(first: Maybe<ReduceArg>, second: Maybe<ReduceArg>) -> PyResult<Maybe<ReduceArg>> {
+    if (first, second) == (Maybe(None), Maybe(None)) {
+        return Ok(first);
+    }
+    one_op(first, second).map(|op| Maybe(Some(op)))
 }
 
 #[pymethods]
@@ -50,6 +139,7 @@ impl Rank {
     fn new(rank: i64) -> PyResult<Self> {
         let program = current()?;
         let rank = program.record(|program| program.rank(rank))?;
+        program.spoke_of(rank);
         Ok(Rank { program, rank })
     }
 
@@ -70,120 +160,122 @@ impl Rank {
     }
 
     /// Copies `src_chunk` to `dst_chunk`, of equal size.
-    #[pyo3(signature = (dst_chunk, src_chunk, tb=None, tb_group=None))]
+    #[pyo3(signature = (dst_chunk, src_chunk, tb=None, tb_group=None, *, iter_context=None))]
     fn copy(
         &self,
+        py: Python<'_>,
         dst_chunk: ChunkArg,
         src_chunk: ChunkArg,
         tb: Option<i64>,
-        tb_group: Option<&Bound<'_, ThreadBlockGroup>>,
+        tb_group: Group<'_, '_>,
+        iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
-        self.copy_by(OpKind::Copy, dst_chunk, src_chunk, tb, tb_group)
+        let chunks = (dst_chunk, src_chunk);
+        self.copy_by(py, OpKind::Copy, chunks, tb, tb_group, iter_context)
     }
 
     /// Waits for the packets of `src_chunk`, which is in scratch, and stores their data to `dst_chunk`.
-    #[pyo3(signature = (dst_chunk, src_chunk, tb=None, tb_group=None))]
+    #[pyo3(signature = (dst_chunk, src_chunk, tb=None, tb_group=None, *, iter_context=None))]
     fn unpack_packets(
         &self,
+        py: Python<'_>,
         dst_chunk: ChunkArg,
         src_chunk: ChunkArg,
         tb: Option<i64>,
-        tb_group: Option<&Bound<'_, ThreadBlockGroup>>,
+        tb_group: Group<'_, '_>,
+        iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
-        self.copy_by(OpKind::UnpackPackets, dst_chunk, src_chunk, tb, tb_group)
+        let chunks = (dst_chunk, src_chunk);
+        self.copy_by(py, OpKind::UnpackPackets, chunks, tb, tb_group, iter_context)
     }
 
     /// Stores the data of `src_chunk` as packets to `dst_chunk`, which is in scratch.
-    #[pyo3(signature = (dst_chunk, src_chunk, tb=None, tb_group=None))]
+    #[pyo3(signature = (dst_chunk, src_chunk, tb=None, tb_group=None, *, iter_context=None))]
     fn copy_packets(
         &self,
+        py: Python<'_>,
         dst_chunk: ChunkArg,
         src_chunk: ChunkArg,
         tb: Option<i64>,
-        tb_group: Option<&Bound<'_, ThreadBlockGroup>>,
+        tb_group: Group<'_, '_>,
+        iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
-        self.copy_by(OpKind::CopyPackets, dst_chunk, src_chunk, tb, tb_group)
+        let chunks = (dst_chunk, src_chunk);
+        self.copy_by(py, OpKind::CopyPackets, chunks, tb, tb_group, iter_context)
     }
 
     /// Reduces `src_chunk` and all of `other_chunks` into `dst_chunk`, by default `src_chunk`; all of equal size.
     ///
-    /// With `packet`, the others are packets in scratch. Raises RuntimeError if there are no others.
+    /// With `packet`, the others are packets in scratch. Raises RuntimeError if there are no others. `op` is another name
+    /// of `reduce_op`. With one chunk in place of the list, as in `reduce(dst, src, op, tb)`, this is dst += src.
     #[pyo3(signature = (
-        src_chunk, other_chunks, tb=None, tb_group=None, dst_chunk=None, reduce_op=ReduceArg::SUM, packet=false
+        src_chunk, other_chunks=None, tb=None, tb_group=None, dst_chunk=None, reduce_op=Maybe(None), packet=false, *, op=Maybe(None),
+        iter_context=None
     ))]
     #[allow(clippy::too_many_arguments)]
     fn reduce(
         &self,
+        py: Python<'_>,
         src_chunk: ChunkArg,
-        other_chunks: Vec<ChunkArg>,
-        tb: Option<i64>,
-        tb_group: Option<&Bound<'_, ThreadBlockGroup>>,
+        other_chunks: Option<Others>,
+        tb: Option<&Bound<'_, PyAny>>,
+        tb_group: Option<&Bound<'_, PyAny>>,
         dst_chunk: Option<ChunkArg>,
-        reduce_op: ReduceArg,
+        reduce_op: Maybe<ReduceArg>,
         packet: bool,
+        op: Maybe<ReduceArg>,
+        iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
-        let (from, to) = (src_chunk.0, dst_chunk.unwrap_or(src_chunk).0);
-        let others = chunks(other_chunks);
+        LoopIterationContext::check_open(iter_context)?;
+        let given = Given { third: tb, fourth: tb_group, reduce_op, op, packet };
+        let others = match (other_chunks, dst_chunk) {
+            (Some(Others::Many(others)), _) => chunks(others),
+            (Some(Others::One(from)), None) => return self.add(py, src_chunk, from, given),
+            // Both chunks by their names.
+            (None, Some(to)) => return self.add(py, to, src_chunk, given),
+            (Some(Others::One(_)), Some(_)) => {
+                return Err(PyTypeError::new_err(
+                    "cannot reduce one chunk with dst_chunk: reduce(dst, src) adds to its first chunk; give \
+                     other_chunks as a list, as in reduce(a, [b], dst_chunk=c)",
+                ));
+            }
+            (None, None) => {
+                return Err(PyTypeError::new_err(
+                    "cannot reduce: other_chunks is missing; give a list of chunks",
+                ));
+            }
+        };
+        let group = tb_group.map(|group| group.cast::<ThreadBlockGroup>()).transpose()?;
+        let tb = tb.map(|tb| tb.extract::<i64>()).transpose()?;
+        let tb = self.block(py, tb, group)?;
+        let (to, op) = (dst_chunk.unwrap_or(src_chunk).0, one_op(reduce_op, op)?.0);
+        self.program.spoke_of(self.rank);
         self.program.record(|program| {
-            let on = on(tb, tb_group)?;
-            program.reduce(self.rank as i64, to, from, &others, reduce_op.0, packet, on)
+            program.reduce(self.rank as i64, to, src_chunk.0, &others, op, packet, on(tb, group)?)
         })
     }
 
     /// Makes the blocks of `tb_list` meet: each goes on when all have come here. With one block, its threads meet.
     ///
-    /// Raises RuntimeError for an empty list, ValueError for a block named twice.
-    fn barrier(&self, tb_list: Vec<i64>) -> PyResult<()> {
-        self.program.record(|program| program.barrier(self.rank as i64, &blocks(&tb_list)?))
+    /// Raises RuntimeError for an empty list, ValueError for a block named twice. In a program of the language's middle
+    /// stage an empty list means all blocks that the whole program uses on the rank.
+    #[pyo3(signature = (tb_list, *, iter_context=None))]
+    fn barrier(
+        &self,
+        py: Python<'_>,
+        tb_list: Vec<i64>,
+        iter_context: Loop<'_, '_>,
+    ) -> PyResult<()> {
+        LoopIterationContext::check_open(iter_context)?;
+        let everyone = tb_list.is_empty() && self.program.is_middle(py)?;
+        self.program.spoke_of(self.rank);
+        self.program.record(|program| match everyone {
+            true => program.barrier_of_everyone(self.rank as i64),
+            false => program.barrier(self.rank as i64, &blocks(&tb_list)?),
+        })
     }
 
     fn __repr__(&self) -> String {
         format!("Rank({})", self.rank)
-    }
-}
-
-/// A counter of one rank, by which its thread blocks wait for each other. It starts at `initial_value`.
-///
-/// Raises RuntimeError outside of a program and for a rank that it does not have.
-#[pyclass(module = "antiphon.language.rank", frozen, subclass)]
-pub struct Semaphore {
-    program: Arc<Shared>,
-    semaphore: dsl::Semaphore,
-    /// The value it starts at.
-    #[pyo3(get)]
-    initial_value: i64,
-}
-
-#[pymethods]
-impl Semaphore {
-    #[new]
-    fn new(rank: i64, initial_value: i64) -> PyResult<Self> {
-        let program = current()?;
-        let semaphore = program.record(|program| program.semaphore(rank, initial_value))?;
-        Ok(Semaphore { program, semaphore, initial_value })
-    }
-
-    /// The rank's number of the semaphore.
-    #[getter]
-    fn id(&self) -> u64 {
-        self.semaphore.id
-    }
-
-    /// The rank.
-    #[getter]
-    fn rank(&self) -> u64 {
-        self.semaphore.rank
-    }
-
-    /// Block `tb` takes one, waiting until it may. `data_sync` says where the block's threads meet around it.
-    #[pyo3(signature = (tb, data_sync=SyncArg::BOTH))]
-    fn acquire(&self, tb: i64, data_sync: SyncArg) -> PyResult<()> {
-        self.program.record(|program| program.acquire(self.semaphore, on_block(tb)?, data_sync.0))
-    }
-
-    /// Block `tb` gives one. `data_sync` says where the block's threads meet around it.
-    #[pyo3(signature = (tb, data_sync=SyncArg::BOTH))]
-    fn release(&self, tb: i64, data_sync: SyncArg) -> PyResult<()> {
-        self.program.record(|program| program.release(self.semaphore, on_block(tb)?, data_sync.0))
     }
 }

@@ -45,6 +45,14 @@ fn mistakes_are_collected_with_their_lines() {
 }
 
 #[test]
+fn settings_that_make_no_program_are_refused() {
+    let p = pair().instances(0);
+    p.block(0).copy(p.input(0).all(), p.output(0).all());
+    let text = p.build().unwrap_err().to_string();
+    assert!(text.contains("cannot replicate: saw 0 instances, allowed 1 or more"), "{text}");
+}
+
+#[test]
 fn a_program_cannot_name_what_does_not_exist() {
     type Mistake = (&'static str, fn(&ProgramBuilder));
     let cases: &[Mistake] = &[

@@ -63,12 +63,14 @@ impl Program {
         for chunk in &self.deferred {
             self.chunk(chunk.rank, chunk.buffer, chunk.index..chunk.end())?;
         }
-        self.check_pairing()?;
+        let numbers = self.numbers()?;
+        self.check_pairing_of(&numbers)?;
         let mut report = self.report.clone();
         let gpus = self.ranks.iter().enumerate().map(|(rank, tables)| {
             self.rank_of_plan((rank as u64, tables), steps(rank), reads.as_ref(), &mut report)
         });
-        let gpus = gpus.collect();
+        let mut gpus: Vec<Gpu> = gpus.collect();
+        numbers.apply(&mut gpus);
         let mut plan = Plan {
             name: settings.name.clone(),
             collective: settings.collective.clone(),

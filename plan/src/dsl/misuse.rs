@@ -173,6 +173,23 @@ pub enum Misuse {
     /// Signals without waits, or waits without signals.
     #[error("{0}")]
     Pairing(Box<crate::passes::pairing::Mismatch>),
+    /// Channels whose tags have no counterpart, on both sides.
+    #[error(
+        "cannot pair the {kind} channels between ranks {first} and {second}: saw tags {first_tags} only on rank {first} \
+         and {second_tags} only on rank {second}, allowed the same tags on both ranks; give paired channels equal tags"
+    )]
+    Tags {
+        /// Type of the channels.
+        kind: ChannelType,
+        /// One rank.
+        first: u64,
+        /// The other.
+        second: u64,
+        /// The first rank's tags without a counterpart.
+        first_tags: String,
+        /// The second rank's.
+        second_tags: String,
+    },
     /// Instances that would all do the same work.
     #[error(
         "cannot replicate {instances} instances without a policy: every instance would touch the same chunks; use the \

@@ -34,6 +34,7 @@ mod reads;
 mod steps;
 mod synchronise;
 mod tables;
+mod tags;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +48,7 @@ use crate::model::{Buffer, ChannelType, Collective, Protocol};
 use crate::passes::pairing::{Pairing, SourceLine};
 use crate::passes::replication::Policy;
 use crate::passes::{Mode, Report};
+use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 use tables::RankTables;
 
@@ -198,6 +200,8 @@ pub struct Program {
     report: Report,
     /// The open pipeline: bytes of a window, chunks, and the blocks that take part, in the order of first use.
     pipeline: Option<OpenPipeline>,
+    /// The tags of channels that have one, by type, rank and number.
+    tags: HashMap<(ChannelType, u64, u64), Box<str>>,
     /// Chunks of switch channels that are to be checked when all buffers are known.
     deferred: Vec<Chunk>,
     /// The line that makes the calls, where the caller says so.
@@ -228,6 +232,7 @@ impl Program {
             pairing: Pairing::default(),
             report: Report::default(),
             pipeline: None,
+            tags: HashMap::new(),
             deferred: Vec::new(),
             line: None,
         })

@@ -1,6 +1,7 @@
 //! Operations by which blocks and ranks wait for each other.
 
 use super::tables::barrier;
+use super::tags::Numbers;
 use super::{Channel, Misuse, On, Program, Semaphore};
 use crate::model::{ChannelType, Op, OpKind};
 use crate::passes::pairing::SourceLine;
@@ -124,8 +125,13 @@ impl Program {
     /// Checks that every signal so far has its wait, channel by channel.
     ///
     /// # Errors
-    /// [`Misuse::Pairing`] for the first channel of which this is not so.
+    /// [`Misuse::Pairing`] for the first channel of which this is not so, and [`Misuse::Tags`].
     pub fn check_pairing(&self) -> Result<(), Misuse> {
+        self.check_pairing_of(&self.numbers()?)
+    }
+
+    /// The same, with the numbers that channels have in the plan.
+    pub(super) fn check_pairing_of(&self, numbers: &Numbers) -> Result<(), Misuse> {
         if !self.settings.paired {
             return Ok(());
         }
@@ -133,7 +139,12 @@ impl Program {
             (ChannelType::Memory, self.ranks.iter().map(|rank| &rank.memory[..]).collect()),
             (ChannelType::Port, self.ranks.iter().map(|rank| &rank.port[..]).collect()),
         ];
-        self.pairing.check(&peers).map_err(|found| Misuse::Pairing(Box::new(found)))
+        let checked = if numbers.is_empty() {
+            self.pairing.check(&peers)
+        } else {
+            self.pairing.renumbered(|end| numbers.of(end)).check(&peers)
+        };
+        checked.map_err(|found| Misuse::Pairing(Box::new(found)))
     }
 
     fn on_channel(

@@ -35,15 +35,15 @@ impl fmt::Display for SourceLine {
 }
 
 /// One end of a channel: type, rank and the rank's number of it.
-type End = (ChannelType, u64, u64);
+pub type End = (ChannelType, u64, u64);
 
 /// The signals and waits of a program so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Pairing {
     ends: HashMap<End, Counts>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Counts {
     signals: BTreeMap<Windows, u64>,
     waits: BTreeMap<Windows, u64>,
@@ -122,6 +122,15 @@ impl Pairing {
         if let Some(line) = line {
             counts.last_wait = Some(line.clone());
         }
+    }
+
+    /// The same signals and waits with other numbers of channels, which must differ as the old ones do.
+    pub fn renumbered(&self, number: impl Fn(End) -> u64) -> Self {
+        let ends = self.ends.iter().map(|(&end, counts)| {
+            let (kind, rank, _) = end;
+            ((kind, rank, number(end)), counts.clone())
+        });
+        Pairing { ends: ends.collect() }
     }
 
     /// The first channel, by type, rank and number, whose signals are not met by waits.

@@ -5,6 +5,7 @@
 
 mod arrows;
 mod manifests;
+mod shown;
 mod sources;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     let mut faults = sources::check(root, &files)?;
     faults.extend(manifests::check(root)?);
     faults.extend(arrows::check(root)?);
+    faults.extend(shown::check(root)?);
     Ok(faults)
 }
 

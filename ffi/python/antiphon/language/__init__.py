@@ -4,6 +4,7 @@ A program says for every rank what its thread blocks do, inside the `with` of a 
 """
 
 from antiphon.language.channel import (
+    Channel,
     MemoryChannel,
     PortChannel,
     SwitchChannel,
@@ -30,13 +31,17 @@ from antiphon.language.internal.types import (
     ChannelType,
     Chunk,
     DataAccessType,
+    DataFormat,
     Instruction,
     ReduceOperationType,
     SyncType,
 )
-from antiphon.language.loop import LoopIterationContext
+from antiphon.language.legacy import Check, Json, MSCCLPPProgram, RankRef, Ref, chunk
+from antiphon.language.loop import Loop, LoopIterationContext
 from antiphon.language.program import CollectiveProgram, get_program
 from antiphon.language.rank import BaseBuffer, Buffer, Rank, Semaphore
+# The module too is called as the oldest stage's function is: see there.
+from antiphon.language import rank  # isort: skip
 from antiphon.language.thread_block_group import ThreadBlockGroup
 from antiphon.language.utils import AlgoSpec, ReplicationPolicy
 
@@ -51,21 +56,29 @@ __all__ = [
     "Broadcast",
     "Buffer",
     "BufferType",
+    "Channel",
     "ChannelType",
+    "Check",
     "Chunk",
     "Collective",
     "CollectiveProgram",
     "DataAccessType",
+    "DataFormat",
     "Gather",
     "Instruction",
     "JSON",
+    "Json",
+    "Loop",
     "LoopIterationContext",
+    "MSCCLPPProgram",
     "MemoryChannel",
     "PortChannel",
     "Rank",
+    "RankRef",
     "Reduce",
     "ReduceOperationType",
     "ReduceScatter",
+    "Ref",
     "ReplicationPolicy",
     "Scatter",
     "Semaphore",
@@ -75,5 +88,7 @@ __all__ = [
     "SyncType",
     "TestCollective",
     "ThreadBlockGroup",
+    "chunk",
     "get_program",
+    "rank",
 ]

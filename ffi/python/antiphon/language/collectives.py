@@ -111,9 +111,33 @@ class AllGather(_Known):
 
 
 class AllReduce(_Known):
-    """Every rank ends with the reduction of all inputs: num_ranks * chunk_factor chunks in and out."""
+    """Every rank ends with the reduction of all inputs: num_ranks * chunk_factor chunks in and out.
+
+    In an MSCCLPPProgram they are chunk_factor chunks, and `num_ranks_per_node` says which ranks group operations reach;
+    `num_chunk_groups` was for the arithmetic of that stage's own executor and changes nothing.
+    """
 
     name = "allreduce"
+
+    def __init__(
+        self,
+        num_ranks: int,
+        chunk_factor: int,
+        inplace: bool,
+        num_ranks_per_node: int = -1,
+        num_chunk_groups: int | None = None,
+    ) -> None:
+        super().__init__(num_ranks, chunk_factor, inplace)
+        self.num_ranks_per_node = num_ranks_per_node
+        self.num_chunk_groups = num_chunk_groups
+
+    def init_buffers(self) -> Buffers:
+        if self.num_ranks_per_node != -1 or self.num_chunk_groups is not None:
+            raise ValueError(
+                "cannot use num_ranks_per_node and num_chunk_groups of AllReduce in a CollectiveProgram: they are of "
+                "MSCCLPPProgram, where chunk_factor counts other chunks; give AllReduce(num_ranks, chunk_factor, inplace)"
+            )
+        return super().init_buffers()
 
 
 class ReduceScatter(_Known):

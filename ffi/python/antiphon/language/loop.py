@@ -1,5 +1,16 @@
 """Pipelines."""
 
+from __future__ import annotations
+
 from antiphon._native import LoopIterationContext
 
-__all__ = ["LoopIterationContext"]
+__all__ = ["Loop", "LoopIterationContext"]
+
+
+class Loop:
+    """The middle stage's way to a pipeline: `with Loop.iteration(unit=..., num_chunks=...) as it:`."""
+
+    @staticmethod
+    def iteration(unit: int = 2**20, num_chunks: int = 1) -> LoopIterationContext:
+        """`LoopIterationContext(unit, num_chunks)`: windows of `unit` bytes over `num_chunks` chunks."""
+        return LoopIterationContext(unit, num_chunks)

@@ -1,5 +1,41 @@
 """Programs."""
 
-from antiphon._native import CollectiveProgram, get_program
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon import _native
+from antiphon._native import get_program
+from antiphon.language._defaults import defaults
 
 __all__ = ["CollectiveProgram", "get_program"]
+
+_ORDER = (
+    "name",
+    "collective",
+    "num_ranks",
+    "instances",
+    "protocol",
+    "instr_fusion",
+    "auto_sync",
+    "replication_policy",
+    "reuse_resources",
+    "num_threads_per_block",
+    "use_double_scratch_buffer",
+    "buffer_alignment",
+    "min_message_size",
+    "max_message_size",
+)
+
+
+class CollectiveProgram(_native.CollectiveProgram):
+    __slots__ = ()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> CollectiveProgram:
+        # What `jit.compile` was given holds for whatever the program does not say.
+        said = {*_ORDER[: len(args)], *kwargs}
+        given = {name: value for name, value in defaults().items() if name not in said}
+        return super().__new__(cls, *args, **given, **kwargs)
+
+
+CollectiveProgram.__doc__ = _native.CollectiveProgram.__doc__

@@ -11,6 +11,7 @@ __all__ = [
     "ChannelType",
     "Chunk",
     "DataAccessType",
+    "DataFormat",
     "Instruction",
     "ReduceOperationType",
     "ReplicationPolicy",
@@ -57,12 +58,22 @@ class BufferType(Enum):
 
 
 class ChannelType(Enum):
-    """What a channel is made of; the values are the names in a plan."""
+    """What a channel is made of; the values are the names in a plan. `sm`, `proxy` and `nvls` are first names of three."""
 
     memory = "memory"
     port = "port"
     switch = "switch"
     none = "none"
+    sm = "memory"
+    proxy = "port"
+    nvls = "switch"
+
+
+class DataFormat(Enum):
+    """What a chunk holds that is put as packets, in an MSCCLPPProgram."""
+
+    raw = "raw"
+    packet = "packet"
 
 
 class DataAccessType(Enum):
@@ -74,10 +85,16 @@ class DataAccessType(Enum):
 
 
 class ReplicationPolicy(Enum):
-    """How chunks are shared among instances: every chunk is divided among them, or not at all (for one instance)."""
+    """How chunks are shared among instances.
+
+    Interleaved: every chunk is divided among them. None: not at all, for one instance. Duplicated, and packed, which is
+    the same: every instance has chunks of its own; only in an MSCCLPPProgram.
+    """
 
     interleaved = "interleaved"
     none = "none"
+    duplicated = "duplicated"
+    packed = "packed"
 
 
 class Instruction(Enum):

@@ -1,0 +1,116 @@
+"""The names under which programs import the package: `mscclpp` and `msccl`, as it had been called.
+
+Nothing of these names is installed. A finder that is asked last makes them, so that a package that is really there,
+under whatever finder, is never hidden. A file `antiphon.pth` installs it whenever Python starts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import Any
+
+__all__ = ["install"]
+
+ROOTS = {"mscclpp": "antiphon", "msccl": "antiphon"}
+"""The packages, and what they are names of."""
+
+NAMES = {"msccl.language.mscclpp": "antiphon.language"}
+"""Modules that lie elsewhere than their name says."""
+
+
+def _target(name: str) -> str | None:
+    """The module that a name is an alias of."""
+    for alias, target in NAMES.items():
+        if name == alias or name.startswith(alias + "."):
+            return target + name[len(alias) :]
+    root, dot, rest = name.partition(".")
+    return ROOTS[root] + dot + rest if root in ROOTS else None
+
+
+class AliasPackage(ModuleType):
+    """A package under another name. It has no folder, so that nothing of it is ever loaded a second time."""
+
+    __path__: list[str]
+    _target: ModuleType
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in ("__all__", "__version__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        try:
+            return getattr(self._target, name)
+        except AttributeError:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from None
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._target)})
+
+
+class _Loader(Loader):
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        target = importlib.import_module(self.target)
+        if not hasattr(target, "__path__"):
+            # The module itself: there must be one of each class.
+            sys.modules[module.__name__] = target
+            return
+        module.__class__ = AliasPackage
+        module.__path__ = []
+        module.__doc__ = target.__doc__
+        vars(module)["_target"] = target
+
+    def get_code(self, name: str) -> CodeType | None:
+        """For `python -m`, which runs a module by its code."""
+        spec = importlib.util.find_spec(self.target)
+        get_code = getattr(spec and spec.loader, "get_code", None)
+        return get_code(self.target) if get_code else None
+
+
+class AliasFinder(MetaPathFinder):
+    """Finds the aliases that nobody else finds."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        name = _target(fullname)
+        if name is None:
+            return None
+        parent, _, _ = fullname.rpartition(".")
+        if parent:
+            # A really installed package keeps its submodules, and what it lacks is not ours to give.
+            if not isinstance(sys.modules.get(parent), AliasPackage):
+                return None
+        elif self._others_find(fullname, path, target):
+            return None
+        try:
+            spec = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            return None
+        if spec is None:
+            return None
+        package = spec.submodule_search_locations is not None
+        return ModuleSpec(fullname, _Loader(name), origin=spec.origin, is_package=package)
+
+    def _others_find(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> bool:
+        """Whether a finder that was added later has a package of this name."""
+        finders = sys.meta_path
+        later = finders[finders.index(self) + 1 :] if self in finders else []
+        return any(
+            find(fullname, path, target) for finder in later if (find := getattr(finder, "find_spec", None))
+        )
+
+
+def install() -> None:
+    """Makes Python find the aliases, after everything else; installing twice is installing once."""
+    if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.append(AliasFinder())

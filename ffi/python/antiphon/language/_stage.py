@@ -1,0 +1,31 @@
+"""Which stage of the language a program is written in, where a call means something else in another one."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType, FrameType
+
+__all__ = ["caller_is_middle"]
+
+CLASSES = {"Channel", "Loop"}
+METHODS = {"group_broadcast", "group_load_reduce", "group_reduce", "group_store", "relaxedSignal", "relaxedWait"}
+"""Names that only the middle stage has: whoever uses one writes in it."""
+
+
+def _uses(code: CodeType, names: dict[str, object]) -> bool:
+    if not METHODS.isdisjoint(code.co_names):
+        return True
+    used = CLASSES.intersection(code.co_names)
+    ours = any(getattr(names.get(name), "__module__", "").startswith("antiphon.") for name in used)
+    return ours or any(_uses(inner, names) for inner in code.co_consts if isinstance(inner, CodeType))
+
+
+def caller_is_middle() -> bool:
+    """Whether a function of the author's program that is being run uses a name that only the middle stage has."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if not (module == "antiphon" or module.startswith("antiphon.")) and _uses(frame.f_code, frame.f_globals):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,206 @@
+"""Plans to run: what they hold, which of them a call uses, and what runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, NoReturn
+
+__all__ = [
+    "Constraint",
+    "DataType",
+    "ExecutionPlan",
+    "ExecutionPlanRegistry",
+    "Executor",
+    "PacketType",
+    "PlanHandle",
+    "Request",
+    "register",
+    "set_selector",
+]
+
+
+class DataType(Enum):
+    """Types of elements; the values are their numbers in the format's runtime."""
+
+    int32 = 0
+    uint32 = 1
+    float16 = 2
+    float32 = 3
+    bfloat16 = 4
+    float8_e4m3fn = 5
+    float8_e4m3fnuz = 6
+    float8_e5m2 = 7
+    float8_e5m2fnuz = 8
+    uint8 = 9
+    float8_e4m3b15 = 10
+    auto = 255
+
+
+class PacketType(Enum):
+    """The layout of packets: a flag for 8 bytes of data, or for 4."""
+
+    LL8 = "LL8"
+    LL16 = "LL16"
+
+
+def unavailable(what: str, missing: str, instead: str) -> NoReturn:
+    """Raises NotImplementedError that says what the package lacks."""
+    raise NotImplementedError(f"cannot {what}: {missing} is not available yet in the Python package; {instead}")
+
+
+class ExecutionPlan:
+    """The plan in a file, as rank `rank` uses it.
+
+    Raises OSError if the file cannot be read, ValueError if it holds no plan or none for this rank.
+    """
+
+    def __init__(self, plan_path: str | os.PathLike[str], rank: int = 0) -> None:
+        self.path = os.fspath(plan_path)
+        """The file."""
+        self.rank = rank
+        """The rank."""
+        with open(self.path, encoding="utf-8") as file:
+            plan = json.load(file)
+        if not isinstance(plan, dict) or "gpus" not in plan:
+            raise ValueError(f"cannot use {self.path} as a plan: it has no ranks; write one by `antiphon compile`")
+        ranks = len(plan["gpus"])
+        if not 0 <= rank < ranks:
+            raise ValueError(f"cannot use {self.path} on rank {rank}: allowed 0 to {ranks - 1}")
+        self.name: str = plan["name"]
+        """The plan's name."""
+        self.collective: str = plan["collective"]
+        """What it computes."""
+        self.min_message_size: int = plan.get("min_message_size", 0)
+        """Smallest message, in bytes."""
+        self.max_message_size: int = plan.get("max_message_size", 2**64 - 1)
+        """Largest message, in bytes."""
+        self.num_ranks = ranks
+        """Number of ranks."""
+
+    def __repr__(self) -> str:
+        return f"ExecutionPlan({self.path!r}, rank={self.rank})"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Where a plan fits."""
+
+    world_size: int = 0
+    """Number of ranks."""
+    n_ranks_per_node: int = 0
+    """Ranks of a node."""
+
+
+@dataclass(frozen=True)
+class PlanHandle:
+    """A compiled plan."""
+
+    id: str
+    """A hash of all that the plan says."""
+    name: str
+    """The plan's name."""
+    plan: ExecutionPlan
+    """The plan itself."""
+    tags: Any = field(default_factory=set)
+    """What its author said of it, for selectors."""
+    constraint: Constraint = Constraint()
+    """Where it fits."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call that a plan is wanted for."""
+
+    collective: str
+    """What to compute."""
+    world_size: int
+    """Number of ranks."""
+    n_ranks_per_node: int
+    """Ranks of a node."""
+    send_buffer: int
+    """Address of the input."""
+    recv_buffer: int
+    """Address of the output."""
+    message_size: int
+    """Bytes."""
+    dtype: DataType = DataType.auto
+    """Type of the elements."""
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    """What the caller adds."""
+
+
+Selector = Callable[[dict[str, list[PlanHandle]], Request], "PlanHandle | None"]
+
+
+class ExecutionPlanRegistry:
+    """The plans of this process; every call of the class gives the same registry."""
+
+    _the: ClassVar[ExecutionPlanRegistry | None] = None
+
+    _plans: dict[str, PlanHandle]
+    _selector: Selector | None
+    _default_selector: Selector | None
+
+    def __new__(cls) -> ExecutionPlanRegistry:
+        if cls._the is None:
+            cls._the = super().__new__(cls)
+            cls._the._plans, cls._the._selector, cls._the._default_selector = {}, None, None
+        return cls._the
+
+    def register_plan(self, plan: PlanHandle) -> None:
+        """Adds a plan, in place of one with its id."""
+        if not isinstance(plan, PlanHandle):
+            raise TypeError(f"cannot register {plan!r}: allowed a PlanHandle, as jit.compile returns")
+        self._plans[plan.id] = plan
+
+    def set_selector(self, selector: Selector | None) -> None:
+        """Sets the function that chooses among the plans."""
+        self._selector = selector
+
+    def set_default_selector(self, selector: Selector | None) -> None:
+        """Sets the function that chooses where the other one returns None."""
+        self._default_selector = selector
+
+    def get(self, id: str) -> PlanHandle | None:
+        """The plan with this id; None if there is none."""
+        return self._plans.get(id)
+
+    def select(self, **request: Any) -> PlanHandle | None:
+        """Chooses a plan for a call: not available yet."""
+        unavailable("select a plan", "the selection among registered plans", "take one by get(id)")
+
+
+def register(plan: PlanHandle) -> None:
+    """Adds a plan to the registry of this process."""
+    ExecutionPlanRegistry().register_plan(plan)
+
+
+def set_selector(selector: Selector | None) -> None:
+    """Sets the function that chooses among the plans of this process."""
+    ExecutionPlanRegistry().set_selector(selector)
+
+
+class Executor:
+    """What runs plans over a communicator."""
+
+    def __init__(self, communicator: object) -> None:
+        self.communicator = communicator
+
+    def execute(
+        self,
+        rank: int,
+        send_ptr: int,
+        recv_ptr: int,
+        send_bytes: int,
+        recv_bytes: int,
+        dtype: DataType,
+        plan: ExecutionPlan,
+        stream: int = 0,
+        packet_type: PacketType = PacketType.LL16,
+    ) -> None:
+        """Runs a plan: not available yet."""
+        unavailable("execute a plan", "the executor", "run the plan's file by the command `antiphon run`")

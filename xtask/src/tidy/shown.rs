@@ -1,0 +1,59 @@
+//! Code that a page shows is the code of the file that it names.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{Error, Result};
+
+/// A page, the language of its blocks, and the file whose text they are.
+const SHOWN: &[(&str, &str, &str)] = &[
+    ("README.md", "rust", "examples/ring_allreduce.rs"),
+    ("README.md", "python", "examples/dsl/ring_allreduce.py"),
+];
+
+/// Checks the pages of the repository at `root`.
+pub(super) fn check(root: &Path) -> Result<Vec<String>> {
+    let read =
+        |name: &str| fs::read_to_string(root.join(name)).map_err(Error::io(format!("read {name}")));
+    let mut faults = Vec::new();
+    for &(page, language, file) in SHOWN {
+        let (text, source) = (read(page)?, read(file)?);
+        faults.extend(differs(page, &text, language, file, &source));
+    }
+    Ok(faults)
+}
+
+/// Every block of the language must be in the file as it stands, and there must be one.
+fn differs(page: &str, text: &str, language: &str, file: &str, source: &str) -> Option<String> {
+    let blocks = blocks(text, language);
+    if blocks.is_empty() {
+        return Some(format!("{page}: shows nothing of {file}; show it, or drop the rule"));
+    }
+    let other = blocks.iter().find(|block| !source.contains(*block))?;
+    let changed = other.lines().find(|line| !source.lines().any(|known| known == *line));
+    let near = changed.or_else(|| other.lines().next()).unwrap_or_default().trim();
+    Some(format!("{page}: shows code that is not in {file}, near `{near}`; copy it from there"))
+}
+
+/// The texts of the blocks that are fenced as `language`.
+fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
+    let opening = format!("```{language}\n");
+    let parts = text.split(opening.as_str()).skip(1);
+    parts.filter_map(|rest| rest.split_once("\n```").map(|(block, _)| block)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_code_must_be_in_its_file() {
+        let fault = |page: &str| differs("a.md", page, "rust", "a.rs", "fn a() {\n    b();\n}\n");
+        assert_eq!(fault("See:\n\n```rust\nfn a() {\n    b();\n}\n```\n"), None);
+        assert_eq!(fault("```rust\n    b();\n```\n"), None);
+        let other = fault("```rust\nfn a() {\n    c();\n}\n```\n").unwrap_or_default();
+        assert!(other.contains("not in a.rs, near `c();`"), "{other}");
+        let none = fault("```python\nfn a()\n```\n").unwrap_or_default();
+        assert!(none.contains("shows nothing of a.rs"), "{none}");
+    }
+}
