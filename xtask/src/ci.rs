@@ -29,6 +29,8 @@ enum Program {
 #[derive(Clone, Copy, Debug)]
 struct Tool {
     name: &'static str,
+    /// Whether every machine can install it from the package registries, so that lacking it is a failure.
+    installable: bool,
     /// Installs it; succeeds where it is there already.
     install: &'static [&'static str],
     /// Succeeds where it is there.
@@ -37,12 +39,14 @@ struct Tool {
 
 const NIGHTLY: Tool = Tool {
     name: "a nightly toolchain",
+    installable: false,
     install: &["rustup", "toolchain", "install", "nightly", "--profile", "minimal"],
     probe: &["cargo", "+nightly", "--version"],
 };
 
 const MIRI: Tool = Tool {
     name: "Miri",
+    installable: false,
     install: &["rustup", "component", "add", "miri", "rust-src", "--toolchain", "nightly"],
     probe: &["cargo", "+nightly", "miri", "--version"],
 };
@@ -50,6 +54,7 @@ const MIRI: Tool = Tool {
 /// A Python of its own, with what the package needs to be built and tested.
 const PYTHON: Tool = Tool {
     name: "Python 3.10 or later with maturin and pytest",
+    installable: true,
     install: &[
         "sh",
         "-ec",
@@ -240,6 +245,9 @@ pub fn run(only: Option<&str>) -> Result<()> {
         if let Some(tool) = step.needs
             && let Err(why) = provide(tool)
         {
+            if tool.installable {
+                return Err(why);
+            }
             println!("==> {}: SKIP, {} is not to be had here: {why}", step.name, tool.name);
             continue;
         }

@@ -57,6 +57,13 @@ impl Program {
     ) -> Result<Compiled, Misuse> {
         let settings = &self.settings;
         settings.consistent()?;
+        let instances = settings.instances as u64;
+        for rank in 0..self.ranks() {
+            let blocks = self.blocks(rank);
+            if blocks.saturating_mul(instances) > super::MOST_BLOCKS as u64 {
+                return Err(Misuse::Replicas { rank, blocks, instances });
+            }
+        }
         if self.pipeline.is_some() {
             return Err(Misuse::OpenPipeline);
         }
@@ -85,7 +92,7 @@ impl Program {
             max_message_size: *settings.sizes.end(),
             runtime_sizes: settings.runtime_sizes,
         };
-        replication::replicate(&mut plan, settings.instances as u64, settings.policy);
+        replication::replicate(&mut plan, instances, settings.policy);
         check(&plan).map_err(|faults| Misuse::Plan {
             program: settings.name.clone(),
             faults: faults.to_string(),

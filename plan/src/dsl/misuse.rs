@@ -213,6 +213,19 @@ pub enum Misuse {
         /// What is possible instead.
         allowed: &'static str,
     },
+    /// More blocks than a rank can have, once every block is replicated.
+    #[error(
+        "cannot replicate {blocks} blocks of rank {rank} in {instances} instances: allowed {} blocks in all",
+        super::MOST_BLOCKS
+    )]
+    Replicas {
+        /// The rank.
+        rank: u64,
+        /// Its blocks.
+        blocks: u64,
+        /// Instances asked for.
+        instances: u64,
+    },
     /// A plan that `check` refuses.
     #[error("cannot finish program `{program}`: {faults}")]
     Plan {

@@ -104,6 +104,16 @@ fn handles_that_cannot_be_are_not_made() {
 }
 
 #[test]
+fn instances_are_bounded_by_the_blocks_a_rank_can_have() {
+    let settings = Settings::new("p", Collective::Test, 1).chunks(1, 1);
+    let mut p = Program::new(Settings { instances: 40_000, ..settings }).unwrap();
+    let (from, to) = (chunk(&p, 0, 0..1), p.chunk(0, Buffer::Output, 0..1).unwrap());
+    p.copy(OpKind::Copy, 0, to, from, On::block(1)).unwrap();
+    let text = p.finish().unwrap_err().to_string();
+    assert!(text.contains("cannot replicate 2 blocks of rank 0 in 40000 instances"), "{text}");
+}
+
+#[test]
 fn tables_grow_with_first_use() {
     let mut p = program();
     let sum = ReduceOp::Sum;
