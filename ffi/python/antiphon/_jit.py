@@ -156,9 +156,9 @@ def _spec(known: dict[str, Any], tags: Iterable[str] | Mapping[str, int]) -> Alg
 
 def _plan(algo: Callable[..., Any], made: object) -> dict[str, Any]:
     """The plan of what `algo` returned."""
+    plan: Any = None
     if isinstance(made, (CollectiveProgram, MSCCLPPProgram)):
-        return json.loads(made.to_json(indent=None))
-    plan = None
+        made = made.to_json(indent=None)
     if isinstance(made, str):
         try:
             plan = json.loads(made)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, overload
 
 from typing_extensions import Self
 
 from antiphon.language.internal.types import (
     BufferType,
     ChannelType,
+    DataFormat,
     ReduceOperationType,
     ReplicationPolicy,
     SyncType,
@@ -49,6 +50,8 @@ class _Buffers(Protocol):
 _Sync = SyncType | Literal["none", "before", "after", "both"]
 _Buffer = BufferType | Literal["input", "output", "scratch"]
 _Reduce = ReduceOperationType | Literal["sum", "min", "max", "prod"]
+_Kind = ChannelType | Literal["memory", "port", "sm", "proxy", "nvls"]
+_Place = Ref | BufferType | str | None
 _Policy = ReplicationPolicy | Literal["interleaved", "none"]
 
 class CollectiveProgram:
@@ -114,7 +117,10 @@ class CollectiveProgram:
     def max_message_size(self) -> int: ...
 
 class Chunk:
+    @overload
     def __new__(cls, rank: int, type: _Buffer, index: int, size: int) -> Self: ...
+    @overload
+    def __new__(cls, rank: int, index: int, size: int) -> Self: ...
     @property
     def rank(self) -> int: ...
     @property
@@ -174,6 +180,8 @@ class Rank:
         src_chunk: Chunk,
         tb: int | None = None,
         tb_group: ThreadBlockGroup | None = None,
+        *,
+        iter_context: LoopIterationContext | None = None,
     ) -> None: ...
     def unpack_packets(
         self,
@@ -181,6 +189,8 @@ class Rank:
         src_chunk: Chunk,
         tb: int | None = None,
         tb_group: ThreadBlockGroup | None = None,
+        *,
+        iter_context: LoopIterationContext | None = None,
     ) -> None: ...
     def copy_packets(
         self,
@@ -188,7 +198,10 @@ class Rank:
         src_chunk: Chunk,
         tb: int | None = None,
         tb_group: ThreadBlockGroup | None = None,
+        *,
+        iter_context: LoopIterationContext | None = None,
     ) -> None: ...
+    @overload
     def reduce(
         self,
         src_chunk: Chunk,
@@ -198,19 +211,56 @@ class Rank:
         dst_chunk: Chunk | None = None,
         reduce_op: _Reduce = ...,
         packet: bool = False,
+        *,
+        op: _Reduce = ...,
+        iter_context: LoopIterationContext | None = None,
     ) -> None: ...
-    def barrier(self, tb_list: Sequence[int]) -> None: ...
+    @overload
+    def reduce(
+        self,
+        dst: Chunk,
+        src: Chunk,
+        tb: int | _Reduce | None = None,
+        tb_group: int | ThreadBlockGroup | None = None,
+        /,
+        *,
+        reduce_op: _Reduce = ...,
+        packet: bool = False,
+        op: _Reduce = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    @overload
+    def reduce(
+        self,
+        dst: Chunk,
+        src: Chunk,
+        /,
+        *,
+        tb: int | None = None,
+        tb_group: ThreadBlockGroup | None = None,
+        reduce_op: _Reduce = ...,
+        packet: bool = False,
+        op: _Reduce = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def barrier(self, tb_list: Sequence[int], *, iter_context: LoopIterationContext | None = None) -> None: ...
 
 class Semaphore:
-    def __new__(cls, rank: int, initial_value: int) -> Self: ...
+    def __new__(
+        cls, rank: int | Rank | None = None, initial_value: int = ..., *, tag: object = None
+    ) -> Self: ...
     @property
     def id(self) -> int: ...
     @property
     def rank(self) -> int: ...
     @property
     def initial_value(self) -> int: ...
-    def acquire(self, tb: int, data_sync: _Sync = ...) -> None: ...
-    def release(self, tb: int, data_sync: _Sync = ...) -> None: ...
+    def acquire(
+        self, tb: int, data_sync: _Sync = ..., *, sync: _Sync = ..., iter_context: LoopIterationContext | None = None
+    ) -> None: ...
+    def release(
+        self, tb: int, data_sync: _Sync = ..., *, sync: _Sync = ..., iter_context: LoopIterationContext | None = None
+    ) -> None: ...
 
 class MemoryChannel:
     def __new__(cls, dst_rank: int, src_rank: int) -> Self: ...
@@ -287,8 +337,140 @@ class PortChannel:
         tb_group: ThreadBlockGroup | None = None,
     ) -> None: ...
 
+class Channel:
+    def __new__(
+        cls,
+        dst_rank: int | Rank,
+        src_rank: int | Rank,
+        channel_type: ChannelType | Literal["memory", "port"] = ...,
+        tag: int | str | None = None,
+    ) -> Self: ...
+    @property
+    def channel_id(self) -> int: ...
+    @property
+    def src_rank(self) -> int: ...
+    @property
+    def dst_rank(self) -> int: ...
+    @property
+    def tag(self) -> int | str | None: ...
+    @property
+    def channel_type(self) -> ChannelType: ...
+    def signal(
+        self,
+        tb: int,
+        data_sync: _Sync = ...,
+        relaxed: bool = False,
+        *,
+        sync: _Sync = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def wait(
+        self,
+        tb: int,
+        data_sync: _Sync = ...,
+        relaxed: bool = False,
+        *,
+        sync: _Sync = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def relaxedSignal(
+        self,
+        tb: int,
+        data_sync: _Sync = ...,
+        *,
+        sync: _Sync = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def relaxedWait(
+        self,
+        tb: int,
+        data_sync: _Sync = ...,
+        *,
+        sync: _Sync = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def flush(
+        self,
+        tb: int,
+        data_sync: _Sync = ...,
+        *,
+        sync: _Sync = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def put(
+        self,
+        dst_chunk: Chunk,
+        src_chunk: Chunk,
+        tb: int | None = None,
+        tb_group: ThreadBlockGroup | None = None,
+        *,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def get(
+        self,
+        dst_chunk: Chunk,
+        src_chunk: Chunk,
+        tb: int | None = None,
+        tb_group: ThreadBlockGroup | None = None,
+        *,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def put_packets(
+        self,
+        dst_chunk: Chunk,
+        src_chunk: Chunk,
+        tb: int | None = None,
+        tb_group: ThreadBlockGroup | None = None,
+        *,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def read_put_packets(
+        self,
+        dst_chunk: Chunk,
+        src_chunk: Chunk,
+        tb: int | None = None,
+        tb_group: ThreadBlockGroup | None = None,
+        *,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def put_with_signal(
+        self,
+        dst_chunk: Chunk,
+        src_chunk: Chunk,
+        tb: int,
+        *,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def put_with_signal_and_flush(
+        self,
+        dst_chunk: Chunk,
+        src_chunk: Chunk,
+        tb: int,
+        *,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def reduce(
+        self,
+        local_src_chunk: Chunk,
+        remote_src_chunks: Sequence[Chunk],
+        tb: int | None = None,
+        tb_group: ThreadBlockGroup | None = None,
+        local_dst_chunk: Chunk | None = None,
+        reduce_op: _Reduce = ...,
+        *,
+        op: _Reduce = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+
 class SwitchChannel:
-    def __new__(cls, rank_list: Sequence[int], buffer_type: _Buffer) -> Self: ...
+    def __new__(
+        cls,
+        rank_list: Sequence[int] | None = None,
+        buffer_type: _Buffer = ...,
+        *,
+        buffer: _Buffer = ...,
+        tag: object = None,
+    ) -> Self: ...
     @property
     def rank_list(self) -> list[int]: ...
     @property
@@ -313,6 +495,44 @@ class SwitchChannel:
     def broadcast_packets(
         self, rank: int, src_chunk: Chunk, buffer_offset: int, size: int, tb: int
     ) -> None: ...
+    def group_load_reduce(
+        self,
+        buffer_offset: int,
+        size: int,
+        dst_chunk: Chunk | None = None,
+        op: _Reduce = ...,
+        tb: int = 0,
+        *,
+        reduce_op: _Reduce = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    @overload
+    def group_store(
+        self,
+        src_chunk: Chunk,
+        buffer_offset: int,
+        size: int,
+        tb: int = 0,
+        *,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    @overload
+    def group_store(
+        self, buffer_offset: int, size: int, tb: int = 0, *, iter_context: LoopIterationContext | None = None
+    ) -> None: ...
+    def group_reduce(
+        self,
+        index: int,
+        size: int,
+        *,
+        op: _Reduce = ...,
+        tb: int = 0,
+        reduce_op: _Reduce = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def group_broadcast(
+        self, index: int, size: int, *, tb: int = 0, iter_context: LoopIterationContext | None = None
+    ) -> None: ...
 
 class SwitchChannelRankView:
     @property
@@ -329,7 +549,210 @@ class SwitchChannelRankView:
     def broadcast_packets(
         self, src_chunk: Chunk, buffer_offset: int, size: int, tb: int
     ) -> None: ...
+    def group_load_reduce(
+        self,
+        buffer_offset: int,
+        size: int,
+        dst_chunk: Chunk | None = None,
+        op: _Reduce = ...,
+        tb: int = 0,
+        *,
+        reduce_op: _Reduce = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    @overload
+    def group_store(
+        self,
+        src_chunk: Chunk,
+        buffer_offset: int,
+        size: int,
+        tb: int = 0,
+        *,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    @overload
+    def group_store(
+        self, buffer_offset: int, size: int, tb: int = 0, *, iter_context: LoopIterationContext | None = None
+    ) -> None: ...
+    def group_reduce(
+        self,
+        index: int,
+        size: int,
+        *,
+        op: _Reduce = ...,
+        tb: int = 0,
+        reduce_op: _Reduce = ...,
+        iter_context: LoopIterationContext | None = None,
+    ) -> None: ...
+    def group_broadcast(
+        self, index: int, size: int, *, tb: int = 0, iter_context: LoopIterationContext | None = None
+    ) -> None: ...
 
+class Ref:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def buffer(self) -> BufferType | str: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def split(self, num: int) -> list[Ref]: ...
+    def group(self, other: Ref) -> Ref: ...
+    def put(
+        self,
+        dst: int,
+        buffer: _Place = None,
+        index: int = -1,
+        sendtb: int = -1,
+        chan_type: _Kind = ...,
+        *,
+        chunk: _Place = None,
+    ) -> Ref: ...
+    def put_packet(
+        self,
+        dst: int,
+        buffer: _Place = None,
+        index: int = -1,
+        sendtb: int = -1,
+        *rest: DataFormat | _Kind | _Place,
+        chunk: _Place = None,
+        src_format: DataFormat = ...,
+        chan_type: _Kind = ...,
+        temp_buffer: _Place = None,
+        temp_buffer_index: int = -1,
+    ) -> Ref: ...
+    def packet_put(
+        self,
+        dst: int,
+        buffer: _Place = None,
+        index: int = -1,
+        sendtb: int = -1,
+        chan_type: _Kind = ...,
+        *,
+        chunk: _Place = None,
+    ) -> Ref: ...
+    def get(
+        self,
+        src: int,
+        buffer: _Place = None,
+        index: int = -1,
+        recvtb: int = -1,
+        chan_type: _Kind = ...,
+        *,
+        chunk: _Place = None,
+    ) -> Ref: ...
+    def signal(
+        self,
+        dst: int,
+        buffer: _Place = None,
+        index: int = -1,
+        sendtb: int = -1,
+        chan_type: _Kind = ...,
+        *,
+        chunk: _Place = None,
+    ) -> None: ...
+    def wait(
+        self,
+        src: int,
+        buffer: _Place = None,
+        index: int = -1,
+        recvtb: int = -1,
+        chan_type: _Kind = ...,
+        *,
+        chunk: _Place = None,
+    ) -> None: ...
+    def flush(
+        self,
+        dst: int,
+        buffer: _Place = None,
+        index: int = -1,
+        sendtb: int = -1,
+        chan_type: _Kind = ...,
+        *,
+        chunk: _Place = None,
+    ) -> None: ...
+    def copy(
+        self,
+        dst: int,
+        buffer: _Place = None,
+        index: int = -1,
+        sendtb: int = -1,
+        *,
+        chunk: _Place = None,
+    ) -> Ref: ...
+    def copy_packet(
+        self,
+        dst: int,
+        buffer: _Place = None,
+        index: int = -1,
+        sendtb: int = -1,
+        *,
+        chunk: _Place = None,
+    ) -> Ref: ...
+    def reduce(
+        self,
+        other: Ref | None = None,
+        recvtb: int = -1,
+        channel_type: _Kind = ...,
+        *,
+        other_chunkref: Ref | None = None,
+    ) -> Ref: ...
+    def reduce_packet(
+        self, other: Ref | None = None, recvtb: int = -1, *, other_chunkref: Ref | None = None
+    ) -> Ref: ...
+    def group_load_reduce(
+        self, others: Sequence[Ref], recvtb: int = -1, chan_type: _Kind = ...
+    ) -> Ref: ...
+    def group_store(
+        self,
+        dsts: Sequence[int],
+        index: int = -1,
+        buffer: _Place = None,
+        sendtb: int = -1,
+        chan_type: _Kind = ...,
+    ) -> Ref: ...
+    def get_origin_index(self, index: int = 0) -> int | list[int] | None: ...
+    def get_origin_rank(self, index: int = 0) -> int | list[int] | None: ...
+    def get_dst_index(self, index: int = 0) -> int | list[int] | None: ...
+    def get_dst_rank(self, index: int = 0) -> int | list[int] | None: ...
+    def print_chunk_info(self, index: int = 0) -> None: ...
+
+class ChunkProgram:
+    def __new__(
+        cls,
+        name: str,
+        collective: str,
+        num_ranks: int,
+        chunk_factor: int,
+        inplace: bool,
+        *,
+        program_ranks: int,
+        root: int = 0,
+        ranks_per_node: int | None = None,
+        instances: int = 1,
+        protocol: str = "Simple",
+        instr_fusion: bool = True,
+        replication_policy: str = "duplicated",
+        num_threads_per_block: int = 1024,
+        use_double_scratch_buffer: bool = False,
+        min_message_size: int = 0,
+        max_message_size: int = ...,
+        links: Sequence[tuple[int, int]] | None = None,
+        compatible: bool = False,
+    ) -> Self: ...
+    def enter(self) -> None: ...
+    def leave(
+        self,
+        *_exception: type[BaseException] | BaseException | TracebackType | None,
+    ) -> None: ...
+    def chunk(self, rank: int, buffer: BufferType | str, index: int, size: int) -> Ref | None: ...
+    def barrier(self, rank: int, tb_list: Sequence[int]) -> None: ...
+    def check(self) -> list[str]: ...
+    def to_json(self, indent: int | str | None = ..., **json_kwargs: Any) -> str: ...
+    def shown(self) -> str: ...
+
+def current_chunk_program() -> ChunkProgram: ...
 def JSON() -> str: ...
 def get_program() -> CollectiveProgram: ...
 def collective_chunks(name: str, num_ranks: int, chunk_factor: int) -> tuple[int, int]: ...

@@ -1,6 +1,6 @@
 """What makes plans to run: `jit.compile`, and `presets`, algorithms that are ready."""
 
-from antiphon import _jit as jit
-from antiphon import presets
+import antiphon._jit as jit
+import antiphon.presets as presets
 
 __all__ = ["jit", "presets"]

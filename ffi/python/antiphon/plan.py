@@ -81,6 +81,12 @@ class ExecutionPlan:
         self.num_ranks = ranks
         """Number of ranks."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExecutionPlan) and (self.path, self.rank) == (other.path, other.rank)
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.rank))
+
     def __repr__(self) -> str:
         return f"ExecutionPlan({self.path!r}, rank={self.rank})"
 

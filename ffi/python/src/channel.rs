@@ -22,7 +22,7 @@ pub struct Endpoint {
 impl Endpoint {
     pub fn new(kind: ChannelType, dst_rank: i64, src_rank: i64) -> PyResult<Self> {
         let program = current()?;
-        let channel = program.record(|program| program.channel(kind, dst_rank, src_rank))?;
+        let channel = program.declare(|program| program.channel(kind, dst_rank, src_rank))?;
         program.spoke_of(channel.source);
         Ok(Endpoint { program, channel })
     }

@@ -238,7 +238,7 @@ impl Buffer {
             )));
         };
         let program = current()?;
-        let run = program.record(|program| program.scratch(rank, size))?;
+        let run = program.declare(|program| program.scratch(rank, size))?;
         program.spoke_of(run.rank);
         Ok(PyClassInitializer::from(BaseBuffer { run }).add_subclass(Buffer))
     }

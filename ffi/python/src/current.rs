@@ -93,6 +93,18 @@ impl Shared {
         self.record_or(raise, call)
     }
 
+    /// The same for calls that name or make something, and are no operations of a block.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn declare<R>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&mut Program) -> Result<R, Misuse>,
+    ) -> PyResult<R> {
+        self.check_current()?;
+        call(&mut self.lock()).map_err(raise)
+    }
+
     /// The same, with exceptions of the caller's choice.
     ///
     /// # Errors

@@ -88,7 +88,7 @@ impl Channel {
     ) -> PyResult<Self> {
         let (program, kind) = (current()?, channel_type.0);
         program.speaks_middle();
-        let channel = program.record(|program| match &tag {
+        let channel = program.declare(|program| match &tag {
             Some(tag) => program.tagged_channel(kind, dst_rank.0, src_rank.0, &tag.text()),
             None => program.channel(kind, dst_rank.0, src_rank.0),
         })?;

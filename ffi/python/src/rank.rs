@@ -52,7 +52,7 @@ impl Rank {
     fn buffer(&self, buffer: Buffer) -> PyResult<BaseBuffer> {
         let run = self
             .program
-            .record(|program| program.chunk(self.rank, buffer, 0..program.len(self.rank, buffer)));
+            .declare(|program| program.chunk(self.rank, buffer, 0..program.len(self.rank, buffer)));
         run.map(BaseBuffer::of)
     }
 
@@ -138,7 +138,7 @@ impl Rank {
     #[new]
     fn new(rank: i64) -> PyResult<Self> {
         let program = current()?;
-        let rank = program.record(|program| program.rank(rank))?;
+        let rank = program.declare(|program| program.rank(rank))?;
         program.spoke_of(rank);
         Ok(Rank { program, rank })
     }

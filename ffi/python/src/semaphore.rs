@@ -56,7 +56,7 @@ impl Semaphore {
                         let initial = self.initial_value;
                         let new = self
                             .program
-                            .record(|program| program.semaphore(rank as i64, initial))?;
+                            .declare(|program| program.semaphore(rank as i64, initial))?;
                         known.insert(rank, new);
                         new
                     }
@@ -87,7 +87,7 @@ impl Semaphore {
         let program = current()?;
         let of = match rank {
             Some(RankArg(rank)) => {
-                Of::Rank(program.record(|program| program.semaphore(rank, initial_value))?)
+                Of::Rank(program.declare(|program| program.semaphore(rank, initial_value))?)
             }
             None => {
                 program.speaks_middle();

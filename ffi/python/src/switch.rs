@@ -268,7 +268,7 @@ impl SwitchChannel {
             Some(ranks) if !everyone => ranks,
             _ => (0..program.lock().ranks() as i64).collect(),
         };
-        let switch = program.record(|program| program.switch(&rank_list, buffer_type.0))?;
+        let switch = program.declare(|program| program.switch(&rank_list, buffer_type.0))?;
         Ok(SwitchChannel(Arc::new(Members { program, switch, placed: Mutex::default() })))
     }
 
@@ -299,7 +299,7 @@ impl SwitchChannel {
     /// The channel as rank `rank` uses it. Raises RuntimeError if the rank is no member.
     fn at_rank(&self, rank: i64) -> PyResult<SwitchChannelRankView> {
         let members = &self.0;
-        members.program.record(|program| members.is_member(program.rank(rank)?))?;
+        members.program.declare(|program| members.is_member(program.rank(rank)?))?;
         Ok(SwitchChannelRankView { members: Arc::clone(members), rank })
     }
 

@@ -128,3 +128,111 @@ impl Program {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsl::{On, Settings};
+    use crate::model::{ChannelTable, Collective, Plan};
+    use crate::passes::DataSync;
+    use proptest::prelude::*;
+
+    /// A program in which the k-th tag of each rank makes a channel to the other, whose only user is block `block_of(tag)`.
+    /// Rank 0 signals over its channels and rank 1 waits.
+    fn program(here: &[&str], there: &[&str], block_of: impl Fn(&str, usize) -> u64) -> Program {
+        let mut p = Program::new(Settings::new("p", Collective::Test, 2).chunks(1, 1)).unwrap();
+        for (rank, tags) in [(0, here), (1, there)] {
+            for (k, tag) in tags.iter().enumerate() {
+                let kind = ChannelType::Port;
+                let channel = match *tag {
+                    "" => p.channel(kind, 1 - rank, rank),
+                    tag => p.tagged_channel(kind, 1 - rank, rank, tag),
+                };
+                let before = tags[..k].iter().filter(|before| *before == tag).count();
+                let (channel, on) = (channel.unwrap(), On::block(block_of(tag, before)));
+                match rank {
+                    0 => p.signal(channel, on, DataSync::NONE, false),
+                    _ => p.wait(channel, on, DataSync::NONE, false),
+                }
+                .unwrap();
+            }
+        }
+        p
+    }
+
+    /// For each block of a rank, the positions of its channels among those to its peer.
+    fn positions(plan: &Plan, rank: usize) -> Vec<Vec<u64>> {
+        let gpu = &plan.gpus[rank];
+        for table in &gpu.channels {
+            let ChannelTable::Peers { connected_to, .. } = table else { panic!("no switch here") };
+            assert!(connected_to.iter().all(|&peer| peer == 1 - rank as u64));
+        }
+        let ids = gpu.threadblocks.iter().map(|block| match &block.channels[..] {
+            [] => Vec::new(),
+            [(_, ids)] => ids.clone(),
+            more => panic!("one type of channels, saw {more:?}"),
+        });
+        ids.collect()
+    }
+
+    #[test]
+    fn what_fits_keeps_its_numbers() {
+        for tags in [&["a", "b"][..], &["", ""], &["a", "", "a"]] {
+            let p = program(tags, tags, |_, _| 0);
+            assert!(p.numbers().unwrap().is_empty(), "{tags:?}");
+        }
+    }
+
+    #[test]
+    fn a_channel_that_only_one_rank_has_comes_last() {
+        let mut p = Program::new(Settings::new("p", Collective::Test, 2).chunks(1, 1)).unwrap();
+        let kind = ChannelType::Memory;
+        p.tagged_channel(kind, 1, 0, "alone").unwrap();
+        let over = p.tagged_channel(kind, 1, 0, "both").unwrap();
+        let back = p.tagged_channel(kind, 0, 1, "both").unwrap();
+        p.signal(over, On::block(0), DataSync::NONE, false).unwrap();
+        p.wait(back, On::block(0), DataSync::NONE, false).unwrap();
+        let plan = p.finish().unwrap().plan;
+        assert_eq!((positions(&plan, 0), positions(&plan, 1)), (vec![vec![0]], vec![vec![0]]));
+    }
+
+    #[test]
+    fn tags_of_one_rank_only_are_refused_on_both() {
+        let p = program(&["a", "b", ""], &["a", "c"], |_, _| 0);
+        let text = p.finish().unwrap_err().to_string();
+        assert!(text.contains("saw tags b, none only on rank 0 and c only on rank 1"), "{text}");
+    }
+
+    #[test]
+    fn signals_are_counted_by_the_pairs_of_tags() {
+        let mut p = program(&["a", "b"], &["b", "a"], |_, _| 0);
+        p.check_pairing().unwrap();
+        let more = Channel { kind: ChannelType::Port, source: 0, destination: 1, id: 0 };
+        p.signal(more, On::block(0), DataSync::NONE, false).unwrap();
+        let text = p.finish().unwrap_err().to_string();
+        assert!(text.contains("saw 2 signals and 1 waits"), "{text}");
+    }
+
+    proptest! {
+        /// Whatever the order, the channels of each tag, one after another, are at the same positions on both ranks.
+        #[test]
+        fn equal_tags_meet(
+            here in proptest::collection::vec(proptest::sample::select(vec!["", "a", "b", "c"]), 1..8),
+            order in any::<proptest::sample::Index>(),
+            swap in any::<bool>(),
+        ) {
+            let mut there = here.clone();
+            there.rotate_left(order.index(here.len()));
+            if swap {
+                there.reverse();
+            }
+            let block = |tag: &str, before: usize| {
+                8 * ["", "a", "b", "c"].iter().position(|known| *known == tag).unwrap() as u64 + before as u64
+            };
+            let plan = program(&here, &there, block).finish().unwrap().plan;
+            let (one, mut other) = (positions(&plan, 0), positions(&plan, 1));
+            other.resize(one.len(), Vec::new());
+            prop_assert_eq!(one, other);
+        }
+    }
+}

@@ -21,11 +21,14 @@ def _uses(code: CodeType, names: dict[str, object]) -> bool:
 
 
 def caller_is_middle() -> bool:
-    """Whether a function of the author's program that is being run uses a name that only the middle stage has."""
+    """Whether the author's code that is being run, of the module that calls, uses a name that only the middle stage has."""
     frame: FrameType | None = sys._getframe(1)
+    theirs: dict[str, object] | None = None
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        if not (module == "antiphon" or module.startswith("antiphon.")) and _uses(frame.f_code, frame.f_globals):
+        if theirs is None and not (module == "antiphon" or module.startswith("antiphon.")):
+            theirs = frame.f_globals
+        if frame.f_globals is theirs and _uses(frame.f_code, theirs):
             return True
         frame = frame.f_back
     return False

@@ -49,7 +49,7 @@ class MSCCLPPProgram:
         max_message_size: int | None = None,
         compatible: bool = False,
     ) -> None:
-        named = {
+        named: dict[str, Any] = {
             "topo": topo,
             "collective": collective,
             "num_ranks": num_ranks,

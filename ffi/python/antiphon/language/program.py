@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from antiphon import _native
 from antiphon._native import get_program
@@ -28,14 +28,17 @@ _ORDER = (
 )
 
 
-class CollectiveProgram(_native.CollectiveProgram):
-    __slots__ = ()
+if TYPE_CHECKING:
+    from antiphon._native import CollectiveProgram
+else:
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> CollectiveProgram:
-        # What `jit.compile` was given holds for whatever the program does not say.
-        said = {*_ORDER[: len(args)], *kwargs}
-        given = {name: value for name, value in defaults().items() if name not in said}
-        return super().__new__(cls, *args, **given, **kwargs)
+    class CollectiveProgram(_native.CollectiveProgram):
+        __slots__ = ()
 
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            # What `jit.compile` was given holds for whatever the program does not say.
+            said = {*_ORDER[: len(args)], *kwargs}
+            given = {name: value for name, value in defaults().items() if name not in said}
+            return super().__new__(cls, *args, **given, **kwargs)
 
-CollectiveProgram.__doc__ = _native.CollectiveProgram.__doc__
+    CollectiveProgram.__doc__ = _native.CollectiveProgram.__doc__

@@ -157,8 +157,9 @@ impl Ref {
         let format = one(early, src_format, "a positional format and src_format")?;
         let late = rest.next().map(|given| given.extract()).transpose()?;
         let kind = one(late, chan_type, "a positional type of channel and chan_type")?;
-        let late = rest.next().map(|given| given.extract()).transpose()?;
-        let temporary = one(late, temp_buffer, "a positional buffer and temp_buffer")?;
+        let late: Option<Option<Place<'_>>> =
+            rest.next().map(|given| given.extract()).transpose()?;
+        let temporary = one(late.flatten(), temp_buffer, "a positional buffer and temp_buffer")?;
         let temporary_index = match rest.next() {
             Some(given) => given.extract()?,
             None => temp_buffer_index,

@@ -1,0 +1,218 @@
+"""The names by which programs run plans: what works, and what says that it cannot yet."""
+
+import json
+
+import pytest
+
+import antiphon
+from antiphon import utils
+from antiphon.dsl import jit, presets
+from antiphon.language import (
+    AlgoSpec,
+    AllGather,
+    AllReduce,
+    Buffer,
+    CollectiveProgram,
+    JSON,
+    MemoryChannel,
+    MSCCLPPProgram,
+    Rank,
+    chunk,
+)
+from antiphon.plan import Constraint, DataType, ExecutionPlan, ExecutionPlanRegistry, Executor
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache folder of the test's own."""
+    monkeypatch.setenv("ANTIPHON_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def body(ranks):
+    for me in range(ranks):
+        for peer in range(ranks):
+            if me != peer:
+                channel = MemoryChannel(peer, me)
+                piece = slice(me, me + 1)
+                channel.put(Rank(peer).get_output_buffer()[piece], Rank(me).get_output_buffer()[piece], tb=0)
+                channel.signal(tb=0)
+                channel.wait(tb=0)
+
+
+def gather(name, num_gpus):
+    with CollectiveProgram(name, AllGather(num_gpus, 1, True), num_gpus) as program:
+        body(num_gpus)
+    return program
+
+
+def content(handle):
+    with open(handle.plan.path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+GIVEN = {
+    "name": "g",
+    "collective": "allgather",
+    "nranks_per_node": 2,
+    "world_size": 2,
+    "instances": 2,
+    "protocol": "Simple",
+    "num_threads_per_block": 512,
+    "min_msg_size": 1 << 10,
+    "max_msg_size": 1 << 20,
+    "tags": {"ring"},
+}
+
+
+def test_a_handle_has_what_was_given(cache):
+    handle = jit.compile(algo=gather, **GIVEN)
+    plan = content(handle)
+    assert (handle.name, handle.tags, handle.constraint) == ("g", {"ring"}, Constraint(2, 2))
+    assert (handle.plan.collective, handle.plan.min_message_size, handle.plan.max_message_size) == (
+        "allgather", 1 << 10, 1 << 20,
+    )  # fmt: skip
+    assert (plan["num_threads_per_block"], len(plan["gpus"][0]["threadblocks"])) == (512, 2)
+    assert [path.name for path in cache.iterdir()] == [f"{handle.id}.json"]
+    # The same content is the same plan; another one is not.
+    assert jit.compile(algo=gather, **GIVEN) == handle
+    assert jit.compile(algo=gather, **{**GIVEN, "instances": 1}).id != handle.id
+    assert jit.compile(algo=gather, **{**GIVEN, "tags": {"line"}}).id != handle.id
+
+
+def test_what_the_program_says_wins():
+    def algo(nranks):
+        with CollectiveProgram(
+            "own", AllGather(nranks, 1, True), nranks, 1, num_threads_per_block=64, max_message_size=2048
+        ) as program:
+            body(nranks)
+        return program
+
+    handle = jit.compile(algo=algo, **GIVEN)
+    plan = content(handle)
+    assert (handle.name, plan["num_threads_per_block"], handle.plan.max_message_size) == ("own", 64, 2048)
+    assert (handle.plan.min_message_size, len(plan["gpus"][0]["threadblocks"])) == (1 << 10, 1)
+
+
+@pytest.mark.parametrize("name", ["world_size", "num_ranks", "num_gpus", "gpu_size", "nranks"])
+def test_aliases_of_the_number_of_ranks(name):
+    seen = []
+    source = f"def algo({name}, gpus_per_node, min_message_size, max_msg_size, instances, protocol, extra, other=5):\n"
+    names: dict = {"seen": seen, "gather": gather}
+    exec(f"{source}    seen.append(dict(locals()))\n    return gather('g', {name})", names)
+    jit.compile(algo=names["algo"], **GIVEN, extra=7)
+    assert seen == [
+        {name: 2, "gpus_per_node": 2, "min_message_size": 1 << 10, "max_msg_size": 1 << 20, "instances": 2,
+         "protocol": "Simple", "extra": 7, "other": 5}
+    ]  # fmt: skip
+
+
+def test_an_algo_spec():
+    def algo(it: AlgoSpec):
+        assert (it.name, it.in_place, it.tags, it.instances) == ("g", True, {"ring": 1}, 2)
+        with CollectiveProgram.from_spec(it) as program:
+            body(it.world_size)
+        return program
+
+    assert jit.compile(algo=algo, **GIVEN) == jit.compile(algo=gather, **GIVEN)
+    spec = AlgoSpec("s", AllGather(2, 1, True), 2, 2, True, 1, "Simple")
+    assert jit.compile(algo=lambda spec: gather(spec.name, spec.world_size), algo_spec=spec).name == "s"
+
+
+def test_text_and_the_oldest_stage():
+    def text():
+        with CollectiveProgram("t", AllGather(2, 1, True), 2):
+            body(2)
+            return JSON()
+
+    def oldest(num_ranks):
+        with MSCCLPPProgram("o", AllGather(num_ranks, 1, True), num_ranks) as program:
+            for me in range(num_ranks):
+                chunk(me, Buffer.output, me).put(1 - me, sendtb=0)
+        return program
+
+    assert jit.compile(algo=text).name == "t"
+    plan = content(jit.compile(algo=oldest, **GIVEN))
+    assert (plan["num_threads_per_block"], plan["gpus"][0]["output_chunks"]) == (512, 4)
+
+
+def test_presets():
+    handle = jit.compile(algo=presets.allreduce_nvls, name="nvls", world_size=4, tags={"nvls"})
+    ops = [op["name"] for op in content(handle)["gpus"][0]["threadblocks"][0]["ops"]]
+    assert "glres" in ops and handle.constraint.world_size == 4
+
+
+REFUSALS = {
+    "no function": (lambda: jit.compile(algo=3), TypeError, "a function"),
+    "a parameter too few": (lambda: jit.compile(algo=gather, name="g"), TypeError, "it needs 'num_gpus'"),
+    "a parameter too many": (lambda: jit.compile(algo=gather, **GIVEN, depth=2), TypeError, "takes no depth"),
+    "two values": (lambda: jit.compile(algo=gather, **GIVEN, num_ranks=3), TypeError, "two values of world_size"),
+    "no program": (lambda: jit.compile(algo=lambda: None), TypeError, "allowed its program"),
+    "no spec": (lambda: jit.compile(algo=lambda spec: None, name="g"), TypeError, "collective, world_size missing"),
+    "no collective": (
+        lambda: jit.compile(algo=lambda spec: None, **{**GIVEN, "collective": "own"}), ValueError, "a Collective"
+    ),
+    "executing": (
+        lambda: Executor(None).execute(0, 0, 0, 16, 16, DataType.float16, None),
+        NotImplementedError,
+        "the executor is not available yet",
+    ),
+    "a group": (
+        lambda: antiphon.CommGroup(interfaceIpPortTrio="eth0:10.0.0.1:5000", rank=0, size=2),
+        NotImplementedError,
+        "not available yet",
+    ),
+    "a group of nothing": (lambda: antiphon.CommGroup(), RuntimeError, "no source"),
+    "selecting": (
+        lambda: ExecutionPlanRegistry().select(collective="allreduce"), NotImplementedError, "not available yet"
+    ),
+    "registering anything": (lambda: antiphon.plan.register("plan"), TypeError, "PlanHandle"),
+    "a type of elements": (lambda: utils.dtype_to_mscclpp_dtype("complex64"), ValueError, "float16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "text"), REFUSALS.values(), ids=REFUSALS)
+def test_what_cannot_be_is_refused(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_the_registry_is_one():
+    handle = jit.compile(algo=gather, **GIVEN)
+    antiphon.plan.register(handle)
+    antiphon.plan.set_selector(lambda plans, request: None)
+    registry = antiphon.ExecutionPlanRegistry()
+    assert registry is ExecutionPlanRegistry() and registry.get(handle.id) is handle and registry.get("none") is None
+
+
+def test_plans_of_files(tmp_path):
+    path = tmp_path / "p.json"
+    path.write_text(gather("p", 2).to_json())
+    assert ExecutionPlan(path, 1).name == "p"
+    with pytest.raises(ValueError, match="allowed 0 to 1"):
+        ExecutionPlan(str(path), 2)
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="no ranks"):
+        ExecutionPlan(path, 0)
+
+
+def test_where_plans_are_kept(monkeypatch, tmp_path):
+    folder = jit.cache_folder
+    assert folder() == tmp_path
+    monkeypatch.delenv("ANTIPHON_CACHE_DIR")
+    monkeypatch.setenv("MSCCLPP_CACHE_DIR", str(tmp_path))
+    assert folder() == tmp_path / "antiphon"
+    monkeypatch.delenv("MSCCLPP_CACHE_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert folder() == tmp_path / ".cache" / "antiphon"
+
+
+def test_types_of_elements():
+    class Torch:
+        def __str__(self):
+            return "torch.bfloat16"
+
+    assert utils.torch_dtype_to_mscclpp_dtype(Torch()) is DataType.bfloat16
+    assert utils.dtype_to_mscclpp_dtype("float16") is DataType.float16
+    assert {"float16", "bfloat16", "float32", "int32", "uint8"} <= set(DataType.__members__)
+    assert AllReduce(2, 1, True).num_ranks_per_node == -1
