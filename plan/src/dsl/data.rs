@@ -499,7 +499,7 @@ impl Program {
         }
         self.report.recorded += step.operations();
         self.report.meetings_recorded += step.meetings();
-        steps.push(step, self.settings.fuse, &mut self.report);
+        steps.push(step, self.settings.fusing(), &mut self.report);
     }
 }
 

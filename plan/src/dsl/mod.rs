@@ -50,6 +50,7 @@ use crate::passes::replication::Policy;
 use crate::passes::{Mode, Report};
 use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
+use steps::Fuse;
 use tables::RankTables;
 
 /// Blocks a rank can have: far beyond any device's, and little enough that a wrong number does not fill memory.
@@ -128,6 +129,15 @@ impl Settings {
     /// The same with these numbers of chunks on every rank.
     pub fn chunks(self, input: u64, output: u64) -> Self {
         Settings { chunks: vec![(input, output)], ..self }
+    }
+
+    /// How steps that follow each other become one.
+    fn fusing(&self) -> Fuse {
+        match (self.fuse, self.in_place || self.may_alias) {
+            (false, _) => Fuse::Never,
+            (true, false) => Fuse::Apart,
+            (true, true) => Fuse::Aliased,
+        }
     }
 
     /// Whether the settings suit each other.
@@ -401,7 +411,7 @@ impl Program {
         let OpenPipeline { unit, chunks, blocks } = pipeline;
         for (rank, block) in blocks {
             let steps = &mut self.ranks[rank as usize].block(block).steps;
-            steps.close(unit, chunks, self.settings.fuse, &mut self.report);
+            steps.close(unit, chunks, self.settings.fusing(), &mut self.report);
         }
         Ok(())
     }

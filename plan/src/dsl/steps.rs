@@ -2,6 +2,27 @@
 
 use crate::passes::{Report, Step, fusion};
 
+/// How steps that follow each other become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fuse {
+    /// They stay as they are.
+    Never,
+    /// Where the rules allow it.
+    Apart,
+    /// Where the rules allow it and input and output may be one memory.
+    Aliased,
+}
+
+impl Fuse {
+    fn append(self, list: &mut Vec<Step>, step: Step, report: &mut Report) {
+        match self {
+            Fuse::Never => list.push(step),
+            Fuse::Apart => fusion::push(list, step, report),
+            Fuse::Aliased => fusion::push_aliased(list, step, report),
+        }
+    }
+}
+
 /// The steps of a block, or of an open pipeline's body.
 #[derive(Debug, Default)]
 pub struct Steps {
@@ -17,9 +38,9 @@ impl Steps {
     }
 
     /// Appends a step to the open pipeline's body, or to the block.
-    pub fn push(&mut self, step: Step, fuse: bool, report: &mut Report) {
+    pub fn push(&mut self, step: Step, fuse: Fuse, report: &mut Report) {
         let list = self.body.as_mut().unwrap_or(&mut self.steps);
-        if fuse { fusion::push(list, step, report) } else { list.push(step) }
+        fuse.append(list, step, report);
     }
 
     /// Begins the body of a pipeline.
@@ -33,14 +54,10 @@ impl Steps {
     }
 
     /// Ends the body of a pipeline and appends the pipeline.
-    pub fn close(&mut self, unit: u64, chunks: u64, fuse: bool, report: &mut Report) {
+    pub fn close(&mut self, unit: u64, chunks: u64, fuse: Fuse, report: &mut Report) {
         if let Some(body) = self.body.take() {
             let pipeline = Step::pipeline(unit, chunks, body);
-            if fuse {
-                fusion::push(&mut self.steps, pipeline, report);
-            } else {
-                self.steps.push(pipeline);
-            }
+            fuse.append(&mut self.steps, pipeline, report);
         }
     }
 

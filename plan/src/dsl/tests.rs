@@ -238,6 +238,24 @@ fn switch_chunks_are_checked_at_once_or_at_the_end() {
 }
 
 #[test]
+fn in_place_the_two_names_of_one_memory_keep_operations_apart() {
+    for (in_place, expected) in [(false, 1), (true, 2)] {
+        let settings = Settings::new("p", Collective::AllReduce, 1).chunks(1, 1);
+        let mut p = Program::new(Settings { in_place, ..settings }).unwrap();
+        let input = p.chunk(0, Buffer::Input, 0..1).unwrap();
+        let output = p.chunk(0, Buffer::Output, 0..1).unwrap();
+        let scratch = p.scratch(0, 1).unwrap();
+        let sum = ReduceOp::Sum;
+        p.reduce(0, input, input, &[scratch], sum, false, ON).unwrap();
+        // In place this doubles what the first one made.
+        p.reduce(0, input, input, &[output], sum, false, ON).unwrap();
+        let plan = p.finish().unwrap().plan;
+        let reductions = kinds(&plan, 0, 0).into_iter().filter(|&kind| kind == OpKind::Reduce);
+        assert_eq!(reductions.count(), expected, "in place: {in_place}");
+    }
+}
+
+#[test]
 fn finishing_twice_gives_the_same_plan() {
     let mut p = program();
     let (a, b) = (chunk(&p, 0, 0..1), chunk(&p, 0, 1..2));

@@ -1,9 +1,8 @@
 //! Whether two operations have the same effects as one that does both element by element.
 //!
-//! References are compared as they are: one buffer of one rank under two names (a plan in place that uses both names
-//! of the memory) is not seen.
+//! References are compared as they are; where input and output may be one memory, [`crossed`] is asked too.
 
-use crate::model::{ChannelType, ChunkRef, Op, OpKind};
+use crate::model::{Buffer, ChannelType, ChunkRef, Op, OpKind, RefBase};
 
 /// Whether source `position` of an operation is read as packets.
 pub fn reads_packets(op: &Op, position: usize) -> bool {
@@ -64,6 +63,19 @@ pub fn destinations(first: &Op, second: &Op) -> bool {
             |(position, other)| writes_packets(first, position) == packets && shifted(other);
         first.src.iter().enumerate().any(read) || first.dst.iter().enumerate().any(written)
     })
+}
+
+/// Whether one operation writes a rank's input or output and the other touches the other of the two, wherever that is.
+pub fn crossed(first: &Op, second: &Op) -> bool {
+    let named = |refs: &[ChunkRef], buffer| refs.iter().any(|r| r.base == RefBase::Local(buffer));
+    let touches = |op: &Op, buffer| named(&op.src, buffer) || named(&op.dst, buffer);
+    [(Buffer::Input, Buffer::Output), (Buffer::Output, Buffer::Input)].into_iter().any(
+        |(written, touched)| {
+            // The operation that was just made is short; the one that grew is only looked at if it matters.
+            (named(&second.dst, written) && touches(first, touched))
+                || (touches(second, touched) && named(&first.dst, written))
+        },
+    )
 }
 
 /// Whether a source of the second reduction, other than the sum so far, is what the first writes.

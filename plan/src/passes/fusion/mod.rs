@@ -72,12 +72,9 @@ pub(super) use cover::Cover;
 pub use hazards::{reads_packets, writes_packets};
 pub use switches::{fuse_switches, passes_on};
 
-use super::{DataSync, Report, Step};
+use super::{DataSync, Refusal, Report, Step};
 use crate::model::OpKind;
 use rules::Verdict;
-
-#[allow(unused_imports)] // For the documentation above.
-use super::Refusal;
 
 /// Appends a step to a list, fused with the list's last step where the rules allow. The body of a pipeline is taken
 /// as fused.
@@ -91,6 +88,21 @@ pub fn push(list: &mut Vec<Step>, mut next: Step, report: &mut Report) {
     last.seal();
     settle(last, &mut next);
     list.push(next);
+}
+
+/// As [`push`], where a rank's input and output are, or may be, one memory: what one operation writes under one name and
+/// the other touches under the other name keeps them two.
+pub fn push_aliased(list: &mut Vec<Step>, mut next: Step, report: &mut Report) {
+    if let Some(last) = list.last_mut()
+        && hazards::crossed(&last.op, &next.op)
+        && matches!(rules::judge(last, &next), Verdict::Fuse(_))
+    {
+        report.refuse(last.kind(), next.kind(), Refusal::Hazard);
+        last.seal();
+        settle(last, &mut next);
+        return list.push(next);
+    }
+    push(list, next, report);
 }
 
 /// Fuses steps, those of pipelines' bodies too. Switch operations stay as they are, see [`fuse_switches`].
