@@ -204,6 +204,9 @@ const STEPS: &[Step] = &[
         arguments: &[
             "+nightly",
             "test",
+            // Examples in documentation would have to be linked by other means.
+            "--lib",
+            "--tests",
             "--target",
             "x86_64-unknown-linux-gnu",
             "-p",
