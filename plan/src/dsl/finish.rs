@@ -123,7 +123,7 @@ impl Program {
             let switches: Vec<Buffer> = ids.map(|&id| tables.switches[id as usize].0).collect();
             let around = Surroundings {
                 collective: &settings.collective,
-                in_place: settings.in_place || settings.may_alias,
+                in_place: settings.aliased(),
                 rank,
                 input_chunks: tables.input_chunks,
                 output_chunks: tables.output_chunks,

@@ -131,9 +131,14 @@ impl Settings {
         Settings { chunks: vec![(input, output)], ..self }
     }
 
+    /// Whether input and output are, or may be, one memory.
+    fn aliased(&self) -> bool {
+        self.in_place || self.may_alias
+    }
+
     /// How steps that follow each other become one.
     fn fusing(&self) -> Fuse {
-        match (self.fuse, self.in_place || self.may_alias) {
+        match (self.fuse, self.aliased()) {
             (false, _) => Fuse::Never,
             (true, false) => Fuse::Apart,
             (true, true) => Fuse::Aliased,
