@@ -4,7 +4,7 @@ use crate::error::ExecutorError;
 use crate::touches::Touches;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::check;
-use antiphon_plan::model::{Collective, Plan};
+use antiphon_plan::model::{ChannelType, Collective, Plan};
 use antiphon_plan::program::{
     Area, BlockMove, CallSizes, Instruction, Layout, Program, RankLayout,
 };
@@ -66,10 +66,13 @@ impl LoadedPlan {
             plan: plan.name.clone(),
             faults: Arc::new(faults),
         })?;
-        let layout = Layout::new(plan).map_err(|source| ExecutorError::Lower {
-            plan: plan.name.clone(),
-            source: Arc::new(source),
-        })?;
+        let lower_error =
+            |source| ExecutorError::Lower { plan: plan.name.clone(), source: Arc::new(source) };
+        let layout = Layout::new(plan).map_err(lower_error)?;
+        if let Some(site) = layout.port {
+            let channel = ChannelType::Port;
+            return Err(lower_error(LowerError::Unsupported { channel, site }));
+        }
         let uses = uses(&layout);
         Ok(LoadedPlan { layout, uses, sized: Mutex::default() })
     }

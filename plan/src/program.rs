@@ -12,6 +12,7 @@
 //! Plans with runtime sizes move data by [`Instruction::MoveBlock`] instead: from one runtime block to another,
 //! wherever and however long those are in the call.
 
+use crate::lower::Site;
 use crate::model::{ChannelType, Collective};
 use antiphon_types::ReduceOp;
 use std::fmt;
@@ -91,7 +92,8 @@ impl Span {
 pub enum Instruction {
     /// Combine `sources` in order (a single source is copied) and store the result to every destination.
     ///
-    /// Packet sources are waited for; a packet destination is written with the launch's flag.
+    /// Packet sources are waited for; a packet destination is written with the launch's flag. Without destinations it
+    /// only waits for its sources.
     Move {
         /// Positions in [`RankLayout::accesses`].
         sources: Span,
@@ -104,14 +106,15 @@ pub enum Instruction {
         /// Number of this move in [`Program::moves`].
         index: u32,
     },
-    /// Add one to the peer's inbound counter of a memory channel.
+    /// Add one to the peer's inbound counter of a channel. On a port channel the proxy does so, after all that was posted
+    /// to the channel before.
     Signal {
         /// Position in [`RankLayout::channels`].
         channel: u32,
         /// Whether earlier accesses of the block must be visible before the signal.
         release: bool,
     },
-    /// Wait for one more signal on a memory channel.
+    /// Wait for one more signal on a channel.
     Wait {
         /// Position in [`RankLayout::channels`].
         channel: u32,
@@ -154,6 +157,25 @@ pub enum Instruction {
     LoopEnd {
         /// Position of the matching `LoopBegin` in the block.
         begin: u32,
+    },
+    /// Hand the transfer of one source to one destination to the proxy of a port channel, and go on. The proxy works off
+    /// what is posted to a channel in order: transfers, then the signals posted after them.
+    ///
+    /// Raw bytes go as they are. Packets go as they are too, flags and all: the proxy does not wait for them.
+    Post {
+        /// Position in [`RankLayout::channels`], of a port channel.
+        channel: u32,
+        /// One position in [`RankLayout::accesses`].
+        source: u32,
+        /// One position in [`RankLayout::accesses`].
+        destination: u32,
+        /// Number of this transfer in [`Program::moves`].
+        index: u32,
+    },
+    /// Wait until the proxy has completed everything posted to a port channel.
+    Flush {
+        /// Position in [`RankLayout::channels`], of a port channel.
+        channel: u32,
     },
     /// Copy a runtime block to another one of the same length.
     MoveBlock {
@@ -208,7 +230,7 @@ impl BlockMove {
     }
 }
 
-/// A point-to-point memory channel of a rank.
+/// A point-to-point channel of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Channel {
     /// The other end.
@@ -218,6 +240,8 @@ pub struct Channel {
     pub paired: Option<u32>,
     /// Whether at most one block of this rank signals on it (so that the counter has one writer).
     pub single_signaller: bool,
+    /// Whether it is a port channel; else a memory channel.
+    pub port: bool,
 }
 
 /// A switch channel of a rank.
@@ -262,7 +286,7 @@ pub struct RankLayout {
     pub block_moves: Vec<BlockMove>,
     /// Runtime blocks of the input and of the output; none in plans without runtime sizes.
     pub runtime_blocks: [u32; 2],
-    /// Memory channels, by the rank's channel id.
+    /// Memory channels, by the rank's channel id; then port channels, by theirs.
     pub channels: Vec<Channel>,
     /// Switch channels, by the rank's channel id.
     pub switches: Vec<Switch>,
@@ -283,6 +307,18 @@ pub struct RankLayout {
     pub scratch_peers: Vec<u32>,
     /// Relaxed operations that lowering had to order, by instruction position.
     pub strengthened: Vec<u32>,
+}
+
+impl RankLayout {
+    /// The type of a channel and its id among the rank's channels of that type, as the plan names it.
+    pub fn channel_id(&self, channel: u32) -> (ChannelType, u32) {
+        if self.channels.get(channel as usize).is_some_and(|end| end.port) {
+            let memory = self.channels.iter().take_while(|end| !end.port).count() as u32;
+            (ChannelType::Port, channel - memory)
+        } else {
+            (ChannelType::Memory, channel)
+        }
+    }
 }
 
 /// What a whole plan runs, independent of sizes: the first step of lowering.
@@ -307,9 +343,8 @@ pub struct Layout {
     /// Whether places and lengths of blocks come with each call. Then programs hold nothing: they are the same for all
     /// sizes.
     pub runtime_sizes: bool,
-    /// The first channel type in use that is not memory or switch, if any. Lowering refuses those for now, so
-    /// that this is always `None`.
-    pub needs: Option<ChannelType>,
+    /// The first operation over a port channel, if any: engines without ports refuse the plan, and name it.
+    pub port: Option<Site>,
     /// Size-independent move geometry, private to lowering.
     pub(crate) geometry: crate::lower::Geometry,
 }

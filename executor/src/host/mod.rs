@@ -212,6 +212,9 @@ impl Run<'_, '_, '_> {
             }
             Instruction::Barrier { barrier, blocks } => self.barrier(barrier, blocks)?,
             Instruction::BlockSync => {}
+            Instruction::Post { .. } | Instruction::Flush { .. } => {
+                debug_assert!(false, "plans with ports are refused when they are loaded");
+            }
             Instruction::LoopBegin { end, unit, index, .. } => {
                 self.cursor.iteration.store(0, Ordering::Relaxed);
                 if self.stage.program.loops[index as usize] == 0 {

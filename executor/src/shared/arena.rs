@@ -321,7 +321,10 @@ mod tests {
 
     fn layout(channels: usize, semaphores: usize, barriers: usize, blocks: usize) -> RankLayout {
         RankLayout {
-            channels: vec![Channel { peer: 1, paired: Some(0), single_signaller: true }; channels],
+            channels: vec![
+                Channel { peer: 1, paired: Some(0), single_signaller: true, port: false };
+                channels
+            ],
             semaphores: vec![5; semaphores],
             barriers: vec![2; barriers],
             blocks: vec![Block { code: Default::default() }; blocks],

@@ -313,6 +313,12 @@ impl<V: Value> Run<'_, V> {
                 Step::Progress
             }
             Instruction::MoveBlock { index } => self.block_move(rank, index),
+            // The proxy has nothing better to do than what was posted.
+            Instruction::Post { source, destination, index, .. } => {
+                let sides = [source, destination].map(|at| Span { start: at, end: at + 1 });
+                self.movement(rank, sides, ReduceOp::Sum, index, cursor.window)
+            }
+            Instruction::Flush { .. } => Step::Progress,
         };
         // A block that only announced its wait has changed something, but stays where it is.
         if matches!(step, Step::Progress) && cursor.waiting.is_none() {

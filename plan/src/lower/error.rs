@@ -30,9 +30,9 @@ impl fmt::Display for Site {
 
 /// A plan or call that cannot be lowered.
 ///
-/// The first three variants come from [`Layout::new`](crate::program::Layout::new); a plan that passed `check`
-/// causes only [`LowerError::Unsupported`]. The others come from [`Layout::program`](crate::program::Layout::program)
-/// and mean the sizes of one call.
+/// The first two variants come from [`Layout::new`](crate::program::Layout::new), and not of a plan that passed
+/// `check`; [`LowerError::Unsupported`] comes from engines. The others come from
+/// [`Layout::program`](crate::program::Layout::program) and mean the sizes of one call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LowerError {
@@ -52,7 +52,7 @@ pub enum LowerError {
     },
     /// An operation needs a channel type that no engine can give yet.
     #[error(
-        "cannot lower {site}: it uses a {channel} channel, and {channel} channels are not available yet; \
+        "cannot run {site}: it uses a {channel} channel, and {channel} channels are not available yet; \
          use a plan over memory and switch channels"
     )]
     Unsupported {

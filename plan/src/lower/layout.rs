@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Lowers every rank. The geometries know only the first chunk of each access; `place_chunks` adds the rest.
 pub(super) fn lower_ranks(plan: &Plan) -> Result<Vec<(RankLayout, RankGeometry)>, LowerError> {
-    let mut channels = tables::memory_channels(plan)?;
+    let mut channels = tables::channels(plan)?;
     let mut ranks = Vec::with_capacity(plan.gpus.len());
     for (rank, gpu) in (0u32..).zip(&plan.gpus) {
         let layout = RankLayout {
@@ -36,9 +36,9 @@ pub(super) fn lower_ranks(plan: &Plan) -> Result<Vec<(RankLayout, RankGeometry)>
             runtime_sizes: plan.runtime_sizes,
         };
         for (tb, block) in (0u32..).zip(&gpu.threadblocks) {
-            let memory = lowering.layout.channels.len();
             let switch = lowering.layout.switches.len();
-            let tables = BlockTables::new(plan, gpu, block, memory, switch)?;
+            let channels = &lowering.layout.channels;
+            let tables = BlockTables::new(plan, gpu, block, channels, switch)?;
             lowering.block(tb, &block.ops, &tables)?;
         }
         ranks.push(lowering.finish());
@@ -138,7 +138,7 @@ pub(super) struct RankLowering {
 
 /// One operation on its way, with what it may refer to.
 pub(super) struct Context<'a> {
-    op: &'a Op,
+    pub(super) op: &'a Op,
     site: Site,
     tables: &'a BlockTables,
 }
@@ -149,7 +149,7 @@ impl Context<'_> {
     }
 
     /// Refuses reference lists of other lengths.
-    fn arity(&self, fits: bool, allowed: &str) -> Result<(), LowerError> {
+    pub(super) fn arity(&self, fits: bool, allowed: &str) -> Result<(), LowerError> {
         if fits {
             return Ok(());
         }
@@ -159,12 +159,20 @@ impl Context<'_> {
         )))
     }
 
-    fn memory_channel(&self, local: u64) -> Result<u32, LowerError> {
-        if self.op.channel_type != ChannelType::Memory {
-            let saw = self.op.channel_type;
-            return Err(self.malformed(format!("saw channel type `{saw}`, allowed `memory`")));
+    pub(super) fn channel(&self, local: u64) -> Result<u32, LowerError> {
+        match self.op.channel_type {
+            ChannelType::Memory => self.local(&self.tables.memory, local, "memory channel"),
+            ChannelType::Port => self.local(&self.tables.port, local, "port channel"),
+            saw => {
+                Err(self
+                    .malformed(format!("saw channel type `{saw}`, allowed `memory` and `port`")))
+            }
         }
-        self.local(&self.tables.memory, local, "memory channel")
+    }
+
+    /// Whether the operation works through port channels.
+    fn port(&self) -> bool {
+        self.op.channel_type == ChannelType::Port
     }
 
     /// The slice of the work that is done, and the number of slices.
@@ -186,9 +194,17 @@ impl Context<'_> {
 
 /// A chunk reference and whether the operation treats it as packets.
 #[derive(Clone, Copy)]
-struct Side<'a> {
-    chunk: &'a ChunkRef,
-    packets: bool,
+pub(super) struct Side<'a> {
+    pub(super) chunk: &'a ChunkRef,
+    pub(super) packets: bool,
+}
+
+/// The numbered sides of a transfer.
+pub(super) struct Sides {
+    pub(super) sources: Span,
+    pub(super) destinations: Span,
+    multicast: Option<u32>,
+    pub(super) index: u32,
 }
 
 fn raw(chunks: &[ChunkRef]) -> impl Iterator<Item = Side<'_>> {
@@ -257,20 +273,16 @@ impl RankLowering {
             OpKind::Nop => self.push(context, Instruction::BlockSync),
             OpKind::Barrier => self.barrier(context)?,
             OpKind::Signal | OpKind::RelaxedSignal => {
-                let release = context.op.kind == OpKind::Signal;
+                // What goes through a proxy is ordered there.
+                let release = context.op.kind == OpKind::Signal || context.port();
                 for &id in &context.op.channel_ids {
-                    let channel = context.memory_channel(id)?;
-                    let tb = context.site.tb;
-                    if *self.signallers.entry(channel).or_insert(tb) != tb {
-                        self.layout.channels[channel as usize].single_signaller = false;
-                    }
-                    self.push(context, Instruction::Signal { channel, release });
+                    self.signal(context, context.channel(id)?, release);
                 }
             }
             OpKind::Wait | OpKind::RelaxedWait => {
-                let acquire = context.op.kind == OpKind::Wait;
+                let acquire = context.op.kind == OpKind::Wait || context.port();
                 for &id in &context.op.channel_ids {
-                    let channel = context.memory_channel(id)?;
+                    let channel = context.channel(id)?;
                     self.push(context, Instruction::Wait { channel, acquire });
                 }
             }
@@ -290,6 +302,18 @@ impl RankLowering {
                         },
                     );
                 }
+            }
+            OpKind::Flush if context.port() => {
+                for &id in &context.op.channel_ids {
+                    let channel = context.channel(id)?;
+                    self.push(context, Instruction::Flush { channel });
+                }
+            }
+            OpKind::Put | OpKind::PutPackets | OpKind::ReadPutPackets if context.port() => {
+                self.posts(context)?;
+            }
+            OpKind::PutWithSignal | OpKind::PutWithSignalAndFlush if context.port() => {
+                self.posts(context)?;
             }
             OpKind::Put | OpKind::Get | OpKind::PutPackets => {
                 context.arity(src.len() == dst.len(), "as many of one as of the other")?;
@@ -357,11 +381,19 @@ impl RankLowering {
                 return Err(context.malformed("saw a pipeline inside a pipeline"));
             }
             OpKind::Flush | OpKind::PutWithSignal | OpKind::PutWithSignalAndFlush => {
-                let channel = ChannelType::Port;
-                return Err(LowerError::Unsupported { channel, site: context.site });
+                let saw = context.op.channel_type;
+                return Err(context.malformed(format!("saw channel type `{saw}`, allowed `port`")));
             }
         }
         Ok(())
+    }
+
+    pub(super) fn signal(&mut self, context: &Context<'_>, channel: u32, release: bool) {
+        let tb = context.site.tb;
+        if *self.signallers.entry(channel).or_insert(tb) != tb {
+            self.layout.channels[channel as usize].single_signaller = false;
+        }
+        self.push(context, Instruction::Signal { channel, release });
     }
 
     fn barrier(&mut self, context: &Context<'_>) -> Result<(), LowerError> {
@@ -402,22 +434,40 @@ impl RankLowering {
             RefBase::Remote(id) if context.op.channel_type == ChannelType::Memory => {
                 context.local(&context.tables.remote, id, "remote buffer")
             }
+            RefBase::Remote(id) if context.port() => {
+                context.local(&context.tables.remote_port, id, "remote buffer")
+            }
             RefBase::Remote(_) => {
                 let saw = context.op.channel_type;
                 Err(context.malformed(format!(
-                    "saw channel type `{saw}` with a remote chunk, allowed `memory`"
+                    "saw channel type `{saw}` with a remote chunk, allowed `memory` and `port`"
                 )))
             }
             RefBase::Switch(_) => Err(context.malformed("saw chunks of a switch channel")),
         }
     }
 
-    fn movement<'a>(
+    pub(super) fn movement<'a>(
         &mut self,
         context: &Context<'_>,
         sources: impl IntoIterator<Item = Side<'a>>,
         destinations: impl IntoIterator<Item = Side<'a>>,
     ) -> Result<(), LowerError> {
+        let Sides { sources, destinations, multicast, index } =
+            self.sides(context, sources, destinations)?;
+        let reduce = context.op.reduce_op.unwrap_or(ReduceOp::Sum);
+        self.push(context, Instruction::Move { sources, destinations, reduce, multicast, index });
+        Ok(())
+    }
+
+    /// Numbers the sides of a transfer, and notes what it covers for the second step.
+    pub(super) fn sides<'a>(
+        &mut self,
+        context: &Context<'_>,
+        sources: impl IntoIterator<Item = Side<'a>>,
+        destinations: impl IntoIterator<Item = Side<'a>>,
+    ) -> Result<Sides, LowerError> {
+        let mut no_destination = true;
         let mut size = None;
         let mut multicast = None;
         let mut any_packets = false;
@@ -453,10 +503,11 @@ impl RankLowering {
         }
         let middle = self.layout.accesses.len() as u32;
         for destination in destinations {
+            no_destination = false;
             side(self, destination)?;
         }
         let end = self.layout.accesses.len() as u32;
-        if start == middle || middle == end {
+        if start == middle || (middle == end && !no_destination) {
             return Err(context.malformed("saw a switch channel without members"));
         }
         let (part, parts) = context.slice()?;
@@ -474,17 +525,12 @@ impl RankLowering {
             in_loop: self.current_loop,
             instruction: self.layout.instructions.len() as u32,
         });
-        self.push(
-            context,
-            Instruction::Move {
-                sources: Span { start, end: middle },
-                destinations: Span { start: middle, end },
-                reduce: context.op.reduce_op.unwrap_or(ReduceOp::Sum),
-                multicast,
-                index,
-            },
-        );
-        Ok(())
+        Ok(Sides {
+            sources: Span { start, end: middle },
+            destinations: Span { start: middle, end },
+            multicast,
+            index,
+        })
     }
 
     pub(super) fn push(&mut self, context: &Context<'_>, instruction: Instruction) {

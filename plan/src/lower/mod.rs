@@ -3,6 +3,7 @@
 //!
 //! - `layout` resolves names: block-local channel and buffer ids, pairs, barriers, operations to instructions;
 //! - `blocks` does so for the references of plans with runtime sizes;
+//! - `ports` does so for transfers that proxies make;
 //! - `order` strengthens relaxed signals and waits that data movement relies on;
 //! - `sizes` is the chunk arithmetic, `ranges` applies it to every move of a rank;
 //! - `fingerprint` is the content hash that ranks compare before they run together.
@@ -12,6 +13,7 @@ mod error;
 mod fingerprint;
 mod layout;
 mod order;
+mod ports;
 mod ranges;
 mod sizes;
 mod tables;
@@ -21,7 +23,7 @@ mod tests;
 
 pub use error::{LowerError, Site};
 
-use crate::model::{ChannelType, Op, OpKind, Plan};
+use crate::model::{ChannelType, Plan};
 use crate::program::{Layout, Span};
 
 /// What the second step needs to know of the plan's chunk references.
@@ -91,11 +93,9 @@ impl Layout {
     /// Resolves everything in `plan` that does not depend on sizes: the first step of lowering.
     ///
     /// # Errors
-    /// [`LowerError::Unsupported`] if an operation uses a channel type that is not available;
-    /// [`LowerError::Malformed`] or [`LowerError::Tables`] if the plan contradicts itself, which `check` would
-    /// have found.
+    /// [`LowerError::Malformed`] or [`LowerError::Tables`] if the plan contradicts itself, which `check` would have
+    /// found.
     pub fn new(plan: &Plan) -> Result<Layout, LowerError> {
-        refuse_ports(plan)?;
         let ranks = layout::lower_ranks(plan)?;
         let packets = ranks.iter().flat_map(|(_, geometry)| &geometry.moves).any(|m| m.packets);
         let mut rules = sizes::SizeRules::new(plan, packets);
@@ -113,35 +113,26 @@ impl Layout {
                 || plan.protocol == crate::model::Protocol::LL,
             in_place: plan.in_place,
             runtime_sizes: plan.runtime_sizes,
-            needs: None,
+            port: first_port(plan),
             geometry: Geometry { rules, ranks: geometries },
         })
     }
 }
 
-/// Names the plan's first operation over a port channel, if there is one.
-fn refuse_ports(plan: &Plan) -> Result<(), LowerError> {
-    let uses_port = |op: &Op| {
-        op.channel_type == ChannelType::Port
-            || matches!(
-                op.kind,
-                OpKind::Flush | OpKind::PutWithSignal | OpKind::PutWithSignalAndFlush
-            )
-    };
+/// The plan's first operation over a port channel, if there is one.
+fn first_port(plan: &Plan) -> Option<Site> {
     for (rank, gpu) in (0u32..).zip(&plan.gpus) {
         for (tb, block) in (0u32..).zip(&gpu.threadblocks) {
             for (position, op) in (0u32..).zip(&block.ops) {
                 let inner = op.pipeline.iter().flat_map(|pipeline| (0u32..).zip(&pipeline.ops));
                 let all = std::iter::once((None, op)).chain(inner.map(|(at, op)| (Some(at), op)));
                 for (inner, op) in all {
-                    if uses_port(op) {
-                        let site = Site { rank, tb, op: position, inner, kind: op.kind };
-                        let channel = ChannelType::Port;
-                        return Err(LowerError::Unsupported { channel, site });
+                    if op.channel_type == ChannelType::Port {
+                        return Some(Site { rank, tb, op: position, inner, kind: op.kind });
                     }
                 }
             }
         }
     }
-    Ok(())
+    None
 }

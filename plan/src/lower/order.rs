@@ -57,11 +57,12 @@ impl Walk {
         match rank.instructions[position] {
             Instruction::Move { .. }
             | Instruction::MoveBlock { .. }
+            | Instruction::Post { .. }
             | Instruction::Barrier { .. } => {
                 self.rely(rank, strengthened);
                 self.moved += 1;
             }
-            Instruction::Acquire { .. } => self.moved += 1,
+            Instruction::Acquire { .. } | Instruction::Flush { .. } => self.moved += 1,
             Instruction::Release { .. } => self.rely(rank, strengthened),
             Instruction::Signal { channel, release } => {
                 let needed = release || self.released[channel as usize] < self.moved;

@@ -14,22 +14,26 @@ pub(super) fn area_of(buffer: Buffer) -> Area {
     }
 }
 
-/// Every rank's memory channels. The k-th channel from r to p is paired with the k-th from p to r.
-pub(super) fn memory_channels(plan: &Plan) -> Result<Vec<Vec<Channel>>, LowerError> {
+/// Every rank's channels, memory before port. The k-th channel of a type from r to p is paired with the k-th of that type
+/// from p to r.
+pub(super) fn channels(plan: &Plan) -> Result<Vec<Vec<Channel>>, LowerError> {
     let mut channels = Vec::with_capacity(plan.gpus.len());
-    // Per (from, to), the ids of the channels between them, in order.
-    let mut between: HashMap<(u32, u32), Vec<u32>> = HashMap::new();
+    // Per (from, to) and type, the ids of the channels between them, in order.
+    let mut between: HashMap<(u32, u32, bool), Vec<u32>> = HashMap::new();
     for (rank, gpu) in (0u32..).zip(&plan.gpus) {
         let mut own = Vec::new();
-        for &peer in memory_peers(gpu) {
-            let peer = rank_number(plan, peer, || format!("a memory channel of rank {rank}"))?;
-            between.entry((rank, peer)).or_default().push(own.len() as u32);
-            own.push(Channel { peer, paired: None, single_signaller: true });
+        for (channel_type, port) in [(ChannelType::Memory, false), (ChannelType::Port, true)] {
+            for &peer in peers(gpu, channel_type) {
+                let owner = || format!("a {channel_type} channel of rank {rank}");
+                let peer = rank_number(plan, peer, owner)?;
+                between.entry((rank, peer, port)).or_default().push(own.len() as u32);
+                own.push(Channel { peer, paired: None, single_signaller: true, port });
+            }
         }
         channels.push(own);
     }
-    for (&(rank, peer), ids) in &between {
-        let Some(back) = between.get(&(peer, rank)) else { continue };
+    for (&(rank, peer, port), ids) in &between {
+        let Some(back) = between.get(&(peer, rank, port)) else { continue };
         for (&id, &pair) in ids.iter().zip(back) {
             channels[rank as usize][id as usize].paired = Some(pair);
         }
@@ -37,9 +41,9 @@ pub(super) fn memory_channels(plan: &Plan) -> Result<Vec<Vec<Channel>>, LowerErr
     Ok(channels)
 }
 
-fn memory_peers(gpu: &Gpu) -> impl Iterator<Item = &u64> {
-    gpu.channels.iter().flat_map(|table| match table {
-        ChannelTable::Peers { channel_type: ChannelType::Memory, connected_to } => {
+fn peers(gpu: &Gpu, wanted: ChannelType) -> impl Iterator<Item = &u64> {
+    gpu.channels.iter().flat_map(move |table| match table {
+        ChannelTable::Peers { channel_type, connected_to } if *channel_type == wanted => {
             &connected_to[..]
         }
         _ => &[],
@@ -75,23 +79,28 @@ fn rank_number(plan: &Plan, rank: u64, owner: impl Fn() -> String) -> Result<u32
 
 /// The lists that a block's operations index.
 pub(super) struct BlockTables {
-    /// Memory channel ids of the rank.
+    /// Positions of the block's memory channels among the rank's channels.
     pub(super) memory: Vec<u32>,
+    /// Positions of the block's port channels among the rank's channels.
+    pub(super) port: Vec<u32>,
     /// Switch channel ids of the rank.
     pub(super) switch: Vec<u32>,
     /// Owner and buffer of each remote buffer accessed through memory channels.
     pub(super) remote: Vec<(u32, Buffer)>,
+    /// Owner and buffer of each remote buffer accessed through port channels.
+    pub(super) remote_port: Vec<(u32, Buffer)>,
 }
 
 impl BlockTables {
-    /// The lists of `block`, whose rank has this many memory and switch channels.
+    /// The lists of `block`, whose rank has these channels and this many switch channels.
     pub(super) fn new(
         plan: &Plan,
         gpu: &Gpu,
         block: &ThreadBlock,
-        memory: usize,
+        channels: &[Channel],
         switch: usize,
     ) -> Result<Self, LowerError> {
+        let memory = channels.iter().take_while(|channel| !channel.port).count();
         let owner = |what| format!("rank {} tb {} {what}", gpu.id, block.id);
         let ids = |kind, allowed| {
             let listed = block.channels.iter().filter(move |(listed, _)| *listed == kind);
@@ -99,22 +108,28 @@ impl BlockTables {
             let ids = ids.map(|&id| within(id, allowed, || owner(kind.name())));
             ids.collect::<Result<Vec<u32>, _>>()
         };
-        let mut remote = Vec::new();
+        let (mut remote, mut remote_port) = (Vec::new(), Vec::new());
         for (access, ids) in &block.remote_buffer_refs {
-            if *access != ChannelType::Memory {
-                continue;
-            }
+            let list = match access {
+                ChannelType::Memory => &mut remote,
+                ChannelType::Port => &mut remote_port,
+                ChannelType::Switch | ChannelType::None => continue,
+            };
             for &id in ids {
                 let id = within(id, gpu.remote_buffers.len(), || owner("remote buffer"))?;
                 let buffer = &gpu.remote_buffers[id as usize];
                 let rank = rank_number(plan, buffer.rank, || owner("remote buffer"))?;
-                remote.push((rank, buffer.buffer));
+                list.push((rank, buffer.buffer));
             }
         }
+        let mut port = ids(ChannelType::Port, channels.len() - memory)?;
+        port.iter_mut().for_each(|id| *id += memory as u32);
         Ok(BlockTables {
             memory: ids(ChannelType::Memory, memory)?,
+            port,
             switch: ids(ChannelType::Switch, switch)?,
             remote,
+            remote_port,
         })
     }
 }

@@ -7,10 +7,9 @@ mod programs;
 mod refusals;
 
 use super::*;
-use crate::LowerError;
 use crate::interpret::{Interpreter, Memory, Turns};
 use crate::model::ChannelType::{self, Memory as MEMORY, Port as PORT, Switch as SWITCH};
-use crate::model::{ChannelTable, Op, OpKind, Plan, RefBase};
+use crate::model::{OpKind, Plan};
 use crate::program::{CallSizes, Layout};
 
 /// An empty program with this stage's defaults.
@@ -64,11 +63,7 @@ fn promised(collective: &Collective, count: u64, rank: u64, at: u64) -> i128 {
 
 /// Runs a plan several times, with blocks taking turns in every way, and compares with what the collective promises.
 fn runs(plan: &Plan, collective: &Collective) {
-    let layout = match Layout::new(plan) {
-        Err(LowerError::Unsupported { channel: PORT, .. }) => Layout::new(&over_memory(plan)),
-        layout => layout,
-    };
-    let layout = layout.unwrap();
+    let layout = Layout::new(plan).unwrap();
     for turns in [Turns::Alternate, Turns::FirstFirst, Turns::LastFirst] {
         let mut machine = Interpreter::new(&layout).with_turns(turns);
         for count in [37, 240, 1] {
@@ -111,76 +106,4 @@ fn right(p: &Program) -> Plan {
 fn kinds(plan: &Plan, rank: usize, block: usize) -> Vec<OpKind> {
     let ops = plan.gpus[rank].threadblocks[block].ops.iter();
     ops.map(|op| op.kind).filter(|&kind| kind != OpKind::Nop).collect()
-}
-
-/// The same plan with memory channels in place of its port channels, which come after those it has.
-fn over_memory(plan: &Plan) -> Plan {
-    let mut plan = plan.clone();
-    for gpu in &mut plan.gpus {
-        let (mut memory, mut port) = (Vec::new(), Vec::new());
-        gpu.channels.retain(|table| {
-            let ChannelTable::Peers { channel_type, connected_to } = table else { return true };
-            if *channel_type == PORT { &mut port } else { &mut memory }.extend(connected_to);
-            false
-        });
-        let before = memory.len() as u64;
-        memory.extend(port);
-        gpu.channels.push(ChannelTable::Peers { channel_type: MEMORY, connected_to: memory });
-        gpu.remote_buffers.iter_mut().for_each(|buffer| buffer.access = vec![MEMORY]);
-        for block in &mut gpu.threadblocks {
-            let join = |lists: &mut Vec<(ChannelType, Vec<u64>)>, before: u64| {
-                let of = |kind, before| {
-                    let lists = lists.iter().filter(move |(known, _)| *known == kind);
-                    lists.flat_map(move |(_, ids)| ids.iter().map(move |id| id + before))
-                };
-                let (mut ids, shift) = (of(MEMORY, 0).collect::<Vec<_>>(), of(MEMORY, 0).count());
-                ids.extend(of(PORT, before));
-                lists.retain(|(kind, _)| *kind == SWITCH);
-                lists.push((MEMORY, ids));
-                shift as u64
-            };
-            let channels = join(&mut block.channels, before);
-            let buffers = join(&mut block.remote_buffer_refs, 0);
-            let ops = std::mem::take(&mut block.ops).into_iter();
-            block.ops = ops.flat_map(|op| op_over_memory(op, channels, buffers)).collect();
-        }
-    }
-    plan
-}
-
-/// What a port operation is over memory, with its channels and remote buffers after those that the block has.
-fn op_over_memory(mut op: Op, channels: u64, buffers: u64) -> Vec<Op> {
-    use OpKind::{
-        Flush, Put, PutPackets, PutWithSignal, PutWithSignalAndFlush, ReadPutPackets, Signal,
-    };
-    if op.channel_type != PORT {
-        return vec![op];
-    }
-    op.channel_type = MEMORY;
-    op.channel_ids.iter_mut().for_each(|id| *id += channels);
-    for chunk in &mut op.dst {
-        if let RefBase::Remote(id) = &mut chunk.base {
-            *id += buffers;
-        }
-    }
-    match op.kind {
-        Flush => Vec::new(),
-        PutWithSignal | PutWithSignalAndFlush => {
-            let signal = Op { src: Vec::new(), dst: Vec::new(), kind: Signal, ..op.clone() };
-            vec![Op { kind: Put, channel_ids: Vec::new(), ..op }, signal]
-        }
-        // Over a port, the source is packets already.
-        PutPackets => {
-            let pairs = op.src.iter().zip(&op.dst).map(|(&src, &dst)| Op {
-                kind: ReadPutPackets,
-                channel_ids: Vec::new(),
-                src: vec![src],
-                dst: vec![dst],
-                ..op.clone()
-            });
-            pairs.collect()
-        }
-        Put | ReadPutPackets => vec![Op { channel_ids: Vec::new(), ..op }],
-        _ => vec![op],
-    }
 }

@@ -16,9 +16,13 @@ fn the_first_port_operation_is_named() {
     port.channel_type = ChannelType::Port;
     let body = vec![Op::new(OpKind::Nop), port];
     block(&mut plan, 1, vec![pipeline(16, 1, body)]);
-    let error = Layout::new(&plan).unwrap_err();
-    assert!(matches!(error, LowerError::Unsupported { channel: ChannelType::Port, .. }));
-    insta::assert_snapshot!(error, @"cannot lower rank 1 tb 1 op 0.1 (signal): it uses a port channel, and port channels are not available yet; use a plan over memory and switch channels");
+    for gpu in &mut plan.gpus {
+        let connected_to = vec![1 - gpu.id];
+        gpu.channels.push(ChannelTable::Peers { channel_type: ChannelType::Port, connected_to });
+    }
+    plan.gpus[1].threadblocks[1].channels.push((ChannelType::Port, vec![0]));
+    let site = Layout::new(&plan).unwrap().port.unwrap();
+    assert_eq!(site.to_string(), "rank 1 tb 1 op 0.1 (signal)");
 }
 
 #[test]

@@ -99,7 +99,8 @@ fn the_kth_channel_of_a_pair_meets_the_kth_of_the_other() {
     }
     let layout = Layout::new(&plan).unwrap();
     let saw = layout.ranks.iter().map(|rank| {
-        rank.channels.iter().map(|channel| (channel.peer, channel.paired)).collect::<Vec<_>>()
+        let ends = rank.channels.iter().filter(|channel| !channel.port);
+        ends.map(|channel| (channel.peer, channel.paired)).collect::<Vec<_>>()
     });
     assert_eq!(
         saw.collect::<Vec<_>>(),
@@ -109,6 +110,21 @@ fn the_kth_channel_of_a_pair_meets_the_kth_of_the_other() {
             vec![(0, Some(1)), (1, Some(0)), (0, None)],
         ]
     );
+    // Port channels come after the memory ones and are paired among themselves.
+    let ports = layout.ranks.iter().map(|rank| {
+        let ends = rank.channels.iter().filter(|channel| channel.port);
+        ends.map(|channel| (channel.peer, channel.paired)).collect::<Vec<_>>()
+    });
+    assert_eq!(
+        ports.collect::<Vec<_>>(),
+        [
+            vec![(0, Some(4)), (1, Some(3))],
+            vec![(0, Some(5)), (1, Some(4))],
+            vec![(0, None), (1, None)],
+        ]
+    );
+    assert_eq!(layout.ranks[0].channel_id(2), (ChannelType::Memory, 2));
+    assert_eq!(layout.ranks[0].channel_id(5), (ChannelType::Port, 1));
 }
 
 #[test]
@@ -215,6 +231,8 @@ fn ordered(program: &str) -> (String, usize) {
             format!("{}{channel}", if acquire { 'W' } else { 'w' })
         }
         Instruction::Move { .. } | Instruction::MoveBlock { .. } => "m".to_owned(),
+        Instruction::Post { .. } => "p".to_owned(),
+        Instruction::Flush { .. } => "f".to_owned(),
         Instruction::Barrier { .. } => "b".to_owned(),
         Instruction::Acquire { .. } => "a".to_owned(),
         Instruction::Release { .. } => "e".to_owned(),
