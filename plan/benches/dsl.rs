@@ -5,69 +5,15 @@
 //! scratch, and unpacks theirs: n·(2·(n−1) + n·(n−1) + (n−1)) operations as they are written. The ring alltoall passes
 //! every block round the ring, a step at a time.
 
-use antiphon_plan::builder::{BuildError, ProgramBuilder};
+mod programs;
+
+use antiphon_plan::builder::BuildError;
 use antiphon_plan::dsl::Compiled;
-use antiphon_plan::model::{Collective, Protocol};
 use antiphon_plan::{Style, read, write};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 5;
-
-fn two_shot(ranks: usize) -> Result<Compiled, BuildError> {
-    let p = ProgramBuilder::new("two_shot_packets", Collective::AllReduce, ranks)
-        .chunk_factor(ranks)
-        .protocol(Protocol::LL)
-        .double_scratch(true);
-    let inputs: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, ranks * ranks)).collect();
-    let results: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, ranks * ranks)).collect();
-    let part = |rank: usize| rank * ranks..(rank + 1) * ranks;
-    for me in 0..ranks {
-        let tb = p.block(me);
-        for peer in p.peers(me) {
-            tb.put_packets(p.input(me).chunks(part(peer)), inputs[peer].chunks(part(me)));
-        }
-        for chunk in 0..ranks {
-            let own = p.input(me).chunk(me * ranks + chunk);
-            for peer in p.peers(me) {
-                tb.reduce_packets(own, &[inputs[me].chunk(peer * ranks + chunk)], own);
-            }
-        }
-        for peer in p.peers(me) {
-            tb.put_packets(p.input(me).chunks(part(me)), results[peer].chunks(part(me)));
-        }
-        for peer in p.peers(me) {
-            tb.unpack_packets(results[me].chunks(part(peer)), p.input(me).chunks(part(peer)));
-        }
-    }
-    p.in_place(true).compile()
-}
-
-fn ring_alltoall(ranks: usize) -> Result<Compiled, BuildError> {
-    let p = ProgramBuilder::new("ring_alltoall", Collective::AllToAll, ranks);
-    // What a rank still has to pass on after each step, one chunk for each distance still to go.
-    let inbox: Vec<Vec<_>> = (0..ranks)
-        .map(|rank| (1..ranks).map(|step| p.scratch(rank, ranks - step)).collect())
-        .collect();
-    let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
-    for me in 0..ranks {
-        let (tb, next) = (p.block(me), (me + 1) % ranks);
-        tb.copy(p.input(me).chunk(me), p.output(me).chunk(me));
-        for away in 1..ranks {
-            tb.put(p.input(me).chunk((me + away) % ranks), inbox[next][0].chunk(away - 1));
-        }
-        for step in 1..ranks {
-            tb.signal(&[to_next[me]]);
-            tb.wait(&[to_next[(me + ranks - 1) % ranks]]);
-            let from = (me + ranks - step) % ranks;
-            tb.copy(inbox[me][step - 1].chunk(0), p.output(me).chunk(from));
-            for left in 1..ranks - step {
-                tb.put(inbox[me][step - 1].chunk(left), inbox[next][step].chunk(left - 1));
-            }
-        }
-    }
-    p.compile()
-}
 
 fn least<T>(mut work: impl FnMut() -> T) -> Duration {
     let times = (0..ROUNDS).map(|_| {
@@ -104,6 +50,6 @@ fn measure(name: &str, program: fn(usize) -> Result<Compiled, BuildError>) {
 }
 
 fn main() {
-    measure("two-shot", two_shot);
-    measure("ring alltoall", ring_alltoall);
+    measure("two-shot", |ranks| programs::two_shot(ranks, true));
+    measure("ring alltoall", programs::ring_alltoall);
 }

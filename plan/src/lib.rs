@@ -28,6 +28,8 @@ pub mod program;
 mod real_samples;
 #[cfg(test)]
 mod samples;
+pub mod schedule;
+pub mod verify;
 
 pub use antiphon_types::{DataType, ReduceOp};
 pub use check::{Fault, Faults, check, pairing};

@@ -134,6 +134,11 @@ impl PostCondition {
         PostCondition { outputs: (0..ranks).map(rank).collect() }
     }
 
+    /// What a chunk of a rank's output must hold; nothing is said of chunks beyond the last.
+    pub(crate) fn wanted(&self, rank: usize, chunk: usize) -> &Wanted {
+        self.outputs.get(rank).and_then(|chunks| chunks.get(chunk)).unwrap_or(&Wanted::Anything)
+    }
+
     /// Whether a plan keeps the promise, in place if it is written so.
     ///
     /// # Errors

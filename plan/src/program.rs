@@ -310,6 +310,35 @@ pub struct RankLayout {
 }
 
 impl RankLayout {
+    /// For each instruction that a single thread of its block does, which thread: its position in the list of the operation
+    /// that it came from. (For the others, which all threads share or pass together, 0.)
+    pub fn threads(&self) -> Vec<u32> {
+        let mut threads = vec![0; self.instructions.len()];
+        for block in &self.blocks {
+            let mut operation = None;
+            // Of the operation so far: transfers, signals and everything else, which no operation mixes.
+            let mut counts = [0; 4];
+            for at in block.code.range() {
+                let Origin { op, inner, .. } = self.origins[at];
+                if operation.replace((op, inner)) != Some((op, inner)) {
+                    counts = [0; 4];
+                }
+                let kind = match self.instructions[at] {
+                    Instruction::Post { .. } => 0,
+                    Instruction::Signal { .. } => 1,
+                    Instruction::Flush { .. } => 2,
+                    Instruction::Wait { .. }
+                    | Instruction::Acquire { .. }
+                    | Instruction::Release { .. } => 3,
+                    _ => continue,
+                };
+                threads[at] = counts[kind];
+                counts[kind] += 1;
+            }
+        }
+        threads
+    }
+
     /// The type of a channel and its id among the rank's channels of that type, as the plan names it.
     pub fn channel_id(&self, channel: u32) -> (ChannelType, u32) {
         if self.channels.get(channel as usize).is_some_and(|end| end.port) {

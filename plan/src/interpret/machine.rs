@@ -287,7 +287,8 @@ impl<V: Value> Run<'_, V> {
                 self.acquire(rank, semaphore, &mut cursor.waiting)
             }
             Instruction::Release { semaphore } => {
-                self.states[rank].semaphores[semaphore as usize] += 1;
+                let value = &mut self.states[rank].semaphores[semaphore as usize];
+                *value = value.wrapping_add(1);
                 Step::Progress
             }
             Instruction::Barrier { barrier, blocks } => {
@@ -344,7 +345,9 @@ impl<V: Value> Run<'_, V> {
         let received = state.inbound[channel as usize];
         if received < needed {
             let peer = layout.channels[channel as usize].peer;
-            return Step::Blocked(BlockedOn::Signal { channel, peer, received, needed });
+            let (channel_type, channel) = layout.channel_id(channel);
+            let on = BlockedOn::Signal { channel_type, channel, peer, received, needed };
+            return Step::Blocked(on);
         }
         *waiting = None;
         Step::Progress
@@ -354,7 +357,7 @@ impl<V: Value> Run<'_, V> {
         let value = &mut self.states[rank].semaphores[semaphore as usize];
         let Some(Waiting::Semaphore(needed)) = *waiting else {
             let old = *value;
-            *value -= 1;
+            *value = old.wrapping_sub(1);
             *waiting = (old <= 0).then_some(Waiting::Semaphore(old));
             return Step::Progress;
         };

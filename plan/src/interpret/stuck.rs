@@ -2,6 +2,7 @@
 
 use crate::counts::CountsError;
 use crate::lower::{LowerError, Site};
+use crate::model::ChannelType;
 use crate::program::{Area, RuntimeBlock};
 use std::fmt;
 
@@ -79,7 +80,9 @@ pub struct Blocked {
 pub enum BlockedOn {
     /// A signal of a peer.
     Signal {
-        /// The rank's memory channel.
+        /// The type of the channel.
+        channel_type: ChannelType,
+        /// The rank's channel of that type, by its id.
         channel: u32,
         /// The other end.
         peer: u32,
@@ -103,6 +106,13 @@ pub enum BlockedOn {
         value: i64,
         /// The value needed.
         needed: i64,
+    },
+    /// A rank that has not begun the launch, before its input or output may be touched.
+    Start {
+        /// The rank.
+        rank: u32,
+        /// The launch, from 1.
+        launch: u32,
     },
     /// The other blocks of a barrier.
     Barrier {
@@ -128,10 +138,11 @@ impl fmt::Display for Stuck {
 impl fmt::Display for BlockedOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BlockedOn::Signal { channel, peer, received, needed } => write!(
+            BlockedOn::Signal { channel_type, channel, peer, received, needed } => write!(
                 f,
-                "a signal of rank {peer} on channel {channel}: received {received}, needs {needed}"
+                "a signal of rank {peer} on {channel_type} channel {channel}: received {received}, needs {needed}"
             ),
+            BlockedOn::Start { rank, launch } => write!(f, "rank {rank} to begin launch {launch}"),
             BlockedOn::Packet { rank, offset } => {
                 write!(f, "a packet at byte {offset} of the {} of rank {rank}", Area::Packets)
             }

@@ -1,7 +1,7 @@
 //! Hand-made plans run to their post-conditions, or get stuck where they must.
 
 use super::{BlockedOn, InterpretError, Interpreter, Memory, interpret};
-use crate::model::{Buffer, ChannelTable, Collective, Op, OpKind, Plan, RankGroup};
+use crate::model::{Buffer, ChannelTable, ChannelType, Collective, Op, OpKind, Plan, RankGroup};
 use crate::program::{CallSizes, Layout};
 use crate::samples::*;
 use antiphon_types::ReduceOp;
@@ -241,7 +241,8 @@ fn a_plan_without_its_signals_says_who_waits_for_whom() {
     let error = interpret(&layout, sizes(4, 4, 4), memories(&plan, 4, 4)).unwrap_err();
     let InterpretError::Stuck(stuck) = error else { panic!("saw {error}") };
     let saw: Vec<_> = stuck.blocked.iter().map(|b| (b.site.tb, b.site.op, b.on)).collect();
-    let signal = BlockedOn::Signal { channel: 0, peer: 1, received: 0, needed: 1 };
+    let channel_type = ChannelType::Memory;
+    let signal = BlockedOn::Signal { channel_type, channel: 0, peer: 1, received: 0, needed: 1 };
     let barrier = BlockedOn::Barrier { barrier: 0, arrived: 1, blocks: 2 };
     assert_eq!(
         saw,

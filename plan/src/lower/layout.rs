@@ -117,7 +117,7 @@ pub(super) fn place_chunks(
 }
 
 /// Where an instruction of a rank came from.
-pub(super) fn site_of(layout: &RankLayout, rank: u32, instruction: u32) -> Site {
+pub(crate) fn site_of(layout: &RankLayout, rank: u32, instruction: u32) -> Site {
     let holds = |block: &Block| block.code.range().contains(&(instruction as usize));
     let tb = layout.blocks.iter().position(holds).unwrap_or(0) as u32;
     let Origin { op, inner, kind } = layout.origins[instruction as usize];

@@ -22,6 +22,9 @@ mod tables;
 mod tests;
 
 pub use error::{LowerError, Site};
+pub(crate) use layout::site_of;
+pub(crate) use ranges::slice_start;
+pub(crate) use sizes::message_side;
 
 use crate::model::{ChannelType, Plan};
 use crate::program::{Layout, Span};
@@ -29,47 +32,47 @@ use crate::program::{Layout, Span};
 /// What the second step needs to know of the plan's chunk references.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    rules: sizes::SizeRules,
-    ranks: Vec<RankGeometry>,
+    pub(crate) rules: sizes::SizeRules,
+    pub(crate) ranks: Vec<RankGeometry>,
 }
 
 /// The chunk references of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct RankGeometry {
+pub(crate) struct RankGeometry {
     /// By the move's `index`.
-    moves: Vec<MoveGeometry>,
+    pub(crate) moves: Vec<MoveGeometry>,
     /// The chunks of each access, by its position in `RankLayout::accesses`.
     chunks: Vec<ChunkRange>,
     /// The first chunk of each access again, by itself.
-    first: Vec<u64>,
+    pub(crate) first: Vec<u64>,
     /// Positions inside moves where some reference meets the end of a block, in chunks from the move's start.
     cuts: Vec<u64>,
     /// By the loop's `index`.
-    loops: Vec<LoopGeometry>,
+    pub(crate) loops: Vec<LoopGeometry>,
 }
 
 /// What one move covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MoveGeometry {
+pub(crate) struct MoveGeometry {
     /// Sources, then destinations.
-    accesses: Span,
+    pub(crate) accesses: Span,
     /// Chunks.
-    size: u64,
+    pub(crate) size: u64,
     /// This block's slice of `parts` equal ones.
-    part: u64,
-    parts: u64,
+    pub(crate) part: u64,
+    pub(crate) parts: u64,
     cuts: Span,
     /// Whether some access is packets.
-    packets: bool,
+    pub(crate) packets: bool,
     /// The pipeline it is in.
-    in_loop: Option<u32>,
+    pub(crate) in_loop: Option<u32>,
     /// Its position in `RankLayout::instructions`.
-    instruction: u32,
+    pub(crate) instruction: u32,
 }
 
 /// The chunks of one access, split into whole blocks and the rest so that the second step need not divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ChunkRange {
+pub(crate) struct ChunkRange {
     /// Position in the call's table of slots.
     slot: u32,
     /// Whether this is an input or an output, whose chunks may be clipped.
@@ -80,13 +83,13 @@ struct ChunkRange {
 
 /// What one pipeline covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LoopGeometry {
-    unit: u64,
-    chunks: u64,
+pub(crate) struct LoopGeometry {
+    pub(crate) unit: u64,
+    pub(crate) chunks: u64,
     /// Whether its body moves packets.
-    packets: bool,
+    pub(crate) packets: bool,
     /// Its position in `RankLayout::instructions`.
-    instruction: u32,
+    pub(crate) instruction: u32,
 }
 
 impl Layout {

@@ -2,7 +2,7 @@
 
 use super::error::LowerError;
 use super::layout::site_of;
-use super::sizes::{Slot, Slots};
+use super::sizes::{Limits, Slot, Slots};
 use super::{ChunkRange, LoopGeometry, MoveGeometry, RankGeometry};
 use crate::program::{CallSizes, Layout, Program, RankLayout, Segment, Span};
 
@@ -27,6 +27,32 @@ impl Layout {
         sizes: CallSizes,
         out: &mut Program,
     ) -> Result<(), LowerError> {
+        self.lower_into(rank, sizes, Limits::OfThePlan, out)
+    }
+
+    /// Like [`Layout::program`], whatever the plan says of the smallest and the largest message. Nothing may run it.
+    pub(crate) fn program_beyond(
+        &self,
+        rank: u32,
+        sizes: CallSizes,
+    ) -> Result<Program, LowerError> {
+        let mut program = Program::default();
+        self.lower_into(rank, sizes, Limits::Ignored, &mut program)?;
+        Ok(program)
+    }
+
+    /// The distance of chunks at these sizes, where it is one for all buffers of all ranks and every chunk is as long.
+    pub(crate) fn uniform_stride(&self, sizes: CallSizes) -> Result<Option<u64>, LowerError> {
+        Ok(self.geometry.rules.slots(&self.collective, sizes, Limits::Ignored)?.uniform)
+    }
+
+    fn lower_into(
+        &self,
+        rank: u32,
+        sizes: CallSizes,
+        limits: Limits,
+        out: &mut Program,
+    ) -> Result<(), LowerError> {
         let (layout, geometry) = self.rank(rank)?;
         out.rank = rank;
         out.moves.clear();
@@ -37,7 +63,7 @@ impl Layout {
             out.scratch_bytes = 0;
             return Ok(());
         }
-        let slots = self.geometry.rules.slots(&self.collective, sizes)?;
+        let slots = self.geometry.rules.slots(&self.collective, sizes, limits)?;
         out.moves.reserve(geometry.moves.len());
         out.segments.reserve(geometry.moves.len());
         // The first offsets are those of moves in one piece, at their accesses' own positions.
@@ -74,7 +100,8 @@ impl Layout {
         if self.runtime_sizes {
             return Ok(0);
         }
-        self.scratch(rank, &self.geometry.rules.slots(&self.collective, sizes)?)
+        let slots = self.geometry.rules.slots(&self.collective, sizes, Limits::OfThePlan)?;
+        self.scratch(rank, &slots)
     }
 
     fn rank(&self, rank: u32) -> Result<(&RankLayout, &RankGeometry), LowerError> {
@@ -152,16 +179,19 @@ fn close(
 }
 
 impl MoveGeometry {
-    /// This block's slice of the move's padded bytes, in whole units; the first slices take what does not divide.
+    /// This block's slice of the move's padded bytes, in whole units.
     fn slice(&self, padded: u64, unit: u64) -> (u64, u64) {
         if self.parts == 1 {
             return (0, padded);
         }
-        let units = padded / unit;
-        let (each, rest) = (units / self.parts, units % self.parts);
-        let start = |part: u64| (part * each + part.min(rest)) * unit;
+        let start = |part| slice_start(padded / unit, part, self.parts) * unit;
         (start(self.part), start(self.part + 1))
     }
+}
+
+/// Where slice `part` of `parts` starts, in a move of `units` units: the first slices take what does not divide.
+pub(crate) fn slice_start(units: u64, part: u64, parts: u64) -> u64 {
+    part * (units / parts) + part.min(units % parts)
 }
 
 /// Turns moves into segments where chunks may be shorter than their strides.

@@ -11,34 +11,35 @@ use crate::program::CallSizes;
 
 /// What the plan says of sizes: chunk counts, limits and the collective.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct SizeRules {
+pub(crate) struct SizeRules {
     ranks: u64,
     alignment: u64,
     packets: bool,
-    min: u64,
-    max: u64,
+    /// The smallest and largest message, inclusive.
+    pub(crate) min: u64,
+    pub(crate) max: u64,
     /// The distinct chunk counts of the plan's ranks; nearly always one.
-    pub(super) shapes: Vec<Shape>,
+    pub(crate) shapes: Vec<Shape>,
     /// Per rank, its shape.
-    pub(super) shape_of: Vec<u32>,
+    pub(crate) shape_of: Vec<u32>,
 }
 
 /// Chunk counts of a rank, and how far references reach into its buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// Chunks of input and output; 0 is no constraint.
-    pub(super) chunks: [u64; 2],
+    pub(crate) chunks: [u64; 2],
     /// Chunks of input and output to one block.
     pub(super) per_block: [u64; 2],
     /// One past the last chunk of input and output that some operation names.
-    pub(super) reach: [u64; 2],
+    pub(crate) reach: [u64; 2],
     /// The largest number of scratch slots of a rank of this shape.
     pub(super) scratch: u64,
 }
 
 /// A chunk index as whole blocks and the chunks after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Split {
+pub(crate) struct Split {
     pub(super) whole: u64,
     pub(super) rest: u64,
 }
@@ -92,6 +93,20 @@ impl Slot {
     fn is_uniform(&self) -> bool {
         !self.is_loose() && self.per_block.checked_mul(self.stride) == Some(self.block)
     }
+}
+
+/// Whether the plan's smallest and largest message count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limits {
+    /// They do: as in every call.
+    OfThePlan,
+    /// They do not: for whoever reasons about sizes that stand for others.
+    Ignored,
+}
+
+/// The buffer whose size is that of the message: 0 for the input, 1 for the output.
+pub(crate) fn message_side(collective: &Collective) -> usize {
+    usize::from(matches!(collective, Collective::AllGather | Collective::Gather))
 }
 
 /// All slots of one call: three per shape (input, output, scratch).
@@ -151,15 +166,21 @@ impl SizeRules {
         rules
     }
 
+    /// What strides and slices of groups are multiples of, for elements of this many bytes.
+    pub(crate) fn unit(&self, element: u64) -> Result<u64, LowerError> {
+        let multiple = if self.packets { lcm(element, 8)? } else { element };
+        round_up(self.alignment.max(1), multiple)
+    }
+
     /// The slots of a call, or why the call is refused.
     pub(super) fn slots(
         &self,
         collective: &Collective,
         sizes: CallSizes,
+        limits: Limits,
     ) -> Result<Slots, LowerError> {
-        self.admit(collective, sizes)?;
-        let multiple = if self.packets { lcm(sizes.element, 8)? } else { sizes.element };
-        let unit = round_up(self.alignment.max(1), multiple)?;
+        self.admit(collective, sizes, limits)?;
+        let unit = self.unit(sizes.element)?;
         let mut slots = Slots {
             inline: [Slot::default(); 3 * INLINE_SHAPES],
             spilled: Vec::new(),
@@ -198,16 +219,20 @@ impl SizeRules {
     }
 
     /// Refuses sizes that no chunk arithmetic can make right.
-    fn admit(&self, collective: &Collective, sizes: CallSizes) -> Result<(), LowerError> {
+    fn admit(
+        &self,
+        collective: &Collective,
+        sizes: CallSizes,
+        limits: Limits,
+    ) -> Result<(), LowerError> {
         let CallSizes { input, output, element, strict } = sizes;
         for (buffer, bytes) in [("an input", input), ("an output", output)] {
             if !matches!(bytes.checked_rem(element), Some(0)) {
                 return Err(LowerError::Element { buffer, bytes, element });
             }
         }
-        let gathers = matches!(collective, Collective::AllGather | Collective::Gather);
-        let message = if gathers { output } else { input };
-        if message < self.min || message > self.max {
+        let message = [input, output][message_side(collective)];
+        if limits == Limits::OfThePlan && (message < self.min || message > self.max) {
             let (min, max) = (self.min, self.max);
             return Err(LowerError::Size {
                 collective: collective.clone(),

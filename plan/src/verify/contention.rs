@@ -1,0 +1,160 @@
+//! Which counters several blocks contend for, so that the order in which they come matters.
+
+use super::sync::Usage;
+use crate::program::{Instruction, Layout, RankLayout};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Positions of every rank's counters among those of all ranks, and which of them are contended for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contention {
+    /// First channel of each rank.
+    pub channels: Vec<u32>,
+    /// First semaphore of each rank.
+    pub semaphores: Vec<u32>,
+    /// First barrier of each rank.
+    pub barriers: Vec<u32>,
+    /// By receiving end.
+    pub usages: Vec<Usage>,
+    /// Several blocks acquire, or the semaphore starts below 0.
+    pub contended_semaphores: Vec<bool>,
+    /// Several blocks release and one acquires: the k-th time it passes with the k-th release, whosever that is.
+    pub ordered_semaphores: Vec<bool>,
+    pub contended_barriers: Vec<bool>,
+    /// Port channels (rank and channel) that several blocks give work to, or several threads of a block that have not met:
+    /// in which order is open.
+    pub shared_ports: Vec<(u32, u32)>,
+    /// By rank, the thread that does each instruction.
+    pub threads: Vec<Vec<u32>>,
+}
+
+/// Who uses a counter.
+#[derive(Clone, Debug, Default)]
+struct Users {
+    relaxed: bool,
+    loose: bool,
+    give: BTreeSet<(u32, u32)>,
+    take: BTreeSet<(u32, u32)>,
+}
+
+impl Contention {
+    /// The counters of a plan.
+    pub fn new(layout: &Layout) -> Self {
+        let mut found = Contention::default();
+        let (mut channels, mut semaphores, mut barriers) = (0u32, 0u32, 0u32);
+        for rank in &layout.ranks {
+            found.channels.push(channels);
+            found.semaphores.push(semaphores);
+            found.barriers.push(barriers);
+            channels += rank.channels.len() as u32;
+            semaphores += rank.semaphores.len() as u32;
+            barriers += rank.barriers.len() as u32;
+        }
+        let mut ends = vec![Users::default(); channels as usize];
+        let mut tokens = vec![Users::default(); semaphores as usize];
+        let mut meetings = vec![Users::default(); barriers as usize];
+        for (rank, own) in (0u32..).zip(&layout.ranks) {
+            let mut ports: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+            let threads = own.threads();
+            let loose = loose_channels(own, &threads);
+            found.threads.push(threads);
+            let first = [found.channels[rank as usize], found.semaphores[rank as usize]];
+            for (block, code) in (0u32..).zip(&own.blocks) {
+                let who = (rank, block);
+                for instruction in &own.instructions[code.code.range()] {
+                    if let Instruction::Signal { channel, .. }
+                    | Instruction::Post { channel, .. }
+                    | Instruction::Flush { channel } = *instruction
+                        && own.channels[channel as usize].port
+                    {
+                        ports.entry(channel).or_default().insert(block);
+                    }
+                    match *instruction {
+                        Instruction::Signal { channel, release } => {
+                            if let Some(at) = found.far_end(layout, rank, channel) {
+                                ends[at as usize].give.insert(who);
+                                ends[at as usize].relaxed |= !release;
+                                ends[at as usize].loose |= loose.contains(&channel);
+                            }
+                        }
+                        Instruction::Wait { channel, .. } => {
+                            ends[(first[0] + channel) as usize].take.insert(who);
+                        }
+                        Instruction::Release { semaphore } => {
+                            tokens[(first[1] + semaphore) as usize].give.insert(who);
+                        }
+                        Instruction::Acquire { semaphore } => {
+                            tokens[(first[1] + semaphore) as usize].take.insert(who);
+                        }
+                        Instruction::Barrier { barrier, .. } => {
+                            let at = found.barriers[rank as usize] + barrier;
+                            meetings[at as usize].give.insert(who);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            let shared = ports.into_iter();
+            let shared = shared.filter(|(port, blocks)| blocks.len() > 1 || loose.contains(port));
+            found.shared_ports.extend(shared.map(|(channel, _)| (rank, channel)));
+        }
+        let several = |users: &Users| {
+            !users.take.is_empty() && (users.give.len() > 1 || users.take.len() > 1)
+        };
+        let usage = |users: &Users| Usage {
+            contended: several(users),
+            signallers: !users.take.is_empty() && users.give.len() > 1,
+            waiters: users.take.len() > 1,
+            relaxed: users.relaxed,
+            loose: users.loose,
+        };
+        found.usages = ends.iter().map(usage).collect();
+        let initial = layout.ranks.iter().flat_map(|rank| &rank.semaphores);
+        let negative: Vec<bool> = initial.map(|&value| value < 0).collect();
+        let passes = |(users, &negative): (&Users, &bool)| {
+            users.take.len() > 1 || (negative && !users.take.is_empty())
+        };
+        found.contended_semaphores = tokens.iter().zip(&negative).map(passes).collect();
+        let ordered = tokens.iter().zip(&found.contended_semaphores);
+        found.ordered_semaphores =
+            ordered.map(|(users, &contended)| several(users) && !contended).collect();
+        let blocks = layout.ranks.iter().flat_map(|rank| &rank.barriers);
+        found.contended_barriers = meetings
+            .iter()
+            .zip(blocks)
+            .map(|(users, &blocks)| users.give.len() > blocks as usize)
+            .collect();
+        found
+    }
+
+    /// The receiving end of a rank's channel, if there is one.
+    pub fn far_end(&self, layout: &Layout, rank: u32, channel: u32) -> Option<u32> {
+        let end = layout.ranks[rank as usize].channels[channel as usize];
+        Some(self.channels[end.peer as usize] + end.paired?)
+    }
+}
+
+/// The channels that threads of one block give to without having met in between.
+fn loose_channels(own: &RankLayout, threads: &[u32]) -> BTreeSet<u32> {
+    let mut loose = BTreeSet::new();
+    for block in &own.blocks {
+        let mut users: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut visit = |at: usize| match own.instructions[at] {
+            Instruction::BlockSync | Instruction::Barrier { .. } => users.clear(),
+            Instruction::Signal { channel, .. }
+            | Instruction::Post { channel, .. }
+            | Instruction::Flush { channel } => {
+                let first = *users.entry(channel).or_insert(threads[at]);
+                loose.extend((first != threads[at]).then_some(channel));
+            }
+            _ => {}
+        };
+        for at in block.code.range() {
+            visit(at);
+            if let Instruction::LoopEnd { begin } = own.instructions[at] {
+                // A body follows itself.
+                (block.code.start as usize + begin as usize..at).for_each(&mut visit);
+            }
+        }
+    }
+    loose
+}

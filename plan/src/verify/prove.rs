@@ -1,0 +1,451 @@
+//! The proof: every case, every order, and what remains of one launch for the next.
+
+use super::cases::{Cases, Grid, cases};
+use super::contention::Contention;
+use super::explore::Search;
+use super::portable;
+use super::report::{About, Fault, Note, Refutation, Report, Verdict};
+use super::state::{End, Object, Setting};
+use super::walk::Walk;
+use crate::lower::Site;
+use crate::model::{Collective, Plan};
+use crate::postcondition::PostCondition;
+use crate::program::{Instruction, Layout, Origin};
+use crate::schedule::{Actor, Case, Moment, Schedule};
+
+/// What to do beyond the verdict.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// Note what a plan without a promise of its own computes.
+    pub results: bool,
+    /// What the plan is to compute, in place of what its collective promises; chunks are the plan's.
+    pub promise: Option<&'a PostCondition>,
+}
+
+/// Orders that are walked before a plan is called not proven.
+const MOST_ORDERS: u64 = 4096;
+/// Steps of all orders together that are walked before a plan is called not proven.
+const MOST_STEPS: u64 = 100_000_000;
+/// Cells of memory made and touched, in all walks together, before a plan is called not proven: about a minute.
+const MOST_TOUCHES: u64 = 4_000_000_000;
+/// Steps of a walk up to which it is also tried with input and output lying the other way.
+const BRIEF: u64 = 1 << 16;
+/// Launches that are walked to show that a semaphore runs dry.
+const MOST_LAUNCHES: u32 = 256;
+
+/// Proves or refutes a plan that passed [`check`](crate::check()) and was lowered to `layout`.
+pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
+    let contention = Contention::new(layout);
+    let Cases { grids, mut doubts } = cases(layout);
+    if let Some(&(rank, channel)) = contention.shared_ports.first() {
+        let (_, channel) = layout.ranks[rank as usize].channel_id(channel);
+        doubts.push(format!(
+            "several blocks of rank {rank} post to port channel {channel}, in an order that was not looked into; let one \
+             block post to each port channel"
+        ));
+    }
+    let mut proof = Proof {
+        plan,
+        layout,
+        contention: &contention,
+        options,
+        root: 0,
+        refutations: Vec::new(),
+        doubts,
+        notes: strengthened(layout),
+        same_bits: None,
+        cases: Vec::new(),
+        steps: 0,
+        touched: 0,
+    };
+    for grid in &grids {
+        proof.grid(grid);
+        if !proof.refutations.is_empty() {
+            if !grid.valid {
+                proof.out_of_range();
+            }
+            break;
+        }
+    }
+    proof.report()
+}
+
+/// What was found so far.
+struct Proof<'a> {
+    plan: &'a Plan,
+    layout: &'a Layout,
+    contention: &'a Contention,
+    options: Options<'a>,
+    /// The root of collectives that have one.
+    root: u32,
+    refutations: Vec<Refutation>,
+    doubts: Vec<String>,
+    notes: Vec<Note>,
+    same_bits: Option<bool>,
+    cases: Vec<Case>,
+    /// Steps walked.
+    steps: u64,
+    /// Cells made and touched.
+    touched: u64,
+}
+
+/// What several launches leave behind in a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Balance {
+    /// More given than taken, in each launch; negative if less.
+    surplus: i64,
+    /// Taken in each launch.
+    taken: u64,
+    /// Tokens at the start.
+    initial: i64,
+}
+
+impl Proof<'_> {
+    /// Looks at one size.
+    fn grid(&mut self, grid: &Grid) {
+        let first = self.cases.is_empty();
+        let launches = if self.layout.double_scratch { 3 } else { 2 };
+        let case = Case { sizes: grid.sizes, in_place: self.layout.in_place, launches };
+        self.cases.push(case);
+        // The user of a test is its author, who knows when to touch what.
+        let test = self.plan.collective == Collective::Test;
+        let free = vec![false; self.counters()];
+        let mut balances = self.launches(grid, case, &free, !test, first);
+        if balances.is_none() && first {
+            balances = self.other_root(grid, case, &free);
+        }
+        let Some(balances) = balances else { return };
+        self.balance(grid, case, &balances, !test);
+        if test && first {
+            self.reuse(grid, case, &free);
+        }
+        if first && self.refutations.is_empty() && self.steps <= BRIEF {
+            self.other_place(grid, case, &free);
+        }
+    }
+
+    /// A plan does not say which rank is the root: where it is not rank 0, some other one for which all is right.
+    fn other_root(&mut self, grid: &Grid, case: Case, free: &[bool]) -> Option<Vec<Balance>> {
+        let rooted = matches!(
+            self.plan.collective,
+            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
+        );
+        let wrong = |refutation: &Refutation| matches!(refutation.fault, Fault::Wrong { .. });
+        if !rooted || self.refutations.is_empty() || !self.refutations.iter().all(wrong) {
+            return None;
+        }
+        let known = std::mem::take(&mut self.refutations);
+        for root in 1..self.layout.ranks.len() as u32 {
+            self.root = root;
+            let found = self.launches(grid, case, free, true, true);
+            if found.is_some() {
+                let text = format!("the root is rank {root}");
+                self.notes.push(Note { about: About::Result, text });
+                return found;
+            }
+            self.refutations.clear();
+        }
+        (self.root, self.refutations) = (0, known);
+        None
+    }
+
+    fn counters(&self) -> usize {
+        let ranks = self.layout.ranks.iter();
+        ranks.map(|rank| rank.channels.len() + rank.semaphores.len()).sum()
+    }
+
+    /// Walks all orders of a case. Gives what is left in the counters if nothing went wrong.
+    fn launches(
+        &mut self,
+        grid: &Grid,
+        case: Case,
+        free: &[bool],
+        user: bool,
+        first: bool,
+    ) -> Option<Vec<Balance>> {
+        let (layout, contention) = (self.layout, self.contention);
+        let (promise, root) = (self.options.promise, self.root);
+        let mut setting = Setting {
+            layout,
+            grid,
+            case,
+            contention,
+            free,
+            user,
+            promise,
+            root,
+            touches: 0,
+            log: false,
+        };
+        let mut search = Search::default();
+        let (mut orders, mut steps) = (0u64, 0u64);
+        let mut balances = None;
+        loop {
+            search.begin();
+            setting.touches = MOST_TOUCHES.saturating_sub(self.touched);
+            let Some(mut walk) = Walk::new(setting) else {
+                self.doubts.push(
+                    "there are too many pieces of memory, or blocks, to look at them all"
+                        .to_owned(),
+                );
+                return None;
+            };
+            let end = walk.run(&mut search);
+            self.touched = self.touched.saturating_add(walk.touched);
+            let bad = !walk.found.is_empty() || !walk.mismatches.is_empty() || end == End::Stuck;
+            if bad {
+                let order: Vec<(u32, Object)> = search.order().collect();
+                search.begin();
+                if let Some(mut walk) = Walk::new(Setting { log: true, ..setting }) {
+                    let end = walk.run(&mut search);
+                    self.refute(&walk, end, &order);
+                }
+                if self.refutations.is_empty() {
+                    self.doubts.push("something goes wrong that cannot be told".to_owned());
+                }
+                return None;
+            }
+            if end == End::TooLong {
+                self.doubts.push(format!(
+                    "the plan touches memory too often to look at all of it: allowed {MOST_TOUCHES} pieces, over all \
+                     sizes and orders"
+                ));
+                return None;
+            }
+            if end == End::Complete {
+                if first && self.same_bits != Some(false) {
+                    self.same_bits = walk.same_bits();
+                }
+                if first && balances.is_none() && self.options.results {
+                    self.notes.extend(walk.results());
+                }
+                balances.get_or_insert_with(|| self.left(&walk, case.launches));
+            }
+            orders += 1;
+            steps += walk.steps;
+            self.steps += walk.steps;
+            if !search.next() {
+                return balances;
+            }
+            if orders >= MOST_ORDERS || steps >= MOST_STEPS {
+                self.doubts.push(self.contended_doubt(orders));
+                return None;
+            }
+        }
+    }
+
+    fn refute(&mut self, walk: &Walk<'_>, end: End, order: &[(u32, Object)]) {
+        let mut found = walk.races(order);
+        if end == End::Stuck {
+            found.extend(walk.stuck(order));
+        }
+        // What is wrong where touches race may be right in another order.
+        if found.is_empty() {
+            found.extend(walk.mismatches.first().map(|mismatch| walk.wrong(mismatch, order)));
+        }
+        self.refutations.extend(found);
+    }
+
+    fn contended_doubt(&self, orders: u64) -> String {
+        let Contention { usages, contended_barriers, .. } = self.contention;
+        let Contention { contended_semaphores, ordered_semaphores, .. } = self.contention;
+        let both = contended_semaphores.iter().zip(ordered_semaphores);
+        let contended_semaphores: Vec<bool> = both.map(|(&one, &other)| one || other).collect();
+        let contended_channels: Vec<bool> = usages.iter().map(|usage| usage.contended).collect();
+        let names = [
+            ("channels", &contended_channels),
+            ("semaphores", &contended_semaphores),
+            ("barriers", contended_barriers),
+        ];
+        let counted = names.iter().filter_map(|(name, contended)| {
+            let count = contended.iter().filter(|&&contended| contended).count();
+            (count > 0).then(|| format!("{count} {name}"))
+        });
+        let counted: Vec<String> = counted.collect();
+        format!(
+            "several blocks contend for {}: {orders} orders were walked and more are left; let one block signal, and \
+             one wait, on each",
+            counted.join(" and ")
+        )
+    }
+
+    /// What is left in every counter, by launch.
+    fn left(&self, walk: &Walk<'_>, launches: u32) -> Vec<Balance> {
+        let launches = i64::from(launches);
+        let channels = walk.inbound.iter().map(|inbound| {
+            let (received, taken) = (inbound.received() as i64, inbound.expected);
+            let surplus = (received - taken as i64) / launches;
+            Balance { surplus, taken: taken / launches as u64, initial: 0 }
+        });
+        let initial = self.layout.ranks.iter().flat_map(|rank| &rank.semaphores);
+        let semaphores = walk.semaphores.iter().zip(initial).map(|(semaphore, &initial)| {
+            let surplus = semaphore.value.wrapping_sub(initial) / launches;
+            Balance { surplus, taken: u64::from(surplus > 0), initial }
+        });
+        channels.chain(semaphores).collect()
+    }
+
+    /// Follows counters that do not balance to where they lead: one that is given more than is taken ends up holding
+    /// nobody back, one that is given less runs dry.
+    fn balance(&mut self, grid: &Grid, case: Case, balances: &[Balance], user: bool) {
+        let dry = balances.iter().filter(|balance| balance.surplus < 0);
+        let launches =
+            dry.map(|balance| (balance.initial.max(0) / -balance.surplus).saturating_add(1));
+        let launches = launches.max();
+        if let Some(launches) = launches {
+            let launches = u32::try_from(launches).unwrap_or(u32::MAX).max(case.launches);
+            if launches > MOST_LAUNCHES {
+                self.doubts.push(format!(
+                    "a semaphore loses tokens: it runs dry in launch {launches}, allowed to look at {MOST_LAUNCHES}"
+                ));
+                return;
+            }
+            let free = vec![false; balances.len()];
+            if self.launches(grid, Case { launches, ..case }, &free, user, false).is_some() {
+                self.doubts.push("a semaphore loses tokens, launch after launch".to_owned());
+            }
+            return;
+        }
+        let free: Vec<bool> =
+            balances.iter().map(|balance| balance.surplus > 0 && balance.taken > 0).collect();
+        if !free.contains(&true) {
+            return;
+        }
+        let known = self.refutations.len();
+        if self.launches(grid, case, &free, user, false).is_some() {
+            self.notes.push(Note {
+                about: About::Reuse,
+                text: "some counter gets more signals than waits take, launch after launch: waits on it wait for \
+                       nothing in the end, and nothing relies on them"
+                    .to_owned(),
+            });
+            return;
+        }
+        // By then the surplus covers all waits of a launch.
+        let late = balances.iter().zip(&free).filter(|(_, free)| **free);
+        let shift = late.map(|(balance, _)| balance.taken.div_ceil(balance.surplus as u64)).max();
+        let shift = u32::try_from(shift.unwrap_or(0)).unwrap_or(u32::MAX);
+        for refutation in &mut self.refutations[known..] {
+            delay(refutation, shift);
+        }
+    }
+
+    /// What the user of a test plan has to keep in mind between launches.
+    fn reuse(&mut self, grid: &Grid, case: Case, free: &[bool]) {
+        let known = self.refutations.len();
+        let doubts = self.doubts.len();
+        self.launches(grid, case, free, true, false);
+        self.doubts.truncate(doubts);
+        for refutation in self.refutations.split_off(known) {
+            self.notes.push(Note { about: About::Reuse, text: refutation.fault.to_string() });
+        }
+    }
+
+    /// Whether the plan also keeps its promise where its buffers lie the other way.
+    fn other_place(&mut self, grid: &Grid, case: Case, free: &[bool]) {
+        let promises = !matches!(
+            self.plan.collective,
+            Collective::Test | Collective::SendRecv | Collective::Other(_)
+        );
+        if !promises || grid.programs.is_empty() {
+            return;
+        }
+        let (same_bits, doubts) = (self.same_bits, self.doubts.len());
+        let case = Case { in_place: !case.in_place, ..case };
+        let right = self.launches(grid, case, free, true, false).is_some();
+        self.refutations.clear();
+        self.same_bits = same_bits;
+        if self.doubts.len() > doubts {
+            self.doubts.truncate(doubts);
+            return;
+        }
+        let place = if case.in_place { "in place" } else { "out of place" };
+        let text = if right {
+            format!("also right {place}")
+        } else {
+            format!("not right {place}, and not written for it")
+        };
+        self.notes.push(Note { about: About::Result, text });
+    }
+
+    /// What goes wrong goes wrong at a size that the plan does not take; the sizes it stands for may be spared.
+    fn out_of_range(&mut self) {
+        for refutation in self.refutations.drain(..) {
+            let sizes = refutation.case.sizes;
+            self.doubts.push(format!(
+                "with {} bytes in and {} out, which the plan's size limits exclude, and so perhaps with allowed sizes \
+                 too: {}",
+                sizes.input, sizes.output, refutation.fault
+            ));
+        }
+    }
+
+    fn report(mut self) -> Report {
+        let mut notes = self.notes;
+        notes.extend(portable::notes(self.plan));
+        let hardware = self.layout.ranks.iter().flat_map(|rank| &rank.instructions).any(|instruction| {
+            matches!(instruction, Instruction::Move { multicast: Some(_), sources, .. } if sources.len() > 1)
+        });
+        if hardware {
+            let text = "reductions over switch channels combine in rank order in software; hardware has its own order";
+            notes.push(Note { about: About::Bits, text: text.to_owned() });
+        }
+        if self.same_bits == Some(false) {
+            let text = "ranks combine values in different orders: floating-point results may differ in their last bits";
+            notes.push(Note { about: About::Bits, text: text.to_owned() });
+        }
+        self.doubts.dedup();
+        let verdict = match (self.refutations.is_empty(), self.doubts.is_empty()) {
+            (false, _) => Verdict::Refuted(self.refutations),
+            (true, false) => Verdict::NotProven(self.doubts),
+            (true, true) => Verdict::Proven,
+        };
+        let same_bits = self.same_bits.filter(|_| verdict == Verdict::Proven);
+        Report { verdict, same_bits, notes, cases: self.cases }
+    }
+}
+
+/// Moves a counterexample to a later launch.
+fn delay(refutation: &mut Refutation, launches: u32) {
+    let later = |launch: &mut u32| *launch = launch.saturating_add(launches);
+    let actor = |actor: &mut Actor| match actor {
+        Actor::Threads(Moment { launch, .. }) | Actor::Proxy(Moment { launch, .. }) => {
+            later(launch)
+        }
+        Actor::User { launch, .. } => later(launch),
+    };
+    later(&mut refutation.case.launches);
+    match &mut refutation.fault {
+        Fault::Race { first, second } => {
+            actor(&mut first.actor);
+            actor(&mut second.actor);
+        }
+        Fault::Deadlock { launch, .. } | Fault::Wrong { launch, .. } => later(launch),
+    }
+    if let Schedule::Held(holds) = &mut refutation.schedule {
+        for hold in holds {
+            actor(&mut hold.held);
+            actor(&mut hold.until);
+        }
+    }
+}
+
+/// The relaxed operations that lowering had to order: one note, with the first.
+fn strengthened(layout: &Layout) -> Vec<Note> {
+    let mut all = (0u32..).zip(&layout.ranks).flat_map(|(rank, own)| {
+        own.strengthened.iter().map(move |&at| {
+            let holds = |block: &crate::program::Block| block.code.range().contains(&(at as usize));
+            let tb = own.blocks.iter().position(holds).unwrap_or(0) as u32;
+            let Origin { op, inner, kind } = own.origins[at as usize];
+            Site { rank, tb, op, inner, kind }
+        })
+    });
+    let Some(first) = all.next() else { return Vec::new() };
+    let more = match all.count() {
+        0 => String::new(),
+        count => format!(" (and {count} more)"),
+    };
+    let text =
+        format!("{first} is relaxed, but data relies on it: it runs as if it were not{more}");
+    vec![Note { about: About::Order, text }]
+}

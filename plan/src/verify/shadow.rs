@@ -1,0 +1,307 @@
+//! What every cell of memory has been through: its value, who wrote it, and who has read it since.
+//!
+//! A touch conflicts with an earlier one that it is not ordered after, unless both are reads. Writing the value that is
+//! there already changes nothing that a reader could see, so such a write conflicts with no reader of that value; but
+//! it does with whoever touched the cell before that value was there, and a later write of another value has to come
+//! after it too.
+
+use super::clock::{Clock, Epoch};
+use super::values::ValueId;
+use std::collections::HashSet;
+
+/// Who touches, and what is known to have happened before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Toucher<'a> {
+    /// The touch itself.
+    pub step: Epoch,
+    /// What happened before it, but for its own actor's work.
+    pub clock: &'a Clock,
+    /// Its own actor's work that is done: up to this step.
+    pub met: u32,
+    /// What happened before its launch could begin on the owner of the memory.
+    pub entry: Option<&'a Clock>,
+    /// The cells that a write was made from; those that are no packets are marked with [`RAW`].
+    pub made_from: &'a [u32],
+}
+
+impl Toucher<'_> {
+    /// Whether an earlier step is over when this one is made, whatever the schedule. Threads share a step, so that it
+    /// does not conflict with itself.
+    #[inline]
+    fn follows(&self, earlier: Epoch) -> bool {
+        if earlier.actor == self.step.actor {
+            return earlier.count <= self.met || earlier.count == self.step.count;
+        }
+        self.clock.covers(earlier) || self.entry.is_some_and(|entry| entry.covers(earlier))
+    }
+}
+
+/// Marks a cell that is no packet among those that something was made from. Cells are fewer than this.
+pub(super) const RAW: u32 = 1 << 31;
+
+/// Two touches without order: the one found first, and whether it was a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Conflict {
+    pub earlier: Epoch,
+    pub wrote: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    value: ValueId,
+    /// The first to write the value.
+    writer: Epoch,
+    /// The last to read it; others are in `more`.
+    reader: Epoch,
+    /// The launch that wrote it, for packets.
+    launch: u32,
+    /// Position in `more`, plus 1.
+    more: u32,
+    /// The last to read and the first to write the value before; others are in `more`.
+    before: [Epoch; 2],
+}
+
+/// What does not fit into a cell.
+#[derive(Clone, Debug, Default)]
+struct More {
+    writers: Vec<Epoch>,
+    readers: Vec<Epoch>,
+    /// Whoever else touched the cell while it held the value before, and whether as a writer.
+    before: Vec<(Epoch, bool)>,
+}
+
+/// All cells.
+#[derive(Debug)]
+pub(super) struct Shadow {
+    cells: Vec<Cell>,
+    more: Vec<More>,
+    /// By cell, for packets: where in `sources` are the cells that it was made from.
+    made_from: Vec<(u32, u32)>,
+    sources: Vec<u32>,
+}
+
+impl Shadow {
+    /// So many cells, each with its own value of before, some of them packets or none.
+    pub fn new(cells: u32, packets: bool) -> Self {
+        let cell = |value| Cell { value, ..Cell::default() };
+        let made_from = vec![(0, 0); if packets { cells as usize } else { 0 }];
+        let cells = (0..cells).map(cell).collect();
+        Shadow { cells, more: Vec::new(), made_from, sources: Vec::new() }
+    }
+
+    /// What a cell holds.
+    #[inline]
+    pub fn value(&self, cell: u32) -> ValueId {
+        self.cells[cell as usize].value
+    }
+
+    /// The launch that last wrote a packet; 0 for none.
+    #[inline]
+    pub fn launch(&self, cell: u32) -> u32 {
+        self.cells[cell as usize].launch
+    }
+
+    /// Who wrote the cell's value first.
+    #[inline]
+    pub fn writer(&self, cell: u32) -> Epoch {
+        self.cells[cell as usize].writer
+    }
+
+    /// Puts a value there before anybody touches it.
+    pub fn place(&mut self, cell: u32, value: ValueId) {
+        self.cells[cell as usize].value = value;
+    }
+
+    /// Reads a cell: some write of its value must be over.
+    #[inline]
+    pub fn read(&mut self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
+        let writer = self.cells[at as usize].writer;
+        let mut conflict = None;
+        if !writer.is_none() && !toucher.follows(writer) {
+            let others = self.extra(at).map_or(&[][..], |more| &more.writers[..]);
+            if !others.iter().any(|&other| toucher.follows(other)) {
+                conflict = Some(Conflict { earlier: writer, wrote: true });
+            }
+        }
+        self.note_reader(at, toucher);
+        conflict
+    }
+
+    /// Reads the bytes of a packet without waiting for its flag. Whoever comes after someone who has seen the packet sees
+    /// it too.
+    pub fn read_bytes(&mut self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
+        let seen = self.seen(at, toucher);
+        self.read(at, toucher).filter(|_| !seen)
+    }
+
+    /// Whether some reader of the cell's value is through.
+    fn seen(&self, at: u32, toucher: &Toucher<'_>) -> bool {
+        let reader = self.cells[at as usize].reader;
+        let others = self.extra(at).map_or(&[][..], |more| &more.readers[..]);
+        (!reader.is_none() && toucher.follows(reader)) || others.iter().any(|&r| toucher.follows(r))
+    }
+
+    fn extra(&self, at: u32) -> Option<&More> {
+        self.more.get(self.cells[at as usize].more.checked_sub(1)? as usize)
+    }
+
+    /// Reads a packet, which came with its flag: no order is needed.
+    #[inline]
+    pub fn read_packet(&mut self, at: u32, toucher: &Toucher<'_>) {
+        self.note_reader(at, toucher);
+    }
+
+    /// An earlier read of the same actor is forgotten only if it is over: this very step may write the cell next, and
+    /// does not conflict with itself.
+    #[inline]
+    fn note_reader(&mut self, at: u32, toucher: &Toucher<'_>) {
+        let step = toucher.step;
+        let cell = &mut self.cells[at as usize];
+        let known = cell.reader;
+        if known.is_none() || (known.actor == step.actor && toucher.follows(known)) {
+            cell.reader = step;
+            return;
+        }
+        let other = std::mem::replace(&mut cell.reader, step);
+        let readers = &mut self.more(at).readers;
+        match readers.iter_mut().find(|reader| reader.actor == other.actor) {
+            Some(reader) => *reader = other,
+            None => readers.push(other),
+        }
+    }
+
+    fn more(&mut self, at: u32) -> &mut More {
+        let cell = &mut self.cells[at as usize];
+        if cell.more == 0 {
+            self.more.push(More::default());
+            cell.more = self.more.len() as u32;
+        }
+        &mut self.more[cell.more as usize - 1]
+    }
+
+    /// Writes a cell: whoever touched it must be through.
+    pub fn write(&mut self, at: u32, value: ValueId, toucher: &Toucher<'_>) -> Option<Conflict> {
+        let cell = self.cells[at as usize];
+        if cell.value == value {
+            return self.write_again(at, toucher);
+        }
+        let conflict = self.conflict(at, toucher);
+        self.begin(at, value, toucher.step, cell.launch);
+        conflict
+    }
+
+    /// Writes a packet of a launch: nobody else may in the same launch, and all of earlier launches must be through.
+    pub fn write_packet(
+        &mut self,
+        at: u32,
+        value: ValueId,
+        launch: u32,
+        toucher: &Toucher<'_>,
+    ) -> Option<Conflict> {
+        let cell = self.cells[at as usize];
+        let start = self.sources.len() as u32;
+        // Of a packet that several write, nobody knows which of them a reader has seen.
+        if cell.launch != launch || cell.writer == toucher.step {
+            self.sources.extend_from_slice(toucher.made_from);
+        }
+        self.made_from[at as usize] = (start, self.sources.len() as u32);
+        if cell.launch == launch {
+            if cell.value == value {
+                return self.write_again(at, toucher);
+            }
+            // Even in order: readers take the first that comes.
+            let own = cell.writer == toucher.step;
+            self.begin(at, value, toucher.step, launch);
+            return (!own).then_some(Conflict { earlier: cell.writer, wrote: true });
+        }
+        let mut conflict = self.conflict(at, toucher);
+        let alone = self.extra(at).is_none_or(|more| more.writers.is_empty());
+        if conflict.is_some_and(|found| found.earlier == cell.writer && found.wrote)
+            && alone
+            && self.seen(at, toucher)
+        {
+            // Whoever comes after someone who saw the packet comes after the packet.
+            conflict = self.late_reader(at, toucher);
+        }
+        self.begin(at, value, toucher.step, launch);
+        conflict
+    }
+
+    /// Writes the value that is there.
+    fn write_again(&mut self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
+        let Cell { writer: first, before: [reader, writer], .. } = self.cells[at as usize];
+        let mut conflict = None;
+        if !toucher.follows(first) {
+            let more = self.extra(at).map_or(&[][..], |more| &more.before[..]);
+            let mut before =
+                [(reader, false), (writer, true)].into_iter().chain(more.iter().copied());
+            let unordered = before.find(|&(earlier, wrote)| {
+                let late = !earlier.is_none() && !toucher.follows(earlier);
+                late && (wrote || !self.depends(toucher.made_from, earlier, at))
+            });
+            conflict = unordered.map(|(earlier, wrote)| Conflict { earlier, wrote });
+        }
+        if first != toucher.step {
+            self.more(at).writers.push(toucher.step);
+        }
+        conflict
+    }
+
+    /// A touch of the cell's value that is not over when another value is written.
+    fn conflict(&self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
+        let cell = &self.cells[at as usize];
+        let late = |step: Epoch| !step.is_none() && !toucher.follows(step);
+        if late(cell.writer) {
+            return Some(Conflict { earlier: cell.writer, wrote: true });
+        }
+        let writers = self.extra(at).map_or(&[][..], |more| &more.writers[..]);
+        if let Some(&earlier) = writers.iter().find(|&&step| late(step)) {
+            return Some(Conflict { earlier, wrote: true });
+        }
+        self.late_reader(at, toucher)
+    }
+
+    /// A reader of the cell's value that is not through when another value is written.
+    fn late_reader(&self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
+        let late = |step: Epoch| {
+            !step.is_none() && !toucher.follows(step) && !self.depends(toucher.made_from, step, at)
+        };
+        let readers = self.extra(at).map_or(&[][..], |more| &more.readers[..]);
+        let all = std::iter::once(self.cells[at as usize].reader).chain(readers.iter().copied());
+        let mut found = all.filter(|&step| late(step));
+        found.next().map(|earlier| Conflict { earlier, wrote: false })
+    }
+
+    /// Whether one of the packets among these cells was made, at some remove, from what a step read of a cell. Then the
+    /// step has read it: a packet is not there before what it is made from is read.
+    fn depends(&self, made_from: &[u32], step: Epoch, read: u32) -> bool {
+        let mut open: Vec<u32> = made_from.iter().copied().filter(|cell| cell & RAW == 0).collect();
+        let mut seen = HashSet::new();
+        while let Some(packet) = open.pop() {
+            let (start, end) = self.made_from[packet as usize];
+            let sources = &self.sources[start as usize..end as usize];
+            if self.cells[packet as usize].writer == step && sources.contains(&(read | RAW)) {
+                return true;
+            }
+            if seen.insert(packet) {
+                open.extend(sources.iter().copied().filter(|cell| cell & RAW == 0));
+            }
+        }
+        false
+    }
+
+    /// A cell has another value from here on.
+    fn begin(&mut self, at: u32, value: ValueId, step: Epoch, launch: u32) {
+        let cell = &mut self.cells[at as usize];
+        let old = *cell;
+        let before = [old.reader, old.writer];
+        *cell =
+            Cell { value, writer: step, reader: Epoch::default(), launch, more: old.more, before };
+        if old.more > 0 {
+            let More { writers, readers, before } = &mut self.more[old.more as usize - 1];
+            before.clear();
+            before.extend(readers.drain(..).map(|step| (step, false)));
+            before.extend(writers.drain(..).map(|step| (step, true)));
+        }
+    }
+}

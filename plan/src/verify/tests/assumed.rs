@@ -1,0 +1,93 @@
+//! What proofs take for granted: plans that are proven, and that someone who does otherwise could break.
+//!
+//! The executor keeps launches of unequal sizes apart; threads of equal position in an operation's list are one thread, to
+//! every engine.
+
+use super::*;
+use crate::model::Buffer::{Input, Output, Scratch};
+
+#[test]
+fn launches_that_follow_each_other_have_equal_sizes() {
+    // Each rank keeps a chunk in a slot of its own in rank 1's scratch and never hears of the other. Where chunks of the
+    // next launch are larger, rank 0's slot reaches into what rank 1's was.
+    let zero = vec![
+        data(OpKind::Put, &[local(Input, 0, 1)], &[remote(0, 1, Scratch, 0, 1)]),
+        nop(),
+        data(OpKind::Get, &[remote(0, 1, Scratch, 0, 1)], &[local(Output, 0, 1)]),
+    ];
+    let one = vec![
+        data(OpKind::Copy, &[local(Input, 0, 1)], &[local(Scratch, 1, 1)]),
+        nop(),
+        data(OpKind::Copy, &[local(Scratch, 1, 1)], &[local(Output, 0, 1)]),
+    ];
+    expect(&[("a slot each", pair([1, 1, 2], &[&[zero], &[one]]), "proven")]);
+}
+
+#[test]
+fn between_launches_a_user_reads_outputs_and_does_not_write_them() {
+    // Rank 1 reads rank 0's output when rank 0 may have ended the launch.
+    let one = vec![
+        data(OpKind::Put, &[local(Input, 0, 1)], &[remote(1, 0, Output, 0, 1)]),
+        nop(),
+        sync(OpKind::Signal, &[0]),
+        data(OpKind::Get, &[remote(1, 0, Output, 0, 1)], &[local(Output, 0, 1)]),
+    ];
+    let zero = vec![sync(OpKind::Wait, &[0]), nop()];
+    expect(&[("a late reader", pair([1, 1, 0], &[&[zero], &[one]]), "proven")]);
+}
+
+#[test]
+fn signals_of_a_block_on_one_channel_come_in_the_order_in_which_they_are_written() {
+    // Were the relaxed signal to come first, nothing would be released when rank 1 goes on.
+    let zero = vec![
+        data(OpKind::Put, &[local(Input, 0, 1)], &[remote(0, 1, Output, 0, 1)]),
+        nop(),
+        sync(OpKind::Signal, &[0]),
+        sync(OpKind::RelaxedSignal, &[0]),
+    ];
+    let wait = || sync(OpKind::Wait, &[0]);
+    let one = vec![
+        wait(),
+        nop(),
+        data(OpKind::Copy, &[local(Output, 0, 1)], &[local(Output, 1, 1)]),
+        wait(),
+    ];
+    expect(&[("a release first", pair([2, 2, 0], &[&[zero], &[one]]), "proven")]);
+}
+
+#[test]
+fn any_rank_may_be_the_root() {
+    use crate::algorithms::{Algorithm, Shape};
+    for algorithm in [Algorithm::BroadcastZeroCopy, Algorithm::ReducePackets] {
+        for root in 0..3 {
+            let plan = algorithm.plan(Shape { root, ..Shape::new(3) }).expect("three ranks");
+            let report = judge(&plan);
+            assert_eq!(report.status(), 0, "{algorithm} root {root}: {report}");
+            let text = format!("the root is rank {root}");
+            assert_eq!(report.notes.iter().any(|note| note.text == text), root > 0);
+        }
+    }
+}
+
+#[test]
+fn any_rank_may_scatter() {
+    for root in 0..3_usize {
+        let mut plan = crate::samples::plan(Collective::Scatter, 3, [3, 1, 0]);
+        connect(&mut plan);
+        let own = local(Input, root as u64, 1);
+        let mut ops = vec![data(OpKind::Copy, &[own], &[local(Output, 0, 1)])];
+        for peer in (0..3).filter(|&peer| peer != root) {
+            let sent = local(Input, peer as u64, 1);
+            ops.push(data(OpKind::Put, &[sent], &[remote(root, peer, Output, 0, 1)]));
+        }
+        ops.extend([nop(), sync(OpKind::Signal, &[0, 1])]);
+        for rank in 0..3 {
+            // A rank has no channel to itself.
+            let to_root = root.saturating_sub(usize::from(root > rank)) as u64;
+            let waits = vec![sync(OpKind::Wait, &[to_root]), nop()];
+            block(&mut plan, rank, if rank == root { ops.clone() } else { waits });
+        }
+        let report = judge(&plan);
+        assert_eq!(report.status(), 0, "root {root}: {report}");
+    }
+}

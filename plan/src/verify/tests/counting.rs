@@ -1,0 +1,181 @@
+//! Signals, semaphores and barriers that are given more often than taken, or less, or by several.
+
+use super::*;
+use crate::model::Buffer::{Input, Output, Scratch};
+use OpKind::{SemaphoreAcquire as ACQUIRE, SemaphoreRelease as RELEASE};
+
+#[test]
+fn a_surplus_refutes_only_what_relies_on_the_waits() {
+    let plan = |surplus: usize, scratch: bool| {
+        let into = if scratch { Scratch } else { Output };
+        let put = data(OpKind::Put, &[local(Input, 0, 1)], &[remote(0, 1, into, 0, 1)]);
+        let mut one = vec![put, nop(), sync(OpKind::Signal, &[0])];
+        let mut two = vec![sync(OpKind::Wait, &[0]), nop()];
+        if scratch {
+            two.push(data(OpKind::Copy, &[local(Scratch, 0, 1)], &[local(Output, 0, 1)]));
+            two.extend([nop(), sync(OpKind::Signal, &[0])]);
+            one.extend([sync(OpKind::Wait, &[0]), nop()]);
+        }
+        one.extend(vec![sync(OpKind::Signal, &[0]); surplus]);
+        pair([1, 1, 1], &[&[one], &[two]])
+    };
+    let idle = |extra: usize| {
+        let mut one = vec![sync(OpKind::Signal, &[0])];
+        one.extend(vec![sync(OpKind::Signal, &[0]); extra]);
+        pair([1, 1, 1], &[&[one], &[vec![sync(OpKind::Wait, &[0])]]])
+    };
+    expect(&[
+        ("even, into the output", plan(0, false), "proven"),
+        ("even, through scratch", plan(0, true), "proven"),
+        ("surplus, into the output", plan(1, false), "race"),
+        ("surplus, through scratch", plan(1, true), "race"),
+        ("nothing relies on it", idle(1), "proven"),
+        ("far too many, and nothing relies on them", idle(40), "proven"),
+    ]);
+}
+
+/// Rank 0 has blocks that pass one semaphore; rank 1 does nothing.
+fn semaphores(initial: i64, blocks: &[&[OpKind]]) -> Plan {
+    let blocks: Vec<Vec<Op>> =
+        blocks.iter().map(|kinds| kinds.iter().map(|&kind| semaphore(kind, 0)).collect()).collect();
+    let mut plan = pair([1, 1, 1], &[&[], &[]]);
+    plan.gpus[0].semaphores = vec![initial];
+    for ops in blocks {
+        block(&mut plan, 0, ops);
+    }
+    plan
+}
+
+#[test]
+fn semaphores_that_run_dry_or_are_never_given_stop_their_blocks() {
+    expect(&[
+        ("one each", semaphores(0, &[&[RELEASE], &[ACQUIRE]]), "proven"),
+        ("own token back", semaphores(1, &[&[ACQUIRE, RELEASE]]), "proven"),
+        ("dry in launch 1", semaphores(0, &[&[ACQUIRE]]), "deadlock"),
+        ("dry in launch 6", semaphores(5, &[&[ACQUIRE]]), "deadlock"),
+        ("dry in launch 101", semaphores(100, &[&[ACQUIRE]]), "deadlock"),
+        ("dry too late to look at", semaphores(1_000_000, &[&[ACQUIRE]]), "not proven"),
+        ("dry with two", semaphores(3, &[&[ACQUIRE, RELEASE, ACQUIRE], &[ACQUIRE]]), "deadlock"),
+        // Whoever comes after the release waits for a value of 0.
+        ("below zero", semaphores(-1, &[&[RELEASE], &[ACQUIRE]]), "deadlock"),
+        ("two of each", semaphores(0, &[&[RELEASE], &[RELEASE], &[ACQUIRE], &[ACQUIRE]]), "proven"),
+        ("more given", semaphores(0, &[&[RELEASE, RELEASE], &[ACQUIRE]]), "proven"),
+    ]);
+}
+
+#[test]
+fn a_token_says_nothing_of_who_gave_another() {
+    // Two blocks fill a half of scratch each and give a token; a third takes `taken` and reads both.
+    let plan = |taken: usize| {
+        let fill = |at| {
+            vec![
+                data(OpKind::Copy, &[local(Input, at, 1)], &[local(Scratch, at, 1)]),
+                nop(),
+                semaphore(RELEASE, 0),
+                semaphore(ACQUIRE, 1),
+                nop(),
+            ]
+        };
+        let mut read = vec![semaphore(ACQUIRE, 0); taken];
+        read.extend([
+            nop(),
+            data(OpKind::Copy, &[local(Scratch, 0, 2)], &[local(Output, 0, 2)]),
+            nop(),
+        ]);
+        read.extend(vec![semaphore(ACQUIRE, 0); 2 - taken]);
+        read.extend(vec![semaphore(RELEASE, 1); 2]);
+        let mut plan = pair([2, 2, 2], &[&[], &[]]);
+        plan.gpus[0].semaphores = vec![0, 0];
+        for ops in [fill(0), fill(1), read] {
+            block(&mut plan, 0, ops);
+        }
+        plan
+    };
+    expect(&[("both", plan(2), "proven"), ("one", plan(1), "race")]);
+}
+
+#[test]
+fn barriers_count_blocks() {
+    let plan = |blocks: u64, arrive: &[usize]| {
+        let ops: Vec<Vec<Op>> = arrive
+            .iter()
+            .enumerate()
+            .map(|(at, &times)| {
+                let at = at as u64;
+                let mut ops =
+                    vec![data(OpKind::Copy, &[local(Input, at, 1)], &[local(Scratch, at, 1)])];
+                ops.extend(vec![barrier(0, blocks); times]);
+                let next = (at + 1) % arrive.len() as u64;
+                ops.push(data(OpKind::Copy, &[local(Scratch, next, 1)], &[local(Output, at, 1)]));
+                ops
+            })
+            .collect();
+        let chunks = arrive.len() as u64;
+        pair([chunks; 3], &[&ops, &[]])
+    };
+    expect(&[
+        ("all", plan(2, &[1, 1]), "proven"),
+        ("all twice", plan(2, &[2, 2]), "proven"),
+        ("one arrives once more", plan(2, &[1, 2]), "deadlock"),
+        ("nobody meets", plan(2, &[0, 0]), "race"),
+    ]);
+}
+
+#[test]
+fn signals_of_two_blocks_on_one_channel_come_in_any_order() {
+    // Two blocks of rank 0 put a half each and signal on one channel; rank 1 reads after `waits` of two waits.
+    let plan = |waits: usize| {
+        let put = |at: u64| {
+            vec![
+                data(OpKind::Put, &[local(Input, at, 1)], &[remote(0, 1, Scratch, at, 1)]),
+                nop(),
+                sync(OpKind::Signal, &[0]),
+                sync(OpKind::Wait, &[0]),
+                nop(),
+            ]
+        };
+        let mut read = vec![sync(OpKind::Wait, &[0]); waits];
+        read.extend([nop(), data(OpKind::Copy, &[local(Scratch, 0, 2)], &[local(Output, 0, 2)])]);
+        read.push(nop());
+        read.extend(vec![sync(OpKind::Wait, &[0]); 2 - waits]);
+        read.extend(vec![sync(OpKind::Signal, &[0]); 2]);
+        pair([2, 2, 2], &[&[put(0), put(1)], &[read]])
+    };
+    expect(&[("both", plan(2), "proven"), ("one", plan(1), "race")]);
+}
+
+#[test]
+fn windows_of_a_pipeline_need_a_credit_where_one_block_waits_for_another() {
+    // One block fills scratch window by window, another empties it.
+    let plan = |credit: i64, waits: bool| {
+        let fill = vec![
+            semaphore(ACQUIRE, 1),
+            nop(),
+            data(OpKind::Copy, &[local(Input, 0, 1)], &[local(Scratch, 0, 1)]),
+            nop(),
+            semaphore(RELEASE, 0),
+        ];
+        let mut empty = vec![
+            semaphore(ACQUIRE, 0),
+            nop(),
+            data(OpKind::Copy, &[local(Scratch, 0, 1)], &[local(Output, 0, 1)]),
+            nop(),
+            semaphore(RELEASE, 1),
+        ];
+        if !waits {
+            empty.drain(..2);
+        }
+        let mut plan = pair([1, 1, 1], &[&[], &[]]);
+        plan.gpus[0].semaphores = vec![0, credit];
+        for ops in [fill, empty] {
+            block(&mut plan, 0, vec![pipeline(64, 1, ops)]);
+        }
+        plan
+    };
+    expect(&[
+        ("a credit", plan(1, true), "proven"),
+        ("two", plan(2, true), "proven"),
+        ("none", plan(0, true), "deadlock"),
+        ("the other does not wait", plan(1, false), "race"),
+    ]);
+}
