@@ -21,6 +21,7 @@ pub mod legacy;
 mod lower;
 pub mod model;
 pub mod passes;
+pub mod picture;
 pub mod place;
 pub mod postcondition;
 pub mod program;
@@ -29,6 +30,7 @@ mod real_samples;
 #[cfg(test)]
 mod samples;
 pub mod schedule;
+pub mod simulate;
 pub mod verify;
 
 pub use antiphon_types::{DataType, ReduceOp};
