@@ -7,6 +7,7 @@ mod info;
 mod job;
 mod launch;
 mod measure;
+mod pictures;
 mod plan_files;
 mod plans;
 mod probe;
@@ -18,8 +19,12 @@ mod run;
 mod shape;
 mod show;
 mod signals;
+mod simulate;
 mod size;
 mod table;
+mod topologies;
+mod verify;
+mod verify_json;
 
 use antiphon::{DataType, ReduceOp};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -47,7 +52,14 @@ enum Command {
     #[command(subcommand)]
     Plan(PlanCommand),
     /// Print what this machine offers: devices, transports, CPU features
-    Info,
+    Info {
+        /// Measure how fast this machine runs plans, and write it down for `plan simulate --topology host`
+        #[arg(long)]
+        measure: bool,
+        /// Where to write it [default: host-topology.json in the cache folder]; `-` prints it
+        #[arg(short, long, requires = "measure")]
+        output: Option<PathBuf>,
+    },
     /// One rank of a run; started by the run itself
     #[command(hide = true)]
     Rank,
@@ -131,7 +143,7 @@ struct MeasureArgs {
     /// Whether to compare the results of every rank with the reference: 0 or 1
     #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     check: u8,
-    /// Run the plan without proving it correct first (no effect yet: there is no verifier)
+    /// Run plans without verifying them first: refuted ones, too
     #[arg(long)]
     no_verify: bool,
     /// Ranks as threads of this process
@@ -159,13 +171,29 @@ enum PlanCommand {
         /// The plan file; `-` reads standard input
         file: PathBuf,
     },
+    /// Prove plans correct, or show how they go wrong
+    ///
+    /// Exits with 0 if they are proven, 1 if one is refuted, 2 if one is neither, 3 if one cannot be verified at all.
+    Verify {
+        /// The plan files or programs; `-` reads standard input
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Print one JSON object instead of text
+        #[arg(long)]
+        json: bool,
+        /// Also say what plans without a promise of their own compute
+        #[arg(long)]
+        results: bool,
+    },
     /// Summarise a plan: ranks, blocks, channels, operations
     Show {
         /// The plan file; `-` reads standard input
         file: PathBuf,
         /// List the operations of this rank
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["html", "svg"])]
         rank: Option<u32>,
+        #[command(flatten)]
+        picture: PictureArgs,
     },
     /// Write a plan in the current format
     Convert {
@@ -178,6 +206,54 @@ enum PlanCommand {
         #[arg(long)]
         pretty: bool,
     },
+    /// Predict the time of plans from a cost model, and compare them
+    Simulate(SimulateArgs),
+}
+
+/// Pictures, and the launch that they show.
+#[derive(Debug, Args)]
+struct PictureArgs {
+    /// Draw a page for a browser, with what the verifier finds, into this file
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
+    /// Draw a figure into this file
+    #[arg(long, value_name = "OUT")]
+    svg: Option<PathBuf>,
+    /// What the times are predicted for, as for `plan simulate` [default: as many nodes of h100x8 as it takes]
+    #[arg(short, long)]
+    topology: Option<String>,
+    /// Message size in bytes, with K, M or G for powers of 1024 [default: 1M, or what the plan allows]
+    #[arg(long, value_parser = size::parse)]
+    size: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct SimulateArgs {
+    /// The plan files; `-` reads standard input
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// What to run on: h100x8, a100x8 or mi300x8, perhaps with -N for N nodes; `host`, this machine as `info --measure`
+    /// found it; or a topology file
+    #[arg(short, long)]
+    topology: String,
+    /// Message size in bytes, with K, M or G for powers of 1024 [default: 1M]
+    #[arg(long, value_parser = size::parse, conflicts_with_all = ["begin", "end", "factor"])]
+    size: Option<u64>,
+    /// First size of a sweep
+    #[arg(short = 'b', long, value_parser = size::parse)]
+    begin: Option<u64>,
+    /// Last size of a sweep [default: the first]
+    #[arg(short = 'e', long, value_parser = size::parse, requires = "begin")]
+    end: Option<u64>,
+    /// Factor between the sizes of a sweep [default: 2]
+    #[arg(short = 'f', long, requires = "begin", value_parser = clap::value_parser!(u64).range(2..))]
+    factor: Option<u64>,
+    /// Element type: f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64, f8e4m3 or f8e5m2
+    #[arg(long, default_value = "f32")]
+    dtype: DataType,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
 }
 
 /// Carries out a command.
@@ -186,11 +262,18 @@ pub fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => run::bench(&args),
         Command::Plan(PlanCommand::Check { file }) => plan_files::check(&file),
-        Command::Plan(PlanCommand::Show { file, rank }) => plan_files::show(&file, rank),
+        Command::Plan(PlanCommand::Verify { files, json, results }) => {
+            verify::verify(&files, json, results)
+        }
+        Command::Plan(PlanCommand::Show { file, rank, picture }) => {
+            plan_files::show(&file, rank, &picture)
+        }
         Command::Plan(PlanCommand::Convert { file, output, pretty }) => {
             plan_files::convert(&file, output.as_deref(), pretty)
         }
-        Command::Info => info::print(),
+        Command::Plan(PlanCommand::Simulate(args)) => simulate::simulate(&args),
+        Command::Info { measure: false, .. } => info::print(),
+        Command::Info { measure: true, output } => topologies::measure(output.as_deref()),
         Command::Rank => children::rank_main(),
         Command::Probe { pid, address, token } => Ok(probe::answer(pid, address, token)),
     }
@@ -224,6 +307,7 @@ mod tests {
             ("antiphon run p.json --threads --processes", "cannot be used with"),
             ("antiphon run p.json --timeout 60", "60s"),
             ("antiphon run", "<PLAN>"),
+            ("antiphon plan verify", "<FILE>"),
             ("antiphon bench gossip", "allreduce, allgather, reducescatter"),
             ("antiphon bench allreduce --ranks 0", "1.."),
         ];

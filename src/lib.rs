@@ -6,12 +6,14 @@
 //!
 //! - [`plan`]: the plan model, its JSON formats, checks, lowering, builder and built-in algorithms;
 //! - [`executor`]: communicators and the engines that run a lowered plan;
+//! - [`calibrate`]: how fast this machine runs plans, for predictions;
 //! - [`oracle`]: reproducible inputs and expected results in higher precision.
 
 pub use antiphon_executor as executor;
 pub use antiphon_plan as plan;
 pub use antiphon_types::{DataType, ReduceOp, UnknownName};
 
+pub mod calibrate;
 pub mod oracle;
 
 /// The pages about the language of programs: their examples in Rust are tests.

@@ -142,11 +142,87 @@ fn a_deadlock_ends_at_the_time_limit_with_who_waits_for_whom() {
     let path = save("deadlock", "plan.json", &deadlocking());
     for mode in ["--threads", "--processes"] {
         let start = Instant::now();
-        let said = fails(&["run", &path, mode, "--timeout", "500ms", "--size", "1K"], 1);
+        let arguments = ["run", &path, mode, "--timeout", "500ms", "--size", "1K", "--no-verify"];
+        let said = fails(&arguments, 1);
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         for word in ["made no progress for 500ms", "rank 0 block 0 waits at op", "from rank 1"] {
             assert!(said.contains(word), "{mode}: no `{word}` in:\n{said}");
         }
+    }
+}
+
+#[test]
+fn a_plan_runs_or_is_refused_as_plan_verify_says() {
+    let right = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let plans = [("right.json", right, "proven"), ("deadlock.json", deadlocking(), "refuted")];
+    for (name, plan, expected) in plans {
+        let path = save("verify", name, &plan);
+        let output = antiphon(&["plan", "verify", "--json", &path]);
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let entry = &json["plans"][0];
+        let verdict = entry["verdict"].as_str().unwrap();
+        assert_eq!(verdict, expected);
+        let status = output.status.code().unwrap();
+        assert_eq!(json["status"], status);
+        assert_eq!(entry["name"], plan.name);
+        let text = lossy(&antiphon(&["plan", "verify", &path]).stdout);
+        assert!(text.starts_with(&format!("{path}: {}", verdict.replace('_', " "))), "{text}");
+        for mode in ["--threads", "--processes"] {
+            let run = ["run", &path, mode, "--timeout", "500ms", "--size", "1K", "-n", "1"];
+            let output = antiphon(&run);
+            let said = lossy(&output.stderr);
+            let warnings = said.matches("is not proven correct").count();
+            match (verdict, status) {
+                ("proven", 0) => assert!(output.status.success() && warnings == 0, "{said}"),
+                ("refuted", 1) => {
+                    assert_eq!(output.status.code(), Some(1), "{said}");
+                    let fault = entry["faults"][0]["text"].as_str().unwrap();
+                    for word in ["is refuted", "--no-verify", fault.lines().next().unwrap()] {
+                        assert!(said.contains(word), "{mode}: no `{word}` in:\n{said}");
+                    }
+                    assert!(!said.contains("made no progress"), "{mode}: it ran:\n{said}");
+                }
+                ("not_proven", 2) => {
+                    assert_eq!(warnings, 1, "{mode}: {said}");
+                    let reason = entry["reasons"][0].as_str().unwrap();
+                    assert!(said.contains(&plan.name) && said.contains(reason), "{said}");
+                }
+                other => panic!("{other:?}"),
+            }
+            let mut unverified = run.to_vec();
+            unverified.push("--no-verify");
+            let said = lossy(&antiphon(&unverified).stderr);
+            assert!(!said.contains("proven") && !said.contains("refuted"), "{mode}: {said}");
+        }
+    }
+}
+
+#[test]
+fn verify_says_which_files_cannot_be_verified() {
+    let right = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let mut faulty = right.clone();
+    faulty.gpus[0].threadblocks[0].ops[1].channel_ids = vec![99];
+    let right = save("unreadable", "right.json", &right);
+    let faulty = save("unreadable", "faulty.json", &faulty);
+    let garbage = folder("unreadable").join("garbage.json");
+    std::fs::write(&garbage, b"{").unwrap();
+    let garbage = garbage.to_str().unwrap();
+    for (file, word) in [
+        ("/nowhere/plan.json", "/nowhere/plan.json"),
+        (garbage, "cannot read a plan"),
+        (&faulty, "gpus[0].threadblocks[0].ops[1]"),
+    ] {
+        let said = fails(&["plan", "verify", file], 3);
+        assert!(said.contains(word), "{file}: no `{word}` in:\n{said}");
+        // What can be verified is, and the worst status counts.
+        let output = antiphon(&["plan", "verify", "--json", file, &right]);
+        assert_eq!(output.status.code(), Some(3), "{file}");
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let (first, second) = (&json["plans"][0], &json["plans"][1]);
+        assert_eq!((&first["verdict"], &first["status"]), (&"unreadable".into(), &3.into()));
+        assert!(first["error"].as_str().unwrap().contains(word), "{first}");
+        assert_ne!(second["verdict"], "unreadable", "{second}");
+        assert!(second["error"].is_null(), "{second}");
     }
 }
 
@@ -177,6 +253,35 @@ fn check_lists_every_fault_with_its_place() {
     // And such a plan does not run.
     let said = fails(&["run", &path], 1);
     assert!(said.contains("gpus[0].threadblocks[0].ops[1]"), "{said}");
+}
+
+#[test]
+fn show_draws_pages_and_figures() {
+    let plan = algorithms::sendrecv::zero_copy(2, false, 1).unwrap();
+    let path = save("drawn", "sendrecv.json", &plan);
+    let (page, figure) = (folder("drawn").join("out.html"), folder("drawn").join("out.svg"));
+    let (html, svg) = (page.to_str().unwrap(), figure.to_str().unwrap());
+    let said = succeeds(&["plan", "show", &path, "--html", html, "--svg", svg, "--size", "64K"]);
+    assert!(said.contains(&format!("wrote {html}")) && said.contains(&format!("wrote {svg}")));
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.starts_with("<!doctype html>") && text.contains(r#""clock":"h100x8""#));
+    assert!(text.contains(r#""input":65536"#) && text.contains(r#""verdict":"proven""#));
+    assert!(std::fs::read_to_string(&figure).unwrap().starts_with("<svg "));
+    // Nothing is left of the drafts.
+    let files: BTreeSet<_> = std::fs::read_dir(folder("drawn"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(files, ["out.html", "out.svg", "sendrecv.json"].map(str::to_owned).into());
+    assert!(succeeds(&["plan", "show", &path, "--svg", "-"]).starts_with("<svg "));
+
+    let message = fails(&["plan", "show", &path, "--topology", "h100x8"], 2);
+    assert!(message.contains("--html"), "{message}");
+    let message = fails(&["plan", "show", &path, "--html", html, "--topology", "moon"], 2);
+    assert!(message.contains("moon") && message.contains("h100x8"), "{message}");
+    let missing = folder("drawn").join("none").join("out.html");
+    let message = fails(&["plan", "show", &path, "--html", missing.to_str().unwrap()], 1);
+    assert!(message.contains("cannot write"), "{message}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::context::{Context, ContextKey};
 use crate::error::{Doing, ExecutorError};
 use crate::regions::Regions;
 use crate::shared::control::ControlPage;
+use crate::shared::verdicts::VerdictTable;
 use crate::waiting::{Verdict, Waiter};
 use antiphon_bootstrap::{
     Bootstrap, BootstrapError, Handler, Lost, PeerName, Ticket, in_process_with, unix,
@@ -41,11 +42,15 @@ pub struct Options {
     /// Whether peers may reach plain memory through the kernel where that is permitted. Off, plain memory is always
     /// staged.
     pub process_access: bool,
+    /// Whether executors verify the plans they load: refuted ones are refused, and of others
+    /// [`LoadedPlan::verdict`](crate::LoadedPlan::verdict) says what is known. Off, a plan that hangs or corrupts is
+    /// found out when it does.
+    pub verification: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { timeout: Some(Duration::from_secs(60)), process_access: true }
+        Options { timeout: Some(Duration::from_secs(60)), process_access: true, verification: true }
     }
 }
 
@@ -61,6 +66,13 @@ impl Options {
     #[must_use]
     pub fn with_process_access(mut self, allowed: bool) -> Self {
         self.process_access = allowed;
+        self
+    }
+
+    /// These options with or without the verification of plans.
+    #[must_use]
+    pub fn with_verification(mut self, on: bool) -> Self {
+        self.verification = on;
         self
     }
 }
@@ -397,6 +409,12 @@ impl Shared {
     pub fn control(&self, rank: u32) -> &ControlPage {
         // SAFETY: `Page` keeps its page mapped, and a control page is all atomics.
         unsafe { self.control[rank as usize].page.as_ref() }
+    }
+
+    /// The verdicts that the ranks of this node share: those in the page of its lowest rank.
+    pub fn verdicts(&self) -> &VerdictTable {
+        let lowest = self.peers.iter().find(|peer| peer.same_node);
+        &self.control(lowest.map_or(self.rank, |peer| peer.rank)).verdicts
     }
 
     pub fn log(&self) -> MutexGuard<'_, Log> {

@@ -82,6 +82,8 @@ pub struct ContextState {
     pub recent: [u64; 2],
     /// The last launch heard from fewer peers than the plan says, for want of bytes.
     pub silent: bool,
+    /// The sizes of the last launch.
+    pub sizes: Option<CallSizes>,
     /// Own buffers that were looked up: address, bytes, epoch of the device, region, offset.
     pub known: Vec<(usize, u64, u64, u64, u64)>,
     /// Mapped memory that stands in for plain memory.
@@ -131,6 +133,7 @@ impl Context {
             active: None,
             recent: [0; 2],
             silent: false,
+            sizes: None,
             known: Vec::new(),
             staging: None,
             floor: 0,

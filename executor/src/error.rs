@@ -26,6 +26,16 @@ pub enum ExecutorError {
         /// Everything that is wrong with it.
         faults: Arc<Faults>,
     },
+    /// The plan is shown to deadlock, to race or to compute something else than its collective promises.
+    #[error(
+        "cannot load plan `{plan}`: it is refuted: {text}\nmend the plan, with the help of `antiphon plan verify`; or turn verification off to see it fail (`Options::with_verification`, `--no-verify`)"
+    )]
+    Refuted {
+        /// The plan's name.
+        plan: String,
+        /// The first fault, and where it is.
+        text: Arc<str>,
+    },
     /// The plan cannot be lowered, or not for these sizes.
     #[error("cannot run plan `{plan}`: {source}")]
     Lower {

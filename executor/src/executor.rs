@@ -6,6 +6,7 @@ use crate::error::ExecutorError;
 use crate::launch::{Launch, Order, QueuedLaunch};
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
+use crate::verification::{Door, Judgement, Verdict};
 use antiphon_hal::{Effort, HalError, Stream, Task};
 use antiphon_plan::LowerError;
 use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
@@ -128,6 +129,7 @@ pub struct Executor {
     /// Contexts of calls on streams.
     queued: Arc<Mutex<Vec<Recent>>>,
     strict: bool,
+    door: Door,
 }
 
 impl Executor {
@@ -138,6 +140,7 @@ impl Executor {
             blocking: Arc::default(),
             queued: Arc::default(),
             strict: false,
+            door: Door::default(),
         }
     }
 
@@ -146,15 +149,44 @@ impl Executor {
         Executor { strict: true, ..Executor::new(communicator) }
     }
 
-    /// Checks and lowers a plan.
+    /// Checks, lowers and verifies a plan.
+    ///
+    /// A local call: other ranks may load other plans, or this one at another time. Ranks that load one at the same
+    /// time have it verified by one of them. That takes time, in which this rank does not come to a launch that others
+    /// may be in already.
     ///
     /// # Errors
-    /// As [`LoadedPlan::new`], and `World` if the plan is for another number of ranks.
+    /// [`Plan`](ExecutorError::Plan) lists every fault; [`Lower`](ExecutorError::Lower) and
+    /// [`Transport`](ExecutorError::Transport) say what is not supported; [`World`](ExecutorError::World) if the plan is
+    /// for another number of ranks; [`Refuted`](ExecutorError::Refuted) if it is shown to go wrong, unless
+    /// [`Options::verification`](crate::Options::verification) is off.
     pub fn load(&self, plan: &Plan) -> Result<Arc<LoadedPlan>, ExecutorError> {
-        let plan = LoadedPlan::new(plan)?;
-        self.fits(&plan)?;
-        self.reaches(&plan)?;
-        Ok(Arc::new(plan))
+        let loaded = LoadedPlan::new(plan)?;
+        self.fits(&loaded)?;
+        self.reaches(&loaded)?;
+        let verdict = self.judge(plan, &loaded)?;
+        Ok(Arc::new(loaded.with_verdict(verdict)))
+    }
+
+    /// What is known of a plan; an error if it is refuted.
+    fn judge(&self, plan: &Plan, loaded: &LoadedPlan) -> Result<Verdict, ExecutorError> {
+        let shared = &self.communicator.shared;
+        if !shared.options.verification {
+            return Ok(Verdict::NotVerified);
+        }
+        match self.door.judge(shared, plan, loaded.layout()) {
+            Judgement::Proven => Ok(Verdict::Proven),
+            Judgement::NotProven(reasons) => Ok(Verdict::NotProven(reasons)),
+            Judgement::Refuted(text) => {
+                Err(ExecutorError::Refuted { plan: plan.name.clone(), text })
+            }
+        }
+    }
+
+    /// An executor that asks `door`.
+    #[cfg(test)]
+    pub(crate) fn behind(communicator: &Communicator, door: Door) -> Self {
+        Executor { door, ..Executor::new(communicator) }
     }
 
     /// Whether some transport serves every channel of this rank.
@@ -470,6 +502,38 @@ mod tests {
         assert!(last.advance(Effort::Try).unwrap());
         assert!(ranks[0].shared.control(1).record(last.order.seq).is_some());
         assert_eq!(output, input);
+    }
+
+    #[test]
+    fn a_launch_of_another_size_waits_until_nobody_uses_the_scratch_of_the_last() {
+        let program = ProgramBuilder::new("through scratch", Collective::SendRecv, 2);
+        let scratch = program.scratch(1, 1);
+        let block = program.block(1);
+        block.copy(program.input(1).all(), scratch.all());
+        block.copy(scratch.all(), program.output(1).all());
+        let plan = program.build().unwrap();
+        for (bytes, begins) in [(16, true), (32, false)] {
+            let ranks = Communicator::in_process(2, &Options::default()).unwrap();
+            let executors: Vec<_> = ranks.iter().map(Executor::new).collect();
+            let plans: Vec<_> = executors.iter().map(|e| e.load(&plan).unwrap()).collect();
+            let (input, mut output) = ([7u32; 8], [0u32; 8]);
+            let output = output.as_mut_ptr();
+            let call = |rank: usize, bytes| {
+                let from = (input.as_ptr().cast(), bytes);
+                Call::new(&plans[rank], DataType::U32, from, (output.cast(), bytes))
+            };
+            // Rank 0 has nothing to do, and is through with the first launch before rank 1 has begun it.
+            assert!(executors[0].queued(&call(0, 16), 1).unwrap().advance(Effort::Try).unwrap());
+            let next = executors[0].queued(&call(0, bytes), 1).unwrap();
+            assert_eq!(next.advance(Effort::Try).unwrap(), begins, "{bytes} bytes");
+            for size in [16, bytes] {
+                let launch = executors[1].queued(&call(1, size), 1).unwrap();
+                assert!(launch.advance(Effort::Try).unwrap());
+                if !begins && size == 16 {
+                    assert!(next.advance(Effort::Try).unwrap());
+                }
+            }
+        }
     }
 
     #[test]

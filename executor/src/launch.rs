@@ -19,7 +19,7 @@ use antiphon_plan::model::Collective;
 use antiphon_transport::{Handle, RemoteBuffer, Transport};
 use antiphon_types::{DataType, ReduceOp};
 use resolver::Resolver;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -219,7 +219,9 @@ impl Launch<'_> {
     }
 
     /// A peer that must come further before this launch may begin: one that may still read the descriptors or the table
-    /// of runtime blocks which this launch would overwrite, or one that may still read packets which it would.
+    /// of runtime blocks which this launch would overwrite, or one that may still read packets which it would. Where the
+    /// sizes have changed, scratch is cut otherwise than the plan's own order between launches knows of, so that all must
+    /// have completed the last launch.
     fn behind(&self, state: &mut ContextState) -> Option<u32> {
         let shared = self.shared;
         let completed = |peer: u32| shared.control(peer).completed.0.load(Ordering::Acquire);
@@ -227,6 +229,10 @@ impl Launch<'_> {
         if self.context.plan.layout().runtime_sizes {
             // The table of this launch's blocks is that of the launch before last.
             needed = needed.max(state.recent[0]);
+        }
+        let resized = state.sizes.is_some_and(|sizes| sizes != self.sized.sizes());
+        if resized && self.context.plan.has_scratch() {
+            needed = needed.max(state.recent[1]);
         }
         if state.floor < needed {
             // This rank too: a launch of another stream that has not begun yet shares the descriptor's slot, and
@@ -490,6 +496,8 @@ impl Launch<'_> {
     /// Ends the launch: the caller's buffers hold the result.
     fn finish(&self, state: &mut ContextState) {
         let shared = self.shared;
+        // Packets are read relaxed: what their writers did before the launch is visible from here on.
+        fence(Ordering::Acquire);
         if let Some(active) = state.active.take() {
             // SAFETY: no block touches the buffers any more, and they are valid by the caller's contract.
             unsafe {
@@ -502,6 +510,7 @@ impl Launch<'_> {
             }
         }
         state.recent = [state.recent[1], self.order.seq];
+        state.sizes = Some(self.sized.sizes());
         state.silent = self.sized.silent(self.context.plan.layout(), shared.rank);
         shared.complete(self.order.seq);
     }

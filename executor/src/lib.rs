@@ -11,6 +11,7 @@
 
 mod communicator;
 mod context;
+pub mod controlled;
 mod diagnose;
 mod error;
 mod executor;
@@ -21,12 +22,14 @@ mod plan_cache;
 mod regions;
 mod shared;
 mod touches;
+mod verification;
 mod waiting;
 
 pub use communicator::{Communicator, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor};
 pub use plan_cache::LoadedPlan;
+pub use verification::Verdict;
 
 pub use antiphon_hal as hal;
 pub use antiphon_plan as plan;

@@ -2,6 +2,7 @@
 
 use crate::error::ExecutorError;
 use crate::touches::Touches;
+use crate::verification::Verdict;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::check;
 use antiphon_plan::model::{ChannelType, Collective, Plan};
@@ -20,6 +21,7 @@ pub struct LoadedPlan {
     layout: Layout,
     uses: Vec<Uses>,
     sized: Mutex<HashMap<CallSizes, Arc<Sized>>>,
+    verdict: Verdict,
 }
 
 /// What a rank's peers and blocks do with its buffers.
@@ -57,11 +59,11 @@ pub(crate) struct Sized {
 }
 
 impl LoadedPlan {
-    /// Checks and lowers a plan.
+    /// Checks and lowers a plan; whether it is right is for others to say.
     ///
     /// # Errors
     /// [`ExecutorError::Plan`] lists every fault; [`ExecutorError::Lower`] says what is not supported.
-    pub fn new(plan: &Plan) -> Result<Self, ExecutorError> {
+    pub(crate) fn new(plan: &Plan) -> Result<Self, ExecutorError> {
         check(plan).map_err(|faults| ExecutorError::Plan {
             plan: plan.name.clone(),
             faults: Arc::new(faults),
@@ -74,7 +76,17 @@ impl LoadedPlan {
             return Err(lower_error(LowerError::Unsupported { channel, site }));
         }
         let uses = uses(&layout);
-        Ok(LoadedPlan { layout, uses, sized: Mutex::default() })
+        Ok(LoadedPlan { layout, uses, sized: Mutex::default(), verdict: Verdict::NotVerified })
+    }
+
+    /// The plan, of which this is known.
+    pub(crate) fn with_verdict(self, verdict: Verdict) -> Self {
+        LoadedPlan { verdict, ..self }
+    }
+
+    /// What the verifier says of the plan.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
     }
 
     /// The plan's name.
@@ -95,6 +107,11 @@ impl LoadedPlan {
     /// The lowered plan.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Whether some rank has scratch.
+    pub(crate) fn has_scratch(&self) -> bool {
+        self.layout.ranks.iter().any(|rank| rank.scratch_chunks > 0)
     }
 
     pub(crate) fn uses(&self, rank: u32) -> &Uses {
@@ -123,6 +140,11 @@ impl LoadedPlan {
 }
 
 impl Sized {
+    /// The sizes.
+    pub fn sizes(&self) -> CallSizes {
+        self.sizes
+    }
+
     /// Whether `rank` receives less at these sizes than the plan says, so that having completed a launch proves
     /// nothing of its peers.
     pub fn silent(&self, layout: &Layout, rank: u32) -> bool {

@@ -176,3 +176,67 @@ fn every_launch_steps_a_block_once_whoever_steps_it() {
         assistant.join().unwrap();
     });
 }
+
+/// `shared::verdicts::VerdictTable::look` on one slot, and `Claim`.
+#[derive(Default)]
+struct Verdict {
+    content: AtomicU64,
+    shape: AtomicU64,
+    state: AtomicU64,
+    text: AtomicU64,
+}
+
+const CLAIMED: u64 = 1;
+const ABANDONED: u64 = 2;
+const REFUTED: u64 = 4;
+
+impl Verdict {
+    /// Claims, or reads the verdict if there is one; whether it claimed.
+    fn look(&self, gives_up: bool) -> bool {
+        let taken = self.content.compare_exchange(0, 7, Ordering::Relaxed, Ordering::Relaxed);
+        if taken.is_ok() {
+            self.shape.store(8, Ordering::Relaxed);
+            self.state.store(CLAIMED, Ordering::Release);
+        } else {
+            match self.state.load(Ordering::Acquire) {
+                0 => return false,
+                state => {
+                    assert_eq!(self.shape.load(Ordering::Relaxed), 8);
+                    if state == REFUTED {
+                        assert_eq!(self.text.load(Ordering::Relaxed), 9);
+                    }
+                }
+            }
+            let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+            if self.state.compare_exchange(ABANDONED, CLAIMED, acquire, relaxed).is_err() {
+                return false;
+            }
+        }
+        if gives_up {
+            self.state.store(ABANDONED, Ordering::Release);
+        } else {
+            self.text.store(9, Ordering::Relaxed);
+            self.state.store(REFUTED, Ordering::Release);
+        }
+        true
+    }
+}
+
+#[test]
+fn one_verifies_and_the_others_read_all_it_wrote() {
+    for first_gives_up in [false, true] {
+        loom::model(move || {
+            let slot = Arc::new(Verdict::default());
+            let others = [first_gives_up, false].map(|gives_up| {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || slot.look(gives_up))
+            });
+            let claims = u32::from(slot.look(false))
+                + others.map(|other| u32::from(other.join().unwrap())).iter().sum::<u32>();
+            // A claim that is given up passes to whoever looks next, if anybody does.
+            assert!((1..=1 + u32::from(first_gives_up)).contains(&claims), "{claims}");
+            let state = slot.state.load(Ordering::Acquire);
+            assert!(state == REFUTED || first_gives_up && state == ABANDONED, "{state}");
+        });
+    }
+}

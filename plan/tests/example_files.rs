@@ -1,8 +1,11 @@
-//! The files of `examples/plans` are what the built-in algorithms write.
+//! The files of `examples/plans` are what the built-in algorithms write; those of `examples/refuted` are refuted, as
+//! `README.md` shows it.
 //!
-//! Run with `UPDATE_EXAMPLES=1` to write them anew.
+//! Run with `UPDATE_EXAMPLES=1` to write the former anew.
 
 use antiphon_plan::algorithms::examples;
+use antiphon_plan::program::Layout;
+use antiphon_plan::verify::{Options, verify};
 use antiphon_plan::{Style, read, write};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,4 +34,22 @@ fn example_files_are_fresh() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(names.contains(&name), "{name} is not an example any more");
     }
+}
+
+#[test]
+fn refuted_examples_are_refuted_as_shown() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let mut refuted = 0;
+    for entry in std::fs::read_dir(root.join("examples/refuted")).unwrap() {
+        let path = entry.unwrap().path();
+        let plan = read(&std::fs::read(&path).unwrap()).unwrap().plan;
+        let report = verify(&plan, &Layout::new(&plan).unwrap(), Options::default());
+        assert_eq!(report.status(), 1, "{}: {report}", path.display());
+        let file = path.file_name().unwrap().to_string_lossy();
+        let shown = format!("examples/refuted/{file}: {report}");
+        assert!(page.contains(shown.trim_end()), "README.md does not show this:\n{shown}");
+        refuted += 1;
+    }
+    assert!(refuted > 0, "no example is refuted");
 }

@@ -5,7 +5,7 @@
 //! its parent, and the parent kills and reaps every child before it returns.
 
 use super::collect::Notice;
-use super::job::{Event, Job};
+use super::job::{Event, Job, Settings};
 use super::ranks::Rank;
 use super::{CliError, measure, signals};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -153,7 +153,8 @@ pub fn rank_main() -> Result<ExitCode, CliError> {
     };
     let connected = Job::from_line(&line).and_then(|job| {
         let settings = &job.settings;
-        Ok((Rank::connect(address, rank, settings.world, settings.timeout)?, job))
+        let Settings { world, timeout, verify, .. } = *settings;
+        Ok((Rank::connect(address, rank, world, timeout, verify)?, job))
     });
     match connected {
         Ok((rank, job)) => measure::run(&rank, &job, &mut report),

@@ -91,7 +91,7 @@ impl Collector {
     /// Takes a report; the item it completes, if it does.
     pub fn event(&mut self, rank: u32, event: Event) -> Option<Finished> {
         match event {
-            Event::Ready | Event::Phase { .. } => None,
+            Event::Ready | Event::NotProven { .. } | Event::Phase { .. } => None,
             Event::Done => {
                 self.set_end(rank, End::Reported);
                 None

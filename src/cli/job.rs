@@ -42,6 +42,8 @@ pub struct Settings {
     pub check: bool,
     /// Longest wait for a peer; `None` for no limit.
     pub timeout: Option<Duration>,
+    /// Whether plans are verified before they run.
+    pub verify: bool,
     /// Seed of the inputs.
     pub seed: u64,
 }
@@ -61,6 +63,13 @@ pub struct Item {
 pub enum Event {
     /// It is connected to its peers.
     Ready,
+    /// It runs a plan of which the verifier cannot tell whether it is right (reported by rank 0 only).
+    NotProven {
+        /// The plan's name.
+        plan: String,
+        /// Why not.
+        why: String,
+    },
     /// It begins a part of an item (reported by rank 0 only).
     Phase {
         /// Position in the items.
@@ -187,6 +196,7 @@ pub mod testing {
             warmup: 1,
             check: true,
             timeout: Some(Duration::from_millis(1500)),
+            verify: false,
             seed: u64::MAX,
         }
     }

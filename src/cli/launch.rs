@@ -3,7 +3,7 @@
 use super::CliError;
 use super::children::Children;
 use super::collect::{Collector, Finished, Notice};
-use super::job::{Event, Job};
+use super::job::{Event, Job, Settings};
 use super::measure;
 use super::progress::Progress;
 use super::ranks::Rank;
@@ -95,8 +95,16 @@ fn follow(
             }
             Notice::Ended { rank } => collector.ended(rank, || how_ended(rank)),
             Notice::Event { rank, event } => {
-                if let Event::Phase { item, phase } = &event {
-                    progress.say(format!("size {}: {phase}", item + 1));
+                match &event {
+                    Event::Phase { item, phase } => {
+                        progress.say(format!("size {}: {phase}", item + 1));
+                    }
+                    Event::NotProven { plan, why } => progress.aside(|| {
+                        eprintln!(
+                            "warning: plan `{plan}` is not proven correct: {why}; see `antiphon plan verify`"
+                        );
+                    }),
+                    _ => {}
                 }
                 if let Some(item) = collector.event(rank, event) {
                     progress.step();
@@ -112,7 +120,8 @@ fn follow(
 }
 
 fn start_threads(job: Job, sender: &Sender<Notice>) -> Result<(), CliError> {
-    let ranks = Rank::all_in_process(job.settings.world, job.settings.timeout)?;
+    let Settings { world, timeout, verify, .. } = job.settings;
+    let ranks = Rank::all_in_process(world, timeout, verify)?;
     let job = Arc::new(job);
     for (number, rank) in (0u32..).zip(ranks) {
         let (job, sender) = (Arc::clone(&job), sender.clone());

@@ -2,7 +2,7 @@
 
 use super::CliError;
 use super::job::{Event, Item, Job};
-use super::ranks::{Buffers, Loaded, Rank};
+use super::ranks::{self, Buffers, Loaded, Rank};
 use super::reference;
 use antiphon::oracle::Verdict;
 use std::time::Instant;
@@ -31,7 +31,19 @@ fn measure_all(rank: &Rank, job: &Job, report: &mut dyn FnMut(Event)) -> Result<
         let slot = &mut loaded[item.plan];
         let plan = match slot {
             Some(plan) => plan.clone(),
-            None => slot.insert(rank.load(&job.plans[item.plan])?).clone(),
+            None => {
+                let plan = &job.plans[item.plan];
+                let first = rank.number() == 0;
+                if first && job.settings.verify {
+                    report(Event::Phase { item: position, phase: "verifying".to_owned() });
+                }
+                let loaded = slot.insert(rank.load(plan)?).clone();
+                if let Some(why) = ranks::doubt(&loaded).filter(|_| first) {
+                    let (plan, why) = (plan.name.clone(), why.to_owned());
+                    report(Event::NotProven { plan, why });
+                }
+                loaded
+            }
         };
         measure(rank, job, (position, item), &plan, report)?;
     }

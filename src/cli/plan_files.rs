@@ -1,7 +1,7 @@
 //! `plan check`, `plan show` and `plan convert`.
 
 use super::error::print_line;
-use super::{CliError, plans, show};
+use super::{CliError, PictureArgs, pictures, plans, show};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,9 +23,18 @@ pub fn check(file: &Path) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Summarises a plan, or lists the operations of one rank. Works on plans with faults too.
-pub fn show(file: &Path, rank: Option<u32>) -> Result<ExitCode, CliError> {
+/// Summarises a plan, or lists the operations of one rank, also of plans with faults; or draws it.
+pub fn show(file: &Path, rank: Option<u32>, picture: &PictureArgs) -> Result<ExitCode, CliError> {
     let read = plans::load(file)?;
+    if picture.html.is_some() || picture.svg.is_some() {
+        pictures::write(&read.plan, picture)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if picture.topology.is_some() || picture.size.is_some() {
+        return Err(CliError::Usage(
+            "cannot use --topology or --size without a picture: add --html OUT or --svg OUT".into(),
+        ));
+    }
     let text = match rank {
         None => show::summary(&read.plan, &read.dialect.to_string()),
         Some(rank) => show::rank(&read.plan, rank)?,

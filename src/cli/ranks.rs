@@ -2,7 +2,7 @@
 
 use super::CliError;
 use super::shape::{Placement, Shape};
-use antiphon::executor::{Call, Communicator, Executor, LoadedPlan, Options, Rendezvous};
+use antiphon::executor::{Call, Communicator, Executor, LoadedPlan, Options, Rendezvous, Verdict};
 use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
 use std::fmt::Display;
@@ -22,15 +22,27 @@ fn executor_error(error: impl Display) -> CliError {
     CliError::Executor(error.to_string())
 }
 
-fn options(timeout: Option<Duration>) -> Options {
-    Options::default().with_timeout(timeout)
+fn options(timeout: Option<Duration>, verify: bool) -> Options {
+    Options::default().with_timeout(timeout).with_verification(verify)
+}
+
+/// Why a plan that runs is not known to be right, where that was asked.
+pub fn doubt(plan: &Loaded) -> Option<&str> {
+    match plan.verdict() {
+        Verdict::NotProven(reasons) => Some(reasons),
+        _ => None,
+    }
 }
 
 impl Rank {
     /// All ranks, for threads of this process.
-    pub fn all_in_process(world: u32, timeout: Option<Duration>) -> Result<Vec<Rank>, CliError> {
+    pub fn all_in_process(
+        world: u32,
+        timeout: Option<Duration>,
+        verify: bool,
+    ) -> Result<Vec<Rank>, CliError> {
         let communicators =
-            Communicator::in_process(world, &options(timeout)).map_err(executor_error)?;
+            Communicator::in_process(world, &options(timeout, verify)).map_err(executor_error)?;
         communicators.into_iter().map(Rank::new).collect()
     }
 
@@ -40,9 +52,13 @@ impl Rank {
         rank: u32,
         world: u32,
         timeout: Option<Duration>,
+        verify: bool,
     ) -> Result<Rank, CliError> {
         let rendezvous = Rendezvous::new(address, rank, world);
-        Rank::new(Communicator::connect(&rendezvous, &options(timeout)).map_err(executor_error)?)
+        Rank::new(
+            Communicator::connect(&rendezvous, &options(timeout, verify))
+                .map_err(executor_error)?,
+        )
     }
 
     /// A meeting place no other run uses.
@@ -57,7 +73,7 @@ impl Rank {
 
     /// What the device of a rank of this machine calls itself and can do, a line each.
     pub fn device_facts() -> Result<Vec<String>, CliError> {
-        let mut alone = Rank::all_in_process(1, None)?;
+        let mut alone = Rank::all_in_process(1, None, false)?;
         let Some(rank) = alone.pop() else { return Ok(Vec::new()) };
         let device = rank.communicator.device();
         let caps = device.caps();
@@ -86,7 +102,7 @@ impl Rank {
         self.communicator.abort(why);
     }
 
-    /// Checks and lowers a plan.
+    /// Checks, lowers and, unless that is off, verifies a plan.
     pub fn load(&self, plan: &Plan) -> Result<Loaded, CliError> {
         self.executor.load(plan).map_err(executor_error)
     }

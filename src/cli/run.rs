@@ -207,6 +207,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         warmup: args.warmup,
         check: args.check == 1,
         timeout: args.timeout.0,
+        verify: !args.no_verify,
         // Different inputs in every run; within a run they are the same everywhere.
         seed: SystemTime::now()
             .duration_since(UNIX_EPOCH)

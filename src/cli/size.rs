@@ -53,11 +53,21 @@ pub(super) fn parse_timeout(text: &str) -> Result<Timeout, String> {
 
 /// The message sizes asked for, in bytes, ascending.
 pub(super) fn sweep(args: &MeasureArgs) -> Result<Vec<u64>, CliError> {
-    let Some(begin) = args.begin else {
-        return Ok(vec![args.size.unwrap_or(1 << 20)]);
+    sizes(args.size, args.begin, args.end, args.factor)
+}
+
+/// The sizes that these options ask for, in bytes, ascending.
+pub(super) fn sizes(
+    size: Option<u64>,
+    begin: Option<u64>,
+    end: Option<u64>,
+    factor: Option<u64>,
+) -> Result<Vec<u64>, CliError> {
+    let Some(begin) = begin else {
+        return Ok(vec![size.unwrap_or(1 << 20)]);
     };
-    let end = args.end.unwrap_or(begin);
-    let factor = args.factor.unwrap_or(2);
+    let end = end.unwrap_or(begin);
+    let factor = factor.unwrap_or(2);
     if end < begin {
         return Err(CliError::Usage(format!(
             "cannot sweep from {begin} to {end} bytes: --end must be at least --begin"
@@ -125,7 +135,7 @@ mod tests {
         }
     }
 
-    fn sizes(options: &str) -> Result<Vec<u64>, String> {
+    fn swept(options: &str) -> Result<Vec<u64>, String> {
         let line = format!("antiphon run p.json {options}");
         let Command::Run(args) = Cli::try_parse_from(line.split_whitespace()).unwrap().command
         else {
@@ -136,14 +146,14 @@ mod tests {
 
     #[test]
     fn sweeps_multiply() {
-        assert_eq!(sizes(""), Ok(vec![1 << 20]));
-        assert_eq!(sizes("--size 12"), Ok(vec![12]));
-        assert_eq!(sizes("-b 1K"), Ok(vec![1024]));
-        assert_eq!(sizes("-b 1K -e 5K"), Ok(vec![1024, 2048, 4096]));
-        assert_eq!(sizes("-b 1K -e 64K -f 8"), Ok(vec![1024, 8192, 65536]));
-        assert_eq!(sizes("-b 16G -e 18446744073709551615 -f 4294967296"), Ok(vec![16 << 30]));
-        assert!(sizes("-b 2K -e 1K").unwrap_err().contains("at least --begin"));
-        assert!(sizes("-b 0 -e 1K").unwrap_err().contains("at least 1"));
-        assert_eq!(sizes("-b 0"), Ok(vec![0]));
+        assert_eq!(swept(""), Ok(vec![1 << 20]));
+        assert_eq!(swept("--size 12"), Ok(vec![12]));
+        assert_eq!(swept("-b 1K"), Ok(vec![1024]));
+        assert_eq!(swept("-b 1K -e 5K"), Ok(vec![1024, 2048, 4096]));
+        assert_eq!(swept("-b 1K -e 64K -f 8"), Ok(vec![1024, 8192, 65536]));
+        assert_eq!(swept("-b 16G -e 18446744073709551615 -f 4294967296"), Ok(vec![16 << 30]));
+        assert!(swept("-b 2K -e 1K").unwrap_err().contains("at least --begin"));
+        assert!(swept("-b 0 -e 1K").unwrap_err().contains("at least 1"));
+        assert_eq!(swept("-b 0"), Ok(vec![0]));
     }
 }

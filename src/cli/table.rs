@@ -108,7 +108,7 @@ fn percentile(times: &[u64], percent: usize) -> u64 {
 }
 
 /// Microseconds with four significant digits where that is more than none behind the point.
-fn microseconds(value: f64) -> String {
+pub fn microseconds(value: f64) -> String {
     let digits = match value {
         v if v < 10.0 => 3,
         v if v < 100.0 => 2,

@@ -1,8 +1,10 @@
 //! The control page of a rank: its launch descriptors and how far it has come.
 //!
-//! One writer (the owning rank), many readers (its peers). A launch's descriptor stays readable until every peer
-//! has completed that launch: before writing launch `n` the owner waits until all peers completed `n - RING`.
+//! One writer (the owning rank), many readers (its peers); only the verdicts are written by all. A launch's descriptor
+//! stays readable until every peer has completed that launch: before writing launch `n` the owner waits until all peers
+//! completed `n - RING`.
 
+use super::verdicts::VerdictTable;
 use super::{LAYOUT_VERSION, Line};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -30,6 +32,8 @@ pub struct ControlPage {
     /// Not zero once the owner has stopped touching peers' memory for good.
     pub quiet: Line,
     descriptors: [Descriptor; RING as usize],
+    /// Verdicts on plans. Used of one rank of a node, and written by all of them.
+    pub verdicts: VerdictTable,
 }
 
 /// What a rank says about one launch.

@@ -1,4 +1,5 @@
-//! Structures in memory that several processes map: a rank's control page and its launch contexts' arenas.
+//! Structures in memory that several processes map: a rank's control page (with the verdicts on its
+//! node's plans) and its launch contexts' arenas.
 //!
 //! Everything in them is an atomic, so a shared reference is sound whoever else writes. Layouts are `repr(C)`,
 //! carry a magic and a version, and are checked when a peer's page is first seen: both sides may come from
@@ -6,11 +7,12 @@
 
 pub mod arena;
 pub mod control;
+pub mod verdicts;
 
 use std::sync::atomic::AtomicU64;
 
 /// Version of every layout in this module; a change to any of them is a new version.
-pub const LAYOUT_VERSION: u64 = 2;
+pub const LAYOUT_VERSION: u64 = 3;
 
 /// An atomic alone on its cache line, so that writers of neighbours do not disturb its reader.
 #[repr(C, align(64))]

@@ -9,11 +9,13 @@ pub mod case;
 pub mod plans;
 pub mod processes;
 pub mod random;
+pub mod verdicts;
 
 pub use buffers::{Area, Source};
 pub use case::{Case, Outcome, run_case};
 pub use plans::{Entry, Verdict, entries};
 pub use random::{Random, seed};
+pub use verdicts::assert_verdict;
 
 use antiphon::executor::{Communicator, ExecutorError, Options};
 use std::time::Duration;

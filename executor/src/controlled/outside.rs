@@ -1,0 +1,132 @@
+//! Who acts besides threads: the proxies of port channels, and the users between launches.
+
+use super::machine::{Item, Keys, Machine};
+use super::stores::{List, Pending};
+use antiphon_plan::schedule::Actor;
+use antiphon_types::ReduceOp;
+
+impl Machine<'_> {
+    /// The proxy of a channel does the oldest item: whether there is another.
+    pub(super) fn proxy_step(&mut self, actor: u32, queue: u32) -> bool {
+        let Some(&item) = self.queues[queue as usize].items.front() else {
+            return self.park(actor);
+        };
+        match item {
+            Item::Signal { counter } => self.count(counter),
+            Item::Transfer { at, launch, iteration } => {
+                if !self.transfer(actor, at, launch, iteration) {
+                    return false;
+                }
+            }
+        }
+        let line = &mut self.queues[queue as usize];
+        line.items.pop_front();
+        line.done += 1;
+        let more = !line.items.is_empty();
+        self.wake(self.keys.flush(queue));
+        more || self.park(actor)
+    }
+
+    fn transfer(&mut self, actor: u32, at: u32, launch: u32, iteration: u32) -> bool {
+        let op = self.code.ops[at as usize];
+        for gate in op.gates.range() {
+            let rank = self.code.gates[gate];
+            if self.ranks[rank as usize].launch < launch {
+                return self.wait_for(actor, self.keys.entry(rank));
+            }
+        }
+        let track = self.tracker.find_proxy(at, launch, iteration);
+        if self.tracker.holds(track) {
+            return self.wait_for(actor, Keys::HOLD);
+        }
+        let half = self.code.half_of(launch);
+        let reduce = ReduceOp::Sum;
+        for unit in self.code.lists[(op.list + iteration) as usize].range() {
+            let pending = Pending {
+                unit: unit as u32,
+                half,
+                reduce,
+                value: None,
+                track,
+                lane: 0,
+                held: false,
+            };
+            let moved = self.code.units[unit];
+            if !moved.packets {
+                self.perform(&pending);
+                continue;
+            }
+            // Packets go as they are: whatever flag is there.
+            let value = self.load(&moved, &pending);
+            let source = self.code.sides[moved.sources().start].at(half);
+            let flag = self.flags[source / 8];
+            for at in moved.destinations() {
+                let side = self.code.sides[at];
+                self.store_packet(side.at(half), &value[..8], flag);
+            }
+        }
+        if let Some(track) = track {
+            self.tracker.finish(track);
+            self.completed(track);
+        }
+        true
+    }
+
+    /// The user of a rank, after a launch: reads the output, rewrites the input, and launches again.
+    pub(super) fn user_step(&mut self, actor: u32, rank: usize) -> bool {
+        let launch = self.ranks[rank].launch;
+        let track = self.tracker.find_actor(Actor::User { rank: rank as u32, launch });
+        if self.tracker.holds(track) {
+            return self.wait_for(actor, Keys::HOLD);
+        }
+        for block in self.code.rank_blocks[rank].range() {
+            if !self.drain(List::Block(block as u32)) {
+                return self.wait_for(actor, Keys::HOLD);
+            }
+        }
+        let (start, places) = self.code.users[rank];
+        if launch > 0 {
+            let range = self.output_range(rank, launch);
+            let from = (u64::from(start) + places.output) as usize;
+            let output = &self.memory[from..from + range.len()];
+            self.outputs[range].copy_from_slice(output);
+            self.ranks[rank].read = launch;
+            if let Some(track) = track {
+                self.tracker.read(track, output);
+            }
+        }
+        let values = self.inputs.of(rank, launch + 1);
+        let to = (u64::from(start) + places.input) as usize;
+        self.memory[to..to + values.len()].copy_from_slice(values);
+        if let Some(track) = track {
+            self.tracker.finish(track);
+            self.completed(track);
+        }
+        self.park(actor);
+        if launch < self.case.launches {
+            self.start(rank, launch + 1);
+        }
+        false
+    }
+
+    fn start(&mut self, rank: usize, launch: u32) {
+        let blocks = self.code.rank_blocks[rank];
+        self.ranks[rank].launch = launch;
+        self.ranks[rank].running = blocks.len() as u32;
+        for block in blocks.range() {
+            self.blocks[block].ended = 0;
+            let start = self.code.blocks[block].start;
+            let first = block as u32 * self.width;
+            for id in first..first + self.width {
+                let lane = &mut self.lanes[id as usize];
+                (lane.at, lane.unit, lane.iteration) = (start, 0, 0);
+                self.ready(id);
+            }
+        }
+        self.wake(self.keys.entry(rank as u32));
+        if blocks.is_empty() {
+            let user = self.user(rank);
+            self.ready(user);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The built-in algorithms.
+
+use super::*;
+use antiphon_plan::algorithms::{Algorithm, Handshake, Shape, allgatherv, alltoallv};
+use antiphon_plan::model::Collective;
+
+fn shapes() -> impl Iterator<Item = Shape> {
+    let both = [false, true];
+    (2..=4).flat_map(move |ranks| {
+        both.into_iter().flat_map(move |in_place| {
+            let hub = Shape { in_place, handshake: Handshake::Hub, ..Shape::new(ranks) };
+            [
+                Shape { in_place, ..Shape::new(ranks) },
+                Shape { in_place, blocks: 2, ..Shape::new(ranks) },
+                hub,
+            ]
+        })
+    })
+}
+
+#[test]
+fn built_in_algorithms_keep_their_promise_in_every_schedule() {
+    for algorithm in Algorithm::ALL {
+        for shape in shapes() {
+            let plan = algorithm.plan(shape).unwrap();
+            for chunk in [16, 20, 64] {
+                let found = fault(&plan, chunk, 3, 100);
+                assert_eq!(found, None, "{algorithm} {shape:?}, chunks of {chunk} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn plans_with_runtime_sizes_run_with_equal_blocks() {
+    for ranks in 2..=4u64 {
+        for plan in [
+            alltoallv::zero_copy(ranks as usize, 2, Handshake::Hub).unwrap(),
+            allgatherv::zero_copy(ranks as usize, false, 2, Handshake::Everyone).unwrap(),
+        ] {
+            let gathers = plan.collective == Collective::AllGatherV;
+            let input = if gathers { 52 } else { 52 * ranks };
+            let sizes = CallSizes { input, output: 52 * ranks, element: 4, strict: false };
+            let case = Case { sizes, in_place: false, launches: 3 };
+            let layout = Layout::new(&plan).unwrap();
+            let mut machine = Machine::new(&layout, case, LANES).unwrap();
+            assert_eq!(search(&mut machine, 100, 1), None, "{} of {ranks} ranks", plan.name);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Ranks with a cache of their own each are to the table what processes are. What the verifier says is injected.
+
+use super::*;
+use crate::{Communicator, Executor, ExecutorError, LoadedPlan, Options, Rendezvous};
+use antiphon_plan::builder::ProgramBuilder;
+use antiphon_plan::model::Collective;
+use antiphon_plan::program::CallSizes;
+use antiphon_plan::schedule::{Case, Schedule};
+use antiphon_plan::verify::Fault;
+use std::process::Command;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Something to load, for each `number` another plan.
+fn plan(number: usize) -> Plan {
+    let program = ProgramBuilder::new(format!("plan {number}"), Collective::SendRecv, 2);
+    program.scratch(1, 1 + number);
+    program.block(1).copy(program.input(1).all(), program.output(1).all());
+    program.build().unwrap()
+}
+
+impl Door {
+    /// A door of a process of its own.
+    fn with(verifier: impl Fn(&Plan, &Layout) -> Judgement + Send + Sync + 'static) -> Door {
+        Door { cache: Arc::default(), verifier: Arc::new(verifier) }
+    }
+}
+
+fn options() -> Options {
+    Options::default().with_timeout(Some(Duration::from_secs(20)))
+}
+
+fn pair(options: &Options) -> [Communicator; 2] {
+    Communicator::in_process(2, options).unwrap().try_into().unwrap()
+}
+
+fn refused(loaded: Result<Arc<LoadedPlan>, ExecutorError>) -> String {
+    match loaded {
+        Err(error @ ExecutorError::Refuted { .. }) => {
+            assert!(!error.breaks_communicator());
+            error.to_string()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_of_many_ranks_verifies_and_all_take_its_word() {
+    const WORLD: u32 = 4;
+    for own_processes in [false, true] {
+        let judgements = [
+            Judgement::Proven,
+            Judgement::NotProven("too long to tell".into()),
+            Judgement::Refuted("deadlock: for ever".into()),
+        ];
+        for judgement in judgements {
+            let ranks = Communicator::in_process(WORLD, &options()).unwrap();
+            let asked = Arc::new(AtomicU32::new(0));
+            let door = || {
+                let (asked, judgement) = (Arc::clone(&asked), judgement.clone());
+                Door::with(move |_, _| {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    judgement.clone()
+                })
+            };
+            let program = ProgramBuilder::new("shared", Collective::SendRecv, WORLD as usize);
+            let plan = program.build().unwrap();
+            let one = door();
+            let together = Barrier::new(WORLD as usize);
+            std::thread::scope(|scope| {
+                for communicator in &ranks {
+                    let door = if own_processes { door() } else { one.clone() };
+                    let (together, plan, judgement) = (&together, &plan, &judgement);
+                    scope.spawn(move || {
+                        let executor = Executor::behind(communicator, door);
+                        together.wait();
+                        let loaded = executor.load(plan);
+                        match judgement {
+                            Judgement::Proven => {
+                                assert_eq!(*loaded.unwrap().verdict(), Verdict::Proven);
+                            }
+                            Judgement::NotProven(why) => {
+                                let expected = Verdict::NotProven(why.clone());
+                                assert_eq!(*loaded.unwrap().verdict(), expected);
+                            }
+                            Judgement::Refuted(_) => {
+                                let text = refused(loaded);
+                                for word in ["`shared`", "deadlock: for ever", "plan verify", "off"]
+                                {
+                                    assert!(text.contains(word), "no `{word}` in: {text}");
+                                }
+                            }
+                        }
+                    });
+                }
+            });
+            assert_eq!(asked.load(Ordering::Relaxed), 1, "{judgement:?}, {own_processes}");
+            assert!(ranks.iter().all(|rank| rank.failure().is_none()));
+        }
+    }
+}
+
+#[test]
+fn ranks_may_load_different_plans_in_different_orders() {
+    let ranks = pair(&options());
+    let asked = Arc::new(AtomicU32::new(0));
+    let together = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (rank, communicator) in ranks.iter().enumerate() {
+            let (asked, together) = (Arc::clone(&asked), &together);
+            scope.spawn(move || {
+                let door = Door::with(move |plan, _| {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    Judgement::NotProven(plan.name.as_str().into())
+                });
+                let executor = Executor::behind(communicator, door);
+                // More plans than verdicts are shared: some are verified twice, none waits for ever.
+                let all = (0..40).map(|at| if rank == 0 { at } else { 39 - at });
+                together.wait();
+                for number in all {
+                    let plan = plan(number);
+                    let expected = Verdict::NotProven(plan.name.as_str().into());
+                    assert_eq!(*executor.load(&plan).unwrap().verdict(), expected);
+                }
+            });
+        }
+    });
+    let asked = asked.load(Ordering::Relaxed);
+    assert!((40..=48).contains(&asked), "{asked}: 32 plans are verified once");
+}
+
+#[test]
+fn without_verification_nobody_is_asked() {
+    let ranks = pair(&options().with_verification(false));
+    let door = Door::with(|_, _| panic!("asked"));
+    let loaded = Executor::behind(&ranks[0], door).load(&plan(0)).unwrap();
+    assert_eq!(*loaded.verdict(), Verdict::NotVerified);
+}
+
+#[test]
+fn a_plan_that_cannot_be_run_anyway_is_not_verified() {
+    let ranks = Communicator::in_process(3, &options()).unwrap();
+    let door = Door::with(|_, _| panic!("asked"));
+    let error = Executor::behind(&ranks[0], door).load(&plan(0)).unwrap_err();
+    assert!(matches!(error, ExecutorError::World { .. }), "{error}");
+}
+
+/// Rank 1 loads a plan, in a process of its own, while rank 0 has claimed it and says nothing.
+fn while_the_other_verifies(options: &Options, disturb: impl Fn(&[Communicator; 2])) {
+    let ranks = pair(options);
+    let key = Key::of(LoadedPlan::new(&plan(0)).unwrap().layout());
+    let Look::Claimed(claim) = ranks[0].shared.verdicts().look(key) else { panic!("claimed") };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let door = Door::with(|_, _| Judgement::NotProven("my own".into()));
+            Executor::behind(&ranks[1], door).load(&plan(0)).unwrap()
+        });
+        disturb(&ranks);
+        let loaded = other.join().unwrap();
+        assert_eq!(*loaded.verdict(), Verdict::NotProven("my own".into()));
+    });
+    claim.publish(&Judgement::Proven);
+}
+
+#[test]
+fn nobody_waits_for_a_verdict_beyond_the_time_limit() {
+    let short = options().with_timeout(Some(Duration::from_millis(50)));
+    while_the_other_verifies(&short, |_| ());
+}
+
+#[test]
+fn an_abort_ends_the_wait_for_a_verdict() {
+    let endless = options().with_timeout(None);
+    while_the_other_verifies(&endless, |ranks| ranks[0].abort("enough"));
+}
+
+#[test]
+fn when_the_one_that_verifies_panics_the_next_one_does() {
+    let ranks = pair(&options());
+    let failing = Executor::behind(&ranks[0], Door::with(|_, _| panic!("a fault of the verifier")));
+    let load = std::panic::AssertUnwindSafe(|| failing.load(&plan(0)));
+    assert!(std::panic::catch_unwind(load).is_err());
+    let next = Executor::behind(&ranks[1], Door::with(|_, _| Judgement::Proven));
+    assert_eq!(*next.load(&plan(0)).unwrap().verdict(), Verdict::Proven);
+}
+
+#[test]
+fn equal_plans_of_two_names_share_a_verdict() {
+    let ranks = pair(&options());
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let door = Door::with(move |_, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Judgement::Refuted("a race".into())
+    });
+    let executor = Executor::behind(&ranks[0], door);
+    let renamed = Plan { name: "another name".into(), ..plan(0) };
+    for plan in [plan(0), renamed] {
+        let text = refused(executor.load(&plan));
+        assert!(text.contains(&plan.name), "{text}");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+const ADDRESS: &str = "ANTIPHON_TEST_ADDRESS";
+
+/// Runs `work` as rank 0 here, and as rank 1 in a process that runs the same test; its exit.
+fn in_two_processes(test: &str, work: impl Fn(&Communicator)) -> Option<std::process::ExitStatus> {
+    let join = |rank, address: &str| {
+        let rendezvous = Rendezvous::new(address, rank, 2);
+        work(&Communicator::connect(&rendezvous, &options()).unwrap());
+    };
+    if let Ok(address) = std::env::var(ADDRESS) {
+        join(1, &address);
+        return None;
+    }
+    let address = Rendezvous::unique().unwrap();
+    let mut peer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("verification::tests::{test}")])
+        .env(ADDRESS, &address)
+        .spawn()
+        .unwrap();
+    join(0, &address);
+    Some(peer.wait().unwrap())
+}
+
+#[test]
+fn of_two_processes_one_verifies() {
+    let status = in_two_processes("of_two_processes_one_verifies", |communicator| {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let door = Door::with(move |_, _| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Judgement::NotProven(format!("says {}", std::process::id()).into())
+        });
+        let executor = Executor::behind(communicator, door);
+        communicator.barrier().unwrap();
+        let loaded = executor.load(&plan(0)).unwrap();
+        let Verdict::NotProven(text) = loaded.verdict() else { panic!("{:?}", loaded.verdict()) };
+        let texts = communicator.exchange(text.as_bytes()).unwrap();
+        assert_eq!(texts[0], texts[1]);
+        let asked = asked.load(Ordering::Relaxed).to_le_bytes();
+        let both = communicator.exchange(&asked).unwrap();
+        assert!([[1u8, 0], [0, 1]].contains(&[both[0][0], both[1][0]]), "{both:?}");
+    });
+    assert!(status.is_none_or(|status| status.success()));
+}
+
+#[test]
+fn the_death_of_the_process_that_verifies_ends_the_wait() {
+    let test = "the_death_of_the_process_that_verifies_ends_the_wait";
+    let status = in_two_processes(test, |communicator| {
+        let verifier: fn(&Plan, &Layout) -> Judgement = match communicator.rank() {
+            1 => |_, _| std::process::exit(7),
+            _ => |_, _| Judgement::Proven,
+        };
+        let executor = Executor::behind(communicator, Door::with(verifier));
+        // Both are connected. The other may be dead before this one has seen it come.
+        let _ = communicator.barrier();
+        let key = Key::of(LoadedPlan::new(&plan(0)).unwrap().layout());
+        let unclaimed = || matches!(communicator.shared.verdicts().look(key), Look::Claimed(_));
+        while communicator.rank() == 0 && unclaimed() {
+            std::thread::yield_now();
+        }
+        let loaded = executor.load(&plan(0)).unwrap();
+        assert_eq!(*loaded.verdict(), Verdict::Proven);
+    });
+    assert!(status.is_none_or(|status| status.code() == Some(7)), "{status:?}");
+}
+
+#[test]
+fn the_text_of_a_refutation_is_its_first_fault_and_fits() {
+    let refutation = |expected: &str| Refutation {
+        fault: Fault::Wrong {
+            rank: 3,
+            launch: 1,
+            bytes: 0..8,
+            expected: expected.to_owned(),
+            found: "zeros".into(),
+        },
+        case: Case {
+            sizes: CallSizes { input: 64, output: 128, element: 4, strict: false },
+            in_place: true,
+            launches: 2,
+        },
+        schedule: Schedule::Random(1),
+        steps: vec!["a step".into()],
+    };
+    let judge = |verdict| {
+        Judgement::of(&Report { verdict, same_bits: None, notes: Vec::new(), cases: Vec::new() })
+    };
+    let both = vec![refutation("ones"), refutation("twos")];
+    let Judgement::Refuted(text) = judge(verify::Verdict::Refuted(both)) else { panic!() };
+    for word in ["rank 3", "ones", "64 bytes in, 128 out, in place", "and 1 fault more"] {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+    assert!(!text.contains("twos"), "{text}");
+    // Cut between characters.
+    for extra in 0..4 {
+        let long = "x".repeat(extra) + &"ä€".repeat(TEXT);
+        let Judgement::NotProven(text) = judge(verify::Verdict::NotProven(vec![long])) else {
+            panic!()
+        };
+        assert!((TEXT - 8..=TEXT).contains(&text.len()) && text.ends_with(" …"), "{}", text.len());
+    }
+    let reasons = vec!["one".to_owned(), "two".to_owned()];
+    assert_eq!(judge(verify::Verdict::NotProven(reasons)), Judgement::NotProven("one; two".into()));
+    assert_eq!(judge(verify::Verdict::Proven), Judgement::Proven);
+}
