@@ -70,6 +70,18 @@ const PYTHON: Tool = Tool {
     ],
 };
 
+/// A browser without a window, for the pages of plans.
+const BROWSER: Tool = Tool {
+    name: "Chromium",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium) >&2",
+    ],
+    probe: &["chromium", "--version"],
+};
+
 /// Among them the README's own commands: what a newcomer types must work.
 const STEPS: &[Step] = &[
     Step {
@@ -100,6 +112,14 @@ const STEPS: &[Step] = &[
         environment: &[("INSTA_UPDATE", "no")],
         needs: None,
     },
+    // Once more by itself: the step before it skips what needs a browser where there is none.
+    Step {
+        name: "click through pages of plans",
+        program: Program::Cargo,
+        arguments: &["test", "-p", "antiphon-tests", "--test", "pictures"],
+        environment: &[("ANTIPHON_NEEDS_BROWSER", "1")],
+        needs: Some(BROWSER),
+    },
     Step {
         name: "run the example plan",
         program: Program::Cargo,
@@ -111,6 +131,43 @@ const STEPS: &[Step] = &[
             "examples/plans/allreduce_zero_copy_4.json",
             "--size",
             "1M",
+        ],
+        environment: &[],
+        needs: None,
+    },
+    Step {
+        name: "break plans and see that the verifier notices",
+        program: Program::Cargo,
+        arguments: &["run", "--release", "-p", "xtask", "--", "mutate"],
+        environment: &[],
+        needs: None,
+    },
+    Step {
+        name: "prove the example plan",
+        program: Program::Cargo,
+        arguments: &[
+            "run",
+            "--release",
+            "--",
+            "plan",
+            "verify",
+            "examples/plans/allreduce_zero_copy_4.json",
+        ],
+        environment: &[],
+        needs: None,
+    },
+    Step {
+        name: "simulate the example plan",
+        program: Program::Cargo,
+        arguments: &[
+            "run",
+            "--release",
+            "--",
+            "plan",
+            "simulate",
+            "examples/plans/allreduce_zero_copy_4.json",
+            "-t",
+            "h100x8",
         ],
         environment: &[],
         needs: None,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::bench::{self, options::Options, options::RankOptions};
-use xtask::{Error, Result, ci, repo, tidy};
+use xtask::{Error, Result, ci, mutate, repo, simulator, tidy};
 
 /// Developer tasks of the workspace
 #[derive(Parser)]
@@ -23,8 +23,12 @@ enum Task {
     },
     /// Check the rules of the repository that no compiler checks
     Tidy,
+    /// Break plans on purpose and measure whether the verifier notices
+    Mutate(mutate::options::Options),
     /// Measure collectives beside MPI libraries, Gloo and a hand-written floor
     BenchPeers(Options),
+    /// Hold predictions for this machine against the clock: are algorithms in the right order?
+    CheckSimulator(simulator::Options),
     /// One process of a measured group; started by bench-peers
     #[command(hide = true)]
     BenchRank(RankOptions),
@@ -43,7 +47,9 @@ fn run(task: &Task) -> Result<()> {
                 ))),
             }
         }
+        Task::Mutate(options) => mutate::run(options),
         Task::BenchPeers(options) => bench::run(options),
+        Task::CheckSimulator(options) => simulator::check(options),
         Task::BenchRank(options) => bench::rank(options),
     }
 }

@@ -29,7 +29,7 @@ use probe::Distance;
 use report::Column;
 use results::Results;
 
-use crate::{Error, Result, repo};
+use crate::{Error, Result, section};
 
 /// Rows whose buffers, over all ranks, need more are left out.
 const MOST_BYTES: usize = 1 << 30;
@@ -55,16 +55,7 @@ pub fn run(options: &Options) -> Result<()> {
     let section = bench.section(&machine, &subjects);
     println!("\n{section}");
     match &options.write {
-        Some(path) => {
-            let path = repo::root().join(path);
-            let old = if path.exists() {
-                fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?
-            } else {
-                String::new()
-            };
-            let new = report::replace_section(&old, &section).map_err(Error::Message)?;
-            fs::write(&path, new).map_err(Error::io(format!("write {}", path.display())))
-        }
+        Some(path) => section::write(path, "bench-peers", &section),
         None => Ok(()),
     }
 }

@@ -148,24 +148,6 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The marks between which a document keeps the tables.
-pub const BEGIN: &str = "<!-- bench-peers: begin -->";
-/// See [`BEGIN`].
-pub const END: &str = "<!-- bench-peers: end -->";
-
-/// `document` with `section` between the marks; at its end, marks and all, where it has none.
-pub fn replace_section(document: &str, section: &str) -> Result<String, String> {
-    let marked = format!("{BEGIN}\n{}\n{END}", section.trim_end());
-    match (document.find(BEGIN), document.find(END)) {
-        (Some(begin), Some(end)) if begin < end => {
-            Ok([&document[..begin], &marked, &document[end + END.len()..]].concat())
-        }
-        (None, None) if document.trim().is_empty() => Ok(format!("{marked}\n")),
-        (None, None) => Ok(format!("{}\n\n{marked}\n", document.trim_end())),
-        _ => Err(format!("cannot write the tables: the document needs `{BEGIN}` and then `{END}`")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::job::Collective;
@@ -227,16 +209,5 @@ mod tests {
         for text in ["", "K", "3", "0", "2G", "-4", "99999999999999999999G", "é"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn only_the_marked_section_changes() {
-        let document = format!("# Title\n\n{BEGIN}\nold\n{END}\n\nkept\n");
-        let written = replace_section(&document, "new\n").expect("marks are there");
-        assert_eq!(written, format!("# Title\n\n{BEGIN}\nnew\n{END}\n\nkept\n"));
-        assert_eq!(replace_section(&written, "new"), Ok(written.clone()));
-        assert_eq!(replace_section("# T\n", "x"), Ok(format!("# T\n\n{BEGIN}\nx\n{END}\n")));
-        assert!(replace_section(&format!("{END}{BEGIN}"), "x").is_err());
-        assert!(replace_section(BEGIN, "x").is_err());
     }
 }
