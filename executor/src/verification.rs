@@ -3,7 +3,8 @@
 //! A plan is verified once, whoever loads it: a process keeps verdicts by content, and of the processes of a node one
 //! verifies and the others take its word ([`VerdictTable`](crate::shared::verdicts::VerdictTable)). Nobody's word is
 //! waited for longer than the communicator is whole and its time limit; then a process verifies for itself, so that
-//! loading stays a local call that ends.
+//! loading stays a local call that ends. Ranks that are threads of one process take what the first of them learns, and
+//! wait as long as that one does.
 
 use crate::communicator::Shared;
 use crate::shared::verdicts::Look;

@@ -7,6 +7,7 @@ use antiphon::plan::model::Collective;
 use antiphon::plan::program::{CallSizes, Layout};
 use antiphon::plan::simulate::{Topology, simulate};
 use clap::Args;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// Pairs that differ by less are nobody's business.
@@ -20,9 +21,9 @@ pub struct Options {
     /// Topology file of this machine [default: measure it now]
     #[arg(long)]
     topology: Option<PathBuf>,
-    /// Numbers of ranks
-    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8])]
-    ranks: Vec<usize>,
+    /// Numbers of ranks, each at least 1
+    #[arg(long, value_delimiter = ',', default_values = ["2", "4", "8"])]
+    ranks: Vec<NonZeroUsize>,
     /// Message sizes in bytes
     #[arg(long, value_delimiter = ',', default_values_t = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22])]
     sizes: Vec<u64>,
@@ -61,7 +62,7 @@ pub fn check(options: &Options) -> Result<()> {
         println!("{}", topology.to_text());
     }
     let (mut right, mut apart) = (0, 0);
-    for &ranks in &options.ranks {
+    for ranks in options.ranks.iter().map(|ranks| ranks.get()) {
         let (mut right_here, mut apart_here) = (0, 0);
         for collective in collectives() {
             for &bytes in &options.sizes {

@@ -15,9 +15,29 @@ enum From {
     One(usize, usize),
 }
 
-/// Writes what every output must be after every launch to `out`, laid out as the machine's own outputs, and says for
-/// every byte whether it is promised. `None` if the collective promises nothing.
+/// What every output must be after every launch, laid out as the machine's own outputs, and for every byte whether it is
+/// promised. `None` if the collective promises nothing.
+///
+/// A plan does not say which rank is the root of a collective that has one: it is the first for which the outputs of the
+/// machine's last run are right, and rank 0 if there is none.
 pub(super) fn expected(machine: &Machine<'_>) -> Option<(Vec<u8>, Vec<bool>)> {
+    let rooted = matches!(
+        machine.layout.collective,
+        Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
+    );
+    let first = from_root(machine, 0)?;
+    let met = |(values, promised): &(Vec<u8>, Vec<bool>)| {
+        let both = values.iter().zip(&machine.outputs).zip(promised);
+        both.into_iter().all(|((value, output), &promised)| !promised || value == output)
+    };
+    if !rooted || met(&first) {
+        return Some(first);
+    }
+    let others = (1..machine.layout.ranks.len()).filter_map(|root| from_root(machine, root));
+    Some(others.into_iter().find(met).unwrap_or(first))
+}
+
+fn from_root(machine: &Machine<'_>, root: usize) -> Option<(Vec<u8>, Vec<bool>)> {
     let Machine { layout, case, inputs, .. } = machine;
     let ranks = layout.ranks.len();
     let reduce = reduce_of(layout);
@@ -26,7 +46,7 @@ pub(super) fn expected(machine: &Machine<'_>) -> Option<(Vec<u8>, Vec<bool>)> {
     for launch in 1..=case.launches {
         for rank in 0..ranks {
             let range = machine.output_range(rank, launch);
-            for (start, len, from) in pieces(&layout.collective, case, ranks, rank)? {
+            for (start, len, from) in pieces(&layout.collective, case, ranks, (rank, root))? {
                 let at = range.start + start..range.start + start + len;
                 promised[at.clone()].fill(true);
                 fill(&mut values[at], &from, (inputs, launch, ranks), (machine.dtype, reduce));
@@ -41,7 +61,7 @@ fn pieces(
     collective: &Collective,
     case: &Case,
     ranks: usize,
-    rank: usize,
+    (rank, root): (usize, usize),
 ) -> Option<Vec<(usize, usize, From)>> {
     let (input, output) = (case.sizes.input as usize, case.sizes.output as usize);
     let both = input.min(output);
@@ -60,13 +80,13 @@ fn pieces(
             let len = both / ranks;
             (0..ranks).map(|peer| (peer * len, len, From::One(peer, rank * len))).collect()
         }
-        Collective::Broadcast => vec![(0, both, From::One(0, 0))],
-        Collective::Reduce if rank == 0 => vec![(0, both, From::All(0))],
-        Collective::Gather if rank == 0 => gathered(),
+        Collective::Broadcast => vec![(0, both, From::One(root, 0))],
+        Collective::Reduce if rank == root => vec![(0, both, From::All(0))],
+        Collective::Gather if rank == root => gathered(),
         Collective::Reduce | Collective::Gather => Vec::new(),
         Collective::Scatter => {
             let len = output.min(input / ranks);
-            vec![(0, len, From::One(0, rank * len))]
+            vec![(0, len, From::One(root, rank * len))]
         }
         Collective::SendRecv | Collective::Test | Collective::Other(_) => return None,
     })

@@ -48,3 +48,13 @@ fn plans_with_runtime_sizes_run_with_equal_blocks() {
         }
     }
 }
+
+#[test]
+fn any_rank_may_be_the_root() {
+    for algorithm in [Algorithm::BroadcastZeroCopy, Algorithm::ReducePackets] {
+        for root in 0..3 {
+            let plan = algorithm.plan(Shape { root, ..Shape::new(3) }).unwrap();
+            assert_eq!(fault(&plan, 16, 3, 100), None, "{algorithm} from root {root}");
+        }
+    }
+}
