@@ -27,5 +27,9 @@ with MSCCLPPProgram(
         arrived.wait(you, Buffer.output, you * FACTOR, recvtb=0)
         arrived.get(you, Buffer.output, you * FACTOR, recvtb=0, chan_type=ChannelType.memory)
         chunk(me, Buffer.scratch, 0, FACTOR).copy(me, Buffer.output, you * FACTOR, sendtb=0)
+        # The peer's own chunks are read: it may change them.
+        chunk(me, Buffer.scratch, 0, FACTOR).signal(you, Buffer.output, you * FACTOR, sendtb=0)
+    for me in range(SIZE):
+        chunk(me, Buffer.output, me * FACTOR, FACTOR).wait(1 - me, Buffer.scratch, 0, recvtb=0)
     Json()
     assert Check()
