@@ -13,7 +13,6 @@ use antiphon_bootstrap::{
 };
 use antiphon_hal::{Backend, Device, Effort, Memory, Stream};
 use antiphon_memory::process;
-use antiphon_port::NoWires;
 use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
 use join::{Greeted, Join, Probed};

@@ -16,7 +16,7 @@ use crate::shared::control::{FOREIGN, LaunchRecord, RING};
 use crate::waiting::{Verdict, Waiter};
 use antiphon_hal::{Effort, Task, TaskState};
 use antiphon_plan::model::Collective;
-use antiphon_transport::{Handle, RemoteBuffer, Transport};
+use antiphon_transport::{Handle, Mapping, RemoteBuffer};
 use antiphon_types::{DataType, ReduceOp};
 use resolver::Resolver;
 use std::sync::atomic::{Ordering, fence};

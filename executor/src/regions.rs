@@ -8,7 +8,7 @@ use crate::error::ExecutorError;
 use antiphon_bootstrap::{Bootstrap, Message};
 use antiphon_hal::{Device, Memory};
 use antiphon_memory::SharedMemory;
-use antiphon_transport::{Offer, Transport, TransportError};
+use antiphon_transport::{Mapping, Offer, TransportError};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -177,7 +177,6 @@ impl Probed {
         let memory: Arc<dyn Transport> = Arc::clone(&join.regions.memory) as _;
         registry.register(Arc::clone(&memory));
         registry.register(Arc::new(SoftwareGroups::new(memory)));
-        registry.register(Arc::new(NoWires));
         let here = peers.iter().filter(|peer| peer.same_process).count();
         let cores = Cores::together(greetings.iter().map(|greeting| &greeting.cores));
         let shared = Shared {

@@ -204,6 +204,11 @@ impl Bootstrap for Member {
         Ok(())
     }
 
+    fn key(&self, purpose: &str) -> [u8; 32] {
+        let group = self.group.id.to_le_bytes();
+        crate::key::keyed(&self.mesh().secret, &[b"antiphon group", &group, purpose.as_bytes()])
+    }
+
     fn peer(&self, rank: u32) -> Result<PeerInfo> {
         self.member(rank).map(|member| self.mesh().peers[member as usize])
     }

@@ -28,6 +28,7 @@ mod error;
 mod frame;
 mod group;
 mod inbox;
+mod key;
 mod local;
 mod mesh;
 mod sync;
@@ -167,6 +168,10 @@ pub trait Bootstrap: Send + Sync {
     /// # Errors
     /// `Aborted` or `PeerLost`, once that happened.
     fn check(&self) -> Result<()>;
+
+    /// A key that only the ranks of this group know, and that never travelled: derived from the job's secret, the group and
+    /// `purpose`. Equal on all ranks of the group.
+    fn key(&self, purpose: &str) -> [u8; 32];
 
     /// What is known of a rank (this one included).
     ///

@@ -8,6 +8,7 @@ use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind};
 use crate::group::Member;
 use crate::mesh::{Mesh, Wire};
+use crate::sync::random;
 use crate::{Bootstrap, DEFAULT_TIMEOUT, PeerInfo};
 
 /// The ends of a mesh among `world` ranks of this process, by rank, with [`DEFAULT_TIMEOUT`]. All are on one node.
@@ -31,11 +32,13 @@ pub fn in_process_with(hosts: &[&str], limit: Duration) -> Result<Vec<Arc<dyn Bo
     let nodes = number_nodes(hosts);
     let peers: Vec<PeerInfo> =
         nodes.into_iter().map(|node| PeerInfo { pid, same_process: true, node }).collect();
+    let secret = [random()?, random()?].concat();
+    let secret: [u8; 32] = std::array::from_fn(|byte| secret[byte]);
     let hub = Arc::new(Hub::default());
     let meshes: Result<Vec<Arc<Mesh>>> = (0..hosts.len() as u32)
         .map(|rank| {
             let wire = LocalWire { rank, hub: hub.clone() };
-            Mesh::new(rank, peers.clone(), limit, |_| Ok(Box::new(wire)))
+            Mesh::new(rank, peers.clone(), limit, secret, |_| Ok(Box::new(wire)))
         })
         .collect();
     let meshes = meshes?;

@@ -51,6 +51,8 @@ pub(crate) struct Mesh {
     pub rank: u32,
     pub peers: Vec<PeerInfo>,
     pub limit: Duration,
+    /// What only the ranks of this job know.
+    pub secret: [u8; 32],
     pub state: Mutex<State>,
     /// Signalled when a wait may have ended.
     pub changed: Condvar,
@@ -65,6 +67,7 @@ impl Mesh {
         rank: u32,
         peers: Vec<PeerInfo>,
         limit: Duration,
+        secret: [u8; 32],
         wire: impl FnOnce(&Weak<Mesh>) -> Result<Box<dyn Wire>>,
     ) -> Result<Arc<Mesh>> {
         let control = Control::get()?;
@@ -83,7 +86,7 @@ impl Mesh {
                 Box::new(NoWire)
             });
             let (state, changed, me) = (Mutex::new(state), Condvar::new(), me.clone());
-            Mesh { rank, peers, limit, state, changed, wire, control, me }
+            Mesh { rank, peers, limit, secret, state, changed, wire, control, me }
         });
         match failed {
             Some(error) => Err(error),

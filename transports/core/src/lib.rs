@@ -1,9 +1,10 @@
 //! What a channel is, and what a transport offers: the traits that every transport implements.
 //!
 //! A plan's channel *type* says what semantics it needs ([`ChannelKind`]); a [`Transport`] says which peers it
-//! reaches and at what cost; the [`Registry`] picks. Opening has two phases and nothing blocks inside: a rank
-//! registers memory and sends the [`Offer`]; the peer accepts it, and from then on opens any buffer inside it as a
-//! [`Handle`], one of a closed set of kinds that engines know how to use.
+//! reaches and at what cost; the [`Registry`] picks. One that maps memory is a [`Mapping`]. Opening has two phases and
+//! nothing blocks inside: a rank registers memory and sends the [`Offer`]; the peer accepts it, and from then on opens any
+//! buffer inside it as a [`Handle`], one of a closed set of kinds that engines know how to use. What a port channel's
+//! transport does instead, its crate says.
 
 mod error;
 mod handle;
@@ -80,7 +81,12 @@ pub trait Transport: Send + Sync + fmt::Debug {
 
     /// Whether it reaches a peer.
     fn reach(&self, peer: &Peer) -> Reach;
+}
 
+/// A way to reach peers by loads and stores: their memory is mapped, or reached through the kernel.
+///
+/// All methods may be called from any thread and return without waiting for a peer.
+pub trait Mapping: Transport {
     /// Makes a memory of this rank reachable: what a peer needs to [`accept`](Self::accept) it.
     ///
     /// # Errors

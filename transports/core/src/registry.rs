@@ -53,8 +53,6 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Handle, Offer, RemoteBuffer};
-    use antiphon_hal::Memory;
 
     #[derive(Debug)]
     struct Fake(&'static str, ChannelKind, Result<u32, &'static str>);
@@ -71,16 +69,6 @@ mod tests {
                 Ok(cost) => Reach::At { cost },
                 Err(why) => Reach::No { why: why.to_owned() },
             }
-        }
-        fn register(&self, _: &Arc<dyn Memory>) -> Result<Offer, TransportError> {
-            Err(TransportError::Unsupported { operation: "register memory", transport: self.0 })
-        }
-        fn accept(&self, _: u32, _: Offer) -> Result<(), TransportError> {
-            Ok(())
-        }
-        fn retire(&self, _: u32, _: u64) {}
-        fn open(&self, _: &Peer, _: &RemoteBuffer) -> Result<Option<Handle>, TransportError> {
-            Ok(None)
         }
     }
 

@@ -2,7 +2,7 @@
 
 use antiphon_hal::{Device, Memory, MemoryHandle};
 use antiphon_transport::{
-    ChannelKind, Handle, Offer, Peer, Reach, RemoteBuffer, Transport, TransportError,
+    ChannelKind, Handle, Mapping, Offer, Peer, Reach, RemoteBuffer, Transport, TransportError,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,9 @@ impl Transport for SharedMemory {
         }
         Reach::No { why: "the rank is on another node, whose memory cannot be mapped".to_owned() }
     }
+}
 
+impl Mapping for SharedMemory {
     fn register(&self, memory: &Arc<dyn Memory>) -> Result<Offer, TransportError> {
         let handle = memory.export()?;
         let descriptor = handle.descriptor().map(|fd| fd.try_clone_to_owned());

@@ -4,10 +4,7 @@
 //! unicast loads and stores to every member, in group order, so that every member computes the same bits. A member's
 //! buffer is reached by whatever memory transport reaches the member.
 
-use antiphon_hal::Memory;
-use antiphon_transport::{
-    ChannelKind, Handle, Offer, Peer, Reach, RemoteBuffer, Transport, TransportError,
-};
+use antiphon_transport::{ChannelKind, Peer, Reach, Transport};
 use std::sync::Arc;
 
 /// Switch channels in software, over a memory transport.
@@ -38,21 +35,5 @@ impl Transport for SoftwareGroups {
             Reach::At { cost } => Reach::At { cost: cost.saturating_mul(8) },
             no => no,
         }
-    }
-
-    fn register(&self, memory: &Arc<dyn Memory>) -> Result<Offer, TransportError> {
-        self.members.register(memory)
-    }
-
-    fn accept(&self, peer: u32, offer: Offer) -> Result<(), TransportError> {
-        self.members.accept(peer, offer)
-    }
-
-    fn retire(&self, peer: u32, region: u64) {
-        self.members.retire(peer, region);
-    }
-
-    fn open(&self, peer: &Peer, buffer: &RemoteBuffer) -> Result<Option<Handle>, TransportError> {
-        self.members.open(peer, buffer)
     }
 }

@@ -295,7 +295,7 @@ mod tests {
         ours.set_nonblocking(true).unwrap();
         let peer = PeerInfo { pid: 4711, same_process: false, node: 0 };
         let mut started = None;
-        let mesh = Mesh::new(0, vec![peer; 2], Duration::from_secs(20), |mesh| {
+        let mesh = Mesh::new(0, vec![peer; 2], Duration::from_secs(20), [0; 32], |mesh| {
             let link = Link::new(ours.into(), 1, mesh)?;
             started = Some(link.clone());
             Ok(Box::new(Links { links: vec![None, Some(link)] }))

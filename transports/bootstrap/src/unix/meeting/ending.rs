@@ -107,8 +107,10 @@ impl Meeting<'_> {
                 sockets[rank as usize] = Some(seat.pipe.socket);
             }
         }
+        // Drawn by rank 0, and passed on over sockets of this machine that only processes of one user share.
+        let secret = crate::key::spread(&table.key);
         let mut started = Vec::new();
-        let mesh = Mesh::new(self.job.rank, peers, self.job.timeout, |mesh| {
+        let mesh = Mesh::new(self.job.rank, peers, self.job.timeout, secret, |mesh| {
             let links: Result<Vec<Option<Arc<Link>>>> = (0..)
                 .zip(sockets)
                 .map(|(rank, socket)| {

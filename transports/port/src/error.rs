@@ -1,0 +1,57 @@
+//! The errors of wires.
+
+/// What can go wrong on a wire.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The wire cannot be used on this machine; a normal answer.
+    #[error("wire {wire} is unavailable: {reason}; {cure}")]
+    Unavailable {
+        /// The wire.
+        wire: String,
+        /// Why.
+        reason: String,
+        /// What would help.
+        cure: String,
+    },
+    /// The wire does not do this.
+    #[error("cannot {operation} over wire {wire}: it offers nothing of the sort")]
+    Unsupported {
+        /// The operation.
+        operation: &'static str,
+        /// The wire.
+        wire: String,
+    },
+    /// What was asked of the wire makes no sense.
+    #[error("cannot {operation} over wire {wire}: saw {saw}, allowed {allowed}")]
+    Invalid {
+        /// The operation.
+        operation: &'static str,
+        /// The wire.
+        wire: String,
+        /// What was given.
+        saw: String,
+        /// What would be accepted.
+        allowed: String,
+    },
+    /// The link to a peer is broken for good.
+    #[error("lost the {wire} link to rank {peer}: {reason}")]
+    Lost {
+        /// The wire.
+        wire: String,
+        /// The rank at the other end.
+        peer: u32,
+        /// What happened.
+        reason: String,
+    },
+    /// The system refused an operation.
+    #[error("cannot {operation} over wire {wire}: {reason}")]
+    System {
+        /// The operation.
+        operation: &'static str,
+        /// The wire.
+        wire: String,
+        /// What the system says.
+        reason: String,
+    },
+}

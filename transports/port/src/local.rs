@@ -1,0 +1,186 @@
+//! The local wire: peers whose memory is mapped here, so that posting is copying.
+
+use crate::WireError;
+use crate::wire::{Link, Opening, Posted, Registration, Unit, Wire, Write};
+use antiphon_hal::Memory;
+use antiphon_transport::{Peer, Reach};
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+const NAME: &str = "local";
+
+/// Finds memory of peers that is mapped in this process.
+pub trait MappedRegions: Send + Sync + fmt::Debug {
+    /// The mapping of a region of `peer`, once it is there.
+    fn region(&self, peer: u32, region: u64) -> Option<Arc<dyn Memory>>;
+}
+
+/// Reaches the ranks of this node, by copies on the thread that posts.
+#[derive(Clone, Debug)]
+pub struct LocalWire {
+    regions: Arc<dyn MappedRegions>,
+}
+
+impl LocalWire {
+    /// The wire to the peers whose memory `regions` finds.
+    pub fn new(regions: Arc<dyn MappedRegions>) -> Self {
+        LocalWire { regions }
+    }
+}
+
+impl Wire for LocalWire {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn reach(&self, peer: &Peer) -> Reach {
+        if peer.same_node {
+            return Reach::At { cost: 1 };
+        }
+        Reach::No { why: "the rank is on another node, whose memory cannot be mapped".to_owned() }
+    }
+
+    fn describe(&self) -> String {
+        "copies between mapped memories".to_owned()
+    }
+
+    fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {
+        // Peers map memory by the memory transport's offers.
+        let (region, bytes) = (memory.id(), memory.len());
+        Ok(Registration { region, bytes, blob: Vec::new(), keep: Box::new(Arc::clone(memory)) })
+    }
+
+    fn open(&self, peer: u32) -> Result<Box<dyn Opening>, WireError> {
+        Ok(Box::new(LocalOpening { peer, regions: Arc::clone(&self.regions) }))
+    }
+}
+
+#[derive(Debug)]
+struct LocalOpening {
+    peer: u32,
+    regions: Arc<dyn MappedRegions>,
+}
+
+impl Opening for LocalOpening {
+    fn address(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn connect(self: Box<Self>, _: &[u8]) -> Result<Arc<dyn Link>, WireError> {
+        let LocalOpening { peer, regions } = *self;
+        Ok(Arc::new(LocalLink { peer, regions, posted: AtomicU64::new(0) }))
+    }
+}
+
+#[derive(Debug)]
+struct LocalLink {
+    peer: u32,
+    regions: Arc<dyn MappedRegions>,
+    posted: AtomicU64,
+}
+
+fn invalid(operation: &'static str, saw: String, allowed: String) -> WireError {
+    WireError::Invalid { operation, wire: NAME.to_owned(), saw, allowed }
+}
+
+/// `bytes` bytes of a memory from `offset` on.
+fn inside(
+    memory: &Arc<dyn Memory>,
+    offset: u64,
+    bytes: u64,
+    operation: &'static str,
+) -> Result<*mut u8, WireError> {
+    if offset.checked_add(bytes).is_none_or(|end| end > memory.len()) {
+        let saw = format!("{bytes} bytes at offset {offset}");
+        return Err(invalid(operation, saw, format!("{} bytes", memory.len())));
+    }
+    Ok(memory.address().wrapping_add(offset as usize))
+}
+
+impl LocalLink {
+    fn region(&self, region: u64, operation: &'static str) -> Result<Arc<dyn Memory>, WireError> {
+        self.regions.region(self.peer, region).ok_or_else(|| {
+            let saw = format!("region {region} of rank {}", self.peer);
+            invalid(operation, saw, "regions that were accepted".to_owned())
+        })
+    }
+}
+
+impl Link for LocalLink {
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    fn accept(&self, _: u64, _: u64, _: &[u8]) -> Result<(), WireError> {
+        Ok(())
+    }
+
+    fn retire(&self, _: u64) {}
+
+    fn write(&self, write: &Write<'_>) -> Result<Posted, WireError> {
+        let Write { source, from, region, to, bytes, unit } = *write;
+        let from = inside(source, from, bytes, "read for a write")?;
+        let memory = self.region(region, "write")?;
+        let to = inside(&memory, to, bytes, "write")?;
+        match unit {
+            // SAFETY: both ranges are inside memory that is mapped while this function holds it; what else touches them
+            // meanwhile is the plan's business, as with every copy of the engine.
+            Unit::Bytes => unsafe { antiphon_hal::kernels::copy(to, from, bytes as usize) },
+            Unit::Packets => {
+                let aligned = from.addr().is_multiple_of(8) && to.addr().is_multiple_of(8);
+                if !aligned || !bytes.is_multiple_of(8) {
+                    let saw = format!("{bytes} bytes of packets at odd addresses");
+                    return Err(invalid("write", saw, "multiples of 8".to_owned()));
+                }
+                let (from, to) = (from.cast::<AtomicU64>(), to.cast::<AtomicU64>());
+                for unit in 0..bytes as usize / 8 {
+                    // SAFETY: aligned units inside both ranges, shared with others through atomics only.
+                    let (from, to) = unsafe { (&*from.add(unit), &*to.add(unit)) };
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+            }
+        }
+        self.posted.fetch_add(1, Ordering::Relaxed);
+        Ok(Posted::Queued)
+    }
+
+    fn signal(&self, region: u64, to: u64, value: u64) -> Result<Posted, WireError> {
+        let memory = self.region(region, "signal")?;
+        let counter = inside(&memory, to, 8, "signal")?.cast::<AtomicU64>();
+        if !counter.addr().is_multiple_of(8) {
+            return Err(invalid("signal", format!("offset {to}"), "multiples of 8".to_owned()));
+        }
+        // Other threads may have posted what this signal follows.
+        fence(Ordering::AcqRel);
+        // SAFETY: an aligned counter inside memory that is mapped while this function holds it, shared through atomics.
+        unsafe { &*counter }.store(value, Ordering::Release);
+        self.posted.fetch_add(1, Ordering::Relaxed);
+        Ok(Posted::Queued)
+    }
+
+    fn posted(&self) -> u64 {
+        self.posted.load(Ordering::Acquire)
+    }
+
+    fn completed(&self) -> Result<u64, WireError> {
+        Ok(self.posted())
+    }
+
+    fn progress(&self) -> Result<bool, WireError> {
+        Ok(false)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn arm(&self) -> Result<bool, WireError> {
+        Ok(true)
+    }
+
+    fn describe(&self) -> String {
+        "copies between mapped memories".to_owned()
+    }
+}

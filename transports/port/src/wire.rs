@@ -1,0 +1,226 @@
+//! What a wire is: one-sided writes into a peer's registered memory, and signals that come after them.
+//!
+//! A [`Wire`] is one rank's end of a way to move bytes; a [`Link`] is that end's connection to one peer. Links are made
+//! in two phases, so that nothing here ever waits for a peer: [`Wire::open`] gives an [`Opening`] with an address, the
+//! address travels to the peer (by the bootstrap), and [`Opening::connect`] takes the peer's. From then on both sides
+//! post: [`Link::write`] moves bytes from memory of this rank to memory that the peer registered, [`Link::signal`] sets
+//! a counter there once all that was posted before has landed. Posting only queues; [`Link::progress`] moves, on
+//! whatever thread calls it.
+//!
+//! # What every wire promises
+//! - *Order.* A signal's counter changes only after every write posted to the link before it has landed in the peer's
+//!   memory, so that a peer thread that reads the counter with acquire ordering sees the bytes. Signals of one link land
+//!   in order. Writes among each other have no order.
+//! - *Once and whole.* Every post takes effect exactly once, or the link is lost. Of [`Unit::Packets`] writes every
+//!   aligned unit of 8 bytes appears at once; of others, bytes appear in any order.
+//! - *Completion.* [`Link::completed`] reaches a position when the posts up to it have landed *in the peer's memory*:
+//!   their source may change from then on, and no fault of this rank undoes them.
+//! - *Bounds.* A write outside a registered region is an error on whichever side notices; it never touches other memory.
+//! - *No waiting.* No method blocks.
+//! - *Loss is told.* After a link is lost every method says so, with the reason; other links go on.
+
+use crate::WireError;
+use antiphon_hal::Memory;
+use antiphon_transport::{Peer, Reach};
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// What a wire's end is made with.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Settings {
+    /// This rank.
+    pub rank: u32,
+    /// A secret that only the ranks of this communicator have: links prove themselves by it. It must never cross a wire
+    /// in clear.
+    pub key: [u8; 32],
+    /// The network interface, or address, to use; `None` lets the wire choose.
+    pub interface: Option<String>,
+}
+
+impl Settings {
+    /// The end of `rank`, with the communicator's secret.
+    pub fn new(rank: u32, key: [u8; 32]) -> Self {
+        Settings { rank, key, interface: None }
+    }
+
+    /// These settings with an interface.
+    #[must_use]
+    pub fn with_interface(self, interface: Option<String>) -> Self {
+        Settings { interface, ..self }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the key.
+        f.debug_struct("Settings")
+            .field("rank", &self.rank)
+            .field("interface", &self.interface)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes ends of one kind of wire.
+pub trait WireDriver: Send + Sync + fmt::Debug {
+    /// The name, e.g. `tcp`.
+    fn name(&self) -> &str;
+
+    /// One rank's end.
+    ///
+    /// # Errors
+    /// [`WireError::Unavailable`] with the reason and the cure where this machine has no such wire.
+    fn open(&self, settings: &Settings) -> Result<Arc<dyn Wire>, WireError>;
+}
+
+/// One rank's end of a kind of wire. Dropping the last reference, links included, closes it.
+pub trait Wire: Send + Sync + fmt::Debug {
+    /// The name, e.g. `tcp`.
+    fn name(&self) -> &str;
+
+    /// Whether it reaches a peer that has the same wire, and at what cost (local copies 1, RDMA 10, sockets 100).
+    fn reach(&self, peer: &Peer) -> Reach;
+
+    /// What it runs over, for people: an interface and address, a device and its port.
+    fn describe(&self) -> String;
+
+    /// Makes a memory of this rank readable for its own posts and writable for its links' peers, until the registration
+    /// is dropped. The registration keeps the memory.
+    ///
+    /// # Errors
+    /// If the memory cannot be registered.
+    fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError>;
+
+    /// The first half of a link to `peer`.
+    ///
+    /// # Errors
+    /// If the wire has no means for another link.
+    fn open(&self, peer: u32) -> Result<Box<dyn Opening>, WireError>;
+}
+
+/// A memory that a wire knows.
+#[derive(Debug)]
+pub struct Registration {
+    /// The region's number: that of its memory.
+    pub region: u64,
+    /// Bytes of the region.
+    pub bytes: u64,
+    /// What a peer's [`Link::accept`] needs, besides number and length.
+    pub blob: Vec<u8>,
+    /// Ends the registration when dropped.
+    pub keep: Box<dyn Keep>,
+}
+
+/// What lives as long as a registration.
+pub trait Keep: Send + Sync + fmt::Debug {}
+
+impl<T: Send + Sync + fmt::Debug> Keep for T {}
+
+/// Half a link: it has an address, and wants the peer's.
+pub trait Opening: Send + fmt::Debug {
+    /// What the peer's half needs.
+    fn address(&self) -> Vec<u8>;
+
+    /// Takes the address of the peer's half. The link may be used at once; what is posted before it stands waits.
+    ///
+    /// # Errors
+    /// If the address makes no sense.
+    fn connect(self: Box<Self>, address: &[u8]) -> Result<Arc<dyn Link>, WireError>;
+}
+
+/// How bytes of a write may appear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// In any order.
+    Bytes,
+    /// Every 8 aligned bytes at once. Source, destination and length are multiples of 8.
+    Packets,
+}
+
+/// Bytes to move.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// Memory of this rank, registered with the wire.
+    pub source: &'a Arc<dyn Memory>,
+    /// Byte offset in it.
+    pub from: u64,
+    /// Region of the peer.
+    pub region: u64,
+    /// Byte offset in it.
+    pub to: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// How they may appear.
+    pub unit: Unit,
+}
+
+/// What became of a post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Posted {
+    /// It is queued, and will be done.
+    Queued,
+    /// The link's queue is full and nothing was queued: post it again after some progress.
+    Full,
+}
+
+/// One rank's connection to one peer.
+///
+/// All methods may be called from any thread. Dropping the last reference gives up what has not been sent.
+pub trait Link: Send + Sync + fmt::Debug {
+    /// The rank at the other end.
+    fn peer(&self) -> u32;
+
+    /// Learns of a region that the peer registered: number, bytes, and what [`Registration::blob`] said.
+    ///
+    /// # Errors
+    /// If that makes no sense.
+    fn accept(&self, region: u64, bytes: u64, blob: &[u8]) -> Result<(), WireError>;
+
+    /// Forgets a region of the peer's.
+    fn retire(&self, region: u64);
+
+    /// Queues a write. The source must stay as it is until it is complete (memory is kept mapped meanwhile).
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] for ranges outside the source or the region, and for regions not accepted;
+    /// [`WireError::Lost`].
+    fn write(&self, write: &Write<'_>) -> Result<Posted, WireError>;
+
+    /// Queues a signal: the 8-byte counter at byte `to` (a multiple of 8) of a region becomes `value`, by a release store,
+    /// after all that was queued before has landed.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn signal(&self, region: u64, to: u64, value: u64) -> Result<Posted, WireError>;
+
+    /// How many posts were queued so far.
+    fn posted(&self) -> u64;
+
+    /// How many of them, from the first on, have landed. A call may begin to find out, and a later one tell.
+    ///
+    /// # Errors
+    /// [`WireError::Lost`].
+    fn completed(&self) -> Result<u64, WireError>;
+
+    /// Sends and receives what can be without waiting; whether anything moved.
+    ///
+    /// # Errors
+    /// [`WireError::Lost`].
+    fn progress(&self) -> Result<bool, WireError>;
+
+    /// A descriptor that becomes readable when [`progress`](Self::progress) would find something to do, once
+    /// [`arm`](Self::arm) was called; `None` if nothing ever happens unasked.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Makes the descriptor tell of the next thing to do. `false` if there may be something to do already: make progress
+    /// and arm again.
+    ///
+    /// # Errors
+    /// [`WireError::Lost`].
+    fn arm(&self) -> Result<bool, WireError>;
+
+    /// What it runs over, for people.
+    fn describe(&self) -> String;
+}
