@@ -5,12 +5,13 @@
 //! processor time). A process that forked gets a thread of its own with its first mesh.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::error::{BootstrapError, Result};
@@ -33,6 +34,8 @@ struct Registry {
     next: u64,
     sources: HashMap<u64, Arc<dyn Source>>,
     posted: VecDeque<Arc<dyn Dispatch>>,
+    /// By time, and in order of their setting.
+    alarms: BTreeMap<(Instant, u64), Weak<dyn Dispatch>>,
 }
 
 /// The control thread of this process.
@@ -131,12 +134,45 @@ impl Control {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
+    /// Asks the control thread to run `what` at a time, if it is still there then.
+    pub fn post_at(&self, when: Instant, what: Weak<dyn Dispatch>) {
+        let mut registry = lock(&self.registry);
+        let number = registry.next;
+        registry.next += 1;
+        registry.alarms.insert((when, number), what);
+        drop(registry);
+        // It sleeps until the alarm that was the earliest one so far.
+        if !on_control_thread() {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Moves the alarms that are due to what is posted; returns the time to the next one.
+    fn ring(&self) -> Option<Timespec> {
+        let mut registry = lock(&self.registry);
+        let now = Instant::now();
+        while let Some(alarm) = registry.alarms.first_entry() {
+            let (when, _) = *alarm.key();
+            if when > now {
+                return Timespec::try_from(when - now).ok();
+            }
+            if let Some(what) = alarm.remove().upgrade() {
+                registry.posted.push_back(what);
+            }
+        }
+        None
+    }
+
     fn run(&self) {
         IS_CONTROL.set(true);
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         loop {
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
+            let next = self.ring();
+            let now = Timespec::default();
+            let limit =
+                if lock(&self.registry).posted.is_empty() { next.as_ref() } else { Some(&now) };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), limit) {
                 // EINTR needs no care; anything else cannot happen on an epoll that lives as long as the thread.
                 Ok(_) | Err(_) => {}
             }

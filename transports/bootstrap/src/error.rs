@@ -233,6 +233,75 @@ pub enum BootstrapError {
         /// The whole text of its error.
         text: String,
     },
+    /// Descriptors for a rank of another node.
+    #[error("cannot send descriptors to {peer}: it runs on another node; send bytes instead")]
+    NoDescriptors {
+        /// The peer.
+        peer: PeerName,
+    },
+    /// Two ranks were given different secrets.
+    #[error(
+        "cannot form the job: this rank ({rank}) and rank {other} at {address} have different secrets; give all ranks of the job the same one"
+    )]
+    WrongSecret {
+        /// This rank.
+        rank: u32,
+        /// The rank at the other end.
+        other: u32,
+        /// Its address.
+        address: String,
+    },
+    /// The process at an address speaks another version of the protocol.
+    #[error(
+        "cannot form the job: the process at {address} speaks bootstrap protocol version {saw}, this process version {expected}; use the same build of Antiphon everywhere"
+    )]
+    OtherVersion {
+        /// Its address.
+        address: String,
+        /// Its version.
+        saw: u16,
+        /// Ours.
+        expected: u16,
+    },
+    /// The time limit passed while the job formed, and connections were turned away that may tell why.
+    #[error(
+        "cannot finish forming the job: no answer within {limit:?} from {}; {hints}",
+        Names(missing)
+    )]
+    Incomplete {
+        /// The time limit.
+        limit: Duration,
+        /// The ranks that have not come.
+        missing: Vec<PeerName>,
+        /// What came instead, and what to do about it.
+        hints: String,
+    },
+    /// A place of rendezvous, a unique id or a secret that cannot be read.
+    #[error("cannot use the rendezvous {text:?}: {problem}")]
+    BadPlace {
+        /// The text given (of a secret: what it should have been).
+        text: String,
+        /// What is wrong with it, and what to write instead.
+        problem: String,
+    },
+    /// A network interface or address that this host does not have.
+    #[error("cannot use the network interface {asked:?}: this host has {known}; name one of those")]
+    NoInterface {
+        /// The interface, address or address prefix given.
+        asked: String,
+        /// The interfaces that are up, with their addresses.
+        known: String,
+    },
+    /// A system call on a network address failed.
+    #[error("cannot {doing} {address}: {errno}")]
+    Network {
+        /// What was tried.
+        doing: &'static str,
+        /// The address.
+        address: String,
+        /// The system's answer.
+        errno: Errno,
+    },
     /// A peer said something that the protocol does not allow, while the job was forming.
     #[error("cannot form the job: {peer} sent {saw}; use the same build of Antiphon everywhere")]
     Protocol {

@@ -15,7 +15,10 @@ pub const MAX_DESCRIPTORS: usize = 64;
 
 /// Version of the protocol. A job runs one version only.
 pub(crate) const VERSION: u16 = 1;
-const MAGIC: [u8; 8] = *b"ANTIPHON";
+/// What every connection of this protocol begins with.
+pub(crate) const MAGIC: [u8; 8] = *b"ANTIPHON";
+/// Longest payload of a frame: the longest part, and what says where it belongs.
+pub(crate) const MAX_BODY: usize = MAX_PAYLOAD + 64;
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 40;
 
@@ -31,6 +34,18 @@ pub(crate) enum Kind {
     Abort = 3,
     /// The sender leaves in good order.
     Bye = 4,
+    /// A stretch of a collective's result, from its gatherer: `stream` is the sequence number.
+    Result = 5,
+    /// The gatherer's word that ranks called different operations as one collective.
+    Mismatch = 6,
+    /// A question to a collective's gatherer: who has taken part? The payload may name a rank that is gone.
+    Ask = 7,
+    /// The gatherer's answer.
+    Answer = 8,
+    /// Ranks that are gone, from the rank that watches all.
+    News = 9,
+    /// An abort on its way by the rank that watches all: `tag` is who aborted.
+    AbortBy = 10,
     /// Forming: a rank presents itself to rank 0.
     Join = 16,
     /// Forming: the ranks that rank 0 has seen.
@@ -52,11 +67,17 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 13] = [
+    const ALL: [Kind; 19] = [
         Kind::Message,
         Kind::Part,
         Kind::Abort,
         Kind::Bye,
+        Kind::Result,
+        Kind::Mismatch,
+        Kind::Ask,
+        Kind::Answer,
+        Kind::News,
+        Kind::AbortBy,
         Kind::Join,
         Kind::Roster,
         Kind::Table,
@@ -93,6 +114,12 @@ impl Frame {
         Frame { kind, tag, group, stream, payload: Arc::new(payload), descriptors: Vec::new() }
     }
 
+    /// The same bytes for another receiver; descriptors do not go along.
+    pub fn share(&self) -> Frame {
+        let (kind, tag, group, stream) = (self.kind, self.tag, self.group, self.stream);
+        Frame { kind, tag, group, stream, payload: self.payload.clone(), descriptors: Vec::new() }
+    }
+
     /// The header bytes. The caller has bounded payload and descriptors.
     pub fn header(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -117,7 +144,7 @@ pub(crate) enum FrameError {
     Version(u16),
     #[error("a frame of the unknown kind {0}")]
     Kind(u16),
-    #[error("a frame of {0} bytes, where {MAX_PAYLOAD} are allowed")]
+    #[error("a frame of {0} bytes, where {MAX_BODY} are allowed")]
     Length(u32),
     #[error("a frame with {0} descriptors, where {MAX_DESCRIPTORS} are allowed")]
     Descriptors(u32),
@@ -163,7 +190,7 @@ impl Inbound {
         }
         let kind = Kind::from_code(kind).ok_or(FrameError::Kind(kind))?;
         let (length, promised) = (word(16), word(20));
-        if length as usize > MAX_PAYLOAD {
+        if length as usize > MAX_BODY {
             return Err(FrameError::Length(length));
         }
         if promised as usize > MAX_DESCRIPTORS {

@@ -40,10 +40,16 @@ impl Group {
         Group { id: mixed.max(1), members }
     }
 
+    /// The mesh rank that gathers the group's collectives.
+    pub fn gatherer(&self) -> u32 {
+        // A group has its maker as a member, at least.
+        self.members.first().copied().unwrap_or(0)
+    }
+
     /// The group's number of a mesh rank.
     pub fn rank_of(&self, member: u32) -> Option<u32> {
         if self.id == 0 {
-            return Some(member);
+            return Some(member).filter(|&member| (member as usize) < self.members.len());
         }
         self.members.iter().position(|&rank| rank == member).map(|at| at as u32)
     }
@@ -72,10 +78,8 @@ pub(crate) fn abort(mesh: &Mesh, group: &Group, reason: &str) {
         state.aborted.insert(group.id, Abort { by: mesh.rank, reason: reason.to_owned() });
         mesh.changed.notify_all();
     }
-    for &to in group.members.iter().filter(|&&to| to != mesh.rank) {
-        let frame = Frame::plain(Kind::Abort, reason.as_bytes().to_vec());
-        mesh.send(to, Frame { group: group.id, ..frame });
-    }
+    let frame = Frame::plain(Kind::Abort, reason.as_bytes().to_vec());
+    mesh.tell_abort(&group.members, &Frame { group: group.id, ..frame });
 }
 
 /// One rank's end of a group.
@@ -105,7 +109,7 @@ impl Member {
 
     fn check_peer(&self, state: &State, rank: u32, member: u32, doing: &'static str) -> Result<()> {
         let peer = PeerName { rank, pid: self.mesh().peers[member as usize].pid };
-        match &state.gone[member as usize] {
+        match state.gone.get(&member) {
             None => Ok(()),
             Some(Gone::Left) => Err(BootstrapError::PeerLeft { doing, peer }),
             Some(Gone::Lost(lost)) => {
@@ -147,6 +151,10 @@ impl Bootstrap for Member {
             let state = lock(&self.mesh().state);
             self.group.check_abort(self.mesh(), &state, doing)?;
             self.check_peer(&state, peer, to, doing)?;
+            if !descriptors.is_empty() && !self.mesh().passes_descriptors(to) {
+                let peer = PeerName { rank: peer, pid: self.mesh().peers[to as usize].pid };
+                return Err(BootstrapError::NoDescriptors { peer });
+            }
         }
         let payload = Arc::new(payload);
         let (kind, group, stream) = (Kind::Message, self.group.id, channel);
@@ -197,7 +205,7 @@ impl Bootstrap for Member {
         let state = lock(&self.mesh().state);
         self.group.check_abort(self.mesh(), &state, doing)?;
         for (rank, &member) in (0..).zip(&self.group.members) {
-            if matches!(state.gone[member as usize], Some(Gone::Lost(_))) {
+            if matches!(state.gone.get(&member), Some(Gone::Lost(_))) {
                 self.check_peer(&state, rank, member, doing)?;
             }
         }

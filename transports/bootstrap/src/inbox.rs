@@ -145,9 +145,9 @@ fn untold(state: &mut State, me: u32) -> Option<Call> {
     for channel in state.inbox.channels.values_mut() {
         let Channel::Heard { group, handler, told_lost, told_abort } = channel else { continue };
         let mut what = None;
-        for (rank, gone) in state.gone.iter().enumerate() {
-            if let Some(Gone::Lost(why)) = gone
-                && let Some(peer) = group.rank_of(rank as u32)
+        for (&rank, gone) in &state.gone {
+            if let Gone::Lost(why) = gone
+                && let Some(peer) = group.rank_of(rank)
                 && told_lost.insert(peer)
             {
                 what = Some(What::Lost { peer, why: why.clone() });

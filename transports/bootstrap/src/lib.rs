@@ -1,12 +1,17 @@
 //! How the ranks of a job find each other, and how they talk beside the data path.
 //!
-//! A [`Bootstrap`] is one rank's end of a full mesh of control links. It gathers blobs ([`Bootstrap::exchange`]),
+//! A [`Bootstrap`] is one rank's end of a mesh of control links. It gathers blobs ([`Bootstrap::exchange`]),
 //! synchronises ([`Bootstrap::barrier`]), carries messages with file descriptors to a peer's [`Handler`] without that
 //! peer calling anything ([`Bootstrap::send`]), tells everybody about an abort, and notices within milliseconds when a
 //! peer's process dies. It moves bytes and descriptors and knows neither devices nor plans.
 //!
-//! Two kinds of mesh: [`in_process`] for ranks that live in one process, and [`unix::connect`] for the processes of one
-//! machine. Both behave alike; one conformance suite tests both.
+//! Three kinds of mesh: [`in_process`] for ranks that live in one process, [`unix::connect`] for the processes of one
+//! machine, and [`tcp::connect`] for those of many hosts. All behave alike; one conformance suite tests them.
+//!
+//! # Cost
+//! The first rank of a group gathers the parts of a collective and sends everyone the whole: two messages a rank. It
+//! therefore must not leave before the others have their results, which [`Ticket::wait`] sees to. On one node everyone has
+//! a link to everyone; across nodes to rank 0 and to those it has spoken with.
 //!
 //! # Every wait ends
 //! A blocking call returns with its result, with the loss of a peer, with an abort or with the time limit, and the
@@ -18,9 +23,10 @@
 //! [`BootstrapError::InsideHandler`] instead of hanging.
 //!
 //! # Trust
-//! Links between processes use abstract Unix sockets, whose names hold 128 random bits and vanish with the job. The
+//! Links between processes of one node use abstract Unix sockets, whose names hold 128 random bits and vanish with the job. The
 //! kernel's word on the peer's user id decides who is let in: only processes of the same user. Those are trusted to
-//! be of good will, but not to be well: a stranger's or a corrupt stream never harms more than its own link.
+//! be of good will, but not to be well: a stranger's or a corrupt stream never harms more than its own link. Links between
+//! nodes are authenticated by the job's secret ([`tcp`] says what that gives, and what it does not).
 
 mod collective;
 mod control;
@@ -29,11 +35,17 @@ mod frame;
 mod group;
 mod inbox;
 mod key;
+pub mod launcher;
+mod link;
 mod local;
 mod mesh;
+mod pipe;
+mod socket;
 mod sync;
+pub mod tcp;
 pub mod unix;
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,19 +67,22 @@ pub struct Message {
     pub tag: u32,
     /// Up to [`MAX_PAYLOAD`] bytes.
     pub payload: Vec<u8>,
-    /// Up to [`MAX_DESCRIPTORS`] descriptors. The receiver gets duplicates (close-on-exec); these are closed when sent.
+    /// Up to [`MAX_DESCRIPTORS`] descriptors, for a rank of the same node. The receiver gets duplicates (close-on-exec); these are closed when sent.
     pub descriptors: Vec<OwnedFd>,
 }
 
 /// What is known of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Its process id as this process's pid namespace sees it; 0 where it is not visible.
+    /// Its process id as this process's pid namespace sees it, 0 where it is not visible; of a rank on another node, as
+    /// its own pid namespace sees it.
     pub pid: u32,
     /// Whether it lives in this very process, so that plain addresses may be exchanged.
     pub same_process: bool,
     /// The node it runs on (see [`Bootstrap::node_of`]).
     pub node: u32,
+    /// The address by which ranks of other nodes reach it; `None` in meshes that do not leave the machine.
+    pub address: Option<IpAddr>,
 }
 
 /// Receives what peers send on one channel.
@@ -81,7 +96,8 @@ pub struct PeerInfo {
 pub trait Handler: Send + Sync {
     /// A message from rank `from`.
     fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>);
-    /// Rank `peer` died or its link broke; called once for each, after the last message from it. A peer that closes
+    /// Rank `peer` died or its link broke; called once for each, after the last message from it. Of a rank on another
+    /// node that this one has no link to, the word comes by the rank that watches all. A peer that closes
     /// its bootstrap in good order is not lost.
     fn peer_lost(&self, peer: u32, why: &Lost);
     /// Rank `by` called [`Bootstrap::abort`] on this group; called once, and not on the rank that aborts.
@@ -135,7 +151,7 @@ pub trait Bootstrap: Send + Sync {
     /// The queue has no limit but memory.
     ///
     /// # Errors
-    /// `NoSuchRank`, `TooLarge`, and `PeerLost`, `PeerLeft` or `Aborted` where that is known already. Success does not
+    /// `NoSuchRank`, `TooLarge`, `NoDescriptors` where there are some and the peer is on another node, and `PeerLost`, `PeerLeft` or `Aborted` where that is known already. Success does not
     /// mean that the peer has it.
     fn send(&self, peer: u32, message: Message) -> Result<()>;
 

@@ -30,8 +30,10 @@ pub fn in_process_with(hosts: &[&str], limit: Duration) -> Result<Vec<Arc<dyn Bo
     }
     let pid = std::process::id();
     let nodes = number_nodes(hosts);
-    let peers: Vec<PeerInfo> =
-        nodes.into_iter().map(|node| PeerInfo { pid, same_process: true, node }).collect();
+    let peers: Arc<[PeerInfo]> = nodes
+        .into_iter()
+        .map(|node| PeerInfo { pid, same_process: true, node, address: None })
+        .collect();
     let secret = [random()?, random()?].concat();
     let secret: [u8; 32] = std::array::from_fn(|byte| secret[byte]);
     let hub = Arc::new(Hub::default());
@@ -76,9 +78,10 @@ impl Wire for LocalWire {
         }
     }
 
-    fn close(&self) {
+    fn close(&self, last: &[Frame]) {
         let world = self.hub.meshes.get().map_or(0, Vec::len) as u32;
         for to in (0..world).filter(|&to| to != self.rank) {
+            last.iter().for_each(|frame| self.send(to, frame.share()));
             self.send(to, Frame::plain(Kind::Bye, Vec::new()));
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! Lock order: a mesh's lock is never held while its wire is called, so that meshes of one process may call each other.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::collective::Rounds;
+use crate::collective::{Out, Rounds, known};
 use crate::control::{Control, Dispatch};
 use crate::error::Lost;
 use crate::frame::{Frame, Kind};
@@ -14,16 +14,38 @@ use crate::inbox::Inbox;
 use crate::sync::lock;
 use crate::{PeerInfo, Result};
 
+/// How long a closing mesh waits for threads that are sending.
+const CLOSING: Duration = Duration::from_secs(2);
+
 /// Carries frames to the other ranks.
 pub(crate) trait Wire: Send + Sync {
     /// Queues a frame; never blocks. A failure shows as the loss of the peer.
     fn send(&self, to: u32, frame: Frame);
-    /// Says goodbye to all peers and lets go of the links, after what is queued has left (within bounds).
-    fn close(&self);
+    /// Gives all linked peers these frames and says goodbye, and lets go of the links after what is queued has left (within
+    /// bounds).
+    fn close(&self, last: &[Frame]);
+    /// Whether descriptors reach the peer.
+    fn passes_descriptors(&self, _peer: u32) -> bool {
+        true
+    }
+    /// Tells `members` of an abort by this rank, if possible with fewer messages than there are members.
+    fn tell_abort(&self, me: u32, members: &[u32], abort: &Frame) {
+        for &to in members.iter().filter(|&&to| to != me) {
+            self.send(to, abort.share());
+        }
+    }
+    /// Takes note of an abort that another rank told this one of.
+    fn heard_abort(&self, _from: u32, _by: u32, _abort: &Frame) {}
+    /// Takes note of a peer that is gone by the word of its own link.
+    fn saw_go(&self, _peer: u32, _how: &Gone) {}
+    /// Takes another rank's word on ranks that are gone; returns those that no link of this rank will tell of.
+    fn hear_news(&self, _from: u32, _news: &[u8]) -> std::result::Result<Vec<(u32, Gone)>, String> {
+        Err("news, which nobody here passes on".to_owned())
+    }
 }
 
 /// How a peer went.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Left,
     Lost(Lost),
@@ -38,10 +60,12 @@ pub(crate) struct Abort {
 
 pub(crate) struct State {
     pub closed: bool,
+    /// Threads that are sending what they found due.
+    pub unsent: usize,
     pub rounds: Rounds,
     pub inbox: Inbox,
     /// By mesh rank.
-    pub gone: Vec<Option<Gone>>,
+    pub gone: BTreeMap<u32, Gone>,
     /// By wire id of the group.
     pub aborted: HashMap<u64, Abort>,
 }
@@ -49,7 +73,7 @@ pub(crate) struct State {
 /// One rank's end. Ranks are mesh ranks here; groups renumber on top.
 pub(crate) struct Mesh {
     pub rank: u32,
-    pub peers: Vec<PeerInfo>,
+    pub peers: Arc<[PeerInfo]>,
     pub limit: Duration,
     /// What only the ranks of this job know.
     pub secret: [u8; 32],
@@ -65,15 +89,16 @@ impl Mesh {
     /// A mesh over the wire that `wire` makes; the wire delivers by [`Mesh::receive`] through the weak reference.
     pub fn new(
         rank: u32,
-        peers: Vec<PeerInfo>,
+        peers: impl Into<Arc<[PeerInfo]>>,
         limit: Duration,
         secret: [u8; 32],
         wire: impl FnOnce(&Weak<Mesh>) -> Result<Box<dyn Wire>>,
     ) -> Result<Arc<Mesh>> {
         let control = Control::get()?;
-        let gone = vec![None; peers.len()];
+        let (peers, gone) = (peers.into(), BTreeMap::new());
         let state = State {
             closed: false,
+            unsent: 0,
             rounds: Rounds::default(),
             inbox: Inbox::default(),
             gone,
@@ -104,47 +129,127 @@ impl Mesh {
         }
     }
 
+    /// Sends what was found due under the lock, without it. Until that is done the mesh does not close: a result that
+    /// a waiter sees here must reach the others before this rank's goodbye.
+    pub fn send_out(&self, mut state: MutexGuard<'_, State>, out: Out) {
+        if out.is_empty() {
+            return;
+        }
+        state.unsent += 1;
+        drop(state);
+        for (to, frame) in out {
+            self.send(to, frame);
+        }
+        let mut state = lock(&self.state);
+        state.unsent -= 1;
+        if state.unsent == 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Tells a group's members of an abort by this rank.
+    pub fn tell_abort(&self, members: &[u32], abort: &Frame) {
+        self.wire.tell_abort(self.rank, members, abort);
+    }
+
+    /// Whether descriptors reach a peer.
+    pub fn passes_descriptors(&self, to: u32) -> bool {
+        to == self.rank || self.wire.passes_descriptors(to)
+    }
+
     /// Takes in a frame from a peer. An error means that the peer does not keep to the protocol.
     pub fn receive(&self, from: u32, frame: Frame) -> std::result::Result<(), String> {
+        let mut out = Out::new();
+        match frame.kind {
+            Kind::Abort => {
+                self.take_abort(from, &frame);
+                return Ok(());
+            }
+            Kind::AbortBy if (frame.tag as usize) < self.peers.len() => {
+                self.take_abort(frame.tag, &frame);
+                self.wire.heard_abort(from, frame.tag, &frame);
+                return Ok(());
+            }
+            Kind::Bye => {
+                self.go(from, Gone::Left);
+                self.wire.saw_go(from, &Gone::Left);
+                return Ok(());
+            }
+            Kind::News => {
+                for (peer, how) in self.wire.hear_news(from, &frame.payload)? {
+                    self.go(peer, how);
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
         let mut state = lock(&self.state);
         if state.closed {
             return Ok(());
         }
-        match frame.kind {
+        let State { rounds, gone, inbox, .. } = &mut *state;
+        let wake = match frame.kind {
             Kind::Message => {
-                state.inbox.push_message(from, frame);
+                inbox.push_message(from, frame);
                 self.schedule(&mut state);
+                false
             }
-            Kind::Part => {
-                if state.rounds.take_part(from, frame) {
-                    self.changed.notify_all();
-                }
-            }
-            Kind::Abort => {
-                let reason = String::from_utf8_lossy(&frame.payload).into_owned();
-                state.aborted.entry(frame.group).or_insert(Abort { by: from, reason });
-                state.inbox.push_recheck();
-                self.schedule(&mut state);
-                self.changed.notify_all();
-            }
-            Kind::Bye => {
-                state.gone[from as usize].get_or_insert(Gone::Left);
-                self.changed.notify_all();
+            Kind::Part => rounds.take_part(self.rank, from, frame, &mut out),
+            Kind::Result => rounds.take_result(from, &frame)?,
+            Kind::Mismatch => rounds.take_mismatch(from, &frame)?,
+            Kind::Answer => rounds.take_answer(from, &frame)?,
+            Kind::Ask => {
+                rounds.take_question(from, &frame, known(gone), &mut out);
+                false
             }
             kind => return Err(format!("a {kind:?} frame after the job had formed")),
+        };
+        if wake {
+            self.changed.notify_all();
         }
+        self.send_out(state, out);
         Ok(())
     }
 
-    /// Records that a peer is lost, unless it had left before.
-    pub fn lose(&self, peer: u32, reason: String) {
+    /// Notes an abort; false if the group was aborted before.
+    fn take_abort(&self, by: u32, abort: &Frame) -> bool {
         let mut state = lock(&self.state);
-        let slot = &mut state.gone[peer as usize];
-        if slot.is_none() {
-            *slot = Some(Gone::Lost(Lost { pid: self.peers[peer as usize].pid, reason }));
-            state.inbox.push_recheck();
-            self.schedule(&mut state);
+        if state.closed || state.aborted.contains_key(&abort.group) {
+            return false;
+        }
+        let reason = String::from_utf8_lossy(&abort.payload).into_owned();
+        state.aborted.insert(abort.group, Abort { by, reason });
+        state.inbox.push_recheck();
+        self.schedule(&mut state);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Notes that a peer is gone; false if that was known.
+    fn go(&self, peer: u32, how: Gone) -> bool {
+        let mut out = Out::new();
+        {
+            let mut state = lock(&self.state);
+            if state.closed || state.gone.contains_key(&peer) {
+                return false;
+            }
+            if let Gone::Lost(_) = how {
+                state.inbox.push_recheck();
+                self.schedule(&mut state);
+            }
+            state.gone.insert(peer, how);
+            state.rounds.settle(peer, &mut out);
             self.changed.notify_all();
+            self.send_out(state, out);
+        }
+        true
+    }
+
+    /// Records that a peer is lost by the word of its own link, unless it had left before.
+    pub fn lose(&self, peer: u32, reason: String) {
+        let how = Gone::Lost(Lost { pid: self.peers[peer as usize].pid, reason });
+        if self.go(peer, how.clone()) {
+            self.wire.saw_go(peer, &how);
         }
     }
 
@@ -158,12 +263,21 @@ impl Mesh {
     }
 
     fn close(&self) {
-        let inbox = {
-            let mut state = lock(&self.state);
+        let (inbox, last) = {
+            let state = lock(&self.state);
+            let unsent = |state: &mut State| state.unsent > 0;
+            let waited = self.changed.wait_timeout_while(state, CLOSING, unsent);
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.closed = true;
-            std::mem::take(&mut state.inbox)
+            // A peer must not hear of this leaving before it hears what it is due to: the abort may be on its way yet.
+            let abort = |(&group, abort): (&u64, &Abort)| {
+                let frame = Frame::plain(Kind::AbortBy, abort.reason.clone().into_bytes());
+                Frame { tag: abort.by, group, ..frame }
+            };
+            let last: Vec<Frame> = state.aborted.iter().map(abort).collect();
+            (std::mem::take(&mut state.inbox), last)
         };
-        self.wire.close();
+        self.wire.close(&last);
         // Handlers may own anything, so their last references go without the lock.
         drop(inbox);
     }
@@ -182,7 +296,7 @@ struct NoWire;
 
 impl Wire for NoWire {
     fn send(&self, _: u32, _: Frame) {}
-    fn close(&self) {}
+    fn close(&self, _: &[Frame]) {}
 }
 
 /// What users own: as the last one goes, on its own thread, the mesh says goodbye. (The control thread holds the mesh
@@ -192,5 +306,37 @@ pub(crate) struct Session(pub Arc<Mesh>);
 impl Drop for Session {
     fn drop(&mut self) {
         self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps what was given with the goodbye.
+    #[derive(Clone, Default)]
+    struct Last(Arc<Mutex<Vec<Frame>>>);
+
+    impl Wire for Last {
+        fn send(&self, _: u32, _: Frame) {}
+
+        fn close(&self, last: &[Frame]) {
+            lock(&self.0).extend(last.iter().map(Frame::share));
+        }
+    }
+
+    #[test]
+    fn who_leaves_says_first_that_the_group_was_aborted() {
+        let last = Last::default();
+        let peer = PeerInfo { pid: 1, same_process: true, node: 0, address: None };
+        let wire = Box::new(last.clone());
+        let mesh = Mesh::new(1, vec![peer; 3], CLOSING, [0; 32], |_| Ok(wire)).unwrap();
+        let abort = Frame::plain(Kind::Abort, b"the model diverged".to_vec());
+        mesh.receive(0, Frame { group: 5, ..abort }).unwrap();
+        drop(Session(mesh));
+        let last = lock(&last.0);
+        let [frame] = &last[..] else { panic!("{} frames", last.len()) };
+        assert_eq!((frame.kind, frame.tag, frame.group), (Kind::AbortBy, 0, 5));
+        assert_eq!(**frame.payload, *b"the model diverged");
     }
 }

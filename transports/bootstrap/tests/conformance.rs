@@ -389,33 +389,52 @@ fn peers_are_known(make: Factory) {
     }
 }
 
+fn keys_are_shared_by_a_group_alone(make: Factory) {
+    let (ends, other) = (make(3, PATIENCE), make(3, PATIENCE));
+    let keys: Vec<_> = ends.iter().map(|end| end.key("x")).collect();
+    assert!(keys.iter().all(|key| *key == keys[0]));
+    let pair = |ends: &Ranks, rank: usize| ends[rank].group(1, &[0, 1]).unwrap().key("x");
+    assert_eq!(pair(&ends, 0), pair(&ends, 1));
+    let all = [keys[0], ends[0].key("y"), pair(&ends, 0), other[0].key("x"), pair(&other, 1)];
+    for (at, key) in all.iter().enumerate() {
+        assert!(!all[..at].contains(key), "{at}");
+    }
+}
+
 macro_rules! suite {
-    ($($case:ident),* $(,)?) => {
-        mod in_process {
-            $(#[test] fn $case() { super::$case(super::support::in_process); })*
-        }
-        mod unix {
-            $(#[test] fn $case() { super::$case(super::support::unix); })*
+    ([$($everywhere:ident),* $(,)?], [$($on_one_node:ident),* $(,)?]) => {
+        suite!(@ in_process: $($everywhere,)* $($on_one_node,)*);
+        suite!(@ unix: $($everywhere,)* $($on_one_node,)*);
+        suite!(@ tcp_one_node: $($everywhere,)* $($on_one_node,)*);
+        suite!(@ tcp_two_nodes: $($everywhere,)*);
+        suite!(@ tcp_many_nodes: $($everywhere,)*);
+        suite!(@ tcp_six: $($everywhere,)*);
+    };
+    (@ $factory:ident: $($case:ident,)*) => {
+        mod $factory {
+            $(#[test] fn $case() { super::$case(super::support::$factory); })*
         }
     };
 }
 
 suite!(
-    exchanges_blobs_of_any_length,
-    a_barrier_synchronises,
-    one_thread_drives_all_ranks,
-    groups_go_their_own_ways_from_many_threads,
-    groups_nest_and_overlap,
-    bad_groups_are_refused,
-    messages_arrive_in_order_also_before_subscription,
-    all_may_send_before_any_receives,
-    descriptors_travel,
-    limits_are_errors,
-    abort_ends_waits_and_is_told,
-    a_timeout_names_the_missing,
-    different_calls_are_told_apart,
-    leaving_in_order_is_no_loss,
-    handlers_cannot_hang_the_control_thread,
-    a_panicking_handler_aborts_its_group,
-    peers_are_known,
+    [
+        exchanges_blobs_of_any_length,
+        a_barrier_synchronises,
+        one_thread_drives_all_ranks,
+        groups_go_their_own_ways_from_many_threads,
+        groups_nest_and_overlap,
+        bad_groups_are_refused,
+        messages_arrive_in_order_also_before_subscription,
+        all_may_send_before_any_receives,
+        limits_are_errors,
+        abort_ends_waits_and_is_told,
+        a_timeout_names_the_missing,
+        different_calls_are_told_apart,
+        leaving_in_order_is_no_loss,
+        handlers_cannot_hang_the_control_thread,
+        a_panicking_handler_aborts_its_group,
+        keys_are_shared_by_a_group_alone,
+    ],
+    [descriptors_travel, peers_are_known]
 );

@@ -162,6 +162,20 @@ fn a_host_that_dies_while_the_job_forms_is_named() {
 }
 
 #[test]
+fn a_thousand_ranks_fit_into_one_process() {
+    let ends = in_process_with(&["x"; 1024], PATIENCE).unwrap();
+    let begun: Vec<_> = (0u32..)
+        .zip(&ends)
+        .map(|(at, end)| end.exchange_begin(&at.to_le_bytes()).unwrap())
+        .collect();
+    for ticket in begun {
+        let parts = ticket.wait().unwrap();
+        assert_eq!(parts.len(), 1024);
+        assert!((0u32..).zip(parts).all(|(at, part)| part == at.to_le_bytes()));
+    }
+}
+
+#[test]
 fn hosts_make_nodes() {
     let hosts = ["b", "a", "b", "c", "a"];
     let address = &*Rendezvous::unique().unwrap();

@@ -9,9 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use antiphon_bootstrap::unix::{Rendezvous, connect};
-use antiphon_bootstrap::{Bootstrap, BootstrapError, Message};
-use support::{Event, PATIENCE, Recorder};
+use antiphon_bootstrap::tcp::{self, Place, Secret};
+use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous, connect};
+use antiphon_bootstrap::{Bootstrap, BootstrapError, Message, Result};
+use support::{Event, PATIENCE, Recorder, each_rank};
 
 const ROLE: &str = "ANTIPHON_TEST_ROLE";
 
@@ -23,9 +24,14 @@ struct Rank {
 
 impl Rank {
     fn start(address: &str, rank: u32, world: u32) -> Rank {
+        Rank::start_on(address, rank, world, "one node")
+    }
+
+    fn start_on(address: &str, rank: u32, world: u32, host: &str) -> Rank {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(ROLE, format!("{address} {rank} {world}"))
+            .env(HOST_VARIABLE, host)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -67,14 +73,22 @@ fn child() {
     let words: Vec<&str> = role.split(' ').collect();
     let number = |at: usize| words[at].parse().unwrap();
     let (rank, world) = (number(1), number(2));
-    let job = Rendezvous { address: words[0].into(), rank, world, timeout: PATIENCE };
+    let meet = || -> Result<Arc<dyn Bootstrap>> {
+        let Some(place) = words[0].strip_prefix("tcp=") else {
+            let address = words[0].into();
+            return connect(&Rendezvous { address, rank, world, timeout: PATIENCE });
+        };
+        let place = Place::parse(place).unwrap().0;
+        let job = tcp::Rendezvous::new(place, rank, world, Secret::random().unwrap());
+        tcp::connect(&tcp::Rendezvous { timeout: PATIENCE, ..job })
+    };
     let recorder = Recorder::new();
     let mut end = None;
     for order in std::io::stdin().lines() {
         let order = order.unwrap();
         let mesh = || -> &Arc<dyn Bootstrap> { end.as_ref().expect("joined") };
         match &*order {
-            "join" => match connect(&job) {
+            "join" => match meet() {
                 Ok(mesh) => {
                     mesh.subscribe(0, recorder.clone()).unwrap();
                     end = Some(mesh);
@@ -96,6 +110,15 @@ fn child() {
                 other => answer(format!("{other:?}")),
             },
             "quiet" => answer(recorder.wait_for(0).len()),
+            "odd" => {
+                // A group of the ranks from 1 on.
+                let members: Vec<u32> = (1..world).collect();
+                let group = mesh().group(5, &members).unwrap();
+                match group.exchange(&[rank as u8]) {
+                    Ok(parts) => answer(format!("{:?}", parts.concat())),
+                    Err(error) => answer(error),
+                }
+            }
             "say" => mesh().send(0, Message::default()).unwrap(),
             "hold" => {
                 // A forked child that stays, as a data loader does, holds its parent's sockets open.
@@ -154,8 +177,61 @@ fn processes_meet_and_know_each_other() {
     assert!(heard.starts_with("Message { from: 1"), "{heard}");
 }
 
+/// The same over TCP, with these hosts.
+fn tcp_job(hosts: &[&str]) -> Vec<Rank> {
+    let id = tcp::UniqueId::create(Some("127.0.0.1")).unwrap();
+    // Rank 0 is another process, which listens there itself.
+    id.retire();
+    let world = hosts.len() as u32;
+    let start =
+        |(rank, host): (u32, &&str)| Rank::start_on(&format!("tcp={id}"), rank, world, host);
+    let mut ranks: Vec<Rank> = (0..).zip(hosts).map(start).collect();
+    ranks.iter_mut().for_each(|rank| rank.tell("join"));
+    for rank in &mut ranks {
+        assert_eq!(rank.hear(), "joined");
+    }
+    ranks
+}
+
+#[test]
+fn a_killed_process_is_named_on_all_nodes() {
+    dies_in(tcp_job(&["a", "b", "c", "d"]), false);
+}
+
+#[test]
+fn a_killed_process_is_noticed_on_other_nodes_though_its_child_holds_its_sockets() {
+    // Only rank 3 sees its process.
+    dies_in(tcp_job(&["a", "b", "c", "c"]), true);
+}
+
+#[test]
+fn losses_are_noticed_after_the_first_ranks_have_left() {
+    let mut ranks = tcp_job(&["a", "b", "c", "d", "e"]);
+    ranks.iter_mut().skip(1).for_each(|rank| rank.tell("odd"));
+    for rank in &mut ranks[1..] {
+        assert_eq!(rank.hear(), "[1, 2, 3, 4]");
+    }
+    ranks[0].tell("leave");
+    assert_eq!(ranks[0].hear(), "left");
+    let mut victim = ranks.remove(3);
+    // Ranks 2 and 4 have no links to it.
+    ranks.iter_mut().skip(1).for_each(|rank| rank.tell("odd"));
+    victim.child.kill().unwrap();
+    let pid = victim.child.id();
+    for rank in &mut ranks[1..] {
+        let error = rank.hear();
+        assert!(error.contains(&format!("rank 2 (pid {pid}) is lost")), "{error}");
+        rank.tell("hear");
+        let heard = rank.hear();
+        assert!(heard.starts_with(&format!("lost rank 3: pid {pid}: ")), "{heard}");
+    }
+}
+
 fn dies(hold: bool) {
-    let mut ranks = job(4);
+    dies_in(job(4), hold);
+}
+
+fn dies_in(mut ranks: Vec<Rank>, hold: bool) {
     let mut victim = ranks.remove(2);
     let mut held = None;
     if hold {
@@ -181,7 +257,7 @@ fn dies(hold: bool) {
     if let Some(held) = held.and_then(rustix::process::Pid::from_raw) {
         let _ = rustix::process::kill_process(held, rustix::process::Signal::KILL);
     }
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < Duration::from_secs(if hold { 2 } else { 1 }), "{took:?}");
 }
 
 #[test]
@@ -256,6 +332,10 @@ fn descriptors_are_given_back() {
             Rendezvous { timeout: short, ..Rendezvous::new(&*Rendezvous::unique().unwrap(), 0, 2) };
         assert!(connect(&late).is_err());
         drop(support::in_process(4, PATIENCE));
+        each_rank(support::tcp_two_nodes(5, PATIENCE), |rank, end| {
+            let group = end.group(1, &[4, 3, 2, 1, 0]).unwrap();
+            group.exchange(&[rank as u8]).unwrap();
+        });
     };
     // In a process of its own, for the other tests open descriptors as well.
     if std::env::var(ROLE).is_err() {

@@ -1,10 +1,11 @@
 //! What ranks tell each other while the job forms.
 
-use crate::frame::MAX_PAYLOAD;
+use crate::frame::{Frame, MAX_PAYLOAD};
+use crate::socket::read_token;
 
 /// How a rank presents itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Card {
+pub(crate) struct Card {
     pub rank: u32,
     pub world: u32,
     /// Tells its process from others.
@@ -17,18 +18,18 @@ pub(super) struct Card {
 
 /// Everyone's card, from rank 0, and the key that links of this job present.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
+pub(crate) struct Table {
     pub key: [u8; 16],
     pub cards: Vec<Card>,
 }
 
-fn put_text(bytes: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend((text.len() as u32).to_le_bytes());
     bytes.extend(text.as_bytes());
 }
 
 /// Takes values off the front; `None` where too few bytes are left or a text is not UTF-8.
-pub(super) struct Reader<'a>(pub &'a [u8]);
+pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn slice(&mut self, length: usize) -> Option<&'a [u8]> {
@@ -45,7 +46,7 @@ impl<'a> Reader<'a> {
         self.slice(16)?.try_into().ok()
     }
 
-    fn text(&mut self) -> Option<String> {
+    pub fn text(&mut self) -> Option<String> {
         let length = self.word()? as usize;
         String::from_utf8(self.slice(length)?.to_vec()).ok()
     }
@@ -60,7 +61,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn end<T>(self, value: T) -> Option<T> {
+    pub fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }
 }
@@ -104,21 +105,27 @@ impl Table {
 }
 
 /// A list of numbers.
-pub(super) fn encode_words(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
+pub(crate) fn encode_words(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-pub(super) fn decode_words(bytes: &[u8]) -> Vec<u32> {
+pub(crate) fn decode_words(bytes: &[u8]) -> Vec<u32> {
     let mut reader = Reader(bytes);
     std::iter::from_fn(|| reader.word()).collect()
 }
 
+/// The token in the memory that a peer passed with a frame; what is wrong with it.
+pub(crate) fn passed_token(frame: &mut Frame) -> Result<[u8; 16], String> {
+    let memory = frame.descriptors.pop().ok_or("no memory with its greeting")?;
+    read_token(&memory).map_err(|errno| format!("memory that cannot be read ({errno})"))
+}
+
 /// The key of the job and the rank that opens a link.
-pub(super) fn encode_link(key: &[u8; 16], rank: u32) -> Vec<u8> {
+pub(crate) fn encode_link(key: &[u8; 16], rank: u32) -> Vec<u8> {
     [&key[..], &rank.to_le_bytes()].concat()
 }
 
-pub(super) fn decode_link(bytes: &[u8]) -> Option<([u8; 16], u32)> {
+pub(crate) fn decode_link(bytes: &[u8]) -> Option<([u8; 16], u32)> {
     let mut reader = Reader(bytes);
     let link = (reader.token()?, reader.word()?);
     reader.end(link)

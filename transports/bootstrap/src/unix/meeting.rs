@@ -14,12 +14,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Rendezvous;
-use super::hello::{Card, Reader, Table, decode_link, decode_words, encode_link, encode_words};
-use super::pipe::{Broken, Pipe};
-use super::socket::{accept, connect, listen, read_token, token_memory};
+use super::hello::{
+    Card, Reader, Table, decode_link, decode_words, encode_link, encode_words, passed_token,
+};
 use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, FrameError, Kind, VERSION};
+use crate::pipe::{Broken, Pipe};
+use crate::socket::{accept, connect, listen, token_memory};
 use crate::sync::{hex, process_token, random};
 
 const FORMING: &str = "forming the job";
@@ -444,13 +446,8 @@ impl Meeting<'_> {
 
     /// The token in the memory that a peer passed.
     fn read_passed(&self, rank: u32, frame: &mut Frame) -> Result<[u8; 16]> {
-        let token = match frame.descriptors.pop() {
-            Some(memory) => {
-                read_token(&memory).map_err(|errno| format!("memory that cannot be read ({errno})"))
-            }
-            None => Err("no memory with its greeting".to_owned()),
-        };
-        token.map_err(|saw| BootstrapError::Protocol { peer: self.name(rank), saw })
+        let peer = self.name(rank);
+        passed_token(frame).map_err(|saw| BootstrapError::Protocol { peer, saw })
     }
 
     fn check_answer(&self, rank: u32, frame: &Frame) -> Result<()> {

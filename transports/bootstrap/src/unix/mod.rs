@@ -6,11 +6,8 @@
 //! [`connect`] returns when all links of all ranks stand, so that a job forms as a whole or fails as a whole, with the
 //! culprit named everywhere.
 
-mod hello;
-mod link;
+pub(crate) mod hello;
 mod meeting;
-mod pipe;
-mod socket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +87,7 @@ pub fn connect_as(rendezvous: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstr
 }
 
 /// The identity of this node.
-fn host_id() -> Result<String> {
+pub(crate) fn host_id() -> Result<String> {
     if let Some(host) = std::env::var_os(HOST_VARIABLE) {
         return Ok(host.to_string_lossy().into_owned());
     }

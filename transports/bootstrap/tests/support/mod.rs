@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use antiphon_bootstrap::unix::{Rendezvous, connect};
-use antiphon_bootstrap::{Bootstrap, Handler, Lost};
+use antiphon_bootstrap::{Bootstrap, Handler, Lost, tcp};
 
 /// Longer than anything takes that works.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,6 +27,45 @@ pub fn unix(world: u32, timeout: Duration) -> Vec<Arc<dyn Bootstrap>> {
         assert!(failures.is_empty(), "{failures:#?}");
         ends.into_iter().map(Result::unwrap).collect()
     })
+}
+
+fn over_tcp(world: u32, timeout: Duration, interface: &str, nodes: u32) -> Vec<Arc<dyn Bootstrap>> {
+    let id = tcp::UniqueId::create(Some(interface)).unwrap();
+    let join = |rank| {
+        let place = tcp::Place::Id(id.clone());
+        let job = tcp::Rendezvous::new(place, rank, world, tcp::Secret::open());
+        tcp::connect_as(&tcp::Rendezvous { timeout, ..job }, &format!("node {}", rank % nodes))
+    };
+    std::thread::scope(|scope| {
+        let join = &join;
+        let threads: Vec<_> =
+            (0..world).rev().map(|rank| scope.spawn(move || join(rank))).collect();
+        let ends: Vec<_> = threads.into_iter().rev().map(|thread| thread.join().unwrap()).collect();
+        let failures: Vec<_> = ends.iter().filter_map(|end| end.as_ref().err()).collect();
+        assert!(failures.is_empty(), "{failures:#?}");
+        ends.into_iter().map(Result::unwrap).collect()
+    })
+}
+
+/// All ranks on one node.
+pub fn tcp_one_node(world: u32, timeout: Duration) -> Vec<Arc<dyn Bootstrap>> {
+    over_tcp(world, timeout, "127.0.0.1", 1)
+}
+
+/// Every rank on a node of its own.
+pub fn tcp_many_nodes(world: u32, timeout: Duration) -> Vec<Arc<dyn Bootstrap>> {
+    over_tcp(world, timeout, "127.0.0.1", u32::MAX)
+}
+
+/// The same over IPv6; on hosts without it, over IPv4.
+pub fn tcp_six(world: u32, timeout: Duration) -> Vec<Arc<dyn Bootstrap>> {
+    let six = std::net::TcpListener::bind("[::1]:0").is_ok();
+    over_tcp(world, timeout, if six { "::1" } else { "127.0.0.1" }, u32::MAX)
+}
+
+/// Ranks on two nodes, in turn.
+pub fn tcp_two_nodes(world: u32, timeout: Duration) -> Vec<Arc<dyn Bootstrap>> {
+    over_tcp(world, timeout, "127.0.0.1", 2)
 }
 
 /// Runs `work` for all ranks, each on a thread; a rank's end is dropped when its work is done.

@@ -1,16 +1,16 @@
 //! How the forming of a job ends: with a mesh, or with an error that everyone hears.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::link::{Link, Links};
 use super::{Meeting, Role};
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::Kind;
 use crate::group::Member;
+use crate::link::{Link, Links};
 use crate::local::number_nodes;
 use crate::mesh::Mesh;
+use crate::pipe::Pipe;
 use crate::{Bootstrap, PeerInfo};
 
 /// How long rank 0 of a job that cannot form tells so to ranks that come later.
@@ -98,13 +98,13 @@ impl Meeting<'_> {
         let peers = table.cards.iter().zip(&self.pids).zip(nodes);
         let peers = peers.map(|((card, &pid), node)| {
             let same_process = card.process == self.card.process;
-            PeerInfo { pid, same_process, node }
+            PeerInfo { pid, same_process, node, address: None }
         });
         let peers: Vec<PeerInfo> = peers.collect();
-        let mut sockets: Vec<Option<OwnedFd>> = peers.iter().map(|_| None).collect();
+        let mut pipes: Vec<Option<Pipe>> = peers.iter().map(|_| None).collect();
         for seat in self.seats {
             if let Role::Done(rank) = seat.role {
-                sockets[rank as usize] = Some(seat.pipe.socket);
+                pipes[rank as usize] = Some(seat.pipe);
             }
         }
         // Drawn by rank 0, and passed on over sockets of this machine that only processes of one user share.
@@ -112,10 +112,8 @@ impl Meeting<'_> {
         let mut started = Vec::new();
         let mesh = Mesh::new(self.job.rank, peers, self.job.timeout, secret, |mesh| {
             let links: Result<Vec<Option<Arc<Link>>>> = (0..)
-                .zip(sockets)
-                .map(|(rank, socket)| {
-                    socket.map(|socket| Link::new(socket, rank, mesh)).transpose()
-                })
+                .zip(pipes)
+                .map(|(rank, pipe)| pipe.map(|pipe| Link::new(pipe, rank, mesh)).transpose())
                 .collect();
             let links = links?;
             started.clone_from(&links);
@@ -123,7 +121,7 @@ impl Meeting<'_> {
         })?;
         // From here on a failure says goodbye to those who stand already.
         let whole = Member::whole(mesh.clone());
-        for (link, peer) in started.iter().zip(&mesh.peers) {
+        for (link, peer) in started.iter().zip(&mesh.peers[..]) {
             if let Some(link) = link {
                 let pid = Some(peer.pid).filter(|&pid| pid != 0 && !peer.same_process);
                 link.start(pid)?;

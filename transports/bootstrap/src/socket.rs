@@ -22,7 +22,7 @@ fn stream() -> Result<OwnedFd, Errno> {
 }
 
 /// A listener at an abstract name.
-pub(super) fn listen(name: &str) -> Result<OwnedFd, Errno> {
+pub(crate) fn listen(name: &str) -> Result<OwnedFd, Errno> {
     let socket = stream()?;
     rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
     rustix::net::listen(&socket, 4096)?;
@@ -30,7 +30,7 @@ pub(super) fn listen(name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// A connection to an abstract name. `CONNREFUSED`: nobody listens; `AGAIN`: the listener's queue is full.
-pub(super) fn connect(name: &str) -> Result<OwnedFd, Errno> {
+pub(crate) fn connect(name: &str) -> Result<OwnedFd, Errno> {
     let socket = stream()?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
     rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))?;
@@ -38,7 +38,7 @@ pub(super) fn connect(name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// The next connection that waits at a listener, if any.
-pub(super) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match rustix::io::retry_on_intr(|| rustix::net::accept_with(listener, flags)) {
         Ok(socket) => Ok(Some(socket)),
@@ -48,14 +48,14 @@ pub(super) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
 }
 
 /// Who is at the other end, by the kernel's word.
-pub(super) struct Credentials {
+pub(crate) struct Credentials {
     /// 0 where the process is not visible from our pid namespace.
     pub pid: u32,
     pub uid: u32,
 }
 
 /// Asks the kernel who is at the other end of a connection.
-pub(super) fn credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
+pub(crate) fn credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // Not rustix's call: its pid type has no room for the 0 of a process in another pid namespace.
@@ -77,7 +77,7 @@ pub(super) fn credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> 
 }
 
 /// A memory object that holds `token`.
-pub(super) fn token_memory(token: &[u8; 16]) -> Result<OwnedFd, Errno> {
+pub(crate) fn token_memory(token: &[u8; 16]) -> Result<OwnedFd, Errno> {
     let memory = rustix::fs::memfd_create("antiphon-token", MemfdFlags::CLOEXEC)?;
     match rustix::io::pwrite(&memory, token, 0)? {
         16 => Ok(memory),
@@ -86,7 +86,7 @@ pub(super) fn token_memory(token: &[u8; 16]) -> Result<OwnedFd, Errno> {
 }
 
 /// Reads a token through a descriptor that a peer passed.
-pub(super) fn read_token(memory: &OwnedFd) -> Result<[u8; 16], Errno> {
+pub(crate) fn read_token(memory: &OwnedFd) -> Result<[u8; 16], Errno> {
     let mut token = [0; 16];
     match rustix::io::retry_on_intr(|| rustix::io::pread(memory, &mut token, 0))? {
         16 => Ok(token),
@@ -95,7 +95,7 @@ pub(super) fn read_token(memory: &OwnedFd) -> Result<[u8; 16], Errno> {
 }
 
 /// What one read brought.
-pub(super) enum Received {
+pub(crate) enum Received {
     /// So many bytes, 0 never.
     Bytes(usize),
     /// Nothing for now.
@@ -107,7 +107,7 @@ pub(super) enum Received {
 }
 
 /// Reads once without blocking.
-pub(super) fn receive(
+pub(crate) fn receive(
     socket: &OwnedFd,
     buffer: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
@@ -143,7 +143,7 @@ struct Leaving {
 
 /// Frames that wait for room in a socket.
 #[derive(Default)]
-pub(super) struct Outbound {
+pub(crate) struct Outbound {
     queue: VecDeque<Leaving>,
 }
 

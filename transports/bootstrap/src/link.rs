@@ -10,17 +10,28 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::socket::{Outbound, Received, receive};
 use crate::control::{Control, Source, on_control_thread};
 use crate::error::Result;
 use crate::frame::{Frame, Inbound, Kind};
 use crate::mesh::{Mesh, Wire};
+use crate::pipe::Pipe;
+use crate::socket::{Outbound, Received, receive};
 use crate::sync::lock;
 
 /// How long a closing mesh waits for its last messages to leave.
 const LINGER: Duration = Duration::from_secs(2);
+/// Why a peer is lost whose sockets outlive it.
+pub(crate) const ENDED: &str = "its process ended (a child of it holds its connection open)";
 /// Reads of one link before the control thread looks at the others.
 const TURNS: usize = 64;
+
+/// Whether a connection timed out. Some of the kernel's errors say what the last attempt came to.
+fn silent(errno: Errno) -> bool {
+    matches!(errno, Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH)
+}
+
+/// Why a peer is lost whose connection timed out.
+const SILENT: &str = "its host is silent: neither data nor keep-alives are acknowledged";
 
 #[derive(Default)]
 struct Sending {
@@ -37,7 +48,7 @@ fn closed(errno: Errno) -> bool {
 }
 
 /// The link to one peer.
-pub(super) struct Link {
+pub(crate) struct Link {
     socket: OwnedFd,
     peer: u32,
     mesh: Weak<Mesh>,
@@ -51,14 +62,23 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub fn new(socket: OwnedFd, peer: u32, mesh: &Weak<Mesh>) -> Result<Arc<Link>> {
+    /// Whether it is no longer watched: its peer has left or is lost.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+}
+
+impl Link {
+    /// Goes on with a connection where the forming of the job has left it.
+    pub fn new(pipe: Pipe, peer: u32, mesh: &Weak<Mesh>) -> Result<Arc<Link>> {
+        let Pipe { socket, out, inbound, .. } = pipe;
         Ok(Arc::new(Link {
             socket,
             peer,
             mesh: mesh.clone(),
             control: Control::get()?,
-            sending: Mutex::default(),
-            receiving: Mutex::default(),
+            sending: Mutex::new(Sending { out, ..Sending::default() }),
+            receiving: Mutex::new(inbound),
             token: OnceLock::new(),
             process: OnceLock::new(),
             over: AtomicBool::new(false),
@@ -76,6 +96,14 @@ impl Link {
             let token = self.control.add(process.as_fd(), watch)?;
             self.process.get_or_init(|| (process, token));
         }
+        // What came along with the last frame of the forming, or did not fit into the socket then.
+        if let Some(mesh) = self.mesh.upgrade() {
+            let mut sending = lock(&self.sending);
+            sending.waiting = false;
+            self.flush(&mut sending);
+            drop(sending);
+            self.deliver(&mesh, &mut lock(&self.receiving));
+        }
         // The control thread may have ended the link before the tokens were there to end it with.
         if self.over.load(Ordering::SeqCst) {
             self.end();
@@ -83,7 +111,7 @@ impl Link {
         Ok(())
     }
 
-    fn send(&self, frame: Frame) {
+    pub fn send(&self, frame: Frame) {
         let mut sending = lock(&self.sending);
         if sending.broken.is_some() {
             return;
@@ -128,6 +156,8 @@ impl Link {
             Ok(Received::Nothing) => return false,
             Ok(Received::Closed) => {
                 let cause = match lock(&self.sending).broken {
+                    // Whichever side of the connection hears of it first.
+                    Some(errno) if silent(errno) => SILENT.to_owned(),
                     Some(errno) if !closed(errno) => {
                         format!("writing to its connection failed ({errno})")
                     }
@@ -140,6 +170,10 @@ impl Link {
                 let cause =
                     "its descriptors did not fit into this process's table (raise RLIMIT_NOFILE)";
                 self.lose(mesh, cause.to_owned());
+                return false;
+            }
+            Err(errno) if silent(errno) => {
+                self.lose(mesh, SILENT.to_owned());
                 return false;
             }
             Err(errno) => {
@@ -174,7 +208,7 @@ impl Link {
         }
     }
 
-    fn lose(&self, mesh: &Mesh, reason: String) {
+    pub fn lose(&self, mesh: &Mesh, reason: String) {
         mesh.lose(self.peer, reason);
         self.end();
         // A peer that is alive but talks nonsense shall notice.
@@ -182,7 +216,7 @@ impl Link {
     }
 
     /// Stops watching.
-    fn end(&self) {
+    pub fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
         if let Some(&token) = self.token.get() {
             self.control.remove(self.socket.as_fd(), token);
@@ -193,7 +227,7 @@ impl Link {
     }
 
     /// Waits for the queue to empty.
-    fn linger(&self, deadline: Instant) {
+    pub fn linger(&self, deadline: Instant) {
         loop {
             {
                 let mut sending = lock(&self.sending);
@@ -245,14 +279,13 @@ impl Source for Watch {
             }
         }
         if !link.over.load(Ordering::SeqCst) {
-            let reason = "its process ended (a child of it holds its connection open)";
-            link.lose(&mesh, reason.to_owned());
+            link.lose(&mesh, ENDED.to_owned());
         }
     }
 }
 
 /// All links of one rank.
-pub(super) struct Links {
+pub(crate) struct Links {
     /// By mesh rank; none to itself.
     pub links: Vec<Option<Arc<Link>>>,
 }
@@ -264,9 +297,10 @@ impl Wire for Links {
         }
     }
 
-    fn close(&self) {
+    fn close(&self, last: &[Frame]) {
         let alive = || self.links.iter().flatten().filter(|link| !link.over.load(Ordering::SeqCst));
         for link in alive() {
+            last.iter().for_each(|frame| link.send(frame.share()));
             link.send(Frame::plain(Kind::Bye, Vec::new()));
         }
         let deadline = Instant::now() + LINGER;
@@ -293,10 +327,10 @@ mod tests {
     fn half_a_mesh() -> (Arc<dyn Bootstrap>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let peer = PeerInfo { pid: 4711, same_process: false, node: 0 };
+        let peer = PeerInfo { pid: 4711, same_process: false, node: 0, address: None };
         let mut started = None;
         let mesh = Mesh::new(0, vec![peer; 2], Duration::from_secs(20), [0; 32], |mesh| {
-            let link = Link::new(ours.into(), 1, mesh)?;
+            let link = Link::new(Pipe::known(ours.into(), 0), 1, mesh)?;
             started = Some(link.clone());
             Ok(Box::new(Links { links: vec![None, Some(link)] }))
         });

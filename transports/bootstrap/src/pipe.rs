@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::socket::{Outbound, Received, credentials, receive};
 use crate::frame::{Frame, FrameError, Inbound, Kind};
+use crate::socket::{Outbound, Received, credentials, receive};
 
 /// Why a connection yields no more frames.
-pub(super) enum Broken {
+pub(crate) enum Broken {
     Closed,
     Garbled(FrameError),
     /// Descriptors were lost for want of room in this process's table.
@@ -18,21 +18,27 @@ pub(super) enum Broken {
 }
 
 /// One connection.
-pub(super) struct Pipe {
+pub(crate) struct Pipe {
     pub socket: OwnedFd,
     /// The process at the other end; 0 where it is not visible.
     pub pid: u32,
-    out: Outbound,
-    inbound: Inbound,
+    pub out: Outbound,
+    pub inbound: Inbound,
 }
 
 impl Pipe {
-    /// Takes a connection in, unless another user is at its other end.
+    /// Takes a Unix connection in, unless another user is at its other end.
     pub fn new(socket: OwnedFd) -> Option<Pipe> {
         let other = credentials(socket.as_fd()).ok()?;
         let same_user = other.uid == rustix::process::geteuid().as_raw();
         let (out, inbound) = (Outbound::default(), Inbound::default());
         same_user.then_some(Pipe { socket, pid: other.pid, out, inbound })
+    }
+
+    /// A connection whose other end is known by other means.
+    pub fn known(socket: OwnedFd, pid: u32) -> Pipe {
+        let (out, inbound) = (Outbound::default(), Inbound::default());
+        Pipe { socket, pid, out, inbound }
     }
 
     /// Queues a frame and writes what fits. A failure shows when reading.

@@ -1,0 +1,256 @@
+//! Exchange and barrier: the first member of the group gathers all parts and sends everyone the whole.
+//!
+//! So the cost grows with the number of ranks, not with its square, and one rank knows who is missing. The others ask
+//! it: when their time is up, and when a peer dies or leaves (its part may have been given before). The answer comes
+//! from the gatherer's control thread, whatever its application does.
+
+mod bundle;
+mod rounds;
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::control::on_control_thread;
+use crate::error::{BootstrapError, PeerName, Result};
+use crate::group::Group;
+use crate::mesh::{Gone, Mesh, Session, State};
+use crate::sync::lock;
+pub(crate) use rounds::{Out, Rounds, known};
+
+/// How long the gatherer may take to say who is missing, after the time limit.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A collective operation, as it travels in the tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Operation {
+    Exchange = 0,
+    Barrier = 1,
+}
+
+fn name_of(operation: u32) -> &'static str {
+    match operation {
+        0 => "exchange",
+        1 => "barrier",
+        _ => "an operation this version does not know",
+    }
+}
+
+/// A collective call that has begun: finish it with [`wait`](Ticket::wait) or by [`poll`](Ticket::poll)ing.
+///
+/// Dropping it gives up on the result; the other ranks are not disturbed, for this rank's part has been sent.
+#[must_use = "a collective that has begun wants its result taken"]
+pub struct Ticket {
+    session: Arc<Session>,
+    group: Arc<Group>,
+    sequence: u64,
+    operation: Operation,
+    started: Option<Instant>,
+    /// When the gatherer was asked who is missing.
+    asked: Option<Instant>,
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket")
+            .field("operation", &self.operation)
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ticket {
+    pub(crate) fn begin(
+        session: &Arc<Session>,
+        group: &Arc<Group>,
+        operation: Operation,
+        bytes: &[u8],
+    ) -> Result<Ticket> {
+        let mesh = &session.0;
+        let mut out = Out::new();
+        let mut state = lock(&mesh.state);
+        group.check_abort(mesh, &state, name_of(operation as u32))?;
+        let code = operation as u32;
+        let sequence = state.rounds.begin(mesh.rank, group, code, bytes.to_vec(), &mut out);
+        mesh.send_out(state, out);
+        let (session, group) = (session.clone(), group.clone());
+        Ok(Ticket { session, group, sequence, operation, started: None, asked: None })
+    }
+
+    /// The blobs of all ranks in rank order, once they are all here; `None` until then. After a result or an error the
+    /// ticket is spent: drop it.
+    ///
+    /// # Errors
+    /// As [`wait`](Ticket::wait); the time limit counts from the first poll.
+    pub fn poll(&mut self) -> Result<Option<Vec<Vec<u8>>>> {
+        let mesh = self.session.0.clone();
+        let mut out = Out::new();
+        let mut state = lock(&mesh.state);
+        let outcome = match self.outcome(&mesh, &mut state, &mut out) {
+            Some(outcome) => outcome.map(Some),
+            None => self.remaining(&mesh, &mut state, &mut out).map(|_| None),
+        };
+        mesh.send_out(state, out);
+        outcome
+    }
+
+    /// Waits for the blobs of all ranks, in rank order.
+    ///
+    /// # Errors
+    /// `PeerLost`, `PeerLeft`, `Aborted`, `Mismatch`; `Timeout` with the missing ranks when the mesh's time limit,
+    /// counted from this call, has passed; `InsideHandler` where the result is not there yet.
+    pub fn wait(mut self) -> Result<Vec<Vec<u8>>> {
+        let mesh = self.session.0.clone();
+        let mut out = Out::new();
+        let mut state = lock(&mesh.state);
+        loop {
+            if let Some(outcome) = self.outcome(&mesh, &mut state, &mut out) {
+                // The lock goes first: dropping the ticket takes it.
+                drop(state);
+                return outcome;
+            }
+            let remaining = match self.remaining(&mesh, &mut state, &mut out) {
+                Ok(_) if on_control_thread() => {
+                    Err(BootstrapError::InsideHandler { doing: name_of(self.operation as u32) })
+                }
+                remaining => remaining,
+            };
+            let remaining = match remaining {
+                Ok(remaining) => remaining,
+                Err(error) => {
+                    drop(state);
+                    return Err(error);
+                }
+            };
+            if out.is_empty() {
+                let waited = mesh.changed.wait_timeout(state, remaining);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                // The answer may be here before the lock is back.
+                mesh.send_out(state, std::mem::take(&mut out));
+                state = lock(&mesh.state);
+            }
+        }
+    }
+
+    fn key(&self) -> (u64, u64) {
+        (self.group.id, self.sequence)
+    }
+
+    fn name(&self, mesh: &Mesh, member: u32) -> PeerName {
+        let rank = self.group.rank_of(member).unwrap_or(member);
+        PeerName { rank, pid: mesh.peers[member as usize].pid }
+    }
+
+    fn gone(&self, mesh: &Mesh, member: u32, how: &Gone) -> BootstrapError {
+        let (doing, peer) = (name_of(self.operation as u32), self.name(mesh, member));
+        match how {
+            Gone::Left => BootstrapError::PeerLeft { doing, peer },
+            Gone::Lost(lost) => {
+                BootstrapError::PeerLost { doing, peer, reason: lost.reason.clone() }
+            }
+        }
+    }
+
+    fn mismatch(&self, mesh: &Mesh, ranks: [(u32, u32); 2]) -> Option<BootstrapError> {
+        let (member, theirs) =
+            ranks.into_iter().find(|&(_, theirs)| theirs != self.operation as u32)?;
+        let (doing, theirs) = (name_of(self.operation as u32), name_of(theirs));
+        let (peer, sequence) = (self.name(mesh, member), self.sequence);
+        Some(BootstrapError::Mismatch { doing, peer, theirs, sequence })
+    }
+
+    /// How the call ended, if it has; questions to the gatherer where that depends on its word.
+    fn outcome(
+        &self,
+        mesh: &Mesh,
+        state: &mut State,
+        out: &mut Out,
+    ) -> Option<Result<Vec<Vec<u8>>>> {
+        let doing = name_of(self.operation as u32);
+        let (key, gatherer) = (self.key(), self.group.gatherer());
+        let gathers = gatherer == mesh.rank;
+        let (mismatch, parts) = if gathers {
+            let round = state.rounds.gathering.get_mut(&key)?;
+            (round.mismatch, round.done.take())
+        } else {
+            let round = state.rounds.awaiting.get_mut(&key)?;
+            let whole = round.parts.len() == self.group.members.len();
+            (round.mismatch, whole.then(|| std::mem::take(&mut round.parts)))
+        };
+        if let Some(error) = mismatch.and_then(|ranks| self.mismatch(mesh, ranks)) {
+            return Some(Err(error));
+        }
+        if let Some(parts) = parts {
+            return Some(Ok(parts));
+        }
+        if let Err(error) = self.group.check_abort(mesh, state, doing) {
+            return Some(Err(error));
+        }
+        if state.gone.is_empty() {
+            return None;
+        }
+        let members = &self.group.members;
+        if gathers {
+            let missing = state.rounds.missing(key, &self.group);
+            let lost =
+                missing.into_iter().find_map(|member| Some((member, state.gone.get(&member)?)));
+            return lost.map(|(member, how)| Err(self.gone(mesh, member, how)));
+        }
+        if let Some(how) = state.gone.get(&gatherer) {
+            return Some(Err(self.gone(mesh, gatherer, how)));
+        }
+        let round = state.rounds.awaiting.get_mut(&key)?;
+        for member in members.iter().filter(|member| state.gone.contains_key(member)) {
+            if round.lacking.contains(member) {
+                return Some(Err(self.gone(mesh, *member, &state.gone[member])));
+            }
+            if round.asked.insert(Some(*member)) {
+                out.push((gatherer, rounds::question(key, Some(*member))));
+            }
+        }
+        None
+    }
+
+    /// The time left, or the error that it has run out.
+    fn remaining(&mut self, mesh: &Mesh, state: &mut State, out: &mut Out) -> Result<Duration> {
+        let started = *self.started.get_or_insert_with(Instant::now);
+        let remaining = mesh.limit.saturating_sub(started.elapsed());
+        if !remaining.is_zero() {
+            return Ok(remaining);
+        }
+        let (key, gatherer) = (self.key(), self.group.gatherer());
+        let missing = if gatherer == mesh.rank {
+            state.rounds.missing(key, &self.group)
+        } else {
+            let round = state.rounds.awaiting.get_mut(&key);
+            let asked = *self.asked.get_or_insert_with(Instant::now);
+            let answer = round.and_then(|round| {
+                if round.asked.insert(None) {
+                    // Older answers are out of date.
+                    round.present = None;
+                    out.push((gatherer, rounds::question(key, None)));
+                }
+                round.present.clone()
+            });
+            match (answer, GRACE.saturating_sub(asked.elapsed())) {
+                (Some(present), _) => {
+                    let members = self.group.members.iter().copied();
+                    members.filter(|member| !present.contains(member)).collect()
+                }
+                (None, Duration::ZERO) => vec![gatherer],
+                (None, grace) => return Ok(grace),
+            }
+        };
+        let missing = missing.into_iter().map(|member| self.name(mesh, member)).collect();
+        let (doing, limit) = (name_of(self.operation as u32), mesh.limit);
+        Err(BootstrapError::Timeout { doing, limit, missing })
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let key = self.key();
+        lock(&self.session.0.state).rounds.abandon(key);
+    }
+}

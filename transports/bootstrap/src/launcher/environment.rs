@@ -1,0 +1,145 @@
+//! A snapshot of environment variables.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::explicit::Named;
+use super::{Found, LauncherError, Result};
+use crate::DEFAULT_TIMEOUT;
+
+/// Environment variables, as they were at one time. A variable that is set but empty counts as unset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        Environment(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+}
+
+impl Environment {
+    /// Those of this process. What is not UTF-8 is replaced as [`String::from_utf8_lossy`] does.
+    pub fn of_process() -> Self {
+        std::env::vars_os()
+            .map(|(key, value)| {
+                (key.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+            })
+            .collect()
+    }
+
+    /// A variable's value.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// The first of some variables that is set, with its name.
+    pub(super) fn first<'a>(&self, names: &[&'a str]) -> Option<(&'a str, &str)> {
+        names.iter().find_map(|name| self.get(name).map(|value| (*name, value)))
+    }
+
+    /// A number, where the variable is set.
+    pub(super) fn number(&self, name: &'static str) -> Result<Option<u32>> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let allowed = "a whole number below 4294967296";
+        value.parse().map(Some).map_err(|_| LauncherError::bad(name, value, allowed))
+    }
+
+    /// A number that has to be there because others of the launcher's variables are.
+    pub(super) fn required(
+        &self,
+        launcher: &'static str,
+        name: &'static str,
+        seen: &[&'static str],
+    ) -> Result<u32> {
+        self.number(name)?.ok_or_else(|| self.missing(launcher, name, seen))
+    }
+
+    /// The error for a variable that should be there, with those of `others` that are.
+    pub(super) fn missing(
+        &self,
+        launcher: &'static str,
+        missing: &'static str,
+        others: &[&'static str],
+    ) -> LauncherError {
+        let seen = others.iter().copied().filter(|name| self.get(name).is_some()).collect();
+        LauncherError::Missing { launcher, seen, missing }
+    }
+
+    /// The interface asked for.
+    fn interface(&self) -> Option<String> {
+        self.first(&["ANTIPHON_INTERFACE", "MSCCLPP_SOCKET_IFNAME"])
+            .map(|(_, value)| value.to_owned())
+    }
+
+    /// The time limit.
+    fn timeout(&self) -> Result<Duration> {
+        const NAME: &str = "ANTIPHON_TIMEOUT";
+        let Some(value) = self.get(NAME) else { return Ok(DEFAULT_TIMEOUT) };
+        let bad =
+            || LauncherError::bad(NAME, value, "a time such as 500ms, 60s, 2m or 60 (seconds)");
+        let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+        let (number, unit) = value.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| bad())?;
+        let milliseconds = match unit {
+            "ms" => 1,
+            "" | "s" => 1000,
+            "m" => 60_000,
+            _ => return Err(bad()),
+        };
+        match number.checked_mul(milliseconds) {
+            // A year: what is longer cannot be added to a clock safely everywhere.
+            Some(total @ 1..=31_536_000_000) => Ok(Duration::from_millis(total)),
+            _ => Err(bad()),
+        }
+    }
+
+    /// Puts together what was found, once the numbers are checked against each other.
+    pub(super) fn found(
+        &self,
+        launcher: &'static str,
+        (rank, world): ((&'static str, u32), (&'static str, u32)),
+        (local_rank, local_world): (Option<u32>, Option<u32>),
+        (rendezvous, interface): Named,
+    ) -> Result<Found> {
+        let ((rank_name, rank), (world_name, world)) = (rank, world);
+        if rank >= world {
+            return Err(LauncherError::Shape { launcher, rank_name, rank, world_name, world });
+        }
+        Ok(Found {
+            launcher,
+            rank,
+            world,
+            local_rank,
+            local_world,
+            rendezvous,
+            interface: interface.or_else(|| self.interface()),
+            timeout: self.timeout()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_and_without_units() {
+        let cases = [
+            ("", Some(DEFAULT_TIMEOUT)),
+            ("5", Some(Duration::from_secs(5))),
+            ("5s", Some(Duration::from_secs(5))),
+            ("250ms", Some(Duration::from_millis(250))),
+            ("2m", Some(Duration::from_secs(120))),
+            ("0", None),
+            ("-1", None),
+            ("s", None),
+            ("5h", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615m", None),
+        ];
+        for (text, expected) in cases {
+            let environment: Environment = [("ANTIPHON_TIMEOUT", text)].into_iter().collect();
+            assert_eq!(environment.timeout().ok(), expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What a person or a script sets by hand, and what replaces any launcher's meeting place.
+
+use super::{Environment, Found, LauncherError, Meeting, Result, SecretSource};
+use crate::tcp::Place;
+
+const RANK: &str = "ANTIPHON_RANK";
+const WORLD: &str = "ANTIPHON_WORLD";
+const LOCAL: [&str; 2] = ["ANTIPHON_LOCAL_RANK", "ANTIPHON_LOCAL_WORLD"];
+
+pub(super) fn find(environment: &Environment) -> Result<Option<Found>> {
+    let names = [RANK, WORLD];
+    if names.iter().all(|name| environment.get(name).is_none()) {
+        return Ok(None);
+    }
+    let rank = environment.required(RANK, RANK, &names)?;
+    let world = environment.required(RANK, WORLD, &names)?;
+    let local = (environment.number(LOCAL[0])?, environment.number(LOCAL[1])?);
+    let Some(meeting) = meeting(environment)? else {
+        return Err(environment.missing(RANK, "ANTIPHON_COMM_ID", &names));
+    };
+    environment.found(RANK, ((RANK, rank), (WORLD, world)), local, meeting).map(Some)
+}
+
+/// A meeting place, and the interface that was named with it.
+pub(super) type Named = (Meeting, Option<String>);
+
+/// The meeting place that `ANTIPHON_COMM_ID` names.
+pub(super) fn meeting(environment: &Environment) -> Result<Option<Named>> {
+    let names = ["ANTIPHON_COMM_ID", "MSCCLPP_COMM_ID"];
+    let Some((name, value)) = environment.first(&names) else { return Ok(None) };
+    if is_unix(value) {
+        return Ok(Some((Meeting::Unix { address: value.to_owned() }, None)));
+    }
+    let (place, interface) =
+        Place::parse(value).map_err(|error| LauncherError::place(name, value, error))?;
+    let secret = match &place {
+        Place::Id(_) => SecretSource::Place,
+        _ => SecretSource::find(environment, &place)?,
+    };
+    Ok(Some((Meeting::Tcp { place, secret }, interface)))
+}
+
+/// What `unix::Rendezvous::unique` makes.
+fn is_unix(text: &str) -> bool {
+    text.strip_prefix("antiphon-")
+        .is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// A name that may stand for a host, or a dotted address.
+pub(super) fn is_host_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    (1..=253).contains(&text.len()) && text.bytes().all(allowed) && !text.starts_with(['-', '.'])
+}

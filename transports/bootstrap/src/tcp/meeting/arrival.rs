@@ -1,0 +1,212 @@
+//! How a rank finds rank 0.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::super::contact::{Contact, Progress, Why};
+use super::super::handshake::{Failure, Purpose};
+use super::super::place::Place;
+use super::super::{interface, stand};
+use super::{Meeting, Role, Seat};
+use crate::error::{BootstrapError, Result};
+use crate::frame::{Kind, VERSION};
+use crate::pipe::Pipe;
+use crate::sync::{hex, random};
+
+/// How long what a name stands for is believed.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// Addresses at which rank 0 may be.
+#[derive(Default)]
+pub(super) struct Addresses {
+    known: Vec<SocketAddr>,
+    /// Which of them is next.
+    next: usize,
+    looked: Option<Instant>,
+}
+
+/// A file with rank 0's address, which goes when this does.
+pub(super) struct Note {
+    path: PathBuf,
+    text: String,
+}
+
+impl Note {
+    /// Puts it there whole and at once, readable for this user alone.
+    pub fn write(path: &Path, text: String) -> Result<Note> {
+        let failed = |error: std::io::Error| BootstrapError::Network {
+            doing: "write rank 0's address to the file",
+            address: path.display().to_string(),
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        };
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".{}", hex(&random()?)));
+        let draft = PathBuf::from(draft);
+        let put = || {
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+            file.write_all(text.as_bytes())?;
+            std::fs::rename(&draft, path)
+        };
+        put().map_err(|error| {
+            let _ = std::fs::remove_file(&draft);
+            failed(error)
+        })?;
+        Ok(Note { path: path.to_owned(), text })
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        // Unless a later job has put its own there.
+        if std::fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Longest file that is looked at.
+const LONGEST: u64 = 4096;
+
+impl Meeting<'_> {
+    pub(super) fn has_desk(&self) -> bool {
+        self.job.rank == 0 || self.table.is_some() || self.has(Role::Desk)
+    }
+
+    /// The text of the file of rendezvous. The tag tells whether the writer has this job's secret.
+    pub(super) fn note_text(&self, address: SocketAddr) -> String {
+        let tag = self.secret.derive(b"file", address.to_string().as_bytes());
+        format!("antiphon rendezvous {VERSION}\n{address}\n{}\n", hex(&tag))
+    }
+
+    fn read_note(&mut self, path: &Path) -> Option<SocketAddr> {
+        use std::io::Read;
+        let mut text = String::new();
+        let file = OpenOptions::new().read(true).open(path).ok()?;
+        file.take(LONGEST).read_to_string(&mut text).ok()?;
+        let address: Option<SocketAddr> = text.lines().nth(1).and_then(|line| line.parse().ok());
+        let valid = address.filter(|&address| self.note_text(address) == text);
+        if valid.is_none() {
+            self.hints.insert(format!(
+                "{} was not written with this secret and version (remove it if it is of an earlier job; give all ranks the same secret)",
+                path.display()
+            ));
+        }
+        valid
+    }
+
+    /// Looks up where rank 0 may be.
+    fn look(&mut self) {
+        let fresh = self.addresses.looked.is_some_and(|when| when.elapsed() < FRESH);
+        let job = self.job;
+        match &job.place {
+            Place::Id(id) => self.addresses.known = vec![id.address],
+            Place::File(path) => self.addresses.known = self.read_note(path).into_iter().collect(),
+            Place::Address { .. } if fresh => return,
+            Place::Address { host, port } => match (&**host, *port).to_socket_addrs() {
+                Ok(found) => self.addresses.known = found.collect(),
+                Err(error) => {
+                    self.hints.insert(format!("the host {host:?} cannot be looked up ({error})"));
+                }
+            },
+        }
+        self.addresses.looked = Some(Instant::now());
+    }
+
+    /// Goes on with the way to rank 0, or begins one.
+    pub(super) fn arrive(&mut self) -> Result<()> {
+        if self.has_desk() {
+            return Ok(());
+        }
+        if self.way.is_none() {
+            self.look();
+            let known = &self.addresses.known;
+            let Some(&address) = known.get(self.addresses.next % known.len().max(1)) else {
+                return Ok(());
+            };
+            self.addresses.next += 1;
+            match Contact::call(address, self.key, Purpose::Join, self.job.rank, 0)? {
+                Ok(contact) => self.way = Some(contact),
+                Err(errno) => self.no_way(address, Why::Os(errno))?,
+            }
+        }
+        let Some(way) = self.way.as_mut() else { return Ok(()) };
+        match way.advance() {
+            Progress::Waiting => {}
+            Progress::Over(why) => {
+                let address = way.address;
+                self.way = None;
+                self.no_way(address, why)?;
+            }
+            Progress::Proven { .. } => {
+                if let Some(contact) = self.way.take() {
+                    self.present(contact)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives rank 0 this rank's card.
+    fn present(&mut self, contact: Contact) -> Result<()> {
+        let here =
+            stand::local(&contact.socket).map_err(BootstrapError::os("read a local address"))?;
+        self.open_door(here.ip())?;
+        stand::keep_alive(&contact.socket, self.job.silence)
+            .map_err(BootstrapError::os("keep a connection alive"))?;
+        let mut pipe = Pipe::known(contact.socket, 0);
+        pipe.send_bytes(Kind::Join, self.card.encode());
+        self.seats.push(Seat::new(Role::Desk, pipe));
+        // What went wrong on the way no longer matters.
+        self.hints.clear();
+        Ok(())
+    }
+
+    /// Opens the listener for links of other nodes, by default at the address `here`.
+    pub(super) fn open_door(&mut self, here: IpAddr) -> Result<()> {
+        if self.door.is_some() {
+            return Ok(());
+        }
+        let ip = match &self.job.interface {
+            Some(interface) => interface::address_of(interface)?,
+            None => here.to_canonical(),
+        };
+        let (door, address) = stand::listen(SocketAddr::new(ip, 0))?;
+        self.door = Some(door);
+        self.card.address = address;
+        Ok(())
+    }
+
+    /// An attempt to reach rank 0 failed: whether that is final.
+    fn no_way(&mut self, address: SocketAddr, why: Why) -> Result<()> {
+        let stale = matches!(self.job.place, Place::File(_));
+        let hint = match why {
+            Why::Failed(Failure::Version(saw)) if !stale => {
+                let address = address.to_string();
+                return Err(BootstrapError::OtherVersion { address, saw, expected: VERSION });
+            }
+            Why::Failed(Failure::Secret(other)) if !stale => {
+                let (rank, address) = (self.job.rank, address.to_string());
+                return Err(BootstrapError::WrongSecret { rank, other, address });
+            }
+            Why::Failed(Failure::Version(saw)) => {
+                format!("{address} speaks protocol version {saw}, this process {VERSION}")
+            }
+            Why::Failed(Failure::Secret(_)) => format!("{address} has another secret"),
+            Why::Failed(_) => format!("what listens at {address} is no rank 0 of Antiphon"),
+            Why::Slow => format!("{address} does not answer (is a firewall in the way?)"),
+            Why::Closed => format!("{address} closes the connection"),
+            // Nobody listens there yet.
+            Why::Os(Errno::CONNREFUSED) => return Ok(()),
+            Why::Os(errno) => format!("{address} cannot be reached ({errno})"),
+        };
+        self.hints.insert(hint);
+        Ok(())
+    }
+}

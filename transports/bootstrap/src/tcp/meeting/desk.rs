@@ -1,0 +1,255 @@
+//! What rank 0 does: it listens, takes the cards in, and hands out the table and the numbers of the nodes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::super::card::{Card, Table, nodes};
+use super::super::contact::{Contact, Progress, Why};
+use super::super::handshake::{Failure, Purpose, Verdict};
+use super::super::place::Place;
+use super::super::{interface, stand};
+use super::arrival::Note;
+use super::{Meeting, Role, STRANGERS, Seat};
+use crate::error::{BootstrapError, Result};
+use crate::frame::{Frame, Kind, VERSION};
+use crate::pipe::Pipe;
+use crate::socket::accept;
+use crate::sync::random;
+use crate::unix::hello::encode_words;
+
+/// How long rank 0 tries to get its port: a job that ended a moment ago may hold it.
+const TAKEN: Duration = Duration::from_secs(3);
+/// Most hints that are kept: strangers must not fill the memory.
+const HINTS: usize = 16;
+
+impl Meeting<'_> {
+    /// Begins to listen, and to be found.
+    pub(super) fn open_desk(&mut self) -> Result<()> {
+        let job = self.job;
+        let chosen = || match &job.interface {
+            Some(interface) => interface::address_of(interface),
+            None => interface::default_address(),
+        };
+        let (listener, address) = match &job.place {
+            Place::Id(id) => match stand::take(id.address) {
+                Some(listener) => (listener, id.address),
+                None => self.listen(id.address)?,
+            },
+            Place::File(_) => stand::listen(SocketAddr::new(chosen()?, 0))?,
+            Place::Address { host, port } => match (host.parse::<IpAddr>(), &job.interface) {
+                (Ok(ip), _) => self.listen(SocketAddr::new(ip, *port))?,
+                (_, Some(interface)) => {
+                    self.listen(SocketAddr::new(interface::address_of(interface)?, *port))?
+                }
+                // What a name stands for differs from host to host, and is often the loopback on its own.
+                (_, None) => self.listen_everywhere(*port)?,
+            },
+        };
+        if let Place::File(path) = &job.place {
+            self.note = Some(Note::write(path, self.note_text(address))?);
+        }
+        if !address.ip().is_unspecified() || job.world == 1 {
+            self.open_door(address.ip())?;
+        }
+        self.desk = Some((listener, address));
+        if job.world == 1 {
+            self.cards[0] = Some(self.card.clone());
+        }
+        Ok(())
+    }
+
+    fn listen_everywhere(&self, port: u16) -> Result<(std::os::fd::OwnedFd, SocketAddr)> {
+        let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
+        match self.listen(six) {
+            Err(BootstrapError::Network {
+                errno: Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL,
+                ..
+            }) => self.listen(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)),
+            listener => listener,
+        }
+    }
+
+    fn listen(&self, address: SocketAddr) -> Result<(std::os::fd::OwnedFd, SocketAddr)> {
+        let until = self.deadline.min(Instant::now() + TAKEN);
+        loop {
+            match stand::listen(address) {
+                Err(BootstrapError::Network { errno: Errno::ADDRINUSE, .. })
+                    if Instant::now() < until =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                // The error of an address that is not this host's lists those that are.
+                Err(BootstrapError::Network { errno: Errno::ADDRNOTAVAIL, .. }) => {
+                    interface::address_of(&address.ip().to_string())?;
+                    return stand::listen(address);
+                }
+                listener => return listener,
+            }
+        }
+    }
+
+    /// Accepts what waits at the listeners, and goes on with what has not proven itself.
+    pub(super) fn admit(&mut self) -> Result<()> {
+        if let Some((desk, _)) = &self.desk {
+            for _ in 0..STRANGERS {
+                let Some(socket) = accept(desk).map_err(BootstrapError::os("accept a rank"))?
+                else {
+                    break;
+                };
+                self.contacts.extend(Contact::answer(socket, self.key, self.job.rank)?);
+            }
+        }
+        self.admit_neighbours()?;
+        let excess = self.contacts.len().saturating_sub(self.job.world as usize + STRANGERS);
+        self.contacts.drain(..excess);
+        let mut at = 0;
+        while at < self.contacts.len() {
+            match self.contacts[at].advance() {
+                Progress::Waiting => at += 1,
+                Progress::Over(why) => {
+                    let contact = self.contacts.remove(at);
+                    self.turned_away(&contact, why);
+                }
+                Progress::Proven { purpose, rank } => {
+                    let contact = self.contacts.remove(at);
+                    self.welcome(contact, purpose, rank);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn turned_away(&mut self, contact: &Contact, why: Why) {
+        let address = contact.address;
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let hint = match why {
+            Why::Failed(Failure::Secret(rank)) => {
+                format!(
+                    "rank {rank} at {} has another secret: give all ranks the same one",
+                    address.ip()
+                )
+            }
+            Why::Failed(Failure::Version(saw)) => format!(
+                "the process at {} speaks bootstrap protocol version {saw}, this one {VERSION}: use the same build of Antiphon everywhere",
+                address.ip()
+            ),
+            // Strangers: scanners, health checks.
+            _ => return,
+        };
+        if self.hints.len() < HINTS {
+            self.hints.insert(hint);
+        }
+    }
+
+    fn welcome(&mut self, contact: Contact, purpose: Purpose, rank: u32) {
+        let verdict = match purpose {
+            Purpose::Join => Verdict::Welcome,
+            Purpose::Link => Verdict::Unexpected,
+        };
+        let kept = stand::keep_alive(&contact.socket, self.job.silence).is_ok();
+        if contact.verdict(verdict) && kept && purpose == Purpose::Join {
+            self.seats.push(Seat::new(Role::Guest(rank), Pipe::known(contact.socket, 0)));
+        }
+    }
+
+    /// A rank presents itself.
+    pub(super) fn join(&mut self, at: usize, proven: u32, frame: &Frame) -> Result<()> {
+        let Some(card) = Card::decode(&frame.payload).filter(|card| card.rank == proven) else {
+            return self.nonsense(proven, "a card that cannot be read");
+        };
+        let (rank, world) = (card.rank, self.job.world);
+        let peer = crate::PeerName { rank, pid: card.pid };
+        // It becomes one of those that are told, whether it fits or not.
+        self.seats[at].role = Role::Joined(rank);
+        if card.world != world {
+            return Err(BootstrapError::WrongWorld { peer, saw: card.world, expected: world });
+        }
+        if rank >= world {
+            return Err(BootstrapError::BadShape { rank, world });
+        }
+        let first = match &self.cards[rank as usize] {
+            _ if rank == 0 => Some(self.card.pid),
+            card => card.as_ref().map(|card| card.pid),
+        };
+        if let Some(first) = first {
+            let second = card.pid;
+            return Err(BootstrapError::DuplicateRank { rank, first, second });
+        }
+        if self.door.is_none() {
+            let here = stand::local(&self.seats[at].pipe.socket)
+                .map_err(BootstrapError::os("read a local address"))?;
+            self.open_door(here.ip())?;
+        }
+        self.cards[rank as usize] = Some(card);
+        Ok(())
+    }
+
+    pub(super) fn tell_joined(&mut self, kind: Kind, payload: &[u8]) {
+        for seat in &mut self.seats {
+            if matches!(seat.role, Role::Joined(_)) {
+                seat.pipe.send_bytes(kind, payload.to_vec());
+            }
+        }
+    }
+
+    /// A rank whose time is up asks who is here.
+    pub(super) fn tell_roster(&mut self, rank: u32) -> Result<()> {
+        let table = self.table.is_some();
+        let here = |other: &u32| {
+            let (ready, card) = (self.ready.contains_key(other), &self.cards[*other as usize]);
+            *other == 0 || if table { ready } else { card.is_some() }
+        };
+        let here = encode_words((0..self.job.world).filter(here));
+        for seat in &mut self.seats {
+            if seat.role == Role::Joined(rank) {
+                seat.pipe.send_bytes(Kind::Roster, here.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Once all are here, tells everyone about everyone.
+    pub(super) fn make_table(&mut self) -> Result<()> {
+        if self.table.is_some() || self.desk.is_none() || self.door.is_none() {
+            return Ok(());
+        }
+        self.cards[0] = Some(self.card.clone());
+        let cards: Option<Vec<Card>> = self.cards.iter().cloned().collect();
+        if let Some(cards) = cards {
+            let table = Table { key: random()?, cards };
+            self.tell_joined(Kind::Table, &table.encode());
+            self.set_table(table);
+        }
+        Ok(())
+    }
+
+    /// Says which ranks this one is proven with and, on rank 0, numbers the nodes once all have said so.
+    pub(super) fn conclude(&mut self) -> Result<()> {
+        if self.table.is_none() || !self.proofs_are_over() {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.said_ready, true) {
+            let proven: Vec<u32> = self.proven.iter().copied().collect();
+            if self.job.rank == 0 {
+                self.ready.insert(0, proven);
+            } else {
+                for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Desk) {
+                    seat.pipe.send_bytes(Kind::Ready, encode_words(proven.iter().copied()));
+                }
+            }
+        }
+        if self.desk.is_some()
+            && self.nodes.is_none()
+            && self.ready.len() == self.job.world as usize
+            && let Some(table) = &self.table
+        {
+            let edges: Vec<Vec<u32>> = self.ready.values().cloned().collect();
+            let nodes = nodes(&table.cards, &edges);
+            self.tell_joined(Kind::Go, &encode_words(nodes.iter().copied()));
+            self.nodes = Some(nodes);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,363 @@
+//! How a job forms over TCP: the state of one rank between its arrival and the complete mesh.
+//!
+//! Every rank runs one loop over its listeners and connections, and nobody blocks on one peer. Rank 0 collects the cards
+//! and hands out the table; ranks whose hosts are equal prove over Unix sockets that memory passes between them and say
+//! so; rank 0 numbers the nodes by these proofs and lets everyone go. The connections to rank 0 stay, as links.
+
+mod arrival;
+mod desk;
+mod ending;
+mod proofs;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::Rendezvous;
+use super::card::{Card, Table};
+use super::contact::Contact;
+use super::secret::Secret;
+use crate::Bootstrap;
+use crate::error::{BootstrapError, PeerName, Result};
+use crate::frame::{Frame, Kind};
+use crate::pipe::{Broken, Pipe};
+use crate::socket;
+use crate::sync::{hex, process_token, random};
+use crate::unix::hello::decode_words;
+
+const FORMING: &str = "forming the job";
+/// First and longest pause between attempts to reach a rank that is not there yet.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// Connections that have not proven themselves, kept beyond one a rank; the oldest goes first.
+const STRANGERS: usize = 64;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Has proven to be this rank of the job, and has not joined.
+    Guest(u32),
+    /// Rank 0, as the others see it.
+    Desk,
+    /// A rank that has joined, as rank 0 sees it.
+    Joined(u32),
+    /// Came to this rank's Unix door and has not said who it is.
+    Caller,
+    /// The Unix link to a rank, being proven.
+    Link(u32),
+    /// The Unix link to a rank. It is not read here any more: what comes now is for the mesh.
+    Done(u32),
+    /// A rank that knows why the job does not form.
+    Told,
+    Dropped,
+}
+
+struct Seat {
+    role: Role,
+    pipe: Pipe,
+    /// There may be something to read, or room to write.
+    due: bool,
+}
+
+impl Seat {
+    fn new(role: Role, pipe: Pipe) -> Seat {
+        Seat { role, pipe, due: true }
+    }
+}
+
+struct Meeting<'a> {
+    job: &'a Rendezvous,
+    secret: &'a Secret,
+    /// What handshakes are made with.
+    key: [u8; 32],
+    card: Card,
+    deadline: Instant,
+    token: [u8; 16],
+    /// Listener at the place of rendezvous, on rank 0, with its address.
+    desk: Option<(OwnedFd, SocketAddr)>,
+    /// The file with rank 0's address, for rank 0 to remove.
+    note: Option<arrival::Note>,
+    /// Listener for links of other nodes.
+    door: Option<OwnedFd>,
+    /// Listener for links of this node; its name is in the card.
+    unix_door: Option<OwnedFd>,
+    /// Connections that have not proven themselves yet.
+    contacts: Vec<Contact>,
+    /// The way to rank 0 that is being tried.
+    way: Option<Contact>,
+    addresses: arrival::Addresses,
+    seats: Vec<Seat>,
+    pause: Duration,
+    cards: Vec<Option<Card>>,
+    table: Option<Table>,
+    /// Higher ranks of this host still to be called.
+    calls: Vec<u32>,
+    /// Higher ranks that this one is proven with.
+    proven: BTreeSet<u32>,
+    proofs_until: Instant,
+    /// What the ranks are proven with, as rank 0 hears.
+    ready: BTreeMap<u32, Vec<u32>>,
+    said_ready: bool,
+    /// Node of every rank, once all may go.
+    nodes: Option<Vec<u32>>,
+    /// Ranks that rank 0 had when it gave up.
+    here: HashSet<u32>,
+    asked: bool,
+    /// What was turned away, for the error when the time is up.
+    hints: BTreeSet<String>,
+}
+
+/// Forms the job and returns this rank's end of it.
+pub(super) fn hold(job: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
+    let secret = job.secret_in_force();
+    secret.warn_if_open();
+    let door = format!("antiphon-door-{}", hex(&random()?));
+    // Without one this rank is a node of its own.
+    let unix_door = socket::listen(&door).ok();
+    let (rank, world, pid) = (job.rank, job.world, std::process::id());
+    let process = process_token()?;
+    let address = SocketAddr::from(([0, 0, 0, 0], 0));
+    let now = Instant::now();
+    let mut meeting = Meeting {
+        job,
+        secret,
+        key: secret.derive(b"handshake", &[]),
+        card: Card { rank, world, pid, process, door, host: host.to_owned(), address },
+        deadline: now + job.timeout,
+        token: random()?,
+        desk: None,
+        note: None,
+        door: None,
+        unix_door,
+        contacts: Vec::new(),
+        way: None,
+        addresses: arrival::Addresses::default(),
+        seats: Vec::new(),
+        pause: PAUSE.0,
+        cards: vec![None; world as usize],
+        table: None,
+        calls: Vec::new(),
+        proven: BTreeSet::new(),
+        proofs_until: now,
+        ready: BTreeMap::new(),
+        said_ready: false,
+        nodes: None,
+        here: HashSet::new(),
+        asked: false,
+        hints: BTreeSet::new(),
+    };
+    if let Err(error) = meeting.run() {
+        meeting.tell_all(&error);
+        return Err(error);
+    }
+    meeting.finish()
+}
+
+/// Whether what comes from there is read, by whether the table and the nodes are here.
+fn is_read(role: Role, table: bool, nodes: bool) -> bool {
+    match role {
+        // A lower rank may have the table, and call, before it has come here.
+        Role::Caller => table,
+        // Once all may go, these carry frames of the mesh.
+        Role::Desk | Role::Joined(_) => !nodes,
+        Role::Done(_) | Role::Told | Role::Dropped => false,
+        Role::Guest(_) | Role::Link(_) => true,
+    }
+}
+
+impl Meeting<'_> {
+    fn run(&mut self) -> Result<()> {
+        if self.job.rank == 0 {
+            self.open_desk()?;
+        }
+        loop {
+            self.arrive()?;
+            self.admit()?;
+            for at in 0..self.seats.len() {
+                self.serve(at)?;
+            }
+            self.seats.retain(|seat| seat.role != Role::Dropped);
+            self.make_table()?;
+            self.call()?;
+            self.conclude()?;
+            if self.is_complete() {
+                return Ok(());
+            }
+            self.wait()?;
+        }
+    }
+
+    fn name(&self, rank: u32) -> PeerName {
+        let card = match &self.table {
+            Some(table) => table.cards.get(rank as usize),
+            None => self.cards.get(rank as usize).and_then(Option::as_ref),
+        };
+        PeerName { rank, pid: card.map_or(0, |card| card.pid) }
+    }
+
+    fn has(&self, role: Role) -> bool {
+        self.seats.iter().any(|seat| seat.role == role)
+    }
+
+    /// Handles what one connection has brought.
+    fn serve(&mut self, at: usize) -> Result<()> {
+        if !std::mem::take(&mut self.seats[at].due) {
+            return Ok(());
+        }
+        self.seats[at].pipe.flush();
+        while self.listens_to(self.seats[at].role) {
+            match self.seats[at].pipe.next() {
+                Ok(None) => break,
+                Ok(Some(frame)) => self.take(at, frame)?,
+                Err(broken) => self.broke(at, broken)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what comes from there is read now.
+    fn listens_to(&self, role: Role) -> bool {
+        is_read(role, self.table.is_some(), self.nodes.is_some())
+    }
+
+    fn broke(&mut self, at: usize, broken: Broken) -> Result<()> {
+        let rank = match self.seats[at].role {
+            Role::Desk => 0,
+            Role::Joined(rank) => rank,
+            // Without this link the two are on different nodes; if the rank died, the connection to rank 0 tells.
+            Role::Link(rank) => {
+                self.unproven(rank);
+                self.seats[at].role = Role::Dropped;
+                return Ok(());
+            }
+            _ => {
+                self.seats[at].role = Role::Dropped;
+                return Ok(());
+            }
+        };
+        let peer = self.name(rank);
+        let reason = match broken {
+            Broken::Garbled(error) => {
+                return Err(BootstrapError::Protocol { peer, saw: error.to_string() });
+            }
+            Broken::Closed => "its connection closed while the job formed".to_owned(),
+            Broken::Truncated => "it sent descriptors".to_owned(),
+            Broken::Failed(errno) => format!("reading its connection failed ({errno})"),
+        };
+        Err(BootstrapError::PeerLost { doing: FORMING, peer, reason })
+    }
+
+    /// Handles one frame.
+    fn take(&mut self, at: usize, mut frame: Frame) -> Result<()> {
+        match (self.seats[at].role, frame.kind) {
+            (Role::Guest(rank), Kind::Join) => self.join(at, rank, &frame),
+            (Role::Joined(rank), Kind::Ready) => {
+                self.ready.insert(rank, decode_words(&frame.payload));
+                Ok(())
+            }
+            (Role::Joined(rank), Kind::Roster) => self.tell_roster(rank),
+            (Role::Joined(rank), Kind::Reject) => self.refused(rank, &frame),
+            (Role::Desk, Kind::Reject) => self.refused(0, &frame),
+            (Role::Desk, Kind::Roster) => {
+                self.here = decode_words(&frame.payload).into_iter().collect();
+                self.deadline = Instant::now();
+                Ok(())
+            }
+            (Role::Desk, Kind::Table) => match Table::decode(&frame.payload) {
+                Some(table) if table.cards.len() == self.job.world as usize => {
+                    self.set_table(table);
+                    Ok(())
+                }
+                _ => self.nonsense(0, "a table of ranks that cannot be read"),
+            },
+            (Role::Desk, Kind::Go) => {
+                let nodes = decode_words(&frame.payload);
+                if nodes.len() != self.job.world as usize || self.table.is_none() {
+                    return self.nonsense(0, "nodes that do not fit the ranks");
+                }
+                self.nodes = Some(nodes);
+                Ok(())
+            }
+            (Role::Caller, Kind::Link) => self.greet(at, &mut frame),
+            (Role::Link(rank), Kind::Welcome) if rank > self.job.rank => {
+                self.prove(at, rank, &mut frame);
+                Ok(())
+            }
+            (Role::Link(rank), Kind::Proof) if rank < self.job.rank => {
+                self.check_answer(rank, &frame)?;
+                self.seats[at].role = Role::Done(rank);
+                Ok(())
+            }
+            (Role::Desk, kind) => self.nonsense(0, &format!("an unexpected {kind:?} frame")),
+            (Role::Guest(rank) | Role::Joined(rank) | Role::Link(rank), kind) => {
+                self.nonsense(rank, &format!("an unexpected {kind:?} frame"))
+            }
+            (Role::Caller | Role::Done(_) | Role::Told | Role::Dropped, _) => {
+                self.seats[at].role = Role::Dropped;
+                Ok(())
+            }
+        }
+    }
+
+    fn refused(&self, rank: u32, frame: &Frame) -> Result<()> {
+        let text = String::from_utf8_lossy(&frame.payload).into_owned();
+        Err(BootstrapError::Refused { by: self.name(rank), text })
+    }
+
+    fn nonsense(&self, rank: u32, saw: &str) -> Result<()> {
+        Err(BootstrapError::Protocol { peer: self.name(rank), saw: saw.to_owned() })
+    }
+
+    /// Waits for something to happen, or for the time to try again.
+    fn wait(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let left = self.deadline.saturating_duration_since(now);
+        if left.is_zero() {
+            return self.time_is_up();
+        }
+        let searching = self.way.is_none() && !self.has_desk();
+        let retry = searching || !self.calls.is_empty();
+        let mut left = if retry { left.min(self.pause) } else { left };
+        self.pause = if retry { (self.pause * 2).min(PAUSE.1) } else { PAUSE.0 };
+        // Silent connections have a time of their own.
+        let contacts = self.contacts.iter().chain(&self.way);
+        let limits = contacts.map(|contact| contact.until);
+        let proving = self.table.is_some() && !self.said_ready;
+        for until in limits.chain(proving.then_some(self.proofs_until)) {
+            left = left.min(until.saturating_duration_since(now) + PAUSE.0);
+        }
+        let desk = self.desk.iter().map(|(listener, _)| listener);
+        let mut interests: Vec<PollFd<'_>> = desk
+            .chain(&self.unix_door)
+            .map(|listener| PollFd::new(listener, PollFlags::IN))
+            .chain(self.contacts.iter().chain(&self.way).map(Contact::interest))
+            .collect();
+        let open = self.seats.iter().filter(|seat| self.listens_to(seat.role));
+        interests.extend(open.map(|seat| seat.pipe.interest()));
+        match poll(&mut interests, Timespec::try_from(left).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => {
+                return Err(BootstrapError::Os { doing: "wait for the other ranks", errno });
+            }
+        }
+        // Only those with news are looked at: with a thousand ranks each look at all of them counts.
+        let ready: Vec<bool> = interests.iter().map(|poll| !poll.revents().is_empty()).collect();
+        let listeners = self.desk.iter().count() + self.unix_door.iter().count();
+        let mut ready = ready.into_iter().skip(listeners);
+        for contact in self.contacts.iter_mut().chain(&mut self.way) {
+            contact.due |= ready.next().unwrap_or(true);
+        }
+        let nodes = self.nodes.is_some();
+        let table = self.table.is_some();
+        for seat in &mut self.seats {
+            if is_read(seat.role, table, nodes) {
+                seat.due |= ready.next().unwrap_or(true);
+            }
+        }
+        Ok(())
+    }
+}

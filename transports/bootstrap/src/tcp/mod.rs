@@ -1,0 +1,103 @@
+//! A mesh among the processes of many hosts, over TCP, and over Unix sockets inside a node.
+//!
+//! # Forming
+//! Rank 0 listens at the [`Place`]; the others come to it and prove that they know the job's [`Secret`], as rank 0 does to
+//! them. It collects what they are and hands everyone the whole table. Ranks of one host prove by Unix sockets that memory
+//! passes between them, and make a node. [`connect`] returns on all ranks or on none, within the time limit, with the
+//! missing ranks or the culprit named.
+//!
+//! # Links
+//! Each rank keeps its connection to rank 0, and links to the ranks of its node. Others are opened when the first frame
+//! wants to go there. The lowest rank that is alive has a link to everyone: it notices who dies, and tells the others;
+//! aborts go by it as well. So the number of connections grows with the ranks, not with their square.
+//!
+//! # Trust
+//! Every TCP connection, while the job forms and later, begins with a handshake that proves the secret to both sides and
+//! that cannot be replayed; the secret itself never crosses the wire, and neither does what [`Bootstrap::key`] gives. What is
+//! not proven gets a few seconds and 104 bytes, and is dropped without an answer. After the handshake frames are neither
+//! encrypted nor signed: who can change packets on the way between two hosts can change them.
+
+mod card;
+mod contact;
+mod handshake;
+mod interface;
+mod meeting;
+mod place;
+mod secret;
+mod stand;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use place::{Place, UniqueId};
+pub use secret::Secret;
+
+use crate::error::{BootstrapError, Result};
+use crate::unix::host_id;
+use crate::{Bootstrap, DEFAULT_TIMEOUT};
+
+/// After how long without a sign of life from its host a peer is lost, where nothing else was asked for.
+pub const DEFAULT_SILENCE: Duration = Duration::from_secs(10);
+
+/// Where and as whom to join a job.
+#[derive(Clone, Debug)]
+pub struct Rendezvous {
+    /// Where the ranks meet, the same for all ranks.
+    pub place: Place,
+    /// This rank, in 0..`world`.
+    pub rank: u32,
+    /// The number of ranks.
+    pub world: u32,
+    /// What only the ranks of the job know. A [`Place::Id`] brings its own, and this one does not count.
+    pub secret: Secret,
+    /// How long to wait for the others, and the time limit of the later blocking calls.
+    pub timeout: Duration,
+    /// The network interface (name, address or address prefix) by which other nodes reach this rank; without it, the one
+    /// by which this rank reaches rank 0.
+    pub interface: Option<String>,
+    /// After how long without a sign of life from its host (not its process: the kernel answers) a peer is lost. At
+    /// least a second.
+    pub silence: Duration,
+}
+
+impl Rendezvous {
+    /// Joins as `rank` of `world`, with [`DEFAULT_TIMEOUT`] and [`DEFAULT_SILENCE`].
+    pub fn new(place: Place, rank: u32, world: u32, secret: Secret) -> Rendezvous {
+        let (timeout, silence) = (DEFAULT_TIMEOUT, DEFAULT_SILENCE);
+        Rendezvous { place, rank, world, secret, timeout, interface: None, silence }
+    }
+
+    /// The secret that counts.
+    fn secret_in_force(&self) -> &Secret {
+        match &self.place {
+            Place::Id(id) => &id.secret,
+            _ => &self.secret,
+        }
+    }
+}
+
+/// Joins a job; returns when all ranks are there. Several ranks of one process may join, from a thread each. Of the
+/// rendezvous nothing stays behind: its port is closed and its file removed when this returns.
+///
+/// The host of a rank is its machine's boot id, or the value of [`HOST_VARIABLE`](crate::unix::HOST_VARIABLE).
+///
+/// # Errors
+/// `BadShape`, `WrongWorld`, `DuplicateRank`, `WrongSecret`, `OtherVersion`, `NoInterface`, `Network`, `PeerLost`;
+/// `Timeout` with the missing ranks, or `Incomplete` where something was turned away meanwhile; `Refused` where another
+/// rank found one of these first.
+pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
+    connect_as(rendezvous, &host_id()?)
+}
+
+/// Like [`connect`], with the host's identity given. For tests, whose ranks may share a process and its environment.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_as(rendezvous: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
+    let &Rendezvous { rank, world, .. } = rendezvous;
+    if rank >= world {
+        return Err(BootstrapError::BadShape { rank, world });
+    }
+    meeting::hold(rendezvous, host)
+}

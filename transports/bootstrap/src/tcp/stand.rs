@@ -1,0 +1,93 @@
+//! TCP sockets as this transport uses them: never blocking, kept alive, gone with their process.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::error::BootstrapError;
+use crate::sync::lock;
+
+/// Connections that the kernel keeps for a listener that is busy.
+const BACKLOG: i32 = 4096;
+
+fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// A listener at an address (port 0: any free one), and where it listens.
+pub(super) fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), BootstrapError> {
+    let open = || -> Result<_, Errno> {
+        let socket = socket(address)?;
+        // A job that ended a moment ago must not hold up the next one at its port.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        let at = local(&socket)?;
+        Ok((socket, at))
+    };
+    open().map_err(|errno| BootstrapError::Network {
+        doing: "listen at",
+        address: address.to_string(),
+        errno,
+    })
+}
+
+/// Begins a connection. It stands when the socket becomes writable and [`outcome`] says so.
+pub(super) fn call(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = socket(address)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// How a connection that was begun ended.
+pub(super) fn outcome(socket: &OwnedFd) -> Result<(), Errno> {
+    sockopt::socket_error(socket)?
+}
+
+/// This end's address.
+pub(super) fn local(socket: &OwnedFd) -> Result<SocketAddr, Errno> {
+    SocketAddr::try_from(rustix::net::getsockname(socket)?)
+}
+
+/// The other end's address.
+pub(super) fn remote(socket: &OwnedFd) -> Result<SocketAddr, Errno> {
+    let address = rustix::net::getpeername(socket)?.ok_or(Errno::NOTCONN)?;
+    SocketAddr::try_from(address)
+}
+
+/// Makes a connection that carries frames: no waiting for fuller packets, and an error after `silence` without a sign of
+/// life from the other host.
+pub(super) fn keep_alive(socket: &OwnedFd, silence: Duration) -> Result<(), Errno> {
+    const PROBES: u32 = 3;
+    let silence = silence.max(Duration::from_secs(1));
+    let interval = Duration::from_secs((silence.as_secs() / u64::from(PROBES + 1)).max(1));
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, interval)?;
+    sockopt::set_tcp_keepintvl(socket, interval)?;
+    sockopt::set_tcp_keepcnt(socket, PROBES)?;
+    let milliseconds = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(socket, milliseconds)
+}
+
+/// Listeners of unique ids whose rank 0 has not joined yet, by address.
+static KEPT: Mutex<Option<HashMap<SocketAddr, OwnedFd>>> = Mutex::new(None);
+
+/// Keeps a listener until [`take`].
+pub(super) fn keep(address: SocketAddr, listener: OwnedFd) {
+    lock(&KEPT).get_or_insert_default().insert(address, listener);
+}
+
+/// The listener kept at an address.
+pub(super) fn take(address: SocketAddr) -> Option<OwnedFd> {
+    lock(&KEPT).as_mut()?.remove(&address)
+}
