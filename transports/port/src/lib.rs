@@ -4,11 +4,17 @@
 //! between mapped memories ([`LocalWire`]), TCP, and RDMA as a plugin; others come as plugins too, by a C ABI.
 
 mod error;
+pub mod fifo;
 mod local;
+pub mod plugin;
+pub mod proxy;
+pub mod tcp;
 pub mod wire;
 
 pub use error::WireError;
 pub use local::{LocalWire, MappedRegions};
+pub use proxy::{Attended, Driving};
+pub use tcp::TcpDriver;
 pub use wire::{
     Keep, Link, Opening, Posted, Registration, Settings, Unit, Wire, WireDriver, Write,
 };

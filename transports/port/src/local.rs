@@ -6,8 +6,8 @@ use antiphon_hal::Memory;
 use antiphon_transport::{Peer, Reach};
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 const NAME: &str = "local";
 
@@ -70,7 +70,8 @@ impl Opening for LocalOpening {
 
     fn connect(self: Box<Self>, _: &[u8]) -> Result<Arc<dyn Link>, WireError> {
         let LocalOpening { peer, regions } = *self;
-        Ok(Arc::new(LocalLink { peer, regions, posted: AtomicU64::new(0) }))
+        let (posted, stopped) = (AtomicU64::new(0), RwLock::new(false));
+        Ok(Arc::new(LocalLink { peer, regions, posted, stopped }))
     }
 }
 
@@ -79,6 +80,8 @@ struct LocalLink {
     peer: u32,
     regions: Arc<dyn MappedRegions>,
     posted: AtomicU64,
+    /// This rank ended it. Held for reading while something is copied.
+    stopped: RwLock<bool>,
 }
 
 fn invalid(operation: &'static str, saw: String, allowed: String) -> WireError {
@@ -100,6 +103,16 @@ fn inside(
 }
 
 impl LocalLink {
+    /// Keeps the link from being stopped.
+    fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, WireError> {
+        let stopped = self.stopped.read().unwrap_or_else(PoisonError::into_inner);
+        if *stopped {
+            let (peer, reason) = (self.peer, "this rank ended it".to_owned());
+            return Err(WireError::Lost { wire: NAME.to_owned(), peer, reason });
+        }
+        Ok(stopped)
+    }
+
     fn region(&self, region: u64, operation: &'static str) -> Result<Arc<dyn Memory>, WireError> {
         self.regions.region(self.peer, region).ok_or_else(|| {
             let saw = format!("region {region} of rank {}", self.peer);
@@ -121,6 +134,7 @@ impl Link for LocalLink {
 
     fn write(&self, write: &Write<'_>) -> Result<Posted, WireError> {
         let Write { source, from, region, to, bytes, unit } = *write;
+        let _entered = self.enter()?;
         let from = inside(source, from, bytes, "read for a write")?;
         let memory = self.region(region, "write")?;
         let to = inside(&memory, to, bytes, "write")?;
@@ -147,6 +161,7 @@ impl Link for LocalLink {
     }
 
     fn signal(&self, region: u64, to: u64, value: u64) -> Result<Posted, WireError> {
+        let _entered = self.enter()?;
         let memory = self.region(region, "signal")?;
         let counter = inside(&memory, to, 8, "signal")?.cast::<AtomicU64>();
         if !counter.addr().is_multiple_of(8) {
@@ -165,11 +180,12 @@ impl Link for LocalLink {
     }
 
     fn completed(&self) -> Result<u64, WireError> {
+        let _entered = self.enter()?;
         Ok(self.posted())
     }
 
     fn progress(&self) -> Result<bool, WireError> {
-        Ok(false)
+        self.enter().map(|_| false)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -177,7 +193,11 @@ impl Link for LocalLink {
     }
 
     fn arm(&self) -> Result<bool, WireError> {
-        Ok(true)
+        self.enter().map(|_| true)
+    }
+
+    fn stop(&self) {
+        *self.stopped.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
     fn describe(&self) -> String {

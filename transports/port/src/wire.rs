@@ -16,8 +16,9 @@
 //! - *Completion.* [`Link::completed`] reaches a position when the posts up to it have landed *in the peer's memory*:
 //!   their source may change from then on, and no fault of this rank undoes them.
 //! - *Bounds.* A write outside a registered region is an error on whichever side notices; it never touches other memory.
-//! - *No waiting.* No method blocks.
+//! - *No waiting.* No method blocks, except that [`Link::stop`] lets calls of other threads end.
 //! - *Loss is told.* After a link is lost every method says so, with the reason; other links go on.
+//! - *An end is an end.* After [`Link::stop`] no byte of the peer's lands here.
 
 use crate::WireError;
 use antiphon_hal::Memory;
@@ -204,6 +205,16 @@ pub trait Link: Send + Sync + fmt::Debug {
     /// [`WireError::Lost`].
     fn completed(&self) -> Result<u64, WireError>;
 
+    /// How many of them, from the first on, are done with their source: it may change from then on, although the bytes
+    /// may not have landed yet. At least as many as have landed; more where a wire keeps a copy under way, and knows that
+    /// without asking the peer.
+    ///
+    /// # Errors
+    /// [`WireError::Lost`].
+    fn released(&self) -> Result<u64, WireError> {
+        self.completed()
+    }
+
     /// Sends and receives what can be without waiting; whether anything moved.
     ///
     /// # Errors
@@ -211,15 +222,25 @@ pub trait Link: Send + Sync + fmt::Debug {
     fn progress(&self) -> Result<bool, WireError>;
 
     /// A descriptor that becomes readable when [`progress`](Self::progress) would find something to do, once
-    /// [`arm`](Self::arm) was called; `None` if nothing ever happens unasked.
+    /// [`arm`](Self::arm) was called; `None` if nothing ever happens unasked. It is the same for the link's life, and
+    /// links may share one.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Makes the descriptor tell of the next thing to do. `false` if there may be something to do already: make progress
-    /// and arm again.
+    /// and arm again. The arming holds until something is posted, or progress (on any thread) moves something: a post of
+    /// another thread makes the descriptor of an armed link readable, as what arrives does.
     ///
     /// # Errors
     /// [`WireError::Lost`].
     fn arm(&self) -> Result<bool, WireError>;
+
+    /// Ends the link on this side, from any thread. Once this returns, nothing that the peer has posted or will post lands
+    /// in this rank's memory, no memory of this rank is read for the link, and nothing is sent. The link is lost then: here
+    /// every method says so, and the peer is told as of any loss. Where peers themselves store to this rank's memory, as
+    /// over the local wire, stopping ends what this rank stores; what they do is theirs to stop.
+    ///
+    /// What other threads are doing with the link at this moment is waited for. That is bounded, as all calls are.
+    fn stop(&self);
 
     /// What it runs over, for people.
     fn describe(&self) -> String;

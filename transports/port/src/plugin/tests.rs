@@ -1,0 +1,220 @@
+//! Tables that are no good, and wires that go through the interface and back.
+
+use super::export::{Exported, table};
+use super::{abi, adopt};
+use crate::local::{LocalWire, MappedRegions};
+use crate::wire::{Settings, Unit, Wire, WireDriver, Write};
+use crate::{Posted, WireError};
+use antiphon_hal::{Backend, Memory};
+use antiphon_transport::{Peer, Reach};
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// All registered memory of the test, as if a peer had mapped it.
+#[derive(Debug, Default)]
+struct Regions(Mutex<HashMap<u64, Arc<dyn Memory>>>);
+
+impl MappedRegions for Regions {
+    fn region(&self, _: u32, region: u64) -> Option<Arc<dyn Memory>> {
+        if region == 666 {
+            panic!("the test said so");
+        }
+        self.0.lock().unwrap().get(&region).cloned()
+    }
+}
+
+static REGIONS: LazyLock<Arc<Regions>> = LazyLock::new(Arc::default);
+
+#[derive(Debug)]
+struct LocalDriver;
+
+impl WireDriver for LocalDriver {
+    fn name(&self) -> &str {
+        "local"
+    }
+
+    fn open(&self, settings: &Settings) -> Result<Arc<dyn Wire>, WireError> {
+        if settings.interface.as_deref() == Some("panic") {
+            panic!("the test said so");
+        }
+        Ok(Arc::new(LocalWire::new(Arc::clone(&REGIONS) as Arc<dyn MappedRegions>)))
+    }
+}
+
+struct Good;
+
+impl Exported for Good {
+    const NAME: &'static CStr = c"exported";
+
+    fn driver() -> Result<Arc<dyn WireDriver>, WireError> {
+        Ok(Arc::new(LocalDriver))
+    }
+}
+
+fn adopted(table: abi::Plugin) -> Result<Arc<dyn WireDriver>, WireError> {
+    // SAFETY: a table of this program's, which is never freed.
+    unsafe { adopt(Box::leak(Box::new(table)), "test") }
+}
+
+#[test]
+fn bad_tables_are_unavailable_and_say_why() {
+    let good = table::<Good>();
+    let cases = [
+        ("magic", abi::Plugin { magic: 7, ..good }, "begins with 0x0000000000000007"),
+        ("version", abi::Plugin { abi: 2, ..good }, "interface version 2, this is 1"),
+        ("size", abi::Plugin { struct_bytes: 64, ..good }, "has 64 bytes of"),
+        ("no name", abi::Plugin { name: ptr::null(), ..good }, "calls its wire \"\""),
+        ("name", abi::Plugin { name: c"Two words".as_ptr(), ..good }, "\"Two words\""),
+    ];
+    for (what, table, reason) in cases {
+        let error = adopted(table).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("antiphon_wire.h"), "{what}: {error}");
+    }
+    // SAFETY: null is allowed.
+    let error = unsafe { adopt(ptr::null(), "test") }.unwrap_err().to_string();
+    assert!(error.contains("gives no table"), "{error}");
+    adopted(good).unwrap();
+    // A later version 1 may have a longer table.
+    adopted(abi::Plugin { struct_bytes: good.struct_bytes + 64, ..good }).unwrap();
+}
+
+#[test]
+fn a_null_function_is_found_wherever_it_is() {
+    let good = table::<Good>();
+    for at in 0..abi::FUNCTIONS {
+        let mut words = [0usize; size_of::<abi::Plugin>() / size_of::<usize>()];
+        let room = words.as_mut_ptr().cast::<abi::Plugin>();
+        // SAFETY: room of the same size and alignment.
+        unsafe { room.write(good) };
+        let first = words.len() - abi::FUNCTIONS;
+        words[first + at] = 0;
+        let leaked = Box::leak(Box::new(words)).as_ptr().cast();
+        // SAFETY: a table of this program's, which is never freed.
+        let error = unsafe { adopt(leaked, "test") }.unwrap_err().to_string();
+        assert!(error.contains(&format!("function {at} of")), "{error}");
+    }
+}
+
+macro_rules! failing {
+    ($($name:ident: $error:expr;)*) => {
+        $(
+            struct $name;
+
+            impl Exported for $name {
+                const NAME: &'static CStr = c"failing";
+
+                fn driver() -> Result<Arc<dyn WireDriver>, WireError> {
+                    $error
+                }
+            }
+        )*
+    };
+}
+
+failing! {
+    NoDevice: Err(WireError::Unavailable {
+        wire: "failing".to_owned(),
+        reason: "there is no device".to_owned(),
+        cure: "buy one".to_owned(),
+    });
+    Refused: Err(WireError::System {
+        operation: "open the device",
+        wire: "failing".to_owned(),
+        reason: "permission denied".to_owned(),
+    });
+    Long: Err(WireError::Unavailable {
+        wire: "failing".to_owned(),
+        reason: "ä".repeat(abi::TEXT_BYTES),
+        cure: String::new(),
+    });
+    Panics: panic!("the test said so");
+}
+
+#[test]
+fn a_wire_that_does_not_start_is_unavailable() {
+    let long = "ä".repeat((abi::TEXT_BYTES - 1) / 2);
+    let cases = [
+        ("no device", table::<NoDevice>(), "there is no device", "buy one"),
+        ("refused", table::<Refused>(), "open the device: permission denied", "documentation"),
+        ("long", table::<Long>(), &long, "documentation"),
+        ("panics", table::<Panics>(), "panicked: the test said so", "documentation"),
+    ];
+    for (what, table, reason, cure) in cases {
+        match adopted(table) {
+            Err(WireError::Unavailable { wire, reason: why, cure: help }) => {
+                assert!(why.contains(reason) && help.contains(cure), "{what}: {why}; {help}");
+                assert_eq!(wire, "failing");
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn bytes_signals_errors_and_memory_go_through_the_interface_and_back() {
+    let driver = adopted(table::<Good>()).unwrap();
+    assert_eq!(driver.name(), "exported");
+    let settings = Settings::new(0, [7; 32]);
+    for (interface, text) in [("panic", "the test said so"), ("a\0b", "without a zero byte")] {
+        let settings = settings.clone().with_interface(Some(interface.to_owned()));
+        let error = driver.open(&settings).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    }
+    let wire = driver.open(&settings).unwrap();
+    assert_eq!((wire.name(), &*wire.describe()), ("exported", "copies between mapped memories"));
+    let mut peer =
+        Peer { rank: 1, pid: 1, same_process: false, same_node: true, process_access: false };
+    assert_eq!(wire.reach(&peer), Reach::At { cost: 1 });
+    peer.same_node = false;
+    assert!(matches!(wire.reach(&peer), Reach::No { why } if why.contains("another node")));
+
+    let device = antiphon_hal::driver(Backend::Host).unwrap().open(0).unwrap();
+    let [source, target] = [(); 2].map(|()| device.allocate(4096).unwrap());
+    REGIONS.0.lock().unwrap().insert(target.id(), Arc::clone(&target));
+    let registration = wire.register(&source).unwrap();
+    assert_eq!((registration.region, registration.bytes), (source.id(), 4096));
+    let again = wire.register(&source).unwrap();
+
+    let opening = wire.open(1).unwrap();
+    assert_eq!(opening.address(), []);
+    drop(wire.open(1).unwrap());
+    let link = opening.connect(&[1, 2, 3]).unwrap();
+    drop(wire);
+    assert_eq!((link.peer(), link.descriptor().is_none()), (1, true));
+    assert_eq!((link.progress(), link.arm()), (Ok(false), Ok(true)));
+    link.accept(target.id(), 4096, &[1]).unwrap();
+    link.retire(5);
+    // SAFETY: mapped memory of this test's own.
+    unsafe { source.address().add(8).cast::<u64>().write(0x1234) };
+    let region = target.id();
+    let whole = Write { source: &source, from: 8, region, to: 16, bytes: 8, unit: Unit::Packets };
+    assert_eq!(link.write(&whole), Ok(Posted::Queued));
+    assert_eq!(link.signal(region, 24, 9), Ok(Posted::Queued));
+    assert_eq!((link.posted(), link.completed()), (2, Ok(2)));
+    // SAFETY: as above.
+    let words = unsafe { [2, 3].map(|at| target.address().cast::<u64>().add(at).read()) };
+    assert_eq!(words, [0x1234, 9]);
+
+    let outside = Write { from: 4096, ..whole };
+    match link.write(&outside) {
+        Err(WireError::Invalid { operation: "write", wire, saw, .. }) => {
+            assert!(wire == "exported" && saw.contains("4096"), "{saw}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let unknown = link.write(&Write { source: &target, ..whole }).unwrap_err().to_string();
+    assert!(unknown.contains("registered"), "{unknown}");
+    let panicked = link.signal(666, 0, 0).unwrap_err().to_string();
+    assert!(panicked.contains("panicked: the test said so"), "{panicked}");
+
+    // Two registrations of a memory each keep it.
+    let count = Arc::strong_count(&source);
+    drop(registration);
+    assert_eq!(link.write(&whole), Ok(Posted::Queued));
+    drop(again);
+    assert!(link.write(&whole).unwrap_err().to_string().contains("registered"));
+    assert_eq!((count, Arc::strong_count(&source)), (3, 1));
+    REGIONS.0.lock().unwrap().remove(&region);
+}

@@ -1,0 +1,228 @@
+//! A plugin's driver and ends, as the traits of [`crate::wire`].
+
+use super::{Loaded, abi, link};
+use crate::WireError;
+use crate::wire::{Opening, Registration, Settings, Wire, WireDriver};
+use antiphon_hal::{Backend, Memory};
+use antiphon_transport::{Peer, Reach};
+use std::ffi::{CString, c_char, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+/// Bytes that an address or a blob may have.
+const BLOB_BYTES: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Driver(Arc<Loaded>);
+
+impl Driver {
+    pub(super) fn new(loaded: Arc<Loaded>) -> Self {
+        Driver(loaded)
+    }
+}
+
+impl WireDriver for Driver {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn open(&self, settings: &Settings) -> Result<Arc<dyn Wire>, WireError> {
+        let loaded = Arc::clone(&self.0);
+        let interface = settings.interface.as_deref().map(CString::new).transpose();
+        let interface = interface.map_err(|_| WireError::Invalid {
+            operation: "open an end",
+            wire: loaded.name.clone(),
+            saw: format!("interface {:?}", settings.interface),
+            allowed: "names without a zero byte".to_owned(),
+        })?;
+        let mut asked = abi::Settings::from(settings);
+        asked.interface_name = interface.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        let mut raw = ptr::null_mut();
+        // SAFETY: all point to what the header says, for the call.
+        loaded.call("open an end", None, |error| unsafe {
+            (loaded.functions.wire_open)(&raw const asked, &raw mut raw, error)
+        })?;
+        let raw = loaded.given("open an end", raw)?;
+        Ok(Arc::new(End(Arc::new(RawEnd { loaded, raw }))))
+    }
+}
+
+impl Loaded {
+    /// What a function that succeeded gave.
+    pub(super) fn given<T>(
+        &self,
+        operation: &'static str,
+        given: *mut T,
+    ) -> Result<NonNull<T>, WireError> {
+        NonNull::new(given).ok_or_else(|| WireError::System {
+            operation,
+            wire: self.name.clone(),
+            reason: "the plugin gave a null pointer".to_owned(),
+        })
+    }
+
+    /// Bytes that the plugin gives.
+    pub(super) fn bytes(
+        &self,
+        operation: &'static str,
+        function: impl FnOnce(*mut abi::Bytes, *mut abi::Error) -> i32,
+    ) -> Result<Vec<u8>, WireError> {
+        let mut data = vec![0; BLOB_BYTES];
+        let mut bytes = abi::Bytes {
+            struct_bytes: size_of::<abi::Bytes>() as u32,
+            reserved: 0,
+            data: data.as_mut_ptr(),
+            capacity: data.len() as u64,
+            length: 0,
+        };
+        self.call(operation, None, |error| function(&raw mut bytes, error))?;
+        data.truncate(bytes.length as usize);
+        data.shrink_to_fit();
+        Ok(data)
+    }
+
+    /// A description, which the plugin writes as `snprintf` does.
+    pub(super) fn description(&self, function: impl Fn(*mut c_char, u64) -> u64) -> String {
+        let mut text = vec![0u8; 256];
+        let whole = function(text.as_mut_ptr().cast(), text.len() as u64);
+        if whole >= text.len() as u64 {
+            text = vec![0; whole.min(4096) as usize + 1];
+            function(text.as_mut_ptr().cast(), text.len() as u64);
+        }
+        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        String::from_utf8_lossy(&text[..end]).into_owned()
+    }
+}
+
+/// The plugin's end. What belongs to it keeps it.
+#[derive(Debug)]
+pub(super) struct RawEnd {
+    pub(super) loaded: Arc<Loaded>,
+    raw: NonNull<abi::Wire>,
+}
+
+// SAFETY: any thread may call the plugin's functions, by its contract.
+unsafe impl Send for RawEnd {}
+// SAFETY: as above.
+unsafe impl Sync for RawEnd {}
+
+impl Drop for RawEnd {
+    fn drop(&mut self) {
+        // SAFETY: a live end, whose last call this is: links, openings and registrations keep it.
+        unsafe { (self.loaded.functions.wire_close)(self.raw.as_ptr()) }
+    }
+}
+
+#[derive(Debug)]
+struct End(Arc<RawEnd>);
+
+impl Wire for End {
+    fn name(&self) -> &str {
+        &self.0.loaded.name
+    }
+
+    fn reach(&self, peer: &Peer) -> Reach {
+        let RawEnd { loaded, raw } = &*self.0;
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let asked = abi::Peer {
+            struct_bytes: size_of::<abi::Peer>() as u32,
+            rank: peer.rank,
+            pid: peer.pid,
+            flags: flag(peer.same_process, abi::SAME_PROCESS)
+                | flag(peer.same_node, abi::SAME_NODE)
+                | flag(peer.process_access, abi::PROCESS_ACCESS),
+        };
+        let mut cost = 0;
+        // SAFETY: a live end, and pointers to what the header says, for the call.
+        let answer = loaded.call("reach a peer", None, |error| unsafe {
+            (loaded.functions.wire_reach)(raw.as_ptr(), &raw const asked, &raw mut cost, error)
+        });
+        match answer {
+            Ok(_) => Reach::At { cost },
+            Err(WireError::Unavailable { reason, cure, .. }) => {
+                Reach::No { why: format!("{reason}; {cure}") }
+            }
+            Err(error) => Reach::No { why: error.to_string() },
+        }
+    }
+
+    fn describe(&self) -> String {
+        let RawEnd { loaded, raw } = &*self.0;
+        // SAFETY: a live end, and room for as much as is said.
+        loaded.description(|text, room| unsafe {
+            (loaded.functions.wire_describe)(raw.as_ptr(), text, room)
+        })
+    }
+
+    fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {
+        let RawEnd { loaded, raw: end } = &*self.0;
+        let operation = "register memory";
+        let keep = Box::into_raw(Box::new(Arc::clone(memory)));
+        let asked = abi::Memory {
+            struct_bytes: size_of::<abi::Memory>() as u32,
+            backend: match memory.backend() {
+                Backend::Host => abi::HOST,
+                Backend::Cuda => abi::CUDA,
+                Backend::Rocm => abi::ROCM,
+            },
+            number: memory.id(),
+            address: memory.address(),
+            bytes: memory.len(),
+            keep: keep.cast(),
+            release: Some(release),
+        };
+        let mut raw = ptr::null_mut();
+        let given = loaded.bytes(operation, |blob, error| {
+            // SAFETY: a live end, and pointers to what the header says, for the call.
+            unsafe {
+                let register = loaded.functions.memory_register;
+                register(end.as_ptr(), &raw const asked, blob, &raw mut raw, error)
+            }
+        });
+        let blob = given.inspect_err(|_| {
+            // SAFETY: a plugin that fails does not call `release`, so that this is the one.
+            unsafe { release(keep.cast()) }
+        })?;
+        let raw = loaded.given(operation, raw)?;
+        let keep = Box::new(Registered { end: Arc::clone(&self.0), raw });
+        Ok(Registration { region: memory.id(), bytes: memory.len(), blob, keep })
+    }
+
+    fn open(&self, peer: u32) -> Result<Box<dyn Opening>, WireError> {
+        let RawEnd { loaded, raw: end } = &*self.0;
+        let mut raw = ptr::null_mut();
+        // SAFETY: a live end, and pointers to what the header says, for the call.
+        loaded.call("open a link", Some(peer), |error| unsafe {
+            (loaded.functions.opening_open)(end.as_ptr(), peer, &raw mut raw, error)
+        })?;
+        let raw = loaded.given("open a link", raw)?;
+        Ok(Box::new(link::PluginOpening::new(Arc::clone(&self.0), raw, peer)?))
+    }
+}
+
+/// Gives a memory back that a plugin was lent.
+///
+/// # Safety
+/// `keep` came with a memory that was lent to the plugin, and comes back once.
+unsafe extern "C" fn release(keep: *mut c_void) {
+    // SAFETY: by the caller's promise what `register` made.
+    drop(unsafe { Box::from_raw(keep.cast::<Arc<dyn Memory>>()) });
+}
+
+#[derive(Debug)]
+struct Registered {
+    end: Arc<RawEnd>,
+    raw: NonNull<abi::Registration>,
+}
+
+// SAFETY: any thread may call the plugin's functions, by its contract.
+unsafe impl Send for Registered {}
+// SAFETY: as above.
+unsafe impl Sync for Registered {}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: a live registration of an end that lives; this is its last call.
+        unsafe { (self.end.loaded.functions.memory_deregister)(self.raw.as_ptr()) }
+    }
+}

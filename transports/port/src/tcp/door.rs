@@ -1,0 +1,280 @@
+//! The door of a wire's end: one listener, behind which strangers prove who they are or go.
+//!
+//! Whoever makes progress on a link that still waits for its peer serves the door, for all links of the end. Connections
+//! that have proven themselves wait in the [`Lobby`] of their opening. What has not is bounded in number, bytes and time,
+//! and never disturbs a link.
+
+use super::protocol::hello::{
+    HELLO, Hello, PROOF, REPLY, Refusal, Token, is_proof, reply, reply_to_other_version,
+};
+use super::socket;
+use rustix::event::epoll::EventFlags;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+/// The most connections that have not proven themselves. The oldest goes when another comes.
+const MOST_STRANGERS: usize = 64;
+/// The most connections of one opening that wait to be taken.
+const MOST_ARRIVED: usize = 64;
+
+/// Locks, also after a thread panicked: nothing here is left half done.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks if nobody else has.
+pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// A connection that has proven itself.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    /// The opening that it came from.
+    pub token: Token,
+    pub stripe: u16,
+    pub stripes: u16,
+    pub socket: OwnedFd,
+}
+
+/// Where connections of one opening wait.
+#[derive(Debug)]
+pub(super) struct Lobby {
+    pub token: Token,
+    pub peer: u32,
+    /// The link's descriptor: becomes readable when somebody arrives.
+    pub poller: OwnedFd,
+    any: AtomicBool,
+    arrived: Mutex<Vec<Arrived>>,
+    note: Mutex<Option<String>>,
+}
+
+impl Lobby {
+    /// How connections that wait in a lobby are watched: they make the descriptor readable at once.
+    pub const WATCHED: EventFlags = EventFlags::IN.union(EventFlags::OUT);
+
+    pub fn new(token: Token, peer: u32, poller: OwnedFd) -> Self {
+        let (any, arrived) = (AtomicBool::new(false), Mutex::default());
+        Lobby { token, peer, poller, any, arrived, note: Mutex::default() }
+    }
+
+    /// The connections that came since the last call.
+    pub fn take(&self) -> Vec<Arrived> {
+        if !self.any.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *lock(&self.arrived))
+    }
+
+    /// Why the last connection that asked for this opening was refused.
+    pub fn note(&self) -> Option<String> {
+        lock(&self.note).clone()
+    }
+
+    fn refuse(&self, from: SocketAddr, why: &str) {
+        *lock(&self.note) = Some(format!("a connection from {from} {why}"));
+    }
+
+    fn enter(&self, arrived: Arrived) {
+        let mut all = lock(&self.arrived);
+        if all.len() < MOST_ARRIVED {
+            let nothing = EventFlags::empty();
+            // Without it the descriptor does not tell; `progress` finds the connection anyway.
+            let _ = socket::watch(&self.poller, &arrived.socket, nothing, Self::WATCHED);
+            all.push(arrived);
+            self.any.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// The door of a wire's end.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub rank: u32,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Readable when serving would find something to do.
+    pub poller: OwnedFd,
+    /// The key of handshakes.
+    pub key: [u8; 32],
+    /// How long a connection may take to prove itself.
+    patience: Duration,
+    listener: OwnedFd,
+    strangers: Mutex<Vec<Stranger>>,
+    lobbies: Mutex<HashMap<Token, Weak<Lobby>>>,
+}
+
+#[derive(Debug)]
+struct Stranger {
+    socket: OwnedFd,
+    from: SocketAddr,
+    until: Instant,
+    /// The message that is coming, hello or proof.
+    bytes: [u8; HELLO],
+    got: usize,
+    claim: Option<Claim>,
+}
+
+/// What a stranger said it was; the opening is there.
+#[derive(Debug)]
+struct Claim {
+    lobby: Arc<Lobby>,
+    hello: Hello,
+    said: [u8; HELLO],
+    answered: [u8; REPLY],
+}
+
+enum Step {
+    Wait,
+    Gone,
+    Proven(Arc<Lobby>, Hello),
+}
+
+impl Door {
+    /// Listens at `address`.
+    pub fn open(
+        rank: u32,
+        key: [u8; 32],
+        address: SocketAddr,
+        patience: Duration,
+    ) -> io::Result<Self> {
+        let (listener, address) = socket::listen_at(&address)?;
+        let poller = socket::poller()?;
+        socket::watch(&poller, &listener, EventFlags::empty(), EventFlags::IN)?;
+        let (strangers, lobbies) = (Mutex::default(), Mutex::default());
+        Ok(Door { rank, address, poller, key, patience, listener, strangers, lobbies })
+    }
+
+    /// Lets connections in that ask for the opening of `lobby`, while it lives.
+    pub fn expect(&self, lobby: &Arc<Lobby>) {
+        let mut lobbies = lock(&self.lobbies);
+        lobbies.retain(|_, lobby| lobby.strong_count() > 0);
+        lobbies.insert(lobby.token, Arc::downgrade(lobby));
+    }
+
+    /// Nothing more is expected by an opening.
+    pub fn forget(&self, token: &Token) {
+        lock(&self.lobbies).remove(token);
+    }
+
+    /// Lets in and turns away whoever can be without waiting; whether there was anybody.
+    pub fn serve(&self) -> bool {
+        let Some(mut strangers) = try_lock(&self.strangers) else { return false };
+        let mut moved = false;
+        // One round per call takes no more than a bounded number, so that a flood does not hold up the caller.
+        for _ in 0..MOST_STRANGERS {
+            let Ok((socket, from)) = socket::accept(&self.listener) else { break };
+            moved = true;
+            if strangers.len() >= MOST_STRANGERS {
+                let unclaimed = strangers.iter().position(|stranger| stranger.claim.is_none());
+                strangers.remove(unclaimed.unwrap_or(0));
+            }
+            let watched = (EventFlags::empty(), EventFlags::IN);
+            if socket::watch(&self.poller, &socket, watched.0, watched.1).is_ok() {
+                let until = Instant::now() + self.patience;
+                let bytes = [0; HELLO];
+                strangers.push(Stranger { socket, from, until, bytes, got: 0, claim: None });
+            }
+        }
+        let mut at = 0;
+        while let Some(stranger) = strangers.get_mut(at) {
+            match stranger.step(self) {
+                Step::Wait => {
+                    at += 1;
+                    continue;
+                }
+                Step::Gone => drop(strangers.swap_remove(at)),
+                Step::Proven(lobby, hello) => {
+                    let socket = strangers.swap_remove(at).socket;
+                    let _ =
+                        socket::watch(&self.poller, &socket, EventFlags::IN, EventFlags::empty());
+                    let Hello { tokens: [token, _], stripe, stripes, .. } = hello;
+                    lobby.enter(Arrived { token, stripe, stripes, socket });
+                }
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    fn lobby(&self, hello: &Hello) -> Option<Arc<Lobby>> {
+        let lobby = lock(&self.lobbies).get(&hello.tokens[1]).and_then(Weak::upgrade)?;
+        (hello.ranks == [lobby.peer, self.rank] && hello.stripe < hello.stripes).then_some(lobby)
+    }
+}
+
+impl Stranger {
+    fn step(&mut self, door: &Door) -> Step {
+        loop {
+            let due = if self.claim.is_some() { PROOF } else { HELLO };
+            match socket::receive_bytes(&self.socket, &mut self.bytes[self.got..due]) {
+                Ok(0) => return self.gone("ended before it had proven the communicator's key"),
+                Ok(bytes) => self.got += bytes,
+                Err(error) if socket::would_wait(&error) => {
+                    if Instant::now() < self.until {
+                        return Step::Wait;
+                    }
+                    return self.gone("did not prove the communicator's key in time");
+                }
+                Err(error) => {
+                    let why = "ended before it had proven the communicator's key";
+                    return self.gone(&format!("{why}: {error}"));
+                }
+            }
+            if self.got < due {
+                continue;
+            }
+            self.got = 0;
+            if let Some(claim) = &self.claim {
+                let proof = self.bytes.first_chunk::<PROOF>();
+                let right = proof
+                    .is_some_and(|proof| is_proof(&door.key, &claim.said, &claim.answered, proof));
+                if !right {
+                    return self.gone("did not prove the communicator's key");
+                }
+                return Step::Proven(Arc::clone(&claim.lobby), claim.hello.clone());
+            }
+            let Some(claim) = self.claim(door) else { return Step::Gone };
+            // What is sent first always fits into a new connection's buffer.
+            let sent = socket::send_bytes(&self.socket, &claim.answered);
+            if !matches!(sent, Ok(REPLY)) {
+                return Step::Gone;
+            }
+            self.claim = Some(claim);
+        }
+    }
+
+    /// What the stranger's hello claims, if there is such an opening.
+    fn claim(&self, door: &Door) -> Option<Claim> {
+        let hello = match Hello::read(&self.bytes) {
+            Ok(hello) => hello,
+            Err(refusal) => {
+                if let Refusal::Version(_) = refusal {
+                    // So that the other side can name both versions; it is lost either way.
+                    let _ = socket::send_bytes(&self.socket, &reply_to_other_version());
+                }
+                return None;
+            }
+        };
+        let lobby = door.lobby(&hello)?;
+        let nonce = socket::random().ok()?;
+        let answered = reply(&door.key, &self.bytes, &nonce);
+        Some(Claim { lobby, hello, said: self.bytes, answered })
+    }
+
+    fn gone(&self, why: &str) -> Step {
+        if let Some(claim) = &self.claim {
+            claim.lobby.refuse(self.from, why);
+        }
+        Step::Gone
+    }
+}
