@@ -1,0 +1,145 @@
+//! Which ports to use and under which addresses: decided from what the kernel's files say, without touching a device.
+
+pub mod filter;
+pub mod gid;
+pub mod locality;
+pub mod sysfs;
+
+use crate::settings::RdmaSettings;
+use filter::{Filter, Selector};
+use gid::GidEntry;
+use sysfs::Port;
+
+/// A port, and the address that connections over it have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The port.
+    pub port: Port,
+    /// The entry of its address table; `None` on InfiniBand without routing, where the local identifier is enough.
+    pub gid: Option<GidEntry>,
+}
+
+/// The ports to use, in the order of their names, so that both ends of a link pair equal positions.
+///
+/// # Errors
+/// Why no port can be used, and what would help.
+pub fn choose(
+    ports: &[Port],
+    settings: &RdmaSettings,
+    nodes: &[u32],
+) -> Result<Vec<Choice>, (String, String)> {
+    if ports.is_empty() {
+        return Err((
+            "this machine has no RDMA device (/sys/class/infiniband is empty)".to_owned(),
+            "load the driver of the network card, or use another wire".to_owned(),
+        ));
+    }
+    let selector = by_name(ports, &settings.selector);
+    let mut refused = Vec::new();
+    let mut usable = Vec::new();
+    for port in ports {
+        let name = format!("{}:{}", port.device, port.number);
+        let asked = match &selector {
+            Selector::Ports(filter) => filter.admits(&port.device, port.number),
+            // Whether the port has that address is seen below.
+            Selector::Interface(_) | Selector::Address(_) => true,
+        };
+        if !asked {
+            refused.push(format!("{name} is excluded by {selector}"));
+        } else if !port.active {
+            refused.push(format!("{name} is not active ({})", port.state));
+        } else {
+            match gid::choose(port, &selector, settings.gid_index) {
+                Ok(gid) => usable.push(Choice { port: port.clone(), gid }),
+                Err(why) => refused.push(format!("{name}: {why}")),
+            }
+        }
+    }
+    if usable.is_empty() {
+        return Err((
+            format!("no port can be used: {}", refused.join("; ")),
+            "bring a port up (`rdma link` shows them), or choose with ANTIPHON_HCA and ANTIPHON_GID_INDEX".to_owned(),
+        ));
+    }
+    // Who names ports wants those, near or not.
+    let named = matches!(&selector, Selector::Ports(Filter::Only(_)));
+    if !named {
+        usable = locality::nearest(usable, nodes, |choice| choice.port.node);
+    }
+    usable.sort_by(|a, b| (&a.port.device, a.port.number).cmp(&(&b.port.device, b.port.number)));
+    usable.truncate(settings.lanes);
+    Ok(usable)
+}
+
+/// What is given as an interface may also name a device.
+fn by_name(ports: &[Port], selector: &Selector) -> Selector {
+    if let Selector::Interface(name) = selector
+        && let Ok(filter @ Filter::Only(_)) = Filter::parse(name)
+        && ports.iter().any(|port| filter.admits(&port.device, port.number))
+    {
+        return Selector::Ports(filter);
+    }
+    selector.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gid::{GidKind, tests::entry};
+    use super::*;
+
+    fn port(device: &str, active: bool, node: Option<u32>) -> Port {
+        let address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
+        Port {
+            device: device.to_owned(),
+            number: 1,
+            active,
+            state: if active { "4: ACTIVE" } else { "1: DOWN" }.to_owned(),
+            ethernet: true,
+            node,
+            gids: vec![entry(0, address, GidKind::RoceV2, "eth0")],
+        }
+    }
+
+    fn names(ports: &[Port], settings: &RdmaSettings, nodes: &[u32]) -> Result<String, String> {
+        let chosen = choose(ports, settings, nodes).map_err(|(why, _)| why)?;
+        Ok(chosen.iter().map(|c| c.port.device.clone()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn ports_are_chosen_by_name_state_and_locality() {
+        let ports = [
+            port("mlx5_3", true, Some(1)),
+            port("mlx5_0", true, Some(0)),
+            port("mlx5_2", false, Some(0)),
+            port("mlx5_1", true, Some(0)),
+        ];
+        for (hca, nodes, expected) in [
+            ("", &[0][..], "mlx5_0 mlx5_1"),
+            ("", &[1], "mlx5_3"),
+            ("", &[0, 1], "mlx5_0 mlx5_1 mlx5_3"),
+            ("", &[7], "mlx5_0 mlx5_1 mlx5_3"),
+            ("^mlx5_0", &[0], "mlx5_1"),
+            ("mlx5_3,mlx5_0:1", &[0], "mlx5_0 mlx5_3"),
+        ] {
+            let settings = RdmaSettings::parse(None, |name| {
+                (name == "ANTIPHON_HCA" && !hca.is_empty()).then(|| hca.to_owned())
+            })
+            .expect("settings");
+            assert_eq!(names(&ports, &settings, nodes).as_deref(), Ok(expected), "{hca} {nodes:?}");
+        }
+    }
+
+    #[test]
+    fn where_no_port_is_left_every_refusal_is_named() {
+        let settings = RdmaSettings::parse(None, |name| {
+            (name == "ANTIPHON_HCA").then(|| "^mlx5_0".to_owned())
+        })
+        .expect("settings");
+        let ports = [port("mlx5_0", true, None), port("mlx5_1", false, None)];
+        let why = names(&ports, &settings, &[0]).expect_err("nothing to use");
+        assert!(why.contains("mlx5_0:1 is excluded by ^mlx5_0"), "{why}");
+        assert!(why.contains("mlx5_1:1 is not active (1: DOWN)"), "{why}");
+        let why = names(&[], &settings, &[0]).expect_err("nothing there");
+        assert!(why.contains("no RDMA device"), "{why}");
+    }
+}
