@@ -168,7 +168,7 @@ impl<'p> Inboxes<'p> {
 }
 
 /// Position of `peer` among the ranks other than `rank`.
-fn position(rank: usize, peer: usize) -> usize {
+pub(super) fn position(rank: usize, peer: usize) -> usize {
     peer - usize::from(peer > rank)
 }
 
@@ -209,7 +209,7 @@ pub(super) fn reduce_inbox(
 ///
 /// Packets take twice the room of their payload. Executors that put raw and packet chunks in one address range
 /// find raw chunk `2k` where packet chunk `k` begins; leaving out as many chunks as there are keeps them apart.
-fn raw_scratch(p: &ProgramBuilder, rank: usize, chunks: usize) -> Region<'_> {
+pub(super) fn raw_scratch(p: &ProgramBuilder, rank: usize, chunks: usize) -> Region<'_> {
     let allocated = p.scratch_len(rank);
     p.scratch(rank, allocated);
     p.scratch(rank, chunks)

@@ -1,7 +1,8 @@
-//! The built-in algorithms: one file per collective, each function writing the plan for any number of ranks.
+//! The built-in algorithms: one file per collective, each function writing the plan for any number of ranks. Those of
+//! [`hierarchical`] reach over several nodes, the others need memory that all ranks share.
 //!
-//! Reductions add in rank order on every rank ([`allreduce::ring`] and [`allreduce::switch`] say what they do
-//! instead), so that results do not depend on the algorithm, the message size or the rank.
+//! Reductions add in rank order on every rank ([`allreduce::ring`], [`allreduce::switch`] and [`hierarchical`] say what
+//! they do instead), so that results do not depend on the algorithm, the message size or the rank.
 //!
 //! Every plan is safe to launch again at once: a rank may start its next launch as soon as its own launch is
 //! done, whatever the others are doing. The plans name `i` for the input and `o` for the output in place too.
@@ -19,6 +20,7 @@ pub mod alltoallv;
 pub mod broadcast;
 mod common;
 pub mod examples;
+pub mod hierarchical;
 pub mod reduce;
 pub mod reducescatter;
 pub mod select;
@@ -72,6 +74,26 @@ pub enum Algorithm {
     SendRecvPackets,
     /// [`sendrecv::zero_copy`].
     SendRecvZeroCopy,
+    /// [`hierarchical::allreduce::packets`].
+    AllReduceHierarchicalPackets,
+    /// [`hierarchical::allreduce::two_shot_packets`].
+    AllReduceHierarchicalTwoShotPackets,
+    /// [`hierarchical::allreduce::hub`].
+    AllReduceHierarchicalHub,
+    /// [`hierarchical::allreduce::zero_copy`].
+    AllReduceHierarchicalZeroCopy,
+    /// [`hierarchical::allgather::packets`].
+    AllGatherHierarchicalPackets,
+    /// [`hierarchical::allgather::zero_copy`].
+    AllGatherHierarchicalZeroCopy,
+    /// [`hierarchical::reducescatter::packets`].
+    ReduceScatterHierarchicalPackets,
+    /// [`hierarchical::reducescatter::zero_copy`].
+    ReduceScatterHierarchicalZeroCopy,
+    /// [`hierarchical::alltoall::packets`].
+    AllToAllHierarchicalPackets,
+    /// [`hierarchical::alltoall::zero_copy`].
+    AllToAllHierarchicalZeroCopy,
 }
 
 /// What a built-in algorithm is written for.
@@ -79,6 +101,10 @@ pub enum Algorithm {
 pub struct Shape {
     /// Number of ranks, at least 1.
     pub ranks: usize,
+    /// Number of nodes that the ranks are spread over, at least 1, which must divide the ranks; ranks of a node are
+    /// consecutive. Only [hierarchical](Algorithm::is_hierarchical) algorithms reach over several nodes; others ignore
+    /// it.
+    pub nodes: usize,
     /// Whether input and output are the same memory.
     pub in_place: bool,
     /// The rank that broadcasts or receives the reduction; other collectives ignore it.
@@ -87,6 +113,17 @@ pub struct Shape {
     pub blocks: usize,
     /// How ranks meet in zero-copy algorithms where everyone touches everyone's buffers.
     pub handshake: Handshake,
+}
+
+/// In which order an algorithm's reductions add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SumOrder {
+    /// In rank order; trivially so where nothing is reduced.
+    Ranks,
+    /// Round the ring of ranks, each slice from a rank of its own.
+    Ring,
+    /// In rank order on each node, and then the nodes' sums in node order; on one node, in rank order.
+    Nodes,
 }
 
 /// How ranks meet before and after they touch each other's buffers.
@@ -101,9 +138,16 @@ pub enum Handshake {
 }
 
 impl Shape {
-    /// Out of place, root 0, one thread block.
+    /// One node, out of place, root 0, one thread block.
     pub const fn new(ranks: usize) -> Self {
-        Shape { ranks, in_place: false, root: 0, blocks: 1, handshake: Handshake::Everyone }
+        Shape {
+            ranks,
+            nodes: 1,
+            in_place: false,
+            root: 0,
+            blocks: 1,
+            handshake: Handshake::Everyone,
+        }
     }
 }
 
@@ -121,7 +165,7 @@ fn allowed_names() -> String {
 
 impl Algorithm {
     /// Every built-in algorithm, in declaration order.
-    pub const ALL: [Algorithm; 17] = {
+    pub const ALL: [Algorithm; 27] = {
         use Algorithm::*;
         [
             AllReduceOneShotPackets,
@@ -141,6 +185,16 @@ impl Algorithm {
             ReduceZeroCopy,
             SendRecvPackets,
             SendRecvZeroCopy,
+            AllReduceHierarchicalPackets,
+            AllReduceHierarchicalTwoShotPackets,
+            AllReduceHierarchicalHub,
+            AllReduceHierarchicalZeroCopy,
+            AllGatherHierarchicalPackets,
+            AllGatherHierarchicalZeroCopy,
+            ReduceScatterHierarchicalPackets,
+            ReduceScatterHierarchicalZeroCopy,
+            AllToAllHierarchicalPackets,
+            AllToAllHierarchicalZeroCopy,
         ]
     };
 
@@ -170,6 +224,18 @@ impl Algorithm {
             Algorithm::ReduceZeroCopy => "reduce_zero_copy",
             Algorithm::SendRecvPackets => "sendrecv_packets",
             Algorithm::SendRecvZeroCopy => "sendrecv_zero_copy",
+            Algorithm::AllReduceHierarchicalPackets => "allreduce_hierarchical_packets",
+            Algorithm::AllReduceHierarchicalTwoShotPackets => {
+                "allreduce_hierarchical_two_shot_packets"
+            }
+            Algorithm::AllReduceHierarchicalHub => "allreduce_hierarchical_hub",
+            Algorithm::AllReduceHierarchicalZeroCopy => "allreduce_hierarchical_zero_copy",
+            Algorithm::AllGatherHierarchicalPackets => "allgather_hierarchical_packets",
+            Algorithm::AllGatherHierarchicalZeroCopy => "allgather_hierarchical_zero_copy",
+            Algorithm::ReduceScatterHierarchicalPackets => "reducescatter_hierarchical_packets",
+            Algorithm::ReduceScatterHierarchicalZeroCopy => "reducescatter_hierarchical_zero_copy",
+            Algorithm::AllToAllHierarchicalPackets => "alltoall_hierarchical_packets",
+            Algorithm::AllToAllHierarchicalZeroCopy => "alltoall_hierarchical_zero_copy",
         }
     }
 
@@ -181,24 +247,60 @@ impl Algorithm {
             | AllReduceTwoShotPackets
             | AllReduceZeroCopy
             | AllReduceHub
-            | AllReduceRing => Collective::AllReduce,
-            AllGatherPackets | AllGatherZeroCopy => Collective::AllGather,
-            ReduceScatterPackets | ReduceScatterZeroCopy => Collective::ReduceScatter,
-            AllToAllPackets | AllToAllZeroCopy => Collective::AllToAll,
+            | AllReduceRing
+            | AllReduceHierarchicalPackets
+            | AllReduceHierarchicalTwoShotPackets
+            | AllReduceHierarchicalHub
+            | AllReduceHierarchicalZeroCopy => Collective::AllReduce,
+            AllGatherPackets
+            | AllGatherZeroCopy
+            | AllGatherHierarchicalPackets
+            | AllGatherHierarchicalZeroCopy => Collective::AllGather,
+            ReduceScatterPackets
+            | ReduceScatterZeroCopy
+            | ReduceScatterHierarchicalPackets
+            | ReduceScatterHierarchicalZeroCopy => Collective::ReduceScatter,
+            AllToAllPackets
+            | AllToAllZeroCopy
+            | AllToAllHierarchicalPackets
+            | AllToAllHierarchicalZeroCopy => Collective::AllToAll,
             BroadcastPackets | BroadcastZeroCopy => Collective::Broadcast,
             ReducePackets | ReduceZeroCopy => Collective::Reduce,
             SendRecvPackets | SendRecvZeroCopy => Collective::SendRecv,
         }
     }
 
-    /// Whether reductions add in rank order (trivially so where nothing is reduced).
-    pub const fn in_rank_order(self) -> bool {
-        !matches!(self, Algorithm::AllReduceRing)
+    /// Whether the algorithm reaches over several nodes, by port channels.
+    pub const fn is_hierarchical(self) -> bool {
+        use Algorithm::*;
+        matches!(
+            self,
+            AllReduceHierarchicalPackets
+                | AllReduceHierarchicalTwoShotPackets
+                | AllReduceHierarchicalHub
+                | AllReduceHierarchicalZeroCopy
+                | AllGatherHierarchicalPackets
+                | AllGatherHierarchicalZeroCopy
+                | ReduceScatterHierarchicalPackets
+                | ReduceScatterHierarchicalZeroCopy
+                | AllToAllHierarchicalPackets
+                | AllToAllHierarchicalZeroCopy
+        )
     }
 
-    /// The plan for this shape. Fails on 0 ranks and on a root that is not a rank.
+    /// In which order reductions add; the same on every rank.
+    pub const fn sum_order(self) -> SumOrder {
+        match self {
+            Algorithm::AllReduceRing => SumOrder::Ring,
+            _ if self.is_hierarchical() => SumOrder::Nodes,
+            _ => SumOrder::Ranks,
+        }
+    }
+
+    /// The plan for this shape. Fails on 0 ranks, on a root that is not a rank, and where nodes matter on a number of them
+    /// that does not divide the ranks.
     pub fn plan(self, shape: Shape) -> Result<Plan, BuildError> {
-        let Shape { ranks, in_place, root, blocks, handshake } = shape;
+        let Shape { ranks, nodes, in_place, root, blocks, handshake } = shape;
         match self {
             Algorithm::AllReduceOneShotPackets => allreduce::one_shot_packets(ranks, in_place),
             Algorithm::AllReduceTwoShotPackets => allreduce::two_shot_packets(ranks, in_place),
@@ -223,6 +325,36 @@ impl Algorithm {
             Algorithm::ReduceZeroCopy => reduce::zero_copy(ranks, in_place, root, blocks),
             Algorithm::SendRecvPackets => sendrecv::packets(ranks, in_place),
             Algorithm::SendRecvZeroCopy => sendrecv::zero_copy(ranks, in_place, blocks),
+            Algorithm::AllReduceHierarchicalPackets => {
+                hierarchical::allreduce::packets(ranks, nodes, in_place)
+            }
+            Algorithm::AllReduceHierarchicalTwoShotPackets => {
+                hierarchical::allreduce::two_shot_packets(ranks, nodes, in_place)
+            }
+            Algorithm::AllReduceHierarchicalHub => {
+                hierarchical::allreduce::hub(ranks, nodes, in_place)
+            }
+            Algorithm::AllReduceHierarchicalZeroCopy => {
+                hierarchical::allreduce::zero_copy(ranks, nodes, in_place, blocks)
+            }
+            Algorithm::AllGatherHierarchicalPackets => {
+                hierarchical::allgather::packets(ranks, nodes, in_place)
+            }
+            Algorithm::AllGatherHierarchicalZeroCopy => {
+                hierarchical::allgather::zero_copy(ranks, nodes, in_place, blocks)
+            }
+            Algorithm::ReduceScatterHierarchicalPackets => {
+                hierarchical::reducescatter::packets(ranks, nodes, in_place)
+            }
+            Algorithm::ReduceScatterHierarchicalZeroCopy => {
+                hierarchical::reducescatter::zero_copy(ranks, nodes, in_place, blocks)
+            }
+            Algorithm::AllToAllHierarchicalPackets => {
+                hierarchical::alltoall::packets(ranks, nodes, in_place)
+            }
+            Algorithm::AllToAllHierarchicalZeroCopy => {
+                hierarchical::alltoall::zero_copy(ranks, nodes, in_place, blocks)
+            }
         }
     }
 }

@@ -22,6 +22,25 @@ pub const PACKET_BYTES_PER_PAIR: u64 = 2048;
 /// Largest allreduce, in bytes, that one rank does for all where ranks share cores.
 pub const HUB_BYTES: u64 = 16 << 10;
 
+/// Largest allreduce, in bytes, that every rank sends whole to its counterparts on other nodes.
+///
+/// One shot saves a step inside the node over two shots, but every rank of a node sends the same sum over the wire. Not
+/// measured on hosts with a core for each rank; a message of a few packets costs the wire little more than an empty one.
+pub const NODES_ONE_SHOT_BYTES: u64 = 4 << 10;
+
+/// Largest allreduce, in bytes, that one rank of each node does for its node where ranks share cores (measured over TCP,
+/// two nodes of two ranks with one core each).
+pub const NODES_HUB_BYTES: u64 = 64 << 10;
+
+/// Largest allreduce, in bytes, that goes over several nodes as packets. Not measured on hosts with a core for each rank.
+///
+/// Packets double what crosses the wire and are copied at both ends, but need no handshake and no flush.
+pub const NODES_PACKET_BYTES: u64 = 64 << 10;
+
+/// Largest block of a rank, in bytes, that an allgather, reducescatter or alltoall over several nodes sends as packets. Not
+/// measured.
+pub const NODES_PACKET_BYTES_PER_RANK: u64 = 8 << 10;
+
 /// The algorithm for a call, and what its plan is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Choice {
@@ -41,10 +60,13 @@ impl Choice {
 /// Choose an algorithm for a message of `bytes` bytes, in the given shape.
 ///
 /// `bytes` is the larger of the call's two buffers: the output of an allgather, the input of a reducescatter.
-/// Where ranks share cores ([`Handshake::Hub`]) only the number of operations counts, and nothing goes as packets.
-/// `None` for collectives without built-in algorithms.
+/// Where ranks of one node share cores ([`Handshake::Hub`]) only the number of operations counts, and nothing goes as
+/// packets inside a node. All ranks of a call must give the same arguments. `None` for collectives without built-in algorithms, or, with several nodes, without hierarchical ones.
 pub fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice> {
     use Algorithm::*;
+    if shape.nodes > 1 {
+        return over_nodes(collective, bytes, shape);
+    }
     let per_rank = bytes.div_ceil(shape.ranks.max(1) as u64);
     let crowded = shape.handshake == Handshake::Hub;
     let pair = shape.ranks <= 2;
@@ -69,6 +91,34 @@ pub fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choic
         Collective::Gather | Collective::Scatter | Collective::Test | Collective::Other(_) => {
             return None;
         }
+    };
+    Some(Choice { algorithm, shape })
+}
+
+/// Chooses among the algorithms that reach over several nodes.
+fn over_nodes(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice> {
+    use Algorithm::*;
+    let per_rank = bytes.div_ceil(shape.ranks.max(1) as u64);
+    let by_size = |packets: Algorithm, zero_copy: Algorithm| {
+        if per_rank <= NODES_PACKET_BYTES_PER_RANK { packets } else { zero_copy }
+    };
+    // A rank that is alone on its node has nobody to share the second step with.
+    let alone = shape.nodes == shape.ranks;
+    let crowded = shape.handshake == Handshake::Hub && !alone;
+    let algorithm = match collective {
+        Collective::AllReduce if crowded && bytes <= NODES_HUB_BYTES => AllReduceHierarchicalHub,
+        Collective::AllReduce if bytes <= NODES_ONE_SHOT_BYTES => AllReduceHierarchicalPackets,
+        Collective::AllReduce if bytes > NODES_PACKET_BYTES => AllReduceHierarchicalZeroCopy,
+        Collective::AllReduce if alone => AllReduceHierarchicalPackets,
+        Collective::AllReduce => AllReduceHierarchicalTwoShotPackets,
+        Collective::AllGather => {
+            by_size(AllGatherHierarchicalPackets, AllGatherHierarchicalZeroCopy)
+        }
+        Collective::ReduceScatter => {
+            by_size(ReduceScatterHierarchicalPackets, ReduceScatterHierarchicalZeroCopy)
+        }
+        Collective::AllToAll => by_size(AllToAllHierarchicalPackets, AllToAllHierarchicalZeroCopy),
+        _ => return None,
     };
     Some(Choice { algorithm, shape })
 }
@@ -119,6 +169,59 @@ mod tests {
                 let choice = select(&algorithm.collective(), bytes, shape).expect("a choice");
                 assert!(!choice.algorithm.name().contains("packets"), "{}", choice.algorithm);
             }
+        }
+    }
+
+    #[test]
+    fn several_nodes_take_hierarchical_algorithms_only() {
+        let at = |collective: &Collective, bytes, (nodes, per_node)| {
+            let shape = Shape { nodes, ..Shape::new(nodes * per_node) };
+            select(collective, bytes, shape).map(|choice| choice.algorithm)
+        };
+        let (two, lone) = ((2, 4), (4, 1));
+        let cases = [
+            (Collective::AllReduce, 4096, two, Algorithm::AllReduceHierarchicalPackets),
+            (Collective::AllReduce, 4097, two, Algorithm::AllReduceHierarchicalTwoShotPackets),
+            (Collective::AllReduce, 4097, lone, Algorithm::AllReduceHierarchicalPackets),
+            (Collective::AllReduce, 65536, two, Algorithm::AllReduceHierarchicalTwoShotPackets),
+            (Collective::AllReduce, 65537, two, Algorithm::AllReduceHierarchicalZeroCopy),
+            (Collective::AllReduce, 65537, lone, Algorithm::AllReduceHierarchicalZeroCopy),
+            (Collective::AllGather, 65536, two, Algorithm::AllGatherHierarchicalPackets),
+            (Collective::AllGather, 65537, two, Algorithm::AllGatherHierarchicalZeroCopy),
+            (Collective::ReduceScatter, 0, two, Algorithm::ReduceScatterHierarchicalPackets),
+            (Collective::AllToAll, 1 << 20, two, Algorithm::AllToAllHierarchicalZeroCopy),
+        ];
+        for (collective, bytes, places, expected) in cases {
+            assert_eq!(
+                at(&collective, bytes, places),
+                Some(expected),
+                "{collective} {bytes} {places:?}"
+            );
+        }
+        for algorithm in Algorithm::ALL {
+            let collective = algorithm.collective();
+            for bytes in [0, 1 << 14, 1 << 30] {
+                let chosen = at(&collective, bytes, two);
+                assert!(chosen.is_none_or(Algorithm::is_hierarchical), "{collective} {bytes}");
+            }
+        }
+        assert_eq!(at(&Collective::SendRecv, 4, two), None);
+    }
+
+    #[test]
+    fn one_rank_of_each_node_works_for_its_node_where_ranks_share_cores() {
+        let at = |bytes, (nodes, per_node)| {
+            let shape = Shape { nodes, handshake: Handshake::Hub, ..Shape::new(nodes * per_node) };
+            select(&Collective::AllReduce, bytes, shape).map(|choice| choice.algorithm)
+        };
+        let cases = [
+            (65536, (2, 4), Algorithm::AllReduceHierarchicalHub),
+            (65537, (2, 4), Algorithm::AllReduceHierarchicalZeroCopy),
+            // One that is alone on its node has nobody to share cores with.
+            (4096, (4, 1), Algorithm::AllReduceHierarchicalPackets),
+        ];
+        for (bytes, places, expected) in cases {
+            assert_eq!(at(bytes, places), Some(expected), "{bytes} {places:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::handles::{Channel, Chunks, Semaphore, SwitchChannel};
 use super::{NOWHERE, ProblemKind, ProgramBuilder};
-use crate::dsl::{self, On};
+use crate::dsl::{self, On, Transfer};
 use crate::model::{Buffer, GroupSlice, OpKind};
 use crate::passes::DataSync;
 use std::panic::Location;
@@ -197,15 +197,7 @@ impl<'p> Block<'p> {
     pub(super) fn channels(&self, at: At, kind: OpKind, channels: &[Channel]) {
         let mut ends = Vec::new();
         for channel in channels {
-            let Some(both) = channel.ends else { return };
-            if self.rank == NOWHERE {
-                return;
-            }
-            let mine = channel.end_at(self.rank);
-            let Some(end) = mine.filter(|&end| self.program.program().owns_channel(end).is_ok())
-            else {
-                return self.not_mine(at, "channel", &both.map(|end| end.source));
-            };
+            let Some(end) = self.end_of(at, channel) else { return };
             if ends.contains(&end) {
                 return self.report(at, ProblemKind::Twice { kind });
             }
@@ -215,8 +207,40 @@ impl<'p> Block<'p> {
             let relaxed = matches!(kind, OpKind::RelaxedSignal | OpKind::RelaxedWait);
             match kind {
                 OpKind::Signal | OpKind::RelaxedSignal => program.signal(end, on, sync, relaxed),
+                OpKind::Flush => program.flush(end, on, sync),
                 _ => program.wait(end, on, sync, relaxed),
             }
+        });
+    }
+
+    /// This rank's end of a channel.
+    fn end_of(&self, at: At, channel: &Channel) -> Option<dsl::Channel> {
+        let both = channel.ends.filter(|_| self.rank != NOWHERE)?;
+        let mine = channel.end_at(self.rank);
+        let known = mine.filter(|&end| self.program.program().owns_channel(end).is_ok());
+        if known.is_none() {
+            self.not_mine(at, "channel", &both.map(|end| end.source));
+        }
+        known
+    }
+
+    /// Append a transfer over a channel.
+    pub(super) fn over(
+        &self,
+        at: At,
+        what: Transfer,
+        channel: &Channel,
+        (from, to): (Chunks, Chunks),
+    ) {
+        let Some(end) = self.end_of(at, channel) else { return };
+        if from.rank == NOWHERE || to.rank == NOWHERE {
+            return;
+        }
+        let (from, to) = (from.recorded(), to.recorded());
+        let place = (self.id as u64, self.slice);
+        self.program.try_to(at, |program| {
+            program.at(Some(at.into()));
+            program.transfer_slice(what, end, to, from, place)
         });
     }
 

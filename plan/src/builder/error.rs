@@ -171,6 +171,16 @@ pub enum ProblemKind {
         /// What was asked for and what is allowed.
         detail: &'static str,
     },
+    /// Ranks that do not fill their nodes.
+    #[error(
+        "cannot place {ranks} ranks on {nodes} nodes: allowed a number of nodes, 1 or more, that divides the ranks"
+    )]
+    Nodes {
+        /// Ranks of the program.
+        ranks: usize,
+        /// Nodes asked for.
+        nodes: usize,
+    },
     /// What the compiler refuses.
     #[error(transparent)]
     Refused(#[from] Misuse),

@@ -37,6 +37,19 @@ impl Region<'_> {
         self.take(0..self.len, Location::caller())
     }
 
+    /// A part of this region; its chunks are counted from the part's start.
+    #[track_caller]
+    pub fn part(&self, range: Range<usize>) -> Self {
+        let Range { start, end } = range;
+        if start > end || end > self.len {
+            let Region { rank, buffer, len: chunks, .. } = *self;
+            let kind = ProblemKind::Chunks { rank, buffer, start, end, chunks };
+            self.program.report(Location::caller(), kind);
+            return Region { rank: NOWHERE, len: 0, ..*self };
+        }
+        Region { start: self.start + start, len: end - start, ..*self }
+    }
+
     /// Number of chunks.
     pub fn len(&self) -> usize {
         self.len
@@ -92,7 +105,7 @@ impl Chunks {
     }
 }
 
-/// A two-way memory channel: each end signals the other and waits for its signals.
+/// A two-way channel, over memory or a port: each end signals the other and waits for its signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
     /// The channel as each of the two ranks sees it; none if the making of it failed.

@@ -234,7 +234,26 @@ impl ProgramBuilder {
     /// A new two-way memory channel between two ranks.
     #[track_caller]
     pub fn channel(&self, a: usize, b: usize) -> Channel {
-        let at = Location::caller();
+        self.connect(ChannelType::Memory, a, b, Location::caller())
+    }
+
+    /// A new two-way port channel between two ranks, for the operations that end in `over`, for
+    /// [`put_with_signal`](Block::put_with_signal), and for signals, waits and [`flush`](Block::flush).
+    ///
+    /// What is posted there is carried out in order, at any later time; a source may change only after a flush, or
+    /// once the peer is known to have received it.
+    #[track_caller]
+    pub fn port(&self, a: usize, b: usize) -> Channel {
+        self.connect(ChannelType::Port, a, b, Location::caller())
+    }
+
+    fn connect(
+        &self,
+        kind: ChannelType,
+        a: usize,
+        b: usize,
+        at: &'static Location<'static>,
+    ) -> Channel {
         let (a, b) = (self.known(a, at), self.known(b, at));
         if a == NOWHERE || b == NOWHERE {
             return Channel { ends: None };
@@ -245,7 +264,7 @@ impl ProgramBuilder {
         }
         let ends = self.try_to(at, |program| {
             let end = |program: &mut Program, from: usize, to: usize| {
-                program.channel(ChannelType::Memory, to as i64, from as i64)
+                program.channel(kind, to as i64, from as i64)
             };
             Ok([end(program, a, b)?, end(program, b, a)?])
         });

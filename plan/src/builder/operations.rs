@@ -2,6 +2,7 @@
 
 use super::block::{Block, Operand, Owner};
 use super::handles::{Channel, Chunks, Semaphore, SwitchChannel};
+use crate::dsl::Transfer;
 use crate::model::OpKind;
 use std::panic::Location;
 
@@ -18,6 +19,43 @@ impl Block<'_> {
     pub fn put(&self, from: Chunks, to: Chunks) {
         let (from, to) = ([Operand::raw(from)], [Operand::raw(to)]);
         self.data(Location::caller(), OpKind::Put, (&from, Owner::Own), (&to, Owner::Other));
+    }
+
+    /// Copy own chunks to another rank's over a port channel.
+    #[track_caller]
+    pub fn put_over(&self, port: &Channel, from: Chunks, to: Chunks) {
+        self.over(Location::caller(), Transfer::Put, port, (from, to));
+    }
+
+    /// Copy own chunks to another rank's over a port channel, and then signal it.
+    #[track_caller]
+    pub fn put_with_signal(&self, port: &Channel, from: Chunks, to: Chunks) {
+        self.over(Location::caller(), Transfer::PutWithSignal, port, (from, to));
+    }
+
+    /// As [`put_with_signal`](Self::put_with_signal), and then wait until the source may change.
+    #[track_caller]
+    pub fn put_with_signal_and_flush(&self, port: &Channel, from: Chunks, to: Chunks) {
+        self.over(Location::caller(), Transfer::PutWithSignalAndFlush, port, (from, to));
+    }
+
+    /// Copy own packets, as they are, to another rank's scratch over a port channel. They must have been made:
+    /// nobody waits for them.
+    #[track_caller]
+    pub fn put_packets_over(&self, port: &Channel, from: Chunks, to: Chunks) {
+        self.over(Location::caller(), Transfer::PutPackets, port, (from, to));
+    }
+
+    /// Wait for packets in own scratch and forward them over a port channel.
+    #[track_caller]
+    pub fn read_put_packets_over(&self, port: &Channel, from: Chunks, to: Chunks) {
+        self.over(Location::caller(), Transfer::ReadPutPackets, port, (from, to));
+    }
+
+    /// Wait until all that this rank posted on each port channel is done, so that its sources may change.
+    #[track_caller]
+    pub fn flush(&self, ports: &[Channel]) {
+        self.channels(Location::caller(), OpKind::Flush, ports);
     }
 
     /// Copy another rank's chunks to own ones.

@@ -346,3 +346,46 @@ fn every_operation_has_its_name() {
         "get re rre res rppkt repkt respkt recpkt recspkt glre glres gstore gstorepkt rlxsignal rlxwait"
     );
 }
+
+#[test]
+fn port_channels_carry_transfers_signals_and_flushes() {
+    let all = |p: &ProgramBuilder| {
+        let (tb, port, s) = (p.block(0), p.port(0, 1), p.scratch(0, 2));
+        let (i, theirs) = (p.input(0).all(), p.scratch(1, 4).part(1..3));
+        tb.put_over(&port, i, p.output(1).all());
+        tb.put_with_signal(&port, i, theirs.chunk(0));
+        tb.put_with_signal_and_flush(&port, i, theirs.chunk(1));
+        tb.copy_packets(i, s.chunk(0));
+        tb.put_packets_over(&port, s.chunk(0), theirs.chunk(0));
+        tb.read_put_packets_over(&port, s.chunk(1), theirs.chunk(1));
+        tb.signal(&[port]);
+        tb.wait(&[port]);
+        tb.flush(&[port]);
+    };
+    let written = written(all).replace("nop ", "");
+    assert_eq!(written, "put pws pwsf cpkt ppkt rppkt signal wait flush");
+
+    type Misuse = fn(&ProgramBuilder);
+    let refusals: [(&str, Misuse); 5] = [
+        ("pws", |p| {
+            p.block(0).put_with_signal(&p.channel(0, 1), p.input(0).all(), p.output(1).all());
+        }),
+        ("flush", |p| p.block(0).flush(&[p.channel(0, 1)])),
+        ("rank 0", |p| {
+            p.block(0).put_over(&p.port(0, 1), p.input(0).all(), p.output(0).all());
+        }),
+        ("belongs to", |p| {
+            let (other, tb) = (pair(), p.block(0));
+            other.port(0, 1);
+            let (_, foreign) = (other.port(1, 0), other.port(0, 1));
+            tb.put_over(&foreign, p.input(0).all(), p.output(1).all());
+        }),
+        ("chunks 1..3", |p| assert!(p.scratch(0, 2).part(1..3).is_empty())),
+    ];
+    for (expected, program) in refusals {
+        let p = pair();
+        program(&p);
+        let text = p.build().expect_err(expected).to_string();
+        assert!(text.contains(expected), "{text}");
+    }
+}

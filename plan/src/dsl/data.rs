@@ -85,10 +85,44 @@ impl Program {
         from: Chunk,
         on: On<'_>,
     ) -> Result<(), Misuse> {
-        let runtime_sizes = self.settings.runtime_sizes;
-        let Some(op) = what.kind_for(runtime_sizes) else {
+        let Some(op) = what.kind_for(self.settings.runtime_sizes) else {
             return self.fixed_sizes(what.kind().name());
         };
+        self.transferable(what, op, over, to, from)?;
+        self.each_block(on, over.source, |program, block, slice| {
+            program.append_transfer(op, over, to, from, (block, slice));
+            Ok(())
+        })
+    }
+
+    /// As [`transfer`](Self::transfer), by one block for its slice.
+    pub(crate) fn transfer_slice(
+        &mut self,
+        what: Transfer,
+        over: Channel,
+        to: Chunk,
+        from: Chunk,
+        (block, slice): (u64, Option<GroupSlice>),
+    ) -> Result<(), Misuse> {
+        let Some(op) = what.kind_for(self.settings.runtime_sizes) else {
+            return self.fixed_sizes(what.kind().name());
+        };
+        self.transferable(what, op, over, to, from)?;
+        self.known_block(over.source, block)?;
+        self.append_transfer(op, over, to, from, (block, slice));
+        Ok(())
+    }
+
+    /// Checks a transfer, and counts the signal that it brings.
+    fn transferable(
+        &mut self,
+        what: Transfer,
+        op: OpKind,
+        over: Channel,
+        to: Chunk,
+        from: Chunk,
+    ) -> Result<(), Misuse> {
+        let runtime_sizes = self.settings.runtime_sizes;
         self.owns_channel(over)?;
         if runtime_sizes && over.kind != ChannelType::Memory {
             return Err(Misuse::ChannelType { op, channel: over.kind });
@@ -119,19 +153,27 @@ impl Program {
         if port_only {
             self.count_signal(over);
         }
-        self.each_block(on, over.source, |program, block, slice| {
-            let mut step = Op::new(op);
-            step.channel_type = over.kind;
-            step.group = slice;
-            let local = program.local_channel(over, block);
-            if over.kind == ChannelType::Port || op == OpKind::Get {
-                step.channel_ids = vec![local];
-            }
-            step.src = program.references(over.source, block, over.kind, from);
-            step.dst = program.references(over.source, block, over.kind, to);
-            program.push(over.source, block, Step::new(step));
-            Ok(())
-        })
+        Ok(())
+    }
+
+    fn append_transfer(
+        &mut self,
+        op: OpKind,
+        over: Channel,
+        to: Chunk,
+        from: Chunk,
+        (block, slice): (u64, Option<GroupSlice>),
+    ) {
+        let mut step = Op::new(op);
+        step.channel_type = over.kind;
+        step.group = slice;
+        let local = self.local_channel(over, block);
+        if over.kind == ChannelType::Port || op == OpKind::Get {
+            step.channel_ids = vec![local];
+        }
+        step.src = self.references(over.source, block, over.kind, from);
+        step.dst = self.references(over.source, block, over.kind, to);
+        self.push(over.source, block, Step::new(step));
     }
 
     /// Copies chunks within a rank (`copy`), packs them into scratch (`cpkt`) or unpacks them from it (`upkt`).

@@ -314,6 +314,38 @@ fn faster_links_make_no_algorithm_slower() {
 }
 
 #[test]
+fn over_two_nodes_packets_win_when_small_and_zero_copy_when_large() {
+    use crate::algorithms::Algorithm::*;
+    let pairs = [
+        (AllReduceHierarchicalPackets, AllReduceHierarchicalZeroCopy),
+        (AllGatherHierarchicalPackets, AllGatherHierarchicalZeroCopy),
+        (ReduceScatterHierarchicalPackets, ReduceScatterHierarchicalZeroCopy),
+        (AllToAllHierarchicalPackets, AllToAllHierarchicalZeroCopy),
+    ];
+    for name in TOPOLOGIES {
+        let topology = Topology::built_in(&format!("{name}-2")).unwrap();
+        let times = |algorithm: Algorithm| {
+            let plan = algorithm.plan(Wanted { nodes: 2, ..Wanted::new(16) }).unwrap();
+            let layout = Layout::new(&plan).unwrap();
+            [1 << 10, 256 << 20]
+                .map(|bytes| simulate(&layout, sizes(&layout, bytes), &topology).unwrap().end)
+        };
+        for (small, large) in pairs {
+            let ([small_first, small_last], [large_first, large_last]) =
+                (times(small), times(large));
+            assert!(
+                small_first < large_first,
+                "{name}: 1 KiB, {small} {small_first}, {large} {large_first}"
+            );
+            assert!(
+                large_last < small_last,
+                "{name}: 256 MiB, {small} {small_last}, {large} {large_last}"
+            );
+        }
+    }
+}
+
+#[test]
 fn port_channels_go_through_their_proxies() {
     let layout = Layout::new(&built_port()).unwrap();
     insta::assert_snapshot!(text(&run(&layout, &plain())));

@@ -1,22 +1,24 @@
 //! Every built-in algorithm, run symbolically over many interleavings, and the text of a few plans.
 
+mod hierarchical;
 mod simulator;
 mod text;
+mod values;
 
 use super::*;
 use crate::model::{OpKind, RefBase};
 use proptest::prelude::*;
-use simulator::{Setting, Value, is_packets, simulate};
-use std::rc::Rc;
+use simulator::{Setting, is_packets, simulate};
+use values::{Value, input, sum};
 
-/// What the collective promises for an output cell.
+/// What the collective promises for an output cell, with sums in this order.
 fn promised(
     plan: &Plan,
     shape: Shape,
-    ring: bool,
+    order: SumOrder,
     cells: usize,
 ) -> impl Fn(u32, usize, usize) -> Value {
-    let Shape { ranks, in_place, root, .. } = shape;
+    let Shape { ranks, nodes, in_place, root, .. } = shape;
     let collective = plan.collective.clone();
     let block = match collective {
         Collective::AllGather => plan.gpus[0].input_chunks as usize * cells,
@@ -25,11 +27,16 @@ fn promised(
         _ => 0,
     };
     move |launch, rank, cell| {
-        let sum = |cell: usize| {
-            let first = if ring { cell / cells } else { 0 };
-            Some(Rc::new((0..ranks).map(|r| (launch, (first + r) % ranks, cell)).collect()))
+        let from = |rank, cell| input((launch, rank, cell));
+        let sum = |cell: usize| match order {
+            SumOrder::Ranks => sum((0..ranks).map(|r| from(r, cell))),
+            SumOrder::Ring => sum((0..ranks).map(|r| from((cell / cells + r) % ranks, cell))),
+            SumOrder::Nodes => {
+                let size = ranks / nodes;
+                let node = |node| sum((node * size..(node + 1) * size).map(|r| from(r, cell)));
+                sum((0..nodes).map(node))
+            }
         };
-        let from = |rank, cell| Some(Rc::new(vec![(launch, rank, cell)]));
         match collective {
             Collective::AllReduce => sum(cell),
             Collective::AllGather => from(cell / block, cell % block),
@@ -44,8 +51,8 @@ fn promised(
     }
 }
 
-fn run(plan: &Plan, shape: Shape, ring: bool, setting: Setting) -> Result<(), String> {
-    let promise = promised(plan, shape, ring, setting.cells);
+fn run(plan: &Plan, shape: Shape, order: SumOrder, setting: Setting) -> Result<(), String> {
+    let promise = promised(plan, shape, order, setting.cells);
     simulate(plan, setting, &promise)
 }
 
@@ -60,12 +67,12 @@ fn every_algorithm_keeps_its_promise_for_every_rank_count() {
             for in_place in [false, true] {
                 let everyone = (0, 1, Handshake::Everyone);
                 for (root, blocks, handshake) in [everyone, (ranks - 1, 2, Handshake::Hub)] {
-                    let shape = Shape { ranks, in_place, root, blocks, handshake };
+                    let shape = Shape { root, in_place, blocks, handshake, ..Shape::new(ranks) };
                     let plan = algorithm.plan(shape).unwrap_or_else(|e| panic!("{e}"));
                     assert_eq!(plan.in_place, in_place);
                     for seed in 1..=8 {
-                        let ring = !algorithm.in_rank_order();
-                        let result = run(&plan, shape, ring, setting(in_place, seed));
+                        let order = algorithm.sum_order();
+                        let result = run(&plan, shape, order, setting(in_place, seed));
                         assert_eq!(result, Ok(()), "{algorithm} {shape:?} seed {seed}");
                     }
                 }
@@ -92,10 +99,10 @@ proptest! {
     ) {
         let algorithm = Algorithm::ALL[which];
         let handshake = if hub { Handshake::Hub } else { Handshake::Everyone };
-        let shape = Shape { ranks, in_place, root: root % ranks, blocks, handshake };
+        let shape = Shape { root: root % ranks, in_place, blocks, handshake, ..Shape::new(ranks) };
         let plan = algorithm.plan(shape).expect("a valid shape");
         let setting = Setting { in_place, cells, window: 2, threads, launches, seed };
-        let result = run(&plan, shape, !algorithm.in_rank_order(), setting);
+        let result = run(&plan, shape, algorithm.sum_order(), setting);
         prop_assert_eq!(result, Ok(()), "{} {:?} {:?}", algorithm, shape, setting);
     }
 }
@@ -105,9 +112,10 @@ fn the_examples_keep_their_promises() {
     let mut names = Vec::new();
     for (file, plan) in examples().expect("valid examples") {
         let shape = Shape { in_place: plan.in_place, ..Shape::new(plan.gpus.len()) };
+        let order = if file.contains("ring") { SumOrder::Ring } else { SumOrder::Ranks };
         for seed in 1..=5 {
             let setting = Setting { cells: 5, ..setting(plan.in_place, seed) };
-            let result = run(&plan, shape, file.contains("ring"), setting);
+            let result = run(&plan, shape, order, setting);
             assert_eq!(result, Ok(()), "{file} seed {seed}");
         }
         assert!(file.starts_with(plan.collective.name()), "{file}");
@@ -153,10 +161,10 @@ fn the_simulator_finds_broken_plans() {
         let shape = Shape { in_place, ..Shape::new(4) };
         let mut plan = algorithm.plan(shape).expect("a valid shape");
         drop_ops(&mut plan, drop);
-        let ring = !algorithm.in_rank_order();
+        let order = algorithm.sum_order();
         let found = (1..=40).any(|seed| {
             let setting = Setting { launches: 6, ..setting(in_place, seed) };
-            run(&plan, shape, ring, setting).is_err()
+            run(&plan, shape, order, setting).is_err()
         });
         assert!(found, "{algorithm} with {what} passed");
     }
@@ -165,12 +173,12 @@ fn the_simulator_finds_broken_plans() {
     for algorithm in [Algorithm::AllToAllZeroCopy, Algorithm::SendRecvZeroCopy] {
         let plan = algorithm.plan(Shape::new(3)).expect("a valid shape");
         let shape = Shape { in_place: true, ..Shape::new(3) };
-        let wrong = |seed| run(&plan, shape, false, setting(true, seed)).is_err();
+        let wrong = |seed| run(&plan, shape, SumOrder::Ranks, setting(true, seed)).is_err();
         assert!((1..=40).any(wrong), "{algorithm}");
     }
     let mut plan = allreduce::one_shot_packets(3, false).expect("a valid shape");
     plan.use_double_scratch_buffer = false;
-    let wrong = |seed| run(&plan, Shape::new(3), false, setting(false, seed)).is_err();
+    let wrong = |seed| run(&plan, Shape::new(3), SumOrder::Ranks, setting(false, seed)).is_err();
     assert!((1..=40).any(wrong), "single scratch passed");
 }
 
@@ -190,7 +198,7 @@ fn out_of_place_reductions_are_also_right_in_place() {
         let plan = algorithm.plan(Shape::new(5)).expect("a valid shape");
         let shape = Shape { in_place: true, ..Shape::new(5) };
         for seed in 1..=3 {
-            let result = run(&plan, shape, !algorithm.in_rank_order(), setting(true, seed));
+            let result = run(&plan, shape, algorithm.sum_order(), setting(true, seed));
             assert_eq!(result, Ok(()), "{algorithm} seed {seed}");
         }
     }

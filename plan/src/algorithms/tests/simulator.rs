@@ -1,17 +1,15 @@
 //! A symbolic simulator of plans, written from the format alone and sharing nothing with lowering.
 //!
-//! Memory cells hold the list of inputs that were combined into them. Every block has several threads that drift
+//! Memory cells hold the sum of inputs that was computed into them. Every block has several threads that drift
 //! apart except at `nop` and `barrier`; threads, blocks and ranks are interleaved at random, cell by cell. Launches
 //! follow each other at once: a rank that is done checks its output, then overwrites input and output, and goes on.
 
-use crate::model::*;
-use std::collections::HashMap;
-use std::rc::Rc;
+mod ports;
 
-/// One input cell: launch, rank, cell.
-pub type Term = (u32, usize, usize);
-/// What a cell holds: the inputs combined into it, in order; `None` is rubbish.
-pub type Value = Option<Rc<Vec<Term>>>;
+use super::values::{Value, add, commutes, input};
+use crate::model::*;
+use ports::Proxy;
+use std::collections::HashMap;
 
 /// How a plan is run.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +52,8 @@ struct Thread {
 }
 
 type Window = Option<(usize, usize)>;
+/// One end of a channel: peer, the peer's channel id, signals received, waits entered.
+type End = (usize, usize, i64, i64);
 
 pub struct Simulator<'p> {
     plan: &'p Plan,
@@ -63,8 +63,10 @@ pub struct Simulator<'p> {
     code: Vec<Vec<Vec<(&'p Op, Window)>>>,
     threads: Vec<Thread>,
     launch: Vec<u32>,
-    /// By rank and channel id: peer, the peer's channel id, signals received, waits entered.
-    channels: Vec<Vec<(usize, usize, i64, i64)>>,
+    /// Of memory and of ports, by rank and channel id.
+    channels: [Vec<Vec<End>>; 2],
+    /// By rank and port channel id.
+    proxies: Vec<Vec<Proxy>>,
     semaphores: Vec<Vec<i64>>,
     meetings: HashMap<(usize, u32, usize, usize), usize>,
     barriers: HashMap<(usize, u64, usize), usize>,
@@ -75,10 +77,13 @@ pub struct Simulator<'p> {
 pub fn simulate(plan: &Plan, setting: Setting, expected: Expected<'_>) -> Result<(), String> {
     let mut simulator = Simulator::new(plan, setting)?;
     simulator.run(expected)?;
-    for (rank, channels) in simulator.channels.iter().enumerate() {
+    let channels = simulator.channels.iter().flat_map(|of_type| of_type.iter().enumerate());
+    for (rank, channels) in channels {
         if let Some(id) = channels.iter().position(|&(_, _, signals, waits)| signals != waits) {
             return Err(format!("rank {rank} channel {id}: signals and waits do not balance"));
         }
+    }
+    for (rank, _) in plan.gpus.iter().enumerate() {
         let initial = &plan.gpus[rank].semaphores;
         if simulator.semaphores[rank] != *initial {
             return Err(format!("rank {rank}: semaphores end at {:?}", simulator.semaphores[rank]));
@@ -109,16 +114,8 @@ fn part(len: usize, k: usize, n: usize) -> usize {
 impl<'p> Simulator<'p> {
     fn new(plan: &'p Plan, setting: Setting) -> Result<Self, String> {
         let ranks = plan.gpus.len();
-        let peers: Vec<Vec<usize>> = plan.gpus.iter().map(peers_of).collect();
-        let mut channels = vec![Vec::new(); ranks];
-        for rank in 0..ranks {
-            for (id, &peer) in peers[rank].iter().enumerate() {
-                let nth = peers[rank][..id].iter().filter(|&&p| p == peer).count();
-                let back = peers[peer].iter().enumerate().filter(|&(_, &p)| p == rank).nth(nth);
-                let (back, _) = back.ok_or_else(|| format!("rank {rank} channel {id}: no pair"))?;
-                channels[rank].push((peer, back, 0, 0));
-            }
-        }
+        let channels = [paired(plan, ChannelType::Memory)?, paired(plan, ChannelType::Port)?];
+        let ports = channels[PORT].iter().map(Vec::len);
         let mut simulator = Simulator {
             plan,
             setting,
@@ -126,6 +123,7 @@ impl<'p> Simulator<'p> {
             code: Vec::new(),
             threads: Vec::new(),
             launch: vec![0; ranks],
+            proxies: ports.map(|ports| (0..ports).map(|_| Proxy::default()).collect()).collect(),
             channels,
             semaphores: plan.gpus.iter().map(|gpu| gpu.semaphores.clone()).collect(),
             meetings: HashMap::new(),
@@ -159,15 +157,21 @@ impl<'p> Simulator<'p> {
                     self.step(thread)?;
                 }
                 self.leave(rank, expected)?;
+                let ports = self.proxies[rank].len();
+                for _ in 0..if ports > 0 { self.draw(40) } else { 0 } {
+                    let id = self.draw(ports);
+                    self.proxy_step(rank, id);
+                }
             }
-            let mut moved = false;
+            let mut moved = self.proxies_step();
             for thread in 0..self.threads.len() {
                 moved |= self.step(thread)?;
             }
             for rank in 0..self.launch.len() {
                 moved |= self.leave(rank, expected)?;
             }
-            if self.launch.iter().all(|&launch| launch > self.setting.launches) {
+            let all_left = self.launch.iter().all(|&launch| launch > self.setting.launches);
+            if all_left && self.idle() {
                 return Ok(());
             }
             if !moved {
@@ -200,7 +204,7 @@ impl<'p> Simulator<'p> {
         let memory = &mut self.memory[rank];
         memory.callers.fill(None);
         for cell in 0..inputs {
-            memory.callers[memory.input + cell] = Some(Rc::new(vec![(launch, rank, cell)]));
+            memory.callers[memory.input + cell] = input((launch, rank, cell));
         }
         for thread in self.threads.iter_mut().filter(|t| t.rank == rank) {
             (thread.at, thread.done, thread.target) = (0, 0, None);
@@ -220,7 +224,7 @@ impl<'p> Simulator<'p> {
             let (found, want) =
                 (&memory.callers[memory.output + cell], expected(launch, rank, cell));
             let packets = self.plan.protocol == Protocol::LL;
-            if *found != want && !(packets && is_reverse(found, &want)) {
+            if *found != want && !(packets && commutes(found, &want)) {
                 return Err(format!(
                     "launch {launch} rank {rank} output cell {cell}: {found:?}, expected {want:?}"
                 ));
@@ -228,8 +232,7 @@ impl<'p> Simulator<'p> {
         }
         for cell in 0..gpu.input_chunks as usize * self.setting.cells {
             let found = &memory.callers[memory.input + cell];
-            let kept = found.as_ref().is_some_and(|v| **v == [(launch, rank, cell)]);
-            if !self.setting.in_place && !kept {
+            if !self.setting.in_place && *found != input((launch, rank, cell)) {
                 return Err(format!("launch {launch} rank {rank}: input cell {cell} changed"));
             }
         }
@@ -274,15 +277,19 @@ impl<'p> Simulator<'p> {
             }
             OpKind::Signal | OpKind::RelaxedSignal => {
                 for id in self.channel_ids(thread, op) {
-                    let (peer, back, ..) = self.channels[rank][id];
-                    self.channels[peer][back].2 += 1;
+                    if op.channel_type == ChannelType::Port {
+                        self.post_signal(rank, id);
+                        continue;
+                    }
+                    let (peer, back, ..) = self.channels[MEMORY][rank][id];
+                    self.channels[MEMORY][peer][back].2 += 1;
                 }
                 true
             }
             OpKind::Wait | OpKind::RelaxedWait => {
                 let ids = self.channel_ids(thread, op);
                 let Some(&id) = ids.get(thread.done) else { return Ok(next(thread)) };
-                let (_, _, signals, waits) = &mut self.channels[rank][id];
+                let (_, _, signals, waits) = &mut self.channels[kind_of(op)][rank][id];
                 let target = *thread.target.get_or_insert_with(|| {
                     *waits += 1;
                     *waits
@@ -315,6 +322,8 @@ impl<'p> Simulator<'p> {
                 (thread.done, thread.target) = (thread.done + 1, None);
                 return Ok(true);
             }
+            OpKind::Flush => return Ok(self.flush(thread, op)),
+            _ if op.channel_type == ChannelType::Port => return self.post(thread, op, window),
             _ => return self.move_cell(thread, op, window),
         };
         Ok(finished && next(thread))
@@ -323,7 +332,7 @@ impl<'p> Simulator<'p> {
     /// The rank's ids of those channels of the operation that fall to this thread.
     fn channel_ids(&self, thread: &Thread, op: &Op) -> Vec<usize> {
         let tb = &self.plan.gpus[thread.rank].threadblocks[thread.block];
-        let table = tb.channels.iter().find(|(t, _)| *t == ChannelType::Memory);
+        let table = tb.channels.iter().find(|(t, _)| *t == op.channel_type);
         let (_, table) = table.expect("a channel table");
         let ids = op.channel_ids.iter().enumerate();
         ids.filter(|(i, _)| i % self.setting.threads == thread.number)
@@ -339,20 +348,10 @@ impl<'p> Simulator<'p> {
     ) -> Result<bool, String> {
         let paired = matches!(op.kind, OpKind::Put | OpKind::Get | OpKind::PutPackets);
         let pairs = if paired { op.dst.len() } else { 1 };
-        let chunks = op.src[0].size as usize * self.setting.cells;
-        let (first, end) = match op.group {
-            Some(g) => {
-                let at = |k: u64| part(chunks, k as usize, g.tbg_size as usize);
-                (at(g.tb_id), at(g.tb_id + 1))
-            }
-            None => (0, chunks),
-        };
-        let (first, end) = match window {
-            Some((a, b)) => ((first + a).min(end), (first + b).min(end)),
-            None => (first, end),
-        };
-        let cells: Vec<usize> =
-            (first..end).filter(|cell| cell % self.setting.threads == thread.number).collect();
+        let cells: Vec<usize> = self
+            .cells(op, window)
+            .filter(|cell| cell % self.setting.threads == thread.number)
+            .collect();
         if thread.done == pairs * cells.len() {
             return Ok(next(thread));
         }
@@ -362,13 +361,13 @@ impl<'p> Simulator<'p> {
         let mut result: Option<Value> = None;
         for (position, source) in select(&op.src).iter().enumerate() {
             let packets = is_packets(op.kind, true, position);
-            for (owner, buffer) in self.places(thread, source) {
+            for (owner, buffer) in self.places(thread, op, source) {
                 let Some(value) = self.read(thread.rank, owner, buffer, packets, source, cell)?
                 else {
                     return Ok(false);
                 };
                 result = Some(match result {
-                    Some(sum) => add(sum, value)?,
+                    Some(sum) => add(sum, value),
                     None => value,
                 });
             }
@@ -377,7 +376,7 @@ impl<'p> Simulator<'p> {
         for (position, destination) in select(&op.dst).iter().enumerate() {
             let mut packets = is_packets(op.kind, false, position);
             packets |= op.kind == OpKind::PutPackets;
-            for (owner, buffer) in self.places(thread, destination) {
+            for (owner, buffer) in self.places(thread, op, destination) {
                 self.write(thread.rank, owner, buffer, packets, destination, cell, result.clone());
             }
         }
@@ -385,14 +384,31 @@ impl<'p> Simulator<'p> {
         Ok(true)
     }
 
+    /// The cells of the operation's slice and window, counted from the start of its chunks.
+    fn cells(&self, op: &Op, window: Window) -> std::ops::Range<usize> {
+        let chunks = op.src[0].size as usize * self.setting.cells;
+        let (first, end) = match op.group {
+            Some(g) => {
+                let at = |k: u64| part(chunks, k as usize, g.tbg_size as usize);
+                (at(g.tb_id), at(g.tb_id + 1))
+            }
+            None => (0, chunks),
+        };
+        match window {
+            Some((a, b)) => (first + a).min(end)..(first + b).min(end),
+            None => first..end,
+        }
+    }
+
     /// The owners and buffers that a reference stands for.
-    fn places(&self, thread: &Thread, chunks: &ChunkRef) -> Vec<(usize, Buffer)> {
+    fn places(&self, thread: &Thread, op: &Op, chunks: &ChunkRef) -> Vec<(usize, Buffer)> {
         let gpu = &self.plan.gpus[thread.rank];
         let tb = &gpu.threadblocks[thread.block];
         match chunks.base {
             RefBase::Local(buffer) => vec![(thread.rank, buffer)],
             RefBase::Remote(id) => {
-                let (_, refs) = &tb.remote_buffer_refs[0];
+                let refs = tb.remote_buffer_refs.iter().find(|(t, _)| *t == op.channel_type);
+                let (_, refs) = refs.expect("a table of remote buffers");
                 let remote = &gpu.remote_buffers[refs[id as usize] as usize];
                 vec![(remote.rank as usize, remote.buffer)]
             }
@@ -473,6 +489,14 @@ impl<'p> Simulator<'p> {
 }
 
 impl Memory {
+    /// The raw cells of a buffer; those of scratch, in one half.
+    fn raw(&mut self, buffer: Buffer, half: usize) -> &mut Vec<Value> {
+        match buffer {
+            Buffer::Scratch => &mut self.raw[half],
+            _ => &mut self.callers,
+        }
+    }
+
     fn new(plan: &Plan, rank: usize, setting: Setting) -> Self {
         let gpu = &plan.gpus[rank];
         let [inputs, outputs, scratch] = [gpu.input_chunks, gpu.output_chunks, gpu.scratch_chunks]
@@ -493,10 +517,35 @@ impl Memory {
     }
 }
 
-fn peers_of(gpu: &Gpu) -> Vec<usize> {
+/// Where the channels of a type are in the simulator's table.
+const MEMORY: usize = 0;
+const PORT: usize = 1;
+
+fn kind_of(op: &Op) -> usize {
+    if op.channel_type == ChannelType::Port { PORT } else { MEMORY }
+}
+
+/// Every rank's channels of a type, with the channel of the peer that each is paired with.
+fn paired(plan: &Plan, kind: ChannelType) -> Result<Vec<Vec<End>>, String> {
+    let peers: Vec<Vec<usize>> = plan.gpus.iter().map(|gpu| peers_of(gpu, kind)).collect();
+    let mut channels = vec![Vec::new(); peers.len()];
+    for (rank, mine) in peers.iter().enumerate() {
+        for (id, &peer) in mine.iter().enumerate() {
+            let nth = mine[..id].iter().filter(|&&p| p == peer).count();
+            let back = peers[peer].iter().enumerate().filter(|&(_, &p)| p == rank).nth(nth);
+            let (back, _) = back.ok_or_else(|| format!("rank {rank} channel {id}: no pair"))?;
+            channels[rank].push((peer, back, 0, 0));
+        }
+    }
+    Ok(channels)
+}
+
+fn peers_of(gpu: &Gpu, kind: ChannelType) -> Vec<usize> {
     let tables = gpu.channels.iter().flat_map(|table| match table {
-        ChannelTable::Peers { connected_to, .. } => connected_to.clone(),
-        ChannelTable::Switch { .. } => Vec::new(),
+        ChannelTable::Peers { connected_to, channel_type } if *channel_type == kind => {
+            connected_to.clone()
+        }
+        _ => Vec::new(),
     });
     tables.map(|peer| peer as usize).collect()
 }
@@ -516,22 +565,6 @@ fn unroll(tb: &ThreadBlock, setting: Setting) -> Vec<(&Op, Window)> {
         }
     }
     code
-}
-
-/// Sums are made one input at a time; anything else would round differently.
-fn add(sum: Value, next: Value) -> Result<Value, String> {
-    let (Some(sum), Some(next)) = (sum, next) else { return Ok(None) };
-    if next.len() != 1 {
-        return Err(format!("{next:?} is added as a whole to {sum:?}"));
-    }
-    Ok(Some(Rc::new(sum.iter().chain(&*next).copied().collect())))
-}
-
-/// Whether these are the two orders of one sum of two, which are the same number. The packet reduction of the
-/// format adds its raw operand last, but two ranks use it all the same.
-fn is_reverse(a: &Value, b: &Value) -> bool {
-    matches!((a.as_ref().map(|v| &v[..]), b.as_ref().map(|v| &v[..])),
-        (Some([a, b]), Some([c, d])) if a == d && b == c)
 }
 
 /// Count the thread in once; whether everybody has come.

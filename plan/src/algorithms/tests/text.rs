@@ -31,8 +31,9 @@ fn line(text: &mut String, gpu: &Gpu, tb: &ThreadBlock, op: &Op, depth: usize) {
             let base = match r.base {
                 RefBase::Local(buffer) => buffer.to_string(),
                 RefBase::Remote(id) => {
-                    let remote =
-                        &gpu.remote_buffers[tb.remote_buffer_refs[0].1[id as usize] as usize];
+                    let refs = tb.remote_buffer_refs.iter().find(|(t, _)| *t == op.channel_type);
+                    let (_, refs) = refs.expect("a table of remote buffers");
+                    let remote = &gpu.remote_buffers[refs[id as usize] as usize];
                     format!("{}@{}", remote.buffer, remote.rank)
                 }
                 RefBase::Switch(id) => format!("switch{id}"),
@@ -45,10 +46,20 @@ fn line(text: &mut String, gpu: &Gpu, tb: &ThreadBlock, op: &Op, depth: usize) {
         write!(text, " {} -> {}", refs(&op.src), refs(&op.dst)).expect("text");
     }
     if !op.channel_ids.is_empty() {
-        let ChannelTable::Peers { connected_to, .. } = &gpu.channels[0] else { return };
-        let ids = op.channel_ids.iter().map(|&id| tb.channels[0].1[id as usize]);
-        for id in ids {
-            write!(text, " #{id}:{}", connected_to[id as usize]).expect("text");
+        let peers = gpu.channels.iter().find_map(|table| match table {
+            ChannelTable::Peers { channel_type, connected_to }
+                if *channel_type == op.channel_type =>
+            {
+                Some(connected_to)
+            }
+            _ => None,
+        });
+        let table = tb.channels.iter().find(|(t, _)| *t == op.channel_type);
+        let (Some(peers), Some((_, table))) = (peers, table) else { return };
+        let kind = if op.channel_type == ChannelType::Port { "port" } else { "" };
+        for &id in &op.channel_ids {
+            let id = table[id as usize];
+            write!(text, " {kind}#{id}:{}", peers[id as usize]).expect("text");
         }
     }
     if let Some(group) = op.group {

@@ -5,6 +5,7 @@ mod assumed;
 mod counting;
 mod faults;
 mod golden;
+mod hierarchical;
 mod hostile;
 mod one_operation;
 mod orders;

@@ -51,6 +51,23 @@ fn what_was_posted_is_flushed_before_the_source_may_change_and_signalled_before_
     ]);
 }
 
+/// Engines rely on it: whoever has completed a launch may free its buffers, and nobody writes there any more.
+#[test]
+fn what_comes_into_a_buffer_of_the_user_is_waited_for_in_its_launch() {
+    let send = vec![put(), port(OpKind::Signal), port(OpKind::Flush)];
+    let spoil = vec![
+        post(OpKind::Put, local(Input, 0, 1), remote(0, 1, Input, 0, 1)),
+        port(OpKind::Signal),
+        port(OpKind::Flush),
+    ];
+    let wait = vec![port(OpKind::Wait), nop()];
+    expect(&[
+        ("waited for", ported([1, 1, 0], &[std::slice::from_ref(&send), &[wait]]), "proven"),
+        ("into the output", ported([1, 1, 0], &[&[send], &[vec![nop()]]]), "race"),
+        ("into the input", ported([1, 1, 0], &[&[spoil], &[vec![nop()]]]), "race"),
+    ]);
+}
+
 #[test]
 fn signals_of_a_port_come_after_what_was_posted_and_those_of_memory_do_not() {
     let kinds = |signal: Op, wait: Op| {

@@ -1,0 +1,32 @@
+//! The built-in algorithms that reach over several nodes.
+
+use super::*;
+use crate::algorithms::{Algorithm, Shape};
+
+/// Nodes, and ranks of each.
+const PLACES: [(usize, usize); 8] =
+    [(2, 1), (2, 2), (2, 3), (3, 2), (2, 4), (4, 2), (4, 4), (8, 1)];
+
+#[test]
+fn hierarchical_algorithms_are_proven_for_all_sizes() {
+    let mut refused = Vec::new();
+    for algorithm in Algorithm::ALL.into_iter().filter(|a| a.is_hierarchical()) {
+        for (nodes, per_node) in PLACES {
+            for in_place in [false, true] {
+                for blocks in [1, 2, 3] {
+                    let packets = algorithm.name().contains("packets");
+                    if blocks > 1 && (packets || nodes * per_node > 16) {
+                        continue;
+                    }
+                    let shape = Shape { nodes, in_place, blocks, ..Shape::new(nodes * per_node) };
+                    let plan = algorithm.plan(shape).unwrap_or_else(|error| panic!("{error}"));
+                    let report = judge(&plan);
+                    if word(&report) != "proven" {
+                        refused.push(format!("{algorithm} {shape:?}: {report}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{}", refused.join("\n\n"));
+}
