@@ -6,6 +6,7 @@ mod error;
 mod info;
 mod job;
 mod launch;
+mod launched;
 mod measure;
 mod pictures;
 mod plan_files;
@@ -15,6 +16,7 @@ mod programs;
 mod progress;
 mod ranks;
 mod reference;
+mod report;
 mod run;
 mod shape;
 mod show;
@@ -90,9 +92,9 @@ struct RunArgs {
 struct BenchArgs {
     /// The collective
     collective: BuiltIn,
-    /// Number of ranks
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
-    ranks: u32,
+    /// Number of ranks [default: 4, or those that a launcher started]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: Option<u32>,
     #[command(flatten)]
     measure: MeasureArgs,
 }
@@ -152,12 +154,32 @@ struct MeasureArgs {
     /// Ranks as processes (the default)
     #[arg(long)]
     processes: bool,
+    /// This process is one rank of a job that torchrun, mpirun, srun or a script with ANTIPHON_RANK started; rank 0
+    /// prints [default: if such a launcher started more than one, and none of --ranks, --threads and --processes is given]
+    #[arg(long, conflicts_with_all = ["threads", "processes", "ranks"])]
+    launched: bool,
+    /// Let this machine stand for as many nodes, with the ranks spread over them in order: only port channels cross. In a
+    /// launched job, choose built-in algorithms for as many [default: 1; launched, as the ranks lie]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: Option<u32>,
+    /// The wire of port channels: local, tcp, or a plugin's name [default: ANTIPHON_WIRE, else for each peer the one
+    /// of least cost]
+    #[arg(long, value_name = "NAME")]
+    wire: Option<String>,
     /// Longest wait for a peer, e.g. 500ms, 60s or 2m; `off` waits for ever
     #[arg(long, default_value = "60s", value_parser = size::parse_timeout)]
     timeout: Timeout,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+}
+
+impl MeasureArgs {
+    /// The wire asked for.
+    fn wire(&self) -> Option<String> {
+        let named = || std::env::var("ANTIPHON_WIRE").ok().filter(|name| !name.is_empty());
+        self.wire.clone().or_else(named)
+    }
 }
 
 /// The longest wait; `None` for no limit.
@@ -305,6 +327,8 @@ mod tests {
             ("antiphon run p.json --check 2", "0..=1"),
             ("antiphon run p.json --iters 0", "1.."),
             ("antiphon run p.json --threads --processes", "cannot be used with"),
+            ("antiphon run p.json --launched --threads", "cannot be used with"),
+            ("antiphon bench allreduce --launched --ranks 2", "cannot be used with"),
             ("antiphon run p.json --timeout 60", "60s"),
             ("antiphon run", "<PLAN>"),
             ("antiphon plan verify", "<FILE>"),

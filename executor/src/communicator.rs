@@ -1,10 +1,13 @@
 //! Communicators: the ranks that make calls together.
 
 mod join;
+mod options;
 
 use crate::context::{Context, ContextKey};
 use crate::error::{Doing, ExecutorError};
+use crate::ports::{Mirrors, Ports};
 use crate::regions::Regions;
+use crate::shared::RankPage;
 use crate::shared::control::ControlPage;
 use crate::shared::verdicts::VerdictTable;
 use crate::waiting::{Verdict, Waiter};
@@ -25,56 +28,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use antiphon_bootstrap::unix::Rendezvous;
+pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
+pub use options::Options;
 
 /// The bootstrap's time limit where there is to be none.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
-/// The bootstrap channel that carries region handles.
-pub(crate) const REGIONS: u64 = 1;
-
-/// How a communicator behaves.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Options {
-    /// How long a launch may make no progress before it fails; `None` waits for ever (for debuggers).
-    pub timeout: Option<Duration>,
-    /// Whether peers may reach plain memory through the kernel where that is permitted. Off, plain memory is always
-    /// staged.
-    pub process_access: bool,
-    /// Whether executors verify the plans they load: refuted ones are refused, and of others
-    /// [`LoadedPlan::verdict`](crate::LoadedPlan::verdict) says what is known. Off, a plan that hangs or corrupts is
-    /// found out when it does.
-    pub verification: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { timeout: Some(Duration::from_secs(60)), process_access: true, verification: true }
-    }
-}
-
-impl Options {
-    /// These options with another time limit.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// These options with or without access through the kernel.
-    #[must_use]
-    pub fn with_process_access(mut self, allowed: bool) -> Self {
-        self.process_access = allowed;
-        self
-    }
-
-    /// These options with or without the verification of plans.
-    #[must_use]
-    pub fn with_verification(mut self, on: bool) -> Self {
-        self.verification = on;
-        self
-    }
-}
+/// The bootstrap channel that carries region handles and what links need.
+pub(crate) const CONTROL: u64 = 1;
+/// Names the key by which links prove themselves.
+const WIRES: &str = "wires";
 
 /// One rank's end of a group of ranks that make calls together.
 ///
@@ -93,24 +55,33 @@ pub(crate) struct Shared {
     pub device: Arc<dyn Device>,
     pub bootstrap: Arc<dyn Bootstrap>,
     pub regions: Arc<Regions>,
+    pub ports: Arc<Ports>,
     /// What is known of every rank, this one included.
     pub peers: Vec<Peer>,
     /// The transports that serve plans' channels.
     pub registry: Registry,
-    /// Whether every rank may read and write every other's memory through the kernel.
+    /// Whether every rank of this node may read and write every other's memory through the kernel.
     pub process_access: bool,
+    /// All ranks are on this node.
+    pub one_node: bool,
     /// More ranks than cores: waits yield, and whoever has a core steps every rank's blocks.
     pub crowded: bool,
+    pub crowded_anywhere: bool,
     /// All ranks live in this process.
     pub one_process: bool,
     /// Some other rank lives in this process.
     pub shared_process: bool,
     control: Vec<Page>,
+    /// This rank's page.
+    page: Arc<dyn Memory>,
+    /// The page of the node's lowest rank.
+    first_page: Arc<dyn Memory>,
     failure: Arc<Failure>,
     splits: AtomicU64,
+    mirrors: Option<Mirrors>,
 }
 
-/// A rank's control page.
+/// A rank's control page, or its mirror.
 struct Page {
     page: NonNull<ControlPage>,
     _memory: Arc<dyn Memory>,
@@ -160,6 +131,7 @@ impl Failure {
 /// Receives what the control thread hears from peers.
 struct Listener {
     regions: Arc<Regions>,
+    ports: Arc<Ports>,
     failure: Arc<Failure>,
     /// The rank's control page.
     page: Arc<dyn Memory>,
@@ -172,15 +144,20 @@ impl Listener {
         self.failure.set(error);
         let Ok(log) = self.failure.log.try_lock() else { return };
         if log.contexts.values().all(|context| context.is_idle()) {
-            control_page(&self.page).quiet.0.store(1, Ordering::Release);
+            rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
         }
     }
 }
 
 impl Handler for Listener {
     fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>) {
-        if let Err(found) = self.regions.receive(from, tag, payload, descriptors) {
-            self.fail(ExecutorError::Layout { what: "memory handle", peer: from, found });
+        let (what, received) = if Regions::takes(tag) {
+            ("memory handle", self.regions.receive(from, tag, payload, descriptors))
+        } else {
+            ("message about a link", self.ports.receive(from, tag, payload))
+        };
+        if let Err(found) = received {
+            self.fail(ExecutorError::Layout { what, peer: from, found });
         }
     }
 
@@ -220,9 +197,20 @@ impl Communicator {
     /// # Errors
     /// `Argument` for a world of zero ranks; what the device or the bootstrap reports.
     pub fn in_process(world: u32, options: &Options) -> Result<Vec<Communicator>, ExecutorError> {
+        Communicator::in_process_on(&vec!["this"; world as usize], options)
+    }
+
+    /// The ends of as many ranks as there are names of hosts, in rank order, all in this process: ranks of equal names are
+    /// on one node, others reach each other through port channels alone. So a laptop can stand for several hosts.
+    ///
+    /// # Errors
+    /// As [`in_process`](Self::in_process).
+    pub fn in_process_on(
+        hosts: &[&str],
+        options: &Options,
+    ) -> Result<Vec<Communicator>, ExecutorError> {
         let device = host()?;
-        let hosts = vec!["this"; world as usize];
-        let ends = in_process_with(&hosts, options.timeout.unwrap_or(NO_LIMIT))?;
+        let ends = in_process_with(hosts, options.timeout.unwrap_or(NO_LIMIT))?;
         let joins = ends.into_iter().map(|end| Join::begin(end, &device, options));
         let joins = joins.collect::<Result<Vec<_>, _>>()?;
         let joins = joins.into_iter().map(Greeted::probe).collect::<Result<Vec<_>, _>>()?;
@@ -237,9 +225,20 @@ impl Communicator {
         rendezvous: &Rendezvous,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
+        Communicator::join(unix::connect(rendezvous)?, options)
+    }
+
+    /// This rank's end of a group whose ranks have met: every rank passes its end of the same bootstrap.
+    ///
+    /// # Errors
+    /// What the device or the bootstrap reports; [`ExecutorError::Wire`] where the wire that
+    /// [`Options::wire`] names cannot be used.
+    pub fn join(
+        bootstrap: Arc<dyn Bootstrap>,
+        options: &Options,
+    ) -> Result<Communicator, ExecutorError> {
         let device = host()?;
-        let end = unix::connect(rendezvous)?;
-        Join::begin(end, &device, options)?.probe()?.finish()
+        Join::begin(bootstrap, &device, options)?.probe()?.finish()
     }
 
     /// This rank, in `0..world`.
@@ -265,10 +264,21 @@ impl Communicator {
         self.shared.peers.get(rank as usize).map(|peer| peer.pid)
     }
 
-    /// Whether the node has more ranks than cores (affinity and container quotas of all ranks counted together). All
-    /// ranks of a communicator get the same answer.
+    /// The peers that this rank has links for port channels with, and over which wire each goes.
+    pub fn links(&self) -> Vec<(u32, String)> {
+        self.shared.ports.describe()
+    }
+
+    /// Whether this machine has more ranks than cores (affinity and container quotas of all its ranks counted together).
+    /// All ranks of a machine get the same answer.
     pub fn crowded(&self) -> bool {
         self.shared.crowded
+    }
+
+    /// Whether any machine of the communicator has more ranks than cores. All ranks get the same answer, so that all may
+    /// choose the same plan by it.
+    pub fn crowded_anywhere(&self) -> bool {
+        self.shared.crowded_anywhere
     }
 
     /// The transports that serve plans' channels, and how each reaches a rank.
@@ -297,13 +307,16 @@ impl Communicator {
         Ok(self.shared.device.stream()?)
     }
 
-    /// Returns once all ranks have called it. Costs about a cache line to and from each peer.
+    /// Returns once all ranks have called it. Costs about a cache line to and from each peer where all are on one node.
     ///
     /// # Errors
     /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit.
     pub fn barrier(&self) -> Result<(), ExecutorError> {
         let shared = &*self.shared;
         shared.check()?;
+        if !shared.one_node {
+            return shared.bootstrap.barrier().map_err(|error| shared.failure_or(error));
+        }
         let mine = &shared.control(shared.rank).arrived.0;
         let round = mine.load(Ordering::Relaxed) + 1;
         mine.store(round, Ordering::Release);
@@ -397,10 +410,10 @@ fn garbled(peer: u32, bytes: usize) -> ExecutorError {
     ExecutorError::Layout { what: "greeting", peer, found: format!("{bytes} bytes") }
 }
 
-fn control_page(memory: &Arc<dyn Memory>) -> &ControlPage {
-    // SAFETY: the memory is at least `ControlPage::BYTES` long (allocated so, or checked by the caller), page-aligned,
-    // mapped while the `Arc` lives, and a control page is all atomics.
-    unsafe { &*memory.address().cast::<ControlPage>() }
+fn rank_page(memory: &Arc<dyn Memory>) -> &RankPage {
+    // SAFETY: the memory is at least `RankPage::BYTES` long (allocated so, or checked by the caller), page-aligned,
+    // mapped while the `Arc` lives, and a rank's page is all atomics.
+    unsafe { &*memory.address().cast::<RankPage>() }
 }
 
 impl Shared {
@@ -412,8 +425,32 @@ impl Shared {
 
     /// The verdicts that the ranks of this node share: those in the page of its lowest rank.
     pub fn verdicts(&self) -> &VerdictTable {
-        let lowest = self.peers.iter().find(|peer| peer.same_node);
-        &self.control(lowest.map_or(self.rank, |peer| peer.rank)).verdicts
+        &rank_page(&self.first_page).verdicts
+    }
+
+    /// Tells the peers about a region of this rank, and gives its number.
+    pub fn announce(&self, memory: &Arc<dyn Memory>) -> Result<u64, ExecutorError> {
+        self.ports.announce(memory)?;
+        self.regions.announce(memory, &*self.bootstrap)
+    }
+
+    /// Mirrors the descriptor of launch `seq` to a peer; `false` if that has to be done again.
+    pub fn publish(&self, peer: u32, seq: u64) -> Result<bool, ExecutorError> {
+        self.ports.publish(peer, seq, &self.page)
+    }
+
+    /// How far a peer has come with its launches, such that all it posted to this rank in them has landed.
+    pub fn landed(&self, peer: u32) -> u64 {
+        let mirrors = self.mirrors.as_ref().filter(|_| self.ports.is_mirrored(peer));
+        let mirror = mirrors.and_then(|mirrors| mirrors.page(peer));
+        // SAFETY: the mirrors are mapped as long as the communicator, and a control page is all atomics.
+        let mirror = mirror.map(|page| unsafe { page.as_ref() });
+        mirror.unwrap_or(self.control(peer)).completed.0.load(Ordering::Acquire)
+    }
+
+    /// Whether this rank and a peer see each other's launches: on one node, or by a link.
+    pub fn sees(&self, peer: u32) -> bool {
+        self.peers[peer as usize].same_node || self.ports.is_mirrored(peer)
     }
 
     pub fn log(&self) -> MutexGuard<'_, Log> {
@@ -428,7 +465,8 @@ impl Shared {
     /// Whether the blocks of `peer` may be stepped here. Only if `peer` itself locks its cursors, which it does by
     /// [`assists`](Self::assists): a rank alone in its process does not on a node with cores for all.
     pub fn may_assist(&self, peer: u32) -> bool {
-        peer != self.rank && (self.crowded || self.peers[peer as usize].same_process)
+        let other = &self.peers[peer as usize];
+        peer != self.rank && other.same_node && (self.crowded || other.same_process)
     }
 
     /// Whether another process may step this rank's blocks, so that its buffers must be mapped there.
@@ -464,13 +502,15 @@ impl Shared {
         }
     }
 
-    /// After a failure: waits until nobody works on a launch of this rank any more, and tells the peers. Every later
-    /// look at a launch finds the failure first. The caller holds no context's state.
+    /// After a failure: waits until nobody works on a launch of this rank any more, ends the links, so that no peer which
+    /// has not heard yet writes here any more, and tells the peers. Every later look at a launch finds the failure first.
+    /// The caller holds no context's state.
     pub fn settle(&self) {
         let contexts: Vec<_> = self.log().contexts.values().map(Arc::clone).collect();
         for context in contexts {
             drop(context.state());
         }
+        self.ports.stop();
         self.control(self.rank).quiet.0.store(1, Ordering::Release);
     }
 
@@ -497,6 +537,7 @@ impl Shared {
             }
             let completed = log.completed;
             self.control(self.rank).completed.0.store(completed, Ordering::Release);
+            self.ports.complete(completed);
         } else {
             log.early.insert(seq);
         }
@@ -513,6 +554,10 @@ impl Log {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.bootstrap.unsubscribe(REGIONS);
+        if !self.failed() {
+            self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
+            self.ports.leave();
+        }
+        self.bootstrap.unsubscribe(CONTROL);
     }
 }

@@ -10,11 +10,11 @@ use crate::host::moves::Pad;
 use crate::host::table::Place;
 use crate::launch::Active;
 use crate::plan_cache::LoadedPlan;
+use crate::reach;
 use crate::shared::arena::{Arena, ArenaShape};
 use antiphon_hal::Memory;
 use antiphon_plan::LowerError;
-use antiphon_plan::program::{CallSizes, Layout, RankLayout};
-use antiphon_transport::ChannelKind;
+use antiphon_plan::program::{CallSizes, Layout};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The smallest size class: calls with up to so many bytes of scratch share a context.
@@ -50,6 +50,8 @@ impl ContextKey {
 pub struct Context {
     /// The plan.
     pub plan: Arc<LoadedPlan>,
+    /// Bytes of scratch that calls of the context may need, on any rank.
+    class: u64,
     /// Region number of this rank's arena.
     pub region: u64,
     /// Launches given out, under the communicator's log.
@@ -60,12 +62,87 @@ pub struct Context {
 /// A peer's region that is kept mapped: its number and the mapping.
 pub type Held = (u64, Arc<dyn Memory>);
 
+/// Where a peer's memory is, as transfers over port channels name it.
+pub struct Far {
+    /// Region of the peer's arena.
+    pub arena: u64,
+    /// Where in it things are.
+    pub shape: ArenaShape,
+    /// In this launch, the regions and offsets of its input and output.
+    pub buffers: Option<(u64, [(u64, u64); 2])>,
+    /// What this launch has written there.
+    pub written: Written,
+    /// The link's count of posts after the last one that reads the caller's buffers, until it is known to have read them;
+    /// otherwise 0.
+    pub unread: u64,
+}
+
+/// Where a launch's transfers to one peer write: wires keep no order among writes, but a later one to the same bytes must
+/// come later.
+#[derive(Debug, Default)]
+pub struct Written {
+    launch: u64,
+    ranges: Vec<Range>,
+}
+
+/// Region, first byte, one past the last, and the link's count of posts after it.
+type Range = (u64, u64, u64, u64);
+
+/// Ranges that are kept apart; of more, those that meet are joined, and if that is too little all of a region.
+const MOST_RANGES: usize = 64;
+
+impl Written {
+    /// The count of posts that must have landed before `launch` may write to a range; `None` for none.
+    pub fn before(&mut self, launch: u64, (region, start, end): (u64, u64, u64)) -> Option<u64> {
+        if self.launch != launch {
+            // What earlier launches wrote has been read, or nobody wants it.
+            self.launch = launch;
+            self.ranges.clear();
+        }
+        let meets = |range: &&Range| range.0 == region && start < range.2 && range.1 < end;
+        self.ranges.iter().filter(meets).map(|range| range.3).max()
+    }
+
+    /// Notes a write, after which the link has so many posts.
+    pub fn note(&mut self, (region, start, end): (u64, u64, u64), posted: u64) {
+        if let Some(last) = self.ranges.last_mut()
+            && last.0 == region
+            && last.2 == start
+        {
+            (last.2, last.3) = (end, posted);
+            return;
+        }
+        if self.ranges.len() >= MOST_RANGES {
+            // Blocks that take turns write runs of bytes, each of which is one range.
+            self.ranges.sort_unstable();
+            self.join(|last, next| next.1 <= last.2);
+            if self.ranges.len() >= MOST_RANGES {
+                self.join(|_, _| true);
+            }
+        }
+        self.ranges.push((region, start, end, posted));
+    }
+
+    /// Joins sorted ranges of one region that `meet`.
+    fn join(&mut self, meet: impl Fn(&Range, &Range) -> bool) {
+        self.ranges.dedup_by(|next, last| {
+            let joined = next.0 == last.0 && meet(last, next);
+            if joined {
+                (last.2, last.3) = (last.2.max(next.2), last.3.max(next.3));
+            }
+            joined
+        });
+    }
+}
+
 /// What launches of a context change; one launch at a time.
 pub struct ContextState {
     /// The arenas of all ranks, as far as they are known.
     pub arenas: Vec<Option<Arena>>,
     /// What keeps the arenas mapped.
     pub arena_memory: Vec<Option<Arc<dyn Memory>>>,
+    /// What is known of the peers that transfers go to.
+    pub far: Vec<Option<Far>>,
     /// Where the current launch's buffers are.
     pub places: Vec<[Place; 2]>,
     /// The mapped regions the current or last launch used, by rank and side.
@@ -101,22 +178,19 @@ impl Context {
     ) -> Result<Self, ExecutorError> {
         let layout = plan.layout();
         let rank = shared.rank as usize;
-        reachable(shared, &layout.ranks[rank])?;
-        // Whatever a call of the class needs, on any rank.
-        let scratch = if layout.ranks[rank].scratch_chunks > 0 { key.class } else { 0 };
-        let shape =
-            ArenaShape::new(&layout.ranks[rank], scratch, layout.double_scratch, layout.packets);
-        let Some(shape) = shape else {
+        // The plan may have been loaded for another communicator.
+        reach::prepare(shared, &plan)?;
+        let Some(shape) = shape(layout, shared.rank, key.class) else {
             return Err(ExecutorError::Argument {
                 what: "allocate scratch",
-                saw: format!("{scratch} bytes for each half"),
+                saw: format!("{} bytes for each half", key.class),
                 allowed: "sizes that fit 64 bits",
             });
         };
         let memory = shared.device.allocate(shape.bytes)?;
         // SAFETY: fresh, zeroed, page-aligned memory of `shape.bytes` bytes that the context keeps.
         let arena = unsafe { Arena::initialise(memory.address(), shape, &layout.ranks[rank]) };
-        let region = shared.regions.announce(&memory, &*shared.bootstrap)?;
+        let region = shared.announce(&memory)?;
         let world = shared.world as usize;
         let mut arenas = vec![None; world];
         let mut arena_memory = vec![None; world];
@@ -125,6 +199,7 @@ impl Context {
         let state = ContextState {
             arenas,
             arena_memory,
+            far: (0..world).map(|_| None).collect(),
             places: vec![[Place::Unknown; 2]; world],
             held: (0..world).map(|_| [None, None]).collect(),
             retired: 0,
@@ -140,10 +215,16 @@ impl Context {
         };
         Ok(Context {
             plan,
+            class: key.class,
             region,
             given: std::sync::atomic::AtomicU64::new(0),
             state: Mutex::new(state),
         })
+    }
+
+    /// Where things are in a rank's arena: all ranks make equal contexts.
+    pub fn shape_of(&self, rank: u32) -> Option<ArenaShape> {
+        shape(self.plan.layout(), rank, self.class)
     }
 
     /// Whether nobody works on a launch of this context at this moment.
@@ -157,15 +238,60 @@ impl Context {
     }
 }
 
-/// Whether some transport serves every channel of a rank.
-fn reachable(shared: &Shared, layout: &RankLayout) -> Result<(), ExecutorError> {
-    let far = layout.buffer_peers.iter().chain(&layout.scratch_peers);
-    let members = layout.switches.iter().flat_map(|switch| &switch.members);
-    let memory = far.map(|&peer| (ChannelKind::Memory, peer));
-    for (kind, peer) in memory.chain(members.map(|&peer| (ChannelKind::Switch, peer))) {
-        if peer != shared.rank {
-            shared.registry.pick(kind, &shared.peers[peer as usize])?;
+/// The shape of a rank's arena, with scratch for whatever a call of the class needs.
+fn shape(layout: &Layout, rank: u32, class: u64) -> Option<ArenaShape> {
+    let own = &layout.ranks[rank as usize];
+    let scratch = if own.scratch_chunks > 0 { class } else { 0 };
+    ArenaShape::new(own, scratch, layout.double_scratch, layout.packets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_to_bytes_that_the_launch_wrote_waits_for_the_earlier_one() {
+        let mut written = Written::default();
+        let at = |start, end| (7, start, end);
+        assert_eq!(written.before(1, at(0, 8)), None);
+        written.note(at(0, 8), 1);
+        written.note(at(8, 16), 2);
+        written.note(at(32, 40), 5);
+        for (range, waits) in [
+            (at(16, 32), None),
+            (at(15, 16), Some(2)),
+            (at(0, 1), Some(2)),
+            (at(4, 33), Some(5)),
+            ((8, 0, 64), None),
+        ] {
+            assert_eq!(written.before(1, range), waits, "{range:?}");
+        }
+        assert_eq!(written.before(2, at(0, 8)), None, "another launch");
+    }
+
+    #[test]
+    fn blocks_that_take_turns_do_not_wait_for_each_other() {
+        let mut written = Written::default();
+        for step in 0..1000 {
+            for block in 0..16 {
+                let start = 100_000 * block + 8 * step;
+                assert_eq!(written.before(1, (0, start, start + 8)), None, "{step} of {block}");
+                written.note((0, start, start + 8), 16 * step + block + 1);
+            }
         }
     }
-    Ok(())
+
+    #[test]
+    fn of_many_ranges_none_is_forgotten() {
+        let mut written = Written::default();
+        assert_eq!(written.before(3, (0, 0, 1)), None);
+        for number in 0..1000 {
+            written.note((number % 2, 16 * number, 16 * number + 8), number + 1);
+        }
+        for number in 0..1000 {
+            let found = written.before(3, (number % 2, 16 * number, 16 * number + 1));
+            assert!(found.is_some_and(|posted| posted > number), "{number}: {found:?}");
+        }
+        assert!(written.ranges.len() <= MOST_RANGES);
+    }
 }

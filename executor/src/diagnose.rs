@@ -35,7 +35,32 @@ pub fn own_waits(launch: &Launch<'_>, state: &ContextState) -> Waits {
 pub fn all_waits(launch: &Launch<'_>, state: &ContextState) -> Waits {
     let shared = launch.shared;
     let mut waits = own_waits(launch, state).0;
-    for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
+    let linked = &launch.context.plan.uses(shared.rank).port_peers;
+    for &peer in linked.iter().filter(|&&peer| matches!(shared.ports.link(peer), Ok(None))) {
+        waits.push(Wait {
+            rank: shared.rank,
+            block: 0,
+            op: "no op".to_owned(),
+            what: format!("(the link to rank {peer} does not stand yet)"),
+        });
+    }
+    let unread =
+        |&&peer: &&u32| state.far[peer as usize].as_ref().is_some_and(|far| far.unread > 0);
+    // As long as a block waits, that is what the launch waits for.
+    for &peer in linked.iter().filter(unread).filter(|_| waits.is_empty()).collect::<Vec<_>>() {
+        waits.push(Wait {
+            rank: shared.rank,
+            block: 0,
+            op: "no op".to_owned(),
+            what: format!("(what it sends to rank {peer} is still being read)"),
+        });
+    }
+    // Ranks of other nodes show their launches to those that the plan connects with them only.
+    let shows = |peer: u32| {
+        let near = shared.peers[peer as usize].same_node;
+        near || (linked.contains(&peer) && shared.sees(peer))
+    };
+    for peer in (0..shared.world).filter(|&peer| peer != shared.rank && shows(peer)) {
         if shared.control(peer).entered(launch.order.seq) {
             of_rank(launch, state, peer, &mut waits);
         } else {
@@ -90,13 +115,25 @@ fn describe(
             let seen = arena.inbound(channel).load(Ordering::Relaxed);
             let expected = arena.channel(channel).expected.load(Ordering::Relaxed);
             let peer = own.channels[channel as usize].peer;
+            let (kind, id) = own.channel_id(channel);
             format!(
-                "on memory channel {channel} for a signal from rank {peer} ({seen} of {expected} came)"
+                "on {kind} channel {id} for a signal from rank {peer} ({seen} of {expected} came)"
             )
         }
         Instruction::Signal { channel, .. } => {
             let peer = own.channels[channel as usize].peer;
-            format!("on memory channel {channel} for rank {peer} to enter the launch")
+            let (kind, id) = own.channel_id(channel);
+            format!("on {kind} channel {id} for {}", entry(launch, peer))
+        }
+        Instruction::Post { channel, .. } => {
+            let peer = own.channels[channel as usize].peer;
+            let (kind, id) = own.channel_id(channel);
+            format!("on {kind} channel {id} for {}", entry(launch, peer))
+        }
+        Instruction::Flush { channel } => {
+            let peer = own.channels[channel as usize].peer;
+            let (kind, id) = own.channel_id(channel);
+            format!("on {kind} channel {id} for its transfers to reach rank {peer}")
         }
         Instruction::Acquire { semaphore } => {
             let value = arena.semaphore(semaphore).load(Ordering::Relaxed);
@@ -139,5 +176,14 @@ fn describe(
             }
         }
         _ => "(running)".to_owned(),
+    }
+}
+
+/// What a transfer to a peer may wait for.
+fn entry(launch: &Launch<'_>, peer: u32) -> String {
+    if launch.shared.control(peer).entered(launch.order.seq) {
+        format!("room in the link to rank {peer}, or its memory to be known there")
+    } else {
+        format!("rank {peer} to enter the launch")
     }
 }

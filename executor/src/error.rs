@@ -5,6 +5,7 @@ use antiphon_hal::HalError;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::Faults;
 use antiphon_plan::counts::CountsError;
+use antiphon_port::WireError;
 use antiphon_transport::TransportError;
 use std::fmt;
 use std::sync::Arc;
@@ -140,6 +141,22 @@ pub enum ExecutorError {
         /// What this rank was doing.
         doing: Doing,
     },
+    /// The link for port channels to a peer could not be made, or is lost.
+    #[error("no link for port channels to rank {peer}: {reason}; {doing}")]
+    Link {
+        /// The rank at the other end.
+        peer: u32,
+        /// Why.
+        reason: String,
+        /// What this rank was doing.
+        doing: Doing,
+    },
+    /// The wire that was asked for cannot be used.
+    #[error("cannot use the wire that was asked for: {source}")]
+    Wire {
+        /// Why, and what would help.
+        source: WireError,
+    },
     /// Some rank aborted the communicator.
     #[error("the communicator was aborted by rank {by}: {reason}; {doing}")]
     Aborted {
@@ -222,6 +239,7 @@ impl ExecutorError {
                 | ExecutorError::Unequal { .. }
                 | ExecutorError::Mismatch { .. }
                 | ExecutorError::PeerLost { .. }
+                | ExecutorError::Link { .. }
                 | ExecutorError::Aborted { .. }
                 | ExecutorError::Reach { .. }
                 | ExecutorError::Layout { .. }

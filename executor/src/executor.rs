@@ -5,6 +5,7 @@ use crate::context::{Context, ContextKey, LAUNCHES_PER_EPOCH};
 use crate::error::ExecutorError;
 use crate::launch::{Launch, Order, QueuedLaunch};
 use crate::plan_cache::{LoadedPlan, Sized};
+use crate::reach;
 use crate::shared::arena::BlockBytes;
 use crate::verification::{Door, Judgement, Verdict};
 use antiphon_hal::{Effort, HalError, Stream, Task};
@@ -12,7 +13,6 @@ use antiphon_plan::LowerError;
 use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
 use antiphon_plan::model::Plan;
 use antiphon_plan::program::CallSizes;
-use antiphon_transport::ChannelKind;
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -163,7 +163,8 @@ impl Executor {
     pub fn load(&self, plan: &Plan) -> Result<Arc<LoadedPlan>, ExecutorError> {
         let loaded = LoadedPlan::new(plan)?;
         self.fits(&loaded)?;
-        self.reaches(&loaded)?;
+        let shared = &self.communicator.shared;
+        reach::prepare(shared, &loaded)?;
         let verdict = self.judge(plan, &loaded)?;
         Ok(Arc::new(loaded.with_verdict(verdict)))
     }
@@ -187,28 +188,6 @@ impl Executor {
     #[cfg(test)]
     pub(crate) fn behind(communicator: &Communicator, door: Door) -> Self {
         Executor { door, ..Executor::new(communicator) }
-    }
-
-    /// Whether some transport serves every channel of this rank.
-    fn reaches(&self, plan: &LoadedPlan) -> Result<(), ExecutorError> {
-        let shared = &self.communicator.shared;
-        let own = &plan.layout().ranks[shared.rank as usize];
-        let channels = own.channels.iter().map(|channel| (ChannelKind::Memory, channel.peer));
-        let members = own
-            .switches
-            .iter()
-            .flat_map(|switch| switch.members.iter().map(|&member| (ChannelKind::Switch, member)));
-        // Remote buffers are loads and stores, whether or not a channel signals about them.
-        let buffers = own.accesses.iter().map(|access| (ChannelKind::Memory, access.rank));
-        let moves = own.block_moves.iter();
-        let blocks = moves.flat_map(|moved| [moved.source.rank, moved.destination.rank]);
-        let blocks = blocks.map(|peer| (ChannelKind::Memory, peer));
-        for (kind, peer) in channels.chain(members).chain(buffers).chain(blocks) {
-            if peer != shared.rank {
-                shared.registry.pick(kind, &shared.peers[peer as usize])?;
-            }
-        }
-        Ok(())
     }
 
     fn fits(&self, plan: &LoadedPlan) -> Result<(), ExecutorError> {

@@ -1,23 +1,27 @@
 //! One launch of a plan on one rank: from its descriptor to its completion.
 
+mod driving;
 mod outcome;
+mod posting;
 mod resolver;
 
 use crate::communicator::Shared;
 use crate::context::{Context, ContextState, Held};
 use crate::diagnose;
 use crate::error::{Doing, ExecutorError};
+use crate::host::posts::Posting;
 use crate::host::table::{Place, Resolve, Table, Unresolved};
 use crate::host::{Blocked, Fault, Stage, Step, step};
 use crate::placement::{self, Buffers};
 use crate::plan_cache::Sized;
-use crate::shared::arena::{Arena, BlockBytes, Cursor};
+use crate::shared::arena::{Arena, ArenaShape, BlockBytes, Cursor};
 use crate::shared::control::{FOREIGN, LaunchRecord, RING};
 use crate::waiting::{Verdict, Waiter};
-use antiphon_hal::{Effort, Task, TaskState};
+use antiphon_hal::{Effort, Memory, Task, TaskState};
 use antiphon_plan::model::Collective;
 use antiphon_transport::{Handle, Mapping, RemoteBuffer};
 use antiphon_types::{DataType, ReduceOp};
+use driving::Driven;
 use resolver::Resolver;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -25,9 +29,10 @@ use std::time::{Duration, Instant};
 
 /// Launches after which a rank compares its history with its peers'.
 const HISTORY_CHECK: u64 = 32;
-/// Looks of a lone block at what it waits for, before the launch looks at its surroundings.
-const PATIENCE: u32 = 256;
-/// How long a failed launch waits for peers that may still reach into its plain memory.
+/// How often in a row links may move something before the launch looks at its surroundings: they may do so for other
+/// streams.
+const CARRIES: u64 = 64;
+/// How long a failed launch waits for peers that may still reach into its memory themselves.
 const QUIET_LIMIT: Duration = Duration::from_millis(500);
 
 /// What a launch was asked to do.
@@ -89,6 +94,14 @@ pub struct Active {
     buffers: Buffers,
     /// Ranks below this one have entered the launch.
     entered: u32,
+    /// So many of the plan's peers behind ports have its descriptor.
+    told: usize,
+    /// How often the blocks were stepped meanwhile.
+    looks: u32,
+    /// Something was posted to a link.
+    spoke: bool,
+    /// How often the plan's links moved something: a long transfer is progress, whatever the blocks wait for.
+    carried: u64,
     /// When a wait was first found to make no progress, and the rank's position then.
     stalled: Option<(Instant, u64)>,
 }
@@ -132,19 +145,30 @@ impl Launch<'_> {
         if shared.failed() {
             return Err(self.broken(state));
         }
+        let ports = posting::Links::new(self);
         loop {
             let begun = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
             let blocked = if begun {
-                match self.drive(state)? {
-                    Driven::Complete => match self.late_writer(state) {
-                        Some(peer) => Blocked::Entry(peer),
-                        None => {
-                            self.finish(state);
-                            return Ok(true);
+                let driven = self.drive(state);
+                // What was posted goes out, and what came in may unblock.
+                let moved = ports.progress();
+                match driven? {
+                    Driven::Complete => {
+                        let late = self.late_writer(state).map(Blocked::Entry);
+                        match late.or_else(|| posting::unread(self, state).map(Blocked::Unread)) {
+                            None => {
+                                self.finish(state);
+                                return Ok(true);
+                            }
+                            Some(_) if moved && !carried(state).is_multiple_of(CARRIES) => continue,
+                            Some(blocked) => blocked,
                         }
-                    },
+                    }
                     Driven::Progress => {
                         waiter.progressed();
+                        continue;
+                    }
+                    Driven::Blocked(_) if moved && !carried(state).is_multiple_of(CARRIES) => {
                         continue;
                     }
                     Driven::Blocked(blocked) => blocked,
@@ -152,7 +176,10 @@ impl Launch<'_> {
             } else {
                 match self.begin(state)? {
                     None => continue,
-                    Some(blocked) => blocked,
+                    Some(blocked) => {
+                        ports.progress();
+                        blocked
+                    }
                 }
             };
             if self.admit(state, blocked)? {
@@ -164,6 +191,11 @@ impl Launch<'_> {
                 Verdict::Check(now) => self.check(state, now)?,
                 Verdict::GiveUp => {
                     self.check(state, Instant::now())?;
+                    if begun {
+                        // Who knows when the caller comes again.
+                        self.tell(state, true)?;
+                        ports.progress();
+                    }
                     return Ok(false);
                 }
             }
@@ -177,13 +209,22 @@ impl Launch<'_> {
             // An earlier launch of the context, submitted by another thread, has its turn first.
             return Ok(Some(Blocked::Entry(shared.rank)));
         }
+        for &peer in &self.context.plan.uses(shared.rank).port_peers {
+            if shared.ports.link(peer)?.is_none() {
+                return Ok(Some(Blocked::Link(peer)));
+            }
+        }
         if let Some(peer) = self.behind(state) {
             return Ok(Some(Blocked::Entry(peer)));
+        }
+        if let Some(peer) = shared.ports.unread(self.order.seq) {
+            return Ok(Some(Blocked::Link(peer)));
         }
         if self.order.seq.is_multiple_of(HISTORY_CHECK) {
             self.compare_history()?;
         }
         shared.regions.sweep(&*shared.bootstrap)?;
+        shared.ports.sweep();
         // SAFETY: the buffers are valid for the launch's sizes until it is complete.
         let buffers = unsafe { placement::place(self, state)? };
         if state.retired != shared.regions.memory.retirements() {
@@ -213,8 +254,17 @@ impl Launch<'_> {
             name: LaunchRecord::cut_name(self.context.plan.name()),
         });
         state.begun = self.order.count;
-        state.active =
-            Some(Active { seq: self.order.seq, flag, buffers, entered: 0, stalled: None });
+        state.active = Some(Active {
+            seq: self.order.seq,
+            flag,
+            buffers,
+            entered: 0,
+            told: 0,
+            looks: 0,
+            spoke: false,
+            carried: 0,
+            stalled: None,
+        });
         Ok(None)
     }
 
@@ -237,7 +287,8 @@ impl Launch<'_> {
         if state.floor < needed {
             // This rank too: a launch of another stream that has not begun yet shares the descriptor's slot, and
             // would overwrite it later.
-            let ranks = (0..shared.world).map(|rank| (completed(rank), rank));
+            let seen = (0..shared.world).filter(|&rank| shared.sees(rank));
+            let ranks = seen.map(|rank| (completed(rank), rank));
             let (least, peer) = ranks.min().unwrap_or((u64::MAX, 0));
             if least < needed {
                 return Some(peer);
@@ -258,6 +309,9 @@ impl Launch<'_> {
         }
         let late = &self.context.plan.uses(self.shared.rank).late_writers;
         late.iter().copied().find(|&peer| {
+            if self.shared.ports.is_mirrored(peer) {
+                return self.shared.landed(peer) < self.order.seq;
+            }
             state.arenas[peer as usize].is_none_or(|arena| {
                 let header = arena.header();
                 let launch = header.launch.0.load(Ordering::Acquire);
@@ -302,197 +356,6 @@ impl Launch<'_> {
         self.context.plan.layout().ranks[self.shared.rank as usize].blocks.len() as u32
     }
 
-    /// Steps this rank's blocks, and where ranks share cores or a process, the others' too.
-    fn drive(&self, state: &mut ContextState) -> Result<Driven, ExecutorError> {
-        let rank = self.shared.rank;
-        let assists = self.shared.assists();
-        let mut driven = self.drive_rank(state, rank, assists)?;
-        if own_arena(state, rank).header().remaining.0.load(Ordering::Acquire) == 0 {
-            return Ok(Driven::Complete);
-        }
-        if assists && matches!(driven, Driven::Blocked(_)) && self.everyone(state) {
-            for peer in 0..self.shared.world {
-                if self.shared.may_assist(peer) && self.assistable(state, peer)? {
-                    let other = self.drive_rank(state, peer, true)?;
-                    if matches!(other, Driven::Progress) {
-                        driven = Driven::Progress;
-                    }
-                }
-            }
-        }
-        Ok(driven)
-    }
-
-    /// Whether every rank has entered the launch. Before that, the ranks that have are mostly waiting for the others.
-    fn everyone(&self, state: &mut ContextState) -> bool {
-        let Some(active) = &mut state.active else { return false };
-        let world = self.shared.world;
-        while active.entered < world && self.shared.control(active.entered).entered(self.order.seq)
-        {
-            active.entered += 1;
-        }
-        active.entered == world
-    }
-
-    /// Whether a peer has entered this launch and all it needs is mapped here.
-    fn assistable(&self, state: &mut ContextState, peer: u32) -> Result<bool, ExecutorError> {
-        let control = self.shared.control(peer);
-        if !control.entered(self.order.seq) || !self.admit_peer(state, peer)? {
-            return Ok(false);
-        }
-        let index = peer as usize;
-        let Some(arena) = state.arenas[index] else { return Ok(false) };
-        let header = arena.header();
-        if header.launch.0.load(Ordering::Acquire) != self.order.seq
-            || header.remaining.0.load(Ordering::Relaxed) == 0
-        {
-            return Ok(false);
-        }
-        if state.places[index][0] == Place::Unknown {
-            let mut resolver = self.resolver(&mut state.held);
-            match resolver.resolve(peer) {
-                Ok(places) => state.places[index] = places,
-                Err(Unresolved::Blocked(_)) => return Ok(false),
-                Err(Unresolved::Failed(fault)) => return Err(self.fault(fault)),
-            }
-        }
-        Ok(state.places[index].iter().all(|place| matches!(place, Place::Here(_))))
-    }
-
-    fn drive_rank(
-        &self,
-        state: &mut ContextState,
-        rank: u32,
-        shared_cursors: bool,
-    ) -> Result<Driven, ExecutorError> {
-        let plan = &self.context.plan;
-        let layout = plan.layout();
-        let program = self.sized.program(layout, rank).map_err(|e| plan.lower_error(e))?;
-        let flag = state.active.as_ref().map_or(0, |active| active.flag);
-        let ContextState { arenas, places, held, pad, .. } = state;
-        let Some(arena) = arenas[rank as usize] else {
-            return Ok(Driven::Blocked(Blocked::Entry(rank)));
-        };
-        let stage = Stage {
-            rank,
-            layout,
-            program,
-            arenas,
-            flag,
-            dtype: self.order.dtype,
-            reduce: self.order.op.map(fold),
-            patience: self.patience(layout.ranks[rank as usize].blocks.len()),
-        };
-        let mut resolver = self.resolver(held);
-        let mut table = Table::new(places, &mut resolver);
-        let mut first = None;
-        let mut progress = false;
-        for block in 0..layout.ranks[rank as usize].blocks.len() as u32 {
-            let cursor = arena.cursor(block);
-            if cursor.done.load(Ordering::Relaxed) != 0 {
-                continue;
-            }
-            if shared_cursors {
-                if !lock(cursor) {
-                    continue;
-                }
-                let current = arena.header().launch.0.load(Ordering::Acquire) == self.order.seq;
-                if !current || cursor.done.load(Ordering::Relaxed) != 0 {
-                    unlock(cursor);
-                    continue;
-                }
-            }
-            let before = position(cursor);
-            // SAFETY: the cursor is locked, or nobody else steps this rank; arenas and buffers are held by `state` and
-            // by the caller's contract, and lowering keeps offsets inside the launch's sizes.
-            let stepped = unsafe { step(&stage, block, &mut table, pad) };
-            progress |= position(cursor) != before;
-            let outcome = match stepped {
-                Step::Done => {
-                    cursor.done.store(1, Ordering::Relaxed);
-                    let remaining = &arena.header().remaining.0;
-                    if shared_cursors {
-                        remaining.fetch_sub(1, Ordering::AcqRel);
-                    } else {
-                        remaining.store(remaining.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
-                    }
-                    progress = true;
-                    Ok(())
-                }
-                Step::Blocked(blocked) => {
-                    // What the launch itself must make available goes before what peers will do.
-                    if first.is_none() || matches!(blocked, Blocked::Entry(_)) {
-                        first = Some(blocked);
-                    }
-                    Ok(())
-                }
-                Step::Failed(fault) => Err(fault),
-            };
-            if shared_cursors {
-                unlock(cursor);
-            }
-            if let Err(fault) = outcome {
-                return Err(self.fault(fault));
-            }
-        }
-        Ok(match first {
-            _ if progress => Driven::Progress,
-            Some(blocked) => Driven::Blocked(blocked),
-            None => Driven::Blocked(Blocked::Entry(rank)),
-        })
-    }
-
-    /// A lone block of a rank with a core of its own may look again at once; others must let someone else run.
-    fn patience(&self, blocks: usize) -> u32 {
-        if blocks == 1 && !self.shared.assists() { PATIENCE } else { 0 }
-    }
-
-    fn resolver<'a>(&'a self, held: &'a mut [[Option<Held>; 2]]) -> Resolver<'a> {
-        Resolver { launch: self, held }
-    }
-
-    /// Makes what a block waits for available, if it has come; `true` if something became so.
-    fn admit(&self, state: &mut ContextState, blocked: Blocked) -> Result<bool, ExecutorError> {
-        match blocked {
-            Blocked::Entry(peer) if peer != self.shared.rank => {
-                let mut admitted = false;
-                for peer in 0..self.shared.world {
-                    let missing = state.arenas[peer as usize].is_none();
-                    admitted |= missing && self.admit_peer(state, peer)?;
-                }
-                Ok(admitted)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// Opens a peer's arena once its descriptor names it and its mapping has arrived.
-    fn admit_peer(&self, state: &mut ContextState, peer: u32) -> Result<bool, ExecutorError> {
-        let index = peer as usize;
-        if state.arenas[index].is_some() {
-            return Ok(true);
-        }
-        let Some(record) = self.shared.control(peer).record(self.order.seq) else {
-            return Ok(false);
-        };
-        if record.fingerprint != self.order.fingerprint {
-            return Err(self.fault(Fault::Mismatch(peer)));
-        }
-        let Some(memory) = self.shared.regions.memory.region(peer, record.arena) else {
-            return Ok(false);
-        };
-        let layout = &self.context.plan.layout().ranks[index];
-        // SAFETY: the memory is mapped for its whole length and kept in `arena_memory`.
-        let arena = unsafe { Arena::open(memory.address(), memory.len(), layout) };
-        let Some(arena) = arena else {
-            let found = format!("{} bytes of another layout", memory.len());
-            return Err(ExecutorError::Layout { what: "launch context", peer, found });
-        };
-        state.arenas[index] = Some(arena);
-        state.arena_memory[index] = Some(memory);
-        Ok(true)
-    }
-
     /// Ends the launch: the caller's buffers hold the result.
     fn finish(&self, state: &mut ContextState) {
         let shared = self.shared;
@@ -529,19 +392,11 @@ impl Launch<'_> {
     }
 }
 
-/// What driving blocks came to.
-enum Driven {
-    /// The rank's launch is complete.
-    Complete,
-    /// Something moved.
-    Progress,
-    /// Nothing moved; the first reason.
-    Blocked(Blocked),
-}
-
-/// The operator that moves apply: an average is a sum until the end.
-fn fold(op: ReduceOp) -> ReduceOp {
-    if op == ReduceOp::Avg { ReduceOp::Sum } else { op }
+/// Notes that links moved something; how often they have.
+fn carried(state: &mut ContextState) -> u64 {
+    let Some(active) = &mut state.active else { return 0 };
+    active.carried += 1;
+    active.carried
 }
 
 fn own_arena(state: &ContextState, rank: u32) -> Arena {

@@ -19,19 +19,24 @@ mod host;
 mod launch;
 mod placement;
 mod plan_cache;
+mod ports;
+mod reach;
 mod regions;
 mod shared;
 mod touches;
 mod verification;
 mod waiting;
 
-pub use communicator::{Communicator, Options, Rendezvous};
+pub use communicator::{Communicator, HOST_VARIABLE, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor};
 pub use plan_cache::LoadedPlan;
+pub use ports::wires;
 pub use verification::Verdict;
 
+pub use antiphon_bootstrap::launcher;
 pub use antiphon_hal as hal;
 pub use antiphon_plan as plan;
 pub use antiphon_plan::counts::{Counts, CountsError, Extent};
+pub use antiphon_port::WireError;
 pub use antiphon_types::{DataType, ReduceOp};

@@ -109,6 +109,8 @@ struct Side {
     address: usize,
     bytes: u64,
     exposed: bool,
+    /// Wires work on it.
+    posted: bool,
     at: Option<(u64, u64)>,
 }
 
@@ -144,16 +146,17 @@ pub unsafe fn place(
     let (input_bytes, output_bytes) = launch.order.bytes;
     let uses = launch.context.plan.uses(shared.rank);
     let everywhere = shared.assisted_from_elsewhere();
-    let mut side = |address: usize, bytes: u64, exposed: bool| -> Result<Side, ExecutorError> {
+    let mut side = |address: usize, bytes: u64, exposed, posted| -> Result<Side, ExecutorError> {
         let at = if bytes == 0 { Some((0, 0)) } else { find(launch, state, address, bytes)? };
-        Ok(Side { address, bytes, exposed: exposed || everywhere, at })
+        Ok(Side { address, bytes, exposed: exposed || everywhere, posted, at })
     };
-    let input = side(launch.order.input.addr(), input_bytes, uses.input_exposed)?;
-    let output = side(launch.order.output.addr(), output_bytes, uses.output_exposed)?;
+    let Order { input, output, .. } = *launch.order;
+    let input = side(input.addr(), input_bytes, uses.input_exposed, uses.input_posted)?;
+    let output = side(output.addr(), output_bytes, uses.output_exposed, uses.output_posted)?;
     let through_kernel =
         shared.process_access && !shared.crowded && input.span(&output) >= PROCESS_ACCESS_FROM;
-    let stage =
-        |side: &Side| side.at.is_none() && side.exposed && !shared.one_process && !through_kernel;
+    let by_peers = |side: &Side| side.exposed && !shared.one_process && !through_kernel;
+    let stage = |side: &Side| side.at.is_none() && (side.posted || by_peers(side));
     if stage(&input) || stage(&output) {
         // SAFETY: as this function's.
         return unsafe { staged(launch, state, input, output, [stage(&input), stage(&output)]) };
@@ -197,9 +200,7 @@ fn find(
         return Ok((region != FOREIGN).then_some((region, offset)));
     }
     let found = match shared.device.find(std::ptr::without_provenance(address), bytes) {
-        Some((memory, offset)) => {
-            Some((shared.regions.announce(&memory, &*shared.bootstrap)?, offset))
-        }
+        Some((memory, offset)) => Some((shared.announce(&memory)?, offset)),
         None => None,
     };
     if state.known.len() >= 16 || state.known.first().is_some_and(|entry| entry.2 != epoch) {
@@ -241,7 +242,7 @@ unsafe fn staged(
             state.staging.insert(staging).clone()
         }
     };
-    let region = shared.regions.announce(&staging, &*shared.bootstrap)?;
+    let region = shared.announce(&staging)?;
     let base = staging.address();
     let input_copy = base.wrapping_add(input_offset as usize);
     let output_copy = base.wrapping_add(output_offset as usize);
@@ -314,7 +315,7 @@ mod tests {
     use super::*;
 
     fn side(address: usize, bytes: u64) -> Side {
-        Side { address, bytes, exposed: true, at: None }
+        Side { address, bytes, exposed: true, posted: false, at: None }
     }
 
     #[test]

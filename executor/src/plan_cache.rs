@@ -5,9 +5,9 @@ use crate::touches::Touches;
 use crate::verification::Verdict;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::check;
-use antiphon_plan::model::{ChannelType, Collective, Plan};
+use antiphon_plan::model::{Collective, Plan};
 use antiphon_plan::program::{
-    Area, BlockMove, CallSizes, Instruction, Layout, Program, RankLayout,
+    Access, Area, BlockMove, CallSizes, Instruction, Layout, Program, RankLayout,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -47,6 +47,12 @@ pub(crate) struct Uses {
     pub unheard: Vec<u32>,
     /// Ranks whose scratch this rank writes as packets.
     pub packet_targets: Vec<u32>,
+    /// A transfer of a port channel reads or writes this rank's input.
+    pub input_posted: bool,
+    /// A transfer of a port channel reads or writes this rank's output.
+    pub output_posted: bool,
+    /// Ranks at the other end of this rank's port channels, and those with port channels to this rank, ascending.
+    pub port_peers: Vec<u32>,
 }
 
 /// A plan's byte ranges for one set of sizes.
@@ -71,10 +77,6 @@ impl LoadedPlan {
         let lower_error =
             |source| ExecutorError::Lower { plan: plan.name.clone(), source: Arc::new(source) };
         let layout = Layout::new(plan).map_err(lower_error)?;
-        if let Some(site) = layout.port {
-            let channel = ChannelType::Port;
-            return Err(lower_error(LowerError::Unsupported { channel, site }));
-        }
         let uses = uses(&layout);
         Ok(LoadedPlan { layout, uses, sized: Mutex::default(), verdict: Verdict::NotVerified })
     }
@@ -177,24 +179,30 @@ fn uses(layout: &Layout) -> Vec<Uses> {
     let mut uses = vec![Uses::default(); layout.ranks.len()];
     let mut heard = vec![Vec::new(); layout.ranks.len()];
     for (rank, own) in layout.ranks.iter().enumerate() {
+        for channel in own.channels.iter().filter(|channel| channel.port) {
+            uses[rank].port_peers.push(channel.peer);
+            uses[channel.peer as usize].port_peers.push(rank as u32);
+        }
         for instruction in &own.instructions {
             match *instruction {
-                Instruction::Move { sources, destinations, .. } => {
-                    let reads = own.accesses[sources.range()].iter().map(|access| (access, false));
-                    let writes =
-                        own.accesses[destinations.range()].iter().map(|access| (access, true));
-                    for (access, written) in reads.chain(writes) {
+                Instruction::Move { .. } | Instruction::Post { .. } => {
+                    let posted = matches!(instruction, Instruction::Post { .. });
+                    let (reads, writes) = sides(own, instruction);
+                    let reads = reads.map(|access| (access, false));
+                    for (access, written) in reads.chain(writes.map(|access| (access, true))) {
                         let owner = &mut uses[access.rank as usize];
                         let remote = access.rank as usize != rank;
                         match access.area {
                             Area::Input => {
                                 owner.input_exposed |= remote;
                                 owner.input_written |= written;
+                                owner.input_posted |= posted;
                             }
                             Area::Output => {
                                 owner.output_exposed |= remote;
                                 owner.output_read |= !written;
                                 owner.output_written |= written;
+                                owner.output_posted |= posted;
                             }
                             Area::Packets if written => owner.packet_writers.push(rank as u32),
                             _ => {}
@@ -234,6 +242,9 @@ fn uses(layout: &Layout) -> Vec<Uses> {
     for (rank, own) in uses.iter_mut().enumerate() {
         own.late_writers.sort_unstable();
         own.late_writers.dedup();
+        own.port_peers.sort_unstable();
+        own.port_peers.dedup();
+        own.port_peers.retain(|&peer| peer as usize != rank);
         own.packet_writers.sort_unstable();
         own.packet_writers.dedup();
         heard[rank].extend_from_slice(&own.packet_writers);
@@ -251,26 +262,50 @@ fn uses(layout: &Layout) -> Vec<Uses> {
     uses
 }
 
-/// The ranks whose buffers a block writes after its last signal to them.
+/// What a move or a transfer reads, and what it writes.
+pub(crate) fn sides<'a>(
+    own: &'a RankLayout,
+    instruction: &Instruction,
+) -> (impl Iterator<Item = &'a Access>, impl Iterator<Item = &'a Access>) {
+    let (reads, writes) = match *instruction {
+        Instruction::Move { sources, destinations, .. } => (sources.range(), destinations.range()),
+        Instruction::Post { source, destination, .. } => {
+            let one = |at: u32| at as usize..at as usize + 1;
+            (one(source), one(destination))
+        }
+        _ => (0..0, 0..0),
+    };
+    (own.accesses[reads].iter(), own.accesses[writes].iter())
+}
+
+/// The ranks whose buffers a block writes after its last signal to them. A signal over memory says nothing of what a wire
+/// writes.
 fn late_targets(own: &RankLayout, code: &[Instruction]) -> BTreeSet<u32> {
-    let mut targets = BTreeSet::new();
+    let (mut targets, mut posted) = (BTreeSet::new(), BTreeSet::new());
     for instruction in code {
         match *instruction {
-            Instruction::Move { destinations, .. } => {
-                let written = own.accesses[destinations.range()].iter();
+            Instruction::Move { .. } | Instruction::Post { .. } => {
+                let (_, written) = sides(own, instruction);
                 let buffers =
                     written.filter(|side| matches!(side.area, Area::Input | Area::Output));
-                targets.extend(buffers.map(|side| side.rank));
+                let by_wire = matches!(instruction, Instruction::Post { .. });
+                let list = if by_wire { &mut posted } else { &mut targets };
+                list.extend(buffers.map(|side| side.rank));
             }
             Instruction::MoveBlock { index } => {
                 targets.insert(own.block_moves[index as usize].destination.rank);
             }
             Instruction::Signal { channel, .. } => {
-                targets.remove(&own.channels[channel as usize].peer);
+                let channel = &own.channels[channel as usize];
+                targets.remove(&channel.peer);
+                if channel.port {
+                    posted.remove(&channel.peer);
+                }
             }
             _ => {}
         }
     }
+    targets.extend(posted);
     targets
 }
 
@@ -313,6 +348,21 @@ mod tests {
         };
         assert_eq!(*plan.uses(1), written);
         assert_eq!(*plan.uses(2), Uses { input_exposed: true, ..Uses::default() });
+    }
+
+    #[test]
+    fn a_signal_over_memory_says_nothing_of_what_a_wire_writes() {
+        for by_port in [false, true] {
+            let plan = loaded(|p| {
+                let (port, near) = (p.port(0, 1), p.channel(0, 1));
+                let block = p.block(0);
+                block.put_over(&port, p.input(0).all(), p.output(1).all());
+                let signals = [if by_port { port } else { near }];
+                block.signal(&signals);
+                p.block(1).wait(&signals);
+            });
+            assert_eq!(plan.uses(1).late_writers, if by_port { vec![] } else { vec![0] });
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A rank that meets a new region sends its offer to the peers' control threads, which accept it without their
 //! application calling anything.
 
-use crate::communicator::REGIONS;
+use crate::communicator::CONTROL;
 use crate::error::ExecutorError;
 use antiphon_bootstrap::{Bootstrap, Message};
 use antiphon_hal::{Device, Memory};
@@ -58,7 +58,7 @@ impl Regions {
             let mut payload = offer.region.to_le_bytes().to_vec();
             payload.extend(offer.blob);
             let descriptors = offer.descriptor.into_iter().collect();
-            bootstrap.send(peer, Message { channel: REGIONS, tag: OFFER, payload, descriptors })?;
+            bootstrap.send(peer, Message { channel: CONTROL, tag: OFFER, payload, descriptors })?;
         }
         own.announced.insert(region, Arc::downgrade(memory));
         Ok(region)
@@ -84,11 +84,16 @@ impl Regions {
             for peer in peers(bootstrap) {
                 let payload = region.to_le_bytes().to_vec();
                 let descriptors = Vec::new();
-                let message = Message { channel: REGIONS, tag: RETIRE, payload, descriptors };
+                let message = Message { channel: CONTROL, tag: RETIRE, payload, descriptors };
                 bootstrap.send(peer, message)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether a message with this tag is about regions that are mapped.
+    pub fn takes(tag: u32) -> bool {
+        matches!(tag, OFFER | RETIRE)
     }
 
     /// Handles a peer's message about its regions.
@@ -122,7 +127,10 @@ impl Regions {
     }
 }
 
+/// The other ranks of this rank's node: the ones that can map its memory.
 fn peers(bootstrap: &dyn Bootstrap) -> impl Iterator<Item = u32> {
     let rank = bootstrap.rank();
-    (0..bootstrap.world()).filter(move |&peer| peer != rank)
+    let node = bootstrap.node_of(rank).ok();
+    let near = move |peer: u32| peer != rank && bootstrap.node_of(peer).ok() == node;
+    (0..bootstrap.world()).filter(move |&peer| near(peer))
 }

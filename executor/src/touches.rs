@@ -3,7 +3,7 @@
 //! Where the two are apart, staging plain memory needs to copy only what peers touch; the rank's own operations go to
 //! the caller's buffers directly.
 
-use crate::plan_cache::Sized;
+use crate::plan_cache::{Sized, sides};
 use antiphon_plan::program::{Area, Instruction, Layout};
 
 /// A byte range of the input or the output.
@@ -20,9 +20,9 @@ pub struct Touch {
 /// Everything that a call touches of one rank's buffers, each list sorted and without overlaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touches {
-    /// What other ranks read.
+    /// What other ranks and wires read.
     pub remote_reads: Vec<Touch>,
-    /// What other ranks write.
+    /// What other ranks and wires write.
     pub remote_writes: Vec<Touch>,
     local_reads: Vec<Touch>,
     local_writes: Vec<Touch>,
@@ -39,13 +39,17 @@ impl Touches {
         for (actor, own) in (0..).zip(&layout.ranks) {
             let program = sized.program(layout, actor).ok()?;
             for instruction in &own.instructions {
-                let Instruction::Move { sources, destinations, index, .. } = *instruction else {
-                    continue;
+                let index = match *instruction {
+                    Instruction::Move { index, .. } | Instruction::Post { index, .. } => index,
+                    _ => continue,
                 };
+                // A wire works on what the peers see, also for the rank that posts.
+                let near = actor == rank && !matches!(instruction, Instruction::Post { .. });
                 for segment in &program.segments[program.moves[index as usize].range()] {
-                    let sides = sources.range().chain(destinations.range());
-                    for (position, access) in sides.enumerate() {
-                        let access = own.accesses[access];
+                    let (reads, writes) = sides(own, instruction);
+                    let reads = reads.map(|access| (access, false));
+                    let all = reads.chain(writes.map(|access| (access, true)));
+                    for (position, (access, written)) in all.enumerate() {
                         let buffer = matches!(access.area, Area::Input | Area::Output);
                         if access.rank != rank || !buffer || segment.len == 0 {
                             continue;
@@ -53,7 +57,7 @@ impl Touches {
                         let start = program.offsets[segment.offsets as usize + position];
                         let output = access.area == Area::Output;
                         let touch = Touch { output, start, end: start + segment.len };
-                        let list = match (actor == rank, position < sources.len()) {
+                        let list = match (near, !written) {
                             (true, true) => &mut touches.local_reads,
                             (true, false) => &mut touches.local_writes,
                             (false, true) => &mut touches.remote_reads,

@@ -5,9 +5,9 @@
 //! its parent, and the parent kills and reaps every child before it returns.
 
 use super::collect::Notice;
-use super::job::{Event, Job, Settings};
-use super::ranks::Rank;
-use super::{CliError, measure, signals};
+use super::job::{Event, Job};
+use super::ranks::{HOST_VARIABLE, Rank};
+use super::{CliError, measure, ranks, signals};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 
 const ADDRESS: &str = "ANTIPHON_RENDEZVOUS";
-const RANK: &str = "ANTIPHON_RANK";
+const RANK: &str = "ANTIPHON_CHILD";
 const PARENT: &str = "ANTIPHON_PARENT";
 
 /// The running ranks. Dropping it kills and reaps those that still run.
@@ -37,6 +37,7 @@ impl Children {
             let mut child = Command::new("/proc/self/exe")
                 .arg0("antiphon")
                 .arg("rank")
+                .envs(job.settings.host(rank).map(|host| (HOST_VARIABLE, host)))
                 .env(ADDRESS, &address)
                 .env(RANK, rank.to_string())
                 .env(PARENT, std::process::id().to_string())
@@ -153,8 +154,8 @@ pub fn rank_main() -> Result<ExitCode, CliError> {
     };
     let connected = Job::from_line(&line).and_then(|job| {
         let settings = &job.settings;
-        let Settings { world, timeout, verify, .. } = *settings;
-        Ok((Rank::connect(address, rank, world, timeout, verify)?, job))
+        let rank = Rank::connect(address, rank, settings.world, &ranks::options(settings))?;
+        Ok((rank, job))
     });
     match connected {
         Ok((rank, job)) => measure::run(&rank, &job, &mut report),

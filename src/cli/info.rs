@@ -3,16 +3,20 @@
 use super::CliError;
 use super::error::print_line;
 use super::probe::{self, ProcessAccess};
-use super::ranks::Rank;
+use super::ranks::{self, Rank};
 use std::process::ExitCode;
 
 /// Prints the report.
 pub fn print() -> Result<ExitCode, CliError> {
-    print_line(&report(Rank::device_facts(), &probe::process_access()))?;
+    print_line(&report(Rank::device_facts(), &probe::process_access(), &ranks::wires()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn report(host: Result<Vec<String>, CliError>, access: &ProcessAccess) -> String {
+fn report(
+    host: Result<Vec<String>, CliError>,
+    access: &ProcessAccess,
+    wires: &[(String, Result<String, String>)],
+) -> String {
     let mut lines = vec![format!("antiphon {}", env!("CARGO_PKG_VERSION")), String::new()];
     lines.push("devices".into());
     match host {
@@ -29,7 +33,13 @@ fn report(host: Result<Vec<String>, CliError>, access: &ProcessAccess) -> String
     lines.push("transports".into());
     lines.push(format!("  memory: shared between processes; {}", process_access(access)));
     lines.push("  switch: in software (stores to every member, loads from every member)".into());
-    lines.push("  port:   not yet: plans with port channels are refused".into());
+    lines.push("  port:   over the cheapest wire that both ranks have".into());
+    for (name, wire) in wires {
+        lines.push(match wire {
+            Ok(over) => format!("    {name}: {over}"),
+            Err(why) => format!("    {name}: {why}"),
+        });
+    }
     lines.push(String::new());
     lines.push("cpu".into());
     lines.push(format!("  {}", cpu_model().unwrap_or_else(|| std::env::consts::ARCH.to_owned())));
@@ -82,7 +92,11 @@ mod tests {
     #[test]
     fn the_report_names_every_transport_and_device() {
         let facts = vec!["a machine".to_owned(), "memory 7 MiB".to_owned()];
-        let report = report(Ok(facts), &ProcessAccess::Refused("not allowed".into()));
+        let wires = [
+            ("pigeon".to_owned(), Ok("a loft".to_owned())),
+            ("drum".to_owned(), Err("no sticks".to_owned())),
+        ];
+        let report = report(Ok(facts), &ProcessAccess::Refused("not allowed".into()), &wires);
         for word in [
             "host: a machine",
             "not allowed",
@@ -91,6 +105,8 @@ mod tests {
             "memory:",
             "switch:",
             "port:",
+            "pigeon: a loft",
+            "drum: no sticks",
             "usable cores",
         ] {
             assert!(report.contains(word), "no {word} in\n{report}");

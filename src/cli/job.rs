@@ -21,6 +21,8 @@ pub struct Job {
 pub struct Settings {
     /// Number of ranks.
     pub world: u32,
+    /// Number of nodes that this machine stands for.
+    pub nodes: u32,
     /// What to measure, in order.
     pub items: Vec<Item>,
     /// Type of the elements.
@@ -44,8 +46,18 @@ pub struct Settings {
     pub timeout: Option<Duration>,
     /// Whether plans are verified before they run.
     pub verify: bool,
+    /// The wire that port channels must use.
+    pub wire: Option<String>,
     /// Seed of the inputs.
     pub seed: u64,
+}
+
+impl Settings {
+    /// The name of the node that a rank is on, where this machine stands for several.
+    pub fn host(&self, rank: u32) -> Option<String> {
+        let ranks = self.world / self.nodes.max(1);
+        (self.nodes > 1).then(|| format!("node {}", rank / ranks.max(1)))
+    }
 }
 
 /// One size to measure.
@@ -187,6 +199,7 @@ pub mod testing {
     pub fn settings(world: u32, items: Vec<Item>) -> Settings {
         Settings {
             world,
+            nodes: 1,
             items,
             dtype: DataType::Bf16,
             op: None,
@@ -197,6 +210,7 @@ pub mod testing {
             check: true,
             timeout: Some(Duration::from_millis(1500)),
             verify: false,
+            wire: Some("local".into()),
             seed: u64::MAX,
         }
     }
@@ -217,6 +231,17 @@ mod tests {
         assert!(!line.contains('\n'));
         let back = Job::from_line(&line).unwrap();
         assert_eq!((back.settings, back.plans), (job.settings, job.plans));
+    }
+
+    #[test]
+    fn ranks_are_spread_over_nodes_in_order() {
+        let hosts = |world, nodes| {
+            let settings = Settings { nodes, ..testing::settings(world, Vec::new()) };
+            (0..world).map(|rank| settings.host(rank)).collect::<Vec<_>>()
+        };
+        assert_eq!(hosts(2, 1), [None, None]);
+        let [a, b] = ["node 0", "node 1"].map(|name| Some(name.to_owned()));
+        assert_eq!(hosts(4, 2), [a.clone(), a, b.clone(), b]);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use super::CliError;
 use super::children::Children;
 use super::collect::{Collector, Finished, Notice};
-use super::job::{Event, Job, Settings};
+use super::job::{Event, Job};
 use super::measure;
 use super::progress::Progress;
-use super::ranks::Rank;
+use super::ranks::{self, Rank};
 use super::signals;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -99,11 +99,7 @@ fn follow(
                     Event::Phase { item, phase } => {
                         progress.say(format!("size {}: {phase}", item + 1));
                     }
-                    Event::NotProven { plan, why } => progress.aside(|| {
-                        eprintln!(
-                            "warning: plan `{plan}` is not proven correct: {why}; see `antiphon plan verify`"
-                        );
-                    }),
+                    Event::NotProven { plan, why } => progress.aside(|| warn(plan, why)),
                     _ => {}
                 }
                 if let Some(item) = collector.event(rank, event) {
@@ -119,9 +115,15 @@ fn follow(
     collector.outcome(label)
 }
 
+/// Says that a plan runs that may be wrong.
+pub fn warn(plan: &str, why: &str) {
+    eprintln!("warning: plan `{plan}` is not proven correct: {why}; see `antiphon plan verify`");
+}
+
 fn start_threads(job: Job, sender: &Sender<Notice>) -> Result<(), CliError> {
-    let Settings { world, timeout, verify, .. } = job.settings;
-    let ranks = Rank::all_in_process(world, timeout, verify)?;
+    let world = 0..job.settings.world;
+    let hosts: Vec<_> = world.map(|rank| job.settings.host(rank).unwrap_or_default()).collect();
+    let ranks = Rank::all_in_process(&hosts, &ranks::options(&job.settings))?;
     let job = Arc::new(job);
     for (number, rank) in (0u32..).zip(ranks) {
         let (job, sender) = (Arc::clone(&job), sender.clone());

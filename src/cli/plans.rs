@@ -48,18 +48,27 @@ pub fn faults(plan: &Plan) -> Vec<String> {
     }
 }
 
-/// The built-in algorithm for a collective of `bytes` bytes; rank 0 is the root where there is one.
+/// The built-in algorithm for a collective of `bytes` bytes on so many ranks over so many nodes; rank 0 is the root where
+/// there is one.
 pub fn built_in(
     collective: &Collective,
-    ranks: u32,
+    (ranks, nodes): (u32, u32),
     bytes: u64,
     in_place: bool,
 ) -> Result<Plan, CliError> {
-    let crowded = ranks > hal::host::usable_cores();
+    if !ranks.is_multiple_of(nodes) {
+        return Err(CliError::Usage(format!(
+            "cannot bench over {ranks} ranks on {nodes} nodes: every node needs equally many ranks"
+        )));
+    }
+    let crowded = ranks / nodes > hal::host::usable_cores();
     let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
-    let shape = Shape { in_place, handshake, ..Shape::new(ranks as usize) };
+    let nodes = nodes as usize;
+    let shape = Shape { in_place, handshake, nodes, ..Shape::new(ranks as usize) };
     let Some(choice) = algorithms::select(collective, bytes, shape) else {
-        return Err(CliError::Usage(format!("cannot bench `{collective}`: no built-in algorithm")));
+        return Err(CliError::Usage(format!(
+            "cannot bench `{collective}` over {nodes} nodes: no built-in algorithm"
+        )));
     };
     choice.plan().map_err(|error| CliError::Usage(error.to_string()))
 }

@@ -21,6 +21,11 @@ impl Progress {
         Progress(Some(bar))
     }
 
+    /// No line, for those who leave the talking to another.
+    pub fn silent() -> Self {
+        Progress(None)
+    }
+
     /// Says what is being done.
     pub fn say(&self, what: impl Into<String>) {
         if let Some(bar) = &self.0 {

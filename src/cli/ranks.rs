@@ -1,10 +1,16 @@
 //! A rank of a run. Every call of this command into the executor is in this file.
 
 use super::CliError;
+use super::job::Settings;
 use super::shape::{Placement, Shape};
-use antiphon::executor::{Call, Communicator, Executor, LoadedPlan, Options, Rendezvous, Verdict};
+pub use antiphon::executor::HOST_VARIABLE;
+use antiphon::executor::launcher::{self, Environment, Found};
+use antiphon::executor::{
+    Call, Communicator, Executor, LoadedPlan, Options, Rendezvous, Verdict, WireError,
+};
 use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +28,26 @@ fn executor_error(error: impl Display) -> CliError {
     CliError::Executor(error.to_string())
 }
 
-fn options(timeout: Option<Duration>, verify: bool) -> Options {
-    Options::default().with_timeout(timeout).with_verification(verify)
+/// How the ranks of a run behave.
+pub fn options(settings: &Settings) -> Options {
+    limits(settings.timeout, settings.verify, settings.wire.clone())
+}
+
+/// The same of its parts.
+pub fn limits(timeout: Option<Duration>, verify: bool, wire: Option<String>) -> Options {
+    Options::default().with_timeout(timeout).with_verification(verify).with_wire(wire)
+}
+
+/// What a launcher left in this process's environment.
+pub fn find_launcher() -> Result<Option<Found>, String> {
+    launcher::find(&Environment::of_process()).map_err(|error| error.to_string())
+}
+
+/// The wires of port channels that this version and this machine's plugins have: over what they go, or why they cannot be
+/// used.
+pub fn wires() -> Vec<(String, Result<String, String>)> {
+    let text = |wire: Result<String, _>| wire.map_err(|error: WireError| error.to_string());
+    antiphon::executor::wires().into_iter().map(|(name, wire)| (name, text(wire))).collect()
 }
 
 /// Why a plan that runs is not known to be right, where that was asked.
@@ -35,14 +59,10 @@ pub fn doubt(plan: &Loaded) -> Option<&str> {
 }
 
 impl Rank {
-    /// All ranks, for threads of this process.
-    pub fn all_in_process(
-        world: u32,
-        timeout: Option<Duration>,
-        verify: bool,
-    ) -> Result<Vec<Rank>, CliError> {
-        let communicators =
-            Communicator::in_process(world, &options(timeout, verify)).map_err(executor_error)?;
+    /// As many ranks as hosts, for threads of this process.
+    pub fn all_in_process(hosts: &[String], options: &Options) -> Result<Vec<Rank>, CliError> {
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        let communicators = Communicator::in_process_on(&hosts, options).map_err(executor_error)?;
         communicators.into_iter().map(Rank::new).collect()
     }
 
@@ -51,14 +71,17 @@ impl Rank {
         address: String,
         rank: u32,
         world: u32,
-        timeout: Option<Duration>,
-        verify: bool,
+        options: &Options,
     ) -> Result<Rank, CliError> {
         let rendezvous = Rendezvous::new(address, rank, world);
-        Rank::new(
-            Communicator::connect(&rendezvous, &options(timeout, verify))
-                .map_err(executor_error)?,
-        )
+        Rank::new(Communicator::connect(&rendezvous, options).map_err(executor_error)?)
+    }
+
+    /// This process's rank of a job that a launcher started. Waits for all of them.
+    pub fn join(found: &Found, options: Options) -> Result<Rank, CliError> {
+        let bootstrap = found.connect().map_err(executor_error)?;
+        let options = options.with_interface(found.interface.clone());
+        Rank::new(Communicator::join(bootstrap, &options).map_err(executor_error)?)
     }
 
     /// A meeting place no other run uses.
@@ -73,7 +96,7 @@ impl Rank {
 
     /// What the device of a rank of this machine calls itself and can do, a line each.
     pub fn device_facts() -> Result<Vec<String>, CliError> {
-        let mut alone = Rank::all_in_process(1, None, false)?;
+        let mut alone = Rank::all_in_process(&[String::new()], &limits(None, false, None))?;
         let Some(rank) = alone.pop() else { return Ok(Vec::new()) };
         let device = rank.communicator.device();
         let caps = device.caps();
@@ -90,6 +113,34 @@ impl Rank {
     /// Its number.
     pub fn number(&self) -> u32 {
         self.communicator.rank()
+    }
+
+    /// The node of each rank.
+    pub fn nodes(&self) -> Result<Vec<u32>, CliError> {
+        let nodes = (0..self.communicator.world()).map(|rank| self.communicator.node_of(rank));
+        nodes.collect::<Result<_, _>>().map_err(executor_error)
+    }
+
+    /// The process id of each rank, as its own host has it.
+    pub fn pids(&self) -> Vec<u32> {
+        let pid = |rank| self.communicator.pid_of(rank).unwrap_or(0);
+        (0..self.communicator.world()).map(pid).collect()
+    }
+
+    /// The wires by which port channels of this rank reach others, with the ranks.
+    pub fn wires(&self) -> BTreeMap<String, Vec<u32>> {
+        let mut wires = BTreeMap::<String, Vec<u32>>::new();
+        let links = self.communicator.links();
+        for (peer, described) in links.into_iter().filter(|&(peer, _)| peer != self.number()) {
+            let name = described.split(' ').next().unwrap_or(&described);
+            wires.entry(name.to_owned()).or_default().push(peer);
+        }
+        wires
+    }
+
+    /// Gives every rank the bytes of all ranks, in rank order.
+    pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CliError> {
+        self.communicator.exchange(bytes).map_err(executor_error)
     }
 
     /// Waits until every rank has called this.

@@ -1,21 +1,41 @@
-//! `run` and `bench`: from options to a job, and from what the ranks measured to a table.
+//! `run` and `bench`: from options to a job.
 
-use super::collect::Finished;
-use super::error::print_line;
 use super::job::{Item, Job, Settings};
 use super::launch::{Mode, launch};
 use super::progress::Progress;
+use super::report::{Report, Start};
 use super::shape::Shape;
-use super::table::{Heading, Row, header};
-use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, plans, size};
+use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, launched, plans, size};
 use antiphon::ReduceOp;
 use antiphon::plan::model::{Collective, Plan};
-use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs a plan file.
 pub fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
+    start(&args.measure, args.ranks, |_| plan_file(args))
+}
+
+/// Runs the built-in algorithms for a collective, choosing one for each size.
+pub fn bench(args: &BenchArgs) -> Result<ExitCode, CliError> {
+    start(&args.measure, args.ranks, |launched| built_in(args, launched))
+}
+
+/// Runs a job, here or as one rank of many. `plan` gets the node of each rank that a launcher has started.
+fn start(
+    args: &MeasureArgs,
+    ranks: Option<u32>,
+    plan: impl FnOnce(Option<&[u32]>) -> Result<Job, CliError>,
+) -> Result<ExitCode, CliError> {
+    match launched::find(args, ranks)? {
+        Some(found) => launched::run(&found, args, |nodes| plan(Some(nodes))),
+        None => measure(plan(None)?, args),
+    }
+}
+
+/// The job of a plan file.
+fn plan_file(args: &RunArgs) -> Result<Job, CliError> {
     let plan = plans::load(&args.plan)?.plan;
     let faults = plans::faults(&plan);
     if !faults.is_empty() {
@@ -39,23 +59,42 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
     }
     let sizes = size::sweep(&args.measure)?;
     let items = sizes.into_iter().map(|size| (0, size)).collect();
-    measure(vec![plan], items, &args.measure)
+    job(vec![plan], items, &args.measure)
 }
 
-/// Runs the built-in algorithms for a collective, choosing one for each size.
-pub fn bench(args: &BenchArgs) -> Result<ExitCode, CliError> {
+/// The job of a collective's built-in algorithms.
+fn built_in(args: &BenchArgs, launched: Option<&[u32]>) -> Result<Job, CliError> {
+    const RANKS: u32 = 4;
+    let (ranks, nodes) = match launched {
+        Some(nodes) => (nodes.len() as u32, args.measure.nodes.map_or_else(|| count(nodes), Ok)?),
+        None => (args.ranks.unwrap_or(RANKS), args.measure.nodes.unwrap_or(1)),
+    };
     let collective = args.collective.collective();
     let mut plans: Vec<Plan> = Vec::new();
     let mut items = Vec::new();
     for size in size::sweep(&args.measure)? {
-        let chosen = plans::built_in(&collective, args.ranks, size, args.measure.in_place)?;
+        let chosen = plans::built_in(&collective, (ranks, nodes), size, args.measure.in_place)?;
         let position = plans.iter().position(|plan| *plan == chosen).unwrap_or(plans.len());
         if position == plans.len() {
             plans.push(chosen);
         }
         items.push((position, size));
     }
-    measure(plans, items, &args.measure)
+    job(plans, items, &args.measure)
+}
+
+/// The number of nodes, where consecutive ranks are on each, equally many.
+fn count(nodes: &[u32]) -> Result<u32, CliError> {
+    let runs: Vec<&[u32]> = nodes.chunk_by(|a, b| a == b).collect();
+    let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
+    let even = runs.windows(2).all(|pair| pair[0].len() == pair[1].len());
+    if even && distinct.len() == runs.len() {
+        return Ok(runs.len() as u32);
+    }
+    Err(CliError::Usage(format!(
+        "cannot choose an algorithm: the ranks are on nodes {nodes:?}; start consecutive ranks on each node, and equally \
+         many (for mpirun: --map-by ppr:N:node)"
+    )))
 }
 
 impl BuiltIn {
@@ -72,101 +111,15 @@ impl BuiltIn {
     }
 }
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Document<'a> {
-    collective: String,
-    ranks: u32,
-    in_place: bool,
-    mode: &'a str,
-    pids: &'a [u32],
-    rows: &'a [Row],
-}
-
-/// Measures the items, each a position in the plans and a size in bytes. The plans compute the same collective.
-fn measure(
-    plans: Vec<Plan>,
-    items: Vec<(usize, u64)>,
-    args: &MeasureArgs,
-) -> Result<ExitCode, CliError> {
-    let job = job(plans, items, args)?;
-    let Some(first) = job.plans.first() else {
-        return Err(CliError::Usage("cannot run: there is no plan".into()));
-    };
-    let heading = Heading {
-        collective: first.collective.clone(),
-        ranks: job.settings.world,
-        dtype: job.settings.dtype,
-        op: reported_op(first, &job.settings),
-    };
+/// Runs a job by processes or threads of this program.
+fn measure(job: Job, args: &MeasureArgs) -> Result<ExitCode, CliError> {
     let mode = if args.threads { Mode::Threads } else { Mode::Processes };
-    let in_place = job.settings.in_place;
-    if !args.json {
-        let place = if in_place { "in place" } else { "out of place" };
-        let names: Vec<_> = job.plans.iter().map(|plan| plan.name.as_str()).collect();
-        print_line(&format!(
-            "# antiphon {}: {} ({}), {} ranks as {}, {place}\n{}",
-            env!("CARGO_PKG_VERSION"),
-            heading.collective,
-            names.join(", "),
-            heading.ranks,
-            mode.name(),
-            header(),
-        ))?;
-    }
-    let names: Vec<String> = job.plans.iter().map(|plan| plan.name.clone()).collect();
-    let items = job.settings.items.clone();
-    let progress = Progress::new(items.len() as u64);
-    let mut rows = Vec::with_capacity(items.len());
-    let mut wrong = 0;
-    let checked = job.settings.check;
-    let take = |finished: Finished| {
-        let Finished { item, mut times, wrong: mismatches, first, chance } = finished;
-        let Item { plan, shape } = &items[item];
-        let row = Row::new(&heading, shape, &mut times, mismatches, &names[*plan]);
-        wrong += row.wrong.unwrap_or(0);
-        let printed = if args.json { Ok(()) } else { progress.aside(|| print_line(&row.line())) };
-        if chance > 0 {
-            progress.aside(|| {
-                eprintln!(
-                    "not compared at {} bytes: {chance} elements that the plan leaves to chance, because nothing \
-                     orders the ranks that read and write them",
-                    row.bytes
-                );
-            });
-        }
-        if let Some(first) = first {
-            progress.aside(|| eprintln!("wrong result at {} bytes: {first}", row.bytes));
-        }
-        rows.push(row);
-        printed
-    };
-    let pids = launch(job, mode, &progress, take)?;
+    let start = Start { mode: mode.name(), launcher: None, nodes: job.settings.nodes as usize };
+    let mut report = Report::begin(&job, start, args.json)?;
+    let progress = Progress::new(job.settings.items.len() as u64);
+    let pids = launch(job, mode, &progress, |finished| report.take(finished, &progress))?;
     drop(progress);
-    if args.json {
-        let document = Document {
-            collective: heading.collective.to_string(),
-            ranks: heading.ranks,
-            in_place,
-            mode: mode.name(),
-            pids: &pids,
-            rows: &rows,
-        };
-        let text = serde_json::to_string(&document)
-            .map_err(|error| CliError::Executor(format!("cannot write JSON: {error}")))?;
-        print_line(&text)?;
-    } else if checked {
-        let verdict = if wrong == 0 { "OK" } else { "FAILED" };
-        print_line(&format!("# wrong elements: {wrong} {verdict}"))?;
-    } else {
-        print_line("# results were not checked")?;
-    }
-    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// The reduction to show: none for plans that only move data.
-fn reported_op(plan: &Plan, settings: &Settings) -> Option<ReduceOp> {
-    settings.reduces.filter(|_| plans::reduces(plan))
+    report.end(&pids, &BTreeMap::new())
 }
 
 /// Turns options into a job.
@@ -179,6 +132,13 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         .into_iter()
         .map(|(plan, size)| Item { plan, shape: Shape::new(&plans[plan], size, element) })
         .collect();
+    if !first.gpus.len().is_multiple_of(args.nodes.unwrap_or(1) as usize) {
+        return Err(CliError::Usage(format!(
+            "cannot spread {} ranks over {} nodes: saw no even number for each; choose another --nodes",
+            first.gpus.len(),
+            args.nodes.unwrap_or(1)
+        )));
+    }
     let may_share = items.iter().all(|item| item.shape.in_place(&first.collective, 0).is_some());
     if args.in_place && !may_share {
         return Err(CliError::Usage(format!(
@@ -198,6 +158,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
     }
     let settings = Settings {
         world: first.gpus.len() as u32,
+        nodes: args.nodes.unwrap_or(1),
         in_place: may_share && (args.in_place || first.in_place),
         items,
         dtype: args.dtype,
@@ -208,6 +169,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         check: args.check == 1,
         timeout: args.timeout.0,
         verify: !args.no_verify,
+        wire: args.wire(),
         // Different inputs in every run; within a run they are the same everywhere.
         seed: SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -245,6 +207,21 @@ mod tests {
         assert!(message.contains("`test`") && message.contains("leave --in-place out"));
         test.in_place = true;
         assert!(!settings(test, "").unwrap().in_place);
+    }
+
+    #[test]
+    fn nodes_are_counted_where_they_are_regular() {
+        let cases: [(&[u32], Option<u32>); 6] = [
+            (&[0], Some(1)),
+            (&[0, 0, 1, 1], Some(2)),
+            (&[0, 1, 2], Some(3)),
+            (&[0, 1, 0, 1], None),
+            (&[0, 0, 1], None),
+            (&[0, 1, 1, 0], None),
+        ];
+        for (nodes, expected) in cases {
+            assert_eq!(count(nodes).ok(), expected, "{nodes:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! Each step begins an exchange that the next one finishes, so that one thread can bring up several ranks.
 
 use super::*;
+use crate::ports::{Introduction, LOCAL, open_wires};
+use crate::shared::LAYOUT_VERSION;
+use antiphon_port::Settings;
 
 /// A communicator in the making. Each step begins an exchange that the next one finishes, so that one thread can
 /// bring up several ranks.
@@ -11,8 +14,10 @@ pub(super) struct Join {
     device: Arc<dyn Device>,
     options: Options,
     regions: Arc<Regions>,
+    ports: Arc<Ports>,
+    mirrors: Option<Mirrors>,
     failure: Arc<Failure>,
-    control: Arc<dyn Memory>,
+    page: Arc<dyn Memory>,
     token: Box<u64>,
 }
 
@@ -24,10 +29,15 @@ pub(super) struct Greeted {
 
 /// What ranks tell each other first.
 struct Greeting {
-    control: u64,
+    page: u64,
+    /// The region of its mirrors; 0 for none.
+    mirrors: u64,
     pid: u32,
     token: (u64, u64),
+    /// Names the machine, whatever nodes are made of it: its ranks share its cores.
+    machine: u64,
     cores: Cores,
+    wires: Vec<String>,
 }
 
 /// The CPU time a rank may use.
@@ -61,22 +71,54 @@ impl Cores {
 impl Greeting {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let words = [self.control, self.pid.into(), self.token.0, self.token.1, self.cores.quota];
-        let cores = self.cores.numbers.iter().copied().map(u64::from);
+        let Greeting { page, mirrors, token, machine, cores, .. } = self;
+        let numbers = cores.numbers.len() as u64;
+        let words = [
+            LAYOUT_VERSION,
+            *page,
+            *mirrors,
+            self.pid.into(),
+            token.0,
+            token.1,
+            *machine,
+            cores.quota,
+            numbers,
+        ];
+        let cores = cores.numbers.iter().copied().map(u64::from);
         for word in words.into_iter().chain(cores) {
             bytes.extend(word.to_le_bytes());
         }
+        bytes.extend(self.wires.join("\n").into_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (words, []) = bytes.as_chunks::<8>() else { return None };
-        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let [control, pid, address, token, quota, cores @ ..] = &words[..] else { return None };
-        let numbers = cores.iter().map(|&core| core as u32).collect();
-        let cores = Cores { numbers, quota: *quota };
-        Some(Greeting { control: *control, pid: *pid as u32, token: (*address, *token), cores })
+        let (head, rest) = bytes.split_first_chunk::<72>()?;
+        let words: [u64; 9] = std::array::from_fn(|word| {
+            u64::from_le_bytes(std::array::from_fn(|byte| head[8 * word + byte]))
+        });
+        let [LAYOUT_VERSION, page, mirrors, pid, address, token, machine, quota, numbers] = words
+        else {
+            return None;
+        };
+        let (numbers, names) =
+            rest.split_at_checked(usize::try_from(numbers).ok()?.checked_mul(8)?)?;
+        let numbers =
+            numbers.as_chunks::<8>().0.iter().map(|core| u64::from_le_bytes(*core) as u32);
+        let cores = Cores { numbers: numbers.collect(), quota };
+        let names = std::str::from_utf8(names).ok()?;
+        let wires = names.lines().map(str::to_owned).collect();
+        let token = (address, token);
+        Some(Greeting { page, mirrors, pid: pid as u32, token, machine, cores, wires })
     }
+}
+
+/// Names this machine, whatever `ANTIPHON_HOSTID` says.
+fn machine() -> u64 {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// A communicator that waits for its peers' probes.
@@ -94,31 +136,86 @@ impl Join {
     ) -> Result<Greeted, ExecutorError> {
         let regions = Arc::new(Regions::new(Arc::clone(device)));
         let failure = Arc::new(Failure::default());
-        let control = device.allocate(ControlPage::BYTES as u64)?;
+        let page = device.allocate(RankPage::BYTES as u64)?;
         let pid = std::process::id();
-        control_page(&control).initialise(bootstrap.rank(), pid);
+        let (rank, world) = (bootstrap.rank(), bootstrap.world());
+        rank_page(&page).control.initialise(rank, pid);
+        let nodes =
+            (0..world).map(|peer| bootstrap.node_of(peer)).collect::<Result<Vec<_>, _>>()?;
+        let one_node = nodes.iter().all(|node| *node == nodes[rank as usize]);
+        let settings =
+            Settings::new(rank, bootstrap.key(WIRES)).with_interface(options.interface.clone());
+        let wires = open_wires(options.wire.as_deref(), one_node, &settings, &regions.memory)?;
+        let apart = wires.iter().any(|wire| wire.name() != LOCAL);
+        let mirrors = if apart { Some(Mirrors::new(&**device, world)?) } else { None };
+        let ports = Ports::new(&bootstrap, wires)?;
+        let mirrored = mirrors.as_ref().map(Mirrors::memory);
+        [Some(&page), mirrored].into_iter().flatten().for_each(|memory| ports.keep(memory));
         let listener = Listener {
             regions: Arc::clone(&regions),
+            ports: Arc::clone(&ports),
             failure: Arc::clone(&failure),
-            page: Arc::clone(&control),
+            page: Arc::clone(&page),
         };
-        bootstrap.subscribe(REGIONS, Arc::new(listener))?;
+        bootstrap.subscribe(CONTROL, Arc::new(listener))?;
         // Sent before the greeting, and messages of one peer arrive in order: whoever has the greeting has the page.
-        let region = regions.announce(&control, &*bootstrap)?;
+        let region = regions.announce(&page, &*bootstrap)?;
         // Random: equal builds in two containers may have equal pids, regions and addresses.
         let token = Box::new(RandomState::new().hash_one(pid));
         let address = std::ptr::from_ref(&*token).addr() as u64;
         let greeting = Greeting {
-            control: region,
+            page: region,
+            mirrors: mirrors.as_ref().map_or(0, |mirrors| mirrors.memory().id()),
             pid,
             token: (address, *token),
+            machine: machine(),
             cores: Cores::of_this_thread(),
+            wires: ports.names().map(str::to_owned).collect(),
         };
         let ticket = bootstrap.exchange_begin(&greeting.encode())?;
         let device = Arc::clone(device);
         let options = options.clone();
-        let join = Join { bootstrap, device, options, regions, failure, control, token };
+        let join =
+            Join { bootstrap, device, options, regions, ports, mirrors, failure, page, token };
         Ok(Greeted { join, ticket })
+    }
+}
+
+impl Join {
+    /// For every rank, whether it is on this rank's node.
+    fn near(&self) -> Result<Vec<bool>, ExecutorError> {
+        let own = self.bootstrap.node_of(self.bootstrap.rank())?;
+        let world = self.bootstrap.world();
+        Ok((0..world)
+            .map(|peer| Ok(self.bootstrap.node_of(peer)? == own))
+            .collect::<Result<_, BootstrapError>>()?)
+    }
+
+    /// A rank's control page: this rank's own, one that is mapped, or a mirror.
+    fn page(
+        &self,
+        peer: &Peer,
+        greeting: &Greeting,
+    ) -> Result<(NonNull<ControlPage>, Arc<dyn Memory>), ExecutorError> {
+        let mirror = self.mirrors.as_ref().filter(|_| !peer.same_node);
+        if let Some(mirrors) = mirror {
+            let page = mirrors.page(peer.rank).ok_or_else(|| garbled(peer.rank, 0))?;
+            return Ok((page, Arc::clone(mirrors.memory())));
+        }
+        let memory = if peer.rank == self.bootstrap.rank() {
+            Arc::clone(&self.page)
+        } else {
+            let limit = self.options.timeout.unwrap_or(NO_LIMIT);
+            let page = self.regions.memory.await_region(peer.rank, greeting.page, limit);
+            page.ok_or_else(|| garbled(peer.rank, 0))?
+        };
+        let short = memory.len() < RankPage::BYTES as u64;
+        if short || rank_page(&memory).control.recognise().is_err() {
+            let found = format!("{} bytes of another layout", memory.len());
+            let peer = peer.rank;
+            return Err(ExecutorError::Layout { what: "control page", peer, found });
+        }
+        Ok((NonNull::from(&rank_page(&memory).control), memory))
     }
 }
 
@@ -130,8 +227,10 @@ impl Greeted {
             .zip(&blobs)
             .map(|(rank, blob)| Greeting::decode(blob).ok_or_else(|| garbled(rank, blob.len())));
         let greetings = greetings.collect::<Result<Vec<_>, _>>()?;
+        let near = join.near()?;
+        let mut here = greetings.iter().zip(near).filter(|(_, near)| *near);
         let reachable = join.options.process_access
-            && greetings.iter().all(|greeting| {
+            && here.all(|(greeting, _)| {
                 process::probe(greeting.pid as i32, greeting.token.0, greeting.token.1)
             });
         let ticket = join.bootstrap.exchange_begin(&[u8::from(reachable)])?;
@@ -143,47 +242,59 @@ impl Probed {
     pub(super) fn finish(self) -> Result<Communicator, ExecutorError> {
         let Probed { join, greetings, ticket } = self;
         let answers = ticket.wait()?;
-        let process_access = answers.iter().all(|answer| answer[..] == [1]);
-        let rank = join.bootstrap.rank();
-        let world = join.bootstrap.world();
-        let mut control = Vec::new();
-        for (peer, greeting) in (0..world).zip(&greetings) {
-            let page = if peer == rank {
-                Arc::clone(&join.control)
-            } else {
-                let limit = join.options.timeout.unwrap_or(NO_LIMIT);
-                let page = join.regions.memory.await_region(peer, greeting.control, limit);
-                page.ok_or_else(|| garbled(peer, 0))?
-            };
-            let short = page.len() < ControlPage::BYTES as u64;
-            if short || control_page(&page).recognise().is_err() {
-                let found = format!("{} bytes of another layout", page.len());
-                return Err(ExecutorError::Layout { what: "control page", peer, found });
-            }
-            control.push(Page { page: NonNull::from(control_page(&page)), _memory: page });
-        }
-        let own_node = join.bootstrap.node_of(rank)?;
+        let near = join.near()?;
+        let process_access =
+            answers.iter().zip(&near).all(|(answer, near)| !near || answer[..] == [1]);
+        let (rank, world) = (join.bootstrap.rank(), join.bootstrap.world());
         let mut peers = Vec::new();
         for (peer, greeting) in (0..world).zip(&greetings) {
+            let same_node = near[peer as usize];
+            let same_process = join.bootstrap.peer(peer)?.same_process;
+            let process_access = process_access && same_node;
             peers.push(Peer {
                 rank: peer,
                 pid: greeting.pid,
-                same_process: join.bootstrap.peer(peer)?.same_process,
-                same_node: join.bootstrap.node_of(peer)? == own_node,
+                same_process,
+                same_node,
                 process_access,
             });
         }
+        let mut control = Vec::new();
+        let mut first_page = None;
+        for (peer, greeting) in peers.iter().zip(&greetings) {
+            let (page, memory) = join.page(peer, greeting)?;
+            if peer.same_node {
+                first_page.get_or_insert_with(|| Arc::clone(&memory));
+            }
+            control.push(Page { page, _memory: memory });
+        }
+        let memory = Arc::clone(&join.regions.memory);
         let mut registry = Registry::default();
-        let memory: Arc<dyn Transport> = Arc::clone(&join.regions.memory) as _;
-        registry.register(Arc::clone(&memory));
+        registry.register(Arc::clone(&memory) as Arc<dyn Transport>);
         registry.register(Arc::new(SoftwareGroups::new(memory)));
+        join.ports.transports().for_each(|wire| registry.register(wire));
+        let introductions = peers.iter().zip(&greetings).map(|(peer, greeting)| Introduction {
+            peer: *peer,
+            wires: greeting.wires.clone(),
+            mirrors: greeting.mirrors,
+        });
+        join.ports.introduce(introductions.collect());
         let here = peers.iter().filter(|peer| peer.same_process).count();
-        let cores = Cores::together(greetings.iter().map(|greeting| &greeting.cores));
+        let machine = greetings[rank as usize].machine;
+        let mut crowds: HashMap<u64, Vec<&Greeting>> = HashMap::new();
+        for greeting in &greetings {
+            crowds.entry(greeting.machine).or_default().push(greeting);
+        }
+        let is_crowd = |crowd: &Vec<&Greeting>| {
+            crowd.len() as u64 > Cores::together(crowd.iter().map(|greeting| &greeting.cores))
+        };
         let shared = Shared {
             rank,
             world,
             process_access,
-            crowded: u64::from(world) > cores,
+            one_node: near.iter().all(|&near| near),
+            crowded: crowds.get(&machine).is_some_and(is_crowd),
+            crowded_anywhere: crowds.values().any(is_crowd),
             one_process: here == peers.len(),
             shared_process: here > 1,
             peers,
@@ -192,9 +303,13 @@ impl Probed {
             device: join.device,
             bootstrap: join.bootstrap,
             regions: join.regions,
+            ports: join.ports,
             control,
+            first_page: first_page.unwrap_or_else(|| Arc::clone(&join.page)),
+            page: join.page,
             failure: join.failure,
             splits: AtomicU64::new(0),
+            mirrors: join.mirrors,
         };
         drop(join.token);
         Ok(Communicator { shared: Arc::new(shared) })

@@ -3,15 +3,17 @@
 //! A thread block is a cursor over its instructions, not an OS thread: [`step`] runs a block until it is done or
 //! would wait, and leaves the cursor where the next step goes on. Nothing here blocks, allocates or makes a system
 //! call (except to reach buffers that are not mapped), so any thread, and any process that maps the buffers, may
-//! step any rank's blocks.
+//! step any rank's blocks, as far as they use no port channels.
 
 pub mod moves;
+pub mod posts;
 pub mod table;
 
 use crate::shared::arena::{Arena, Cursor};
 use antiphon_plan::program::{Area, Instruction, Layout, Program, RankLayout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use moves::Pad;
+use posts::Posting;
 use std::sync::atomic::Ordering;
 use table::Table;
 
@@ -48,8 +50,18 @@ pub enum Blocked {
     Barrier(u32),
     /// This rank has not entered the launch.
     Entry(u32),
-    /// This rank's memory is not mapped here yet.
+    /// This rank's memory is not mapped here yet, or not known to the link.
     Mapping(u32),
+    /// The link to this rank does not stand yet.
+    Link(u32),
+    /// The queue of this port channel's link is full.
+    Full(u32),
+    /// Not all that was posted to this port channel's peer has landed.
+    Flush(u32),
+    /// What was posted to this rank still reads the caller's buffers.
+    Unread(u32),
+    /// Only the rank itself can do this.
+    Elsewhere,
 }
 
 /// Why a launch cannot ever finish.
@@ -59,6 +71,8 @@ pub enum Fault {
     Mismatch(u32),
     /// A peer's descriptor names a buffer that does not lie in its memory.
     Outside(u32),
+    /// A link is lost: its peer, and why.
+    Link(u32, String),
     /// The two sides of a move of a runtime block have different lengths.
     Unequal {
         /// The block that was to be read.
@@ -119,19 +133,26 @@ struct Window {
 
 const NO_WINDOW: Window = Window { start: 0, unit: u64::MAX };
 
-/// Runs a block of `stage.rank` until it is done or would wait.
+/// Runs a block of `stage.rank` until it is done or would wait. `posting` serves its port channels; without it, it waits
+/// for whoever can.
 ///
 /// # Safety
 /// No one else steps this block meanwhile; the arenas and every buffer that `table` resolves to stay mapped, and
 /// are as long as the launch's sizes say.
-pub unsafe fn step(stage: &Stage<'_>, block: u32, table: &mut Table<'_>, pad: &mut Pad) -> Step {
+pub unsafe fn step(
+    stage: &Stage<'_>,
+    block: u32,
+    table: &mut Table<'_>,
+    pad: &mut Pad,
+    posting: Option<&mut (dyn Posting + '_)>,
+) -> Step {
     let Some(own) = stage.arenas[stage.rank as usize].as_ref() else {
         return Step::Blocked(Blocked::Entry(stage.rank));
     };
     let cursor = own.cursor(block);
     let layout = &stage.layout.ranks[stage.rank as usize];
     let code = &layout.instructions[layout.blocks[block as usize].code.range()];
-    let mut run = Run { stage, own, layout, cursor, table, pad };
+    let mut run = Run { stage, own, layout, cursor, table, pad, posting };
     let mut pc = cursor.pc.load(Ordering::Relaxed) as usize;
     let mut window = run.window(code, pc);
     while let Some(instruction) = code.get(pc) {
@@ -151,16 +172,17 @@ pub unsafe fn step(stage: &Stage<'_>, block: u32, table: &mut Table<'_>, pad: &m
     Step::Done
 }
 
-struct Run<'r, 'a, 't> {
+struct Run<'r, 'a, 't, 'p> {
     stage: &'r Stage<'a>,
     own: &'r Arena,
     layout: &'r RankLayout,
     cursor: &'r Cursor,
     table: &'r mut Table<'t>,
     pad: &'r mut Pad,
+    posting: Option<&'r mut (dyn Posting + 'p)>,
 }
 
-impl Run<'_, '_, '_> {
+impl Run<'_, '_, '_, '_> {
     /// The window a block that stopped at `pc` was in.
     fn window(&self, code: &[Instruction], pc: usize) -> Window {
         if self.layout.loops == 0 || pc == 0 {
@@ -204,6 +226,9 @@ impl Run<'_, '_, '_> {
                 // SAFETY: as this function's.
                 unsafe { self.run_block_move(&moved)? };
             }
+            Instruction::Signal { channel, .. } if self.layout.channels[channel as usize].port => {
+                self.post_signal(channel)?
+            }
             Instruction::Signal { channel, .. } => self.signal(channel)?,
             Instruction::Wait { channel, .. } => self.wait(channel)?,
             Instruction::Acquire { semaphore } => self.acquire(semaphore)?,
@@ -212,9 +237,10 @@ impl Run<'_, '_, '_> {
             }
             Instruction::Barrier { barrier, blocks } => self.barrier(barrier, blocks)?,
             Instruction::BlockSync => {}
-            Instruction::Post { .. } | Instruction::Flush { .. } => {
-                debug_assert!(false, "plans with ports are refused when they are loaded");
+            Instruction::Post { channel, source, destination, index } => {
+                self.post(channel, [source, destination], index, *window)?;
             }
+            Instruction::Flush { channel } => self.flush(channel)?,
             Instruction::LoopBegin { end, unit, index, .. } => {
                 self.cursor.iteration.store(0, Ordering::Relaxed);
                 if self.stage.program.loops[index as usize] == 0 {

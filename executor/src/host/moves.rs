@@ -46,7 +46,7 @@ impl Pad {
 }
 
 /// The part of a segment that a pipeline's window covers: start, raw bytes, payload bytes.
-fn clip(segment: &Segment, window: Window) -> (u64, u64, u64) {
+pub(super) fn clip(segment: &Segment, window: Window) -> (u64, u64, u64) {
     let end = segment.position.saturating_add(segment.padded);
     let from = window.start.max(segment.position);
     let to = window.start.saturating_add(window.unit).min(end);
@@ -55,7 +55,7 @@ fn clip(segment: &Segment, window: Window) -> (u64, u64, u64) {
     (start, segment.len.saturating_sub(start).min(padded), padded)
 }
 
-impl Run<'_, '_, '_> {
+impl Run<'_, '_, '_, '_> {
     /// Runs one move, from where an earlier step left it.
     ///
     /// # Safety

@@ -1,7 +1,7 @@
 //! Whether a launch can still finish, and what becomes of it if not.
 
 use super::*;
-use antiphon_plan::program::RuntimeBlock;
+use antiphon_plan::program::{Area, Instruction, RuntimeBlock};
 
 impl Launch<'_> {
     /// How long the launch has made no progress, as far as is known.
@@ -27,6 +27,7 @@ impl Launch<'_> {
                 return Err(self.fault(Fault::Mismatch(peer)));
             }
         }
+        self.linked(state)?;
         let position = self.progress_of(state);
         let stalled = match &mut state.active {
             Some(active) => &mut active.stalled,
@@ -43,6 +44,71 @@ impl Launch<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether the links that the launch waits for are there. One that is lost has brought all that it will; but a peer that
+    /// is through with the launch may leave while this rank waits for others.
+    fn linked(&self, state: &mut ContextState) -> Result<(), ExecutorError> {
+        let ports = &self.shared.ports;
+        ports.remind();
+        let peers = &self.context.plan.uses(self.shared.rank).port_peers;
+        for &peer in peers {
+            ports.miss(peer);
+            if let Some(error) = ports.lost(peer).filter(|_| self.awaits(state, peer)) {
+                return Err(match error {
+                    ExecutorError::Link { peer, reason, .. } => {
+                        ExecutorError::Link { peer, reason, doing: self.doing(state) }
+                    }
+                    other => other,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the launch can go no further without something that comes over the link to a peer.
+    fn awaits(&self, state: &mut ContextState, peer: u32) -> bool {
+        let shared = self.shared;
+        match &state.active {
+            None => {
+                let stands = matches!(shared.ports.link(peer), Ok(Some(_)));
+                return !stands || self.behind(state) == Some(peer);
+            }
+            // That launch finds out by itself.
+            Some(active) if active.seq != self.order.seq => return false,
+            // Whether the peer has this launch's descriptor is nothing to wait for: a lost link needs none.
+            Some(_) => {}
+        }
+        if self.late_writer(state) == Some(peer) {
+            return true;
+        }
+        let arena = own_arena(state, shared.rank);
+        let own = &self.context.plan.layout().ranks[shared.rank as usize];
+        let by_port = |channel: u32| {
+            let end = &own.channels[channel as usize];
+            end.port && end.peer == peer
+        };
+        (0..).zip(&own.blocks).any(|(block, code)| {
+            let cursor = arena.cursor(block);
+            if cursor.done.load(Ordering::Relaxed) != 0 {
+                return false;
+            }
+            let at = cursor.pc.load(Ordering::Relaxed) as usize;
+            match own.instructions[code.code.range()].get(at) {
+                Some(
+                    Instruction::Wait { channel, .. }
+                    | Instruction::Signal { channel, .. }
+                    | Instruction::Post { channel, .. }
+                    | Instruction::Flush { channel },
+                ) => by_port(*channel),
+                Some(Instruction::Move { sources, .. }) => {
+                    let mut read = own.accesses[sources.range()].iter();
+                    let writers = &self.context.plan.uses(shared.rank).packet_writers;
+                    read.any(|side| side.area == Area::Packets) && writers.contains(&peer)
+                }
+                _ => false,
+            }
+        })
     }
 
     pub(super) fn limit(
@@ -62,26 +128,27 @@ impl Launch<'_> {
         }
     }
 
-    /// A number that changes whenever one of this rank's blocks moves.
+    /// A number that changes whenever one of this rank's blocks, or one of the plan's links, moves.
     pub(super) fn progress_of(&self, state: &ContextState) -> u64 {
+        let carried = state.active.as_ref().map_or(0, |active| active.carried);
         let arena = own_arena(state, self.shared.rank);
         (0..self.blocks())
             .map(|block| position(arena.cursor(block)))
-            .fold(0, |sum, position| sum.wrapping_mul(31).wrapping_add(position))
+            .fold(carried, |sum, position| sum.wrapping_mul(31).wrapping_add(position))
     }
 
     /// The error of a launch whose communicator broke under it.
     pub(super) fn broken(&self, state: &ContextState) -> ExecutorError {
-        let running = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
-        let waits = if running { diagnose::own_waits(self, state) } else { Default::default() };
-        let now =
-            Doing { launch: Some((self.order.seq, self.context.plan.name().to_owned())), waits };
+        let now = self.doing(state);
         match self.shared.check() {
             Err(ExecutorError::PeerLost { peer, pid, reason, .. }) => {
                 ExecutorError::PeerLost { peer, pid, reason, doing: now }
             }
             Err(ExecutorError::Aborted { by, reason, .. }) => {
                 ExecutorError::Aborted { by, reason, doing: now }
+            }
+            Err(ExecutorError::Link { peer, reason, .. }) => {
+                ExecutorError::Link { peer, reason, doing: now }
             }
             Err(other) => other,
             Ok(()) => ExecutorError::Aborted {
@@ -115,6 +182,7 @@ impl Launch<'_> {
                     destination: name(destination),
                 }
             }
+            Fault::Link(peer, reason) => ExecutorError::Link { peer, reason, doing: self.now() },
             Fault::Outside(peer) => {
                 let found = "a buffer outside its region".to_owned();
                 ExecutorError::Layout { what: "launch descriptor", peer, found }
@@ -133,6 +201,19 @@ impl Launch<'_> {
                 }
             }
         }
+    }
+
+    /// That this launch was running, and which of its blocks waited.
+    fn doing(&self, state: &ContextState) -> Doing {
+        let running = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
+        let waits = if running { diagnose::own_waits(self, state) } else { Default::default() };
+        Doing { waits, ..self.now() }
+    }
+
+    /// That this launch was running.
+    fn now(&self) -> Doing {
+        let launch = Some((self.order.seq, self.context.plan.name().to_owned()));
+        Doing { launch, ..Doing::default() }
     }
 
     pub(super) fn describe(&self) -> String {
@@ -179,15 +260,19 @@ impl Launch<'_> {
         let shared = self.shared;
         shared.fail(error.clone());
         shared.settle();
-        if running.is_some_and(|active| active.buffers.reached_from_outside) {
-            let began = Instant::now();
-            let lost = shared.lost_peer();
-            let quiet = |peer: u32| {
-                Some(peer) == lost || shared.control(peer).quiet.0.load(Ordering::Acquire) != 0
-            };
-            while !(0..shared.world).all(quiet) && began.elapsed() < QUIET_LIMIT {
-                std::thread::yield_now();
-            }
+        let Some(active) = running else { return };
+        let lost = shared.lost_peer();
+        let ports = &self.context.plan.uses(shared.rank).port_peers;
+        // Those of other nodes reach nothing but regions, by links that are closed. Over the local wire peers copy.
+        let reaches = |&peer: &u32| {
+            let copies = ports.contains(&peer) && !shared.ports.is_mirrored(peer);
+            let near = shared.peers[peer as usize].same_node && Some(peer) != lost;
+            near && (active.buffers.reached_from_outside || copies)
+        };
+        let quiet = |peer: u32| shared.control(peer).quiet.0.load(Ordering::Acquire) != 0;
+        let began = Instant::now();
+        while !(0..shared.world).filter(reaches).all(quiet) && began.elapsed() < QUIET_LIMIT {
+            std::thread::yield_now();
         }
     }
 }

@@ -142,6 +142,23 @@ impl ArenaShape {
     }
 }
 
+impl ArenaShape {
+    /// Bytes from the arena's start to the counter that the peer of a channel sets.
+    pub fn inbound(&self, channel: u32) -> u64 {
+        self.channels + u64::from(channel) * 64
+    }
+
+    /// Bytes from the arena's start to raw scratch of a launch with this parity.
+    pub fn raw(&self, parity: u64) -> u64 {
+        self.raw + parity * self.raw_half
+    }
+
+    /// Bytes from the arena's start to packet scratch of a launch with this parity.
+    pub fn packets(&self, parity: u64) -> u64 {
+        self.packets + parity * self.packets_half
+    }
+}
+
 /// A mapped arena.
 #[derive(Clone, Copy, Debug)]
 pub struct Arena {
@@ -238,6 +255,11 @@ impl Arena {
         unsafe { &*self.base.add(offset as usize).cast::<T>() }
     }
 
+    /// Where its parts are.
+    pub fn shape(&self) -> &ArenaShape {
+        &self.shape
+    }
+
     /// The header.
     #[inline]
     pub fn header(&self) -> &Header {
@@ -247,7 +269,7 @@ impl Arena {
     /// The counter that the peer of a channel adds to.
     #[inline]
     pub fn inbound(&self, channel: u32) -> &AtomicU64 {
-        &self.at::<Line>(self.shape.channels + u64::from(channel) * 64).0
+        &self.at::<Line>(self.shape.inbound(channel)).0
     }
 
     /// The private half of a channel.
@@ -305,12 +327,12 @@ impl Arena {
 
     /// Start of raw scratch of a launch with this parity.
     pub fn raw(&self, parity: u64) -> *mut u8 {
-        self.base.wrapping_add((self.shape.raw + parity * self.shape.raw_half) as usize)
+        self.base.wrapping_add(self.shape.raw(parity) as usize)
     }
 
     /// Start of packet scratch of a launch with this parity.
     pub fn packets(&self, parity: u64) -> *mut u8 {
-        self.base.wrapping_add((self.shape.packets + parity * self.shape.packets_half) as usize)
+        self.base.wrapping_add(self.shape.packets(parity) as usize)
     }
 }
 

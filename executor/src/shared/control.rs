@@ -1,11 +1,12 @@
 //! The control page of a rank: its launch descriptors and how far it has come.
 //!
-//! One writer (the owning rank), many readers (its peers); only the verdicts are written by all. A launch's descriptor
-//! stays readable until every peer has completed that launch: before writing launch `n` the owner waits until all peers
-//! completed `n - RING`.
+//! One writer (the owning rank), many readers (its peers). A launch's descriptor stays readable until every peer has
+//! completed that launch: before writing launch `n` the owner waits until all peers completed `n - RING`.
+//!
+//! Ranks of other nodes read a mirror of the page, in memory of their own, which the owner keeps up over a wire.
 
-use super::verdicts::VerdictTable;
 use super::{LAYOUT_VERSION, Line};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Number of launches whose descriptors are kept.
@@ -32,8 +33,6 @@ pub struct ControlPage {
     /// Not zero once the owner has stopped touching peers' memory for good.
     pub quiet: Line,
     descriptors: [Descriptor; RING as usize],
-    /// Verdicts on plans. Used of one rank of a node, and written by all of them.
-    pub verdicts: VerdictTable,
 }
 
 /// What a rank says about one launch.
@@ -93,6 +92,18 @@ impl ControlPage {
         let found = (self.magic.load(Ordering::Acquire), self.version.load(Ordering::Relaxed));
         if found == (MAGIC, LAYOUT_VERSION) { Ok(()) } else { Err(found) }
     }
+
+    /// Bytes from the start of a page to its count of completed launches.
+    pub const COMPLETED: u64 = offset_of!(ControlPage, completed) as u64;
+
+    /// Bytes from the start of a page to the descriptor of a launch, whose first word is the launch's number.
+    pub const fn descriptor_at(seq: u64) -> u64 {
+        let slot = (seq % RING) as usize * size_of::<Descriptor>();
+        (offset_of!(ControlPage, descriptors) + slot) as u64
+    }
+
+    /// Bytes of a descriptor.
+    pub const DESCRIPTOR: u64 = size_of::<Descriptor>() as u64;
 
     fn slot(&self, seq: u64) -> &Descriptor {
         &self.descriptors[(seq % RING) as usize]

@@ -1,6 +1,6 @@
 //! Why a plan, or a call of it, cannot be lowered.
 
-use crate::model::{ChannelType, Collective, OpKind};
+use crate::model::{Collective, OpKind};
 use std::fmt;
 
 /// Where in a plan an error is.
@@ -31,8 +31,7 @@ impl fmt::Display for Site {
 /// A plan or call that cannot be lowered.
 ///
 /// The first two variants come from [`Layout::new`](crate::program::Layout::new), and not of a plan that passed
-/// `check`; [`LowerError::Unsupported`] comes from engines. The others come from
-/// [`Layout::program`](crate::program::Layout::program) and mean the sizes of one call.
+/// `check`. The others come from [`Layout::program`](crate::program::Layout::program) and mean the sizes of one call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LowerError {
@@ -49,17 +48,6 @@ pub enum LowerError {
     Tables {
         /// What was seen and what is allowed.
         problem: String,
-    },
-    /// An operation needs a channel type that no engine can give yet.
-    #[error(
-        "cannot run {site}: it uses a {channel} channel, and {channel} channels are not available yet; \
-         use a plan over memory and switch channels"
-    )]
-    Unsupported {
-        /// The type it needs.
-        channel: ChannelType,
-        /// The first such operation.
-        site: Site,
     },
     /// There is no such rank.
     #[error("cannot lower for rank {rank}: the plan has {ranks} ranks")]

@@ -74,7 +74,7 @@ pub enum Reach {
 /// All methods may be called from any thread and return without waiting for a peer.
 pub trait Transport: Send + Sync + fmt::Debug {
     /// The name, e.g. `shared-memory`.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// What it offers.
     fn kind(&self) -> ChannelKind;

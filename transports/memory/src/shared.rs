@@ -63,7 +63,8 @@ impl Transport for SharedMemory {
     }
 
     fn reach(&self, peer: &Peer) -> Reach {
-        if peer.same_process || peer.same_node {
+        // Ranks of one process may stand for several nodes.
+        if peer.same_node {
             return Reach::At { cost: 1 };
         }
         Reach::No { why: "the rank is on another node, whose memory cannot be mapped".to_owned() }
@@ -166,6 +167,15 @@ mod tests {
             let text =
                 transport.open(&PEER, &region(memory.id(), offset, bytes)).unwrap_err().to_string();
             assert!(text.contains("rank 1") && text.contains("4096"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rank_of_this_process_that_stands_for_another_node_is_out_of_reach() {
+        let (_, transport) = transport();
+        for same_node in [false, true] {
+            let peer = Peer { same_process: true, same_node, ..PEER };
+            assert_eq!(matches!(transport.reach(&peer), Reach::At { .. }), same_node);
         }
     }
 

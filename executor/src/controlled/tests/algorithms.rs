@@ -32,6 +32,22 @@ fn built_in_algorithms_keep_their_promise_in_every_schedule() {
 }
 
 #[test]
+fn hierarchical_algorithms_keep_their_promise_over_nodes_in_every_schedule() {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.is_hierarchical()) {
+        for (nodes, per_node) in [(2, 1), (2, 2), (3, 1), (2, 3), (3, 2)] {
+            for (in_place, blocks) in [(false, 1), (true, 2)] {
+                let shape = Shape { nodes, in_place, blocks, ..Shape::new(nodes * per_node) };
+                let plan = algorithm.plan(shape).unwrap();
+                for chunk in [20, 64] {
+                    let found = fault(&plan, chunk, 3, 50);
+                    assert_eq!(found, None, "{algorithm} {shape:?}, chunks of {chunk} bytes");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn plans_with_runtime_sizes_run_with_equal_blocks() {
     for ranks in 2..=4u64 {
         for plan in [

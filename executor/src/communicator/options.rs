@@ -1,0 +1,72 @@
+//! How a communicator behaves.
+
+use std::time::Duration;
+
+/// How a communicator behaves.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// How long a launch may make no progress before it fails; `None` waits for ever (for debuggers).
+    pub timeout: Option<Duration>,
+    /// Whether peers may reach plain memory through the kernel where that is permitted. Off, plain memory is always
+    /// staged.
+    pub process_access: bool,
+    /// Whether executors verify the plans they load: refuted ones are refused, and of others
+    /// [`LoadedPlan::verdict`](crate::LoadedPlan::verdict) says what is known. Off, a plan that hangs or corrupts is
+    /// found out when it does.
+    pub verification: bool,
+    /// The wire that port channels use, e.g. `tcp`; `None` takes the cheapest that both ends have. All ranks must say the
+    /// same.
+    pub wire: Option<String>,
+    /// The network interface, or address, that wires use; `None` takes the one by which the ranks met.
+    pub interface: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            timeout: Some(Duration::from_secs(60)),
+            process_access: true,
+            verification: true,
+            wire: None,
+            interface: None,
+        }
+    }
+}
+
+impl Options {
+    /// These options with another time limit.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// These options with or without access through the kernel.
+    #[must_use]
+    pub fn with_process_access(mut self, allowed: bool) -> Self {
+        self.process_access = allowed;
+        self
+    }
+
+    /// These options with a wire for port channels.
+    #[must_use]
+    pub fn with_wire(mut self, wire: Option<String>) -> Self {
+        self.wire = wire;
+        self
+    }
+
+    /// These options with a network interface, or address, for wires.
+    #[must_use]
+    pub fn with_interface(mut self, interface: Option<String>) -> Self {
+        self.interface = interface;
+        self
+    }
+
+    /// These options with or without the verification of plans.
+    #[must_use]
+    pub fn with_verification(mut self, on: bool) -> Self {
+        self.verification = on;
+        self
+    }
+}

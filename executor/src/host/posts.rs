@@ -1,0 +1,233 @@
+//! Port channels: transfers and signals that the engine hands to a wire.
+
+use super::{Blocked, Fault, Run, Stop, Window};
+use crate::host::moves::clip;
+use antiphon_plan::program::Area;
+use std::sync::atomic::Ordering;
+
+/// Bytes of one rank's buffer or scratch, as a transfer names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// The owner.
+    pub rank: u32,
+    /// Which of its areas.
+    pub area: Area,
+    /// Byte offset in it: of packets, the image's own bytes.
+    pub offset: u64,
+}
+
+/// Carries out what blocks of one rank ask of port channels. Nothing waits.
+pub trait Posting {
+    /// Has `bytes` bytes of this rank written to a peer, as packets or not. `false` if the link's queue is full.
+    fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unposted>;
+
+    /// Has the counter of channel `paired` of a peer set to `value`, after all that was written before. `false` if the
+    /// link's queue is full.
+    fn signal(&mut self, peer: u32, paired: u32, value: u64) -> Result<bool, Unposted>;
+
+    /// The number of things posted to a peer so far.
+    fn posted(&mut self, peer: u32) -> Result<u64, Unposted>;
+
+    /// Whether as many have landed.
+    fn landed(&mut self, peer: u32, posted: u64) -> Result<bool, Unposted>;
+}
+
+/// Why nothing was posted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unposted {
+    /// Not yet.
+    Blocked(Blocked),
+    /// Never.
+    Failed(Fault),
+}
+
+impl From<Unposted> for Stop {
+    fn from(unposted: Unposted) -> Self {
+        match unposted {
+            Unposted::Blocked(blocked) => Stop::Blocked(blocked),
+            Unposted::Failed(fault) => Stop::Failed(fault),
+        }
+    }
+}
+
+impl Run<'_, '_, '_, '_> {
+    /// Whoever steps a block of another rank cannot reach that rank's links.
+    fn posting(&mut self) -> Result<&mut (dyn Posting + '_), Stop> {
+        match &mut self.posting {
+            Some(posting) => Ok(&mut **posting),
+            None => Err(Blocked::Elsewhere.into()),
+        }
+    }
+
+    /// Posts a transfer, from where an earlier step left it.
+    pub(super) fn post(
+        &mut self,
+        channel: u32,
+        [source, destination]: [u32; 2],
+        index: u32,
+        window: Window,
+    ) -> Result<(), Stop> {
+        let program = self.stage.program;
+        let sides = [source, destination].map(|side| self.layout.accesses[side as usize]);
+        let segments = program.moves[index as usize];
+        let first = segments.start + self.cursor.segment.load(Ordering::Relaxed);
+        for number in first..segments.end {
+            let segment = program.segments[number as usize];
+            let (start, len, padded) = clip(&segment, window);
+            if padded == 0 {
+                continue;
+            }
+            let packets = sides[0].area == Area::Packets;
+            let bytes = if packets { 2 * padded } else { len };
+            let spot = |side: usize| {
+                let offset = program.offsets[segment.offsets as usize + side] + start;
+                let offset = if packets { 2 * offset } else { offset };
+                Spot { rank: sides[side].rank, area: sides[side].area, offset }
+            };
+            let (from, to) = (spot(0), spot(1));
+            let posted = self.posting().and_then(|posting| Ok(posting.write(from, to, bytes)?));
+            let stop = match posted {
+                Ok(true) => continue,
+                Ok(false) => Blocked::Full(channel).into(),
+                Err(stop) => stop,
+            };
+            self.cursor.segment.store(number - segments.start, Ordering::Relaxed);
+            return Err(stop);
+        }
+        self.cursor.segment.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Posts a signal.
+    pub(super) fn post_signal(&mut self, channel: u32) -> Result<(), Stop> {
+        let end = self.layout.channels[channel as usize];
+        let Some(paired) = end.paired else { return Ok(()) };
+        let own = self.own;
+        let sent = &own.channel(channel).sent;
+        // Whoever may post for the rank holds its context, so nobody else counts meanwhile.
+        let value = sent.load(Ordering::Relaxed) + 1;
+        if !self.posting()?.signal(end.peer, paired, value)? {
+            return Err(Blocked::Full(channel).into());
+        }
+        sent.store(value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits until all that was posted to a channel's peer has landed.
+    pub(super) fn flush(&mut self, channel: u32) -> Result<(), Stop> {
+        let peer = self.layout.channels[channel as usize].peer;
+        let posted = self.posting()?.posted(peer)?;
+        let target = self.enter(|_| posted as i64);
+        let landed = self.posting()?.landed(peer, target as u64)?;
+        self.leave(landed, Blocked::Flush(channel))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::moves::Pad;
+    use crate::host::table::{Place, Resolve, Table, Unresolved};
+    use crate::host::{Stage, Step, step};
+    use crate::shared::arena::{Arena, ArenaShape};
+    use antiphon_plan::model::Collective;
+    use antiphon_plan::program::{CallSizes, Layout};
+    use antiphon_types::DataType;
+
+    /// Takes a number of posts, then is full until it is asked again.
+    #[derive(Default)]
+    struct Fake {
+        room: usize,
+        writes: Vec<(Spot, Spot, u64)>,
+        signals: Vec<(u32, u32, u64)>,
+        landed: u64,
+    }
+
+    impl Fake {
+        fn takes(&mut self) -> bool {
+            let room = self.room > 0;
+            self.room = self.room.saturating_sub(1);
+            room
+        }
+    }
+
+    impl Posting for Fake {
+        fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unposted> {
+            let takes = self.takes();
+            if takes {
+                self.writes.push((from, to, bytes));
+            }
+            Ok(takes)
+        }
+        fn signal(&mut self, peer: u32, paired: u32, value: u64) -> Result<bool, Unposted> {
+            let takes = self.takes();
+            if takes {
+                self.signals.push((peer, paired, value));
+            }
+            Ok(takes)
+        }
+        fn posted(&mut self, _: u32) -> Result<u64, Unposted> {
+            Ok((self.writes.len() + self.signals.len()) as u64)
+        }
+        fn landed(&mut self, _: u32, posted: u64) -> Result<bool, Unposted> {
+            Ok(self.landed >= posted)
+        }
+    }
+
+    struct Nowhere;
+
+    impl Resolve for Nowhere {
+        fn resolve(&mut self, rank: u32) -> Result<[Place; 2], Unresolved> {
+            Err(Unresolved::Blocked(Blocked::Entry(rank)))
+        }
+    }
+
+    #[test]
+    fn posts_go_on_where_a_full_link_stopped_them_and_a_flush_waits_for_what_landed() {
+        use antiphon_plan::builder::ProgramBuilder;
+        let program = ProgramBuilder::new("posts", Collective::SendRecv, 2);
+        let port = program.port(0, 1);
+        let block = program.block(0);
+        block.put_with_signal_and_flush(&port, program.input(0).all(), program.output(1).all());
+        program.block(1).wait(&[port]);
+        let layout = Layout::new(&program.build().unwrap()).unwrap();
+        let sizes = CallSizes { input: 64, output: 64, element: 4, strict: false };
+        let lowered = layout.program(0, sizes).unwrap();
+        let shape = ArenaShape::new(&layout.ranks[0], 0, false, false).unwrap();
+        let mut memory = vec![[0u128; 8]; shape.bytes as usize / 128 + 2];
+        let start = memory.as_mut_ptr().cast::<u8>();
+        let start = start.wrapping_add(start.align_offset(128));
+        // SAFETY: zeroed, aligned, longer than the shape, and alive to the end of the test.
+        let arena = unsafe { Arena::initialise(start, shape, &layout.ranks[0]) };
+        let arenas = [Some(arena), None];
+        let stage = Stage {
+            rank: 0,
+            layout: &layout,
+            program: &lowered,
+            arenas: &arenas,
+            flag: 1 << 8,
+            dtype: DataType::F32,
+            reduce: None,
+            patience: 0,
+        };
+        let (mut places, mut resolve, mut pad) =
+            ([[Place::Unknown; 2]; 2], Nowhere, Pad::default());
+        let mut table = Table::new(&mut places, &mut resolve);
+        let mut fake = Fake::default();
+        let mut run = |posting: Option<&mut dyn Posting>| {
+            // SAFETY: nobody else steps the block; its accesses all go to the fake.
+            unsafe { step(&stage, 0, &mut table, &mut pad, posting) }
+        };
+        assert_eq!(run(None), Step::Blocked(Blocked::Elsewhere));
+        assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Full(0)));
+        fake.room = 1;
+        assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Full(0)));
+        fake.room = 1;
+        assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Flush(0)));
+        let spot = |rank, area| Spot { rank, area, offset: 0 };
+        assert_eq!(fake.writes, [(spot(0, Area::Input), spot(1, Area::Output), 64)]);
+        assert_eq!(fake.signals, [(1, 0, 1)]);
+        fake.landed = 2;
+        assert_eq!(run(Some(&mut fake)), Step::Done);
+    }
+}

@@ -1,0 +1,240 @@
+//! A launch's transfers over port channels: whose regions they lie in, and over which links they go.
+
+use super::*;
+use crate::context::{Far, Written};
+use crate::host::posts::{Posting, Spot, Unposted};
+use crate::shared::arena::ArenaShape;
+use antiphon_hal::Memory;
+use antiphon_plan::program::Area;
+use antiphon_port::{Attended, Driving, Posted, Unit, WireError, Write};
+
+/// Region and byte offset.
+type Seat = (u64, u64);
+
+/// The ports of one launch on one rank.
+pub(super) struct Ports<'a> {
+    pub(super) launch: &'a Launch<'a>,
+    pub(super) far: &'a mut [Option<Far>],
+    /// The rank's own arena: where in it things are, and its memory.
+    pub(super) own: (ArenaShape, Arc<dyn Memory>),
+    /// The rank's own input and output.
+    pub(super) buffers: [Seat; 2],
+    /// Something was posted.
+    pub(super) spoke: bool,
+}
+
+impl Ports<'_> {
+    /// Scratch alternates with the context's launches where the plan says so.
+    fn parity(&self) -> u64 {
+        let double = self.launch.context.plan.layout().double_scratch;
+        if double { self.launch.order.count & 1 } else { 0 }
+    }
+
+    fn in_arena(&self, shape: &ArenaShape, area: Area, offset: u64) -> u64 {
+        let start = match area {
+            Area::Packets => shape.packets(self.parity()),
+            _ => shape.raw(self.parity()),
+        };
+        start + offset
+    }
+
+    fn link(&self, peer: u32) -> Result<&Arc<Attended>, Unposted> {
+        let link = self.launch.shared.ports.link(peer).map_err(|error| failed(peer, &error))?;
+        link.ok_or(Unposted::Blocked(Blocked::Link(peer)))
+    }
+
+    /// Where a peer's arena is; known from the first launch of the context that it was seen to enter.
+    fn arena(&mut self, peer: u32) -> Result<(u64, ArenaShape), Unposted> {
+        if let Some(Far { arena, shape, .. }) = &self.far[peer as usize] {
+            return Ok((*arena, *shape));
+        }
+        let record = self.record(peer)?;
+        let shape = self.launch.context.shape_of(peer);
+        let shape = shape.ok_or(Unposted::Failed(Fault::Outside(peer)))?;
+        if !self.knows(peer, record.arena) {
+            return Err(Unposted::Blocked(Blocked::Mapping(peer)));
+        }
+        let (arena, buffers, written, unread) = (record.arena, None, Written::default(), 0);
+        self.far[peer as usize] = Some(Far { arena, shape, buffers, written, unread });
+        Ok((arena, shape))
+    }
+
+    /// Whether the link to a peer can write to a region of it.
+    fn knows(&self, peer: u32, region: u64) -> bool {
+        let shared = self.launch.shared;
+        if peer == shared.rank {
+            shared.ports.own(region).is_some()
+        } else if shared.ports.is_mirrored(peer) {
+            shared.ports.knows(peer, region)
+        } else {
+            shared.regions.memory.region(peer, region).is_some()
+        }
+    }
+
+    fn record(&self, peer: u32) -> Result<LaunchRecord, Unposted> {
+        let Launch { shared, order, .. } = *self.launch;
+        let record = shared.control(peer).record(order.seq);
+        let record = record.ok_or(Unposted::Blocked(Blocked::Entry(peer)))?;
+        if record.fingerprint != order.fingerprint {
+            return Err(Unposted::Failed(Fault::Mismatch(peer)));
+        }
+        Ok(record)
+    }
+
+    /// Where a peer's input or output is in this launch.
+    fn buffer(&mut self, peer: u32, output: bool) -> Result<Seat, Unposted> {
+        self.arena(peer)?;
+        let seq = self.launch.order.seq;
+        let known = self.far[peer as usize].as_ref().and_then(|far| far.buffers);
+        if let Some((launch, seats)) = known.filter(|(launch, _)| *launch == seq) {
+            debug_assert_eq!(launch, seq);
+            return Ok(seats[usize::from(output)]);
+        }
+        let record = self.record(peer)?;
+        let sides = [(record.input, record.bytes.0), (record.output, record.bytes.1)];
+        let uses = self.launch.context.plan.uses(peer);
+        let posted = [uses.input_posted, uses.output_posted];
+        for (((region, _), bytes), posted) in sides.into_iter().zip(posted) {
+            if posted && bytes > 0 && !self.knows(peer, region) {
+                return Err(Unposted::Blocked(Blocked::Mapping(peer)));
+            }
+        }
+        if let Some(far) = &mut self.far[peer as usize] {
+            far.buffers = Some((seq, [record.input, record.output]));
+        }
+        Ok([record.input, record.output][usize::from(output)])
+    }
+}
+
+impl Posting for Ports<'_> {
+    fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unposted> {
+        let shared = self.launch.shared;
+        let outside = Unposted::Failed(Fault::Outside(shared.rank));
+        let from_area = from.area;
+        let (source, from) = match from_area {
+            Area::Input | Area::Output => {
+                let (region, offset) = self.buffers[usize::from(from.area == Area::Output)];
+                (shared.ports.own(region).ok_or(outside)?, offset + from.offset)
+            }
+            area => (Arc::clone(&self.own.1), self.in_arena(&self.own.0, area, from.offset)),
+        };
+        let (region, at) = match to.area {
+            Area::Input | Area::Output => {
+                let (region, offset) = self.buffer(to.rank, to.area == Area::Output)?;
+                // What a peer says is checked by the link, which knows the region.
+                (region, offset.saturating_add(to.offset))
+            }
+            area => {
+                let (region, shape) = self.arena(to.rank)?;
+                (region, self.in_arena(&shape, area, to.offset))
+            }
+        };
+        let range = (region, at, at.saturating_add(bytes));
+        let seq = self.launch.order.seq;
+        let far = self.far[to.rank as usize].as_mut();
+        let earlier = far.and_then(|far| far.written.before(seq, range));
+        if let Some(posted) = earlier
+            && !self.landed(to.rank, posted)?
+        {
+            return Ok(false);
+        }
+        let unit = if to.area == Area::Packets { Unit::Packets } else { Unit::Bytes };
+        let write = Write { source: &source, from, region, to: at, bytes, unit };
+        let link = self.link(to.rank)?.link();
+        let done = queued(to.rank, link.write(&write))?;
+        // Others may post to the link too: then this waits for more than it must.
+        let posted = link.posted();
+        if let Some(far) = self.far[to.rank as usize].as_mut().filter(|_| done) {
+            far.written.note(range, posted);
+            if matches!(from_area, Area::Input | Area::Output) {
+                far.unread = posted;
+            }
+        }
+        self.spoke |= done;
+        Ok(done)
+    }
+
+    fn signal(&mut self, peer: u32, paired: u32, value: u64) -> Result<bool, Unposted> {
+        let (region, shape) = self.arena(peer)?;
+        let at = shape.inbound(paired);
+        let done = queued(peer, self.link(peer)?.link().signal(region, at, value))?;
+        self.spoke |= done;
+        Ok(done)
+    }
+
+    fn posted(&mut self, peer: u32) -> Result<u64, Unposted> {
+        Ok(self.link(peer)?.link().posted())
+    }
+
+    fn landed(&mut self, peer: u32, posted: u64) -> Result<bool, Unposted> {
+        let completed = self.link(peer)?.link().completed();
+        let completed = completed.map_err(|error| lost(peer, &error))?;
+        if let Some(far) = self.far[peer as usize].as_mut().filter(|far| far.unread <= completed) {
+            far.unread = 0;
+        }
+        Ok(completed >= posted)
+    }
+}
+
+/// A peer to which something is under way that still reads the buffers of this rank's caller. Plans that flush leave none,
+/// and then this asks no link.
+pub(super) fn unread(launch: &Launch<'_>, state: &mut ContextState) -> Option<u32> {
+    let shared = launch.shared;
+    let peers = &launch.context.plan.uses(shared.rank).port_peers;
+    peers.iter().copied().find(|&peer| {
+        let Some(far) = state.far[peer as usize].as_mut().filter(|far| far.unread > 0) else {
+            return false;
+        };
+        if let Ok(Some(link)) = shared.ports.link(peer) {
+            match link.link().released() {
+                Ok(released) if released < far.unread => return true,
+                Ok(_) => {}
+                // What a lost link has not sent it never will; and reads no more, once it is stopped.
+                Err(_) => link.link().stop(),
+            }
+        }
+        far.unread = 0;
+        false
+    })
+}
+
+fn queued(peer: u32, posted: Result<Posted, WireError>) -> Result<bool, Unposted> {
+    posted.map(|posted| posted == Posted::Queued).map_err(|error| lost(peer, &error))
+}
+
+/// That a link is lost its driver finds out as well, and the launch fails if it waits for the link.
+fn lost(peer: u32, error: &WireError) -> Unposted {
+    match error {
+        WireError::Lost { .. } => Unposted::Blocked(Blocked::Link(peer)),
+        error => Unposted::Failed(Fault::Link(peer, error.to_string())),
+    }
+}
+
+fn failed(peer: u32, error: &ExecutorError) -> Unposted {
+    let reason = match error {
+        ExecutorError::Link { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    };
+    Unposted::Failed(Fault::Link(peer, reason))
+}
+
+/// The links of a launch, while this thread makes progress on them.
+pub(super) struct Links<'a> {
+    links: Vec<(&'a Arc<Attended>, Driving<'a>)>,
+}
+
+impl<'a> Links<'a> {
+    /// Those of a plan's links that stand.
+    pub(super) fn new(launch: &Launch<'a>) -> Self {
+        let shared: &'a Shared = launch.shared;
+        let peers = &launch.context.plan.uses(shared.rank).port_peers;
+        let links = peers.iter().filter_map(|&peer| shared.ports.link(peer).ok().flatten());
+        Links { links: links.map(|link| (link, link.drive())).collect() }
+    }
+
+    /// Sends and receives what can be; whether anything moved. That a link is lost shows where it is needed.
+    pub(super) fn progress(&self) -> bool {
+        let moved = |(link, _): &(&Arc<Attended>, Driving<'_>)| link.progress().unwrap_or(false);
+        self.links.iter().fold(false, |any, link| moved(link) | any)
+    }
+}

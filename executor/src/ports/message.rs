@@ -1,0 +1,105 @@
+//! What ranks tell each other's control threads about links and the regions behind them.
+
+use antiphon_bootstrap::Message;
+
+/// Message tag: the receiver, of lower rank, shall open a link.
+pub const WANT: u32 = 16;
+/// Message tag: half a link, by the lower rank: the wire's name and the half's address.
+pub const OPEN: u32 = 17;
+/// Message tag: the other half's address.
+pub const ANSWER: u32 = 18;
+/// Message tag: why there is no link.
+pub const REFUSE: u32 = 19;
+/// Message tag: a region that the link's wire knows now.
+pub const REGION: u32 = 20;
+/// Message tag: a region that is gone.
+pub const RETIRE: u32 = 21;
+
+/// Message tag: the sender has left the communicator.
+pub const LEAVE: u32 = 22;
+
+/// A message about links, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    Want,
+    Open { wire: String, address: Vec<u8> },
+    Answer { address: Vec<u8> },
+    Refuse { why: String },
+    Region { region: u64, bytes: u64, blob: Vec<u8> },
+    Retire { region: u64 },
+    Leave,
+}
+
+impl Said {
+    /// The message, for `channel`.
+    pub fn message(self, channel: u64) -> Message {
+        let (tag, payload) = match self {
+            Said::Want => (WANT, Vec::new()),
+            Said::Open { wire, address } => {
+                let length = (wire.len() as u32).to_le_bytes();
+                (OPEN, [&length, wire.as_bytes(), &address].concat())
+            }
+            Said::Answer { address } => (ANSWER, address),
+            Said::Refuse { why } => (REFUSE, why.into_bytes()),
+            Said::Region { region, bytes, blob } => {
+                (REGION, [&region.to_le_bytes(), &bytes.to_le_bytes(), &blob[..]].concat())
+            }
+            Said::Retire { region } => (RETIRE, region.to_le_bytes().to_vec()),
+            Said::Leave => (LEAVE, Vec::new()),
+        };
+        Message { channel, tag, payload, descriptors: Vec::new() }
+    }
+
+    /// What a message says.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(tag: u32, payload: &[u8]) -> Result<Said, String> {
+        let said = match tag {
+            WANT => Some(Said::Want),
+            OPEN => payload.split_first_chunk::<4>().and_then(|(length, rest)| {
+                let (wire, address) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+                let wire = String::from_utf8(wire.to_vec()).ok()?;
+                Some(Said::Open { wire, address: address.to_vec() })
+            }),
+            ANSWER => Some(Said::Answer { address: payload.to_vec() }),
+            REFUSE => Some(Said::Refuse { why: String::from_utf8_lossy(payload).into_owned() }),
+            REGION => payload.split_first_chunk::<8>().and_then(|(region, rest)| {
+                let (bytes, blob) = rest.split_first_chunk::<8>()?;
+                let (region, bytes) = (u64::from_le_bytes(*region), u64::from_le_bytes(*bytes));
+                Some(Said::Region { region, bytes, blob: blob.to_vec() })
+            }),
+            RETIRE => <[u8; 8]>::try_from(payload)
+                .ok()
+                .map(|region| Said::Retire { region: u64::from_le_bytes(region) }),
+            LEAVE => Some(Said::Leave),
+            other => return Err(format!("a message with tag {other}")),
+        };
+        said.ok_or_else(|| format!("{} bytes with tag {tag}", payload.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_what_is_heard_and_every_cut_is_an_error_or_another_message() {
+        for said in [
+            Said::Want,
+            Said::Open { wire: "tcp".to_owned(), address: vec![1, 2, 3] },
+            Said::Answer { address: vec![9; 40] },
+            Said::Refuse { why: "no cable".to_owned() },
+            Said::Region { region: 7, bytes: 1 << 40, blob: vec![5] },
+            Said::Retire { region: u64::MAX },
+            Said::Leave,
+        ] {
+            let Message { tag, payload, .. } = said.clone().message(1);
+            assert_eq!(Said::parse(tag, &payload), Ok(said.clone()));
+            for cut in 0..payload.len() {
+                assert_ne!(Said::parse(tag, &payload[..cut]), Ok(said.clone()), "cut at {cut}");
+            }
+        }
+        assert!(Said::parse(99, &[]).is_err());
+    }
+}

@@ -1,0 +1,605 @@
+//! A rank's port channels: its wires, one link to every peer that some plan connects, and the regions behind them.
+//!
+//! A link is made when a plan is loaded that has port channels between two ranks, by messages between their control
+//! threads: the lower rank picks the cheapest wire that both have and opens half a link, the higher one answers with the
+//! other half. Then both tell each other of their regions. Nothing here waits.
+
+mod lend;
+mod message;
+mod mirror;
+mod regions;
+mod wires;
+
+use crate::communicator::CONTROL;
+use crate::error::{Doing, ExecutorError};
+use crate::shared::control::RING;
+use antiphon_bootstrap::{Bootstrap, BootstrapError};
+use antiphon_hal::Memory;
+use antiphon_port::{Attended, Link, LocalWire, MappedRegions, Opening, Wire, WireError};
+use antiphon_transport::{ChannelKind, Peer, Reach, Transport};
+use message::Said;
+pub use mirror::Mirrors;
+use regions::OwnRegions;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+pub use wires::{LOCAL, open_wires, wires};
+
+/// How long a rank that leaves waits for its last transfers to land.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// How long a link is lost before that counts as the reason. A peer that dies, aborts or fails takes its links with it, and
+/// what it says, or what is said of it, may come a little later than the end of its links.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What is known of a peer's wires.
+pub struct Introduction {
+    /// The peer.
+    pub peer: Peer,
+    /// Names of its wires.
+    pub wires: Vec<String>,
+    /// The region in which this rank's page is mirrored there.
+    pub mirrors: u64,
+}
+
+/// One rank's port channels on one communicator.
+pub struct Ports {
+    rank: u32,
+    /// A handler of the bootstrap holds the ports.
+    bootstrap: Weak<dyn Bootstrap>,
+    wires: Vec<Arc<dyn Wire>>,
+    /// By rank, once it stands.
+    links: Box<[OnceLock<Standing>]>,
+    /// Some plan has asked for a link.
+    active: AtomicBool,
+    state: Mutex<State>,
+    /// This rank's count of completed launches, for mirrors.
+    completed: AtomicU64,
+    /// Finds this rank's own regions.
+    own: Arc<dyn MappedRegions>,
+}
+
+/// A rank's own regions, for a link with itself.
+struct ToItself(Weak<Ports>);
+
+impl fmt::Debug for ToItself {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ToItself")
+    }
+}
+
+impl MappedRegions for ToItself {
+    fn region(&self, _: u32, region: u64) -> Option<Arc<dyn Memory>> {
+        self.0.upgrade()?.own(region)
+    }
+}
+
+/// A link that stands.
+struct Standing {
+    attended: Arc<Attended>,
+    /// Its wire; none is needed to this rank itself.
+    wire: Option<usize>,
+    /// The peer's region with the mirror of this rank's page; `None` over the local wire, where it is mapped.
+    mirror: OnceLock<u64>,
+    /// The last count of completed launches that was posted.
+    told: Mutex<u64>,
+    /// For each slot of the ring, how many posts there were when the descriptor in it was posted.
+    described: [AtomicU64; RING as usize],
+    /// How many of them are known to have landed.
+    landed: AtomicU64,
+    /// Why it is lost, and since when.
+    lost: Arc<OnceLock<(Instant, WireError)>>,
+}
+
+impl Standing {
+    fn told(&self) -> MutexGuard<'_, u64> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    introductions: Vec<Introduction>,
+    peers: Vec<Towards>,
+    own: OwnRegions,
+    /// No link is to be used any more: those that come to stand are ended.
+    stopped: bool,
+}
+
+/// The way to a link with one peer.
+#[derive(Default)]
+struct Towards {
+    /// Somebody here, or the peer, wants a link.
+    wanted: bool,
+    /// This rank's half was opened, once and for all.
+    opened: bool,
+    /// This rank's half, while the peer's is on its way, and its wire.
+    opening: Option<(Box<dyn Opening>, usize)>,
+    /// Why there is none.
+    refused: Option<String>,
+    /// The peer has left.
+    left: bool,
+    /// When the peer was asked last whether it is still there.
+    asked: Option<Instant>,
+    /// Regions of the peer, by number: bytes.
+    regions: HashMap<u64, u64>,
+}
+
+impl fmt::Debug for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ports").field("rank", &self.rank).field("wires", &self.wires).finish()
+    }
+}
+
+impl Ports {
+    /// The ports of `bootstrap`'s rank over these wires.
+    ///
+    /// # Errors
+    /// If the proxy cannot start.
+    pub fn new(
+        bootstrap: &Arc<dyn Bootstrap>,
+        wires: Vec<Arc<dyn Wire>>,
+    ) -> Result<Arc<Self>, ExecutorError> {
+        let (rank, world) = (bootstrap.rank(), bootstrap.world() as usize);
+        let peers = (0..world).map(|_| Towards::default()).collect();
+        let ports = Arc::new_cyclic(|ports: &Weak<Ports>| Ports {
+            rank,
+            bootstrap: Arc::downgrade(bootstrap),
+            wires,
+            links: (0..world).map(|_| OnceLock::new()).collect(),
+            active: AtomicBool::new(false),
+            state: Mutex::new(State { peers, ..State::default() }),
+            completed: AtomicU64::new(0),
+            own: Arc::new(ToItself(ports.clone())),
+        });
+        // A plan may have channels of a rank with itself.
+        let opening = LocalWire::new(Arc::clone(&ports.own)).open(rank);
+        let itself = opening.and_then(|opening| opening.connect(&[]));
+        itself
+            .and_then(|link| ports.stand(rank, None, link))
+            .map_err(|error| lost(rank, &error))?;
+        Ok(ports)
+    }
+
+    /// Names of this rank's wires.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.wires.iter().map(|wire| wire.name())
+    }
+
+    /// Tells what the peers said of themselves; links that they asked for already are opened now.
+    pub fn introduce(&self, introductions: Vec<Introduction>) {
+        let wanted: Vec<u32> = {
+            let mut state = self.state();
+            state.introductions = introductions;
+            for (peer, standing) in self.links.iter().enumerate() {
+                let mirror = state.introductions[peer].mirrors;
+                let known = state.peers[peer].regions.contains_key(&mirror);
+                if let Some(standing) = standing.get().filter(|_| known) {
+                    standing.mirror.get_or_init(|| mirror);
+                }
+            }
+            let peers = (0..).zip(&state.peers);
+            peers.filter(|(_, towards)| towards.wanted).map(|(peer, _)| peer).collect()
+        };
+        // Peers want these: one that cannot be had is no fault of a communicator that may never need it.
+        wanted.into_iter().for_each(|peer| drop(self.open(peer)));
+    }
+
+    /// Some plan has port channels: from now on memory is told of to links' peers.
+    pub fn enable(&self) {
+        self.active.store(true, Ordering::Release);
+    }
+
+    /// Begins a link to a peer, unless there is one, or one is on its way. That a peer has left shows when the link is used:
+    /// it was no reason not to load a plan while it was there.
+    ///
+    /// # Errors
+    /// Why there will be no link.
+    pub fn want(&self, peer: u32) -> Result<(), ExecutorError> {
+        self.enable();
+        let (known, left) = {
+            let towards = &mut self.state().peers[peer as usize];
+            let wanted = std::mem::replace(&mut towards.wanted, true);
+            (wanted || towards.refused.is_some(), towards.left)
+        };
+        if left {
+            return Ok(());
+        }
+        if known {
+            return self.link(peer).map(|_| ());
+        }
+        if peer < self.rank {
+            self.ask(peer, Said::Want);
+            return Ok(());
+        }
+        self.open(peer)
+    }
+
+    /// Tells a peer something that it must answer. One that has left never will.
+    fn ask(&self, peer: u32, said: Said) {
+        let Some(bootstrap) = self.bootstrap.upgrade() else { return };
+        // Who is lost is told of, and ends the communicator.
+        let sent = bootstrap.send(peer, said.message(CONTROL));
+        if matches!(sent, Err(BootstrapError::PeerLeft { .. })) {
+            self.left(peer, "the job");
+        }
+    }
+
+    /// Notes that a peer has left, as far as its link does not stand.
+    fn left(&self, peer: u32, what: &str) {
+        let mut state = self.state();
+        let towards = &mut state.peers[peer as usize];
+        towards.left = true;
+        towards.refused.get_or_insert_with(|| format!("rank {peer} has left {what}"));
+        let opening = towards.opening.take();
+        drop(state);
+        drop(opening);
+    }
+
+    /// Finds out, once in a while, whether a peer whose link does not stand is still there.
+    pub fn miss(&self, peer: u32) {
+        if self.links[peer as usize].get().is_some() {
+            return;
+        }
+        let due = {
+            let towards = &mut self.state().peers[peer as usize];
+            let due = towards.asked.is_none_or(|last| last.elapsed() >= GRACE);
+            if due {
+                towards.asked = Some(Instant::now());
+            }
+            due
+        };
+        if due {
+            // Said twice, it changes nothing.
+            self.ask(peer, Said::Want);
+        }
+    }
+
+    /// Tells the peers that have to do with this rank's links, or are on its node, that there will be no more of them.
+    pub fn leave(&self) {
+        let told: Vec<u32> = {
+            let state = self.state();
+            let near = |peer: u32| {
+                let known = state.introductions.get(peer as usize);
+                known.is_some_and(|known| known.peer.same_node)
+            };
+            let others = (0..).zip(&state.peers).filter(|(peer, _)| *peer != self.rank);
+            others.filter(|(peer, to)| to.wanted || near(*peer)).map(|(peer, _)| peer).collect()
+        };
+        told.into_iter().for_each(|peer| self.say(peer, Said::Leave));
+    }
+
+    /// Opens this rank's half of a link to a higher rank; one that cannot be opened is refused to the peer.
+    fn open(&self, peer: u32) -> Result<(), ExecutorError> {
+        self.try_open(peer).inspect_err(|error| {
+            let why = match error {
+                ExecutorError::Link { reason, .. } => reason.clone(),
+                other => other.to_string(),
+            };
+            self.state().peers[peer as usize].refused = Some(why.clone());
+            self.say(peer, Said::Refuse { why });
+        })
+    }
+
+    fn try_open(&self, peer: u32) -> Result<(), ExecutorError> {
+        if peer < self.rank {
+            return Ok(());
+        }
+        let mut state = self.state();
+        // Whoever wants a link while the peers are introduced may come here besides `introduce`.
+        if state.peers[peer as usize].opened {
+            return Ok(());
+        }
+        let Some(introduction) = state.introductions.get(peer as usize) else {
+            // Not introduced yet; `introduce` comes back to it.
+            return Ok(());
+        };
+        let picked = self.pick(introduction);
+        state.peers[peer as usize].opened = true;
+        let wire = picked.map_err(ExecutorError::from)?;
+        let opening = self.wires[wire].open(peer).map_err(|error| lost(peer, &error))?;
+        let address = opening.address();
+        state.peers[peer as usize].opening = Some((opening, wire));
+        drop(state);
+        self.ask(peer, Said::Open { wire: self.wires[wire].name().to_owned(), address });
+        Ok(())
+    }
+
+    /// The cheapest wire that both ranks have.
+    fn pick(&self, to: &Introduction) -> Result<usize, antiphon_transport::TransportError> {
+        let mut best: Option<(u32, usize)> = None;
+        let mut reasons = Vec::new();
+        for (at, wire) in self.wires.iter().enumerate() {
+            if !to.wires.iter().any(|name| name == wire.name()) {
+                reasons.push(format!("{}: the rank has no such wire", wire.name()));
+                continue;
+            }
+            match wire.reach(&to.peer) {
+                Reach::At { cost } if best.is_none_or(|(least, _)| cost < least) => {
+                    best = Some((cost, at));
+                }
+                Reach::At { .. } => {}
+                Reach::No { why } => reasons.push(format!("{}: {why}", wire.name())),
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push(format!("the rank's wires are {}", to.wires.join(", ")));
+        }
+        best.map(|(_, at)| at).ok_or(antiphon_transport::TransportError::Unreachable {
+            kind: ChannelKind::Port,
+            peer: to.peer.rank,
+            reasons,
+        })
+    }
+
+    /// Handles a peer's message about links.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn receive(&self, peer: u32, tag: u32, payload: &[u8]) -> Result<(), String> {
+        let said = Said::parse(tag, payload)?;
+        if self.state().stopped {
+            return Ok(());
+        }
+        match said {
+            Said::Want => {
+                // What keeps it from standing, the peer is told.
+                let _ = self.want(peer);
+                Ok(())
+            }
+            Said::Open { wire, address } => {
+                if let Err(error) = self.answer(peer, &wire, &address) {
+                    let why = error.to_string();
+                    self.state().peers[peer as usize].refused = Some(why.clone());
+                    self.say(peer, Said::Refuse { why });
+                }
+                Ok(())
+            }
+            Said::Answer { address } => {
+                let (opening, refused) = {
+                    let towards = &mut self.state().peers[peer as usize];
+                    (towards.opening.take(), towards.refused.is_some())
+                };
+                let Some((opening, wire)) = opening else {
+                    // One that leaves may say so before it answers.
+                    let known = refused.then_some(());
+                    return known
+                        .ok_or_else(|| "an answer to a link that was not opened".to_owned());
+                };
+                let stood =
+                    opening.connect(&address).and_then(|link| self.stand(peer, Some(wire), link));
+                if let Err(error) = stood {
+                    let why = error.to_string();
+                    self.state().peers[peer as usize].refused = Some(why.clone());
+                    self.say(peer, Said::Refuse { why });
+                }
+                Ok(())
+            }
+            Said::Refuse { why } => {
+                let mut state = self.state();
+                let towards = &mut state.peers[peer as usize];
+                towards.refused = Some(why);
+                let opening = towards.opening.take();
+                drop(state);
+                drop(opening);
+                Ok(())
+            }
+            Said::Leave => {
+                self.left(peer, "the communicator");
+                Ok(())
+            }
+            Said::Region { region, bytes, blob } => {
+                let Some(standing) = self.links[peer as usize].get() else {
+                    // The peer's half may have stood before it heard that this one cannot.
+                    if self.state().peers[peer as usize].refused.is_some() {
+                        return Ok(());
+                    }
+                    return Err("a region of a link that does not stand".to_owned());
+                };
+                let link = standing.attended.link();
+                link.accept(region, bytes, &blob).map_err(|error| error.to_string())?;
+                let mut state = self.state();
+                state.peers[peer as usize].regions.insert(region, bytes);
+                let mirror = state.introductions.get(peer as usize).map(|known| known.mirrors);
+                drop(state);
+                if mirror == Some(region) {
+                    standing.mirror.get_or_init(|| region);
+                    self.tell_completed(standing);
+                }
+                Ok(())
+            }
+            Said::Retire { region } => {
+                if let Some(standing) = self.links[peer as usize].get() {
+                    standing.attended.link().retire(region);
+                }
+                self.state().peers[peer as usize].regions.remove(&region);
+                Ok(())
+            }
+        }
+    }
+
+    /// The other half of a link that a lower rank opened.
+    fn answer(&self, peer: u32, wire: &str, address: &[u8]) -> Result<(), WireError> {
+        self.enable();
+        self.state().peers[peer as usize].wanted = true;
+        let found = self.wires.iter().position(|own| own.name() == wire);
+        let at = found.ok_or_else(|| WireError::Unavailable {
+            wire: wire.to_owned(),
+            reason: format!("rank {} has no such wire", self.rank),
+            cure: "force the same wire on all ranks, or none".to_owned(),
+        })?;
+        let opening = self.wires[at].open(peer)?;
+        let own = opening.address();
+        let link = opening.connect(address)?;
+        // The peer's link stands before it hears of regions.
+        self.say(peer, Said::Answer { address: own });
+        self.stand(peer, Some(at), link)
+    }
+
+    /// A link stands: the proxy cares for it, and the peer hears of this rank's regions.
+    fn stand(&self, peer: u32, wire: Option<usize>, link: Arc<dyn Link>) -> Result<(), WireError> {
+        let lost = Arc::new(OnceLock::new());
+        let note = Arc::clone(&lost);
+        let attended = Attended::new(link, move |error: &WireError| {
+            note.get_or_init(|| (Instant::now(), error.clone()));
+        })?;
+        let standing = Standing {
+            attended,
+            wire,
+            mirror: OnceLock::new(),
+            told: Mutex::new(0),
+            described: [const { AtomicU64::new(0) }; RING as usize],
+            landed: AtomicU64::new(0),
+            lost,
+        };
+        let mut state = self.state();
+        let known = self.links[peer as usize].set(standing).is_err();
+        if state.stopped {
+            self.links[peer as usize].get().inspect(|standing| standing.attended.link().stop());
+            return Ok(());
+        }
+        let Some(wire) = wire.filter(|&wire| !known && self.wires[wire].name() != LOCAL) else {
+            return Ok(());
+        };
+        for region in state.own.register(wire, &*self.wires[wire])? {
+            self.say(peer, region);
+        }
+        Ok(())
+    }
+
+    /// Tells a peer's control thread. One that cannot be told is lost or has left, which the bootstrap tells by itself.
+    fn say(&self, peer: u32, said: Said) {
+        if let Some(bootstrap) = self.bootstrap.upgrade() {
+            let _ = bootstrap.send(peer, said.message(CONTROL));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link to a peer, once it stands and the peer's mirror of this rank's page is known.
+    ///
+    /// # Errors
+    /// Why there is none, or that it is lost.
+    pub fn link(&self, peer: u32) -> Result<Option<&Arc<Attended>>, ExecutorError> {
+        let standing = self.links[peer as usize].get();
+        let ready =
+            |standing: &&Standing| standing.mirror.get().is_some() || self.is_local(standing);
+        if let Some(standing) = standing.filter(ready) {
+            return Ok(Some(&standing.attended));
+        }
+        if let Some(lost) = self.lost(peer) {
+            return Err(lost);
+        }
+        // Of a half that stands the peer may have said why it will not do.
+        match self.state().peers[peer as usize].refused.clone() {
+            None => Ok(None),
+            Some(reason) => Err(ExecutorError::Link { peer, reason, doing: Doing::default() }),
+        }
+    }
+
+    /// The error of a link that is lost, once whoever broke the communicator would have been heard of.
+    pub fn lost(&self, peer: u32) -> Option<ExecutorError> {
+        let (since, error) = self.links[peer as usize].get()?.lost.get()?;
+        if since.elapsed() < GRACE {
+            return None;
+        }
+        let said = self.state().peers[peer as usize].refused.clone();
+        let reason = said.unwrap_or_else(|| error.to_string());
+        Some(ExecutorError::Link { peer, reason, doing: Doing::default() })
+    }
+
+    /// Ends all links, and those that are on their way, for good: no wire writes to this rank's memory any more, or reads
+    /// it. For a communicator that is broken.
+    pub fn stop(&self) {
+        let openings: Vec<_> = {
+            let mut state = self.state();
+            state.stopped = true;
+            state.peers.iter_mut().filter_map(|towards| towards.opening.take()).collect()
+        };
+        drop(openings);
+        // A link that comes to stand from here on is ended by `stand`.
+        let standing = self.links.iter().filter_map(|link| link.get());
+        standing.for_each(|standing| standing.attended.link().stop());
+    }
+
+    /// Whether a peer's pages are seen in a mirror, because its link's wire is not the local one.
+    pub fn is_mirrored(&self, peer: u32) -> bool {
+        self.links[peer as usize].get().is_some_and(|standing| !self.is_local(standing))
+    }
+
+    fn is_local(&self, standing: &Standing) -> bool {
+        standing.wire.is_none_or(|wire| self.wires[wire].name() == LOCAL)
+    }
+
+    /// The peers whose links stand, and over which wire, for people.
+    pub fn describe(&self) -> Vec<(u32, String)> {
+        let others = (0..).zip(&self.links).filter(|(peer, _)| *peer != self.rank);
+        let standing = others.filter_map(|(peer, link)| Some((peer, link.get()?)));
+        standing
+            .map(|(peer, standing)| {
+                let name = standing.wire.map_or(LOCAL, |wire| self.wires[wire].name());
+                (peer, format!("{name} ({})", standing.attended.link().describe()))
+            })
+            .collect()
+    }
+
+    /// The wires as transports of port channels.
+    pub fn transports(&self) -> impl Iterator<Item = Arc<dyn Transport>> {
+        self.wires.iter().map(|wire| Arc::new(WireTransport(Arc::clone(wire))) as _)
+    }
+
+    /// Waits, within bounds, until what this rank posted has landed, and until the linked peers are through the launches
+    /// that it is through: to one that is not, a link that ends is a link that is lost. `through` says how far a peer is.
+    pub fn linger(&self, through: impl Fn(u32) -> u64) {
+        let deadline = Instant::now() + LINGER;
+        let completed = self.completed.load(Ordering::Acquire);
+        for (peer, standing) in (0..).zip(&self.links) {
+            let Some(standing) = standing.get().filter(|standing| !self.is_local(standing)) else {
+                continue;
+            };
+            let (attended, link) = (&standing.attended, standing.attended.link());
+            let driving = attended.drive();
+            let busy = || {
+                let told = *standing.told() >= completed || standing.mirror.get().is_none();
+                let landed = link.completed().is_ok_and(|landed| landed >= link.posted());
+                !told || !landed || through(peer) < completed
+            };
+            while busy() && Instant::now() < deadline {
+                self.tell_completed(standing);
+                match attended.progress() {
+                    Ok(true) => {}
+                    Ok(false) => std::thread::yield_now(),
+                    Err(_) => break,
+                }
+            }
+            drop(driving);
+        }
+    }
+}
+
+/// The error of a launch that needs a lost link.
+fn lost(peer: u32, error: &WireError) -> ExecutorError {
+    ExecutorError::Link { peer, reason: error.to_string(), doing: Doing::default() }
+}
+
+/// A wire, as the registry of transports sees it.
+#[derive(Debug)]
+struct WireTransport(Arc<dyn Wire>);
+
+impl Transport for WireTransport {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Port
+    }
+
+    fn reach(&self, peer: &Peer) -> Reach {
+        self.0.reach(peer)
+    }
+}

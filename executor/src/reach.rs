@@ -1,0 +1,50 @@
+//! Whether the transports serve what a plan's rank asks of its peers.
+
+use crate::communicator::Shared;
+use crate::error::ExecutorError;
+use crate::plan_cache::LoadedPlan;
+use antiphon_plan::program::{Instruction, RankLayout};
+use antiphon_transport::ChannelKind;
+use std::collections::BTreeSet;
+
+/// The peers that a rank reaches, and the semantics it needs to each.
+fn needs(own: &RankLayout) -> BTreeSet<(ChannelKind, u32)> {
+    let kind = |port| if port { ChannelKind::Port } else { ChannelKind::Memory };
+    let mut needs: BTreeSet<_> =
+        own.channels.iter().map(|channel| (kind(channel.port), channel.peer)).collect();
+    let members = own.switches.iter().flat_map(|switch| &switch.members);
+    needs.extend(members.map(|&member| (ChannelKind::Switch, member)));
+    // Remote buffers are loads and stores, whether or not a channel signals about them; but for those of transfers.
+    for instruction in &own.instructions {
+        match *instruction {
+            Instruction::Move { sources, destinations, .. } => {
+                let sides = sources.range().chain(destinations.range());
+                needs.extend(sides.map(|side| (ChannelKind::Memory, own.accesses[side].rank)));
+            }
+            Instruction::MoveBlock { index } => {
+                let moved = own.block_moves[index as usize];
+                let ends = [moved.source.rank, moved.destination.rank];
+                needs.extend(ends.map(|peer| (ChannelKind::Memory, peer)));
+            }
+            _ => {}
+        }
+    }
+    needs
+}
+
+/// Sees that some transport serves every channel and every access of this rank, and has links made for port channels.
+///
+/// # Errors
+/// [`ExecutorError::Transport`] for the first that none serves; why a link cannot be had.
+pub fn prepare(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> {
+    for (kind, peer) in needs(&plan.layout().ranks[shared.rank as usize]) {
+        if peer != shared.rank {
+            shared.registry.pick(kind, &shared.peers[peer as usize])?;
+        }
+    }
+    if plan.layout().port.is_some() {
+        shared.ports.enable();
+    }
+    let peers = &plan.uses(shared.rank).port_peers;
+    peers.iter().try_for_each(|&peer| shared.ports.want(peer))
+}

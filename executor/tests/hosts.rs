@@ -1,0 +1,351 @@
+//! Ranks of one process that stand for several hosts: what links between them must bear.
+
+use antiphon_executor::plan::builder::ProgramBuilder;
+use antiphon_executor::plan::model::{Collective, Plan};
+use antiphon_executor::{
+    Call, Communicator, DataType, Executor, ExecutorError, LoadedPlan, Options,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn ranks(hosts: &[&str]) -> Vec<Communicator> {
+    let options = Options::default();
+    let options = options.with_timeout(Some(Duration::from_secs(30))).with_verification(false);
+    Communicator::in_process_on(hosts, &options).unwrap()
+}
+
+/// Runs a plan on four numbers, which are this rank's number.
+fn run(communicator: &Communicator, plan: &Plan) -> Result<[u32; 4], ExecutorError> {
+    call(communicator, &Executor::new(communicator).load(plan)?)
+}
+
+/// As [`run`], with a plan that is loaded.
+fn call(communicator: &Communicator, plan: &Arc<LoadedPlan>) -> Result<[u32; 4], ExecutorError> {
+    let (input, mut output) = ([communicator.rank(); 4], [u32::MAX; 4]);
+    let call = Call {
+        plan,
+        input: input.as_ptr().cast(),
+        output: output.as_mut_ptr().cast(),
+        input_bytes: 16,
+        output_bytes: 16,
+        dtype: DataType::U32,
+        op: None,
+        counts: None,
+    };
+    // SAFETY: both arrays hold 16 bytes and live past the call.
+    unsafe { Executor::new(communicator).run(&call) }?;
+    Ok(output)
+}
+
+/// Rank 1 sends to rank 0.
+fn send() -> Plan {
+    let program = ProgramBuilder::new("send", Collective::SendRecv, 2);
+    let port = program.port(0, 1);
+    program.block(1).put_with_signal(&port, program.input(1).all(), program.output(0).all());
+    program.block(0).wait(&[port]);
+    program.build().unwrap()
+}
+
+#[test]
+fn a_rank_that_is_through_may_leave_while_its_peer_waits_for_others() {
+    let program = ProgramBuilder::new("leave", Collective::SendRecv, 3);
+    let (port, near) = (program.port(0, 1), program.channel(0, 2));
+    program.block(1).put_with_signal(&port, program.input(1).all(), program.output(0).all());
+    program.block(2).signal(&[near]);
+    program.block(0).wait(&[port]);
+    program.block(0).wait(&[near]);
+    let plan = program.build().unwrap();
+    let ranks = ranks(&["here", "there", "here"]);
+    let [waits, leaves, late] = <[_; 3]>::try_from(ranks).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| run(&waits, &plan));
+        let leaves = scope.spawn(|| {
+            run(&leaves, &plan).unwrap();
+            drop(leaves);
+        });
+        leaves.join().unwrap();
+        // Time to find out that the link is gone.
+        std::thread::sleep(Duration::from_millis(200));
+        run(&late, &plan).unwrap();
+        assert_eq!(waits.join().unwrap().unwrap(), [1; 4]);
+    });
+}
+
+/// Nothing of the second launch is needed from the peer: what it had to say has landed when it leaves.
+#[test]
+fn a_launch_that_needs_nothing_more_of_a_rank_that_has_left_is_right() {
+    let program = ProgramBuilder::new("ahead", Collective::SendRecv, 2);
+    let port = program.port(0, 1);
+    program.block(1).signal(&[port]);
+    program.block(0).wait(&[port]);
+    program.block(0).copy(program.input(0).all(), program.output(0).all());
+    let plan = program.build().unwrap();
+    let [stays, leaves] = <[_; 2]>::try_from(ranks(&["here", "there"])).unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| run(&stays, &plan).unwrap());
+        run(&leaves, &plan).unwrap();
+        first.join().unwrap();
+        run(&leaves, &plan).unwrap();
+    });
+    drop(leaves);
+    // Time to find out that the link is gone.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(run(&stays, &plan).unwrap(), [0; 4]);
+}
+
+/// The peer has said all that it will in the launch before the last link to it is gone; another rank is still waited for.
+#[test]
+fn a_launch_that_waits_for_others_does_not_mind_that_a_rank_has_left() {
+    let program = ProgramBuilder::new("late", Collective::SendRecv, 3);
+    let (port, near) = (program.port(0, 1), program.channel(0, 2));
+    program.block(1).signal(&[port]);
+    program.block(2).signal(&[near]);
+    program.block(0).wait(&[port]);
+    program.block(0).wait(&[near]);
+    program.block(0).copy(program.input(0).all(), program.output(0).all());
+    let plan = program.build().unwrap();
+    for before in [1, 2, 4] {
+        let ranks = ranks(&["here", "there", "here"]);
+        let [waits, leaves, late] = <[_; 3]>::try_from(ranks).unwrap();
+        std::thread::scope(|scope| {
+            let (waits, late, plan) = (&waits, &late, &plan);
+            let first = scope.spawn(move || {
+                (0..before).for_each(|_| assert_eq!(run(waits, plan).unwrap(), [0; 4]))
+            });
+            let second =
+                scope.spawn(move || (0..before).for_each(|_| assert!(run(late, plan).is_ok())));
+            (0..=before).for_each(|_| assert!(run(&leaves, plan).is_ok()));
+            first.join().unwrap();
+            second.join().unwrap();
+            drop(leaves);
+            // Time for the loss to count.
+            std::thread::sleep(Duration::from_millis(800));
+            let first = scope.spawn(move || run(waits, plan));
+            std::thread::sleep(Duration::from_millis(100));
+            run(late, plan).unwrap();
+            assert_eq!(first.join().unwrap().unwrap(), [0; 4], "{before} launches before");
+        });
+    }
+}
+
+#[test]
+fn a_link_to_a_rank_that_has_left_is_an_error_that_names_it() {
+    let plan = send();
+    for (group, leaver, late) in
+        [(false, 0, false), (false, 1, false), (true, 0, false), (true, 1, false), (false, 1, true)]
+    {
+        let what = format!("group {group}, rank {leaver} leaves, late {late}");
+        std::thread::scope(|scope| {
+            let split = |rank: Communicator| {
+                let end = if group { rank.split(Some(0), rank.rank()).unwrap() } else { None };
+                (end.unwrap_or(rank.clone()), group.then_some(rank))
+            };
+            // Of groups only near ranks are told.
+            let ranks: Vec<_> = ranks(&["here", if group { "here" } else { "there" }])
+                .into_iter()
+                .map(|rank| scope.spawn(move || split(rank)))
+                .collect();
+            let mut ends: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+            let (leaves, _root) = ends.remove(leaver);
+            let (stays, _) = ends.remove(0);
+            let began = Instant::now();
+            let error = if late {
+                // While its peer waits for it already.
+                let plan = &plan;
+                let waits = scope.spawn(move || run(&stays, plan).map(|_| ()).unwrap_err());
+                std::thread::sleep(Duration::from_millis(50));
+                drop(leaves);
+                waits.join().unwrap()
+            } else {
+                drop(leaves);
+                run(&stays, &plan).unwrap_err()
+            };
+            let named = error.to_string().contains(&format!("rank {leaver}"));
+            assert!(named && error.to_string().contains("left"), "{what}: {error}");
+            assert!(began.elapsed() < Duration::from_secs(10), "{what}: {error}");
+        });
+    }
+}
+
+/// Half a link may be answered by a rank that has said already that it leaves.
+#[test]
+fn a_rank_that_leaves_while_links_are_made_breaks_nothing() {
+    let plan = send();
+    for round in 0..300 {
+        let [stays, leaves] = <[_; 2]>::try_from(ranks(&["here", "here"])).unwrap();
+        std::thread::scope(|scope| {
+            let plan = &plan;
+            let other = scope.spawn(move || drop(Executor::new(&leaves).load(plan)));
+            drop(Executor::new(&stays).load(plan));
+            other.join().unwrap();
+        });
+        // Time for what the other said last.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(2) {
+            std::thread::yield_now();
+        }
+        assert!(stays.failure().is_none(), "round {round}: {:?}", stays.failure());
+    }
+}
+
+#[test]
+fn a_lost_link_is_told_with_the_launch_that_needs_it() {
+    let plan = send();
+    let [waits, leaves] = <[_; 2]>::try_from(ranks(&["here", "there"])).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run(&leaves, &plan).unwrap();
+            drop(leaves);
+        });
+        run(&waits, &plan).unwrap();
+        let error = run(&waits, &plan).unwrap_err();
+        assert!(matches!(error, ExecutorError::Link { peer: 1, .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("of plan `send`: rank 0 block 0 waits at op 0"), "{text}");
+    });
+}
+
+#[test]
+fn memory_channels_between_hosts_are_refused_though_one_process_has_both() {
+    let program = ProgramBuilder::new("near", Collective::SendRecv, 2);
+    program.channel(0, 1);
+    program.block(0).put(program.input(0).all(), program.output(1).all());
+    let plan = program.build().unwrap();
+    for rank in &ranks(&["here", "there"])[..1] {
+        let error = Executor::new(rank).load(&plan).unwrap_err();
+        assert!(matches!(error, ExecutorError::Transport { .. }), "{error}");
+        assert!(error.to_string().contains("another node"), "{error}");
+    }
+}
+
+#[test]
+fn a_link_may_come_after_more_launches_than_descriptors_are_kept() {
+    let program = ProgramBuilder::new("alone", Collective::SendRecv, 2);
+    for rank in 0..2 {
+        program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
+    }
+    let (alone, send) = (program.build().unwrap(), send());
+    std::thread::scope(|scope| {
+        for rank in ranks(&["here", "there"]) {
+            let (alone, send) = (&alone, &send);
+            scope.spawn(move || {
+                for round in 0..3 {
+                    for _ in 0..100 {
+                        assert_eq!(run(&rank, alone).unwrap(), [rank.rank(); 4]);
+                    }
+                    for _ in 0..100 {
+                        let found = run(&rank, send).unwrap();
+                        assert!(rank.rank() == 1 || found == [1; 4], "round {round}: {found:?}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_plan_that_another_communicator_loaded_gets_its_links() {
+    let plan = send();
+    std::thread::scope(|scope| {
+        for rank in ranks(&["here", "there"]) {
+            let plan = &plan;
+            scope.spawn(move || {
+                let split = rank.split(Some(0), rank.rank()).unwrap().unwrap();
+                let loaded = Executor::new(&rank).load(plan).unwrap();
+                let found = call(&split, &loaded).unwrap();
+                assert!(rank.rank() == 1 || found == [1; 4], "{found:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn memory_that_two_communicators_used_is_freed_when_its_user_lets_go() {
+    let plan = send();
+    std::thread::scope(|scope| {
+        for rank in ranks(&["here", "there"]) {
+            let plan = &plan;
+            scope.spawn(move || {
+                let both = [rank.split(Some(0), rank.rank()).unwrap().unwrap(), rank];
+                let memory = both[0].allocate(4096).unwrap();
+                for communicator in &both {
+                    let executor = Executor::new(communicator);
+                    let plan = executor.load(plan).unwrap();
+                    let (input, output) = (memory.address(), memory.address().wrapping_add(2048));
+                    let from = (input.cast_const().cast(), 2048);
+                    let call = Call::new(&plan, DataType::U32, from, (output.cast(), 2048));
+                    // SAFETY: two halves of memory that lives past the call.
+                    unsafe { executor.run(&call) }.unwrap();
+                }
+                let gone = Arc::downgrade(&memory);
+                drop(memory);
+                // Both ranks make the same launches, however many.
+                for communicator in both.iter().chain(&both) {
+                    run(communicator, plan).unwrap();
+                }
+                let began = Instant::now();
+                while gone.strong_count() > 0 {
+                    assert!(began.elapsed() < Duration::from_secs(10), "the memory is kept");
+                    std::thread::yield_now();
+                }
+            });
+        }
+    });
+}
+
+/// All ranks of a plan with scratch must have completed a launch before one of another size begins. They hear of it at once:
+/// over links that the plan uses since whoever waits drives them, over others since a post wakes the proxy that sleeps on
+/// them.
+#[test]
+fn a_launch_of_another_size_begins_at_once() {
+    let exchange = |name: &str, pairs: &[(usize, usize)]| {
+        let program = ProgramBuilder::new(name, Collective::SendRecv, 3);
+        for rank in 0..3 {
+            let block = program.block(rank);
+            let scratch = program.scratch(rank, 1);
+            block.copy(program.input(rank).all(), scratch.all());
+            block.copy(scratch.all(), program.output(rank).all());
+        }
+        for &(one, other) in pairs {
+            let port = program.port(one, other);
+            program.block(one).signal(&[port]);
+            program.block(other).wait(&[port]);
+        }
+        program.build().unwrap()
+    };
+    let all = exchange("all", &[(0, 1), (0, 2), (1, 2)]);
+    let one = exchange("one", &[(0, 1)]);
+    let times: Vec<Duration> = std::thread::scope(|scope| {
+        let ranks: Vec<_> = ranks(&["a", "b", "c"])
+            .into_iter()
+            .map(|rank| {
+                let (all, one) = (&all, &one);
+                scope.spawn(move || {
+                    run(&rank, all).unwrap();
+                    let executor = Executor::new(&rank);
+                    let one = executor.load(one).unwrap();
+                    let (input, mut output) = ([rank.rank(); 16], [0u32; 16]);
+                    let mut least = Duration::MAX;
+                    for launch in 0..300u64 {
+                        let bytes = if launch % 2 == 0 { 32 } else { 64 };
+                        let from = (input.as_ptr().cast(), bytes);
+                        let to = (output.as_mut_ptr().cast(), bytes);
+                        let call = Call::new(&one, DataType::U32, from, to);
+                        let began = Instant::now();
+                        // SAFETY: both arrays hold 64 bytes and live past the call.
+                        unsafe { executor.run(&call) }.unwrap();
+                        if launch > 2 {
+                            least = least.min(began.elapsed());
+                        }
+                    }
+                    rank.barrier().unwrap();
+                    least
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    });
+    // The least of many, on a busy machine; the proxy comes by once a millisecond.
+    let limit = Duration::from_micros(500);
+    assert!(times.iter().all(|least| *least < limit), "{times:?}");
+}
