@@ -3,3 +3,6 @@
 
 pub mod hal;
 pub mod harness;
+pub mod net;
+pub mod vm;
+pub mod wire;

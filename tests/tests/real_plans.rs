@@ -7,8 +7,8 @@ use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::plans::{INDIVISIBLE, TINY, buffers, sizes, whole_chunks};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{
-    Area, Case, Entry, Source, Verdict, assert_verdict, entries, on_threads, options, run_case,
-    seed,
+    Area, Case, Entry, Source, Verdict, assert_verdict, entries, on_hosts, on_threads, options,
+    run_case, seed,
 };
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,14 +19,15 @@ const DTYPES: [DataType; 2] = [DataType::F32, DataType::Bf16];
 
 /// The plans that must give the right result.
 fn right() -> impl Iterator<Item = Entry> {
-    entries().into_iter().filter(|entry| {
-        matches!(entry.verdict, Verdict::Ok | Verdict::Unknown) && !entry.uses_ports()
-    })
+    let right = |entry: &Entry| matches!(entry.verdict, Verdict::Ok | Verdict::Unknown);
+    entries().into_iter().filter(right)
 }
 
-/// Whether the table of verdicts calls a plan right in which touches of memory race: the table was sampled.
+/// Whether the table of verdicts calls a plan right in which touches of memory race: the table was sampled. Some race
+/// only with a user who rewrites a buffer while a transfer still reads it.
 fn races(entry: &Entry) -> bool {
-    entry.name == "unit_tests.put.put_fuse_test.json"
+    let names = ["unit_tests.put.put_fuse_test.json", "multi_node.reducescatter-ge2.json"];
+    names.contains(&&*entry.name) || entry.name.starts_with("multi_node.send_recv-")
 }
 
 /// All cases of a plan.
@@ -205,7 +206,7 @@ fn launch_twice(entry: &Entry, limit: Duration) -> Vec<Result<(), ExecutorError>
 #[test]
 fn a_deadlocking_plan_ends_with_who_waits_for_whom() {
     let deadlocks = entries().into_iter().filter(|entry| entry.verdict == Verdict::Deadlock);
-    for entry in deadlocks.filter(|entry| !entry.uses_ports()) {
+    for entry in deadlocks {
         let name = &entry.name;
         let start = Instant::now();
         let ranks = launch_twice(&entry, Duration::from_millis(300));
@@ -244,7 +245,7 @@ fn a_deadlocking_plan_ends_with_who_waits_for_whom() {
 #[test]
 fn a_wrong_plan_is_found_to_be_wrong() {
     for entry in entries() {
-        if entry.verdict != Verdict::Wrong || entry.uses_ports() {
+        if entry.verdict != Verdict::Wrong {
             continue;
         }
         let ranks = run_once(&entry, Duration::from_secs(5));
@@ -257,7 +258,7 @@ fn a_wrong_plan_is_found_to_be_wrong() {
 
 #[test]
 fn a_plan_is_loaded_or_refused_as_the_verifier_says() {
-    for entry in entries().into_iter().filter(|entry| !entry.uses_ports()) {
+    for entry in entries() {
         let ranks = on_threads(entry.ranks(), &options(), |communicator| {
             let loaded = Executor::new(&communicator).load(&entry.plan);
             (loaded.map(|loaded| loaded.verdict().clone()), communicator.failure())
@@ -273,19 +274,30 @@ fn a_plan_is_loaded_or_refused_as_the_verifier_says() {
 }
 
 #[test]
-fn a_plan_with_port_channels_is_refused_with_the_reason() {
-    for entry in entries().into_iter().filter(Entry::uses_ports) {
-        for result in run_once(&entry, Duration::from_secs(5)) {
-            let error = result.expect_err(&entry.name);
-            let text = error.to_string();
-            assert!(text.contains("port"), "{}: {text}", entry.name);
-            assert!(
-                !matches!(error, ExecutorError::Stalled { .. }),
-                "{}: refused, not waited for: {text}",
-                entry.name
-            );
+fn every_right_plan_with_ports_gives_the_right_result_across_hosts() {
+    let seed = seed();
+    println!("seed {seed}");
+    let mut failures = Vec::new();
+    for entry in right().filter(Entry::uses_ports) {
+        let start = Instant::now();
+        let nodes: Vec<String> = entry.nodes().iter().map(u32::to_string).collect();
+        let hosts: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        let options = options().with_verification(!races(&entry));
+        let ranks = on_hosts(&hosts, &options, |communicator| {
+            let failures = run_all(&communicator, &entry, seed);
+            (failures, communicator.links())
+        });
+        let distinct: BTreeSet<&str> = hosts.iter().copied().collect();
+        for (rank, (wrong, links)) in ranks.unwrap().into_iter().enumerate() {
+            failures.extend(wrong);
+            for (peer, wire) in links {
+                let local = wire.starts_with("local");
+                assert_eq!(local, hosts[rank] == hosts[peer as usize], "{rank} {peer} {wire}");
+            }
         }
+        println!("{:>8.1?} {} on {} hosts", start.elapsed(), entry.name, distinct.len());
     }
+    report(&failures);
 }
 
 #[test]

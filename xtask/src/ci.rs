@@ -82,6 +82,58 @@ const BROWSER: Tool = Tool {
     probe: &["chromium", "--version"],
 };
 
+/// The verbs library with what building against it needs.
+const VERBS: Tool = Tool {
+    name: "libibverbs with headers",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+          libibverbs-dev librdmacm-dev libclang-dev pkg-config) >&2",
+    ],
+    probe: &[
+        "sh",
+        "-ec",
+        "pkg-config --exists libibverbs librdmacm; ls /usr/lib/llvm-*/lib/libclang*.so*",
+    ],
+};
+
+/// A virtual machine with an RDMA device: the emulator, what goes into it, and an unpacked kernel.
+const MACHINE: Tool = Tool {
+    name: "QEMU and a kernel with RDMA",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq
+          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            qemu-system-x86 busybox-static iproute2 ibverbs-providers xz-utils
+          rm -rf {target}/vm && mkdir -p {target}/vm && cd {target}/vm
+          apt-get download -qq $(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: //p' | head -n 1)
+          dpkg -x linux-image-*.deb . && rm linux-image-*.deb) >&2",
+    ],
+    probe: &[
+        "sh",
+        "-ec",
+        "qemu-system-x86_64 --version; rdma -Version || rdma -V; busybox true; ls {target}/vm/boot/vmlinuz-* \
+         /etc/libibverbs.d/rxe.driver",
+    ],
+};
+
+/// A launcher with a Store. Of the distribution: that of the registry brings gigabytes for devices.
+const TORCHRUN: Tool = Tool {
+    name: "torchrun",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq
+          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch iproute2) >&2",
+    ],
+    probe: &["torchrun", "--help"],
+};
+
 /// Among them the README's own commands: what a newcomer types must work.
 const STEPS: &[Step] = &[
     Step {
@@ -119,6 +171,67 @@ const STEPS: &[Step] = &[
         arguments: &["test", "-p", "antiphon-tests", "--test", "pictures"],
         environment: &[("ANTIPHON_NEEDS_BROWSER", "1")],
         needs: Some(BROWSER),
+    },
+    // Once more by itself, as above.
+    Step {
+        name: "start ranks by torchrun",
+        program: Program::Cargo,
+        arguments: &["test", "-p", "antiphon", "--test", "launchers", "torchrun"],
+        environment: &[("ANTIPHON_NEEDS_TORCHRUN", "1")],
+        needs: Some(TORCHRUN),
+    },
+    // The step that lints everything does it without the library, which not every machine has.
+    Step {
+        name: "lint the RDMA wire",
+        program: Program::Cargo,
+        arguments: &[
+            "clippy",
+            "-p",
+            "antiphon-wire-rdma",
+            "--features",
+            "rdma",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        environment: &[],
+        needs: Some(VERBS),
+    },
+    Step {
+        name: "test the RDMA wire",
+        program: Program::Cargo,
+        arguments: &["test", "-p", "antiphon-wire-rdma", "--features", "rdma"],
+        environment: &[],
+        needs: Some(VERBS),
+    },
+    Step {
+        name: "build the RDMA plugin",
+        program: Program::Cargo,
+        arguments: &["build", "-p", "antiphon-wire-rdma", "--features", "rdma"],
+        environment: &[],
+        needs: Some(VERBS),
+    },
+    Step {
+        name: "move bytes by RDMA in a virtual machine",
+        program: Program::Cargo,
+        arguments: &[
+            "test",
+            "-p",
+            "antiphon-tests",
+            "-p",
+            "antiphon",
+            "--test",
+            "rdma_vm",
+            "--test",
+            "rdma_collectives",
+        ],
+        environment: &[
+            ("ANTIPHON_NEEDS_VM", "1"),
+            ("ANTIPHON_VM_KERNEL", "{target}/vm"),
+            ("ANTIPHON_RDMA_PLUGIN", "{target}/debug/libantiphon_wire_rdma.so"),
+        ],
+        needs: Some(MACHINE),
     },
     Step {
         name: "run the example plan",

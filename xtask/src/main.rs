@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::bench::{self, options::Options, options::RankOptions};
+use xtask::bench::{self, hosts, options::Options, options::RankOptions};
 use xtask::{Error, Result, ci, mutate, repo, simulator, tidy};
 
 /// Developer tasks of the workspace
@@ -27,9 +27,11 @@ enum Task {
     Mutate(mutate::options::Options),
     /// Measure collectives beside MPI libraries, Gloo and a hand-written floor
     BenchPeers(Options),
+    /// Measure allreduce over two hosts (network namespaces) beside Open MPI, and the wire below it
+    BenchHosts(hosts::options::Options),
     /// Hold predictions for this machine against the clock: are algorithms in the right order?
     CheckSimulator(simulator::Options),
-    /// One process of a measured group; started by bench-peers
+    /// One process of a measured group; started by bench-peers and bench-hosts
     #[command(hide = true)]
     BenchRank(RankOptions),
 }
@@ -49,6 +51,7 @@ fn run(task: &Task) -> Result<()> {
         }
         Task::Mutate(options) => mutate::run(options),
         Task::BenchPeers(options) => bench::run(options),
+        Task::BenchHosts(options) => hosts::run(options),
         Task::CheckSimulator(options) => simulator::check(options),
         Task::BenchRank(options) => bench::rank(options),
     }

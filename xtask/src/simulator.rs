@@ -123,7 +123,9 @@ fn cases(
     let error = |error: &dyn std::fmt::Display| Error::message(error.to_string());
     let sizes = sizes(collective, ranks as u64, bytes);
     let mut cases = Vec::new();
-    for algorithm in Algorithm::all_for(collective) {
+    // On one node, hierarchical algorithms are others under another name.
+    for algorithm in Algorithm::all_for(collective).filter(|algorithm| !algorithm.is_hierarchical())
+    {
         for handshake in [Handshake::Everyone, Handshake::Hub] {
             let shape = Shape { handshake, ..Shape::new(ranks) };
             let plan = algorithm.plan(shape).map_err(|e| error(&e))?;

@@ -37,7 +37,22 @@ pub fn on_threads<T: Send>(
     options: &Options,
     work: impl Fn(Communicator) -> T + Sync,
 ) -> Result<Vec<T>, ExecutorError> {
-    let communicators = Communicator::in_process(world, options)?;
+    on_hosts(&vec!["this"; world as usize], options, work)
+}
+
+/// As [`on_threads`], with a rank for each name of a host: ranks of different hosts have port channels alone.
+///
+/// # Errors
+/// What making the communicator reports.
+///
+/// # Panics
+/// If a rank panics.
+pub fn on_hosts<T: Send>(
+    hosts: &[&str],
+    options: &Options,
+    work: impl Fn(Communicator) -> T + Sync,
+) -> Result<Vec<T>, ExecutorError> {
+    let communicators = Communicator::in_process_on(hosts, options)?;
     let work = &work;
     Ok(std::thread::scope(|scope| {
         let ranks: Vec<_> = communicators

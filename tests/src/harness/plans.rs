@@ -1,6 +1,7 @@
 //! The plans that tests run: those of another implementation, where they are there, and the project's examples.
 
 use antiphon::plan::model::{ChannelTable, ChannelType, Collective, Gpu, OpKind, Plan};
+use antiphon::plan::program::{Instruction, Layout};
 use antiphon::plan::{self, algorithms};
 use std::path::{Path, PathBuf};
 
@@ -96,6 +97,32 @@ impl Entry {
     /// Number of ranks.
     pub fn ranks(&self) -> u32 {
         self.plan.gpus.len() as u32
+    }
+
+    /// The smallest nodes that the plan can run on: for each rank the lowest of those with which loads and stores connect
+    /// it, over any number of others.
+    ///
+    /// # Panics
+    /// If the plan cannot be lowered.
+    pub fn nodes(&self) -> Vec<u32> {
+        let layout = Layout::new(&self.plan).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        let mut nodes: Vec<u32> = (0..self.ranks()).collect();
+        let mut join = |a: u32, b: u32| {
+            let [a, b] = [a, b].map(|rank| nodes[rank as usize]);
+            nodes.iter_mut().filter(|node| **node == a.max(b)).for_each(|node| *node = a.min(b));
+        };
+        for (rank, own) in (0..).zip(&layout.ranks) {
+            let memory = own.channels.iter().filter(|channel| !channel.port);
+            memory.for_each(|channel| join(rank, channel.peer));
+            own.switches.iter().flat_map(|it| &it.members).for_each(|&peer| join(rank, peer));
+            for instruction in &own.instructions {
+                if let Instruction::Move { sources, destinations, .. } = *instruction {
+                    let sides = sources.range().chain(destinations.range());
+                    sides.for_each(|side| join(rank, own.accesses[side].rank));
+                }
+            }
+        }
+        nodes
     }
 
     /// Whether the plan has port channels.

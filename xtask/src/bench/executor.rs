@@ -4,9 +4,11 @@
 //! memory and plain allocated memory with a process for each rank, and all ranks submitted from one thread where ranks
 //! outnumber cores.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use antiphon::executor::launcher::{self, Environment};
 use antiphon::executor::{
     Call, Communicator, DataType, Executor, ExecutorError, LoadedPlan, Options, Rendezvous, hal,
 };
@@ -54,9 +56,19 @@ pub const ENTRIES: &[Entry] = &[
     },
 ];
 
+/// The set-ups whose ranks a launcher starts, on several hosts.
+pub const HOST_ENTRIES: &[Entry] = &[
+    Entry { name: "antiphon-hosts", shape: Shape::Processes, open: |seat| join(seat, Source::Own) },
+    Entry {
+        name: "antiphon-hosts-plain",
+        shape: Shape::Processes,
+        open: |seat| join(seat, Source::Plain),
+    },
+];
+
 /// The set-up called `name`.
 pub fn entry(name: &str) -> Option<&'static Entry> {
-    ENTRIES.iter().find(|e| e.name == name)
+    ENTRIES.iter().chain(HOST_ENTRIES).find(|e| e.name == name)
 }
 
 /// Where buffers come from.
@@ -79,9 +91,36 @@ fn open(seat: &Seat, source: Source) -> Result<Box<dyn Subject>, String> {
         let rendezvous = Rendezvous::new(address, seat.participant as u32, seat.ranks as u32);
         vec![Communicator::connect(&rendezvous, &options).map_err(text)?]
     };
+    group(communicators, source, 1)
+}
+
+/// Joins a job that a launcher's environment describes.
+fn join(seat: &Seat, source: Source) -> Result<Box<dyn Subject>, String> {
+    let found = launcher::find(&Environment::of_process()).map_err(text)?;
+    let found = found.ok_or("cannot join: saw no launcher in the environment")?;
+    if found.rank as usize != seat.participant || found.world as usize != seat.ranks {
+        return Err(format!(
+            "cannot join: the launcher made this rank {} of {}, the harness {} of {}",
+            found.rank, found.world, seat.participant, seat.ranks
+        ));
+    }
+    let options = Options::default().with_interface(found.interface.clone());
+    let bootstrap = found.connect().map_err(text)?;
+    let communicator = Communicator::join(bootstrap, &options).map_err(text)?;
+    let nodes = (0..communicator.world()).map(|rank| communicator.node_of(rank));
+    let nodes = nodes.collect::<Result<BTreeSet<u32>, _>>().map_err(text)?.len();
+    group(vec![communicator], source, nodes)
+}
+
+fn group(
+    communicators: Vec<Communicator>,
+    source: Source,
+    nodes: usize,
+) -> Result<Box<dyn Subject>, String> {
     let ranks = communicators.into_iter().map(|communicator| {
         let stream = communicator.stream()?;
-        Ok(Rank { executor: Executor::new(&communicator), communicator, stream, row: None })
+        let executor = Executor::new(&communicator);
+        Ok(Rank { executor, communicator, stream, nodes, row: None })
     });
     let ranks = ranks.collect::<Result<Vec<_>, ExecutorError>>().map_err(text)?;
     Ok(Box::new(Group { source, ranks }))
@@ -101,6 +140,8 @@ struct Rank {
     communicator: Communicator,
     executor: Executor,
     stream: Arc<dyn hal::Stream>,
+    /// How many nodes the group's ranks are on.
+    nodes: usize,
     row: Option<Row>,
 }
 
@@ -146,9 +187,10 @@ impl Rank {
         let in_place = job.place == Place::In;
         let (inputs, outputs) = (job.in_count(), job.out_count());
         let message = (inputs.max(outputs) * size_of::<f32>()) as u64;
-        let crowded = self.communicator.crowded();
+        let crowded = self.communicator.crowded_anywhere();
         let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
-        let shape = PlanShape { in_place, handshake, ..PlanShape::new(job.ranks) };
+        let nodes = self.nodes;
+        let shape = PlanShape { in_place, handshake, nodes, ..PlanShape::new(job.ranks) };
         let Some(choice) = select(&collective, message, shape) else {
             return Ok(Prepared::Unsupported);
         };

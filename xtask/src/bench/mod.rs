@@ -6,6 +6,7 @@
 pub mod antiphon;
 pub mod control;
 pub mod executor;
+pub mod hosts;
 pub mod job;
 pub mod launch;
 pub mod machine;
@@ -220,16 +221,17 @@ fn title(subject: &Ready) -> String {
 }
 
 /// Long enough for every row to use up its budget, its start and its twenty iterations of the slowest kind.
-fn limit(load: &Load) -> Duration {
+pub fn limit(load: &Load) -> Duration {
     let rows = u32::try_from(load.sizes.len() * load.places.len()).unwrap_or(u32::MAX);
     Duration::from_secs(30) + (load.budget * 2 + Duration::from_secs(5)) * rows
 }
 
 /// A fresh folder that goes when it is dropped.
-struct Folder(std::path::PathBuf);
+pub struct Folder(pub std::path::PathBuf);
 
 impl Folder {
-    fn new() -> Result<Self> {
+    /// Makes it among the temporary files.
+    pub fn new() -> Result<Self> {
         let parent = std::env::temp_dir();
         let what = || Error::io(format!("make a folder in {}", parent.display()));
         let mut number = 0;

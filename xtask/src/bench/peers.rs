@@ -130,11 +130,13 @@ impl Subject {
     }
 }
 
-fn antiphon_title() -> String {
+/// Antiphon and its version, as reports have it.
+pub fn antiphon_title() -> String {
     format!("Antiphon {}", env!("CARGO_PKG_VERSION"))
 }
 
-fn build_dir() -> PathBuf {
+/// The folder of the built harnesses.
+pub fn build_dir() -> PathBuf {
     repo::target_dir().join("peers/build")
 }
 
@@ -281,7 +283,7 @@ impl Ready {
 }
 
 /// What every harness, in C or Rust, takes.
-fn arguments(group: &Group<'_>) -> Vec<String> {
+pub fn arguments(group: &Group<'_>) -> Vec<String> {
     let load = group.load;
     let sizes: Vec<String> = load.sizes.iter().map(usize::to_string).collect();
     let places: Vec<&str> = load.places.iter().map(|p| p.name()).collect();

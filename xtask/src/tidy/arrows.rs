@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("antiphon-bootstrap", TRANSPORT),
     ("antiphon-memory", TRANSPORT),
     ("antiphon-port", TRANSPORT),
+    ("antiphon-wire-rdma", WIRE_PLUGIN),
     ("antiphon-switch", TRANSPORT),
     ("antiphon-codegen", &["antiphon-plan"]),
     ("antiphon-executor", BELOW_EXECUTOR),
@@ -29,6 +30,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const FACADE: &[&str] = &["antiphon-executor", "antiphon-plan", "antiphon-hal", "antiphon-types"];
 
 const TRANSPORT: &[&str] = &["antiphon-transport", "antiphon-hal", "antiphon-types"];
+
+const WIRE_PLUGIN: &[&str] =
+    &["antiphon-port", "antiphon-transport", "antiphon-hal", "antiphon-types"];
 
 const BELOW_EXECUTOR: &[&str] = &[
     "antiphon-types",
