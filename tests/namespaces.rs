@@ -1,6 +1,9 @@
 //! Jobs over network namespaces: two hosts of two ranks with nothing between them but a cable whose bytes are counted,
 //! and what happens when it is cut, when a rank dies, and when strangers knock.
 
+use antiphon::plan::builder::{Block, Channel, Chunks, ProgramBuilder};
+use antiphon::plan::model::{Collective, Plan};
+use antiphon::plan::{Style, write};
 use antiphon_tests::net::{Finished, Network, Process, Tap, listening_ports, pester, replay};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -112,6 +115,130 @@ fn every_collective_is_right_and_crosses_the_cable() {
         }
     }
     assert_eq!(network.processes(), Vec::<i32>::new(), "nothing runs on");
+}
+
+/// A channel of the kind that two ranks need.
+struct Way {
+    channel: Channel,
+    by_port: bool,
+}
+
+impl Way {
+    fn new(p: &ProgramBuilder, a: usize, b: usize) -> Self {
+        let by_port = a / RANKS_PER_HOST != b / RANKS_PER_HOST;
+        Way { channel: if by_port { p.port(a, b) } else { p.channel(a, b) }, by_port }
+    }
+
+    fn send(&self, tb: &Block<'_>, from: Chunks, to: Chunks) {
+        if self.by_port {
+            tb.put_with_signal(&self.channel, from, to);
+        } else {
+            tb.put(from, to);
+            tb.signal(&[self.channel]);
+        }
+    }
+
+    fn flush(&self, tb: &Block<'_>) {
+        if self.by_port {
+            tb.flush(&[self.channel]);
+        }
+    }
+}
+
+/// Rank 0 sends its input to all others, each of which says first that it is there.
+fn broadcast() -> Plan {
+    let p = ProgramBuilder::new("broadcast", Collective::Broadcast, RANKS);
+    let ways: Vec<Way> = (1..RANKS).map(|peer| Way::new(&p, 0, peer)).collect();
+    let root = p.block(0);
+    root.copy(p.input(0).all(), p.output(0).all());
+    for (peer, way) in (1..).zip(&ways) {
+        root.wait(&[way.channel]);
+        way.send(&root, p.input(0).all(), p.output(peer).all());
+        let tb = p.block(peer);
+        tb.signal(&[way.channel]);
+        tb.wait(&[way.channel]);
+    }
+    ways.iter().for_each(|way| way.flush(&root));
+    p.build().unwrap()
+}
+
+/// All others send their input to rank 0, which says first that there is room.
+fn reduce() -> Plan {
+    let p = ProgramBuilder::new("reduce", Collective::Reduce, RANKS);
+    let ways: Vec<Way> = (1..RANKS).map(|peer| Way::new(&p, 0, peer)).collect();
+    let (root, slots) = (p.block(0), p.scratch(0, RANKS - 1));
+    ways.iter().for_each(|way| root.signal(&[way.channel]));
+    for (peer, way) in (1..).zip(&ways) {
+        let tb = p.block(peer);
+        tb.wait(&[way.channel]);
+        way.send(&tb, p.input(peer).all(), slots.chunk(peer - 1));
+        way.flush(&tb);
+        root.wait(&[way.channel]);
+    }
+    let inputs = std::iter::once(p.input(0).all()).chain((0..RANKS - 1).map(|at| slots.chunk(at)));
+    root.reduce(&inputs.collect::<Vec<_>>(), p.output(0).all());
+    p.build().unwrap()
+}
+
+/// Everyone sends its input to the next rank, which says first that it is there.
+fn sendrecv() -> Plan {
+    let p = ProgramBuilder::new("sendrecv", Collective::SendRecv, RANKS);
+    let ways: Vec<Way> = (0..RANKS).map(|rank| Way::new(&p, rank, (rank + 1) % RANKS)).collect();
+    for me in 0..RANKS {
+        let (next, previous) = (&ways[me], &ways[(me + RANKS - 1) % RANKS]);
+        let tb = p.block(me);
+        tb.signal(&[previous.channel]);
+        tb.wait(&[next.channel]);
+        next.send(&tb, p.input(me).all(), p.output((me + 1) % RANKS).all());
+        tb.wait(&[previous.channel]);
+        next.flush(&tb);
+    }
+    p.build().unwrap()
+}
+
+#[test]
+fn collectives_without_a_built_in_algorithm_over_hosts_run_from_plans() {
+    let Some(network) = network() else { return };
+    let folder = std::env::temp_dir().join(format!("antiphon-namespaces-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for plan in [broadcast(), reduce(), sendrecv()] {
+        let file = folder.join(&plan.name).with_extension("json");
+        let mut text = Vec::new();
+        write(&plan, Style::Pretty, &mut text).unwrap();
+        std::fs::write(&file, text).unwrap();
+        let before = network.traffic(1);
+        let arguments =
+            ["run", file.to_str().unwrap(), "--begin", "4K", "--end", "1M", "--factor", "16"];
+        let finished = finish(start(&network, &arguments), LIMIT);
+        for (rank, finished) in finished.iter().enumerate() {
+            assert!(finished.succeeded(), "{}, rank {rank}: {finished:?}", plan.name);
+        }
+        let printed = &finished[0].printed;
+        assert!(printed.contains("# wrong elements: 0 OK"), "{printed}");
+        let traffic = network.traffic(1);
+        let crossed = traffic.received + traffic.sent - before.received - before.sent;
+        assert!(crossed >= 20 << 20, "{}: {crossed} bytes crossed", plan.name);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn the_log_says_which_wire_goes_where_and_why() {
+    let Some(network) = network() else { return };
+    let arguments = ["bench", "allreduce", "--size", "4K"];
+    let log = |number| {
+        let mut command = rank(&network, number, &arguments);
+        command.env("ANTIPHON_LOG", "debug");
+        Process::start(&mut command)
+    };
+    for (rank, finished) in finish((0..RANKS).map(log).collect(), LIMIT).iter().enumerate() {
+        assert!(finished.succeeded(), "rank {rank}: {finished:?}");
+        let peer = (rank + RANKS_PER_HOST) % RANKS;
+        let over = format!("rank {rank} writes to rank {peer} over the wire tcp: tcp from ");
+        assert!(finished.said.contains(&over), "`{over}` in: {}", finished.said);
+        let why = format!("rank {rank}: the wire to rank {peer} is tcp, of cost 100; not local: ");
+        assert_eq!(finished.said.contains(&why), rank < peer, "{}", finished.said);
+    }
 }
 
 #[test]

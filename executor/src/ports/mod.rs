@@ -4,6 +4,7 @@
 //! threads: the lower rank picks the cheapest wire that both have and opens half a link, the higher one answers with the
 //! other half. Then both tell each other of their regions. Nothing here waits.
 
+mod choice;
 mod lend;
 mod message;
 mod mirror;
@@ -16,7 +17,9 @@ use crate::shared::control::RING;
 use antiphon_bootstrap::{Bootstrap, BootstrapError};
 use antiphon_hal::Memory;
 use antiphon_port::{Attended, Link, LocalWire, MappedRegions, Opening, Wire, WireError};
-use antiphon_transport::{ChannelKind, Peer, Reach, Transport};
+use antiphon_transport::{Peer, Transport};
+use choice::WireTransport;
+use log::debug;
 use message::Said;
 pub use mirror::Mirrors;
 use regions::OwnRegions;
@@ -307,33 +310,6 @@ impl Ports {
         Ok(())
     }
 
-    /// The cheapest wire that both ranks have.
-    fn pick(&self, to: &Introduction) -> Result<usize, antiphon_transport::TransportError> {
-        let mut best: Option<(u32, usize)> = None;
-        let mut reasons = Vec::new();
-        for (at, wire) in self.wires.iter().enumerate() {
-            if !to.wires.iter().any(|name| name == wire.name()) {
-                reasons.push(format!("{}: the rank has no such wire", wire.name()));
-                continue;
-            }
-            match wire.reach(&to.peer) {
-                Reach::At { cost } if best.is_none_or(|(least, _)| cost < least) => {
-                    best = Some((cost, at));
-                }
-                Reach::At { .. } => {}
-                Reach::No { why } => reasons.push(format!("{}: {why}", wire.name())),
-            }
-        }
-        if reasons.is_empty() {
-            reasons.push(format!("the rank's wires are {}", to.wires.join(", ")));
-        }
-        best.map(|(_, at)| at).ok_or(antiphon_transport::TransportError::Unreachable {
-            kind: ChannelKind::Port,
-            peer: to.peer.rank,
-            reasons,
-        })
-    }
-
     /// Handles a peer's message about links.
     ///
     /// # Errors
@@ -443,6 +419,7 @@ impl Ports {
         let lost = Arc::new(OnceLock::new());
         let note = Arc::clone(&lost);
         let attended = Attended::new(link, move |error: &WireError| {
+            debug!("{error}");
             note.get_or_init(|| (Instant::now(), error.clone()));
         })?;
         let standing = Standing {
@@ -454,6 +431,10 @@ impl Ports {
             landed: AtomicU64::new(0),
             lost,
         };
+        if let Some(wire) = wire {
+            let (name, over) = (self.wires[wire].name(), standing.attended.link().describe());
+            debug!("rank {} writes to rank {peer} over the wire {name}: {over}", self.rank);
+        }
         let mut state = self.state();
         let known = self.links[peer as usize].set(standing).is_err();
         if state.stopped {
@@ -584,22 +565,4 @@ impl Ports {
 /// The error of a launch that needs a lost link.
 fn lost(peer: u32, error: &WireError) -> ExecutorError {
     ExecutorError::Link { peer, reason: error.to_string(), doing: Doing::default() }
-}
-
-/// A wire, as the registry of transports sees it.
-#[derive(Debug)]
-struct WireTransport(Arc<dyn Wire>);
-
-impl Transport for WireTransport {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn kind(&self) -> ChannelKind {
-        ChannelKind::Port
-    }
-
-    fn reach(&self, peer: &Peer) -> Reach {
-        self.0.reach(peer)
-    }
 }

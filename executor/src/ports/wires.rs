@@ -6,6 +6,7 @@ use antiphon_memory::SharedMemory;
 use antiphon_port::{
     LocalWire, MappedRegions, Settings, TcpDriver, Wire, WireDriver, WireError, plugin,
 };
+use log::debug;
 use std::sync::{Arc, OnceLock};
 
 /// The name of the wire between ranks that map each other's memory.
@@ -62,8 +63,10 @@ pub fn open_wires(
     let Some(name) = forced else {
         let mut wires = vec![local()];
         if !one_node {
-            let known = drivers().iter().flatten();
-            wires.extend(known.filter_map(|driver| driver.open(settings).ok()));
+            let opened = drivers().iter().map(|driver| {
+                driver.as_ref().map_err(Clone::clone).and_then(|driver| driver.open(settings))
+            });
+            wires.extend(opened.filter_map(|wire| wire.map_err(|error| debug!("{error}")).ok()));
         }
         return Ok(wires);
     };
