@@ -26,6 +26,8 @@ RUN = ["--begin", "48K", "--end", "768K", "--factor", "16", "--iters", "3", "--w
 # Published with a fault, and kept so: what is known of each. `wrong` is a result that every schedule gets wrong.
 WRONG = {"alltoall_leaked_variable.py"}
 RACES = {"alltoall_semaphore_at_one.py"}
+# Published without waiting for what proxies still read: refused by the verifier, and right as long as nobody is that fast.
+UNFLUSHED = {"reducescatter_two_nodes.py", "send_recv.py", "allgather_forward.py"}
 
 # Of the programs in the current API those that carry out a collective; with the arguments of their last line in the table
 # of real plans. The groups program runs only with more ranks than a small machine has cores.
@@ -71,13 +73,13 @@ def make_all(programs):
         return list(pool.map(lambda each: Made(*each), programs))
 
 
-def run_plan(antiphon, text):
+def run_plan(antiphon, text, *options):
     """Runs a plan; returns the exit status and all that was printed."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "plan.json"
         path.write_text(text)
         done = subprocess.run(
-            [antiphon, "run", str(path), *RUN], capture_output=True, text=True, timeout=TIME_LIMIT
+            [antiphon, "run", str(path), *RUN, *options], capture_output=True, text=True, timeout=TIME_LIMIT
         )
     return done.returncode, done.stdout + done.stderr
 
@@ -95,6 +97,11 @@ class Stages(unittest.TestCase):
                 status, printed = run_plan(antiphon, made.text)
                 if made.name in WRONG:
                     self.assertNotEqual(status, 0, printed)
+                elif made.name in UNFLUSHED:
+                    self.assertIn("is refuted: race: nothing orders", printed)
+                    self.assertIn("the proxy, for rank", printed)
+                    status, printed = run_plan(antiphon, made.text, "--no-verify")
+                    self.assertEqual(status, 0, printed)
                 else:
                     self.assertEqual(status, 0, printed)
         if antiphon is None:
