@@ -360,10 +360,10 @@ fn the_builder_refuses_what_needs_equal_chunks() {
         ("use scratch", |p| assert!(p.scratch(0, 1).len() == 1)),
         ("pipeline", |p| p.pipeline(64, 1, || ())),
         ("write to an input", |p| p.block(0).copy(p.output(0).chunk(0), p.input(0).chunk(0))),
-        ("re", |p| {
+        ("reduce", |p| {
             p.block(0).reduce(&[p.input(0).chunk(0), p.input(0).chunk(1)], p.output(0).chunk(0))
         }),
-        ("gstore", |p| {
+        ("switch_store", |p| {
             let switch = p.switch(&[0, 1], Buffer::Output);
             p.block(0).switch_store(p.input(0).chunk(0), &switch, 0);
         }),
@@ -395,13 +395,13 @@ fn a_program_refuses_what_needs_equal_chunks() {
     let errors = [
         ("use scratch", p.scratch(0, 1).map(drop)),
         ("pipeline", p.begin_pipeline(64, 1)),
-        ("ppkt", p.transfer(Transfer::PutPackets, memory, theirs, input, on)),
+        ("put_packets", p.transfer(Transfer::PutPackets, memory, theirs, input, on)),
         ("write to an input", p.put(memory, their_input, input, on)),
-        ("cpkt", p.copy(OpKind::CopyPackets, 0, output, input, on)),
-        ("re", p.reduce(0, output, input, &[input], sum, false, on)),
-        ("rre", p.read_reduce(memory, output, input, &[theirs], sum, on)),
-        ("glre", p.switch_reduce(&switch, 0, 0, 1, output, sum, now, on)),
-        ("gstore", p.switch_store(&switch, 0, input, 0, 1, false, now, on)),
+        ("copy_packets", p.copy(OpKind::CopyPackets, 0, output, input, on)),
+        ("reduce", p.reduce(0, output, input, &[input], sum, false, on)),
+        ("reduce", p.read_reduce(memory, output, input, &[theirs], sum, on)),
+        ("switch_reduce", p.switch_reduce(&switch, 0, 0, 1, output, sum, now, on)),
+        ("switch_store", p.switch_store(&switch, 0, input, 0, 1, false, now, on)),
         ("replicate", Program::new(Settings { instances: 2, ..settings() }).map(drop)),
     ];
     for (what, error) in errors {
@@ -410,5 +410,5 @@ fn a_program_refuses_what_needs_equal_chunks() {
         assert!(error.starts_with(&needed), "{error}");
     }
     let error = p.put(port, theirs, input, on).unwrap_err().to_string();
-    assert_eq!(error, "cannot vput over a port channel");
+    assert_eq!(error, "cannot put over a port channel");
 }

@@ -112,7 +112,9 @@ impl Rank {
         self.program.spoke_of(self.rank);
         self.program.record(|program| {
             let on = on(tb, group)?;
-            program.reduce(self.rank as i64, to.0, to.0, &[from.0], op.0, packet, on)
+            program
+                .reduce(self.rank as i64, to.0, to.0, &[from.0], op.0, packet, on)
+                .map_err(|refused| refused.of_call("reduce"))
         })
     }
 }
@@ -251,7 +253,9 @@ impl Rank {
         let (to, op) = (dst_chunk.unwrap_or(src_chunk).0, one_op(reduce_op, op)?.0);
         self.program.spoke_of(self.rank);
         self.program.record(|program| {
-            program.reduce(self.rank as i64, to, src_chunk.0, &others, op, packet, on(tb, group)?)
+            program
+                .reduce(self.rank as i64, to, src_chunk.0, &others, op, packet, on(tb, group)?)
+                .map_err(|refused| refused.of_call("reduce"))
         })
     }
 

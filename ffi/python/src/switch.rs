@@ -46,6 +46,8 @@ pub struct Pending {
     offset: u64,
     size: u64,
     op: ReduceOp,
+    /// What the author called.
+    call: &'static str,
 }
 
 impl Pending {
@@ -54,7 +56,7 @@ impl Pending {
     /// # Errors
     /// Those of the call.
     pub fn record(self, program: &mut Program, to: Option<dsl::Chunk>) -> Result<(), Misuse> {
-        let Pending { members, rank, block, offset, size, op } = self;
+        let Pending { members, rank, block, offset, size, op, call } = self;
         let switch = &members.switch;
         let own = members.own(rank, offset, size);
         if to.is_none() {
@@ -63,7 +65,9 @@ impl Pending {
         }
         let (to, checked) = (to.unwrap_or(own), MembersChecked::AtEnd);
         let on = On::block(block);
-        program.switch_reduce(switch, rank as i64, offset, size, to, op, checked, on)
+        program
+            .switch_reduce(switch, rank as i64, offset, size, to, op, checked, on)
+            .map_err(|refused| refused.of_call(call))
     }
 }
 
@@ -83,7 +87,9 @@ impl Members {
             let (offset, size) = self.run(buffer_offset, size)?;
             let (to, op, on) = (dst_chunk.0, reduce_op.0, on_block(tb)?);
             let checked = MembersChecked::Now;
-            program.switch_reduce(&self.switch, rank, offset, size, to, op, checked, on)
+            program
+                .switch_reduce(&self.switch, rank, offset, size, to, op, checked, on)
+                .map_err(|refused| refused.of_call("reduce"))
         })
     }
 
@@ -101,7 +107,10 @@ impl Members {
             let (offset, size) = self.run(buffer_offset, size)?;
             let (from, on) = (src_chunk.0, on_block(tb)?);
             let checked = MembersChecked::Now;
-            program.switch_store(&self.switch, rank, from, offset, size, packets, checked, on)
+            let call = if packets { "broadcast_packets" } else { "broadcast" };
+            program
+                .switch_store(&self.switch, rank, from, offset, size, packets, checked, on)
+                .map_err(|refused| refused.of_call(call))
         })
     }
 
@@ -143,6 +152,7 @@ impl Members {
     #[allow(clippy::too_many_arguments)]
     fn load_reduce(
         self: &Arc<Self>,
+        call: &'static str,
         rank: Option<i64>,
         (offset, size): (i64, i64),
         to: Option<ChunkArg>,
@@ -159,29 +169,26 @@ impl Members {
         match to {
             Some(to) => self.program.record(|program| {
                 let (checked, on) = (MembersChecked::AtEnd, On::block(block));
-                program.switch_reduce(
-                    &self.switch,
-                    rank as i64,
-                    offset,
-                    size,
-                    to.0,
-                    op.0,
-                    checked,
-                    on,
-                )
+                let switch = &self.switch;
+                program
+                    .switch_reduce(switch, rank as i64, offset, size, to.0, op.0, checked, on)
+                    .map_err(|refused| refused.of_call(call))
             }),
             None => {
                 // Whatever waited before comes first.
                 self.program.record(|_| Ok(()))?;
                 let members = Arc::clone(self);
-                self.program.defer(Pending { members, rank, block, offset, size, op: op.0 });
+                let op = op.0;
+                self.program.defer(Pending { members, rank, block, offset, size, op, call });
                 Ok(())
             }
         }
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn group_store(
         self: &Arc<Self>,
+        call: &'static str,
         rank: Option<i64>,
         from: Option<ChunkArg>,
         (offset, size): (i64, i64),
@@ -214,16 +221,10 @@ impl Members {
         self.program.spoke_of(rank);
         self.program.record(|program| {
             let (checked, on) = (MembersChecked::AtEnd, On::block(block));
-            program.switch_store(
-                &self.switch,
-                rank as i64,
-                source,
-                offset,
-                size,
-                false,
-                checked,
-                on,
-            )
+            let switch = &self.switch;
+            program
+                .switch_store(switch, rank as i64, source, offset, size, false, checked, on)
+                .map_err(|refused| refused.of_call(call))
         })
     }
 
@@ -359,7 +360,7 @@ impl SwitchChannel {
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
         let (run, op) = ((buffer_offset, size), one_op(reduce_op, op)?);
-        self.0.load_reduce(None, run, dst_chunk, op, tb, iter_context)
+        self.0.load_reduce("group_load_reduce", None, run, dst_chunk, op, tb, iter_context)
     }
 
     /// The rank that the program spoke of last stores `src_chunk` at `buffer_offset` of every member; `group_store(buffer_offset, size, tb)` stores what
@@ -371,7 +372,7 @@ impl SwitchChannel {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let Store { from, run, tb, iter_context } = Store::parse(args, kwargs)?;
-        self.0.group_store(None, from, run, tb, iter_context.as_ref())
+        self.0.group_store("group_store", None, from, run, tb, iter_context.as_ref())
     }
 
     /// `group_load_reduce(index, size)`.
@@ -385,7 +386,8 @@ impl SwitchChannel {
         reduce_op: Maybe<ReduceArg>,
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
-        self.0.load_reduce(None, (index, size), None, one_op(reduce_op, op)?, tb, iter_context)
+        let (run, op) = ((index, size), one_op(reduce_op, op)?);
+        self.0.load_reduce("group_reduce", None, run, None, op, tb, iter_context)
     }
 
     /// `group_store(index, size)`.
@@ -397,7 +399,7 @@ impl SwitchChannel {
         tb: i64,
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
-        self.0.group_store(None, None, (index, size), tb, iter_context)
+        self.0.group_store("group_broadcast", None, None, (index, size), tb, iter_context)
     }
 
     fn __repr__(&self) -> String {
@@ -475,7 +477,8 @@ impl SwitchChannelRankView {
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
         let (run, op) = ((buffer_offset, size), one_op(reduce_op, op)?);
-        self.members.load_reduce(Some(self.rank), run, dst_chunk, op, tb, iter_context)
+        let rank = Some(self.rank);
+        self.members.load_reduce("group_load_reduce", rank, run, dst_chunk, op, tb, iter_context)
     }
 
     /// The rank stores `src_chunk` at `buffer_offset` of every member; `group_store(buffer_offset, size, tb)` stores what
@@ -487,7 +490,8 @@ impl SwitchChannelRankView {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let Store { from, run, tb, iter_context } = Store::parse(args, kwargs)?;
-        self.members.group_store(Some(self.rank), from, run, tb, iter_context.as_ref())
+        let rank = Some(self.rank);
+        self.members.group_store("group_store", rank, from, run, tb, iter_context.as_ref())
     }
 
     /// `group_load_reduce(index, size)`.
@@ -501,14 +505,8 @@ impl SwitchChannelRankView {
         reduce_op: Maybe<ReduceArg>,
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
-        self.members.load_reduce(
-            Some(self.rank),
-            (index, size),
-            None,
-            one_op(reduce_op, op)?,
-            tb,
-            iter_context,
-        )
+        let (run, op) = ((index, size), one_op(reduce_op, op)?);
+        self.members.load_reduce("group_reduce", Some(self.rank), run, None, op, tb, iter_context)
     }
 
     /// `group_store(index, size)`.
@@ -520,7 +518,8 @@ impl SwitchChannelRankView {
         tb: i64,
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
-        self.members.group_store(Some(self.rank), None, (index, size), tb, iter_context)
+        let rank = Some(self.rank);
+        self.members.group_store("group_broadcast", rank, None, (index, size), tb, iter_context)
     }
 }
 

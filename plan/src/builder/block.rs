@@ -2,6 +2,7 @@
 
 use super::handles::{Channel, Chunks, Semaphore, SwitchChannel};
 use super::{NOWHERE, ProblemKind, ProgramBuilder};
+use crate::dsl::calls::call;
 use crate::dsl::{self, On, Transfer};
 use crate::model::{Buffer, GroupSlice, OpKind};
 use crate::passes::DataSync;
@@ -133,7 +134,7 @@ impl<'p> Block<'p> {
             return self.push_data(at, kind, sources, destinations);
         }
         let Some(kind) = block_kind(kind) else {
-            return self.report(at, ProblemKind::RuntimeSizes { what: kind.name() });
+            return self.report(at, ProblemKind::RuntimeSizes { what: call(kind) });
         };
         let written = destinations.iter().all(|o| match o.target {
             Target::Chunks(chunks) => chunks.buffer == Buffer::Output,
@@ -240,7 +241,16 @@ impl<'p> Block<'p> {
         let place = (self.id as u64, self.slice);
         self.program.try_to(at, |program| {
             program.at(Some(at.into()));
-            program.transfer_slice(what, end, to, from, place)
+            let name = match what {
+                Transfer::Put => "put_over",
+                Transfer::Get => "get",
+                Transfer::PutPackets => "put_packets_over",
+                Transfer::ReadPutPackets => "read_put_packets_over",
+                Transfer::PutWithSignal => "put_with_signal",
+                Transfer::PutWithSignalAndFlush => "put_with_signal_and_flush",
+            };
+            let recorded = program.transfer_slice(what, end, to, from, place);
+            recorded.map_err(|refused| refused.of_call(name))
         });
     }
 

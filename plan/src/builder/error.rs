@@ -1,6 +1,7 @@
 //! What can be wrong with a program, and where its source says so.
 
 use crate::dsl::Misuse;
+use crate::dsl::calls::call;
 use crate::model::{Buffer, OpKind};
 use std::fmt;
 use std::panic::Location;
@@ -113,7 +114,7 @@ pub enum ProblemKind {
         owners: String,
     },
     /// An operand whose owner does not suit the operation.
-    #[error("cannot {kind} on rank {rank}: saw a {side} chunk of rank {owner}, allowed {allowed}")]
+    #[error("cannot {} on rank {rank}: saw a {side} chunk of rank {owner}, allowed {allowed}", call(*.kind))]
     Owner {
         /// The operation.
         kind: OpKind,
@@ -127,7 +128,7 @@ pub enum ProblemKind {
         allowed: &'static str,
     },
     /// Packets outside scratch.
-    #[error("cannot {kind} with packets in buffer {buffer}: packets live in scratch")]
+    #[error("cannot {} with packets in buffer {buffer}: packets live in scratch", call(*.kind))]
     NotScratch {
         /// The operation.
         kind: OpKind,
@@ -135,7 +136,7 @@ pub enum ProblemKind {
         buffer: Buffer,
     },
     /// Operands of different sizes.
-    #[error("cannot {kind}: saw runs of {first} and {other} chunks, allowed equal sizes")]
+    #[error("cannot {}: saw runs of {first} and {other} chunks, allowed equal sizes", call(*.kind))]
     Sizes {
         /// The operation.
         kind: OpKind,
@@ -145,13 +146,13 @@ pub enum ProblemKind {
         other: u64,
     },
     /// An operation over nothing.
-    #[error("cannot {kind}: saw no operands, allowed 1 or more")]
+    #[error("cannot {}: saw no operands, allowed 1 or more", call(*.kind))]
     Empty {
         /// The operation.
         kind: OpKind,
     },
     /// The same channel twice in one operation.
-    #[error("cannot {kind} twice on one channel in one operation; write two operations")]
+    #[error("cannot {} twice on one channel in one operation; write two operations", call(*.kind))]
     Twice {
         /// The operation.
         kind: OpKind,

@@ -94,10 +94,10 @@ fn a_program_cannot_name_what_does_not_exist() {
             let foreign = other.scratch(0, 3).all();
             p.block(0).copy(foreign, p.scratch(0, 1).all());
         }),
-        ("cannot ppkt with packets in buffer o", |p| {
+        ("cannot put_packets with packets in buffer o", |p| {
             p.block(0).put_packets(p.input(0).all(), p.output(1).all());
         }),
-        ("cannot re: saw no operands", |p| p.block(0).reduce(&[], p.output(0).all())),
+        ("cannot reduce: saw no operands", |p| p.block(0).reduce(&[], p.output(0).all())),
         ("cannot signal: saw no operands", |p| p.block(0).signal(&[])),
         ("cannot wait twice", |p| {
             let channel = p.channel(0, 1);
@@ -117,7 +117,7 @@ fn a_program_cannot_name_what_does_not_exist() {
             let switch = p.switch(&[0, 1], Buffer::Input);
             p.block(0).switch_reduce(&switch, 1, p.output(0).all());
         }),
-        ("cannot gstorepkt with packets in buffer o", |p| {
+        ("cannot switch_store_packets with packets in buffer o", |p| {
             let switch = p.switch(&[0, 1], Buffer::Output);
             p.block(0).switch_store_packets(p.scratch(0, 1).all(), &switch, 0);
         }),
@@ -367,11 +367,11 @@ fn port_channels_carry_transfers_signals_and_flushes() {
 
     type Misuse = fn(&ProgramBuilder);
     let refusals: [(&str, Misuse); 5] = [
-        ("pws", |p| {
+        ("cannot put_with_signal over a memory channel", |p| {
             p.block(0).put_with_signal(&p.channel(0, 1), p.input(0).all(), p.output(1).all());
         }),
         ("flush", |p| p.block(0).flush(&[p.channel(0, 1)])),
-        ("rank 0", |p| {
+        ("cannot put_over on rank 0", |p| {
             p.block(0).put_over(&p.port(0, 1), p.input(0).all(), p.output(0).all());
         }),
         ("belongs to", |p| {

@@ -1,5 +1,6 @@
 //! Operations that move data.
 
+use super::calls::call;
 use super::{Channel, Chunk, Misuse, On, Program, Switch};
 use crate::model::{Buffer, ChannelType, ChunkRef, GroupSlice, Op, OpKind, RefBase};
 use crate::passes::{DataSync, Step};
@@ -86,7 +87,7 @@ impl Program {
         on: On<'_>,
     ) -> Result<(), Misuse> {
         let Some(op) = what.kind_for(self.settings.runtime_sizes) else {
-            return self.fixed_sizes(what.kind().name());
+            return Err(Misuse::RuntimeCall { call: call(what.kind()) });
         };
         self.transferable(what, op, over, to, from)?;
         self.each_block(on, over.source, |program, block, slice| {
@@ -105,7 +106,7 @@ impl Program {
         (block, slice): (u64, Option<GroupSlice>),
     ) -> Result<(), Misuse> {
         let Some(op) = what.kind_for(self.settings.runtime_sizes) else {
-            return self.fixed_sizes(what.kind().name());
+            return Err(Misuse::RuntimeCall { call: call(what.kind()) });
         };
         self.transferable(what, op, over, to, from)?;
         self.known_block(over.source, block)?;
@@ -125,13 +126,13 @@ impl Program {
         let runtime_sizes = self.settings.runtime_sizes;
         self.owns_channel(over)?;
         if runtime_sizes && over.kind != ChannelType::Memory {
-            return Err(Misuse::ChannelType { op, channel: over.kind });
+            return Err(Misuse::ChannelType { call: call(op), channel: over.kind });
         }
         let port_only = matches!(what, Transfer::PutWithSignal | Transfer::PutWithSignalAndFlush);
         if (port_only && over.kind != ChannelType::Port)
             || (what == Transfer::Get && over.kind == ChannelType::Port)
         {
-            return Err(Misuse::ChannelType { op, channel: over.kind });
+            return Err(Misuse::ChannelType { call: call(op), channel: over.kind });
         }
         let (far, near) = if what == Transfer::Get { (from, to) } else { (to, from) };
         let (near_side, far_side) = match what {
@@ -193,7 +194,7 @@ impl Program {
         let runtime_sizes = self.settings.runtime_sizes;
         let op = if runtime_sizes && op == OpKind::Copy { OpKind::CopyBlocks } else { op };
         if !op.moves_blocks() {
-            self.fixed_sizes(op.name())?;
+            self.fixed_call(op)?;
         }
         self.owned(op, rank, "destination", to, rank)?;
         self.owned(op, rank, "source", from, rank)?;
@@ -232,7 +233,7 @@ impl Program {
     ) -> Result<(), Misuse> {
         let op = if packets { OpKind::ReducePackets } else { OpKind::Reduce };
         let rank = self.rank(rank)?;
-        self.fixed_sizes(op.name())?;
+        self.fixed_call(op)?;
         self.reducible(op, rank, to, from, others, rank)?;
         if packets {
             others.iter().try_for_each(|&other| in_scratch(op, other))?;
@@ -263,9 +264,9 @@ impl Program {
     ) -> Result<(), Misuse> {
         let op = OpKind::ReadReduce;
         self.owns_channel(over)?;
-        self.fixed_sizes(op.name())?;
+        self.fixed_call(op)?;
         if over.kind != ChannelType::Memory {
-            return Err(Misuse::ChannelType { op, channel: over.kind });
+            return Err(Misuse::ChannelType { call: call(op), channel: over.kind });
         }
         self.reducible(op, over.source, to, from, others, over.destination)?;
         self.each_block(on, over.source, |program, block, slice| {
@@ -304,7 +305,7 @@ impl Program {
     ) -> Result<(), Misuse> {
         let op = OpKind::GroupLoadReduce;
         let (rank, id) = self.member(switch, rank)?;
-        self.fixed_sizes(op.name())?;
+        self.fixed_call(op)?;
         self.owned(op, rank, "destination", to, rank)?;
         self.switch_chunks(op, switch, offset, size, to.size, checked)?;
         self.each_block(on, rank, |program, block, slice| {
@@ -337,12 +338,12 @@ impl Program {
     ) -> Result<(), Misuse> {
         let op = if packets { OpKind::GroupStorePackets } else { OpKind::GroupStore };
         let (rank, id) = self.member(switch, rank)?;
-        self.fixed_sizes(op.name())?;
+        self.fixed_call(op)?;
         self.owned(op, rank, "source", from, rank)?;
         if packets {
             in_scratch(op, from)?;
             if switch.buffer != Buffer::Scratch {
-                return Err(Misuse::NotScratch { op, buffer: switch.buffer });
+                return Err(Misuse::NotScratch { call: call(op), buffer: switch.buffer });
             }
         }
         self.switch_chunks(op, switch, offset, size, from.size, checked)?;
@@ -401,7 +402,7 @@ impl Program {
         self.owned(op, rank, "source", from, rank)?;
         self.owned(op, rank, "destination", to, rank)?;
         if others.is_empty() {
-            return Err(Misuse::NoOthers { op });
+            return Err(Misuse::NoOthers { call: call(op) });
         }
         same_size(op, from, to)?;
         for &other in others {
@@ -422,7 +423,7 @@ impl Program {
     ) -> Result<(), Misuse> {
         let Chunk { rank: owner, buffer, index, .. } = chunk;
         if owner != allowed {
-            return Err(Misuse::Owner { op, rank, side, owner, allowed });
+            return Err(Misuse::Owner { call: call(op), rank, side, owner, allowed });
         }
         self.chunk(owner, buffer, index..chunk.end()).map(drop)
     }
@@ -437,7 +438,7 @@ impl Program {
         checked: MembersChecked,
     ) -> Result<(), Misuse> {
         if size != other {
-            return Err(Misuse::Sizes { op, first: size, other });
+            return Err(Misuse::Sizes { call: call(op), first: size, other });
         }
         for rank in switch.ranks() {
             let chunk = Chunk { rank, buffer: switch.buffer, index: offset, size };
@@ -518,6 +519,14 @@ impl Program {
         blocks.map(|index| ChunkRef { base: whole.base, index, size: 1 }).collect()
     }
 
+    /// Refuses an operation that needs chunks of equal size in a program with runtime sizes.
+    fn fixed_call(&self, op: OpKind) -> Result<(), Misuse> {
+        match self.settings.runtime_sizes {
+            true => Err(Misuse::RuntimeCall { call: call(op) }),
+            false => Ok(()),
+        }
+    }
+
     /// Checks that runtime blocks are written in outputs only.
     fn writable(&self, to: Chunk) -> Result<(), Misuse> {
         if to.buffer == Buffer::Output { Ok(()) } else { self.fixed_sizes("write to an input") }
@@ -555,12 +564,12 @@ fn same_size(op: OpKind, first: Chunk, other: Chunk) -> Result<(), Misuse> {
     if first.size == other.size {
         return Ok(());
     }
-    Err(Misuse::Sizes { op, first: first.size, other: other.size })
+    Err(Misuse::Sizes { call: call(op), first: first.size, other: other.size })
 }
 
 fn in_scratch(op: OpKind, chunk: Chunk) -> Result<(), Misuse> {
     if chunk.buffer == Buffer::Scratch {
         return Ok(());
     }
-    Err(Misuse::NotScratch { op, buffer: chunk.buffer })
+    Err(Misuse::NotScratch { call: call(op), buffer: chunk.buffer })
 }

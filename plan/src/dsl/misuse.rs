@@ -1,6 +1,6 @@
 //! What can be wrong with a program as it is written.
 
-use crate::model::{Buffer, ChannelType, OpKind};
+use crate::model::{Buffer, ChannelType};
 use thiserror::Error;
 
 /// A call that a program cannot make.
@@ -36,11 +36,11 @@ pub enum Misuse {
     },
     /// An operand of another rank than the operation needs.
     #[error(
-        "cannot {op} on rank {rank}: saw a {side} chunk of rank {owner}, allowed rank {allowed}"
+        "cannot {call} on rank {rank}: saw a {side} chunk of rank {owner}, allowed rank {allowed}"
     )]
     Owner {
-        /// The operation.
-        op: OpKind,
+        /// The call, by the name that its author knows.
+        call: &'static str,
         /// The rank that runs it.
         rank: u64,
         /// `source` or `destination`.
@@ -51,28 +51,28 @@ pub enum Misuse {
         allowed: u64,
     },
     /// Operands of different sizes.
-    #[error("cannot {op}: saw runs of {first} and {other} chunks, allowed equal sizes")]
+    #[error("cannot {call}: saw runs of {first} and {other} chunks, allowed equal sizes")]
     Sizes {
-        /// The operation.
-        op: OpKind,
+        /// The call, by the name that its author knows.
+        call: &'static str,
         /// Chunks of the first operand.
         first: u64,
         /// Chunks of the operand that differs.
         other: u64,
     },
     /// Packets outside scratch.
-    #[error("cannot {op} with packets in buffer {buffer}: packets live in scratch")]
+    #[error("cannot {call} with packets in buffer {buffer}: packets live in scratch")]
     NotScratch {
-        /// The operation.
-        op: OpKind,
+        /// The call, by the name that its author knows.
+        call: &'static str,
         /// The buffer named.
         buffer: Buffer,
     },
     /// A reduction of nothing.
-    #[error("cannot {op}: Other chunk empty.")]
+    #[error("cannot {call}: Other chunk empty.")]
     NoOthers {
-        /// The operation.
-        op: OpKind,
+        /// The call, by the name that its author knows.
+        call: &'static str,
     },
     /// An operation that no block runs.
     #[error(
@@ -102,10 +102,10 @@ pub enum Misuse {
         blocks: Vec<u64>,
     },
     /// An operation that channels of this type cannot do.
-    #[error("cannot {op} over a {channel} channel")]
+    #[error("cannot {call} over a {channel} channel")]
     ChannelType {
-        /// The operation.
-        op: OpKind,
+        /// The call, by the name that its author knows.
+        call: &'static str,
         /// The type of the channel.
         channel: ChannelType,
     },
@@ -205,7 +205,15 @@ pub enum Misuse {
         /// Instances asked for.
         instances: i64,
     },
-    /// What needs chunks of equal size, in a program with runtime sizes.
+    /// A call that needs chunks of equal size, in a program with runtime sizes.
+    #[error(
+        "cannot {call} in a program with runtime sizes: allowed put, get and copy between blocks of inputs and outputs"
+    )]
+    RuntimeCall {
+        /// The call, by the name that its author knows.
+        call: &'static str,
+    },
+    /// What else needs chunks of equal size, in a program with runtime sizes.
     #[error("cannot {what} in a program with runtime sizes: allowed {allowed}")]
     RuntimeSizes {
         /// What was asked for.

@@ -26,6 +26,7 @@
 //! # Ok::<(), antiphon_plan::dsl::Misuse>(())
 //! ```
 
+pub(crate) mod calls;
 mod chunk;
 mod data;
 mod finish;

@@ -49,7 +49,7 @@ impl Program {
     /// As [`signal`](Self::signal), and [`Misuse::ChannelType`] for memory channels.
     pub fn flush(&mut self, over: Channel, on: On<'_>, sync: DataSync) -> Result<(), Misuse> {
         if over.kind != ChannelType::Port {
-            return Err(Misuse::ChannelType { op: OpKind::Flush, channel: over.kind });
+            return Err(Misuse::ChannelType { call: "flush", channel: over.kind });
         }
         self.on_channel(OpKind::Flush, over, on, sync)
     }
