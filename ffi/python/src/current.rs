@@ -116,6 +116,10 @@ impl Shared {
     ) -> PyResult<R> {
         self.check_current()?;
         self.settle()?;
+        if self.lock().settings().instances > 1 {
+            // Whether instances meet in chunks is only known at the end.
+            Python::attach(|py| self.at_caller(py))?;
+        }
         call(&mut self.lock()).map_err(raise)
     }
 
@@ -130,13 +134,18 @@ impl Shared {
     ) -> PyResult<R> {
         self.check_current()?;
         self.settle()?;
+        self.at_caller(py)?;
+        call(&mut self.lock()).map_err(raise)
+    }
+
+    /// Tells the program which line of the author's makes the next call.
+    fn at_caller(&self, py: Python<'_>) -> PyResult<()> {
         // Taken out, because no lock may be held while Python runs: it may let another thread go on.
         let mut lines = std::mem::take(&mut *lock(&self.lines));
         let line = lines.caller(py);
         *lock(&self.lines) = lines;
-        let program = &mut *self.lock();
-        program.at(line?);
-        call(program).map_err(raise)
+        self.lock().at(line?);
+        Ok(())
     }
 
     /// Remembers the rank that the program spoke of, for calls that name none.

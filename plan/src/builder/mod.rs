@@ -390,7 +390,12 @@ impl ProgramBuilder {
         at: &'static Location<'static>,
         call: impl FnOnce(&mut Program) -> Result<T, Misuse>,
     ) -> Option<T> {
-        let outcome = call(&mut self.program());
+        let mut program = self.program();
+        if program.settings().instances > 1 {
+            program.at(Some(at.into()));
+        }
+        let outcome = call(&mut program);
+        drop(program);
         outcome.map_err(|refused| self.report(at, refused.into())).ok()
     }
 

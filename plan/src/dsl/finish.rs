@@ -1,6 +1,7 @@
 //! From the recorded program to the plan.
 
 use super::reads::ScratchReads;
+use super::shares::Steps;
 use super::tables::RankTables;
 use super::{Misuse, Program};
 use crate::check;
@@ -23,10 +24,17 @@ impl Program {
     /// Signals without waits or the reverse, chunks outside buffers where that was to be checked at the end, an open
     /// pipeline, and whatever else [`check`](crate::check()) finds.
     pub fn finish(&self) -> Result<Compiled, Misuse> {
-        self.compile(self.scratch_reads(), |rank| {
+        let blocks = |rank: usize| -> Vec<Vec<Step>> {
             let blocks = self.ranks[rank].blocks.iter();
             blocks.map(|block| block.steps.steps().to_vec()).collect()
-        })
+        };
+        if self.settings.instances < 2 {
+            return self.compile(self.scratch_reads(), self.report.clone(), blocks);
+        }
+        let mut steps: Steps = (0..self.ranks.len()).map(blocks).collect();
+        let mut report = self.report.clone();
+        self.divide_shares(&mut steps, &mut report)?;
+        self.compile(self.scratch_reads(), report, |rank| std::mem::take(&mut steps[rank]))
     }
 
     /// As [`finish`](Self::finish), but the program's operations go into the plan, and it is left without any: for
@@ -39,8 +47,10 @@ impl Program {
         let blocks = self.ranks.iter_mut().map(|rank| &mut rank.blocks);
         let steps =
             blocks.map(|blocks| blocks.iter_mut().map(|block| block.steps.take()).collect());
-        let mut steps: Vec<Vec<Vec<Step>>> = steps.collect();
-        self.compile(reads, |rank| std::mem::take(&mut steps[rank]))
+        let mut steps: Steps = steps.collect();
+        let mut report = self.report.clone();
+        self.divide_shares(&mut steps, &mut report)?;
+        self.compile(reads, report, |rank| std::mem::take(&mut steps[rank]))
     }
 
     /// What is read of scratch, where that decides about fusion.
@@ -53,6 +63,7 @@ impl Program {
     fn compile(
         &self,
         reads: Option<ScratchReads>,
+        mut report: Report,
         mut steps: impl FnMut(usize) -> Vec<Vec<Step>>,
     ) -> Result<Compiled, Misuse> {
         let settings = &self.settings;
@@ -72,7 +83,6 @@ impl Program {
         }
         let numbers = self.numbers()?;
         self.check_pairing_of(&numbers)?;
-        let mut report = self.report.clone();
         let gpus = self.ranks.iter().enumerate().map(|(rank, tables)| {
             self.rank_of_plan((rank as u64, tables), steps(rank), reads.as_ref(), &mut report)
         });

@@ -1,6 +1,7 @@
 //! What can be wrong with a program as it is written.
 
 use crate::model::{Buffer, ChannelType};
+use crate::passes::replication::runs::{Meeting, Whole};
 use thiserror::Error;
 
 /// A call that a program cannot make.
@@ -198,6 +199,25 @@ pub enum Misuse {
     Replication {
         /// Instances asked for.
         instances: u64,
+    },
+    /// Runs of chunks in which instances would meet, and that cannot be divided.
+    #[error(
+        "cannot replicate {instances} instances: {}{} and {}{} share memory, but are not the same chunks, so that one \
+         instance would touch what another one writes; and {}{}, {}, cannot be divided. Name these chunks in runs of equal \
+         length that begin at the same chunk, or use one instance",
+        .meeting.runs[0], .lines[0], .meeting.runs[1], .lines[1], .meeting.kept, .lines[2],
+        match .meeting.whole {
+            Whole::Pipeline => "which a pipeline moves window by window",
+            Whole::Group => "of which the blocks of a group do a slice each",
+        }
+    )]
+    Meeting {
+        /// Instances asked for.
+        instances: u64,
+        /// The runs.
+        meeting: Box<Meeting>,
+        /// The lines that name the three runs, in brackets; empty where they are not known.
+        lines: Box<[String; 3]>,
     },
     /// No instance at all.
     #[error("cannot replicate: saw {instances} instances, allowed 1 or more")]

@@ -32,6 +32,7 @@ mod data;
 mod finish;
 mod misuse;
 mod reads;
+mod shares;
 mod steps;
 mod synchronise;
 mod tables;
@@ -48,6 +49,7 @@ pub use misuse::{Category, Misuse};
 use crate::model::{Buffer, ChannelType, Collective, Protocol};
 use crate::passes::pairing::{Pairing, SourceLine};
 use crate::passes::replication::Policy;
+use crate::passes::replication::runs::Run;
 use crate::passes::{Mode, Report};
 use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
@@ -222,6 +224,8 @@ pub struct Program {
     deferred: Vec<Chunk>,
     /// The line that makes the calls, where the caller says so.
     line: Option<SourceLine>,
+    /// The first line that names each run of chunks, with several instances.
+    run_lines: HashMap<Run, SourceLine>,
 }
 
 #[derive(Debug)]
@@ -251,6 +255,7 @@ impl Program {
             tags: HashMap::new(),
             deferred: Vec::new(),
             line: None,
+            run_lines: HashMap::new(),
         })
     }
 

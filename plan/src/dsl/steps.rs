@@ -14,7 +14,8 @@ pub enum Fuse {
 }
 
 impl Fuse {
-    fn append(self, list: &mut Vec<Step>, step: Step, report: &mut Report) {
+    /// Appends a step to a list, fused with the last one where the rules allow.
+    pub fn append(self, list: &mut Vec<Step>, step: Step, report: &mut Report) {
         match self {
             Fuse::Never => list.push(step),
             Fuse::Apart => fusion::push(list, step, report),

@@ -7,8 +7,12 @@
 //! What counts bytes by chunks follows by itself: a pipeline still covers as many chunks as its operations have, of an
 //! n-th of the bytes, in windows of as many bytes, so it runs an n-th of the iterations.
 //!
+//! A program that names chunks in runs of different lengths is divided before, where instances would meet: see [`runs`].
+//!
 //! Every reference is shifted, those of pipelines' bodies, the local packets of a reduction and both sides of a switch
 //! operation included.
+
+pub mod runs;
 
 use crate::model::{ChannelTable, ChannelType, ChunkRef, Gpu, Op, Plan, ThreadBlock};
 

@@ -65,6 +65,10 @@ pub struct Report {
     pub meetings_recorded: usize,
     /// Block synchronisations of the plan before replication.
     pub meetings: usize,
+    /// Operations that were divided, because instances would have met in their chunks.
+    pub divided: usize,
+    /// The pieces that they became.
+    pub pieces: usize,
     /// How often which pair of neighbours was not fused, and why.
     pub refusals: BTreeMap<(OpKind, OpKind, Refusal), usize>,
 }
@@ -81,6 +85,8 @@ impl Report {
         self.fused += other.fused;
         self.meetings_recorded += other.meetings_recorded;
         self.meetings += other.meetings;
+        self.divided += other.divided;
+        self.pieces += other.pieces;
         for (pair, count) in other.refusals {
             *self.refusals.entry(pair).or_default() += count;
         }
@@ -89,9 +95,16 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { recorded, fused, meetings_recorded, meetings, refusals } = self;
+        let Report { recorded, fused, meetings_recorded, meetings, divided, pieces, refusals } =
+            self;
         write!(f, "operations: {recorded} recorded, {fused} fused")?;
         write!(f, "\nblock synchronisations: {meetings_recorded} written, {meetings} in the plan")?;
+        if *divided > 0 {
+            write!(
+                f,
+                "\ndivided: {divided} operations into {pieces}, in whose chunks instances would have met"
+            )?;
+        }
         for ((first, second, why), count) in refusals {
             write!(f, "\nnot fused: {first} with {second}, {count} times: {why}")?;
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Memory in which two operands can meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Memory {
     /// The input, and in place the output too.
     Input,
@@ -114,7 +114,7 @@ pub fn accesses(op: &Op, around: &Surroundings<'_>, windowed: bool, accesses: &m
 
 /// Where chunks of a buffer lie. In place the smaller buffer of a gathering or scattering collective is the rank's block of
 /// the larger one; elsewhere input and output are the same.
-fn home(around: &Surroundings<'_>, buffer: Buffer, chunk: &ChunkRef) -> (Memory, Range<u64>) {
+pub fn home(around: &Surroundings<'_>, buffer: Buffer, chunk: &ChunkRef) -> (Memory, Range<u64>) {
     let (memory, shift) = match (buffer, around.in_place, around.collective) {
         (Buffer::Scratch, ..) => (Memory::Scratch, 0),
         (Buffer::Input, true, Collective::AllGather | Collective::Gather) => {
