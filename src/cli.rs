@@ -2,6 +2,7 @@
 
 mod children;
 mod collect;
+mod counts;
 mod error;
 mod info;
 mod job;
@@ -107,6 +108,8 @@ enum BuiltIn {
     AllGather,
     ReduceScatter,
     AllToAll,
+    AllToAllV,
+    AllGatherV,
     Broadcast,
     Reduce,
     SendRecv,
@@ -133,6 +136,10 @@ struct MeasureArgs {
     /// Reduction: sum, prod, min, max or avg [default: what the plan says, else sum]
     #[arg(long)]
     op: Option<ReduceOp>,
+    /// Elements of each block, in alltoallv, allgatherv and other plans with runtime sizes: even, uneven, random,
+    /// random:SEED, numbers such as 4,0:1,7 (what rank 0 sends to each, then rank 1), or a file of them [default: uneven]
+    #[arg(long, value_parser = counts::parse)]
+    counts: Option<counts::Pattern>,
     /// Use one buffer for input and output [default: what the plan says]
     #[arg(long)]
     in_place: bool,
@@ -326,6 +333,7 @@ mod tests {
             ("antiphon run p.json --op xor", "sum, prod, min, max, avg"),
             ("antiphon run p.json --check 2", "0..=1"),
             ("antiphon run p.json --iters 0", "1.."),
+            ("antiphon run p.json --counts random:x", "random:7"),
             ("antiphon run p.json --threads --processes", "cannot be used with"),
             ("antiphon run p.json --launched --threads", "cannot be used with"),
             ("antiphon bench allreduce --launched --ranks 2", "cannot be used with"),

@@ -1,7 +1,8 @@
 //! The `antiphon` command from outside: what it prints and how it exits.
 
 use antiphon::plan::algorithms::{self, Algorithm, Shape};
-use antiphon::plan::model::{ChannelTable, OpKind, Plan};
+use antiphon::plan::builder::ProgramBuilder;
+use antiphon::plan::model::{ChannelTable, Collective, OpKind, Plan};
 use antiphon::plan::{Style, write};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -53,15 +54,125 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Plans with runtime sizes: alltoallv and allgatherv, and one that promises nothing.
+fn runtime_sizes() -> Vec<(&'static str, Plan)> {
+    use antiphon::plan::algorithms::{Handshake, allgatherv, alltoallv};
+    let other =
+        ProgramBuilder::new("half", Collective::Other("half".into()), 2).runtime_blocks(2, 1);
+    let channel = other.channel(0, 1);
+    for me in 0..2 {
+        let block = other.block(me);
+        block.signal(&[channel]);
+        block.wait(&[channel]);
+        block.put(other.input(me).chunk(me), other.output(1 - me).chunk(0));
+        block.signal(&[channel]);
+        block.wait(&[channel]);
+    }
+    vec![
+        ("alltoallv", alltoallv::zero_copy(3, 2, Handshake::Everyone).unwrap()),
+        ("allgatherv", allgatherv::zero_copy(3, false, 1, Handshake::Everyone).unwrap()),
+        ("allgatherv_in_place", allgatherv::zero_copy(3, true, 1, Handshake::Hub).unwrap()),
+        ("other", other.build().unwrap()),
+    ]
+}
+
 #[test]
-fn plans_with_runtime_sizes_are_checked_and_shown_but_not_run() {
-    let plan = algorithms::alltoallv::zero_copy(2, 1, algorithms::Handshake::Everyone).unwrap();
-    let path = save("runtime_sizes", "alltoallv.json", &plan);
-    succeeds(&["plan", "check", &path]);
-    let shown = succeeds(&["plan", "show", &path]);
-    assert!(shown.contains("vput"), "{shown}");
-    let refused = fails(&["run", &path], 2);
-    assert!(refused.contains("every call says its own counts"), "{refused}");
+fn plans_with_runtime_sizes_run_with_counts_of_any_kind() {
+    for (name, plan) in runtime_sizes() {
+        let path = save("runtime_sizes", &format!("{name}.json"), &plan);
+        succeeds(&["plan", "check", &path]);
+        let shown = succeeds(&["plan", "show", &path]);
+        assert!(shown.contains("vput"), "{shown}");
+        for (mode, counts) in [
+            ("--threads", "uneven"),
+            ("--processes", "uneven"),
+            ("--threads", "even"),
+            ("--threads", "random:3"),
+        ] {
+            let printed = succeeds(&[
+                "run", &path, mode, "--counts", counts, "-b", "12", "-e", "12K", "-f", "32", "-n",
+                "2", "-w", "1", "--dtype", "bf16", "--json",
+            ]);
+            let json: Value = serde_json::from_str(&printed).unwrap();
+            assert_eq!(json["counts"], counts, "{name}: {printed}");
+            let rows = json["rows"].as_array().unwrap();
+            assert_eq!(rows.len(), 3, "{name}: {printed}");
+            for row in rows {
+                assert_eq!(row["wrong"], 0, "{name} {mode} {counts}: {row}");
+                let sums = |side: &str| -> Vec<u64> {
+                    let ranks = row[side].as_array().unwrap().iter();
+                    let sum = |rank: &Value| {
+                        rank.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum()
+                    };
+                    ranks.map(sum).collect()
+                };
+                let largest =
+                    sums("send_counts").into_iter().chain(sums("receive_counts")).max().unwrap();
+                assert_eq!(row["bytes"], 2 * largest, "{name}: {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn counts_are_printed_and_taken_from_the_command_line_and_files() {
+    let plans = runtime_sizes();
+    let path = save("counts", "alltoallv.json", &plans[0].1);
+    let run = ["run", &path, "-n", "1", "-w", "0", "--threads"];
+    fn joined<'a>(first: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+        [first, more].concat()
+    }
+    let with = |more: &[&'static str]| joined(&run, more);
+    let printed = succeeds(&with(&[]));
+    assert!(printed.contains(", counts uneven"), "{printed}");
+    assert!(printed.contains("# counts at ") && printed.contains("rank 1 sends 0 "), "{printed}");
+    assert!(printed.contains("# wrong elements: 0 OK"), "{printed}");
+    let printed = succeeds(&with(&["--counts", "0,5,100:1,0,0:0,0,70000"]));
+    let expected = "# counts at 280400 bytes: rank 0 sends 0 5 100, rank 1 sends 1 0 0, rank 2 sends 0 0 70000";
+    assert!(printed.contains(expected), "{printed}");
+    let file = folder("counts").join("counts.txt");
+    std::fs::write(&file, "# from 0, 1 and 2\n0 0 0\n0 0 0\n9 0 0\n").unwrap();
+    let printed = succeeds(&joined(&run, &["--counts", file.to_str().unwrap(), "--json"]));
+    let json: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(
+        (&json["counts"], &json["rows"][0]["wrong"]),
+        (&"as given".into(), &0.into()),
+        "{json}"
+    );
+    let sent = serde_json::json!([[0, 0, 0], [0, 0, 0], [9, 0, 0]]);
+    assert_eq!(json["rows"][0]["send_counts"], sent);
+    // Nothing at all.
+    succeeds(&with(&["--size", "0"]));
+
+    let allreduce =
+        save("counts", "plan.json", &Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap());
+    let gathers = save("counts", "allgatherv.json", &plans[1].1);
+    for (arguments, word) in [
+        (with(&["--counts", "1,2:3,4"]), "a row for each of 3 ranks"),
+        (with(&["--counts", "0,0,0:0,0,0:0,0,0", "--size", "1K"]), "leave one out"),
+        (with(&["--in-place"]), "leave --in-place out"),
+        (vec!["run", &gathers, "--in-place"], "an input and an output of their own"),
+        (vec!["run", &allreduce, "--counts", "even"], "use --size"),
+    ] {
+        let said = fails(&arguments, 2);
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+    let said = fails(&with(&["--counts", "no/such/file"]), 1);
+    assert!(said.contains("no/such/file"), "{said}");
+}
+
+/// An alltoallv whose ranks 0 and 1 get each other's blocks of rank 2: the command must see it by itself.
+#[test]
+fn blocks_that_end_elsewhere_are_wrong() {
+    let mut plan = runtime_sizes().swap_remove(0).1;
+    for op in plan.gpus[2].threadblocks.iter_mut().flat_map(|block| &mut block.ops) {
+        for chunk in &mut op.src {
+            chunk.index = [1, 0, 2][chunk.index as usize];
+        }
+    }
+    let path = save("counts", "swapped.json", &plan);
+    let said = fails(&["run", &path, "--counts", "even", "-n", "1", "--threads", "--no-verify"], 1);
+    assert!(said.contains("wrong result") && said.contains("expected"), "{said}");
 }
 
 #[test]
@@ -113,9 +224,17 @@ fn run_prints_the_table_that_nccl_tests_users_know() {
 
 #[test]
 fn bench_needs_no_plan() {
-    for collective in
-        ["allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv"]
-    {
+    for collective in [
+        "allreduce",
+        "allgather",
+        "reducescatter",
+        "alltoall",
+        "broadcast",
+        "reduce",
+        "sendrecv",
+        "alltoallv",
+        "allgatherv",
+    ] {
         let printed = succeeds(&[
             "bench", collective, "--ranks", "3", "-b", "24", "-e", "24K", "-f", "32", "-n", "3",
             "--json",

@@ -14,6 +14,14 @@ pub enum CliError {
         /// What the system said.
         source: io::Error,
     },
+    /// The numbers of `--counts` could not be read.
+    #[error("cannot read counts from {}: {source}; give even, uneven, random, numbers or a file", path.display())]
+    ReadCounts {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A program did not become a plan.
     #[error("cannot compile {}: {message}", path.display())]
     Compile {

@@ -1,6 +1,7 @@
 //! What a run asks of its ranks, and what they answer: plain data, one JSON line each between processes.
 
-use super::shape::Shape;
+use super::counts::Blocks;
+use super::shape::{Placement, Shape};
 use super::{CliError, plans};
 use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
@@ -50,6 +51,8 @@ pub struct Settings {
     pub wire: Option<String>,
     /// Seed of the inputs.
     pub seed: u64,
+    /// How the lengths of runtime blocks were chosen, in words.
+    pub counts: Option<String>,
 }
 
 impl Settings {
@@ -61,12 +64,30 @@ impl Settings {
 }
 
 /// One size to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Item {
     /// Position in the job's plans.
     pub plan: usize,
-    /// The buffers.
+    /// The buffers; where ranks differ, the largest.
     pub shape: Shape,
+    /// The blocks of a plan with runtime sizes.
+    #[serde(default)]
+    pub blocks: Option<Blocks>,
+}
+
+impl Item {
+    /// One rank's buffers, of elements of `element` bytes.
+    pub fn shape_of(&self, rank: u32, element: u64) -> Shape {
+        self.blocks.as_ref().map_or(self.shape, |blocks| blocks.shape(rank, element))
+    }
+
+    /// Where the buffers of a rank lie when the call is in place; none where no rule says.
+    pub fn in_place(&self, plan: &Plan, rank: u32, element: u64) -> Option<Placement> {
+        match &self.blocks {
+            Some(blocks) => blocks.in_place(plan, rank, element),
+            None => self.shape.in_place(&plan.collective, rank),
+        }
+    }
 }
 
 /// What a rank reports.
@@ -212,6 +233,7 @@ pub mod testing {
             verify: false,
             wire: Some("local".into()),
             seed: u64::MAX,
+            counts: Some("even".into()),
         }
     }
 }
@@ -225,7 +247,9 @@ mod tests {
     #[test]
     fn a_job_survives_its_line() {
         let shape = Shape { input: 8, output: 16, count: 4 };
-        let settings = testing::settings(2, vec![Item { plan: 0, shape }]);
+        let blocks = Blocks { send: vec![vec![1], vec![2]], receive: vec![vec![1, 2]; 2] };
+        let items = [None, Some(blocks)].map(|blocks| Item { plan: 0, shape, blocks });
+        let settings = testing::settings(2, items.to_vec());
         let job = Job { settings, plans: vec![plan(Collective::AllGather, 2, (1, 2))] };
         let line = job.to_line().unwrap();
         assert!(!line.contains('\n'));

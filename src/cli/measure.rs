@@ -63,10 +63,12 @@ fn measure(
             report(Event::Phase { item: position, phase: phase.to_owned() });
         }
     };
-    let collective = &job.plans[item.plan].collective;
-    let placement =
-        if settings.in_place { item.shape.in_place(collective, rank.number()) } else { None };
-    let mut buffers = rank.buffers(&item.shape, placement)?;
+    let element = settings.dtype.size() as u64;
+    let placement = match settings.in_place {
+        true => item.in_place(&job.plans[item.plan], rank.number(), element),
+        false => None,
+    };
+    let mut buffers = rank.buffers(item, placement, element)?;
     let mut verdict = settings.check.then(Verdict::default);
     let mut launch = 0;
     if let Some(verdict) = &mut verdict {

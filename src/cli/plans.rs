@@ -4,7 +4,8 @@
 use super::{CliError, programs};
 use antiphon::ReduceOp;
 use antiphon::executor::hal;
-use antiphon::plan::algorithms::{self, Handshake, Shape};
+use antiphon::plan::algorithms::{self, Handshake, Shape, allgatherv, alltoallv};
+use antiphon::plan::builder::BuildError;
 use antiphon::plan::model::{Collective, Op, OpKind, Plan};
 use antiphon::plan::{self, Read};
 use std::fs::File;
@@ -65,12 +66,23 @@ pub fn built_in(
     let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
     let nodes = nodes as usize;
     let shape = Shape { in_place, handshake, nodes, ..Shape::new(ranks as usize) };
+    let built =
+        |plan: Result<Plan, BuildError>| plan.map_err(|error| CliError::Usage(error.to_string()));
+    match collective {
+        Collective::AllToAllV if nodes == 1 => {
+            return built(alltoallv::zero_copy(ranks as usize, 1, handshake));
+        }
+        Collective::AllGatherV if nodes == 1 => {
+            return built(allgatherv::zero_copy(ranks as usize, in_place, 1, handshake));
+        }
+        _ => {}
+    }
     let Some(choice) = algorithms::select(collective, bytes, shape) else {
         return Err(CliError::Usage(format!(
             "cannot bench `{collective}` over {nodes} nodes: no built-in algorithm"
         )));
     };
-    choice.plan().map_err(|error| CliError::Usage(error.to_string()))
+    built(choice.plan())
 }
 
 /// Every operation of a plan, those inside pipelines included.

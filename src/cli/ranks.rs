@@ -1,12 +1,13 @@
 //! A rank of a run. Every call of this command into the executor is in this file.
 
 use super::CliError;
-use super::job::Settings;
+use super::job::{Item, Settings};
 use super::shape::{Placement, Shape};
 pub use antiphon::executor::HOST_VARIABLE;
 use antiphon::executor::launcher::{self, Environment, Found};
 use antiphon::executor::{
-    Call, Communicator, Executor, LoadedPlan, Options, Rendezvous, Verdict, WireError,
+    Call, Communicator, Counts, Executor, Extent, LoadedPlan, Options, Rendezvous, Verdict,
+    WireError,
 };
 use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
@@ -158,8 +159,15 @@ impl Rank {
         self.executor.load(plan).map_err(executor_error)
     }
 
-    /// Allocates the buffers of a call; one for both where a placement is given.
-    pub fn buffers(&self, shape: &Shape, in_place: Option<Placement>) -> Result<Buffers, CliError> {
+    /// Allocates this rank's buffers of a call, of elements of `element` bytes; one for both where a placement is given.
+    pub fn buffers(
+        &self,
+        item: &Item,
+        in_place: Option<Placement>,
+        element: u64,
+    ) -> Result<Buffers, CliError> {
+        let shape = item.shape_of(self.number(), element);
+        let blocks = item.blocks.as_ref().map(|blocks| blocks.extents(self.number()));
         let device = self.communicator.device();
         // A zero-sized buffer still needs an address.
         let allocate = |bytes: u64| device.allocate(bytes.max(1)).map_err(executor_error);
@@ -178,7 +186,7 @@ impl Rank {
         };
         let in_place = in_place.is_some();
         let memory = memory.into_iter().map(|memory| Box::new(memory) as Box<dyn Send>).collect();
-        Ok(Buffers { _memory: memory, input, output, shape: *shape, in_place })
+        Ok(Buffers { _memory: memory, input, output, shape, blocks, in_place })
     }
 
     /// Runs a plan once over the buffers and waits for this rank's part of it.
@@ -197,7 +205,7 @@ impl Rank {
             output_bytes: buffers.shape.output,
             dtype,
             op,
-            counts: None,
+            counts: buffers.counts(),
         };
         // SAFETY: both pointers lie in allocations of at least these lengths, which `buffers` keeps alive over
         // this blocking call; nobody else of this process touches them meanwhile, since `Buffers` is not shared
@@ -213,6 +221,8 @@ pub struct Buffers {
     input: *mut u8,
     output: *mut u8,
     shape: Shape,
+    /// The runtime blocks of the input and of the output, where the plan has such.
+    blocks: Option<[Vec<Extent>; 2]>,
     in_place: bool,
 }
 
@@ -220,6 +230,12 @@ pub struct Buffers {
 const TILE: usize = 1 << 18;
 
 impl Buffers {
+    /// What a call says of its runtime blocks.
+    fn counts(&self) -> Option<Counts<'_>> {
+        let [send, receive] = self.blocks.as_ref()?;
+        Some(Counts { send, receive })
+    }
+
     /// Rewrites the send buffer: `fill` gets its pieces with their offsets in bytes.
     pub fn fill_input(&mut self, fill: impl FnMut(u64, &mut [u8])) {
         write_tiles(self.input, self.shape.input, fill);

@@ -4,6 +4,7 @@ use super::CliError;
 use super::job::{Item, Job};
 use super::plans;
 use super::ranks::{Buffers, Rank};
+use antiphon::executor::Counts;
 use antiphon::oracle::interpreted::{Call, bytes_per_byte};
 use antiphon::oracle::{Inputs, Interpretation, Problem, Verdict};
 
@@ -40,7 +41,10 @@ pub fn check(
     let settings = &job.settings;
     let (inputs, element) = (inputs(job), settings.dtype.size() as u64);
     let mixed = settings.reduces.is_none() && plans::reduces(plan);
-    let problem = Problem::new(&plan.collective, &inputs, launch, item.shape.output / element);
+    let problem = match &item.blocks {
+        Some(blocks) => Problem::packed(&plan.collective, &inputs, launch, &blocks.send),
+        None => Problem::new(&plan.collective, &inputs, launch, item.shape.output / element),
+    };
     if let Some(problem) = problem.filter(|_| !mixed) {
         let mut verdict = Verdict::default();
         buffers.read_output(|offset, piece| {
@@ -50,6 +54,11 @@ pub fn check(
     }
     // Such plans may end on one rank while others still write to its buffers.
     rank.barrier()?;
+    let extents: Vec<_> = match &item.blocks {
+        Some(blocks) => (0..settings.world).map(|rank| blocks.extents(rank)).collect(),
+        None => Vec::new(),
+    };
+    let counts: Vec<_> = extents.iter().map(|[send, receive]| Counts { send, receive }).collect();
     let interpret = || {
         let call = Call {
             inputs: &inputs,
@@ -59,6 +68,7 @@ pub fn check(
             in_place: settings.in_place,
             poison: POISON,
             op: settings.op,
+            counts: &counts,
         };
         let expected =
             Interpretation::new(plan, &call, rank.number()).map_err(CliError::Executor)?;

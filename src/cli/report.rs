@@ -27,6 +27,7 @@ pub struct Report<'a> {
     start: Start<'a>,
     heading: Heading,
     in_place: bool,
+    counts: Option<String>,
     checked: bool,
     json: bool,
     names: Vec<String>,
@@ -41,6 +42,8 @@ struct Document<'a> {
     collective: String,
     ranks: u32,
     in_place: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counts: Option<&'a str>,
     mode: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     launcher: Option<&'a str>,
@@ -78,8 +81,10 @@ impl<'a> Report<'a> {
             };
             let wire =
                 settings.wire.as_ref().map_or(String::new(), |wire| format!(", wire {wire}"));
+            let counts =
+                settings.counts.as_ref().map_or(String::new(), |rule| format!(", counts {rule}"));
             print_line(&format!(
-                "# antiphon {}: {} ({}), {} ranks {how}{wire}, {place}\n{}",
+                "# antiphon {}: {} ({}), {} ranks {how}{wire}, {place}{counts}\n{}",
                 env!("CARGO_PKG_VERSION"),
                 heading.collective,
                 names.join(", "),
@@ -91,6 +96,7 @@ impl<'a> Report<'a> {
             start,
             heading,
             in_place: settings.in_place,
+            counts: settings.counts.clone(),
             checked: settings.check,
             json,
             names,
@@ -103,10 +109,24 @@ impl<'a> Report<'a> {
     /// Takes an item that all ranks have finished.
     pub fn take(&mut self, finished: Finished, progress: &Progress) -> Result<(), CliError> {
         let Finished { item, mut times, wrong: mismatches, first, chance } = finished;
-        let Item { plan, shape } = &self.items[item];
-        let row = Row::new(&self.heading, shape, &mut times, mismatches, &self.names[*plan]);
+        let Item { plan, shape, blocks } = &self.items[item];
+        let times = &mut times;
+        let row = Row::new(
+            &self.heading,
+            (shape, blocks.as_ref()),
+            times,
+            mismatches,
+            &self.names[*plan],
+        );
         self.wrong += row.wrong.unwrap_or(0);
-        let printed = if self.json { Ok(()) } else { progress.aside(|| print_line(&row.line())) };
+        let line = || {
+            if let Some(blocks) = blocks {
+                let words = blocks.describe(&self.heading.collective);
+                print_line(&format!("# counts at {} bytes: {words}", row.bytes))?;
+            }
+            print_line(&row.line())
+        };
+        let printed = if self.json { Ok(()) } else { progress.aside(line) };
         if chance > 0 {
             progress.aside(|| {
                 eprintln!(
@@ -134,6 +154,7 @@ impl<'a> Report<'a> {
                 collective: self.heading.collective.to_string(),
                 ranks: self.heading.ranks,
                 in_place: self.in_place,
+                counts: self.counts.as_deref(),
                 mode: self.start.mode,
                 launcher: self.start.launcher,
                 nodes: self.start.nodes,

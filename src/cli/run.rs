@@ -1,5 +1,6 @@
 //! `run` and `bench`: from options to a job.
 
+use super::counts::{Blocks, Pattern, Rule};
 use super::job::{Item, Job, Settings};
 use super::launch::{Mode, launch};
 use super::progress::Progress;
@@ -40,13 +41,6 @@ fn plan_file(args: &RunArgs) -> Result<Job, CliError> {
     let faults = plans::faults(&plan);
     if !faults.is_empty() {
         return Err(CliError::InvalidPlan { name: plan.name, faults });
-    }
-    if plan.runtime_sizes {
-        return Err(CliError::Usage(format!(
-            "cannot run plan `{}` by sizes: it has runtime sizes, and every call says its own counts; call it from a \
-             program",
-            plan.name
-        )));
     }
     let ranks = plan.gpus.len() as u32;
     if let Some(asked) = args.ranks
@@ -104,6 +98,8 @@ impl BuiltIn {
             BuiltIn::AllGather => Collective::AllGather,
             BuiltIn::ReduceScatter => Collective::ReduceScatter,
             BuiltIn::AllToAll => Collective::AllToAll,
+            BuiltIn::AllToAllV => Collective::AllToAllV,
+            BuiltIn::AllGatherV => Collective::AllGatherV,
             BuiltIn::Broadcast => Collective::Broadcast,
             BuiltIn::Reduce => Collective::Reduce,
             BuiltIn::SendRecv => Collective::SendRecv,
@@ -128,10 +124,19 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         return Err(CliError::Usage("cannot run: there is no plan".into()));
     };
     let element = args.dtype.size() as u64;
-    let items: Vec<Item> = sizes
-        .into_iter()
-        .map(|(plan, size)| Item { plan, shape: Shape::new(&plans[plan], size, element) })
-        .collect();
+    // Different in every run; within a run they are the same everywhere.
+    let seed =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
+    let rule = counts(first, args, seed)?;
+    let item = |(plan, size): (usize, u64)| {
+        let Some(rule) = &rule else {
+            let shape = Shape::new(&plans[plan], size, element);
+            return Ok(Item { plan, shape, blocks: None });
+        };
+        let blocks = Blocks::new(&plans[plan], rule, size, element)?;
+        Ok(Item { plan, shape: blocks.widest(element), blocks: Some(blocks) })
+    };
+    let items = sizes.into_iter().map(item).collect::<Result<Vec<Item>, CliError>>()?;
     if !first.gpus.len().is_multiple_of(args.nodes.unwrap_or(1) as usize) {
         return Err(CliError::Usage(format!(
             "cannot spread {} ranks over {} nodes: saw no even number for each; choose another --nodes",
@@ -139,7 +144,13 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
             args.nodes.unwrap_or(1)
         )));
     }
-    let may_share = items.iter().all(|item| item.shape.in_place(&first.collective, 0).is_some());
+    let may_share = items.iter().all(|item| item.in_place(first, 0, element).is_some());
+    if args.in_place && !may_share && first.collective == Collective::AllGatherV {
+        return Err(CliError::Usage(format!(
+            "cannot run plan `{}` in place: it is made for an input and an output of their own; leave --in-place out",
+            first.name
+        )));
+    }
     if args.in_place && !may_share {
         return Err(CliError::Usage(format!(
             "cannot run plan `{}` in place: a `{}` plan has no rule where input and output lie in one buffer; \
@@ -170,12 +181,32 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         timeout: args.timeout.0,
         verify: !args.no_verify,
         wire: args.wire(),
-        // Different inputs in every run; within a run they are the same everywhere.
-        seed: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(1, |since| since.as_nanos() as u64),
+        seed,
+        counts: rule.map(|rule| rule.to_string()),
     };
     Ok(Job { settings, plans })
+}
+
+/// How the lengths of runtime blocks are chosen; none for plans without runtime sizes.
+fn counts(plan: &Plan, args: &MeasureArgs, seed: u64) -> Result<Option<Rule>, CliError> {
+    if !plan.runtime_sizes {
+        return match args.counts {
+            None => Ok(None),
+            Some(_) => Err(CliError::Usage(format!(
+                "cannot run plan `{}` with --counts: its chunks are as large as the message makes them; use --size",
+                plan.name
+            ))),
+        };
+    }
+    let rule = args.counts.as_ref().unwrap_or(&Pattern::Uneven).rule(seed % 1_000_000)?;
+    if matches!(rule, Rule::Given(_)) && (args.size.is_some() || args.begin.is_some()) {
+        return Err(CliError::Usage(format!(
+            "cannot run plan `{}` with numbers in --counts and a size too: the numbers say how large everything is; leave \
+             one out",
+            plan.name
+        )));
+    }
+    Ok(Some(rule))
 }
 
 #[cfg(test)]

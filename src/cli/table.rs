@@ -1,5 +1,6 @@
 //! The result table in the columns users of nccl-tests know, and the same as JSON.
 
+use super::counts::Blocks;
 use super::shape::{Shape, bus_factor};
 use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
@@ -28,6 +29,12 @@ pub struct Row {
     pub wrong: Option<u64>,
     /// The plan that ran.
     pub plan: String,
+    /// Elements of each block that each rank sent, in plans with runtime sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub send_counts: Option<Vec<Vec<u64>>>,
+    /// Elements of each block that each rank received, in plans with runtime sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_counts: Option<Vec<Vec<u64>>>,
 }
 
 /// What all rows of a run have in common.
@@ -47,7 +54,7 @@ impl Row {
     /// The row of one size from the times of its iterations in nanoseconds.
     pub fn new(
         heading: &Heading,
-        shape: &Shape,
+        (shape, blocks): (&Shape, Option<&Blocks>),
         times: &mut [u64],
         wrong: Option<u64>,
         plan: &str,
@@ -56,6 +63,11 @@ impl Row {
         let (p50, p99) = (percentile(times, 50), percentile(times, 99));
         let bytes = shape.message();
         let algbw = if p50 == 0 { 0.0 } else { bytes as f64 / p50 as f64 };
+        let collective = &heading.collective;
+        let factor = match blocks {
+            Some(blocks) => blocks.bus_factor(collective),
+            None => bus_factor(collective, heading.ranks),
+        };
         Row {
             bytes,
             count: shape.count,
@@ -64,9 +76,11 @@ impl Row {
             p50_us: p50 as f64 / 1e3,
             p99_us: p99 as f64 / 1e3,
             algbw_gbs: algbw,
-            busbw_gbs: algbw * bus_factor(&heading.collective, heading.ranks),
+            busbw_gbs: algbw * factor,
             wrong,
             plan: plan.to_owned(),
+            send_counts: blocks.map(|blocks| blocks.send.clone()),
+            receive_counts: blocks.map(|blocks| blocks.receive.clone()),
         }
     }
 
@@ -130,7 +144,7 @@ mod tests {
             dtype: DataType::F32,
         };
         let shape = Shape { input: bytes, output: bytes, count: bytes / 4 };
-        Row::new(&heading, &shape, &mut times.to_vec(), wrong, "demo")
+        Row::new(&heading, (&shape, None), &mut times.to_vec(), wrong, "demo")
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::compare::{Tolerance, Verdict};
 use super::inputs::Inputs;
 use super::number::{FloatFormat, Value, decode, load, wrap};
+use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::interpret::{Interpreter, Memory, Turns};
 use antiphon_plan::model::{OpKind, Plan};
 use antiphon_plan::program::{CallSizes, Layout};
@@ -146,6 +147,8 @@ pub struct Call<'a> {
     pub poison: u8,
     /// The reduction to use instead of the plan's.
     pub op: Option<ReduceOp>,
+    /// The blocks of each rank, in plans with runtime sizes; they say how large buffers are. Else none.
+    pub counts: &'a [Counts<'a>],
 }
 
 /// What one rank's buffers should hold after a launch.
@@ -184,12 +187,16 @@ impl Interpretation {
             strict: false,
         };
         let poison = Traced::new(dtype, u64::from_le_bytes([call.poison; 8]));
+        let end = |blocks: &[Extent]| blocks.iter().filter_map(Extent::end).max().unwrap_or(0);
         let memories = (0..call.inputs.ranks).map(|rank| {
             let stream = call.inputs.stream(rank, call.launch);
-            let input: Vec<_> = (0..call.input_bytes / size)
-                .map(|element| Traced::new(dtype, stream.bits(element)))
-                .collect();
-            let outputs = (call.output_bytes / size) as usize;
+            let (inputs, outputs) = match call.counts.get(rank as usize) {
+                Some(counts) => (end(counts.send), end(counts.receive)),
+                None => (call.input_bytes / size, call.output_bytes / size),
+            };
+            let input: Vec<_> =
+                (0..inputs).map(|element| Traced::new(dtype, stream.bits(element))).collect();
+            let outputs = outputs as usize;
             if call.in_place {
                 let inputs = input.len();
                 Memory::in_place(input, 0..inputs, 0..outputs).ok_or_else(|| {
@@ -205,7 +212,11 @@ impl Interpretation {
         }
         let after = |turns| {
             let mut memories = memories.clone();
-            let outcome = Interpreter::new(&layout).with_turns(turns).launch(sizes, &mut memories);
+            let mut interpreter = Interpreter::new(&layout).with_turns(turns);
+            let outcome = match call.counts {
+                [] => interpreter.launch(sizes, &mut memories),
+                counts => interpreter.launch_blocks(counts, &mut memories),
+            };
             outcome
                 .map_err(|error| format!("cannot interpret the plan for comparison: {error}"))?;
             Ok::<_, String>(memories.swap_remove(rank as usize))
@@ -287,6 +298,7 @@ mod tests {
             in_place: false,
             poison: 0x5a,
             op,
+            counts: &[],
         };
         Interpretation::new(&plan, &call, 1).unwrap()
     }
@@ -377,6 +389,7 @@ mod tests {
             in_place: false,
             poison: 0,
             op: None,
+            counts: &[],
         };
         let interpretation = Interpretation::new(&plan, &call, 0).unwrap();
         let mut own = vec![0; 64];

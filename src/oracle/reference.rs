@@ -17,7 +17,7 @@ pub struct Problem {
 }
 
 /// Where an output element comes from. Blocks are in elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
     /// The reduction of all ranks' element of the same position.
     Reduce,
@@ -35,6 +35,19 @@ enum Rule {
     FromRoot,
     /// Rank 0's element in the rank's own block.
     BlockFromRoot { block: u64 },
+    /// Blocks of different lengths, one after the other: for each rank its output's.
+    Packed(Vec<Vec<Piece>>),
+}
+
+/// A block of an output. It ends where the next one starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    /// Its first element.
+    start: u64,
+    /// The rank it comes from.
+    source: u32,
+    /// Its first element there.
+    from: u64,
 }
 
 impl Problem {
@@ -71,6 +84,42 @@ impl Problem {
         })
     }
 
+    /// The reference for a launch of a collective whose blocks have lengths of their own, and lie one after the other in
+    /// every buffer; `None` where the collective has no post-condition of its own.
+    ///
+    /// `send` are the elements of each block of each rank's input.
+    pub fn packed(
+        collective: &Collective,
+        inputs: &Inputs,
+        launch: u64,
+        send: &[Vec<u64>],
+    ) -> Option<Self> {
+        // Which block of a rank's input goes to a rank.
+        let block = |to: usize| match collective {
+            Collective::AllToAllV => Some(to),
+            Collective::AllGatherV => Some(0),
+            _ => None,
+        };
+        block(0)?;
+        let output = |to: usize| {
+            let mut start = 0;
+            let piece = |(source, counts): (u32, &Vec<u64>)| {
+                let block = block(to)?;
+                let from = counts.iter().take(block).sum();
+                let piece = Piece { start, source, from };
+                start += counts.get(block)?;
+                Some(piece)
+            };
+            (0..).zip(send).map(piece).collect::<Option<Vec<_>>>()
+        };
+        Some(Problem {
+            rule: Rule::Packed((0..send.len()).map(output).collect::<Option<_>>()?),
+            op: ReduceOp::Sum,
+            dtype: inputs.dtype,
+            streams: (0..inputs.ranks).map(|rank| inputs.stream(rank, launch)).collect(),
+        })
+    }
+
     /// Compares a piece of a rank's output, which starts at element `first`.
     pub fn check(&self, rank: u32, first: u64, output: &[u8]) -> Verdict {
         let mut verdict = Verdict::default();
@@ -92,6 +141,14 @@ impl Problem {
             (decode(self.dtype, bits), Tolerance::Exact)
         };
         match self.rule {
+            Rule::Packed(ref outputs) => {
+                let pieces = outputs.get(rank as usize).map_or(&[][..], Vec::as_slice);
+                // Of blocks that start together all but the last are empty.
+                let next = pieces.partition_point(|piece| piece.start <= element);
+                let none = Piece { start: element, source: 0, from: 0 };
+                let piece = pieces.get(next.wrapping_sub(1)).unwrap_or(&none);
+                copy(u64::from(piece.source), piece.from + (element - piece.start))
+            }
             Rule::Reduce | Rule::ReduceToRoot => self.reduced(element),
             Rule::ReduceBlock { block } => self.reduced(u64::from(rank) * block + element),
             Rule::Gather { block } | Rule::GatherToRoot { block } => {
@@ -212,6 +269,31 @@ mod tests {
         assert_eq!(exchange.expected(1, 11), (x[2][7], Tolerance::Exact));
         let (x, broadcast) = problem(Collective::Broadcast, dtype, ReduceOp::Sum, 12);
         assert_eq!(broadcast.expected(2, 6), (x[0][6], Tolerance::Exact));
+    }
+
+    #[test]
+    fn blocks_of_any_length_come_from_where_they_were_sent() {
+        let inputs = Inputs { seed: 1, ranks: 3, dtype: DataType::I64, op: None };
+        let sent = |rank: u32, element| {
+            (decode(DataType::I64, inputs.stream(rank, 5).bits(element)), Tolerance::Exact)
+        };
+        let send = [vec![0, 2, 1], vec![4, 0, 0], vec![3, 3, 5]];
+        let all_to_all = Problem::packed(&Collective::AllToAllV, &inputs, 5, &send).unwrap();
+        // Rank 0 gets nothing of itself, four elements of rank 1 and three of rank 2.
+        assert_eq!(all_to_all.expected(0, 0), sent(1, 0));
+        assert_eq!(all_to_all.expected(0, 3), sent(1, 3));
+        assert_eq!(all_to_all.expected(0, 4), sent(2, 0));
+        // Rank 1 gets two elements of rank 0 and three of rank 2, which come after those for rank 0.
+        assert_eq!(all_to_all.expected(1, 1), sent(0, 1));
+        assert_eq!(all_to_all.expected(1, 2), sent(2, 3));
+        assert_eq!(all_to_all.expected(2, 0), sent(0, 2));
+        let gathered = [vec![2], vec![0], vec![3]];
+        let gather = Problem::packed(&Collective::AllGatherV, &inputs, 5, &gathered).unwrap();
+        for rank in 0..3 {
+            assert_eq!(gather.expected(rank, 1), sent(0, 1));
+            assert_eq!(gather.expected(rank, 4), sent(2, 2));
+        }
+        assert!(Problem::packed(&Collective::SendRecv, &inputs, 5, &gathered).is_none());
     }
 
     #[test]

@@ -71,12 +71,11 @@ def python(folder, *arguments):
 
 
 def run_plan(example, folder):
-    """Runs the plan with every rank's result compared; checks one that the command cannot run."""
+    """Runs the plan with every rank's result compared."""
     antiphon = command()
     if antiphon is None:
         pytest.skip("SKIP running the plan: no antiphon command; build it with `cargo build --release`")
-    unrunnable = re.search(r"AllToAllV\(|AllGatherV\(", example.text)
-    job = ["plan", "check", "plan.json"] if unrunnable else ["run", "plan.json", "--size", "64K", "-n", "2", "-w", "1"]
+    job = ["run", "plan.json", "--size", "64K", "-n", "2", "-w", "1"]
     done = subprocess.run([antiphon, *job], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     # Elements that are left to chance would be a mistake in an example.

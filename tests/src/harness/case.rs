@@ -234,6 +234,7 @@ impl Case<'_> {
         }
         let shared = slot.area.len() == 1;
         let call = interpreted::Call {
+            counts: &[],
             inputs: &inputs,
             launch: launch.into(),
             input_bytes: self.buffers.input,
