@@ -39,7 +39,7 @@ _HOMES = {
     "jit": "dsl",
     "presets": "dsl",
 }
-_MODULES = {"comm", "dsl", "language", "plan", "topologies", "utils"}
+_MODULES = {"comm", "default_algos", "dsl", "language", "plan", "topologies", "utils"}
 
 __all__ = ["__version__", *sorted(_HOMES), *sorted(_MODULES)]
 

@@ -3,16 +3,21 @@
 import sys
 from collections.abc import Callable
 
-from antiphon import _compile
+from antiphon import _compile, _install
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "compile": (_compile.main, "compile a program file to a plan"),
+    "install": (_install.main, "write the default plans into the cache"),
 }
+
+OTHER_NAMES = {"--install": "install"}
+"""What the format's own package calls a command."""
 
 
 def main(arguments: list[str]) -> int:
     """Runs the command that `arguments` name; returns the exit status."""
     name, *rest = arguments or ["--help"]
+    name = OTHER_NAMES.get(name, name)
     if name in ("-h", "--help"):
         print("usage: python -m antiphon COMMAND [...]\n\ncommands:")
         for command, (_, help_text) in COMMANDS.items():

@@ -346,3 +346,12 @@ def test_peers_buffers_are_checked_at_the_end():
         group.at_rank(0).group_store(box[0:1], 1, 1)
     with pytest.raises(RuntimeError, match="rank 1"):
         program.to_json()
+
+
+def test_errors_name_the_call_as_this_stage_spells_it():
+    with CollectiveProgram("named", AllReduce(2, 1, True), 2):
+        switch = SwitchChannel(rank_list=[0, 1], buffer_type=Buffer.input).at_rank(0)
+        two = Rank(0).get_output_buffer()[0:2]
+        for call, arguments in [("group_load_reduce", (0, 1, two)), ("group_store", (two, 0, 1))]:
+            with pytest.raises(RuntimeError, match=f"^cannot {call}: saw runs of 1 and 2 chunks"):
+                getattr(switch, call)(*arguments)

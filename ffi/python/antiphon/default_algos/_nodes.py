@@ -1,0 +1,45 @@
+"""What a spec says of ranks and nodes, and what of it cannot be."""
+
+from __future__ import annotations
+
+from antiphon.language import AlgoSpec, BaseBuffer, Chunk, Collective
+
+__all__ = ["groups", "nodes", "run"]
+
+
+def nodes(spec: AlgoSpec, kind: type[Collective], *, in_place: bool = False) -> tuple[int, int]:
+    """The number of nodes and of ranks on each; ValueError for what the algorithm is not made for."""
+
+    def refuse(saw: object, allowed: object) -> ValueError:
+        return ValueError(f"cannot make {spec.name!r} over several nodes: saw {saw}, allowed {allowed}")
+
+    collective, per_node = spec.collective, spec.nranks_per_node
+    if not isinstance(collective, kind):
+        raise refuse(f"collective {type(collective).__name__}", kind.__name__)
+    if spec.protocol != "LL":
+        raise refuse(f"protocol {spec.protocol!r}", "LL, since it moves packets")
+    if per_node < 1 or spec.world_size % per_node or spec.world_size == per_node:
+        raise refuse(
+            f"{spec.world_size} ranks, {per_node} of them on a node", "two or more nodes of equally many ranks"
+        )
+    if collective.num_ranks != spec.world_size:
+        raise refuse(f"a collective of {collective.num_ranks} ranks", f"world_size, {spec.world_size}")
+    if collective.chunk_factor != 1:
+        raise refuse(f"chunk_factor {collective.chunk_factor}", 1)
+    if spec.in_place != collective.inplace:
+        raise refuse(f"in_place {spec.in_place} and a collective of inplace {collective.inplace}", "both alike")
+    if in_place and not spec.in_place:
+        raise refuse("a collective out of place", "one in place")
+    return spec.world_size // per_node, per_node
+
+
+def groups(spec: AlgoSpec, size: int) -> int:
+    """The number of thread blocks in a group; ValueError if it is none."""
+    if size < 1:
+        raise ValueError(f"cannot make {spec.name!r}: saw thread_block_group_size {size}, allowed 1 or more")
+    return size
+
+
+def run(buffer: BaseBuffer, start: int, size: int = 1) -> Chunk:
+    """So many chunks of a buffer."""
+    return buffer[start : start + size]
