@@ -12,6 +12,9 @@ pub struct Caps {
     /// Exported memory can never shrink, so that no peer can make an access to it fault; and
     /// [`crate::Device::import`] refuses memory that could.
     pub sealed_handles: bool,
+    /// The CPU reads and writes the device's memory at its address. Without it, only copies and kernels do, but for
+    /// [`crate::Device::pinned`] memory.
+    pub host_access: bool,
     /// Streams run [`crate::Task`]s ([`crate::Stream::submit`]).
     pub tasks: bool,
     /// Kernels can be loaded ([`crate::Device::load`]).

@@ -8,6 +8,7 @@ use crate::kernel::{Kernel, KernelSource};
 use crate::memory::{Memory, MemoryHandle};
 use crate::multicast::Multicast;
 use crate::stream::Stream;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,18 +32,38 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Allocates `bytes` of zeroed memory that can be exported. Zero bytes are refused.
     fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError>;
 
+    /// Allocates `bytes` of zeroed memory that the CPU and kernels of this device reach at the same address while
+    /// kernels run: for words that one side polls. Slow for a GPU. It cannot always be exported. Zero bytes are
+    /// refused.
+    fn pinned(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError>;
+
     /// Maps memory of a peer (or of this process, a second time). The handle may come from a process that is
     /// not trusted: one whose memory is shorter than it says, or could become so, is refused.
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError>;
 
     /// The live memory of this device, allocated or imported, that holds the `bytes` bytes at `address`, and the
-    /// offset of `address` in it. `None` for memory that came from elsewhere and for a range that no single
-    /// memory holds. Cheap, but not free: see [`epoch`](Self::epoch).
+    /// offset of `address` in it. `None` for a range that no single memory holds. Cheap, but not free: see
+    /// [`epoch`](Self::epoch).
+    ///
+    /// On a GPU, memory of the device that the application allocated itself is found, too, and
+    /// [borrowed](Memory::is_borrowed): its whole allocation, with the same number each time while somebody holds
+    /// it. Elsewhere memory that came from elsewhere is not found.
     fn find(&self, address: *const u8, bytes: u64) -> Option<(Arc<dyn Memory>, u64)>;
+
+    /// As [`find`](Self::find), with the reason where nothing is found.
+    fn locate(&self, address: *const u8, bytes: u64) -> Result<(Arc<dyn Memory>, u64), HalError> {
+        self.find(address, bytes).ok_or_else(|| HalError::Invalid {
+            what: "find memory of a device",
+            saw: format!("{bytes} bytes at {address:?}"),
+            allowed: format!("a range within memory that {} allocated or imported", self.name()),
+            cure: "allocate the buffer by the device",
+        })
+    }
 
     /// Changes whenever memory of this device comes or goes; before it is unmapped, when it goes. An answer of
     /// [`find`](Self::find) may be kept (as a `Weak`, or it would keep the memory) while the number read *before*
-    /// asking is still the current one.
+    /// asking is still the current one; but never one of [borrowed](Memory::is_borrowed) memory, which the
+    /// application frees without a word.
     fn epoch(&self) -> u64 {
         self.epoch_cell().load(Ordering::Acquire)
     }
@@ -54,14 +75,27 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Makes a stream.
     fn stream(&self) -> Result<Arc<dyn Stream>, HalError>;
 
+    /// A stream of the application, by the vendor's handle (`CUstream`, `cudaStream_t`). Dropping the result leaves
+    /// the stream as it is. Backends without foreign streams answer [`HalError::Unsupported`].
+    ///
+    /// # Safety
+    ///
+    /// `raw` must be a live stream of the backend's driver, or one of the driver's numbers for default streams, and
+    /// outlive the result.
+    unsafe fn adopt_stream(&self, raw: *mut c_void) -> Result<Arc<dyn Stream>, HalError>;
+
     /// Makes an event.
     fn event(&self) -> Result<Arc<dyn Event>, HalError>;
 
     /// Compiles (where it is source) and loads a kernel. Needs [`Caps::kernels`].
     fn load(&self, source: KernelSource<'_>) -> Result<Arc<dyn Kernel>, HalError>;
 
-    /// Makes a multicast group of `members` devices that bind `bytes` each. Needs [`Caps::multicast`].
+    /// Makes a multicast group of `members` devices that bind `bytes` each, this one the first. Needs
+    /// [`Caps::multicast`].
     fn multicast(&self, members: u32, bytes: u64) -> Result<Arc<dyn Multicast>, HalError>;
+
+    /// Joins a multicast group that another device made and exported. Needs [`Caps::multicast`].
+    fn import_multicast(&self, handle: &MemoryHandle) -> Result<Arc<dyn Multicast>, HalError>;
 
     /// Reads `bytes` at the address `source` of process `process` into `destination`. Needs
     /// [`Caps::process_access`], and the system's permission for that process: [`HalError::System`] says so where

@@ -66,8 +66,10 @@ pub trait Driver: Send + Sync {
 
 /// The drivers that this build contains, the host's first.
 pub fn drivers() -> &'static [&'static dyn Driver] {
-    static DRIVERS: [&dyn Driver; 1] = [&host::HostDriver];
-    &DRIVERS
+    static DRIVERS: &[&dyn Driver] = &[
+        &host::HostDriver,
+    ];
+    DRIVERS
 }
 
 /// The driver of `backend`, or [`HalError::Unavailable`] where this build lacks it. Never another backend's.

@@ -62,6 +62,20 @@ pub enum HalError {
         /// What to do instead.
         cure: &'static str,
     },
+    /// A vendor's driver or compiler refused, or reports that earlier work failed.
+    #[error("cannot {what}: {name} ({backend} error {code}): {text}")]
+    Vendor {
+        /// What was being done, as a verb phrase.
+        what: String,
+        /// The backend whose driver it is.
+        backend: Backend,
+        /// The vendor's number.
+        code: i64,
+        /// The vendor's name for it.
+        name: String,
+        /// The vendor's explanation; a compiler's log.
+        text: String,
+    },
     /// A task of a stream failed.
     #[error("a task of the stream failed: {0}")]
     Task(#[source] TaskError),

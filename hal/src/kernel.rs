@@ -38,10 +38,27 @@ pub struct LaunchShape {
     pub shared_bytes: u32,
 }
 
+/// What a loaded kernel needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct KernelAttributes {
+    /// Registers of each thread.
+    pub registers: u32,
+    /// Bytes of local memory of each thread; registers that did not fit are among them.
+    pub local_bytes: u32,
+    /// Bytes of shared memory that the code declares, per block.
+    pub shared_bytes: u32,
+    /// The most threads that a block can have.
+    pub threads: u32,
+}
+
 /// Device code that has been loaded.
 pub trait Kernel: Send + Sync + fmt::Debug {
     /// The backend of the device that loaded it.
     fn backend(&self) -> Backend;
+
+    /// What it needs.
+    fn attributes(&self) -> Result<KernelAttributes, HalError>;
 
     /// The most thread blocks of this shape that the whole device runs at the same time.
     fn resident_blocks(&self, shape: LaunchShape) -> Result<u64, HalError>;
@@ -54,6 +71,19 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     /// There must be one argument per parameter, each pointing at a value of its type, and every address that
     /// the kernel follows must stay mapped until the launch is done.
     unsafe fn launch(
+        &self,
+        stream: &dyn Stream,
+        shape: LaunchShape,
+        arguments: &[*const c_void],
+    ) -> Result<(), HalError>;
+
+    /// As [`launch`](Self::launch), with the promise that all blocks run at the same time: a launch of more blocks
+    /// than [`resident_blocks`](Self::resident_blocks) is refused.
+    ///
+    /// # Safety
+    ///
+    /// As for [`launch`](Self::launch).
+    unsafe fn launch_cooperative(
         &self,
         stream: &dyn Stream,
         shape: LaunchShape,

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 /// A multicast group of devices.
 ///
-/// One device makes it and exports it; every member imports it and binds memory of its own; when all have, each
-/// may use its mapping.
+/// One device makes it and exports it, the others import it; when all have ([`crate::Device::multicast`],
+/// [`crate::Device::import_multicast`]), every member binds memory of its own; when all have done that, too, each
+/// may use its mapping. The caller sees to both "when all have".
 pub trait Multicast: Send + Sync + fmt::Debug {
     /// The backend of the device that made or imported it.
     fn backend(&self) -> Backend;
@@ -20,6 +21,8 @@ pub trait Multicast: Send + Sync + fmt::Debug {
     /// What the other members need to take part.
     fn export(&self) -> Result<MemoryHandle, HalError>;
 
-    /// Binds this member's `memory` and maps the group: stores to the result reach every member's memory.
+    /// Binds the beginning of this member's `memory`, allocated by the device that made or imported the group, and
+    /// maps the group: stores to the result reach every member's memory. The memory stays bound, and is kept, while
+    /// the result lives.
     fn bind(&self, memory: &Arc<dyn Memory>) -> Result<Arc<dyn Memory>, HalError>;
 }

@@ -4,6 +4,7 @@ use crate::driver::Backend;
 use crate::error::HalError;
 use crate::event::Event;
 use crate::task::{Effort, Task};
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub enum Submitted {
 /// A task that fails inside [`submit`](Self::submit) is reported there. One that fails later is remembered: the
 /// first since the last [`synchronize`](Self::synchronize) is reported by the next, once. Later tasks run all the
 /// same; a caller whose tasks depend on each other lets them share a flag.
-pub trait Stream: Send + Sync + fmt::Debug {
+pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// The backend of the device that made it.
     fn backend(&self) -> Backend;
 
@@ -67,4 +68,8 @@ pub trait Stream: Send + Sync + fmt::Debug {
     /// Waits until everything submitted before the call is done, polling tasks on the calling thread with
     /// [`Effort::Wait`]. Returns the first error since the last call, and forgets it.
     fn synchronize(&self) -> Result<(), HalError>;
+
+    /// Whether what is submitted is recorded into a graph instead of being run. Always `false` where the backend
+    /// has no graphs.
+    fn is_capturing(&self) -> Result<bool, HalError>;
 }

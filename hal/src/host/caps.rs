@@ -10,6 +10,7 @@ pub(super) fn probe(sealed: bool) -> Caps {
     Caps {
         peer_mapping: true,
         sealed_handles: sealed,
+        host_access: true,
         tasks: true,
         kernels: false,
         multicast: false,

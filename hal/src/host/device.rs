@@ -16,6 +16,7 @@ use crate::memory::{Memory, MemoryHandle};
 use crate::multicast::Multicast;
 use crate::stream::Stream;
 use rustix::io::Errno;
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -116,8 +117,19 @@ impl Device for HostDevice {
         Ok(HostMemory::allocate(&self.table, self.kind, bytes, self.caps.memory_bytes)?)
     }
 
+    fn pinned(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError> {
+        self.allocate(bytes)
+    }
+
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError> {
-        let MemoryHandle::SharedMemory { descriptor, bytes } = handle;
+        let MemoryHandle::SharedMemory { descriptor, bytes } = handle else {
+            return Err(HalError::Invalid {
+                what: "import host memory",
+                saw: format!("a handle of {}", handle.kind_name()),
+                allowed: "one of shared memory".to_owned(),
+                cure: "import it on a device of the backend that exported it",
+            });
+        };
         let unsealed = self.kind == FileKind::Posix;
         Ok(HostMemory::import(&self.table, descriptor, *bytes, unsealed)?)
     }
@@ -136,6 +148,10 @@ impl Device for HostDevice {
         Ok(Arc::new(HostStream::new()))
     }
 
+    unsafe fn adopt_stream(&self, _raw: *mut c_void) -> Result<Arc<dyn Stream>, HalError> {
+        self.unsupported("adopt a stream")
+    }
+
     fn event(&self) -> Result<Arc<dyn Event>, HalError> {
         Ok(Arc::new(HostEvent::default()))
     }
@@ -146,6 +162,10 @@ impl Device for HostDevice {
 
     fn multicast(&self, _members: u32, _bytes: u64) -> Result<Arc<dyn Multicast>, HalError> {
         self.unsupported("make a multicast group")
+    }
+
+    fn import_multicast(&self, _handle: &MemoryHandle) -> Result<Arc<dyn Multicast>, HalError> {
+        self.unsupported("join a multicast group")
     }
 
     unsafe fn read_process(

@@ -5,15 +5,14 @@ use crate::error::HalError;
 use crate::host::driver::DEVICE_NAME;
 use crate::id::next_id;
 use crate::memory::{Memory, MemoryHandle};
+use crate::ranges::Ranges;
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::Arc;
 
 /// Mappings up to this many bytes get their pages at once: faulting them in one by one inside the first collective
 /// would cost more than this does, while doing it for larger ones delays and commits memory that may stay unused.
@@ -118,6 +117,9 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above; through a shared reference one can only learn the address.
 unsafe impl Sync for Mapping {}
 
+/// The memory of a host device by address.
+pub(super) type Table = Ranges<HostMemory>;
+
 /// An allocation or import of a host device.
 #[derive(Debug)]
 pub(super) struct HostMemory {
@@ -165,7 +167,7 @@ impl HostMemory {
         let file = kind.create(mapped as u64).map_err(failed)?;
         let mapping = Mapping::new(&file, mapped).map_err(failed)?;
         mapping.prepare().map_err(failed)?;
-        Ok(table.enter(bytes, mapping, Arc::new(file)))
+        Ok(enter(table, bytes, mapping, Arc::new(file)))
     }
 
     /// Maps a peer's file and enters it in `table`. The peer is not trusted: what could make an access fault later
@@ -213,7 +215,7 @@ impl HostMemory {
         let mapped = page_rounded(bytes).ok_or_else(|| failed(Errno::FBIG))?;
         let mapping = Mapping::new(&**descriptor, mapped).map_err(failed)?;
         mapping.prepare().map_err(failed)?;
-        Ok(table.enter(bytes, mapping, Arc::clone(descriptor)))
+        Ok(enter(table, bytes, mapping, Arc::clone(descriptor)))
     }
 }
 
@@ -246,62 +248,21 @@ impl Drop for HostMemory {
     fn drop(&mut self) {
         // Out of the table before the range is unmapped (the fields are dropped after this): the next mapping may
         // get the same address.
-        self.table.remove(self.address());
+        self.table.remove(self);
     }
 }
 
-/// The memory of a device by address, with the epoch that tells when it changed.
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    entries: RwLock<BTreeMap<usize, Entry>>,
-    epoch: AtomicU64,
-}
-
-#[derive(Debug)]
-struct Entry {
+/// Makes the object for a mapping and enters it in `table`.
+fn enter(
+    table: &Arc<Table>,
     bytes: u64,
-    memory: Weak<HostMemory>,
-}
-
-impl Table {
-    /// The device's epoch.
-    pub(super) fn epoch(&self) -> &AtomicU64 {
-        &self.epoch
-    }
-
-    fn enter(
-        self: &Arc<Self>,
-        bytes: u64,
-        mapping: Mapping,
-        descriptor: Arc<OwnedFd>,
-    ) -> Arc<HostMemory> {
-        let table = Arc::clone(self);
-        let memory = Arc::new(HostMemory { id: next_id(), bytes, mapping, descriptor, table });
-        let entry = Entry { bytes, memory: Arc::downgrade(&memory) };
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.insert(memory.address().addr(), entry);
-        self.epoch.fetch_add(1, Ordering::Release);
-        drop(entries);
-        memory
-    }
-
-    fn remove(&self, address: *mut u8) {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.remove(&address.addr());
-        self.epoch.fetch_add(1, Ordering::Release);
-    }
-
-    /// The live memory that holds the `bytes` bytes at `address`, and the offset of `address` in it.
-    pub(super) fn find(&self, address: usize, bytes: u64) -> Option<(Arc<HostMemory>, u64)> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let (start, entry) = entries.range(..=address).next_back()?;
-        let offset = (address - start) as u64;
-        // Tested before upgrading: a strong reference dropped here could be the last, and wants the lock.
-        if offset.checked_add(bytes)? > entry.bytes {
-            return None;
-        }
-        entry.memory.upgrade().map(|memory| (memory, offset))
-    }
+    mapping: Mapping,
+    descriptor: Arc<OwnedFd>,
+) -> Arc<HostMemory> {
+    let table = Arc::clone(table);
+    let memory = Arc::new(HostMemory { id: next_id(), bytes, mapping, descriptor, table });
+    memory.table.enter(&memory);
+    memory
 }
 
 /// `bytes` rounded up to whole pages, if a mapping can be that long.

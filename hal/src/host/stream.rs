@@ -81,6 +81,10 @@ impl Stream for HostStream {
         self.queue.is_idle()
     }
 
+    fn is_capturing(&self) -> Result<bool, HalError> {
+        Ok(false)
+    }
+
     fn synchronize(&self) -> Result<(), HalError> {
         if !self.queue.is_idle() {
             // A mark behind everything submitted so far: what others submit later is not waited for.
