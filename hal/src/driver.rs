@@ -68,6 +68,8 @@ pub trait Driver: Send + Sync {
 pub fn drivers() -> &'static [&'static dyn Driver] {
     static DRIVERS: &[&dyn Driver] = &[
         &host::HostDriver,
+        #[cfg(feature = "cuda")]
+        &crate::cuda::CudaDriver,
     ];
     DRIVERS
 }

@@ -25,6 +25,8 @@
 #![warn(missing_docs)]
 
 mod caps;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod device;
 mod driver;
 mod error;

@@ -1,0 +1,166 @@
+//! The context of a device: whose it is, and making it current for the length of a call.
+
+use crate::cuda::library::{Api, Code};
+use crate::error::HalError;
+use cudarc::driver::sys;
+use std::marker::PhantomData;
+use std::ptr;
+
+/// A context that this process may use.
+#[derive(Debug)]
+pub(super) struct Context {
+    api: &'static Api,
+    raw: sys::CUcontext,
+    device: sys::CUdevice,
+    /// Whether it is the primary one, held by a count of ours.
+    retained: bool,
+}
+
+// SAFETY: a context may be used from any thread that makes it current, by several at once.
+unsafe impl Send for Context {}
+// SAFETY: as above; the fields never change.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The calling thread's current context where it is one on `device`, otherwise the device's primary one.
+    ///
+    /// The primary context is what the CUDA run-time library uses, PyTorch with it: it is retained, so that it
+    /// lives while this does. A context that the application made itself is used and never destroyed.
+    pub(super) fn open(api: &'static Api, device: sys::CUdevice) -> Result<Self, HalError> {
+        let adopted = current_on(api, device)?;
+        if let Some(raw) = adopted
+            && !primary_is_active(api, device)?
+        {
+            return Ok(Context { api, raw, device, retained: false });
+        }
+        let mut primary = ptr::null_mut();
+        // SAFETY: `primary` is a valid place for the answer.
+        let code = unsafe { (api.primary_retain)(&raw mut primary, device) };
+        api.check("retain the primary context of a CUDA device", code)?;
+        // Dropped again, with the count, where the application uses another.
+        let retained = Context { api, raw: primary, device, retained: true };
+        match adopted {
+            Some(raw) if raw != primary => Ok(Context { api, raw, device, retained: false }),
+            _ => Ok(retained),
+        }
+    }
+
+    /// The driver.
+    pub(super) fn api(&self) -> &'static Api {
+        self.api
+    }
+
+    /// The device it is on.
+    pub(super) fn device(&self) -> sys::CUdevice {
+        self.device
+    }
+
+    /// The driver's pointer.
+    pub(super) fn raw(&self) -> sys::CUcontext {
+        self.raw
+    }
+
+    /// Makes it the calling thread's current one until the result is dropped.
+    pub(super) fn enter(&self) -> Result<Entered<'_>, HalError> {
+        let mut current = ptr::null_mut();
+        // SAFETY: `current` is a valid place for the answer.
+        let code = unsafe { (self.api.context_current)(&raw mut current) };
+        self.api.check("ask for the current CUDA context", code)?;
+        let pushed = current != self.raw;
+        if pushed {
+            // SAFETY: the context is alive: retained by this object, or the application's, which promised to
+            // keep it (`Driver::open`).
+            let code = unsafe { (self.api.context_push)(self.raw) };
+            self.api.check("make a CUDA context current", code)?;
+        }
+        Ok(Entered { context: self, pushed, thread: PhantomData })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.retained {
+            // SAFETY: gives back the count that `open` took. At the end of the process the driver may be gone
+            // and say so, which is of no consequence.
+            let _ = unsafe { (self.api.primary_release)(self.device) };
+        }
+    }
+}
+
+/// A context is current on this thread.
+#[derive(Debug)]
+pub(super) struct Entered<'a> {
+    context: &'a Context,
+    pushed: bool,
+    /// Bound to the thread that entered.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if self.pushed {
+            let mut popped = ptr::null_mut();
+            // SAFETY: takes back what `enter` pushed on this thread; calls in between are balanced as well.
+            let code = unsafe { (self.context.api.context_pop)(&raw mut popped) };
+            debug_assert!(code != Code::SUCCESS || popped == self.context.raw);
+        }
+    }
+}
+
+/// The calling thread's current context, if it is one on `device`.
+fn current_on(
+    api: &'static Api,
+    device: sys::CUdevice,
+) -> Result<Option<sys::CUcontext>, HalError> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: `raw` is a valid place for the answer.
+    let code = unsafe { (api.context_current)(&raw mut raw) };
+    api.check("ask for the current CUDA context", code)?;
+    if raw.is_null() {
+        return Ok(None);
+    }
+    let mut its_device = -1;
+    // SAFETY: `its_device` is a valid place for the answer.
+    let code = unsafe { (api.context_device)(&raw mut its_device) };
+    api.check("ask for the device of the current CUDA context", code)?;
+    Ok((its_device == device).then_some(raw))
+}
+
+/// Whether somebody in this process has the primary context of `device`. Making one takes hundreds of megabytes.
+fn primary_is_active(api: &'static Api, device: sys::CUdevice) -> Result<bool, HalError> {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: both are valid places for the answers.
+    let code = unsafe { (api.primary_state)(device, &raw mut flags, &raw mut active) };
+    api.check("ask for the state of a primary CUDA context", code)?;
+    Ok(active != 0)
+}
+
+/// Lifts, for the calling thread, the rule that nothing is allocated while any stream of the process is recorded
+/// into a graph: what is done here is not part of such a graph.
+#[derive(Debug)]
+pub(super) struct Unrecorded {
+    api: &'static Api,
+    before: Option<u32>,
+    thread: PhantomData<*const ()>,
+}
+
+impl Unrecorded {
+    /// Until the result is dropped.
+    pub(super) fn new(api: &'static Api) -> Self {
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as u32;
+        let before = api.capture_mode.and_then(|exchange| {
+            // SAFETY: `mode` holds one of the driver's modes, and takes the one before.
+            (unsafe { exchange(&raw mut mode) } == Code::SUCCESS).then_some(mode)
+        });
+        Unrecorded { api, before, thread: PhantomData }
+    }
+}
+
+impl Drop for Unrecorded {
+    fn drop(&mut self) {
+        if let (Some(exchange), Some(mut mode)) = (self.api.capture_mode, self.before) {
+            // SAFETY: `mode` is what the driver answered before.
+            let _ = unsafe { exchange(&raw mut mode) };
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! CUDA events.
+
+use crate::cuda::context::Context;
+use crate::cuda::library::Code;
+use crate::driver::Backend;
+use crate::error::HalError;
+use crate::event::Event;
+use cudarc::driver::sys;
+use std::ptr;
+use std::sync::Arc;
+
+/// A driver event without timing.
+#[derive(Debug)]
+pub(super) struct CudaEvent {
+    raw: sys::CUevent,
+    context: Arc<Context>,
+}
+
+// SAFETY: the driver synchronises access to its events; the handle never changes.
+unsafe impl Send for CudaEvent {}
+// SAFETY: as above.
+unsafe impl Sync for CudaEvent {}
+
+impl CudaEvent {
+    /// An event that was not recorded yet.
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, HalError> {
+        let _entered = context.enter()?;
+        let mut raw = ptr::null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: `raw` is a valid place for the answer.
+        let code = unsafe { (context.api().event_create)(&raw mut raw, flags) };
+        context.api().check("make a CUDA event", code)?;
+        Ok(CudaEvent { raw, context: Arc::clone(context) })
+    }
+
+    /// The driver's event behind `event`, if it is one of this backend.
+    pub(super) fn raw_of(event: &dyn Event, what: &'static str) -> Result<sys::CUevent, HalError> {
+        let any: &dyn std::any::Any = event;
+        match any.downcast_ref::<CudaEvent>() {
+            Some(event) => Ok(event.raw),
+            None => Err(HalError::Invalid {
+                what,
+                saw: format!("an event of the {} backend", event.backend()),
+                allowed: "one of the cuda backend".to_owned(),
+                cure: "make the event on the stream's own device",
+            }),
+        }
+    }
+}
+
+impl Event for CudaEvent {
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn query(&self) -> bool {
+        let Ok(_entered) = self.context.enter() else { return true };
+        // SAFETY: the event lives until this object is dropped.
+        let code = unsafe { (self.context.api().event_query)(self.raw) };
+        code != Code::NOT_READY
+    }
+
+    fn synchronize(&self) -> Result<(), HalError> {
+        let _entered = self.context.enter()?;
+        // SAFETY: as above.
+        let code = unsafe { (self.context.api().event_synchronize)(self.raw) };
+        self.context.api().check("wait for a CUDA event", code)
+    }
+}
+
+impl Drop for CudaEvent {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: made by `new`, destroyed here alone; the driver frees it when the last wait for it is over.
+            let _ = unsafe { (self.context.api().event_destroy)(self.raw) };
+        }
+    }
+}
