@@ -1,6 +1,7 @@
 //! The context of a device: whose it is, and making it current for the length of a call.
 
 use crate::cuda::library::{Api, Code};
+use crate::cuda::vmm::Spans;
 use crate::error::HalError;
 use cudarc::driver::sys;
 use std::marker::PhantomData;
@@ -14,11 +15,13 @@ pub(super) struct Context {
     device: sys::CUdevice,
     /// Whether it is the primary one, held by a count of ours.
     retained: bool,
+    /// Where this backend maps and opens memory.
+    own: Spans,
 }
 
 // SAFETY: a context may be used from any thread that makes it current, by several at once.
 unsafe impl Send for Context {}
-// SAFETY: as above; the fields never change.
+// SAFETY: as above; the pointer never changes, and the spans are locked.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -31,18 +34,27 @@ impl Context {
         if let Some(raw) = adopted
             && !primary_is_active(api, device)?
         {
-            return Ok(Context { api, raw, device, retained: false });
+            return Ok(Context::new(api, raw, device, false));
         }
         let mut primary = ptr::null_mut();
         // SAFETY: `primary` is a valid place for the answer.
         let code = unsafe { (api.primary_retain)(&raw mut primary, device) };
         api.check("retain the primary context of a CUDA device", code)?;
         // Dropped again, with the count, where the application uses another.
-        let retained = Context { api, raw: primary, device, retained: true };
+        let retained = Context::new(api, primary, device, true);
         match adopted {
-            Some(raw) if raw != primary => Ok(Context { api, raw, device, retained: false }),
+            Some(raw) if raw != primary => Ok(Context::new(api, raw, device, false)),
             _ => Ok(retained),
         }
+    }
+
+    fn new(api: &'static Api, raw: sys::CUcontext, device: sys::CUdevice, retained: bool) -> Self {
+        Context { api, raw, device, retained, own: Spans::default() }
+    }
+
+    /// Where this backend maps and opens memory.
+    pub(super) fn own(&self) -> &Spans {
+        &self.own
     }
 
     /// The driver.

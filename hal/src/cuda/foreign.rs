@@ -4,7 +4,7 @@ use crate::cuda::conv;
 use crate::cuda::device::Core;
 use crate::cuda::lock;
 use crate::cuda::memory::{CudaMemory, Kind};
-use crate::cuda::vmm::Physical;
+use crate::cuda::vmm::{Physical, Spans};
 use crate::driver::Backend;
 use crate::error::HalError;
 use crate::id::next_id;
@@ -44,6 +44,15 @@ pub(super) fn locate(
     };
     let api = core.context.api();
     let _entered = core.context.enter()?;
+    // Locked while the driver is asked: nothing of our own comes to the address meanwhile.
+    let own = core.context.own().read();
+    if Spans::hold(&own, address) {
+        return Err(refused(
+            format!("{bytes} bytes at {address:#x}, past the end of memory of this device"),
+            "a range within one memory",
+            "pass a range of memory that is live",
+        ));
+    }
     let [kind, device, number, classic] = attributes(core, address)?;
     if address == 0 || !conv::is_device_memory(kind as u32) {
         return Err(refused(
@@ -64,6 +73,7 @@ pub(super) fn locate(
     let (mut base, mut length) = (0, 0);
     // SAFETY: both are valid places for the answers.
     let code = unsafe { (api.pointer_range)(&raw mut base, &raw mut length, address) };
+    drop(own);
     api.check("find the allocation at an address", code)?;
     let offset = address.saturating_sub(base);
     if offset.checked_add(bytes).is_none_or(|end| end > length as u64) {

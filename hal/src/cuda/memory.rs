@@ -184,27 +184,35 @@ fn open(core: &Arc<Core>, handle: &[u8; 64], bytes: u64) -> Result<Arc<CudaMemor
     let api = core.context.api();
     // Held until it is in the tables: the driver gives the same address when a handle is opened again.
     let mut opened = lock(&core.opened);
-    if let Some(memory) = opened.get(handle).and_then(Weak::upgrade)
-        && memory.bytes == bytes
-    {
-        return Ok(memory);
+    if let Some(memory) = opened.get(handle).and_then(Weak::upgrade) {
+        // Before the memory can be dropped here, which takes the lock.
+        drop(opened);
+        if memory.bytes == bytes {
+            return Ok(memory);
+        }
+        return Err(refused(&format!("{bytes} bytes"), &format!("{}", memory.bytes)));
     }
     let what = "open CUDA memory of another process";
     let raw = sys::CUipcMemHandle { reserved: handle.map(u8::cast_signed) };
     let lazy = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
     let mut address = 0;
+    let mut own = core.context.own().write();
     // SAFETY: `address` is a valid place for the answer; the driver checks the handle.
     let code = unsafe { (api.ipc_open)(&raw mut address, raw, lazy) };
     api.check(what, code)?;
     let (mut base, mut length) = (0, 0);
     // SAFETY: both are valid places for the answers.
     let code = unsafe { (api.pointer_range)(&raw mut base, &raw mut length, address) };
-    if code != Code::SUCCESS || bytes == 0 || base + (length as u64) < address + bytes {
+    let end = base.saturating_add(length as u64);
+    let fits = address.checked_add(bytes).is_some_and(|wanted| bytes > 0 && wanted <= end);
+    if code != Code::SUCCESS || !fits {
         // SAFETY: opened above, and used by nobody.
         let _ = unsafe { (api.ipc_close)(address) };
         api.check(what, code)?;
         return Err(refused(&format!("{bytes} bytes"), &format!("1 to {length}")));
     }
+    own.insert(address, bytes);
+    drop(own);
     let memory = enter(core, address, bytes, Kind::Opened { handle: *handle });
     opened.insert(*handle, Arc::downgrade(&memory));
     Ok(memory)
@@ -342,6 +350,8 @@ impl Drop for CudaMemory {
                     opened.remove(handle);
                 }
                 self.core.ranges.remove(self);
+                let mut own = self.core.context.own().write();
+                own.remove(&self.address);
                 if let Ok(_entered) = self.core.context.enter() {
                     // SAFETY: opened by `open`, and closed here once for that; the driver counts.
                     let _ = unsafe { (api.ipc_close)(self.address) };

@@ -5,10 +5,34 @@ use crate::cuda::conv::{self, Sharing};
 use crate::cuda::library::Code;
 use crate::error::HalError;
 use cudarc::driver::sys;
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The addresses that this backend uses, so that its memory is never taken for the application's: from before
+/// memory is mapped there until after it is unmapped.
+#[derive(Debug, Default)]
+pub(super) struct Spans(RwLock<BTreeMap<u64, u64>>);
+
+impl Spans {
+    /// Locks them against changes.
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u64, u64>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks them for a change.
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, u64>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one of `spans` holds `address`.
+    pub(super) fn hold(spans: &BTreeMap<u64, u64>, address: u64) -> bool {
+        let last = spans.range(..=address).next_back();
+        last.is_some_and(|(&start, &bytes)| address - start < bytes)
+    }
+}
 
 /// A count on physical memory, or on a multicast object, given back when dropped.
 #[derive(Debug)]
@@ -145,6 +169,7 @@ impl Mapped {
         let mut address = 0;
         // SAFETY: `address` is a valid place for the answer; no address is wished for.
         done(unsafe { (api.memory_reserve)(&raw mut address, bytes, 0, 0, 0) })?;
+        context.own().write().insert(address, bytes as u64);
         let mut mapped = Mapped { address, bytes, filled: false, context: Arc::clone(context) };
         // SAFETY: the addresses were reserved just now and hold nothing; the driver checks the length.
         done(unsafe { (api.memory_map)(address, bytes, 0, physical.raw(), 0) })?;
@@ -174,7 +199,31 @@ impl Drop for Mapped {
             // SAFETY: mapped by `new` and unmapped here alone; whoever uses the addresses keeps this object.
             let _ = unsafe { (api.memory_unmap)(self.address, self.bytes) };
         }
+        // While the addresses are still reserved: the next to get them may be another.
+        self.context.own().write().remove(&self.address);
         // SAFETY: reserved by `new` and given back here alone, when nothing is mapped any more.
         let _ = unsafe { (api.memory_unreserve)(self.address, self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_hold_what_is_within_them() {
+        let spans = Spans::default();
+        spans.write().extend([(100, 10), (200, 1)]);
+        for (address, held) in [
+            (0, false),
+            (99, false),
+            (100, true),
+            (109, true),
+            (110, false),
+            (200, true),
+            (201, false),
+        ] {
+            assert_eq!(Spans::hold(&spans.read(), address), held, "{address}");
+        }
     }
 }
