@@ -180,6 +180,33 @@ const STEPS: &[Step] = &[
         environment: &[("ANTIPHON_NEEDS_TORCHRUN", "1")],
         needs: Some(TORCHRUN),
     },
+    // Needs nothing of NVIDIA's: where there is a run-time compiler, it is used.
+    Step {
+        name: "lint the CUDA backend",
+        program: Program::Cargo,
+        arguments: &[
+            "clippy",
+            "-p",
+            "antiphon-hal",
+            "-p",
+            "antiphon",
+            "--features",
+            "antiphon/cuda",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        environment: &[],
+        needs: None,
+    },
+    Step {
+        name: "test the CUDA backend",
+        program: Program::Cargo,
+        arguments: &["test", "-p", "antiphon-hal", "--features", "cuda", "--lib"],
+        environment: &[],
+        needs: None,
+    },
     // The step that lints everything does it without the library, which not every machine has.
     Step {
         name: "lint the RDMA wire",

@@ -154,7 +154,7 @@ impl Multicast for CudaMulticast {
         let found = core.ranges.find(memory.address().addr(), memory.len());
         let own = found.map(|(own, _)| own).filter(|own| own.id == memory.id());
         let Some(own) = own else {
-            return Err(refused(format!("memory of the {} backend", memory.backend())));
+            return Err(refused("memory of another device or allocator".to_owned()));
         };
         let Kind::Mapped { mapped, physical } = &own.kind else {
             return Err(refused("memory that cannot be bound".to_owned()));
