@@ -2,6 +2,7 @@
 
 use crate::cuda::conv;
 use crate::cuda::device::Core;
+use crate::cuda::image;
 use crate::cuda::library::Code;
 use crate::cuda::nvrtc::Compiler;
 use crate::cuda::stream::CudaStream;
@@ -195,16 +196,14 @@ impl Kernel for CudaKernel {
 }
 
 impl Module {
-    /// Loads machine code, PTX (which must end with a zero byte), or a bundle of both.
+    /// Loads machine code, PTX, or a bundle of both.
     fn load(core: &Arc<Core>, image: &[u8]) -> Result<Self, HalError> {
-        if image.is_empty() {
-            return Err(HalError::Invalid {
-                what: "load a kernel",
-                saw: "an empty image".to_owned(),
-                allowed: "machine code or PTX".to_owned(),
-                cure: "compile the kernel first",
-            });
-        }
+        let image = image::checked(image).map_err(|saw| HalError::Invalid {
+            what: "load a kernel",
+            saw,
+            allowed: "machine code, a bundle or PTX, whole".to_owned(),
+            cure: "compile the kernel again",
+        })?;
         let _entered = core.context.enter()?;
         let api = core.context.api();
         let mut log = vec![0u8; LOG_BYTES];
@@ -215,8 +214,8 @@ impl Module {
         let mut values =
             [log.as_mut_ptr().cast(), ptr::without_provenance_mut::<c_void>(LOG_BYTES)];
         let mut raw = ptr::null_mut();
-        // SAFETY: the image describes its own length, as every image that this trait takes must; the log is as long
-        // as the second option says; as many options as values.
+        // SAFETY: what the image says of its own length was checked; the log is as long as the second option says; as
+        // many options as values.
         let code: Code = unsafe {
             (api.module_load)(
                 &raw mut raw,

@@ -30,6 +30,7 @@ mod device;
 mod driver;
 mod event;
 mod foreign;
+mod image;
 mod kernel;
 mod library;
 mod memory;

@@ -328,6 +328,8 @@ mod tests {
         let options = ["-DFACTOR=2.0f"];
         let first = compiler.compile(SOURCE, "sm_90", &options).unwrap();
         assert!(first.starts_with(b"\x7fELF"), "no machine code");
+        assert!(crate::cuda::image::checked(&first).is_ok());
+        assert!(crate::cuda::image::checked(&first[..first.len() - 1]).is_err());
         assert_eq!(compiler.compile(SOURCE, "sm_90", &options).unwrap(), first);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
         let other = compiler.compile(SOURCE, "sm_90", &["-DFACTOR=3.0f"]).unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The folders of the wheels in which Python's package index has the compiler, below `site-packages`.
 const WHEELS: [&str; 2] = ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"];
 /// The folders of libraries in an installation of CUDA.
-const TOOLKIT: [&str; 3] = ["lib64", "lib", "targets/x86_64-linux/lib"];
+const TOOLKIT: [&str; 4] = ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
 
 /// The folders that may hold the compiler, those that the user named first. `variable` reads the environment.
 pub(super) fn folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
