@@ -22,6 +22,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("antiphon-switch", TRANSPORT),
     ("antiphon-codegen", &["antiphon-plan"]),
     ("antiphon-executor", BELOW_EXECUTOR),
+    // A fixture that stands for a vendor's library, so it knows nothing of ours.
+    ("antiphon-gpusim", &[]),
     ("antiphon-ffi", FACADE),
     ("antiphon", FACADE),
 ];

@@ -1,0 +1,185 @@
+//! Devices: how many there are, and what they say of themselves.
+
+use crate::abi::{Answer, Out, answer};
+use crate::status::Status;
+use std::ffi::c_char;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What `cuDriverGetVersion` answers: CUDA 12.8.
+const VERSION: i32 = 12080;
+const NAME: &[u8] = b"Antiphon simulated GPU";
+
+/// Bytes of memory that each device claims to have.
+pub const TOTAL_BYTES: usize = 16 << 30;
+/// Multiprocessors of a device.
+pub const MULTIPROCESSORS: u32 = 16;
+/// Threads that a multiprocessor holds at the same time.
+pub const RESIDENT_THREADS: u32 = 2048;
+/// Blocks that a multiprocessor holds at the same time.
+pub const RESIDENT_BLOCKS: u32 = 32;
+/// Threads that a block may have.
+pub const BLOCK_THREADS: u32 = 1024;
+/// Bytes of shared memory that a block may have, once it has asked for more than the usual 48 KiB.
+pub const SHARED_BYTES: u32 = 227 << 10;
+/// Bytes of shared memory of a multiprocessor.
+pub const MULTIPROCESSOR_SHARED_BYTES: u32 = 228 << 10;
+/// Bytes of shared memory that a block may have without asking.
+pub const DEFAULT_SHARED_BYTES: u32 = 48 << 10;
+pub const WARP: u32 = 32;
+
+static INITIALISED: AtomicBool = AtomicBool::new(false);
+
+/// Whether `cuInit` has been called.
+pub fn initialised() -> Answer {
+    if INITIALISED.load(Ordering::Acquire) { Ok(()) } else { Err(Status::NOT_INITIALIZED) }
+}
+
+/// Devices there are.
+pub fn count() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    let read = || std::env::var("ANTIPHON_GPUSIM_DEVICES").ok()?.parse().ok();
+    *COUNT.get_or_init(|| read().unwrap_or(8).clamp(1, 8))
+}
+
+/// The device of an ordinal.
+pub fn ordinal(device: i32) -> Result<usize, Status> {
+    let known = usize::try_from(device).ok().filter(|device| *device < count());
+    known.ok_or(Status::INVALID_DEVICE)
+}
+
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub extern "C" fn cuInit(flags: u32) -> i32 {
+    answer("cuInit", || {
+        if flags != 0 {
+            return Err(Status::INVALID_VALUE);
+        }
+        INITIALISED.store(true, Ordering::Release);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub extern "C" fn cuDriverGetVersion(out: Out<i32>) -> i32 {
+    answer("cuDriverGetVersion", || out.set(VERSION))
+}
+
+driver_calls! {
+    fn cuDeviceGetCount(out: Out<i32>) {
+        out.set(count() as i32)
+    }
+
+    fn cuDeviceGet(out: Out<i32>, device: i32) {
+        ordinal(device)?;
+        out.set(device)
+    }
+
+    fn cuDeviceGetName(out: Out<c_char>, length: i32, device: i32) {
+        ordinal(device)?;
+        let length = usize::try_from(length).unwrap_or(0);
+        if length == 0 || out.address().is_null() {
+            return Err(Status::INVALID_VALUE);
+        }
+        let kept = NAME.len().min(length - 1);
+        // SAFETY: the application gives `length` writable bytes, and at most that many are written.
+        unsafe {
+            std::ptr::copy_nonoverlapping(NAME.as_ptr().cast(), out.address(), kept);
+            out.address().add(kept).write(0);
+        }
+        Ok(())
+    }
+
+    fn cuDeviceTotalMem_v2(out: Out<usize>, device: i32) {
+        ordinal(device)?;
+        out.set(TOTAL_BYTES)
+    }
+
+    fn cuDeviceGetUuid_v2(out: Out<[u8; 16]>, device: i32) {
+        uuid(out, device)
+    }
+
+    fn cuDeviceGetUuid(out: Out<[u8; 16]>, device: i32) {
+        uuid(out, device)
+    }
+
+    fn cuDeviceGetPCIBusId(out: Out<c_char>, length: i32, device: i32) {
+        let text = format!("0000:{:02X}:00.0\0", 0x10 + ordinal(device)?);
+        if usize::try_from(length).unwrap_or(0) < text.len() || out.address().is_null() {
+            return Err(Status::INVALID_VALUE);
+        }
+        // SAFETY: the application gives `length` writable bytes, which the text fits into.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), out.address(), text.len()) };
+        Ok(())
+    }
+
+    fn cuDeviceCanAccessPeer(out: Out<i32>, device: i32, peer: i32) {
+        out.set(i32::from(ordinal(device)? != ordinal(peer)?))
+    }
+
+    fn cuDeviceGetP2PAttribute(out: Out<i32>, attribute: i32, device: i32, peer: i32) {
+        if ordinal(device)? == ordinal(peer)? {
+            return Err(Status::INVALID_DEVICE);
+        }
+        // Performance rank, access, native atomics, array access.
+        match attribute {
+            1 => out.set(0),
+            2..=4 => out.set(1),
+            _ => Err(Status::INVALID_VALUE),
+        }
+    }
+
+    fn cuDeviceGetAttribute(out: Out<i32>, attribute: i32, device: i32) {
+        let device = ordinal(device)?;
+        if !(1..200).contains(&attribute) {
+            return Err(Status::INVALID_VALUE);
+        }
+        out.set(value(attribute, device))
+    }
+}
+
+fn uuid(out: Out<[u8; 16]>, device: i32) -> Answer {
+    let mut uuid = *b"antiphon-gpusim\0";
+    uuid[15] = ordinal(device)? as u8;
+    out.set(uuid)
+}
+
+/// An attribute's value. What is not listed is what the device lacks: 0.
+fn value(attribute: i32, device: usize) -> i32 {
+    match attribute {
+        1..=3 => BLOCK_THREADS as i32,
+        4 => 64,
+        5 => i32::MAX,
+        6 | 7 => 65535,
+        8 => DEFAULT_SHARED_BYTES as i32,
+        9 => 64 << 10,
+        10 => WARP as i32,
+        12 | 82 => 65536,
+        13 => 1_000_000,
+        14 => 512,
+        // Concurrent kernels, mapped host memory, unified addressing, stream priorities.
+        19 | 31 | 41 | 78 => 1,
+        16 => MULTIPROCESSORS as i32,
+        33 => 0x10 + device as i32,
+        36 => 1_000_000,
+        37 => 512,
+        38 => 1 << 20,
+        39 => RESIDENT_THREADS as i32,
+        40 => 2,
+        // Compute capability 9.0: what kernels for it may use is what the simulated compiler offers.
+        75 => 9,
+        76 => 0,
+        81 => MULTIPROCESSOR_SHARED_BYTES as i32,
+        // Native atomics of the host, host pointers of registered memory, memory operations of streams.
+        86 | 91 | 92 | 93 | 122 => 1,
+        // Cooperative launches, flushing, registration, virtual memory management, descriptors.
+        95 | 98 | 99 | 102 | 103 => 1,
+        97 => SHARED_BYTES as i32,
+        106 => RESIDENT_BLOCKS as i32,
+        111 => 1 << 10,
+        // Multicast.
+        132 => 1,
+        _ => 0,
+    }
+}

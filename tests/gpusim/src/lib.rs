@@ -1,0 +1,29 @@
+//! A *simulated* CUDA driver and run-time compiler: a test fixture. What runs on it never counts as run on a GPU.
+//!
+//! The file this crate makes, put into a folder as `libcuda.so.1` and as `libnvrtc.so.12`, answers the calls of the
+//! CUDA driver API and of NVRTC that Antiphon uses, under their exact C names. Memory is the host's, streams are
+//! queues on threads, kernels are shared objects that g++ makes of the device source, and the threads of a block
+//! are fibers. So everything above the driver can run from end to end, in one process or in many, where there is
+//! no GPU. It says nothing about speed, and nothing about what a GPU's memory model allows.
+//!
+//! - `abi`: how C calls come in and answers go out.
+//! - `device`, `context`: what there is, and what is current.
+//! - `memory`: allocations, pinned and registered memory, IPC, virtual memory management, multicast.
+//! - `stream`, `event`, `copy`, `graph`: order.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `ANTIPHON_GPUSIM_DEVICES` | devices there are, 1 to 8; 8 when unset |
+//! | `ANTIPHON_GPUSIM_TRACE` | `1` writes every failing call to stderr, `2` every call |
+
+#[macro_use]
+mod abi;
+mod context;
+mod copy;
+mod device;
+mod event;
+mod graph;
+mod memory;
+mod status;
+mod stream;
+mod table;

@@ -1,0 +1,81 @@
+//! Memory of a device: `cuMemAlloc`.
+
+use super::registry::{self, Kind, Range};
+use super::shared::{self, Physical};
+use crate::abi::Out;
+use crate::context;
+use crate::device::TOTAL_BYTES;
+use crate::status::Status;
+use crate::stream::capture;
+use crate::table::fresh;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static USED: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+
+/// Counts `bytes` of a device as used, if it has them.
+pub fn charge(device: usize, bytes: usize) -> Result<(), Status> {
+    let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= TOTAL_BYTES);
+    let charged = USED[device].fetch_update(Ordering::AcqRel, Ordering::Acquire, fits);
+    charged.map(drop).map_err(|_| Status::OUT_OF_MEMORY)
+}
+
+/// Counts `bytes` of a device as free again.
+pub fn discharge(device: usize, bytes: usize) {
+    USED[device].fetch_sub(bytes, Ordering::AcqRel);
+}
+
+driver_calls! {
+    fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
+        let device = context::current()?.device;
+        free.set(TOTAL_BYTES - USED[device].load(Ordering::Acquire))?;
+        total.set(TOTAL_BYTES)
+    }
+
+    fn cuMemAlloc_v2(out: Out<u64>, bytes: usize) {
+        let context = context::current()?;
+        capture::refuse()?;
+        if bytes == 0 {
+            return Err(Status::INVALID_VALUE);
+        }
+        let mapped = bytes.checked_next_multiple_of(4096).ok_or(Status::OUT_OF_MEMORY)?;
+        charge(context.device, mapped)?;
+        let physical = Physical::new(mapped, context.device, 0);
+        let (physical, base) = physical
+            .and_then(|p| p.map().map(|base| (p, base)))
+            .inspect_err(|_| discharge(context.device, mapped))?;
+        let kind = Kind::Device(Arc::new(physical));
+        registry::add(Range {
+            base,
+            bytes,
+            mapped,
+            context: context.handle,
+            device: context.device,
+            buffer: fresh(),
+            kind,
+        });
+        out.set(base)
+    }
+
+    fn cuMemFree_v2(address: u64) {
+        context::current()?;
+        if address == 0 {
+            return Ok(());
+        }
+        capture::refuse()?;
+        let range = registry::take(address, |range| matches!(range.kind, Kind::Device(_)));
+        let range = range.ok_or(Status::INVALID_VALUE)?;
+        // As the real call does: what has been launched may still use it.
+        crate::stream::finish_device(range.device);
+        discharge(range.device, range.mapped);
+        shared::unmap(range.base, range.mapped)
+    }
+
+    fn cuMemGetAddressRange_v2(base: Out<u64>, bytes: Out<usize>, address: u64) {
+        let range = registry::find(address).filter(|range| !matches!(range.kind, Kind::Registered));
+        let range = range.ok_or(Status::NOT_FOUND)?;
+        base.offer(range.base);
+        bytes.offer(range.bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! The ranges of addresses that the driver knows, and what is behind each.
+
+use super::multicast::Group;
+use super::shared::Physical;
+use crate::status::Status;
+use crate::table::lock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// What a range of addresses is.
+#[derive(Clone)]
+pub enum Kind {
+    /// Memory of a device, from `cuMemAlloc`.
+    Device(Arc<Physical>),
+    /// Memory of another process, through an IPC handle; how often it has been opened.
+    Opened(Arc<Physical>, u32),
+    /// A part of a virtual range with memory behind it, and the allocation's handle.
+    Mapped(Arc<Physical>, u64),
+    /// A part of a virtual range with a multicast group behind it.
+    Multicast(Arc<Group>, usize),
+    /// Pinned host memory, from `cuMemHostAlloc`.
+    Pinned,
+    /// Host memory of the application's that it registered.
+    Registered,
+}
+
+/// A range of addresses.
+#[derive(Clone)]
+pub struct Range {
+    pub base: u64,
+    pub bytes: usize,
+    /// What is mapped in all, which is more than `bytes` where the system maps whole pages.
+    pub mapped: usize,
+    pub context: u64,
+    pub device: usize,
+    /// Unlike that of any other allocation of the process.
+    pub buffer: u64,
+    pub kind: Kind,
+}
+
+impl Range {
+    pub fn end(&self) -> u64 {
+        self.base + self.bytes as u64
+    }
+
+    pub fn is_host(&self) -> bool {
+        matches!(self.kind, Kind::Pinned | Kind::Registered)
+    }
+}
+
+static RANGES: Mutex<BTreeMap<u64, Range>> = Mutex::new(BTreeMap::new());
+
+/// Adds a range.
+pub fn add(range: Range) {
+    lock(&RANGES).insert(range.base, range);
+}
+
+/// The range that an address lies in.
+pub fn find(address: u64) -> Option<Range> {
+    let ranges = lock(&RANGES);
+    let (_, range) = ranges.range(..=address).next_back()?;
+    (address < range.end()).then(|| range.clone())
+}
+
+/// Takes out the range that starts at `base`, if `wanted` agrees.
+pub fn take(base: u64, wanted: impl Fn(&Range) -> bool) -> Option<Range> {
+    let mut ranges = lock(&RANGES);
+    if !ranges.get(&base).is_some_and(wanted) {
+        return None;
+    }
+    ranges.remove(&base)
+}
+
+/// Changes the first range that `change` answers for.
+pub fn change<T>(change: impl FnMut(&mut Range) -> Option<T>) -> Option<T> {
+    lock(&RANGES).values_mut().find_map(change)
+}
+
+/// Whether any byte of the given addresses is known.
+pub fn overlaps(base: u64, bytes: usize) -> bool {
+    let end = base + bytes as u64;
+    lock(&RANGES).range(..end).next_back().is_some_and(|(_, range)| range.end() > base)
+}
+
+/// The ranges that lie wholly inside the given addresses, in order.
+pub fn inside(base: u64, bytes: usize) -> Vec<Range> {
+    let end = base + bytes as u64;
+    lock(&RANGES)
+        .range(base..end)
+        .map(|(_, range)| range.clone())
+        .filter(|range| range.end() <= end)
+        .collect()
+}
+
+/// Refuses addresses that are not wholly known; a multicast range has no bytes to copy.
+pub fn covered(address: u64, bytes: usize) -> Result<(), Status> {
+    let mut at = address;
+    let end = address.checked_add(bytes as u64).ok_or(Status::INVALID_VALUE)?;
+    while at < end {
+        let range = find(at).ok_or(Status::INVALID_VALUE)?;
+        if matches!(range.kind, Kind::Multicast(..)) {
+            return Err(Status::INVALID_VALUE);
+        }
+        at = range.end();
+    }
+    Ok(())
+}
+
+/// Whether the driver knows the address at all.
+pub fn is_known(address: u64) -> bool {
+    find(address).is_some()
+}

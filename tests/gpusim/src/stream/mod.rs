@@ -1,0 +1,212 @@
+//! Streams: queues, each worked off by a thread of its own, one item after the other.
+
+mod calls;
+pub mod capture;
+
+use crate::abi::Answer;
+use crate::context::{self, Context};
+use crate::status::Status;
+use crate::table::{Table, fresh, lock};
+use capture::{Capture, Slot};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+
+/// Something to do in a stream's order; done again with every launch of a graph that holds it.
+pub type Work = Arc<dyn Fn() -> Answer + Send + Sync>;
+
+/// A stream.
+pub struct Stream {
+    pub handle: u64,
+    pub context: Arc<Context>,
+    pub priority: i32,
+    pub flags: u32,
+    legacy: bool,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    slot: Mutex<Option<Slot>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    submitted: u64,
+    completed: u64,
+    threaded: bool,
+    closing: bool,
+}
+
+/// Work, and how far other streams must have come before it.
+struct Item {
+    after: Vec<(Arc<Stream>, u64)>,
+    work: Work,
+}
+
+const NON_BLOCKING: u32 = 1;
+
+static STREAMS: Table<Stream> = Table::new();
+static ALL: Mutex<Vec<Weak<Stream>>> = Mutex::new(Vec::new());
+
+/// The stream of a handle; 0, 1 and 2 are the current context's legacy stream.
+pub fn find(handle: u64) -> Result<Arc<Stream>, Status> {
+    match handle {
+        0..=2 => Ok(context::current()?.legacy()),
+        _ => STREAMS.get(handle),
+    }
+}
+
+/// Waits for all work of a device, as the driver does before memory goes.
+pub fn finish_device(device: usize) {
+    let mut all = lock(&ALL);
+    all.retain(|stream| stream.strong_count() > 0);
+    let streams: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+    drop(all);
+    for stream in streams.iter().filter(|stream| stream.context.device == device) {
+        stream.wait(stream.submitted());
+    }
+}
+
+impl Stream {
+    /// The stream that waits for all blocking ones, and they for it.
+    pub fn legacy(context: &Arc<Context>) -> Arc<Self> {
+        Self::build(context, 0, 0, true)
+    }
+
+    fn open(context: &Arc<Context>, flags: u32, priority: i32) -> Arc<Self> {
+        let stream = Self::build(context, flags, priority, false);
+        STREAMS.put(stream.handle, stream.clone());
+        if flags & NON_BLOCKING == 0 {
+            lock(&context.blocking).push(Arc::downgrade(&stream));
+        }
+        stream
+    }
+
+    fn build(context: &Arc<Context>, flags: u32, priority: i32, legacy: bool) -> Arc<Self> {
+        let stream = Arc::new(Self {
+            handle: fresh(),
+            context: context.clone(),
+            priority,
+            flags,
+            legacy,
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            slot: Mutex::new(None),
+        });
+        lock(&ALL).push(Arc::downgrade(&stream));
+        stream
+    }
+
+    /// Adds work to the queue, or to the capture that the stream is part of.
+    pub fn submit(self: &Arc<Self>, work: Work) -> Answer {
+        if let Some(slot) = lock(&self.slot).as_mut() {
+            return slot.add(work);
+        }
+        self.context.sound()?;
+        let after = self.others();
+        let mut queue = lock(&self.queue);
+        queue.items.push_back(Item { after, work });
+        queue.submitted += 1;
+        if !queue.threaded {
+            queue.threaded = true;
+            let stream = self.clone();
+            let thread = std::thread::Builder::new().name("gpusim-stream".into());
+            thread.spawn(move || stream.work()).map_err(|_| Status::OPERATING_SYSTEM)?;
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// What the rules of the legacy stream make new work wait for.
+    fn others(&self) -> Vec<(Arc<Stream>, u64)> {
+        let others: Vec<_> = if self.legacy {
+            let mut blocking = lock(&self.context.blocking);
+            blocking.retain(|stream| stream.strong_count() > 0);
+            blocking.iter().filter_map(Weak::upgrade).collect()
+        } else if self.flags & NON_BLOCKING == 0 {
+            vec![self.context.legacy()]
+        } else {
+            Vec::new()
+        };
+        let pending = others.into_iter().map(|stream| (stream.submitted(), stream));
+        pending
+            .filter(|(ticket, stream)| !stream.has_come_to(*ticket))
+            .map(|(ticket, stream)| (stream, ticket))
+            .collect()
+    }
+
+    fn submitted(&self) -> u64 {
+        lock(&self.queue).submitted
+    }
+
+    fn has_come_to(&self, ticket: u64) -> bool {
+        lock(&self.queue).completed >= ticket
+    }
+
+    fn wait(&self, ticket: u64) {
+        let queue = lock(&self.queue);
+        let done = self.changed.wait_while(queue, |queue| queue.completed < ticket);
+        drop(done.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits for what has been submitted so far.
+    pub fn synchronize(&self) -> Answer {
+        self.untouched()?;
+        self.wait(self.submitted());
+        self.context.sound()
+    }
+
+    /// Whether what has been submitted so far is done.
+    pub fn query(&self) -> Answer {
+        self.untouched()?;
+        if !self.has_come_to(self.submitted()) {
+            return Err(Status::NOT_READY);
+        }
+        self.context.sound()
+    }
+
+    /// Refuses, and ends the capture, while the stream is captured.
+    fn untouched(&self) -> Answer {
+        match lock(&self.slot).as_ref() {
+            None => Ok(()),
+            Some(slot) => {
+                slot.capture.invalidate();
+                Err(Status::STREAM_CAPTURE_UNSUPPORTED)
+            }
+        }
+    }
+
+    /// The capture that the stream is part of.
+    pub fn capture(&self) -> Option<Arc<Capture>> {
+        lock(&self.slot).as_ref().map(|slot| slot.capture.clone())
+    }
+
+    fn close(&self) {
+        let mut queue = lock(&self.queue);
+        queue.closing = true;
+        self.changed.notify_all();
+    }
+
+    /// The thread of the stream.
+    fn work(self: Arc<Self>) {
+        loop {
+            let queue = lock(&self.queue);
+            let waiting =
+                self.changed.wait_while(queue, |queue| queue.items.is_empty() && !queue.closing);
+            let Some(item) = waiting.unwrap_or_else(PoisonError::into_inner).items.pop_front()
+            else {
+                return;
+            };
+            for (stream, ticket) in &item.after {
+                stream.wait(*ticket);
+            }
+            // After a failure nothing of the context runs, and everything still completes.
+            if self.context.sound().is_ok()
+                && let Err(status) = (item.work)()
+            {
+                self.context.fail(status);
+            }
+            drop(item);
+            lock(&self.queue).completed += 1;
+            self.changed.notify_all();
+        }
+    }
+}
