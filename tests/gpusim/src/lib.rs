@@ -10,19 +10,25 @@
 //! - `device`, `context`: what there is, and what is current.
 //! - `memory`: allocations, pinned and registered memory, IPC, virtual memory management, multicast.
 //! - `stream`, `event`, `copy`, `graph`: order.
+//! - `kernel`: modules, launches, fibers.
+//! - `compiler`: the simulated NVRTC.
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `ANTIPHON_GPUSIM_DEVICES` | devices there are, 1 to 8; 8 when unset |
+//! | `ANTIPHON_GPUSIM_CACHE` | folder for compiled kernels; else `antiphon-gpusim-<user>` in the temporary folder |
+//! | `ANTIPHON_GPUSIM_CXX` | the C++ compiler; `g++` when unset |
 //! | `ANTIPHON_GPUSIM_TRACE` | `1` writes every failing call to stderr, `2` every call |
 
 #[macro_use]
 mod abi;
+mod compiler;
 mod context;
 mod copy;
 mod device;
 mod event;
 mod graph;
+mod kernel;
 mod memory;
 mod status;
 mod stream;

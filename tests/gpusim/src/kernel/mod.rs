@@ -1,0 +1,15 @@
+//! Kernels: modules, launches, and the blocks of a launch as sets of fibers.
+//!
+//! - [`module`]: shared objects as machine code.
+//! - [`launch`]: the driver's calls, and what a launch is.
+//! - [`pool`]: threads of the system that step the blocks that are resident.
+//! - [`block`]: a thread block: fibers, barriers, shared memory.
+//! - [`runtime`]: what compiled kernels call.
+//! - [`switch`]: from one fiber to another.
+
+mod block;
+mod launch;
+mod module;
+mod pool;
+mod runtime;
+mod switch;
