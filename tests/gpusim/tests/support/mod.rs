@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use libloading::Library;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, OsStr, c_char, c_void};
 use std::path::PathBuf;
 use std::sync::Once;
 
@@ -39,13 +39,18 @@ macro_rules! call {
 impl Driver {
     /// Loads the library and makes a context of device 0 current.
     pub fn start() -> Self {
+        Self::named(path())
+    }
+
+    /// As [`Driver::start`], from a file that the loader looks for.
+    pub fn named(file: impl AsRef<OsStr>) -> Self {
         static CACHE: Once = Once::new();
         // SAFETY: every test of the process comes through here before it loads the library or reads a variable.
         CACHE.call_once(|| unsafe {
             std::env::set_var("ANTIPHON_GPUSIM_CACHE", env!("CARGO_TARGET_TMPDIR"))
         });
         // SAFETY: the library has no constructors.
-        let driver = Self(unsafe { Library::new(path()) }.expect("the library loads"));
+        let driver = Self(unsafe { Library::new(file.as_ref()) }.expect("the library loads"));
         ok!(driver, cuInit(u32), 0);
         driver.enter(0);
         driver

@@ -1,0 +1,181 @@
+//! Order on the simulated driver: streams, events, captures.
+
+#[macro_use]
+mod support;
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use support::Driver;
+
+const NOT_READY: i32 = 600;
+
+fn event(driver: &Driver) -> u64 {
+    let mut event = 0;
+    ok!(driver, cuEventCreate(*mut u64, u32), &mut event, 0);
+    event
+}
+
+/// Holds a stream until the sender is used.
+fn hold(driver: &Driver, stream: u64) -> Sender<()> {
+    extern "C" fn wait(gate: *mut c_void) {
+        // SAFETY: the box that `hold` gave away, once.
+        let gate = unsafe { Box::from_raw(gate.cast::<Mutex<Receiver<()>>>()) };
+        // A dropped sender opens the gate as well, so that a failed test ends.
+        let _ = gate.lock().expect("nobody else locks").recv();
+    }
+    let (open, gate) = channel();
+    let gate = Box::into_raw(Box::new(Mutex::new(gate)));
+    ok!(
+        driver,
+        cuLaunchHostFunc(u64, extern "C" fn(*mut c_void), *mut c_void),
+        stream,
+        wait,
+        gate.cast()
+    );
+    open
+}
+
+#[test]
+fn streams_wait_for_events_and_not_for_each_other() {
+    let driver = Driver::start();
+    let (first, second) = (driver.stream(), driver.stream());
+    let (value, copy) = (driver.allocate(4), driver.allocate(4));
+    driver.write(value, &[0_u32]);
+    let gate = hold(&driver, first);
+    ok!(driver, cuMemsetD8Async(u64, u8, usize, u64), value, 1, 4, first);
+    let done = event(&driver);
+    ok!(driver, cuEventRecord(u64, u64), done, first);
+    assert_eq!(call!(driver, cuEventQuery(u64), done), NOT_READY);
+    assert_eq!(call!(driver, cuStreamQuery(u64), first), NOT_READY);
+    // Nothing of the second stream waits yet.
+    ok!(driver, cuMemcpyDtoDAsync_v2(u64, u64, usize, u64), copy, value, 4, second);
+    driver.finish(second);
+    assert_eq!(driver.read::<u32>(copy, 1), [0]);
+    ok!(driver, cuStreamWaitEvent(u64, u64, u32), second, done, 0);
+    ok!(driver, cuMemcpyDtoDAsync_v2(u64, u64, usize, u64), copy, value, 4, second);
+    assert_eq!(call!(driver, cuStreamQuery(u64), second), NOT_READY);
+    gate.send(()).expect("the stream waits");
+    driver.finish(second);
+    assert_eq!(driver.read::<u32>(copy, 1), [0x0101_0101]);
+    ok!(driver, cuEventSynchronize(u64), done);
+    let after = event(&driver);
+    ok!(driver, cuEventRecord(u64, u64), after, second);
+    ok!(driver, cuEventSynchronize(u64), after);
+    let mut milliseconds = -1.0_f32;
+    ok!(driver, cuEventElapsedTime(*mut f32, u64, u64), &mut milliseconds, done, after);
+    assert!(milliseconds >= 0.0);
+    for stream in [first, second] {
+        ok!(driver, cuStreamDestroy_v2(u64), stream);
+        assert_eq!(call!(driver, cuStreamQuery(u64), stream), 400, "a handle that is gone");
+    }
+}
+
+#[test]
+fn the_legacy_stream_waits_for_blocking_ones() {
+    let driver = Driver::start();
+    // A context of its own: the primary one's legacy stream serves the other tests meanwhile.
+    let mut context = 0_u64;
+    ok!(driver, cuCtxCreate_v2(*mut u64, u32, i32), &mut context, 0, 1);
+    let mut blocking = 0_u64;
+    ok!(driver, cuStreamCreate(*mut u64, u32), &mut blocking, 0);
+    let free = driver.stream();
+    let value = driver.allocate(4);
+    let gates = [hold(&driver, blocking), hold(&driver, free)];
+    ok!(driver, cuMemsetD8Async(u64, u8, usize, u64), value, 2, 4, 0);
+    assert_eq!(call!(driver, cuStreamQuery(u64), 0), NOT_READY);
+    gates[0].send(()).expect("the stream waits");
+    driver.finish(0);
+    assert_eq!(call!(driver, cuStreamQuery(u64), free), NOT_READY);
+    gates[1].send(()).expect("the stream waits");
+    driver.finish(free);
+    assert_eq!(driver.read::<u32>(value, 1), [0x0202_0202]);
+}
+
+/// A capture on `stream` that another stream joins; the caller says whether it comes back.
+fn fork(driver: &Driver, join: bool, values: [u64; 2]) -> (i32, u64) {
+    let (stream, other) = (driver.stream(), driver.stream());
+    let (there, back) = (event(driver), event(driver));
+    ok!(driver, cuStreamBeginCapture_v2(u64, u32), stream, 2);
+    ok!(driver, cuMemsetD8Async(u64, u8, usize, u64), values[0], 5, 4, stream);
+    ok!(driver, cuEventRecord(u64, u64), there, stream);
+    ok!(driver, cuStreamWaitEvent(u64, u64, u32), other, there, 0);
+    ok!(driver, cuMemcpyDtoDAsync_v2(u64, u64, usize, u64), values[1], values[0], 4, other);
+    let mut state = 9_u32;
+    ok!(driver, cuStreamIsCapturing(u64, *mut u32), other, &mut state);
+    assert_eq!(state, 1);
+    if join {
+        ok!(driver, cuEventRecord(u64, u64), back, other);
+        ok!(driver, cuStreamWaitEvent(u64, u64, u32), stream, back, 0);
+    }
+    let mut graph = 0_u64;
+    let code = call!(driver, cuStreamEndCapture(u64, *mut u64), stream, &mut graph);
+    ok!(driver, cuStreamIsCapturing(u64, *mut u32), other, &mut state);
+    assert_eq!(state, 0);
+    (code, graph)
+}
+
+#[test]
+fn a_capture_takes_in_streams_that_join() {
+    let driver = Driver::start();
+    let values = [driver.allocate(4), driver.allocate(4)];
+    for value in values {
+        driver.write(value, &[0_u32]);
+    }
+    let (code, graph) = fork(&driver, true, values);
+    assert_eq!(code, 0);
+    assert_eq!(driver.read::<u32>(values[1], 1), [0]);
+    let (mut executable, mut nodes) = (0_u64, 0_usize);
+    ok!(
+        driver,
+        cuGraphGetNodes(u64, *mut u64, *mut usize),
+        graph,
+        std::ptr::null_mut(),
+        &mut nodes
+    );
+    assert_eq!(nodes, 2);
+    ok!(driver, cuGraphInstantiateWithFlags(*mut u64, u64, u64), &mut executable, graph, 0);
+    let stream = driver.stream();
+    ok!(driver, cuGraphLaunch(u64, u64), executable, stream);
+    driver.finish(stream);
+    assert_eq!(driver.read::<u32>(values[1], 1), [0x0505_0505]);
+    assert_eq!(fork(&driver, false, values).0, 904);
+}
+
+#[test]
+fn a_capture_forbids_waiting_for_what_it_holds() {
+    let driver = Driver::start();
+    let stream = driver.stream();
+    ok!(driver, cuStreamBeginCapture_v2(u64, u32), stream, 1);
+    assert_eq!(call!(driver, cuStreamSynchronize(u64), stream), 900);
+    let mut graph = 0_u64;
+    assert_eq!(call!(driver, cuStreamEndCapture(u64, *mut u64), stream, &mut graph), 901);
+    ok!(driver, cuStreamBeginCapture_v2(u64, u32), stream, 1);
+    let mut address = 0_u64;
+    assert_eq!(call!(driver, cuMemAlloc_v2(*mut u64, usize), &mut address, 4), 900);
+    assert_eq!(call!(driver, cuStreamEndCapture(u64, *mut u64), stream, &mut graph), 901);
+    // A thread that says it knows what it does may.
+    ok!(driver, cuStreamBeginCapture_v2(u64, u32), stream, 1);
+    let mut mode = 2_u32;
+    ok!(driver, cuThreadExchangeStreamCaptureMode(*mut u32), &mut mode);
+    assert_eq!(mode, 0);
+    driver.allocate(4);
+    ok!(driver, cuStreamEndCapture(u64, *mut u64), stream, &mut graph);
+}
+
+#[test]
+fn calls_without_a_context_are_refused() {
+    let driver = Driver::start();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut address = 0_u64;
+            assert_eq!(call!(driver, cuMemAlloc_v2(*mut u64, usize), &mut address, 4), 201);
+            assert_eq!(call!(driver, cuCtxSetCurrent(u64), 77), 201);
+        });
+    });
+    let mut text = std::ptr::null::<std::ffi::c_char>();
+    ok!(driver, cuGetErrorName(i32, *mut *const std::ffi::c_char), 201, &mut text);
+    // SAFETY: a text of the driver's, which ends with a zero.
+    let name = unsafe { std::ffi::CStr::from_ptr(text) };
+    assert_eq!(name, c"CUDA_ERROR_INVALID_CONTEXT");
+}
