@@ -116,14 +116,19 @@ fn a_multicast_address_has_its_members() {
             0
         )
     };
-    assert_eq!(bind(members[0]), 401, "memory is bound when all devices are there");
-    for device in [0, 1] {
-        ok!(driver, cuMulticastAddDevice(u64, i32), group, device);
-    }
+    // Binding waits until all devices are there.
+    std::thread::scope(|scope| {
+        let bound = scope.spawn(|| bind(members[0]));
+        for device in [0, 1] {
+            ok!(driver, cuMulticastAddDevice(u64, i32), group, device);
+        }
+        assert_eq!(bound.join().expect("binding ends"), 0);
+    });
+    assert_eq!(call!(driver, cuMulticastAddDevice(u64, i32), group, 2), 1, "the group is full");
+    assert_eq!(bind(members[1]), 0);
     let base = reserve(&driver, 3 * PAGE);
     map(&driver, base, group);
     for (k, member) in members.into_iter().enumerate() {
-        assert_eq!(bind(member), 0);
         map(&driver, base + ((k + 1) * PAGE) as u64, member);
     }
     let mut found = [0_u64; 4];
