@@ -202,6 +202,9 @@ driver_calls! {
         if peer.device == context.device {
             return Err(Status::INVALID_DEVICE);
         }
+        if !device::peers() {
+            return Err(Status::PEER_ACCESS_UNSUPPORTED);
+        }
         if lock(&context.peers).insert(peer.device) {
             Ok(())
         } else {

@@ -42,6 +42,13 @@ pub fn count() -> usize {
     *COUNT.get_or_init(|| read().unwrap_or(8).clamp(1, 8))
 }
 
+/// Whether devices reach each other's memory.
+pub fn peers() -> bool {
+    static PEERS: OnceLock<bool> = OnceLock::new();
+    *PEERS
+        .get_or_init(|| std::env::var_os("ANTIPHON_GPUSIM_PEERS").is_none_or(|value| value != "0"))
+}
+
 /// The device of an ordinal.
 pub fn ordinal(device: i32) -> Result<usize, Status> {
     let known = usize::try_from(device).ok().filter(|device| *device < count());
@@ -115,7 +122,7 @@ driver_calls! {
     }
 
     fn cuDeviceCanAccessPeer(out: Out<i32>, device: i32, peer: i32) {
-        out.set(i32::from(ordinal(device)? != ordinal(peer)?))
+        out.set(i32::from(ordinal(device)? != ordinal(peer)? && peers()))
     }
 
     fn cuDeviceGetP2PAttribute(out: Out<i32>, attribute: i32, device: i32, peer: i32) {
@@ -125,7 +132,7 @@ driver_calls! {
         // Performance rank, access, native atomics, array access.
         match attribute {
             1 => out.set(0),
-            2..=4 => out.set(1),
+            2..=4 => out.set(i32::from(peers())),
             _ => Err(Status::INVALID_VALUE),
         }
     }
@@ -178,8 +185,10 @@ fn value(attribute: i32, device: usize) -> i32 {
         97 => SHARED_BYTES as i32,
         106 => RESIDENT_BLOCKS as i32,
         111 => 1 << 10,
+        // Descriptors for network cards.
+        124 => 1,
         // Multicast.
-        132 => 1,
+        132 => i32::from(peers()),
         _ => 0,
     }
 }

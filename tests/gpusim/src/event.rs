@@ -90,6 +90,12 @@ fn record(event: u64, stream: u64) -> Answer {
     submitted.inspect_err(|_| moment.come())
 }
 
+/// The answer to who asks about an event of a capture, which ends the capture.
+fn captured(point: &Point) -> Status {
+    point.capture.invalidate();
+    Status::CAPTURED_EVENT
+}
+
 driver_calls! {
     fn cuEventCreate(out: Out<u64>, flags: u32) {
         context::current()?;
@@ -114,7 +120,7 @@ driver_calls! {
     fn cuEventQuery(event: u64) {
         match last(event)? {
             Recorded::Live(moment) if moment.at().is_none() => Err(Status::NOT_READY),
-            Recorded::Captured(_) => Err(Status::CAPTURED_EVENT),
+            Recorded::Captured(point) => Err(captured(&point)),
             Recorded::Live(_) | Recorded::Never => Ok(()),
         }
     }
@@ -122,7 +128,7 @@ driver_calls! {
     fn cuEventSynchronize(event: u64) {
         match last(event)? {
             Recorded::Live(moment) => moment.wait(),
-            Recorded::Captured(_) => return Err(Status::CAPTURED_EVENT),
+            Recorded::Captured(point) => return Err(captured(&point)),
             Recorded::Never => {}
         }
         Ok(())

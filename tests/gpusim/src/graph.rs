@@ -1,23 +1,33 @@
 //! Graphs: captured work, done again with every launch.
 
 use crate::abi::Out;
+use crate::object::{Kept, retained};
 use crate::status::Status;
-use crate::stream::{self, Work};
+use crate::stream::{self, Work, capture};
 use crate::table::{Table, lock};
 use std::sync::{Arc, Mutex};
 
-static GRAPHS: Table<Vec<Work>> = Table::new();
-static EXECUTABLE: Table<Mutex<Vec<Work>>> = Table::new();
+/// What was captured.
+#[derive(Clone, Default)]
+pub struct Content {
+    pub work: Vec<Work>,
+    /// What the application wants kept as long as the work may be done.
+    pub kept: Vec<Arc<Kept>>,
+}
 
-/// Adds a graph of work in order.
-pub fn add(work: Vec<Work>) -> u64 {
-    GRAPHS.add(Arc::new(work))
+static GRAPHS: Table<Mutex<Content>> = Table::new();
+static EXECUTABLE: Table<Mutex<Content>> = Table::new();
+
+/// Adds a graph of work in order, under the handle that it had while it was captured.
+pub fn add(handle: u64, content: Content) -> u64 {
+    GRAPHS.put(handle, Arc::new(Mutex::new(content)));
+    handle
 }
 
 driver_calls! {
     fn cuGraphInstantiateWithFlags(out: Out<u64>, graph: u64, _flags: u64) {
-        let graph = GRAPHS.get(graph)?;
-        out.set(EXECUTABLE.add(Arc::new(Mutex::new(graph.to_vec()))))
+        let content = lock(&*GRAPHS.get(graph)?).clone();
+        out.set(EXECUTABLE.add(Arc::new(Mutex::new(content))))
     }
 
     fn cuGraphUpload(executable: u64, stream: u64) {
@@ -26,13 +36,16 @@ driver_calls! {
     }
 
     fn cuGraphLaunch(executable: u64, stream: u64) {
-        let work = lock(&*EXECUTABLE.get(executable)?).clone();
-        stream::find(stream)?.submit(Arc::new(move || work.iter().try_for_each(|one| one())))
+        let content = lock(&*EXECUTABLE.get(executable)?).clone();
+        stream::find(stream)?
+            .submit(Arc::new(move || content.work.iter().try_for_each(|one| one())))
     }
 
     fn cuGraphExecUpdate_v2(executable: u64, graph: u64, _result: *mut u8) {
-        let work = GRAPHS.get(graph)?.to_vec();
-        *lock(&*EXECUTABLE.get(executable)?) = work;
+        let content = lock(&*GRAPHS.get(graph)?).clone();
+        let executable = EXECUTABLE.get(executable)?;
+        let before = std::mem::replace(&mut *lock(&*executable), content);
+        drop(before);
         Ok(())
     }
 
@@ -42,7 +55,22 @@ driver_calls! {
             // Nodes have no handles here.
             return Err(Status::NOT_SUPPORTED);
         }
-        count.set(graph.len())
+        let nodes = lock(&*graph).work.len();
+        count.set(nodes)
+    }
+
+    fn cuGraphRetainUserObject(graph: u64, object: u64, count: u32, flags: u32) {
+        if count == 0 || flags > 1 {
+            return Err(Status::INVALID_VALUE);
+        }
+        let moved = flags == 1;
+        if let Some(capture) = capture::live(graph) {
+            lock(&capture.kept).push(retained(object, count, moved)?);
+            return Ok(());
+        }
+        let graph = GRAPHS.get(graph)?;
+        lock(&*graph).kept.push(retained(object, count, moved)?);
+        Ok(())
     }
 
     fn cuGraphDestroy(graph: u64) {

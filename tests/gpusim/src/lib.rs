@@ -9,13 +9,14 @@
 //! - `abi`: how C calls come in and answers go out.
 //! - `device`, `context`: what there is, and what is current.
 //! - `memory`: allocations, pinned and registered memory, IPC, virtual memory management, multicast.
-//! - `stream`, `event`, `copy`, `graph`: order.
+//! - `stream`, `event`, `copy`, `graph`, `object`: order, and what graphs keep.
 //! - `kernel`: modules, launches, fibers.
 //! - `compiler`: the simulated NVRTC.
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `ANTIPHON_GPUSIM_DEVICES` | devices there are, 1 to 8; 8 when unset |
+//! | `ANTIPHON_GPUSIM_PEERS` | `0`: devices do not reach each other's memory, as cards behind PCIe may not |
 //! | `ANTIPHON_GPUSIM_CACHE` | folder for compiled kernels; else `antiphon-gpusim-<user>` in the temporary folder |
 //! | `ANTIPHON_GPUSIM_CXX` | the C++ compiler; `g++` when unset |
 //! | `ANTIPHON_GPUSIM_TRACE` | `1` writes every failing call to stderr, `2` every call |
@@ -30,6 +31,7 @@ mod event;
 mod graph;
 mod kernel;
 mod memory;
+mod object;
 mod status;
 mod stream;
 mod table;

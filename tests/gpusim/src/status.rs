@@ -40,6 +40,7 @@ statuses! {
     INVALID_CONTEXT = 201 "no context is current, or not one that allows this";
     ALREADY_MAPPED = 208 "mapped already";
     NO_BINARY_FOR_GPU = 209 "machine code for another device; the simulated driver loads what its own compiler made";
+    PEER_ACCESS_UNSUPPORTED = 217 "the devices do not reach each other's memory";
     SHARED_OBJECT_INIT_FAILED = 303 "cannot load the shared object";
     OPERATING_SYSTEM = 304 "a system call failed";
     INVALID_HANDLE = 400 "no such handle";

@@ -8,8 +8,12 @@ use crate::device::TOTAL_BYTES;
 use crate::status::Status;
 use crate::stream::capture;
 use crate::table::fresh;
+use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The type of handle for network cards.
+const DMA_BUF: u32 = 1;
 
 static USED: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 
@@ -69,6 +73,28 @@ driver_calls! {
         crate::stream::finish_device(range.device);
         discharge(range.device, range.mapped);
         shared::unmap(range.base, range.mapped)
+    }
+
+    fn cuMemGetHandleForAddressRange(
+        out: Out<i32>,
+        address: u64,
+        bytes: usize,
+        kind: u32,
+        flags: u64,
+    ) {
+        if kind != DMA_BUF || !(address | bytes as u64).is_multiple_of(4096) || bytes == 0 {
+            return Err(Status::INVALID_VALUE);
+        }
+        let range = registry::find(address).ok_or(Status::INVALID_VALUE)?;
+        let (Kind::Device(physical) | Kind::Mapped(physical, _)) = &range.kind else {
+            return Err(Status::NOT_SUPPORTED);
+        };
+        // The file stands for the buffer, so that what begins or ends elsewhere is beyond this driver.
+        if address != range.base || bytes > range.mapped || flags != 0 {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        let file = physical.file.try_clone().map_err(|_| Status::OPERATING_SYSTEM)?;
+        out.set(file.into_raw_fd())
     }
 
     fn cuMemGetAddressRange_v2(base: Out<u64>, bytes: Out<usize>, address: u64) {

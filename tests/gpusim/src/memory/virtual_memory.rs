@@ -5,7 +5,7 @@ use super::multicast::{self, Group};
 use super::registry::{self, Kind, Range};
 use super::shared::{self, Physical};
 use crate::abi::{HANDLE_TYPE_POSIX_FD, In, MemAccessDesc, MemAllocationProp, MemLocation, Out};
-use crate::device::ordinal;
+use crate::device::{ordinal, peers};
 use crate::status::Status;
 use crate::stream::capture;
 use crate::table::{fresh, lock};
@@ -261,6 +261,12 @@ driver_calls! {
         let parts = registry::inside(address, bytes);
         if access.is_empty() || parts.iter().map(|part| part.bytes).sum::<usize>() != bytes {
             return Err(Status::INVALID_VALUE);
+        }
+        let reached = |part: &Range| {
+            access.iter().all(|one| peers() || one.location.id as usize == part.device)
+        };
+        if !parts.iter().all(reached) {
+            return Err(Status::INVALID_DEVICE);
         }
         let flags = access.iter().fold(0, |all, one| all | one.flags);
         for part in parts.iter().filter(|part| matches!(part.kind, Kind::Mapped(..))) {

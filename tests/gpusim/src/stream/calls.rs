@@ -127,7 +127,7 @@ driver_calls! {
         status.set(capture.as_ref().map_or(0, |capture| capture.state()))?;
         if let Some(capture) = capture {
             id.offer(capture.id);
-            graph.offer(0);
+            graph.offer(capture.id);
             dependencies.offer(0);
             count.offer(0);
         }
@@ -140,7 +140,8 @@ driver_calls! {
 
     fn cuStreamEndCapture(stream: u64, out: Out<u64>) {
         out.offer(0);
-        out.set(graph::add(capture::end(&find(stream)?)?))
+        let (handle, content) = capture::end(&find(stream)?)?;
+        out.set(graph::add(handle, content))
     }
 
     fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {

@@ -5,6 +5,8 @@
 
 use super::{Stream, Work};
 use crate::abi::Answer;
+use crate::graph::Content;
+use crate::object::Kept;
 use crate::status::Status;
 use crate::table::{fresh, lock};
 use std::cell::Cell;
@@ -25,6 +27,8 @@ pub struct Capture {
     thread: ThreadId,
     invalid: AtomicBool,
     work: Mutex<Vec<Work>>,
+    /// What the graph is to keep.
+    pub kept: Mutex<Vec<Arc<Kept>>>,
     streams: Mutex<Vec<Weak<Stream>>>,
 }
 
@@ -118,6 +122,7 @@ pub fn begin(stream: &Arc<Stream>, mode: u32) -> Answer {
         thread: thread::current().id(),
         invalid: AtomicBool::new(false),
         work: Mutex::default(),
+        kept: Mutex::default(),
         streams: Mutex::new(vec![Arc::downgrade(stream)]),
     });
     lock(&LIVE).push(capture.clone());
@@ -125,8 +130,13 @@ pub fn begin(stream: &Arc<Stream>, mode: u32) -> Answer {
     Ok(())
 }
 
-/// Ends a capture, and gives what was captured.
-pub fn end(stream: &Arc<Stream>) -> Result<Vec<Work>, Status> {
+/// The capture that goes on under a graph's handle.
+pub fn live(graph: u64) -> Option<Arc<Capture>> {
+    lock(&LIVE).iter().find(|live| live.id == graph).cloned()
+}
+
+/// Ends a capture, and gives the graph's handle and what was captured.
+pub fn end(stream: &Arc<Stream>) -> Result<(u64, Content), Status> {
     let capture = stream.capture().ok_or(Status::ILLEGAL_STATE)?;
     if capture.origin != stream.handle {
         return Err(Status::STREAM_CAPTURE_UNMATCHED);
@@ -142,7 +152,9 @@ pub fn end(stream: &Arc<Stream>) -> Result<Vec<Work>, Status> {
     if unjoined {
         return Err(Status::STREAM_CAPTURE_UNJOINED);
     }
-    Ok(std::mem::take(&mut *lock(&capture.work)))
+    let work = std::mem::take(&mut *lock(&capture.work));
+    let kept = std::mem::take(&mut *lock(&capture.kept));
+    Ok((capture.id, Content { work, kept }))
 }
 
 /// Notes where in a capture an event is recorded, if the stream is captured.
