@@ -21,6 +21,11 @@ pub struct Caps {
     pub kernels: bool,
     /// Multicast groups can be made ([`crate::Device::multicast`]).
     pub multicast: bool,
+    /// Ranges of memory can be given to network cards as descriptors ([`crate::Memory::export_dma_buf`]).
+    pub dma_buf: bool,
+    /// The other devices of the backend that this process sees, in the order of their numbers. Empty where a device
+    /// has no other beside it.
+    pub peers: Vec<PeerLink>,
     /// Memory of another process can be read and written by its address, without a mapping
     /// ([`crate::Device::read_process`]). Whether a given process allows it is asked by trying.
     pub process_access: bool,
@@ -31,4 +36,19 @@ pub struct Caps {
     /// Processors that this process may keep busy at once, at least 1: affinity and container quota on the host,
     /// multiprocessors on a GPU.
     pub cores: u32,
+}
+
+/// What a device reaches of another one's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerLink {
+    /// The number of the other device ([`crate::Driver::open`]).
+    pub index: u32,
+    /// Kernels of this device read and write the other's memory, once it is imported.
+    pub access: bool,
+    /// Atomic operations of this device's kernels on the other's memory are single steps for all devices. So it is
+    /// over NVLink and xGMI, and not over PCIe.
+    pub atomics: bool,
+    /// The driver's order of such links: 0 is the fastest. Only links of one machine compare.
+    pub rank: u32,
 }

@@ -41,13 +41,32 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// not trusted: one whose memory is shorter than it says, or could become so, is refused.
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError>;
 
+    /// Maps memory whose peer exported it by [`crate::Memory::export_parts`]: one range of addresses, in which the parts
+    /// follow each other in the order of `handles`. Otherwise as [`import`](Self::import).
+    fn import_parts(&self, handles: &[MemoryHandle]) -> Result<Arc<dyn Memory>, HalError> {
+        match handles {
+            [one] => self.import(one),
+            [] => Err(HalError::Invalid {
+                what: "import memory",
+                saw: "no handle".to_owned(),
+                allowed: "1 or more".to_owned(),
+                cure: "pass all handles that the peer exported",
+            }),
+            _ => {
+                let op = "import memory of several parts";
+                Err(HalError::Unsupported { op, backend: self.backend() })
+            }
+        }
+    }
+
     /// The live memory of this device, allocated or imported, that holds the `bytes` bytes at `address`, and the
     /// offset of `address` in it. `None` for a range that no single memory holds. Cheap, but not free: see
     /// [`epoch`](Self::epoch).
     ///
     /// On a GPU, memory of the device that the application allocated itself is found, too, and
     /// [borrowed](Memory::is_borrowed): its whole allocation, with the same number each time while somebody holds
-    /// it. Elsewhere memory that came from elsewhere is not found.
+    /// it. Where an allocator puts physical memory together at addresses that follow each other, it is all pieces that
+    /// the range touches ([`crate::Memory::export_parts`]). Elsewhere memory that came from elsewhere is not found.
     fn find(&self, address: *const u8, bytes: u64) -> Option<(Arc<dyn Memory>, u64)>;
 
     /// As [`find`](Self::find), with the reason where nothing is found.

@@ -62,6 +62,15 @@ pub enum HalError {
         /// What to do instead.
         cure: &'static str,
     },
+    /// The device's memory is of a kind that no peer can map, or not this peer. Permanent for that memory: a caller
+    /// that wants its bytes elsewhere copies them through memory that the device allocated.
+    #[error("cannot share memory: {why}; {cure}")]
+    NotShareable {
+        /// What it is that cannot be mapped, and by whom.
+        why: String,
+        /// What to do instead.
+        cure: &'static str,
+    },
     /// A vendor's driver or compiler refused, or reports that earlier work failed.
     #[error("cannot {what}: {name} ({backend} error {code}): {text}")]
     Vendor {

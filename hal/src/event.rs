@@ -9,7 +9,8 @@ use std::fmt;
 ///
 /// An event stands for its most recent [`crate::Stream::record`]. It may be recorded again at any time, on any
 /// stream of its device; who waited for an earlier point keeps waiting for that one. An event that was never
-/// recorded is complete.
+/// recorded is complete. One that was recorded into a graph says nothing of the graph's replays: it is never done, and
+/// waiting for it by a call is an error; streams may wait for it as long as they are part of the recording.
 pub trait Event: Any + Send + Sync + fmt::Debug {
     /// The backend of the device that made it.
     fn backend(&self) -> Backend;

@@ -42,13 +42,13 @@ mod ranges;
 mod stream;
 mod task;
 
-pub use caps::Caps;
+pub use caps::{Caps, PeerLink};
 pub use device::Device;
 pub use driver::{Backend, DeviceInfo, Driver, driver, drivers};
 pub use error::{HalError, TaskError};
 pub use event::Event;
 pub use kernel::{Kernel, KernelAttributes, KernelCode, KernelSource, LaunchShape};
-pub use memory::{Memory, MemoryHandle};
+pub use memory::{DmaBuf, Memory, MemoryHandle};
 pub use multicast::Multicast;
 pub use stream::{Stream, Submitted};
 pub use task::{Effort, Task, TaskState};

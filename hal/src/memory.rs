@@ -4,6 +4,7 @@ use crate::driver::Backend;
 use crate::error::HalError;
 pub use crate::handle::MemoryHandle;
 use std::fmt;
+use std::os::fd::OwnedFd;
 
 /// A mapped allocation: this process's own, or a peer's that was imported.
 ///
@@ -36,12 +37,38 @@ pub trait Memory: Send + Sync + fmt::Debug {
         false
     }
 
-    /// What a peer needs to map the same bytes.
+    /// What a peer needs to map the same bytes. Memory that no peer can map, or that takes more than one handle, is
+    /// [`HalError::NotShareable`].
     fn export(&self) -> Result<MemoryHandle, HalError>;
+
+    /// What a peer needs to map the same bytes: as [`export`](Self::export), also for memory that the application put
+    /// together of several pieces, with a handle for each, in the order of their addresses. They belong together:
+    /// [`crate::Device::import_parts`].
+    fn export_parts(&self) -> Result<Vec<MemoryHandle>, HalError> {
+        Ok(vec![self.export()?])
+    }
 
     /// What a peer on another machine of the same NVLink domain needs to map the same bytes.
     fn export_fabric(&self) -> Result<MemoryHandle, HalError> {
         let op = "export memory as a fabric handle";
         Err(HalError::Unsupported { op, backend: self.backend() })
     }
+
+    /// A descriptor by which a network card reads and writes the `bytes` bytes at `offset`. Needs
+    /// [`crate::Caps::dma_buf`]; memory that has none all the same is [`HalError::NotShareable`].
+    fn export_dma_buf(&self, offset: u64, bytes: u64) -> Result<DmaBuf, HalError> {
+        let _ = (offset, bytes);
+        let op = "export memory for network cards";
+        Err(HalError::Unsupported { op, backend: self.backend() })
+    }
+}
+
+/// Device memory as a buffer of the kernel's dma-buf framework.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct DmaBuf {
+    /// The buffer; whoever registers it keeps it open until the registration is given back.
+    pub descriptor: OwnedFd,
+    /// Where in the buffer the bytes that were asked for begin: buffers start at pages.
+    pub offset: u64,
 }

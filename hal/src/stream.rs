@@ -28,6 +28,14 @@ pub enum Submitted {
 /// A task that fails inside [`submit`](Self::submit) is reported there. One that fails later is remembered: the
 /// first since the last [`synchronize`](Self::synchronize) is reported by the next, once. Later tasks run all the
 /// same; a caller whose tasks depend on each other lets them share a flag.
+///
+/// # Recording
+///
+/// While an application records a stream of its own into a graph ([`is_capturing`](Self::is_capturing)), copies,
+/// launches, records and waits become part of the graph; arguments are kept as they are then, and used again by every
+/// replay. Nothing of this layer ends a recording: [`synchronize`](Self::synchronize) answers an error, and
+/// [`query`](Self::query) `false`, without asking the driver, and so do events that were recorded there. Memory may be
+/// allocated and mapped meanwhile; that is not part of the graph.
 pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// The backend of the device that made it.
     fn backend(&self) -> Backend;
@@ -72,4 +80,12 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// Whether what is submitted is recorded into a graph instead of being run. Always `false` where the backend
     /// has no graphs.
     fn is_capturing(&self) -> Result<bool, HalError>;
+
+    /// Keeps `object` until the graph that this stream is being recorded into is gone, and with it every executable
+    /// made of it: what replays use, kernels and memory among it, must outlive the caller. It is let go some time
+    /// later, on a thread that uses the device. A stream that is not being recorded is [`HalError::Invalid`].
+    fn keep(&self, object: Arc<dyn Any + Send + Sync>) -> Result<(), HalError> {
+        drop(object);
+        Err(HalError::Unsupported { op: "keep an object for a graph", backend: self.backend() })
+    }
 }

@@ -3,6 +3,7 @@
 use crate::caps::Caps;
 use crate::cuda::conv::{self, Sharing};
 use crate::cuda::library::Api;
+use crate::cuda::peers;
 use crate::error::HalError;
 use cudarc::driver::sys;
 use std::ffi::CStr;
@@ -54,6 +55,9 @@ pub(super) fn probe(api: &Api, device: sys::CUdevice) -> Result<Traits, HalError
         tasks: false,
         kernels: true,
         multicast: mappable && sharing.descriptor && multicast,
+        dma_buf: has(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)
+            && api.range_handle.is_some(),
+        peers: peers::links(api, device)?,
         process_access: false,
         memory_bytes: memory_bytes(api, device)?,
         page_bytes: granularity,

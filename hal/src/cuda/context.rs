@@ -1,7 +1,6 @@
 //! The context of a device: whose it is, and making it current for the length of a call.
 
 use crate::cuda::library::{Api, Code};
-use crate::cuda::vmm::Spans;
 use crate::error::HalError;
 use cudarc::driver::sys;
 use std::marker::PhantomData;
@@ -15,13 +14,11 @@ pub(super) struct Context {
     device: sys::CUdevice,
     /// Whether it is the primary one, held by a count of ours.
     retained: bool,
-    /// Where this backend maps and opens memory.
-    own: Spans,
 }
 
 // SAFETY: a context may be used from any thread that makes it current, by several at once.
 unsafe impl Send for Context {}
-// SAFETY: as above; the pointer never changes, and the spans are locked.
+// SAFETY: as above; the pointer never changes.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -49,12 +46,7 @@ impl Context {
     }
 
     fn new(api: &'static Api, raw: sys::CUcontext, device: sys::CUdevice, retained: bool) -> Self {
-        Context { api, raw, device, retained, own: Spans::default() }
-    }
-
-    /// Where this backend maps and opens memory.
-    pub(super) fn own(&self) -> &Spans {
-        &self.own
+        Context { api, raw, device, retained }
     }
 
     /// The driver.

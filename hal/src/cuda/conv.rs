@@ -60,6 +60,28 @@ pub(super) const DESCRIPTOR: sys::CUmemAllocationHandleType =
 pub(super) const FABRIC: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC;
 
+/// How memory with these properties can be passed on.
+pub(super) fn sharing_of(properties: &sys::CUmemAllocationProp) -> Sharing {
+    let types = properties.requestedHandleTypes.0;
+    Sharing {
+        descriptor: types & DESCRIPTOR.0 != 0,
+        fabric: types & FABRIC.0 != 0,
+        network: properties.allocFlags.gpuDirectRDMACapable != 0,
+    }
+}
+
+/// The device whose memory has these properties; `None` for memory of the host.
+pub(super) fn device_of(properties: &sys::CUmemAllocationProp) -> Option<sys::CUdevice> {
+    let location = properties.location;
+    let on_device = location.type_ == sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    on_device.then_some(location.id)
+}
+
+/// Properties to be filled in by the driver.
+pub(super) fn no_properties() -> sys::CUmemAllocationProp {
+    allocation(0, Sharing::default())
+}
+
 /// Physical memory of `device` that can be passed on by `sharing`.
 pub(super) fn allocation(device: sys::CUdevice, sharing: Sharing) -> sys::CUmemAllocationProp {
     sys::CUmemAllocationProp {
@@ -127,6 +149,8 @@ mod tests {
         {
             let sharing = Sharing { descriptor, fabric, network: false };
             assert_eq!(handle_types(sharing).0, bits, "{sharing:?}");
+            assert_eq!(sharing_of(&allocation(3, sharing)), sharing);
+            assert_eq!(device_of(&allocation(3, sharing)), Some(3));
         }
     }
 
@@ -149,6 +173,8 @@ mod tests {
             (Code::NOT_READY, 600),
             (Code::NOT_PERMITTED, 800),
             (Code::NOT_SUPPORTED, 801),
+            (Code::INVALID_DEVICE, 101),
+            (Code::PEER_ENABLED, 704),
             (Code::CAPTURE_IMPLICIT, 906),
         ] {
             assert_eq!(code.0, number);

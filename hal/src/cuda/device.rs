@@ -4,6 +4,7 @@ use crate::caps::Caps;
 use crate::cuda::caps::Traits;
 use crate::cuda::context::Context;
 use crate::cuda::event::CudaEvent;
+use crate::cuda::import;
 use crate::cuda::kernel::CudaKernel;
 use crate::cuda::memory::{self, CudaMemory};
 use crate::cuda::multicast::CudaMulticast;
@@ -37,8 +38,9 @@ pub(super) struct Core {
     pub(super) traits: Traits,
     /// What was allocated and imported, by address.
     pub(super) ranges: Ranges<CudaMemory>,
-    /// Allocations of the application that were asked for, by the driver's number, which is never used again.
-    pub(super) foreign: Mutex<HashMap<u64, Weak<CudaMemory>>>,
+    /// Allocations of the application that were asked for, by the driver's numbers of their pieces, which are never used
+    /// again.
+    pub(super) foreign: Mutex<HashMap<Vec<u64>, Weak<CudaMemory>>>,
     /// Memory opened by classic IPC handles: opening one twice gives the same address.
     pub(super) opened: Mutex<HashMap<[u8; 64], Weak<CudaMemory>>>,
     /// Where memory is cleared. Before the context, which it needs.
@@ -99,7 +101,11 @@ impl Device for CudaDevice {
     }
 
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError> {
-        Ok(memory::import(&self.core, handle)?)
+        Ok(import::import_one(&self.core, handle)?)
+    }
+
+    fn import_parts(&self, handles: &[MemoryHandle]) -> Result<Arc<dyn Memory>, HalError> {
+        Ok(import::import(&self.core, handles)?)
     }
 
     fn find(&self, address: *const u8, bytes: u64) -> Option<(Arc<dyn Memory>, u64)> {

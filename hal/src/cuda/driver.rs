@@ -69,7 +69,7 @@ impl Driver for CudaDriver {
 }
 
 /// How many devices the driver shows.
-fn count(api: &Api) -> Result<u32, HalError> {
+pub(super) fn count(api: &Api) -> Result<u32, HalError> {
     let mut count = 0;
     // SAFETY: `count` is a valid place for the answer.
     let code = unsafe { (api.device_count)(&raw mut count) };
@@ -78,7 +78,7 @@ fn count(api: &Api) -> Result<u32, HalError> {
 }
 
 /// The driver's handle of device `index`, which is below the count.
-fn device(api: &Api, index: u32) -> Result<sys::CUdevice, HalError> {
+pub(super) fn device(api: &Api, index: u32) -> Result<sys::CUdevice, HalError> {
     let mut device = 0;
     // SAFETY: `device` is a valid place for the answer.
     let code = unsafe { (api.device_get)(&raw mut device, index.cast_signed()) };

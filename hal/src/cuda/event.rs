@@ -8,11 +8,22 @@ use crate::event::Event;
 use cudarc::driver::sys;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// It was not recorded yet.
+const NOWHERE: u8 = 0;
+/// It stands for work of a stream.
+const STREAM: u8 = 1;
+/// It stands for a point of a graph.
+const GRAPH: u8 = 2;
 
 /// A driver event without timing.
 #[derive(Debug)]
 pub(super) struct CudaEvent {
     raw: sys::CUevent,
+    /// Where its latest record went ([`NOWHERE`], [`STREAM`], [`GRAPH`]). To ask the driver about one that went into a
+    /// graph would end the recording.
+    place: AtomicU8,
     context: Arc<Context>,
 }
 
@@ -30,14 +41,32 @@ impl CudaEvent {
         // SAFETY: `raw` is a valid place for the answer.
         let code = unsafe { (context.api().event_create)(&raw mut raw, flags) };
         context.api().check("make a CUDA event", code)?;
-        Ok(CudaEvent { raw, context: Arc::clone(context) })
+        Ok(CudaEvent { raw, place: AtomicU8::new(NOWHERE), context: Arc::clone(context) })
     }
 
-    /// The driver's event behind `event`, if it is one of this backend.
-    pub(super) fn raw_of(event: &dyn Event, what: &'static str) -> Result<sys::CUevent, HalError> {
+    /// The driver's event.
+    pub(super) fn raw(&self) -> sys::CUevent {
+        self.raw
+    }
+
+    /// Notes whether its latest record went into a graph.
+    pub(super) fn note(&self, graph: bool) {
+        self.place.store(if graph { GRAPH } else { STREAM }, Ordering::Release);
+    }
+
+    /// Whether it stands for work of a stream, and not for a point of a graph.
+    pub(super) fn is_of_stream(&self) -> bool {
+        self.place.load(Ordering::Acquire) == STREAM
+    }
+
+    /// The event behind `event`, if it is one of this backend.
+    pub(super) fn of<'a>(
+        event: &'a dyn Event,
+        what: &'static str,
+    ) -> Result<&'a CudaEvent, HalError> {
         let any: &dyn std::any::Any = event;
         match any.downcast_ref::<CudaEvent>() {
-            Some(event) => Ok(event.raw),
+            Some(event) => Ok(event),
             None => Err(HalError::Invalid {
                 what,
                 saw: format!("an event of the {} backend", event.backend()),
@@ -54,6 +83,9 @@ impl Event for CudaEvent {
     }
 
     fn query(&self) -> bool {
+        if self.place.load(Ordering::Acquire) == GRAPH {
+            return false;
+        }
         let Ok(_entered) = self.context.enter() else { return true };
         // SAFETY: the event lives until this object is dropped.
         let code = unsafe { (self.context.api().event_query)(self.raw) };
@@ -61,6 +93,14 @@ impl Event for CudaEvent {
     }
 
     fn synchronize(&self) -> Result<(), HalError> {
+        if self.place.load(Ordering::Acquire) == GRAPH {
+            return Err(HalError::Invalid {
+                what: "wait for a CUDA event",
+                saw: "an event that was recorded into a graph".to_owned(),
+                allowed: "one that stands for work of a stream".to_owned(),
+                cure: "launch the graph, and record an event behind it",
+            });
+        }
         let _entered = self.context.enter()?;
         // SAFETY: as above.
         let code = unsafe { (self.context.api().event_synchronize)(self.raw) };

@@ -1,11 +1,11 @@
 //! CUDA kernels: functions of loaded modules.
 
-use crate::cuda::conv;
+use crate::cuda::context::Unrecorded;
 use crate::cuda::device::Core;
-use crate::cuda::image;
 use crate::cuda::library::Code;
 use crate::cuda::nvrtc::Compiler;
 use crate::cuda::stream::CudaStream;
+use crate::cuda::{conv, graph, image};
 use crate::driver::Backend;
 use crate::error::HalError;
 use crate::kernel::{Kernel, KernelAttributes, KernelCode, KernelSource, LaunchShape};
@@ -204,8 +204,10 @@ impl Module {
             allowed: "machine code, a bundle or PTX, whole".to_owned(),
             cure: "compile the kernel again",
         })?;
+        graph::let_go();
         let _entered = core.context.enter()?;
         let api = core.context.api();
+        let _unrecorded = Unrecorded::new(api);
         let mut log = vec![0u8; LOG_BYTES];
         let mut options = [
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
@@ -242,6 +244,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if let Ok(_entered) = self.core.context.enter() {
+            let _unrecorded = Unrecorded::new(self.core.context.api());
             // SAFETY: loaded by `load` and unloaded here alone. Callers keep a kernel until its launches are done.
             let _ = unsafe { (self.core.context.api().module_unload)(self.raw) };
         }

@@ -29,6 +29,9 @@ impl Code {
     pub(super) const NOT_READY: Code = Code(sys::CUresult::CUDA_ERROR_NOT_READY as u32);
     pub(super) const NOT_PERMITTED: Code = Code(sys::CUresult::CUDA_ERROR_NOT_PERMITTED as u32);
     pub(super) const NOT_SUPPORTED: Code = Code(sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as u32);
+    pub(super) const INVALID_DEVICE: Code = Code(sys::CUresult::CUDA_ERROR_INVALID_DEVICE as u32);
+    pub(super) const PEER_ENABLED: Code =
+        Code(sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32);
     pub(super) const CAPTURE_IMPLICIT: Code =
         Code(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as u32);
 }
@@ -189,6 +192,37 @@ symbols! {
     }
     optional {
         capture_mode = "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
+        capture_info = "cuStreamGetCaptureInfo_v2" (
+            sys::CUstream,
+            *mut c_uint,
+            *mut sys::cuuint64_t,
+            *mut sys::CUgraph,
+            *mut *const sys::CUgraphNode,
+            *mut usize,
+        );
+        object_create = "cuUserObjectCreate" (
+            *mut sys::CUuserObject,
+            *mut c_void,
+            Option<unsafe extern "C" fn(*mut c_void)>,
+            c_uint,
+            c_uint,
+        );
+        object_release = "cuUserObjectRelease" (sys::CUuserObject, c_uint);
+        object_retain = "cuGraphRetainUserObject"
+            (sys::CUgraph, sys::CUuserObject, c_uint, c_uint);
+        memory_properties = "cuMemGetAllocationPropertiesFromHandle"
+            (*mut sys::CUmemAllocationProp, sys::CUmemGenericAllocationHandle);
+        range_handle = "cuMemGetHandleForAddressRange" (
+            *mut c_void,
+            sys::CUdeviceptr,
+            usize,
+            sys::CUmemRangeHandleType,
+            c_ulonglong,
+        );
+        peer_possible = "cuDeviceCanAccessPeer" (*mut c_int, sys::CUdevice, sys::CUdevice);
+        peer_attribute = "cuDeviceGetP2PAttribute"
+            (*mut c_int, sys::CUdevice_P2PAttribute, sys::CUdevice, sys::CUdevice);
+        peer_enable = "cuCtxEnablePeerAccess" (sys::CUcontext, c_uint);
         multicast_create = "cuMulticastCreate" (
             *mut sys::CUmemGenericAllocationHandle,
             *const sys::CUmulticastObjectProp,

@@ -1,20 +1,19 @@
-//! CUDA memory: allocations, imports, pinned memory of the host.
+//! CUDA memory: allocations, pinned memory of the host, and what every kind of memory lets go of.
 
 use crate::cuda::context::Unrecorded;
 use crate::cuda::conv::Sharing;
 use crate::cuda::device::Core;
 use crate::cuda::library::Code;
 use crate::cuda::multicast::Binding;
-use crate::cuda::vmm::{Mapped, Physical};
-use crate::cuda::{foreign, lock};
+use crate::cuda::vmm::{Mapped, OWN, Physical};
+use crate::cuda::{export, foreign, graph, lock};
 use crate::driver::Backend;
 use crate::error::HalError;
 use crate::id::next_id;
-use crate::memory::{Memory, MemoryHandle};
+use crate::memory::{DmaBuf, Memory, MemoryHandle};
 use cudarc::driver::sys;
-use std::os::fd::AsFd;
 use std::ptr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Memory that kernels of a device reach.
 #[derive(Debug)]
@@ -33,10 +32,10 @@ pub(super) enum Kind {
     Mapped {
         /// Where it is mapped.
         mapped: Mapped,
-        /// The memory.
-        physical: Physical,
+        /// The memory: one piece, or the parts of a peer's, in the order in which they are mapped.
+        physicals: Vec<Physical>,
     },
-    /// The application's own; nothing is owned.
+    /// The application's own, of this device or of another one; nothing is owned.
     Foreign(foreign::Origin),
     /// Opened by a classic IPC handle.
     Opened {
@@ -56,6 +55,7 @@ pub(super) enum Kind {
 
 /// Allocates `bytes` bytes of zeroed memory on the device.
 pub(super) fn allocate(core: &Arc<Core>, bytes: u64) -> Result<Arc<CudaMemory>, HalError> {
+    graph::let_go();
     let limit = core.traits.caps.memory_bytes;
     check_size(core, bytes, limit, &format!("the device has {limit} in all"))?;
     check_mappable(core)?;
@@ -82,7 +82,7 @@ pub(super) fn allocate(core: &Arc<Core>, bytes: u64) -> Result<Arc<CudaMemory>, 
         .map_err(|code| failed("map CUDA memory", code))?;
     // SAFETY: the range was mapped just now, and nobody else knows of it.
     unsafe { core.upkeep.clear(mapped.address(), length)? };
-    Ok(enter(core, mapped.address(), bytes, Kind::Mapped { mapped, physical }))
+    Ok(enter(core, mapped.address(), bytes, Kind::Mapped { mapped, physicals: vec![physical] }))
 }
 
 /// Allocates `bytes` bytes of zeroed memory of the host that kernels reach at the same address.
@@ -123,101 +123,6 @@ pub(super) fn pinned(core: &Arc<Core>, bytes: u64) -> Result<Arc<CudaMemory>, Ha
     Ok(memory)
 }
 
-/// Maps what a peer exported.
-pub(super) fn import(core: &Arc<Core>, handle: &MemoryHandle) -> Result<Arc<CudaMemory>, HalError> {
-    let _entered = core.context.enter()?;
-    let _unrecorded = Unrecorded::new(core.context.api());
-    match handle {
-        MemoryHandle::Device { backend: Backend::Cuda, descriptor, bytes } => {
-            import_physical(core, *bytes, || {
-                Physical::import_descriptor(&core.context, descriptor.as_fd())
-            })
-        }
-        MemoryHandle::Fabric { backend: Backend::Cuda, handle, bytes } => {
-            import_physical(core, *bytes, || Physical::import_fabric(&core.context, handle))
-        }
-        MemoryHandle::Ipc { backend: Backend::Cuda, handle, process, address, bytes } => {
-            if *process == foreign::process_number() {
-                // The driver opens no handle in the process that made it.
-                let (memory, offset) = foreign::locate(core, *address, *bytes)?;
-                if offset == 0 {
-                    return Ok(memory);
-                }
-                return Err(refused("a handle of memory that is gone", "one of live memory"));
-            }
-            open(core, handle, *bytes)
-        }
-        other => Err(refused(
-            &format!("a handle of {}", other.kind_name()),
-            "one of CUDA memory: a descriptor, a fabric handle, an IPC handle",
-        )),
-    }
-}
-
-/// Maps physical memory of a peer, which may lie about its length.
-fn import_physical(
-    core: &Arc<Core>,
-    bytes: u64,
-    import: impl FnOnce() -> Result<Physical, Code>,
-) -> Result<Arc<CudaMemory>, HalError> {
-    check_mappable(core)?;
-    let length = rounded(core, bytes).filter(|_| bytes > 0);
-    let Some(length) = length else {
-        return Err(refused(&format!("{bytes} bytes"), "1 or more, fewer than an address range"));
-    };
-    let api = core.context.api();
-    let failed = |what: &str, code| match code {
-        Code::INVALID_VALUE | Code::INVALID_HANDLE => refused(
-            &format!("{bytes} bytes, which the driver refuses ({})", api.error(what, code)),
-            "a handle of CUDA memory at least that long",
-        ),
-        code => api.error(what, code),
-    };
-    let physical = import().map_err(|code| failed("import CUDA memory", code))?;
-    let mapped = Mapped::new(&core.context, &physical, length)
-        .map_err(|code| failed("map imported CUDA memory", code))?;
-    Ok(enter(core, mapped.address(), bytes, Kind::Mapped { mapped, physical }))
-}
-
-/// Opens memory of another process by its classic IPC handle, once.
-fn open(core: &Arc<Core>, handle: &[u8; 64], bytes: u64) -> Result<Arc<CudaMemory>, HalError> {
-    let api = core.context.api();
-    // Held until it is in the tables: the driver gives the same address when a handle is opened again.
-    let mut opened = lock(&core.opened);
-    if let Some(memory) = opened.get(handle).and_then(Weak::upgrade) {
-        // Before the memory can be dropped here, which takes the lock.
-        drop(opened);
-        if memory.bytes == bytes {
-            return Ok(memory);
-        }
-        return Err(refused(&format!("{bytes} bytes"), &format!("{}", memory.bytes)));
-    }
-    let what = "open CUDA memory of another process";
-    let raw = sys::CUipcMemHandle { reserved: handle.map(u8::cast_signed) };
-    let lazy = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
-    let mut address = 0;
-    let mut own = core.context.own().write();
-    // SAFETY: `address` is a valid place for the answer; the driver checks the handle.
-    let code = unsafe { (api.ipc_open)(&raw mut address, raw, lazy) };
-    api.check(what, code)?;
-    let (mut base, mut length) = (0, 0);
-    // SAFETY: both are valid places for the answers.
-    let code = unsafe { (api.pointer_range)(&raw mut base, &raw mut length, address) };
-    let end = base.saturating_add(length as u64);
-    let fits = address.checked_add(bytes).is_some_and(|wanted| bytes > 0 && wanted <= end);
-    if code != Code::SUCCESS || !fits {
-        // SAFETY: opened above, and used by nobody.
-        let _ = unsafe { (api.ipc_close)(address) };
-        api.check(what, code)?;
-        return Err(refused(&format!("{bytes} bytes"), &format!("1 to {length}")));
-    }
-    own.insert(address, bytes);
-    drop(own);
-    let memory = enter(core, address, bytes, Kind::Opened { handle: *handle });
-    opened.insert(*handle, Arc::downgrade(&memory));
-    Ok(memory)
-}
-
 /// Makes the object for memory at `address` and enters it in the device's table.
 pub(super) fn enter(core: &Arc<Core>, address: u64, bytes: u64, kind: Kind) -> Arc<CudaMemory> {
     let core = Arc::clone(core);
@@ -248,7 +153,7 @@ fn check_size(core: &Core, bytes: u64, limit: u64, why: &str) -> Result<(), HalE
     Ok(())
 }
 
-fn check_mappable(core: &Core) -> Result<(), HalError> {
+pub(super) fn check_mappable(core: &Core) -> Result<(), HalError> {
     if core.traits.mappable {
         return Ok(());
     }
@@ -261,15 +166,6 @@ fn check_mappable(core: &Core) -> Result<(), HalError> {
 
 fn out_of_memory(core: &Core, bytes: u64, why: String) -> HalError {
     HalError::OutOfMemory { bytes, device: core.name.clone(), why }
-}
-
-fn refused(saw: &str, allowed: &str) -> HalError {
-    HalError::Invalid {
-        what: "import CUDA memory",
-        saw: saw.to_owned(),
-        allowed: allowed.to_owned(),
-        cure: "run the same version of Antiphon on every rank, and pass blob and descriptor together",
-    }
 }
 
 impl Memory for CudaMemory {
@@ -294,43 +190,27 @@ impl Memory for CudaMemory {
     }
 
     fn export(&self) -> Result<MemoryHandle, HalError> {
-        let _entered = self.core.context.enter()?;
-        let what = match &self.kind {
-            Kind::Mapped { physical, .. } => {
-                let descriptor = Arc::new(physical.export_descriptor()?);
-                let backend = Backend::Cuda;
-                return Ok(MemoryHandle::Device { backend, descriptor, bytes: self.bytes });
-            }
-            Kind::Foreign(origin) => return foreign::export(self, origin),
-            Kind::Opened { .. } => "export memory that another process allocated",
-            Kind::Pinned => "export pinned memory",
-            Kind::Multicast { .. } => "export the mapping of a multicast group",
-        };
-        Err(HalError::Unsupported { op: what, backend: Backend::Cuda })
+        export::whole(self)
+    }
+
+    fn export_parts(&self) -> Result<Vec<MemoryHandle>, HalError> {
+        export::parts(self)
     }
 
     fn export_fabric(&self) -> Result<MemoryHandle, HalError> {
-        let Kind::Mapped { physical, .. } = &self.kind else {
-            return Err(HalError::Unsupported {
-                op: "export memory as a fabric handle",
-                backend: Backend::Cuda,
-            });
-        };
-        if !self.core.traits.sharing.fabric {
-            return Err(HalError::Unsupported {
-                op: "export memory as a fabric handle",
-                backend: Backend::Cuda,
-            });
-        }
-        let _entered = self.core.context.enter()?;
-        let handle = physical.export_fabric()?;
-        Ok(MemoryHandle::Fabric { backend: Backend::Cuda, handle, bytes: self.bytes })
+        export::fabric(self)
+    }
+
+    fn export_dma_buf(&self, offset: u64, bytes: u64) -> Result<DmaBuf, HalError> {
+        export::dma_buf(self, offset, bytes)
     }
 }
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
         let api = self.core.context.api();
+        // To let go of memory is no part of a graph that is being recorded.
+        let _unrecorded = Unrecorded::new(api);
         match &self.kind {
             Kind::Foreign(_) => {}
             // Out of the table before the range is unmapped, here by the fields, which are dropped after this: the
@@ -350,7 +230,7 @@ impl Drop for CudaMemory {
                     opened.remove(handle);
                 }
                 self.core.ranges.remove(self);
-                let mut own = self.core.context.own().write();
+                let mut own = OWN.write();
                 own.remove(&self.address);
                 if let Ok(_entered) = self.core.context.enter() {
                     // SAFETY: opened by `open`, and closed here once for that; the driver counts.

@@ -5,7 +5,7 @@
 //! | driver | `libcuda.so.1`, loaded when it is first asked for; one that the process has already loaded is adopted |
 //! | device | a GPU and a context on it: the application's where it has one on that GPU, otherwise the primary one |
 //! | memory | physical memory of the driver's virtual memory management, mapped; or a range of the application's own |
-//! | handle | a file descriptor, a fabric handle, or (memory of the application) a classic IPC handle |
+//! | handle | a file descriptor, a fabric handle, or (memory of the application) a classic IPC handle; one for each piece of memory that an allocator put together |
 //! | stream | a driver stream, its own or the application's |
 //! | event | a driver event without timing |
 //! | kernel | a function of a loaded module; sources are compiled by NVRTC, found as the driver is, and cached on disk |
@@ -29,13 +29,17 @@ mod conv;
 mod device;
 mod driver;
 mod event;
+mod export;
 mod foreign;
+mod graph;
 mod image;
+mod import;
 mod kernel;
 mod library;
 mod memory;
 mod multicast;
 mod nvrtc;
+mod peers;
 mod places;
 mod search;
 mod stream;

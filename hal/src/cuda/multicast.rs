@@ -156,8 +156,11 @@ impl Multicast for CudaMulticast {
         let Some(own) = own else {
             return Err(refused("memory of another device or allocator".to_owned()));
         };
-        let Kind::Mapped { mapped, physical } = &own.kind else {
+        let Kind::Mapped { mapped, physicals } = &own.kind else {
             return Err(refused("memory that cannot be bound".to_owned()));
+        };
+        let [physical] = &physicals[..] else {
+            return Err(refused(format!("memory of {} parts", physicals.len())));
         };
         if mapped.bytes() < self.length {
             return Err(refused(format!("{} bytes", mapped.bytes())));

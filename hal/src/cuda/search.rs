@@ -83,7 +83,11 @@ fn open(name: OsString, flags: i32) -> Result<Library, String> {
     // SAFETY: the library's initialisers run, as they do in any program that uses it; it is one that the vendor
     // made to be loaded so, or one that the user named for it.
     unsafe { Library::open(Some(name.as_os_str()), RTLD_NOW | RTLD_LOCAL | flags) }
-        .map_err(|error| error.to_string())
+        .map_err(|error| {
+            // The system's words, with the file's name, are in what it comes from.
+            let source = std::error::Error::source(&error);
+            source.map_or_else(|| error.to_string(), ToString::to_string)
+        })
 }
 
 /// The function `name` of `library`.
@@ -111,6 +115,7 @@ mod tests {
         let missing = search(None, &["libnowhere.so.1"], &["/first", "/second"]);
         let why = missing.open().unwrap_err();
         assert!(why.starts_with("no libnowhere.so.1 in "), "{why}");
+        assert!(!why.contains("does not load"), "{why}");
         assert!(why.contains("/first") && why.contains("/second"), "{why}");
     }
 
@@ -129,6 +134,7 @@ mod tests {
             search(None, &["libbroken.so.1"], &[&folder.to_string_lossy()]).open().unwrap_err();
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(why.contains("what is there does not load"), "{why}");
+        assert!(why.contains("libbroken.so.1: file too short"), "{why}");
     }
 
     #[test]

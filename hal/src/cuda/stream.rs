@@ -3,6 +3,7 @@
 use crate::cuda::context::Context;
 use crate::cuda::conv;
 use crate::cuda::event::CudaEvent;
+use crate::cuda::graph;
 use crate::cuda::library::Code;
 use crate::driver::Backend;
 use crate::error::HalError;
@@ -11,6 +12,7 @@ use crate::id::next_id;
 use crate::stream::{Stream, Submitted};
 use crate::task::{Effort, Task};
 use cudarc::driver::sys;
+use std::any::Any;
 use std::ptr;
 use std::sync::Arc;
 
@@ -86,6 +88,15 @@ impl CudaStream {
         })
     }
 
+    /// Whether it is being recorded into a graph. The context must be current.
+    fn is_recorded(&self) -> bool {
+        let mut status = 0;
+        // SAFETY: the stream lives as long as this object; `status` is a valid place for the answer.
+        let code = unsafe { (self.context.api().stream_capturing)(self.raw, &raw mut status) };
+        // A default stream that another stream's recording covers answers an error of its own.
+        code == Code::CAPTURE_IMPLICIT || (code == Code::SUCCESS && conv::is_capturing(status))
+    }
+
     /// Sets `bytes` bytes at `address` to zero, and waits until that is done.
     ///
     /// # Safety
@@ -138,18 +149,31 @@ impl Stream for CudaStream {
     }
 
     fn record(&self, event: &dyn Event) -> Result<(), HalError> {
-        let event = CudaEvent::raw_of(event, "record an event on a CUDA stream")?;
+        let event = CudaEvent::of(event, "record an event on a CUDA stream")?;
         let _entered = self.context.enter()?;
         // SAFETY: the event lives as long as the reference, the stream as long as this object.
-        let code = unsafe { (self.context.api().event_record)(event, self.raw) };
-        self.context.api().check("record an event on a CUDA stream", code)
+        let code = unsafe { (self.context.api().event_record)(event.raw(), self.raw) };
+        self.context.api().check("record an event on a CUDA stream", code)?;
+        event.note(self.is_recorded());
+        Ok(())
     }
 
     fn wait(&self, event: &dyn Event) -> Result<(), HalError> {
-        let event = CudaEvent::raw_of(event, "wait for an event on a CUDA stream")?;
+        let event = CudaEvent::of(event, "wait for an event on a CUDA stream")?;
         let _entered = self.context.enter()?;
+        // As for `synchronize`.
+        if event.is_of_stream() && self.is_recorded() {
+            return Err(HalError::Invalid {
+                what: "wait for an event on a CUDA stream",
+                saw:
+                    "a stream that is being recorded into a graph, and an event of work outside it"
+                        .to_owned(),
+                allowed: "events of the same recording".to_owned(),
+                cure: "wait before the recording begins, or record the other work as well",
+            });
+        }
         // SAFETY: as above; the driver keeps what the wait needs when the event is destroyed before.
-        let code = unsafe { (self.context.api().stream_wait)(self.raw, event, 0) };
+        let code = unsafe { (self.context.api().stream_wait)(self.raw, event.raw(), 0) };
         self.context.api().check("wait for an event on a CUDA stream", code)
     }
 
@@ -173,6 +197,15 @@ impl Stream for CudaStream {
 
     fn synchronize(&self) -> Result<(), HalError> {
         let _entered = self.context.enter()?;
+        // The call would end the recording, and the application would learn of it much later.
+        if self.is_recorded() {
+            return Err(HalError::Invalid {
+                what: "wait for a CUDA stream",
+                saw: "a stream that is being recorded into a graph".to_owned(),
+                allowed: "one that is not".to_owned(),
+                cure: "end the recording, launch the graph, and wait for that",
+            });
+        }
         // SAFETY: as above.
         let code = unsafe { (self.context.api().stream_synchronize)(self.raw) };
         self.context.api().check("wait for a CUDA stream", code)
@@ -185,6 +218,12 @@ impl Stream for CudaStream {
         let code = unsafe { (self.context.api().stream_capturing)(self.raw, &raw mut status) };
         self.context.api().check("ask whether a CUDA stream is being recorded", code)?;
         Ok(conv::is_capturing(status))
+    }
+
+    fn keep(&self, object: Arc<dyn Any + Send + Sync>) -> Result<(), HalError> {
+        graph::let_go();
+        let _entered = self.context.enter()?;
+        graph::keep(self.context.api(), self.raw, object)
     }
 }
 

@@ -11,8 +11,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The addresses that this backend uses, so that its memory is never taken for the application's: from before
-/// memory is mapped there until after it is unmapped.
+/// The addresses that this backend uses, on all devices, so that its memory is never taken for the application's: from
+/// before memory is mapped there until after it is unmapped.
+pub(super) static OWN: Spans = Spans(RwLock::new(BTreeMap::new()));
+
+/// Ranges of addresses: each one's length by its start.
 #[derive(Debug, Default)]
 pub(super) struct Spans(RwLock<BTreeMap<u64, u64>>);
 
@@ -73,6 +76,16 @@ impl Physical {
     /// The driver's handle.
     pub(super) fn raw(&self) -> sys::CUmemGenericAllocationHandle {
         self.raw
+    }
+
+    /// What the driver says of it; `None` where the driver is too old to tell.
+    pub(super) fn properties(&self) -> Result<Option<sys::CUmemAllocationProp>, HalError> {
+        let Some(ask) = self.context.api().memory_properties else { return Ok(None) };
+        let mut properties = conv::no_properties();
+        // SAFETY: `properties` is a valid place for the answer, and this object has a count on the handle.
+        let code = unsafe { ask(&raw mut properties, self.raw) };
+        self.context.api().check("ask what physical memory is", code)?;
+        Ok(Some(properties))
     }
 
     /// A file descriptor for it.
@@ -151,8 +164,8 @@ impl Drop for Physical {
 pub(super) struct Mapped {
     address: sys::CUdeviceptr,
     bytes: usize,
-    /// Whether memory is mapped, or the addresses are only reserved.
-    filled: bool,
+    /// Bytes of each piece of memory that is mapped, one behind the other; beyond them, addresses are only reserved.
+    filled: Vec<usize>,
     context: Arc<Context>,
 }
 
@@ -164,16 +177,28 @@ impl Mapped {
         physical: &Physical,
         bytes: usize,
     ) -> Result<Self, Code> {
+        Mapped::all(context, &[(physical, bytes)])
+    }
+
+    /// Maps the first bytes of each memory of `parts`, one behind the other, otherwise as [`new`](Self::new).
+    pub(super) fn all(context: &Arc<Context>, parts: &[(&Physical, usize)]) -> Result<Self, Code> {
         let api = context.api();
+        let total = |sum: usize, (_, bytes): &(&Physical, usize)| sum.checked_add(*bytes);
+        let bytes = parts.iter().try_fold(0, total).ok_or(Code::INVALID_VALUE)?;
         let done = |code| if code == Code::SUCCESS { Ok(()) } else { Err(code) };
         let mut address = 0;
         // SAFETY: `address` is a valid place for the answer; no address is wished for.
         done(unsafe { (api.memory_reserve)(&raw mut address, bytes, 0, 0, 0) })?;
-        context.own().write().insert(address, bytes as u64);
-        let mut mapped = Mapped { address, bytes, filled: false, context: Arc::clone(context) };
-        // SAFETY: the addresses were reserved just now and hold nothing; the driver checks the length.
-        done(unsafe { (api.memory_map)(address, bytes, 0, physical.raw(), 0) })?;
-        mapped.filled = true;
+        OWN.write().insert(address, bytes as u64);
+        let context_kept = Arc::clone(context);
+        let mut mapped = Mapped { address, bytes, filled: Vec::new(), context: context_kept };
+        let mut next = address;
+        for (physical, bytes) in parts {
+            // SAFETY: the addresses were reserved just now and hold nothing; the driver checks the length.
+            done(unsafe { (api.memory_map)(next, *bytes, 0, physical.raw(), 0) })?;
+            mapped.filled.push(*bytes);
+            next += *bytes as u64;
+        }
         let access = conv::access(context.device());
         // SAFETY: the range is mapped; `access` is valid for the call.
         done(unsafe { (api.memory_access)(address, bytes, &raw const access, 1) })?;
@@ -189,19 +214,26 @@ impl Mapped {
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Bytes of each piece of memory that is mapped.
+    pub(super) fn parts(&self) -> &[usize] {
+        &self.filled
+    }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
         let Ok(_entered) = self.context.enter() else { return };
         let api = self.context.api();
-        if self.filled {
-            // SAFETY: mapped by `new` and unmapped here alone; whoever uses the addresses keeps this object.
-            let _ = unsafe { (api.memory_unmap)(self.address, self.bytes) };
+        let mut next = self.address;
+        for &bytes in &self.filled {
+            // SAFETY: mapped by `all` and unmapped here alone; whoever uses the addresses keeps this object.
+            let _ = unsafe { (api.memory_unmap)(next, bytes) };
+            next += bytes as u64;
         }
         // While the addresses are still reserved: the next to get them may be another.
-        self.context.own().write().remove(&self.address);
-        // SAFETY: reserved by `new` and given back here alone, when nothing is mapped any more.
+        OWN.write().remove(&self.address);
+        // SAFETY: reserved by `all` and given back here alone, when nothing is mapped any more.
         let _ = unsafe { (api.memory_unreserve)(self.address, self.bytes) };
     }
 }

@@ -14,6 +14,8 @@ pub(super) fn probe(sealed: bool) -> Caps {
         tasks: true,
         kernels: false,
         multicast: false,
+        dma_buf: false,
+        peers: Vec::new(),
         process_access: process::is_permitted(),
         memory_bytes: memory_bytes(),
         page_bytes: rustix::param::page_size() as u64,
