@@ -1,7 +1,7 @@
 //! Cases on memory, handles, and the table of what is mapped.
 
 use super::Subject;
-use super::support::words;
+use super::support::Access;
 use antiphon_hal::{HalError, KernelCode, KernelSource, Memory, MemoryHandle};
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,16 +16,21 @@ const PAGE: u64 = 4096;
 pub fn allocations_are_zeroed_and_aligned(subject: &Subject) {
     let page = subject.device.caps().page_bytes;
     assert!(page.is_power_of_two() && page >= 64);
+    let access = Access::new(&subject.device);
     for bytes in [1, 8, 64, page - 1, page, page + 1, (2 << 20) + 8, 65 << 20] {
         for _ in 0..2 {
             let memory = subject.device.allocate(bytes).unwrap();
             assert_eq!(memory.len(), bytes);
             assert_eq!(memory.backend(), subject.device.backend());
             assert_eq!(memory.address().addr() as u64 % page, 0);
-            // SAFETY: `bytes` bytes are mapped while `memory` lives, and nobody else knows of them.
-            let slice = unsafe { std::slice::from_raw_parts_mut(memory.address(), bytes as usize) };
-            assert!(slice.iter().all(|&byte| byte == 0), "{bytes} bytes are not all zero");
-            slice.fill(0xa5);
+            let count = bytes as usize / 8;
+            let zeros = access.read(&memory, count).iter().all(|&word| word == 0);
+            let tail = (count as u64 * 8..bytes).all(|at| access.byte(&memory, at) == 0);
+            assert!(zeros && tail, "{bytes} bytes are not all zero");
+            access.write(&memory, &vec![0xa5a5_a5a5_a5a5_a5a5; count]);
+            if count > 0 {
+                assert_eq!(access.load(&memory, count - 1), 0xa5a5_a5a5_a5a5_a5a5);
+            }
         }
     }
 }
@@ -56,14 +61,15 @@ pub fn memory_is_shared_between_mappings(subject: &Subject) {
     assert_ne!(first.address(), second.address());
     assert_ne!(first.id(), second.id());
     assert_eq!(second.len(), first.len());
-    let last = 3 * PAGE as usize / 8 - 1;
-    words(&first, last + 1)[last].store(41, Ordering::Release);
-    assert_eq!(words(&second, last + 1)[last].fetch_add(1, Ordering::AcqRel), 41);
-    assert_eq!(words(&first, last + 1)[last].load(Ordering::Acquire), 42);
+    let (last, access) = (3 * PAGE as usize / 8 - 1, Access::new(device));
+    access.store(&first, last, 41);
+    assert_eq!(access.load(&second, last), 41);
+    access.store(&second, last, 42);
+    assert_eq!(access.load(&first, last), 42);
     drop(first);
     let third = device.import(&second.export().unwrap()).unwrap();
     drop(second);
-    assert_eq!(words(&third, last + 1)[last].load(Ordering::Acquire), 42);
+    assert_eq!(access.load(&third, last), 42);
 }
 
 /// A handle whose memory is shorter than it says, or could become so, is refused.
@@ -103,7 +109,45 @@ pub fn handles_that_could_fault_are_refused(subject: &Subject) {
     // The other side of the same promise: nobody can shorten what was exported.
     let exported = File::from(descriptor.try_clone().unwrap());
     assert!(exported.set_len(0).is_err());
-    assert_eq!(words(&memory, 1)[0].load(Ordering::Relaxed), 0);
+    assert_eq!(Access::new(device).load(&memory, 0), 0);
+}
+
+/// Memory of one piece is one part; parts of a peer's are one range, and none are none.
+pub fn parts_make_up_the_memory(subject: &Subject) {
+    let device = &subject.device;
+    if !subject.has(device.caps().peer_mapping, "peer mapping") {
+        return;
+    }
+    let access = Access::new(device);
+    let memory = device.allocate(PAGE + 8).unwrap();
+    access.store(&memory, 512, 7);
+    let parts = memory.export_parts().unwrap();
+    assert_eq!(parts.iter().map(MemoryHandle::bytes).sum::<u64>(), memory.len());
+    let second = device.import_parts(&parts).unwrap();
+    assert_eq!((second.len(), access.load(&second, 512)), (memory.len(), 7));
+    assert!(matches!(device.import_parts(&[]), Err(HalError::Invalid { .. })));
+}
+
+/// Pinned memory is zero when it comes, and what the CPU writes there is what copies take from it.
+pub fn pinned_memory_is_the_cpus_as_well(subject: &Subject) {
+    let device = &subject.device;
+    let (bytes, count) = (5 * PAGE, 5 * PAGE as usize / 8);
+    assert!(matches!(device.pinned(0), Err(HalError::Invalid { .. })));
+    let (pinned, back) = (device.pinned(bytes).unwrap(), device.pinned(bytes).unwrap());
+    let (memory, stream) = (device.allocate(bytes).unwrap(), device.stream().unwrap());
+    for (at, word) in Access::pinned(&pinned, count).iter().enumerate() {
+        assert_eq!(word.swap(!(at as u64), Ordering::AcqRel), 0);
+    }
+    for (to, from) in [(&memory, &pinned), (&back, &memory)] {
+        // SAFETY: both are mapped for as many bytes, distinct, and used by nothing else until the stream is done.
+        let _ = unsafe { stream.copy(to.address(), from.address(), bytes) }.unwrap();
+    }
+    stream.synchronize().unwrap();
+    for (at, word) in Access::pinned(&back, count).iter().enumerate() {
+        assert_eq!(word.load(Ordering::Acquire), !(at as u64));
+    }
+    let (found, offset) = device.find(pinned.address().wrapping_add(8), bytes - 8).unwrap();
+    assert_eq!((found.id(), offset), (pinned.id(), 8));
 }
 
 /// Every range within live memory is found with its offset, and no other.
@@ -168,20 +212,24 @@ pub fn found_memory_survives_concurrent_drops(subject: &Subject) {
     let mut found = 0;
     thread::scope(|scope| {
         scope.spawn(|| {
-            for number in 1..=2000 {
+            let access = Access::new(device);
+            // Memory of a GPU takes its time.
+            let rounds = if device.caps().host_access { 2000 } else { 300 };
+            for number in 1..=rounds {
                 let memory = device.allocate(PAGE).unwrap();
-                words(&memory, 1)[0].store(number, Ordering::Relaxed);
+                access.store(&memory, 0, number);
                 let previous = current.lock().unwrap().replace(memory);
                 drop(previous);
             }
             stop.store(true, Ordering::Release);
         });
+        let access = Access::new(device);
         while !stop.load(Ordering::Acquire) {
             let address = current.lock().unwrap().as_ref().map(|memory| memory.address().addr());
             let Some(address) = address else { continue };
             let found_here = device.find(std::ptr::without_provenance(address), 8);
             if let Some((memory, 0)) = found_here {
-                assert_ne!(words(&memory, 1)[0].load(Ordering::Relaxed), u64::MAX);
+                assert_ne!(access.load(&memory, 0), u64::MAX);
                 found += 1;
             }
         }
@@ -220,6 +268,10 @@ pub fn what_is_not_wired_answers_unsupported(subject: &Subject) {
             }
             other => assert!(wired, "not wired, but: {other:?}"),
         }
+    }
+    if !caps.dma_buf {
+        let export = device.allocate(PAGE).unwrap().export_dma_buf(0, PAGE);
+        assert!(matches!(export, Err(HalError::Unsupported { .. })));
     }
     if !caps.peer_mapping {
         let export = device.allocate(PAGE).unwrap().export();

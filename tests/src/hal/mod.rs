@@ -1,9 +1,12 @@
 //! The conformance suite of the device layer: what every backend must do, for each capability it advertises.
 //!
+//! Memory is looked at by the CPU only where the device says that it may be ([`support::Access`]).
+//!
 //! A backend instantiates all cases with [`hal_suite!`](crate::hal_suite); they get the names
 //! `hal::<backend>::<case>`. A case whose capability a device lacks prints a line that starts with `SKIP` (even where
 //! the test harness swallows output) and passes; that the operations then answer "unsupported" is a case of its own.
 
+pub mod kernel;
 pub mod memory;
 pub mod process;
 pub mod stream;
@@ -44,6 +47,8 @@ macro_rules! hal_cases {
             memory::allocations_are_zeroed_and_aligned
             memory::empty_and_absurd_allocations_are_refused
             memory::memory_is_shared_between_mappings
+            memory::parts_make_up_the_memory
+            memory::pinned_memory_is_the_cpus_as_well
             memory::handles_that_could_fault_are_refused
             memory::find_tells_the_memory_and_the_offset
             memory::the_epoch_changes_with_the_memory
@@ -62,7 +67,14 @@ macro_rules! hal_cases {
             stream::synchronize_does_not_wait_for_later_work
             stream::a_dropped_stream_goes_on
             stream::copies_keep_their_place
+            stream::copies_follow_each_other
+            stream::events_order_copies
             stream::random_work_keeps_every_order
+            kernel::a_kernel_does_what_its_source_says
+            kernel::launches_keep_their_place
+            kernel::what_is_known_of_a_kernel_is_plausible
+            kernel::launches_that_cannot_be_are_refused
+            kernel::a_source_with_a_fault_is_an_error_with_the_log
             process::another_process_maps_the_same_bytes
             process::another_process_is_reached_by_address
             process::dropped_objects_leave_nothing_behind

@@ -4,7 +4,7 @@
 //! run what it is. A descriptor travels as that process's standard input.
 
 use super::Subject;
-use super::support::{Gated, assert_passed, myself, task, until, words};
+use super::support::{Access, Gated, assert_passed, myself, task, until};
 use antiphon_hal::{Effort, Memory, MemoryHandle};
 use std::fs;
 use std::os::fd::AsFd;
@@ -49,23 +49,21 @@ fn memory_of_first(subject: &Subject) -> Option<Arc<dyn Memory>> {
 pub fn another_process_maps_the_same_bytes(subject: &Subject) {
     if let Some(memory) = memory_of_first(subject) {
         assert_eq!(memory.len(), BYTES);
-        for (at, word) in words(&memory, WORDS).iter().enumerate() {
-            assert_eq!(word.swap(!(at as u64), Ordering::AcqRel), at as u64 + 7);
-        }
+        let access = Access::new(&subject.device);
+        let expected: Vec<_> = (0..WORDS as u64).map(|at| at + 7).collect();
+        assert_eq!(access.read(&memory, WORDS), expected);
+        access.write(&memory, &(0..WORDS as u64).map(|at| !at).collect::<Vec<_>>());
         return;
     }
     if !subject.has(subject.device.caps().peer_mapping, "peer mapping") {
         return;
     }
     let memory = subject.device.allocate(BYTES).unwrap();
-    for (at, word) in words(&memory, WORDS).iter().enumerate() {
-        word.store(at as u64 + 7, Ordering::Release);
-    }
+    let access = Access::new(&subject.device);
+    access.write(&memory, &(0..WORDS as u64).map(|at| at + 7).collect::<Vec<_>>());
     let output = second_process(subject.test, &memory).wait_with_output().unwrap();
     assert_passed(&output);
-    for (at, word) in words(&memory, WORDS).iter().enumerate() {
-        assert_eq!(word.load(Ordering::Acquire), !(at as u64));
-    }
+    assert_eq!(access.read(&memory, WORDS), (0..WORDS as u64).map(|at| !at).collect::<Vec<_>>());
 }
 
 /// A process reads and writes another's private memory, where the system lets it; and an address that is not there
@@ -74,8 +72,9 @@ pub fn another_process_is_reached_by_address(subject: &Subject) {
     const LENGTH: usize = 100_000;
     if let Some(shared) = memory_of_first(subject) {
         let private: Vec<AtomicU64> = (0..LENGTH as u64).map(AtomicU64::new).collect();
-        words(&shared, 2)[0].store(private.as_ptr().expose_provenance() as u64, Ordering::Release);
-        until("the first process", || words(&shared, 2)[1].load(Ordering::Acquire) == 1);
+        let access = Access::new(&subject.device);
+        access.store(&shared, 0, private.as_ptr().expose_provenance() as u64);
+        until("the first process", || access.load(&shared, 1) == 1);
         assert!((0..).zip(&private).all(|(at, word)| word.load(Ordering::Relaxed) == at * 3));
         return;
     }
@@ -85,9 +84,9 @@ pub fn another_process_is_reached_by_address(subject: &Subject) {
     }
     let shared = device.allocate(BYTES).unwrap();
     let child = second_process(subject.test, &shared);
-    let address = &words(&shared, 2)[0];
-    until("the address", || address.load(Ordering::Acquire) != 0);
-    let (theirs, pid) = (address.load(Ordering::Acquire), child.id());
+    let access = Access::new(device);
+    until("the address", || access.load(&shared, 0) != 0);
+    let (theirs, pid) = (access.load(&shared, 0), child.id());
     let mut copy = vec![0u64; LENGTH];
     let bytes = LENGTH as u64 * 8;
     // SAFETY: `copy` is that long and borrowed here alone.
@@ -99,7 +98,7 @@ pub fn another_process_is_reached_by_address(subject: &Subject) {
     // SAFETY: `copy` is that long; the other process has nothing at address 0.
     let nothing = unsafe { device.read_process(pid, 0, copy.as_mut_ptr().cast(), 8) };
     assert!(nothing.is_err());
-    words(&shared, 2)[1].store(1, Ordering::Release);
+    access.store(&shared, 1, 1);
     assert_passed(&child.wait_with_output().unwrap());
 }
 
@@ -114,7 +113,8 @@ pub fn dropped_objects_leave_nothing_behind(subject: &Subject) {
     // One object of each kind first, so that what is made once (threads, tables) is there before counting.
     use_everything(subject, 2);
     let before = holdings();
-    use_everything(subject, 200);
+    // Memory of a GPU comes in large units.
+    use_everything(subject, if subject.device.caps().host_access { 200 } else { 50 });
     // The worker may hold what was queued for a moment longer.
     until(&format!("{before:?} again, not {:?}", holdings()), || holdings() == before);
 }

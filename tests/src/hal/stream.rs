@@ -1,8 +1,8 @@
 //! Cases on streams, tasks and events.
 
 use super::Subject;
-use super::support::{Failure, Gated, Log, Random, task, until, words};
-use antiphon_hal::{Effort, Event, HalError, Stream, Submitted, Task, TaskState};
+use super::support::{Access, Failure, Gated, Log, Random, task, until};
+use antiphon_hal::{Effort, Event, HalError, Memory, Stream, Submitted, Task, TaskState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -322,15 +322,10 @@ pub fn copies_keep_their_place(subject: &Subject) {
         // SAFETY: both ranges are mapped and distinct, and are looked at only when the stream is done.
         unsafe { stream.copy(destination.address(), source.address(), bytes) }.unwrap()
     };
-    let fill = |value: u64| {
-        for (at, word) in words(&source, count).iter().enumerate() {
-            word.store(value + at as u64, Ordering::Relaxed);
-        }
-    };
-    let holds = |value: u64| {
-        let mut words = words(&destination, count).iter().enumerate();
-        words.all(|(at, word)| word.load(Ordering::Relaxed) == value + at as u64)
-    };
+    let access = Access::new(&subject.device);
+    let pattern = |value: u64| (value..value + count as u64).collect::<Vec<_>>();
+    let fill = |value: u64| access.write(&source, &pattern(value));
+    let holds = |value: u64| access.read(&destination, count) == pattern(value);
     fill(1000);
     assert_eq!(copy(), Submitted::Complete);
     assert!(holds(1000));
@@ -343,6 +338,68 @@ pub fn copies_keep_their_place(subject: &Subject) {
     shut.pass();
     stream.synchronize().unwrap();
     assert!(holds(5000));
+}
+
+/// Copies of one stream happen one after the other, however long they are and whatever other streams do.
+pub fn copies_follow_each_other(subject: &Subject) {
+    let device = &subject.device;
+    let (access, mut random) = (Access::new(device), Random(0x5eed));
+    const WORDS: usize = 1 << 16;
+    let buffers: Vec<_> = (0..4).map(|_| device.allocate(WORDS as u64 * 8).unwrap()).collect();
+    let mut expected: Vec<Vec<u64>> =
+        (0..4u64).map(|k| (0..WORDS as u64).map(|at| at << 8 | k).collect()).collect();
+    for (buffer, values) in buffers.iter().zip(&expected) {
+        access.write(buffer, values);
+    }
+    let stream = device.stream().unwrap();
+    for _ in 0..200 {
+        let (from, step) = (random.below(4) as usize, 1 + random.below(3) as usize);
+        let to = (from + step) % 4;
+        let count = 1 + random.below(WORDS as u64) as usize;
+        let at = |start: usize, memory: &Arc<dyn Memory>| memory.address().wrapping_add(8 * start);
+        let room = (WORDS - count + 1) as u64;
+        let (source, target) = (random.below(room) as usize, random.below(room) as usize);
+        // SAFETY: both ranges lie in different memory, which lives until the stream is done.
+        let _ = unsafe {
+            stream.copy(at(target, &buffers[to]), at(source, &buffers[from]), count as u64 * 8)
+        }
+        .unwrap();
+        let moved = expected[from][source..source + count].to_vec();
+        expected[to][target..target + count].copy_from_slice(&moved);
+    }
+    stream.synchronize().unwrap();
+    assert!(stream.query());
+    for (number, (buffer, values)) in buffers.iter().zip(&expected).enumerate() {
+        assert!(access.read(buffer, WORDS) == *values, "buffer {number}");
+    }
+}
+
+/// A copy behind a wait sees what the other stream did before its record.
+pub fn events_order_copies(subject: &Subject) {
+    let device = &subject.device;
+    let access = Access::new(device);
+    const WORDS: usize = 1 << 18;
+    let [source, middle, end] = [(); 3].map(|()| device.allocate(WORDS as u64 * 8).unwrap());
+    let [first, second] = [(); 2].map(|()| device.stream().unwrap());
+    let [forth, back] = [(); 2].map(|()| device.event().unwrap());
+    assert!(forth.query() && back.query(), "an event that was never recorded is complete");
+    let bytes = WORDS as u64 * 8;
+    for round in 1..=20 {
+        access.write(&source, &vec![round; WORDS]);
+        // SAFETY: the memories are distinct and live until both streams are done; the events keep the two copies, and
+        // those of two rounds, apart.
+        unsafe {
+            first.wait(&*back).unwrap();
+            let _ = first.copy(middle.address(), source.address(), bytes).unwrap();
+            first.record(&*forth).unwrap();
+            second.wait(&*forth).unwrap();
+            let _ = second.copy(end.address(), middle.address(), bytes).unwrap();
+            second.record(&*back).unwrap();
+        }
+        back.synchronize().unwrap();
+        assert!(forth.query() && back.query());
+        assert!(access.read(&end, WORDS) == vec![round; WORDS], "round {round}");
+    }
 }
 
 /// Random tasks, records and waits on many streams from many threads: each stream keeps its order, and each wait

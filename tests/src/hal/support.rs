@@ -1,9 +1,9 @@
-//! What the cases share: tasks that wait for a gate, waits with an end, shared memory as atomics.
+//! What the cases share: tasks that wait for a gate, waits with an end, a way to memory that the CPU may not reach.
 
-use antiphon_hal::{Effort, Memory, Task, TaskState};
+use antiphon_hal::{Device, Effort, Memory, Stream, Task, TaskState};
 use std::fmt;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -125,12 +125,115 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The first `count` 64-bit words of `memory`, which must be that long.
+/// The first `count` 64-bit words of `memory`, which must be that long and of a kind that the CPU reaches: the host's, or
+/// pinned. Cases on devices go by [`Access`].
 pub fn words(memory: &Arc<dyn Memory>, count: usize) -> &[AtomicU64] {
     assert!(count as u64 * 8 <= memory.len());
-    // SAFETY: the range is mapped for as long as the borrowed `Arc` lives, page-aligned, and within this suite only
-    // ever reached through atomics while it is shared.
+    // SAFETY: the range is mapped for as long as the borrowed `Arc` lives, and the CPU reaches it (`Access` sees to
+    // that); it is aligned for words, and within this suite only ever reached through atomics while it is shared.
     unsafe { std::slice::from_raw_parts(memory.address().cast(), count) }
+}
+
+/// How the suite reads and writes a device's memory: at its address where [`antiphon_hal::Caps::host_access`] says that
+/// the CPU reaches it, by copies through pinned memory everywhere else.
+#[derive(Debug)]
+pub struct Access {
+    way: Option<(Arc<dyn Stream>, Arc<dyn Memory>)>,
+}
+
+/// Words of pinned memory that copies go through.
+const STAGED_WORDS: usize = 1 << 15;
+
+impl Access {
+    /// The way to memory of `device`.
+    pub fn new(device: &Arc<dyn Device>) -> Self {
+        let way = (!device.caps().host_access)
+            .then(|| (device.stream().unwrap(), device.pinned(STAGED_WORDS as u64 * 8).unwrap()));
+        Access { way }
+    }
+
+    /// The word `at` of `memory`.
+    pub fn load(&self, memory: &Arc<dyn Memory>, at: usize) -> u64 {
+        let Some((stream, pinned)) = &self.way else {
+            return words(memory, at + 1)[at].load(Ordering::Acquire);
+        };
+        copy(stream, pinned.address(), place(memory, at, 1), 1);
+        words(pinned, 1)[0].load(Ordering::Acquire)
+    }
+
+    /// Sets the word `at` of `memory`.
+    pub fn store(&self, memory: &Arc<dyn Memory>, at: usize, value: u64) {
+        let Some((stream, pinned)) = &self.way else {
+            return words(memory, at + 1)[at].store(value, Ordering::Release);
+        };
+        words(pinned, 1)[0].store(value, Ordering::Release);
+        copy(stream, place(memory, at, 1), pinned.address(), 1);
+    }
+
+    /// The first `count` words of `memory`.
+    pub fn read(&self, memory: &Arc<dyn Memory>, count: usize) -> Vec<u64> {
+        let all = |words: &[AtomicU64]| -> Vec<u64> {
+            words.iter().map(|word| word.load(Ordering::Acquire)).collect()
+        };
+        let Some((stream, pinned)) = &self.way else { return all(words(memory, count)) };
+        let mut values = Vec::with_capacity(count);
+        for at in (0..count).step_by(STAGED_WORDS) {
+            let part = STAGED_WORDS.min(count - at);
+            copy(stream, pinned.address(), place(memory, at, part), part);
+            values.extend(all(words(pinned, part)));
+        }
+        values
+    }
+
+    /// Sets the first words of `memory`.
+    pub fn write(&self, memory: &Arc<dyn Memory>, values: &[u64]) {
+        let set = |words: &[AtomicU64], values: &[u64]| {
+            for (word, value) in words.iter().zip(values) {
+                word.store(*value, Ordering::Release);
+            }
+        };
+        let Some((stream, pinned)) = &self.way else {
+            return set(words(memory, values.len()), values);
+        };
+        for (part, values) in values.chunks(STAGED_WORDS).enumerate() {
+            set(words(pinned, values.len()), values);
+            let to = place(memory, part * STAGED_WORDS, values.len());
+            copy(stream, to, pinned.address(), values.len());
+        }
+    }
+
+    /// The byte at `at` of `memory`.
+    pub fn byte(&self, memory: &Arc<dyn Memory>, at: u64) -> u8 {
+        assert!(at < memory.len());
+        let from = memory.address().wrapping_add(at as usize);
+        let Some((stream, pinned)) = &self.way else {
+            // SAFETY: within the memory, which the CPU reaches where there is no other way, as for `words`.
+            return unsafe { AtomicU8::from_ptr(from) }.load(Ordering::Acquire);
+        };
+        // SAFETY: as in `copy`, for one byte.
+        let _ = unsafe { stream.copy(pinned.address(), from, 1) }.unwrap();
+        stream.synchronize().unwrap();
+        words(pinned, 1)[0].load(Ordering::Acquire).to_ne_bytes()[0]
+    }
+
+    /// The words of pinned memory, which the CPU always reaches.
+    pub fn pinned(memory: &Arc<dyn Memory>, count: usize) -> &[AtomicU64] {
+        words(memory, count)
+    }
+}
+
+/// The address of `count` words of `memory`, the first of which is word `at`.
+fn place(memory: &Arc<dyn Memory>, at: usize, count: usize) -> *mut u8 {
+    assert!((at + count) as u64 * 8 <= memory.len());
+    memory.address().wrapping_add(at * 8)
+}
+
+/// Copies `count` words, and waits for that.
+fn copy(stream: &Arc<dyn Stream>, to: *mut u8, from: *const u8, count: usize) {
+    // SAFETY: one range is the suite's own pinned memory, the other was checked by `place`; they are different memory,
+    // mapped, and this call waits until the copy is done.
+    let _ = unsafe { stream.copy(to, from, count as u64 * 8) }.unwrap();
+    stream.synchronize().unwrap();
 }
 
 /// Small, seeded pseudo-random numbers (xorshift64*).
