@@ -4,5 +4,6 @@
 pub mod hal;
 pub mod harness;
 pub mod net;
+pub mod simulated;
 pub mod vm;
 pub mod wire;

@@ -1,0 +1,103 @@
+//! The conformance suite on the CUDA backend: on the simulated driver everywhere, each case in a process of its own, and
+//! on the machine's driver where it has one; and what is promised of this backend alone.
+
+mod application;
+mod graphs;
+mod peers;
+mod sharing;
+
+use antiphon_hal::{Backend, Device, HalError, driver};
+use std::io::Write;
+use std::sync::Arc;
+
+/// A device of the process's driver.
+fn open(index: u32) -> Arc<dyn Device> {
+    driver(Backend::Cuda).unwrap().open(index).unwrap()
+}
+
+/// The machine's device; `None` and a line where it has no driver.
+fn real(test: &str) -> Option<Arc<dyn Device>> {
+    match driver(Backend::Cuda).unwrap().open(0) {
+        Ok(device) => Some(device),
+        Err(error @ (HalError::Unavailable { .. } | HalError::Invalid { .. })) => {
+            // Once, and not for each case. Written past the harness's capture.
+            static TOLD: std::sync::Once = std::sync::Once::new();
+            TOLD.call_once(|| {
+                let _ = writeln!(std::io::stderr(), "SKIP {test} and all others on a GPU: {error}");
+            });
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+macro_rules! simulated_cases {
+    ([] $($module:ident::$case:ident)*) => {
+        $(
+            #[test]
+            fn $case() {
+                let test = concat!("simulated::", stringify!($case));
+                if crate::on_simulator(test, &[]).is_some() {
+                    let device = crate::open(0);
+                    antiphon_tests::hal::$module::$case(&antiphon_tests::hal::Subject { device, test });
+                }
+            }
+        )*
+    };
+}
+
+macro_rules! real_cases {
+    ([] $($module:ident::$case:ident)*) => {
+        $(
+            #[test]
+            fn $case() {
+                let test = concat!("gpu::", stringify!($case));
+                if let Some(device) = crate::real(test) {
+                    antiphon_tests::hal::$module::$case(&antiphon_tests::hal::Subject { device, test });
+                }
+            }
+        )*
+    };
+}
+
+mod simulated {
+    antiphon_tests::hal_cases! { simulated_cases }
+}
+
+mod gpu {
+    antiphon_tests::hal_cases! { real_cases }
+}
+
+/// Whether this process is the one, with the simulated driver, that the test's body is for.
+fn on_simulator(
+    test: &str,
+    environment: &[(&str, &str)],
+) -> Option<antiphon_tests::simulated::Simulated> {
+    antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), environment)
+}
+
+#[test]
+fn the_devices_are_those_of_the_driver() {
+    let environment = [("ANTIPHON_GPUSIM_DEVICES", "3")];
+    let Some(_) = on_simulator("the_devices_are_those_of_the_driver", &environment) else { return };
+    let cuda = driver(Backend::Cuda).unwrap();
+    let devices = cuda.devices().unwrap();
+    assert_eq!(devices.iter().map(|device| device.index).collect::<Vec<_>>(), [0, 1, 2]);
+    let (first, again) = (open(2), open(2));
+    assert!(Arc::ptr_eq(&first, &again));
+    assert_eq!((first.index(), first.backend()), (2, Backend::Cuda));
+    assert_eq!(first.name(), devices[2].name);
+    assert!(matches!(cuda.open(3), Err(HalError::Invalid { .. })));
+}
+
+/// The simulated driver has every function that the backend can use, or its paths are not tested.
+#[test]
+fn the_simulated_driver_has_all_functions() {
+    let test = "the_simulated_driver_has_all_functions";
+    let Some(simulated) = on_simulator(test, &[]) else { return };
+    let application = application::Application::new(&simulated);
+    let (required, optional) = antiphon_hal::cuda::symbol_names();
+    for name in required.iter().chain(optional) {
+        assert!(application.has(name), "{name}");
+    }
+}
