@@ -118,7 +118,7 @@ pub(super) fn physical(
     bytes: u64,
 ) -> Result<MemoryHandle, HalError> {
     let backend = Backend::Cuda;
-    let sharing = physical.properties()?.as_ref().map(conv::sharing_of);
+    let sharing = physical.properties().as_ref().map(conv::sharing_of);
     if sharing.is_some_and(|sharing| !sharing.descriptor && sharing.fabric) {
         let handle = physical.export_fabric()?;
         return Ok(MemoryHandle::Fabric { backend, handle, bytes });

@@ -86,7 +86,7 @@ fn import_physical(
             }
         };
         let physical = physical.map_err(|code| failed("import CUDA memory", bytes, code))?;
-        if let Some(owner) = physical.properties()?.as_ref().and_then(conv::device_of) {
+        if let Some(owner) = physical.properties().as_ref().and_then(conv::device_of) {
             peers::check(core, owner)?;
         }
         physicals.push((physical, length));

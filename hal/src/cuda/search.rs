@@ -82,12 +82,13 @@ impl Search {
 fn open(name: OsString, flags: i32) -> Result<Library, String> {
     // SAFETY: the library's initialisers run, as they do in any program that uses it; it is one that the vendor
     // made to be loaded so, or one that the user named for it.
-    unsafe { Library::open(Some(name.as_os_str()), RTLD_NOW | RTLD_LOCAL | flags) }
-        .map_err(|error| {
+    unsafe { Library::open(Some(name.as_os_str()), RTLD_NOW | RTLD_LOCAL | flags) }.map_err(
+        |error| {
             // The system's words, with the file's name, are in what it comes from.
             let source = std::error::Error::source(&error);
             source.map_or_else(|| error.to_string(), ToString::to_string)
-        })
+        },
+    )
 }
 
 /// The function `name` of `library`.

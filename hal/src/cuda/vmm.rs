@@ -78,14 +78,13 @@ impl Physical {
         self.raw
     }
 
-    /// What the driver says of it; `None` where the driver is too old to tell.
-    pub(super) fn properties(&self) -> Result<Option<sys::CUmemAllocationProp>, HalError> {
-        let Some(ask) = self.context.api().memory_properties else { return Ok(None) };
+    /// What the driver says of it; `None` where it does not tell.
+    pub(super) fn properties(&self) -> Option<sys::CUmemAllocationProp> {
+        let ask = self.context.api().memory_properties?;
         let mut properties = conv::no_properties();
         // SAFETY: `properties` is a valid place for the answer, and this object has a count on the handle.
         let code = unsafe { ask(&raw mut properties, self.raw) };
-        self.context.api().check("ask what physical memory is", code)?;
-        Ok(Some(properties))
+        (code == Code::SUCCESS).then_some(properties)
     }
 
     /// A file descriptor for it.
