@@ -23,6 +23,8 @@ use std::time::Duration;
 const INSIDE: &str = "ANTIPHON_TEST_SIMULATED";
 /// Where it is set, the simulator is not used, and it says why.
 const WITHOUT: &str = "ANTIPHON_TEST_WITHOUT_SIMULATOR";
+/// Where it is set, a simulator that cannot work is a failure.
+const NEEDED: &str = "ANTIPHON_NEEDS_SIMULATOR";
 /// How long a test may take. None takes as long on a machine that is merely busy.
 const LIMIT: Duration = Duration::from_secs(300);
 /// The names under which programs look for the driver and the run-time compiler.
@@ -37,12 +39,14 @@ pub struct Simulated {
 
 /// In the process that runs on the simulated driver: where that is. Everywhere else: runs the test `test` in such a
 /// process, with `environment` set in addition, checks that it passed there, and is `None`. Where the simulator cannot
-/// work, a line that starts with `SKIP` says why. `folder` is the caller's `CARGO_TARGET_TMPDIR`.
+/// work, a line that starts with `SKIP` says why, or the test fails, if `ANTIPHON_NEEDS_SIMULATOR` is set. `folder` is the
+/// caller's `CARGO_TARGET_TMPDIR`.
 pub fn enter(test: &str, folder: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
     if let Some(driver) = std::env::var_os(INSIDE) {
         return Some(Simulated { driver: driver.into() });
     }
     if let Err(why) = usable() {
+        assert!(std::env::var_os(NEEDED).is_none(), "{test}: {NEEDED} is set, but {why}");
         say(&format!("SKIP {test}: {why}"));
         return None;
     }

@@ -134,6 +134,33 @@ const TORCHRUN: Tool = Tool {
     probe: &["torchrun", "--help"],
 };
 
+/// The C++ compiler that the simulated driver for GPUs makes kernels with.
+const CXX: Tool = Tool {
+    name: "g++",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq g++) >&2",
+    ],
+    probe: &["g++", "--version"],
+};
+
+/// CUDA's run-time compiler, which needs no GPU. In a Python of its own, where the backend looks for it as in a user's.
+const NVRTC: Tool = Tool {
+    name: "NVRTC",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "python3 -c 'import ensurepip' 2>/dev/null || \
+         (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv) >&2
+         python3 -m venv --clear {nvrtc}
+         {nvrtc}/bin/pip install -q 'nvidia-cuda-nvrtc-cu12==12.9.86'",
+    ],
+    probe: &["sh", "-ec", "ls {nvrtc}/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"],
+};
+
 /// Among them the README's own commands: what a newcomer types must work.
 const STEPS: &[Step] = &[
     Step {
@@ -161,8 +188,8 @@ const STEPS: &[Step] = &[
         name: "pass the tests",
         program: Program::Cargo,
         arguments: &["test", "--workspace"],
-        environment: &[("INSTA_UPDATE", "no")],
-        needs: None,
+        environment: &[("INSTA_UPDATE", "no"), ("ANTIPHON_NEEDS_SIMULATOR", "1")],
+        needs: Some(CXX),
     },
     // Once more by itself: the step before it skips what needs a browser where there is none.
     Step {
@@ -180,32 +207,21 @@ const STEPS: &[Step] = &[
         environment: &[("ANTIPHON_NEEDS_TORCHRUN", "1")],
         needs: Some(TORCHRUN),
     },
-    // Needs nothing of NVIDIA's: where there is a run-time compiler, it is used.
+    // The steps that take the whole workspace do it with the CUDA backend, which the tests ask for.
     Step {
-        name: "lint the CUDA backend",
+        name: "lint without the CUDA backend",
         program: Program::Cargo,
-        arguments: &[
-            "clippy",
-            "-p",
-            "antiphon-hal",
-            "-p",
-            "antiphon",
-            "--features",
-            "antiphon/cuda",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ],
+        arguments: &["clippy", "-p", "antiphon", "-p", "antiphon-ffi", "--", "-D", "warnings"],
         environment: &[],
         needs: None,
     },
+    // Of what the tests have built: those that skipped for want of the compiler.
     Step {
-        name: "test the CUDA backend",
+        name: "compile for NVIDIA GPUs",
         program: Program::Cargo,
-        arguments: &["test", "-p", "antiphon-hal", "--features", "cuda", "--lib"],
-        environment: &[],
-        needs: None,
+        arguments: &["test", "--workspace", "--lib", "--test", "hal_cuda", "nvrtc"],
+        environment: &[("ANTIPHON_NEEDS_NVRTC", "1"), ("VIRTUAL_ENV", "{nvrtc}")],
+        needs: Some(NVRTC),
     },
     // The step that lints everything does it without the library, which not every machine has.
     Step {
@@ -421,6 +437,8 @@ const STEPS: &[Step] = &[
             ("RUSTFLAGS", "-Zsanitizer=address"),
             ("CARGO_TARGET_DIR", "target/asan"),
             ("INSTA_UPDATE", "no"),
+            // Whose kernels' threads have stacks of their own, which the sanitizer does not follow.
+            ("ANTIPHON_TEST_WITHOUT_SIMULATOR", "the address sanitizer"),
         ],
         needs: Some(NIGHTLY),
     },
@@ -483,10 +501,13 @@ fn command(step: &Step) -> Command {
     command
 }
 
-/// A word of a command line: `{target}` is where cargo builds, `{venv}` the Python of [`PYTHON`], `{path}` where programs
-/// are looked for.
+/// A word of a command line: `{target}` is where cargo builds, `{venv}` the Python of [`PYTHON`], `{nvrtc}` that of
+/// [`NVRTC`], `{path}` where programs are looked for.
 fn filled(word: &str) -> String {
     let target = repo::target_dir().to_string_lossy().into_owned();
     let path = std::env::var("PATH").unwrap_or_default();
-    word.replace("{venv}", "{target}/python").replace("{target}", &target).replace("{path}", &path)
+    word.replace("{venv}", "{target}/python")
+        .replace("{nvrtc}", "{target}/nvrtc")
+        .replace("{target}", &target)
+        .replace("{path}", &path)
 }

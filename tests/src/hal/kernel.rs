@@ -7,7 +7,8 @@ use antiphon_hal::{HalError, Kernel, KernelCode, KernelSource, LaunchShape, Memo
 use std::ffi::c_void;
 use std::sync::Arc;
 
-const SOURCE: &str = r#"
+/// The source of all kernels of the suite.
+pub const SOURCE: &str = r#"
 #ifndef ANTIPHON_GPUSIM
 #define ANTIPHON_SHARED_ARRAY(type, name, count) __shared__ type name[count]
 #endif

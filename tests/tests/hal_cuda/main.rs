@@ -6,7 +6,9 @@ mod graphs;
 mod peers;
 mod sharing;
 
+use antiphon_hal::cuda::Compiler;
 use antiphon_hal::{Backend, Device, HalError, driver};
+use antiphon_tests::hal::support::{assert_passed, myself};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -88,6 +90,38 @@ fn the_devices_are_those_of_the_driver() {
     assert_eq!((first.index(), first.backend()), (2, Backend::Cuda));
     assert_eq!(first.name(), devices[2].name);
     assert!(matches!(cuda.open(3), Err(HalError::Invalid { .. })));
+}
+
+/// The suite's kernels are what CUDA's own compiler takes, which needs no GPU, and not only what the simulated one does.
+#[test]
+fn nvrtc_compiles_the_kernels_of_the_suite() {
+    const FOLDER: &str = "ANTIPHON_CACHE_DIR";
+    let test = "nvrtc_compiles_the_kernels_of_the_suite";
+    let folder = format!("{}/nvrtc-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    if std::env::var_os(FOLDER).is_none() {
+        // In a process with a cache of its own.
+        let output = myself(test, FOLDER, &folder).output().unwrap();
+        let _ = std::fs::remove_dir_all(folder);
+        for line in String::from_utf8_lossy(&output.stderr).lines() {
+            if line.starts_with("SKIP") {
+                let _ = writeln!(std::io::stderr(), "{line}");
+            }
+        }
+        return assert_passed(&output);
+    }
+    let compiler = match Compiler::find(None) {
+        Ok(compiler) => compiler,
+        Err(error) => {
+            assert!(std::env::var_os("ANTIPHON_NEEDS_NVRTC").is_none(), "{error}");
+            let _ = writeln!(std::io::stderr(), "SKIP {test}: {error}");
+            return;
+        }
+    };
+    assert!(compiler.version() >= (12, 0), "{compiler:?}");
+    for architecture in ["sm_80", "sm_90", "sm_100"] {
+        let code = compiler.compile(antiphon_tests::hal::kernel::SOURCE, architecture, &[]);
+        assert!(code.unwrap().starts_with(b"\x7fELF"), "{architecture}");
+    }
 }
 
 /// The simulated driver has every function that the backend can use, or its paths are not tested.
