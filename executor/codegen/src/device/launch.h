@@ -1,0 +1,229 @@
+// A launch's begin and end: where peers' memory is, who must be waited for, and what the host can see of it.
+
+AP_INLINE u64 *words(u64 address) { return (u64 *)address; }
+AP_INLINE const u32 *numbers(u64 address) { return (const u32 *)address; }
+
+// What all threads of a block know of the launch.
+struct State {
+    u64 number;
+    u32 flag;
+    u32 runs;
+    u32 waits;
+    u32 last;
+};
+
+AP_SHARED(State, state)
+
+AP_INLINE ContextWords *context_of(const Launch &l) { return (ContextWords *)l.context; }
+
+// How often a wait looks before it says where it is.
+#define PATIENCE 256
+
+AP_INLINE void note(const Launch &l, u32 kind, u32 index) {
+    Progress *mine = (Progress *)l.progress + AP_BLOCK();
+    store_relaxed(&mine->at, state().number << 32 | kind << 28 | (index & 0xfffffffu));
+    // Threads that count at once may count once: it still changes.
+    store_relaxed(&mine->waits, ++state().waits);
+}
+
+// The launch cannot go on.
+AP_INLINE void fail(const Launch &l, u32 kind, u32 index) {
+    note(l, kind, index);
+    state().runs = 0;
+}
+
+// What a wait does between two looks; false if the launch ends. `looks` begins with 0; `kind` and `index` tell the host what
+// is waited for.
+AP_INLINE bool goes_on(const Launch &l, u32 kind, u32 index, u32 &looks) {
+    if (looks < PATIENCE) {
+        ++looks;
+        return true;
+    }
+    if (looks == PATIENCE) {
+        ++looks;
+        note(l, kind, index);
+    }
+    if (!state().runs || load_word(numbers(l.stop))) {
+        state().runs = 0;
+        return false;
+    }
+    pause_briefly();
+    return true;
+}
+
+// Looks until `done` says so; false if the launch ends before.
+template <class Done> AP_INLINE bool look(const Launch &l, u32 kind, u32 index, const Done &done) {
+    for (u32 looks = 0; !done();) {
+        if (!goes_on(l, kind, index, looks)) return false;
+    }
+    return true;
+}
+
+// Where this rank sees a rank's arena, as far as it has asked for it before.
+AP_INLINE u8 *arena(const Launch &l, u32 rank) {
+    return (u8 *)(rank == l.rank ? l.arena : words(l.arenas)[rank]);
+}
+
+// The same, waiting until it is mapped; 0 if the launch ends before.
+AP_INLINE u8 *await_arena(const Launch &l, u32 rank) {
+    u8 *known = arena(l, rank);
+    if (known) return known;
+    const u64 *mapped = words(l.mapped_arenas) + rank;
+    if (!look(l, AT_ARENA, rank, [&] { return load_acquire(mapped) != 0; })) return 0;
+    const u64 address = load_relaxed(mapped);
+    words(l.arenas)[rank] = address;
+    return (u8 *)address;
+}
+
+// What rank `from` writes into an arena.
+AP_INLINE Inbox *inbox(u8 *arena, u32 from) { return (Inbox *)arena + from; }
+
+// Where this rank sees a region of a peer; 0 if the launch ends before it is mapped.
+AP_INLINE u64 await_region(const Launch &l, u32 peer, u64 region) {
+    const u32 slot = (u32)region;
+    u32 chunk = 0;
+    while (chunk + 1 < CHUNKS && slot >= FIRST_CHUNK * ((2u << chunk) - 1)) ++chunk;
+    const u64 *address = words(l.regions) + (u64)peer * CHUNKS + chunk;
+    const u32 at = slot - FIRST_CHUNK * ((1u << chunk) - 1);
+    const RegionEntry *entry = 0;
+    const bool found = look(l, AT_REGION, peer, [&] {
+        const u64 entries = load_acquire(address);
+        if (!entries) return false;
+        entry = (const RegionEntry *)entries + at;
+        return load_acquire(&entry->region) == region;
+    });
+    return found ? load_relaxed(&entry->base) : 0;
+}
+
+// Finds what a block touches of a peer: `entry` is the peer times two, plus one if that includes its buffers.
+AP_INLINE void resolve(const Launch &l, u32 entry) {
+    const u32 peer = entry >> 1;
+    if (!await_arena(l, peer) || !(entry & 1)) return;
+    const Descriptor *d = &inbox((u8 *)l.arena, peer)->descriptors[state().number & 1];
+    if (!look(l, AT_DESCRIPTOR, peer, [&] { return load_acquire(&d->count) == state().number; })) return;
+    if (load_relaxed(&d->fingerprint) != l.fingerprint) {
+        return fail(l, AT_MISMATCH, peer);
+    }
+    Resolved *found = (Resolved *)l.resolved + ((u64)AP_BLOCK() * l.world + peer) * 2;
+    for (u32 side = 0; side < 2; ++side) {
+        const u64 region = load_relaxed(side ? &d->output_region : &d->input_region);
+        const u64 offset = load_relaxed(side ? &d->output_offset : &d->input_offset);
+        u64 base = 0;
+        if (region != FOREIGN) {
+            base = found[side].base;
+            if (found[side].region != region) {
+                base = await_region(l, peer, region);
+                if (!base) return;
+                found[side].base = base;
+                found[side].region = region;
+            }
+        }
+        found[side].address = base + offset;
+    }
+}
+
+// Where this rank sees a side of a move: word / 4 is the rank, word % 4 the area.
+AP_INLINE u8 *area(const Launch &l, u32 side) {
+    const u32 rank = side >> 2, kind = side & 3;
+    if (kind & 2) {
+        const ScratchPlaces &places = ((const ScratchPlaces *)l.scratch)[rank];
+        const u64 odd = state().number & 1;
+        const u64 at = kind == 2 ? places.raw + odd * places.raw_half : places.packets + odd * places.packets_half;
+        return arena(l, rank) + at;
+    }
+    if (rank == l.rank) return (u8 *)(kind ? l.output : l.input);
+    return (u8 *)((const Resolved *)l.resolved)[((u64)AP_BLOCK() * l.world + rank) * 2 + kind].address;
+}
+
+// How far a side of a move is behind where it is in even launches.
+AP_INLINE u64 half(const Launch &l, u32 side) {
+    if (!(side & 2) || !(state().number & 1)) return 0;
+    const ScratchPlaces &places = ((const ScratchPlaces *)l.scratch)[side >> 2];
+    return side & 1 ? places.packets_half : places.raw_half;
+}
+
+// Where signals of a channel of a rank arrive.
+AP_INLINE u64 *inbound(const Launch &l, u32 rank, u32 channel) {
+    return (u64 *)(arena(l, rank) + l.counters + (u64)channel * LINE);
+}
+
+// Tells a peer where this rank's buffers are.
+AP_INLINE void publish(const Launch &l, u32 peer) {
+    u8 *there = await_arena(l, peer);
+    if (!there) return;
+    Descriptor *d = &inbox(there, l.rank)->descriptors[state().number & 1];
+    store_relaxed(&d->fingerprint, l.fingerprint);
+    store_relaxed(&d->input_region, l.input_region);
+    store_relaxed(&d->input_offset, l.input_offset);
+    store_relaxed(&d->output_region, l.output_region);
+    store_relaxed(&d->output_offset, l.output_offset);
+    store_release(&d->count, state().number);
+}
+
+// Every thread of the block calls it first; false if the launch shall not run.
+AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
+    if (AP_THREAD() == 0) {
+        // It is added to when the last block of a launch is over, so it is the same for all blocks.
+        const u64 number = load_relaxed(&context_of(l)->count);
+        state().number = number;
+        // Never 0, which is what memory holds before the first packet.
+        state().flag = (u32)(number % 0xffffffffull) + 1;
+        state().runs = load_word(numbers(l.stop)) == 0;
+        state().waits = 0;
+        // Whether scratch was cut otherwise in the last launch.
+        state().last = context_of(l)->shape != l.shape;
+    }
+    AP_SYNC();
+    if (!state().runs) return false;
+    const bool other = state().last != 0;
+    const u64 least = state().number - (other ? 1 : 2);
+    if (other || state().number > 2) {
+        const u32 count = other ? l.world : l.behind_count;
+        for (u32 i = AP_THREAD(); i < count; i += AP_THREADS()) {
+            const u32 peer = other ? i : numbers(l.behind)[i];
+            if (peer == l.rank) continue;
+            const u64 *completed = &inbox((u8 *)l.arena, peer)->completed;
+            look(l, AT_COMPLETION, peer, [&] { return load_acquire(completed) >= least; });
+        }
+    }
+    AP_SYNC();
+    if (AP_BLOCK() == 0 && state().runs) {
+        if (AP_THREAD() == 0) store_relaxed(words(l.marks), state().number);
+        for (u32 i = AP_THREAD(); i < l.reader_count; i += AP_THREADS()) publish(l, numbers(l.readers)[i]);
+    }
+    for (u32 i = AP_THREAD(); i < b.peer_count; i += AP_THREADS()) resolve(l, numbers(l.peers)[b.peers + i]);
+    AP_SYNC();
+    return state().runs != 0;
+}
+
+// Every thread of the block calls it last.
+AP_DEVICE void finish(const Launch &l) {
+    AP_SYNC();
+    if (AP_THREAD() == 0) {
+        state().last = fetch_add_word(&context_of(l)->finished, 1) + 1 == l.block_count;
+        // A block that has ended early has not done its part, and a rank that has not is never said to be through.
+        if (!state().runs || load_word(numbers(l.stop))) state().runs = 0;
+    }
+    AP_SYNC();
+    if (!state().last) return;
+    if (state().runs) {
+        for (u32 peer = AP_THREAD(); peer < l.world; peer += AP_THREADS()) {
+            if (peer == l.rank) continue;
+            u8 *there = await_arena(l, peer);
+            if (there) store_release(&inbox(there, l.rank)->completed, state().number);
+        }
+        for (u32 i = AP_THREAD(); i < l.late_count; i += AP_THREADS()) {
+            const u32 peer = numbers(l.late)[i];
+            const u64 *completed = &inbox((u8 *)l.arena, peer)->completed;
+            look(l, AT_COMPLETION, peer, [&] { return load_acquire(completed) >= state().number; });
+        }
+    }
+    AP_SYNC();
+    if (AP_THREAD() != 0) return;
+    ContextWords *context = context_of(l);
+    context->finished = 0;
+    context->shape = l.shape;
+    store_relaxed(&context->count, state().number + 1);
+    store_relaxed(words(l.marks) + 1, state().number);
+}
+

@@ -1,0 +1,124 @@
+// Moves between raw areas: 16 bytes at a time where all sides allow it, elements at both ends.
+
+// The sides of one piece of a move.
+template <int reads, int writes> struct Sides {
+    const u8 *from[reads];
+    u8 *to[writes ? writes : 1];
+};
+
+template <int reads, int writes>
+AP_INLINE void find(const Launch &l, const u32 *sides_at, const Piece &piece, u64 start, Sides<reads, writes> &sides) {
+    const u64 *offsets = offsets_of(l, piece);
+#pragma unroll
+    for (int i = 0; i < reads; ++i) sides.from[i] = area(l, sides_at[i]) + offsets[i] + start;
+#pragma unroll
+    for (int i = 0; i < writes; ++i) sides.to[i] = area(l, sides_at[reads + i]) + offsets[reads + i] + start;
+}
+
+template <class Op, int reads, int writes> AP_INLINE void one(const Sides<reads, writes> &sides, u64 at) {
+    Stored stored = *(const Stored *)(sides.from[0] + at);
+    if (reads > 1) {
+        Wide sum = Element::widen(stored);
+#pragma unroll
+        for (int i = 1; i < reads; ++i) {
+            sum = Op::template apply<Wide>(sum, Element::widen(*(const Stored *)(sides.from[i] + at)));
+        }
+        stored = Element::narrow(sum);
+    }
+#pragma unroll
+    for (int i = 0; i < writes; ++i) *(Stored *)(sides.to[i] + at) = stored;
+}
+
+// `depth` times 16 bytes, `stride` apart, all of which are loaded before any is stored.
+template <class Op, int reads, int writes, int depth>
+AP_INLINE void vectors(const Sides<reads, writes> &sides, u64 at, u64 stride) {
+    Vector in[depth][reads];
+#pragma unroll
+    for (int d = 0; d < depth; ++d) {
+#pragma unroll
+        for (int i = 0; i < reads; ++i) in[d][i] = load_vector(sides.from[i] + at + d * stride);
+    }
+#pragma unroll
+    for (int d = 0; d < depth; ++d) {
+        Vector out = in[d][0];
+        if (reads > 1) {
+            Sums sums;
+            take(sums, in[d][0]);
+#pragma unroll
+            for (int i = 1; i < reads; ++i) combine<Op>(sums, in[d][i]);
+            out = result(sums);
+        }
+#pragma unroll
+        for (int i = 0; i < writes; ++i) store_vector(sides.to[i] + at + d * stride, out);
+    }
+}
+
+// Vectors that are in flight at once, over all that is read.
+#define IN_FLIGHT 8
+
+template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<reads, writes> &sides, u64 len) {
+    // Elements before the first 16 bytes that are aligned on all sides; all of them, if sides differ.
+    const u64 skew = (u64)sides.from[0] & 15;
+    bool alike = true;
+#pragma unroll
+    for (int i = 1; i < reads; ++i) alike &= ((u64)sides.from[i] & 15) == skew;
+#pragma unroll
+    for (int i = 0; i < writes; ++i) alike &= ((u64)sides.to[i] & 15) == skew;
+    u64 head = alike ? (16 - skew) & 15 : len;
+    if (head > len) head = len;
+    const u64 body = (len - head) & ~15ull;
+    for (u64 at = AP_THREAD() * sizeof(Stored); at < head; at += AP_THREADS() * sizeof(Stored)) {
+        one<Op, reads, writes>(sides, at);
+    }
+    const u64 stride = (u64)AP_THREADS() * 16;
+    u64 at = head + (u64)AP_THREAD() * 16;
+    const int depth = reads >= IN_FLIGHT ? 1 : IN_FLIGHT / reads;
+    for (; at + (depth - 1) * stride < head + body; at += depth * stride) {
+        vectors<Op, reads, writes, depth>(sides, at, stride);
+    }
+    for (; at < head + body; at += stride) vectors<Op, reads, writes, 1>(sides, at, stride);
+    for (u64 tail = head + body + AP_THREAD() * sizeof(Stored); tail < len; tail += AP_THREADS() * sizeof(Stored)) {
+        one<Op, reads, writes>(sides, tail);
+    }
+}
+
+// Words: the move's number, its sides.
+template <class Op, int reads, int writes> AP_DEVICE void move_bytes(const Launch &l, const u32 *o, Window w) {
+    if (!state().runs) return;
+    const Pieces pieces = pieces_of(l, o[0]);
+    for (u32 k = pieces.start; k < pieces.end; ++k) {
+        const Piece piece = piece_at(l, k);
+        u64 start, len, padded;
+        if (!clip(piece, w, start, len, padded)) continue;
+        Sides<reads, writes> sides;
+        find<reads, writes>(l, o + 1, piece, start, sides);
+        transfer<Op, reads, writes>(sides, len);
+    }
+}
+
+// Any number of sides, element by element.
+template <class Op> AP_DEVICE void move_bytes_wide(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
+    if (!state().runs) return;
+    const Pieces pieces = pieces_of(l, o[0]);
+    for (u32 k = pieces.start; k < pieces.end; ++k) {
+        const Piece piece = piece_at(l, k);
+        u64 start, len, padded;
+        if (!clip(piece, w, start, len, padded)) continue;
+        const u64 *offsets = offsets_of(l, piece);
+        for (u64 at = AP_THREAD() * sizeof(Stored); at < len; at += AP_THREADS() * sizeof(Stored)) {
+            Stored stored = *(const Stored *)(area(l, o[1]) + offsets[0] + start + at);
+            if (reads > 1) {
+                Wide sum = Element::widen(stored);
+                for (u32 i = 1; i < reads; ++i) {
+                    const u8 *from = area(l, o[1 + i]) + offsets[i] + start + at;
+                    sum = Op::template apply<Wide>(sum, Element::widen(*(const Stored *)from));
+                }
+                stored = Element::narrow(sum);
+            }
+            for (u32 i = 0; i < writes; ++i) {
+                *(Stored *)(area(l, o[1 + reads + i]) + offsets[reads + i] + start + at) = stored;
+            }
+        }
+    }
+}
+

@@ -1,0 +1,111 @@
+// Moves over switch channels: one instruction for all members where the device has it, else each member by its own address.
+
+#ifdef AP_MULTICAST
+
+// What a device combines on the way, of 16 bytes of elements.
+template <class E, class Op> struct Combined {
+    static const bool known = false;
+    static __device__ Vector load(const u8 *from) { return load_vector(from); }
+};
+#define AP_COMBINED(element, op, function)                                             \
+    template <> struct Combined<element, op> {                                         \
+        static const bool known = true;                                                \
+        static __device__ Vector load(const u8 *from) { return function(from); }       \
+    }
+AP_COMBINED(element_f32, Sum, multicast_sum_f32);
+AP_COMBINED(element_f16, Sum, multicast_sum_f16);
+AP_COMBINED(element_bf16, Sum, multicast_sum_bf16);
+AP_COMBINED(element_u32, Sum, multicast_sum_u32);
+AP_COMBINED(element_u32, Min, multicast_min_u32);
+AP_COMBINED(element_u32, Max, multicast_max_u32);
+AP_COMBINED(element_i32, Sum, multicast_sum_u32);
+AP_COMBINED(element_i32, Min, multicast_min_i32);
+AP_COMBINED(element_i32, Max, multicast_max_i32);
+
+// Where a group's multicast has a side's bytes; 0 if it has none, or the members' bytes are at different places.
+AP_INLINE u64 multicast_side(const Launch &l, u32 channel, const u32 *sides, const u64 *offsets, u32 count, u64 start) {
+    if (channel == NOBODY) return 0;
+    const u64 base = words(l.multicasts)[channel];
+    if (base == 0) return 0;
+    for (u32 i = 1; i < count; ++i) {
+        if (offsets[i] != offsets[0] || half(l, sides[i]) != half(l, sides[0])) return 0;
+    }
+    return base + half(l, sides[0]) + offsets[0] + start;
+}
+
+// The sides of a move of which one or both are groups. `from` and `to` are 0 where a side is not reached by multicast.
+template <class Op, int reads, int writes>
+AP_INLINE void transfer_multicast(const Sides<reads, writes> &sides, u64 from, u64 to, u64 len) {
+    for (u64 at = (u64)AP_THREAD() * 16; at < len; at += (u64)AP_THREADS() * 16) {
+        Vector v;
+        if (from) {
+            v = Combined<Element, Op>::load((const u8 *)from + at);
+        } else {
+            v = load_vector(sides.from[0] + at);
+            if (reads > 1) {
+                Sums sums;
+                take(sums, v);
+#pragma unroll
+                for (int i = 1; i < reads; ++i) combine<Op>(sums, load_vector(sides.from[i] + at));
+                v = result(sums);
+            }
+        }
+        if (to) {
+            multicast_store((u8 *)to + at, v);
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < writes; ++i) store_vector(sides.to[i] + at, v);
+    }
+}
+
+// Words: the move's number, its sides, the switch channels of all that is read and of all that is written, all
+// ones where they are no group.
+template <class Op, int reads, int writes> AP_DEVICE void move_multicast(const Launch &l, const u32 *o, Window w) {
+    if (!state().runs) return;
+    // What the members wrote by their own addresses is read, and what is written is read, by another one.
+    fence_alias();
+    const Pieces pieces = pieces_of(l, o[0]);
+    for (u32 k = pieces.start; k < pieces.end; ++k) {
+        const Piece piece = piece_at(l, k);
+        u64 start, len, padded;
+        if (!clip(piece, w, start, len, padded)) continue;
+        const u32 *all = o + 1;
+        const u64 *offsets = offsets_of(l, piece);
+        u64 from = Combined<Element, Op>::known && reads > 1 ? multicast_side(l, all[reads + writes], all, offsets, reads, start) : 0;
+        u64 to = multicast_side(l, all[reads + writes + 1], all + reads, offsets + reads, writes, start);
+        Sides<reads, writes> sides;
+        find<reads, writes>(l, all, piece, start, sides);
+        // 16 bytes at a time on every side that is used, and elements one by one where that does not go.
+        u64 places = from | to;
+        if (!from) {
+#pragma unroll
+            for (int i = 0; i < reads; ++i) places |= (u64)sides.from[i];
+        }
+        if (!to) {
+#pragma unroll
+            for (int i = 0; i < writes; ++i) places |= (u64)sides.to[i];
+        }
+        const u64 body = (from | to) && (places & 15) == 0 ? len & ~15ull : 0;
+        if (body) transfer_multicast<Op, reads, writes>(sides, from, to, body);
+#pragma unroll
+        for (int i = 0; i < reads; ++i) sides.from[i] += body;
+#pragma unroll
+        for (int i = 0; i < writes; ++i) sides.to[i] += body;
+        transfer<Op, reads, writes>(sides, len - body);
+    }
+    fence_alias();
+}
+
+#else
+
+template <class Op, int reads, int writes> AP_INLINE void move_multicast(const Launch &l, const u32 *o, Window w) {
+    move_bytes<Op, reads, writes>(l, o, w);
+}
+
+#endif
+
+template <class Op> AP_INLINE void move_multicast_wide(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
+    move_bytes_wide<Op>(l, o, reads, writes, w);
+}
+

@@ -1,0 +1,186 @@
+// Moves with packets on some side: 8 bytes of payload, which are two units of packets, by one thread at a time.
+//
+// A unit is 4 bytes of payload, then 4 bytes of flag, and always appears whole; 16 bytes of packets are two of them. So
+// packets of 8 and of 16 bytes have the same bytes, and each unit proves its own arrival.
+
+union Words {
+    u64 all;
+    u32 word[2];
+    u8 byte[8];
+    Stored element[8 / sizeof(Stored)];
+};
+
+// 8 bytes of a raw area, of which those from `len` on are not there.
+AP_INLINE u64 read_raw(const u8 *from, u64 at, u64 len) {
+    if (at + 8 <= len && ((u64)(from + at) & 7) == 0) return *(const u64 *)(from + at);
+    Words w;
+    w.all = 0;
+#pragma unroll
+    for (u32 i = 0; i < 8 / sizeof(Stored); ++i) {
+        const u64 place = at + i * sizeof(Stored);
+        if (place < len) w.element[i] = *(const Stored *)(from + place);
+    }
+    return w.all;
+}
+
+AP_INLINE void write_raw(u8 *to, u64 at, u64 len, u64 value) {
+    if (at + 8 <= len && ((u64)(to + at) & 7) == 0) {
+        *(u64 *)(to + at) = value;
+        return;
+    }
+    Words w;
+    w.all = value;
+#pragma unroll
+    for (u32 i = 0; i < 8 / sizeof(Stored); ++i) {
+        const u64 place = at + i * sizeof(Stored);
+        if (place < len) *(Stored *)(to + place) = w.element[i];
+    }
+}
+
+AP_INLINE bool arrived(const Pair &pair, u32 flag) {
+    return (u32)(pair.first >> 32) == flag && (u32)(pair.second >> 32) == flag;
+}
+
+AP_INLINE u64 payload(const Pair &pair) { return (u64)(u32)pair.first | pair.second << 32; }
+
+AP_INLINE void write_packets(u8 *to, u64 at, u64 value, u32 flag) {
+    const u64 high = (u64)flag << 32;
+    store_pair(to + 2 * at, Pair{high | (u32)value, high | value >> 32});
+}
+
+// The elements of 8 bytes, being combined.
+struct FewSums {
+    Wide value[8 / sizeof(Stored)];
+};
+
+AP_INLINE void take_few(FewSums &sums, u64 all) {
+    Words w;
+    w.all = all;
+#pragma unroll
+    for (u32 i = 0; i < 8 / sizeof(Stored); ++i) sums.value[i] = Element::widen(w.element[i]);
+}
+
+template <class Op> AP_INLINE void combine_few(FewSums &sums, u64 all) {
+    Words w;
+    w.all = all;
+#pragma unroll
+    for (u32 i = 0; i < 8 / sizeof(Stored); ++i) {
+        sums.value[i] = Op::template apply<Wide>(sums.value[i], Element::widen(w.element[i]));
+    }
+}
+
+AP_INLINE u64 few_result(const FewSums &sums) {
+    Words w;
+#pragma unroll
+    for (u32 i = 0; i < 8 / sizeof(Stored); ++i) w.element[i] = Element::narrow(sums.value[i]);
+    return w.all;
+}
+
+// Payload from `len` on is zero in packets.
+AP_INLINE u64 clipped(u64 value, u64 at, u64 len) {
+    if (at + 8 <= len) return value;
+    return at >= len ? 0 : value & ((1ull << 8 * (len - at)) - 1);
+}
+
+AP_INLINE bool is_packets(u32 side) { return (side & 3) == 3; }
+
+// Where a side of a piece is, counted so that byte `at` of the payload is `at` bytes behind it, or twice that in packets.
+AP_INLINE u8 *side_of(const Launch &l, u32 side, u64 offset) {
+    return area(l, side) + (is_packets(side) ? 2 * offset : offset);
+}
+
+// Any number of sides. Words as of moves of bytes.
+template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
+    if (!state().runs) return;
+    const u32 *all = o + 1;
+    const u32 flag = state().flag;
+    const Pieces pieces = pieces_of(l, o[0]);
+    for (u32 k = pieces.start; k < pieces.end; ++k) {
+        const Piece piece = piece_at(l, k);
+        u64 start, len, padded;
+        if (!clip(piece, w, start, len, padded)) continue;
+        const u64 *offsets = offsets_of(l, piece);
+        for (u64 at = (u64)AP_THREAD() * 8; at < padded; at += (u64)AP_THREADS() * 8) {
+            FewSums sums;
+            u64 value = 0;
+            for (u32 i = 0; i < reads; ++i) {
+                const u8 *from = side_of(l, all[i], offsets[i] + start);
+                if (is_packets(all[i])) {
+                    Pair pair = load_pair(from + 2 * at);
+                    for (u32 looks = 0; !arrived(pair, flag); pair = load_pair(from + 2 * at)) {
+                        if (!goes_on(l, AT_PACKETS, o[0], looks)) return;
+                    }
+                    value = payload(pair);
+                } else {
+                    value = read_raw(from, at, len);
+                }
+                if (reads == 1) break;
+                if (i == 0) take_few(sums, value);
+                else combine_few<Op>(sums, value);
+            }
+            if (reads > 1) value = few_result(sums);
+            for (u32 i = 0; i < writes; ++i) {
+                u8 *to = side_of(l, all[reads + i], offsets[reads + i] + start);
+                if (is_packets(all[reads + i])) write_packets(to, at, clipped(value, at, len), flag);
+                else write_raw(to, at, len, value);
+            }
+        }
+    }
+}
+
+// As above, with the number of sides and their kinds known: `from` and `to` have a bit for each that is packets.
+template <class Op, int reads, int writes, u32 from, u32 to> AP_DEVICE void move_packets(const Launch &l, const u32 *o, Window w) {
+    if (!state().runs) return;
+    const u32 flag = state().flag;
+    const Pieces pieces = pieces_of(l, o[0]);
+    for (u32 k = pieces.start; k < pieces.end; ++k) {
+        const Piece piece = piece_at(l, k);
+        u64 start, len, padded;
+        if (!clip(piece, w, start, len, padded)) continue;
+        const u64 *offsets = offsets_of(l, piece);
+        u8 *sides[reads + writes];
+#pragma unroll
+        for (int i = 0; i < reads + writes; ++i) sides[i] = side_of(l, o[1 + i], offsets[i] + start);
+        for (u64 at = (u64)AP_THREAD() * 8; at < padded; at += (u64)AP_THREADS() * 8) {
+            // All packets are on their way before one is looked at. What never arrives goes nowhere.
+            u64 values[reads];
+#pragma unroll
+            for (int i = 0; i < reads; ++i) {
+                if (!(from >> i & 1)) values[i] = read_raw(sides[i], at, len);
+            }
+            if (from) {
+                u32 looks = 0;
+                for (;;) {
+                    Pair pairs[reads];
+#pragma unroll
+                    for (int i = 0; i < reads; ++i) {
+                        if (from >> i & 1) pairs[i] = load_pair(sides[i] + 2 * at);
+                    }
+                    bool all = true;
+#pragma unroll
+                    for (int i = 0; i < reads; ++i) {
+                        if (!(from >> i & 1)) continue;
+                        all &= arrived(pairs[i], flag);
+                        values[i] = payload(pairs[i]);
+                    }
+                    if (all) break;
+                    if (!goes_on(l, AT_PACKETS, o[0], looks)) return;
+                }
+            }
+            u64 value = values[0];
+            if (reads > 1) {
+                FewSums sums;
+                take_few(sums, values[0]);
+#pragma unroll
+                for (int i = 1; i < reads; ++i) combine_few<Op>(sums, values[i]);
+                value = few_result(sums);
+            }
+#pragma unroll
+            for (int i = 0; i < writes; ++i) {
+                if (to >> i & 1) write_packets(sides[reads + i], at, clipped(value, at, len), flag);
+                else write_raw(sides[reads + i], at, len, value);
+            }
+        }
+    }
+}
+

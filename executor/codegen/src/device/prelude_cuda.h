@@ -1,0 +1,207 @@
+// What CUDA says in its own way: types, memory order, threads. No header of the toolkit is read, for its run-time
+// compiler comes without them.
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef int i32;
+typedef long long i64;
+
+#define AP_INLINE static __device__ __forceinline__
+#define AP_DEVICE static __device__ __noinline__
+#define AP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// A parameter that is a struct.
+#define AP_PARAMETER const __grid_constant__
+// One thing for each block, and the function that finds it.
+#define AP_SHARED(type, name)            \
+    static __shared__ type name##_shared; \
+    AP_INLINE type &name() { return name##_shared; }
+#define AP_SYNC() __syncthreads()
+#define AP_BLOCK() (blockIdx.x)
+#define AP_BLOCKS() (gridDim.x)
+#define AP_THREAD() (threadIdx.x)
+#define AP_THREADS() (blockDim.x)
+
+struct alignas(16) Vector {
+    u32 word[4];
+};
+
+// Two units of packets.
+struct alignas(16) Pair {
+    u64 first, second;
+};
+
+AP_INLINE void pause_briefly() {
+#if __CUDA_ARCH__ >= 700
+    __nanosleep(20);
+#endif
+}
+
+// 16 bytes that nobody writes meanwhile.
+AP_INLINE Vector load_vector(const void *from) {
+    Vector v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(from) : "memory");
+    return v;
+}
+
+AP_INLINE void store_vector(void *to, const Vector &v) {
+    asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};"
+                 :: "l"(to), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3]) : "memory");
+}
+
+// Two units of packets. Each appears whole, in no order.
+AP_INLINE Pair load_pair(const void *from) {
+    Pair pair;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1}, [%2];"
+                 : "=l"(pair.first), "=l"(pair.second) : "l"(from) : "memory");
+    return pair;
+}
+
+AP_INLINE void store_pair(void *to, const Pair &pair) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1,%2};" :: "l"(to), "l"(pair.first), "l"(pair.second) : "memory");
+}
+
+AP_INLINE u64 load_relaxed(const u64 *from) {
+    u64 value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+AP_INLINE u64 load_acquire(const u64 *from) {
+    u64 value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+
+AP_INLINE u32 load_word(const u32 *from) {
+    u32 value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+AP_INLINE void store_word(u32 *to, u32 value) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" :: "l"(to), "r"(value) : "memory");
+}
+
+AP_INLINE void store_relaxed(u64 *to, u64 value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+}
+
+AP_INLINE void store_release(u64 *to, u64 value) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+}
+
+// Adds where other devices look.
+AP_INLINE void add_release(u64 *to, u64 value) {
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+}
+
+AP_INLINE void add_relaxed(u64 *to, u64 value) {
+    asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+}
+
+AP_INLINE void raise_release(u64 *to, u64 value) {
+    asm volatile("red.release.sys.global.max.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
+}
+
+// Claims of a queue that the host reads; what was there before.
+AP_INLINE u64 claim(u64 *to, u64 value) {
+    u64 before;
+    asm volatile("atom.relaxed.sys.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(to), "l"(value) : "memory");
+    return before;
+}
+
+// Adds where only this device looks; what was there before.
+AP_INLINE u64 fetch_add(u64 *to, u64 value) {
+    u64 before;
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(to), "l"(value) : "memory");
+    return before;
+}
+
+AP_INLINE u64 fetch_add_relaxed(u64 *to, u64 value) {
+    u64 before;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(to), "l"(value) : "memory");
+    return before;
+}
+
+AP_INLINE u32 fetch_add_word(u32 *to, u32 value) {
+    u32 before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(value) : "memory");
+    return before;
+}
+
+AP_INLINE float f16_to_f32(u16 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+AP_INLINE u16 f32_to_f16(float value) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
+AP_INLINE float as_float(u32 bits) { return __uint_as_float(bits); }
+AP_INLINE u32 as_bits(float value) { return __float_as_uint(value); }
+
+#if __CUDA_ARCH__ >= 800
+// What is no number wins, and -0.0 is below +0.0.
+#define AP_MIN_F32 1
+AP_INLINE float f32_min(float a, float b) {
+    float value;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b));
+    return value;
+}
+AP_INLINE float f32_max(float a, float b) {
+    float value;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b));
+    return value;
+}
+#endif
+
+#if __CUDA_ARCH__ >= 900
+// Loads that combine what all members of a multicast have, and stores that all of them get.
+#define AP_MULTICAST 1
+AP_INLINE void fence_alias() { asm volatile("fence.proxy.alias;" ::: "memory"); }
+
+#define AP_MULTICAST_LOAD(name, what)                                                                       \
+    AP_INLINE Vector name(const void *from) {                                                               \
+        Vector v;                                                                                           \
+        asm volatile("multimem.ld_reduce.relaxed.sys.global." what " {%0,%1,%2,%3}, [%4];"                  \
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(from) : "memory"); \
+        return v;                                                                                           \
+    }
+AP_MULTICAST_LOAD(multicast_sum_f16, "add.acc::f32.v4.f16x2")
+AP_MULTICAST_LOAD(multicast_sum_bf16, "add.acc::f32.v4.bf16x2")
+
+AP_INLINE Vector multicast_sum_f32(const void *from) {
+    float a, b, c, d;
+    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(a), "=f"(b), "=f"(c), "=f"(d) : "l"(from) : "memory");
+    return Vector{{as_bits(a), as_bits(b), as_bits(c), as_bits(d)}};
+}
+
+#define AP_MULTICAST_WORDS(name, what)                                                            \
+    AP_INLINE Vector name(const void *from) {                                                     \
+        Vector v;                                                                                 \
+        for (int i = 0; i < 4; ++i) {                                                             \
+            asm volatile("multimem.ld_reduce.relaxed.sys.global." what " %0, [%1];"               \
+                         : "=r"(v.word[i]) : "l"((const u32 *)from + i) : "memory");              \
+        }                                                                                         \
+        return v;                                                                                 \
+    }
+AP_MULTICAST_WORDS(multicast_sum_u32, "add.u32")
+AP_MULTICAST_WORDS(multicast_min_u32, "min.u32")
+AP_MULTICAST_WORDS(multicast_max_u32, "max.u32")
+AP_MULTICAST_WORDS(multicast_min_i32, "min.s32")
+AP_MULTICAST_WORDS(multicast_max_i32, "max.s32")
+
+AP_INLINE void multicast_store(void *to, const Vector &v) {
+    asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1,%2,%3,%4};"
+                 :: "l"(to), "f"(as_float(v.word[0])), "f"(as_float(v.word[1])), "f"(as_float(v.word[2])),
+                    "f"(as_float(v.word[3])) : "memory");
+}
+#endif
