@@ -300,7 +300,7 @@ device_struct! {
         late_count: u32,
         /// For each of the rank's switch channels, the address of the group's multicast at which the bound area begins
         /// (of scratch, that of even launches), 0 where there is none, or where the members' areas lie at different
-        /// places of what is bound: `u64`s. 0 where the rank has no switch channels.
+        /// places of what is bound: `u64`s. 0 where no channel has one.
         multicasts: Address,
         /// For each rank, where this rank sees its [`RuntimeBlock`]s of even launches: those of its input, then those of its
         /// output; as many of odd launches follow: `u64`s. 0 where the plan has no runtime sizes.

@@ -24,7 +24,7 @@ AP_COMBINED(element_i32, Max, multicast_max_i32);
 
 // Where a group's multicast has a side's bytes; 0 if it has none, or the members' bytes are at different places.
 AP_INLINE u64 multicast_side(const Launch &l, u32 channel, const u32 *sides, const u64 *offsets, u32 count, u64 start) {
-    if (channel == NOBODY) return 0;
+    if (channel == NOBODY || !l.multicasts) return 0;
     const u64 base = words(l.multicasts)[channel];
     if (base == 0) return 0;
     for (u32 i = 1; i < count; ++i) {

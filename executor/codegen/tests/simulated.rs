@@ -1,0 +1,92 @@
+//! Generated kernels on the simulated driver, a test fixture: none of this ran on a GPU.
+
+#[macro_use]
+#[path = "../../../tests/gpusim/tests/support/mod.rs"]
+mod support;
+mod world;
+
+// Cargo builds the driver's library for it.
+use antiphon_gpusim as _;
+
+use antiphon_codegen::{Target, Variant};
+use antiphon_plan::DataType;
+use antiphon_plan::algorithms::{Algorithm, Shape, examples};
+use antiphon_plan::interpret::{Interpreter, Memory};
+use antiphon_plan::model::Plan;
+use antiphon_plan::program::{CallSizes, Layout};
+use support::Driver;
+use world::World;
+
+const F32: Variant = Variant { target: Target::Cuda, dtype: DataType::F32, op: None };
+
+/// Runs launches of a plan with changing data, and compares all outputs with the interpreter's.
+fn compare(driver: &Driver, plan: &Plan, input: usize, output: usize) {
+    let name = &plan.name;
+    let layout = Layout::new(plan).unwrap();
+    let sizes =
+        CallSizes { input: 4 * input as u64, output: 4 * output as u64, element: 4, strict: false };
+    let mut world = World::new(driver, &layout, F32, sizes);
+    let count = layout.ranks.len();
+    let mut interpreter = Interpreter::new(&layout);
+    let buffers: Vec<[u64; 2]> = (0..count)
+        .map(|_| [input, output].map(|elements| world::zeroed(driver, 4 * elements as u64)))
+        .collect();
+    for launch in 0..3 {
+        // Small integers, so that no order of additions rounds.
+        let value = |rank: usize, k: usize| ((rank * 31 + k * 7 + launch * 13) % 64) as f32;
+        let mut memories = Vec::new();
+        for (rank, [from, to]) in buffers.iter().enumerate() {
+            let values: Vec<f32> = (0..input).map(|k| value(rank, k)).collect();
+            driver.write(*from, &values);
+            let before: Vec<f32> = (0..output).map(|k| -value(rank, k)).collect();
+            let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect();
+            if plan.in_place {
+                driver.write(*to, &values);
+                world.place(rank, *to, *to);
+                let both = Memory::in_place(wide(&values), 0..input, 0..output);
+                memories.push(both.expect("as long as each other"));
+            } else {
+                driver.write(*to, &before);
+                world.place(rank, *from, *to);
+                memories.push(Memory::separate(wide(&values), wide(&before)));
+            }
+        }
+        world.start();
+        world.finish();
+        interpreter.launch(sizes, &mut memories).unwrap();
+        for (rank, [_, to]) in buffers.iter().enumerate() {
+            let found: Vec<f32> = driver.read(*to, output);
+            let found: Vec<f64> = found.into_iter().map(f64::from).collect();
+            assert_eq!(found, memories[rank].output(), "{name}: rank {rank}, launch {launch}");
+            assert_eq!(world.over(rank), launch as u64 + 1);
+        }
+    }
+}
+
+#[test]
+fn built_in_algorithms_compute_what_the_interpreter_does() {
+    let driver = Driver::start();
+    let (ranks, each) = (4, 301);
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.is_hierarchical()) {
+        let plan = algorithm.plan(Shape::new(ranks)).unwrap();
+        use antiphon_plan::model::Collective::*;
+        let (input, output) = match algorithm.collective() {
+            AllGather => (each, ranks * each),
+            ReduceScatter => (ranks * each, each),
+            _ => (ranks * each, ranks * each),
+        };
+        compare(&driver, &plan, input, output);
+    }
+}
+
+#[test]
+fn pipelines_semaphores_and_switches_do_too() {
+    let driver = Driver::start();
+    for (name, plan) in examples().unwrap() {
+        if name.starts_with("allgather_pipeline") {
+            compare(&driver, &plan, 20_001, 40_002);
+        } else if name.starts_with("allreduce_switch") {
+            compare(&driver, &plan, 1204, 1204);
+        }
+    }
+}
