@@ -29,7 +29,7 @@ pub struct Generated {
 const PROGRAMS: &str = "// The programs of this kernel's blocks.\n\n";
 
 /// The most threads that a block has.
-pub const THREADS: u32 = 1024;
+pub const THREADS: u32 = 512;
 
 /// The kernel's name. Its one parameter is an [`abi::Launch`], by value.
 pub const ENTRY: &str = "antiphon";

@@ -8,7 +8,12 @@ typedef int i32;
 typedef long long i64;
 
 #define AP_INLINE static __device__ __attribute__((always_inline)) inline
+// Functions that are called rather than inlined, so that long programs compile in short time.
+#ifdef AP_INLINED
+#define AP_DEVICE AP_INLINE
+#else
 #define AP_DEVICE static __device__ __attribute__((noinline))
+#endif
 #define AP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 // A parameter that is a struct.
 #define AP_PARAMETER const

@@ -1,6 +1,8 @@
 //! All ranks of a plan on the simulated driver: what an engine does for kernels, in its shortest form.
 #![allow(dead_code)]
 
+pub mod group;
+
 use crate::support::Driver;
 use antiphon_codegen::abi::{
     Address, BlockEntry, ContextWords, DeviceStruct, FOREIGN, Inbox, LINE, Launch, Progress,
@@ -132,7 +134,12 @@ impl<'a> World<'a> {
 
     /// Launches all ranks.
     pub fn start(&self) {
-        for rank in &self.ranks {
+        self.start_only(0..self.ranks.len());
+    }
+
+    /// Launches some ranks.
+    pub fn start_only(&self, ranks: std::ops::Range<usize>) {
+        for rank in &self.ranks[ranks] {
             let mut places = [(&raw const rank.launch).cast::<c_void>()];
             ok!(
                 self.driver,
