@@ -25,6 +25,8 @@ type Describe = unsafe extern "C" fn(*mut u64) -> u32;
 /// A loaded shared object.
 struct Module {
     library: *mut c_void,
+    /// The loader takes objects of one name for the same, and the name is the descriptor's number: it stays taken.
+    _file: File,
     functions: Mutex<HashMap<String, u64>>,
 }
 
@@ -69,7 +71,7 @@ impl Module {
         if library.is_null() {
             return Err(Status::SHARED_OBJECT_INIT_FAILED);
         }
-        let module = Self { library, functions: Mutex::default() };
+        let module = Self { library, _file: file, functions: Mutex::default() };
         let runtime = module.symbol("antiphon_gpusim_runtime").ok_or(Status::INVALID_IMAGE)?;
         // SAFETY: the prelude defines this symbol as a pointer to the table, and nothing of the module runs yet.
         unsafe { runtime.cast::<*const Runtime>().write(&raw const RUNTIME) };
