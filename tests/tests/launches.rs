@@ -41,8 +41,8 @@ impl Job {
         let rank = communicator.rank();
         let mut input = Area::new(communicator, Source::Own, bytes.input).unwrap();
         let mut output = Area::new(communicator, Source::Own, bytes.output).unwrap();
-        inputs.stream(rank, number).fill(DataType::F32, 0, input.bytes_mut());
-        output.bytes_mut().fill(0x5A);
+        input.edit(|bytes| inputs.stream(rank, number).fill(DataType::F32, 0, bytes));
+        output.edit(|bytes| bytes.fill(0x5A));
         Job { executor, loaded, input, output, bytes, inputs, number, rank }
     }
 
@@ -73,7 +73,7 @@ impl Job {
     fn assert_right(&self, what: &str) {
         let collective = self.loaded.collective();
         let problem = Problem::new(collective, &self.inputs, self.number, self.bytes.output / 4);
-        let verdict = problem.expect("a collective").check(self.rank, 0, self.output.bytes());
+        let verdict = problem.expect("a collective").check(self.rank, 0, &self.output.bytes());
         assert_eq!(verdict.wrong, 0, "{what}, job {}: {:?}", self.number, verdict.first);
     }
 }

@@ -117,17 +117,19 @@ impl Launch {
         let mut area = |elements: u64| {
             let bytes = elements * element;
             let mut area = Area::anywhere(communicator, source, bytes, element, random).unwrap();
-            area.bytes_mut().fill(GUARD);
+            area.edit(|bytes| bytes.fill(GUARD));
             area
         };
         let mut output = area(received);
         let mut input = (kind != Kind::AllGatherVInPlace).then(|| area(sent));
         for (to, extent) in (0..).zip(&send) {
-            let bytes = input.as_mut().unwrap_or(&mut output).bytes_mut();
             let (start, len) = (extent.offset * element, extent.count * element);
-            for (at, cell) in bytes[start as usize..(start + len) as usize].iter_mut().enumerate() {
-                *cell = byte(kind, launch, rank, to, at);
-            }
+            input.as_mut().unwrap_or(&mut output).edit(|bytes| {
+                let block = &mut bytes[start as usize..(start + len) as usize];
+                for (at, cell) in block.iter_mut().enumerate() {
+                    *cell = byte(kind, launch, rank, to, at);
+                }
+            });
         }
         let bytes = (sent * element, received * element);
         Launch { send, receive, input, output, bytes }
@@ -152,7 +154,7 @@ impl Launch {
             }
         }
         let found = self.output.bytes();
-        let wrong = expected.iter().zip(found).position(|(a, b)| a != b);
+        let wrong = expected.iter().zip(&*found).position(|(a, b)| a != b);
         assert_eq!(wrong, None, "rank {rank} launch {launch} {kind:?} {dtype} {what:?}");
     }
 }

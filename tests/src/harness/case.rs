@@ -190,18 +190,23 @@ impl Case<'_> {
 
     /// Writes a launch's input, and poison around it and into the output.
     fn fill(&self, slot: &mut Slot, rank: u32, launch: u32) {
-        for area in &mut slot.area {
-            area.bytes_mut().fill(POISON);
-        }
         let (from, bytes) = (slot.input, self.buffers.input as usize);
-        let input = &mut slot.area[0].bytes_mut()[from..from + bytes];
-        self.inputs().stream(rank, launch.into()).fill(self.dtype, 0, input);
+        for (number, area) in slot.area.iter_mut().enumerate() {
+            area.edit(|all| {
+                all.fill(POISON);
+                if number == 0 {
+                    let input = &mut all[from..from + bytes];
+                    self.inputs().stream(rank, launch.into()).fill(self.dtype, 0, input);
+                }
+            });
+        }
     }
 
     fn check(&self, slot: &Slot, rank: u32, launch: u32, outcome: &mut Outcome) {
         let last = slot.area.len() - 1;
         let (from, bytes) = (slot.output, self.buffers.output as usize);
-        let output = &slot.area[last].bytes()[from..from + bytes];
+        let all = slot.area[last].bytes();
+        let output = &all[from..from + bytes];
         let mut hasher = DefaultHasher::new();
         output.hash(&mut hasher);
         outcome.digests.push(hasher.finish());
@@ -245,7 +250,7 @@ impl Case<'_> {
         };
         let expected = Interpretation::new(self.plan, &call, rank)?;
         let mut verdict = expected.check_output(0, output);
-        verdict.merge(expected.check_input(0, slot.area[0].bytes()));
+        verdict.merge(expected.check_input(0, &slot.area[0].bytes()));
         Ok(verdict)
     }
 }

@@ -1,8 +1,8 @@
 //! Streams that the application records into graphs: what becomes part of them, what does not, and what lives as long.
 
-use super::application::{Application, CHUNK};
 use super::{on_simulator, open};
 use antiphon_hal::{Device, HalError, Kernel, KernelCode, KernelSource, LaunchShape, Stream};
+use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::{Access, until};
 use std::ffi::c_void;
 use std::sync::Arc;

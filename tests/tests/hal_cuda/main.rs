@@ -1,7 +1,6 @@
 //! The conformance suite on the CUDA backend: on the simulated driver everywhere, each case in a process of its own, and
 //! on the machine's driver where it has one; and what is promised of this backend alone.
 
-mod application;
 mod graphs;
 mod peers;
 mod sharing;
@@ -129,7 +128,7 @@ fn nvrtc_compiles_the_kernels_of_the_suite() {
 fn the_simulated_driver_has_all_functions() {
     let test = "the_simulated_driver_has_all_functions";
     let Some(simulated) = on_simulator(test, &[]) else { return };
-    let application = application::Application::new(&simulated);
+    let application = antiphon_tests::application::Application::new(&simulated);
     let (required, optional) = antiphon_hal::cuda::symbol_names();
     for name in required.iter().chain(optional) {
         assert!(application.has(name), "{name}");

@@ -1,10 +1,10 @@
 //! Several devices in one process: what they reach of each other, and groups of them.
 
-use super::application::{Application, CHUNK};
 use super::{on_simulator, open};
 use antiphon_hal::{
     Device, HalError, Kernel, KernelCode, KernelSource, LaunchShape, Memory, Stream,
 };
+use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::Access;
 use std::ffi::c_void;
 use std::sync::Arc;

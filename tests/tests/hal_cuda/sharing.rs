@@ -1,8 +1,8 @@
 //! Memory that the application allocated itself: found, exported and mapped; what cannot be shared; network cards.
 
-use super::application::{Application, CHUNK};
 use super::{on_simulator, open};
 use antiphon_hal::{HalError, Memory, MemoryHandle};
+use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::{Access, assert_passed, myself};
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -1,6 +1,6 @@
 //! The application's side: memory, streams and graphs made by the driver's own calls, as PyTorch makes them.
 
-use antiphon_tests::simulated::Simulated;
+use crate::simulated::Simulated;
 use libloading::Library;
 use std::ffi::c_void;
 
@@ -81,6 +81,7 @@ impl Application {
         address
     }
 
+    /// Frees what [`allocate`](Self::allocate) gave.
     pub fn free(&self, address: u64) {
         ok!(self, cuMemFree_v2(u64), address);
     }
@@ -133,6 +134,7 @@ impl Application {
         ok!(self, cuMemUnmap(u64, usize), base + (chunk * CHUNK) as u64, CHUNK);
     }
 
+    /// Copies words to device memory.
     pub fn write(&self, to: u64, values: &[u64]) {
         ok!(
             self,
@@ -143,6 +145,7 @@ impl Application {
         );
     }
 
+    /// Copies `count` words from device memory.
     pub fn read(&self, from: u64, count: usize) -> Vec<u64> {
         let mut values = vec![0; count];
         ok!(self, cuMemcpyDtoH_v2(*mut u64, u64, usize), values.as_mut_ptr(), from, count * 8);
@@ -156,6 +159,7 @@ impl Application {
         stream
     }
 
+    /// Waits for a stream.
     pub fn finish(&self, stream: u64) {
         ok!(self, cuStreamSynchronize(u64), stream);
     }
@@ -179,10 +183,12 @@ impl Application {
         executable
     }
 
+    /// Launches an executable of a graph on a stream.
     pub fn replay(&self, executable: u64, stream: u64) {
         ok!(self, cuGraphLaunch(u64, u64), executable, stream);
     }
 
+    /// Destroys a graph and its executable.
     pub fn destroy(&self, graph: u64, executable: u64) {
         ok!(self, cuGraphDestroy(u64), graph);
         ok!(self, cuGraphExecDestroy(u64), executable);
