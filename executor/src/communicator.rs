@@ -5,6 +5,7 @@ mod options;
 
 use crate::context::{Context, ContextKey};
 use crate::error::{Doing, ExecutorError};
+use crate::gpu::{self, Gpu};
 use crate::ports::{Mirrors, Ports};
 use crate::regions::Regions;
 use crate::shared::RankPage;
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub world: u32,
     pub options: Options,
     pub device: Arc<dyn Device>,
+    /// The engine of ranks whose device is a GPU.
+    pub gpu: Option<Gpu>,
     pub bootstrap: Arc<dyn Bootstrap>,
     pub regions: Arc<Regions>,
     pub ports: Arc<Ports>,
@@ -114,6 +117,8 @@ struct Failure {
     told: AtomicBool,
     first: Mutex<Option<ExecutorError>>,
     log: Mutex<Log>,
+    /// What must end with the communicator.
+    devices: Option<Arc<gpu::Peers>>,
 }
 
 impl Failure {
@@ -124,6 +129,9 @@ impl Failure {
         }
         *first = Some(error);
         self.failed.store(true, Ordering::Release);
+        if let Some(devices) = &self.devices {
+            devices.stop();
+        }
         true
     }
 }
@@ -151,8 +159,17 @@ impl Listener {
 
 impl Handler for Listener {
     fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>) {
+        let devices = self.failure.devices.as_ref();
         let (what, received) = if Regions::takes(tag) {
+            let retired = Regions::retired(tag, payload);
+            let retired = retired.and_then(|region| self.regions.memory.region(from, region));
+            if let (Some(devices), Some(memory)) = (devices, retired) {
+                devices.tables.retire(from, &memory);
+            }
             ("memory handle", self.regions.receive(from, tag, payload, descriptors))
+        } else if let Some(devices) = devices.filter(|_| gpu::Peers::takes(tag)) {
+            let mapped = |region| self.regions.memory.region(from, region);
+            ("message about device memory", devices.receive(from, tag, payload, mapped))
         } else {
             ("message about a link", self.ports.receive(from, tag, payload))
         };
@@ -209,12 +226,23 @@ impl Communicator {
         hosts: &[&str],
         options: &Options,
     ) -> Result<Vec<Communicator>, ExecutorError> {
-        let device = host()?;
+        let device = options.device()?;
         let ends = in_process_with(hosts, options.timeout.unwrap_or(NO_LIMIT))?;
-        let joins = ends.into_iter().map(|end| Join::begin(end, &device, options));
-        let joins = joins.collect::<Result<Vec<_>, _>>()?;
-        let joins = joins.into_iter().map(Greeted::probe).collect::<Result<Vec<_>, _>>()?;
-        joins.into_iter().map(Probed::finish).collect()
+        form(ends.into_iter().map(|end| (end, Arc::clone(&device))), options)
+    }
+
+    /// The ends of as many ranks as there are devices, in rank order, all in this process and on one node: each rank's
+    /// buffers are on its device, and several ranks may share one.
+    ///
+    /// # Errors
+    /// As [`in_process`](Self::in_process).
+    pub fn in_process_over(
+        devices: &[Arc<dyn Device>],
+        options: &Options,
+    ) -> Result<Vec<Communicator>, ExecutorError> {
+        let hosts = vec!["this"; devices.len()];
+        let ends = in_process_with(&hosts, options.timeout.unwrap_or(NO_LIMIT))?;
+        form(ends.into_iter().zip(devices.iter().map(Arc::clone)), options)
     }
 
     /// This process's end of a group of processes of this machine that all pass the same address and world.
@@ -237,7 +265,7 @@ impl Communicator {
         bootstrap: Arc<dyn Bootstrap>,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
-        let device = host()?;
+        let device = options.device()?;
         Join::begin(bootstrap, &device, options)?.probe()?.finish()
     }
 
@@ -402,8 +430,20 @@ impl Communicator {
     }
 }
 
+/// The host, as a device.
 fn host() -> Result<Arc<dyn Device>, ExecutorError> {
     Ok(antiphon_hal::driver(Backend::Host)?.open(0)?)
+}
+
+/// Brings up the ranks that have these ends and devices.
+fn form(
+    ends: impl Iterator<Item = (Arc<dyn Bootstrap>, Arc<dyn Device>)>,
+    options: &Options,
+) -> Result<Vec<Communicator>, ExecutorError> {
+    let joins = ends.map(|(end, device)| Join::begin(end, &device, options));
+    let joins = joins.collect::<Result<Vec<_>, _>>()?;
+    let joins = joins.into_iter().map(Greeted::probe).collect::<Result<Vec<_>, _>>()?;
+    joins.into_iter().map(Probed::finish).collect()
 }
 
 fn garbled(peer: u32, bytes: usize) -> ExecutorError {
@@ -509,6 +549,9 @@ impl Shared {
         let contexts: Vec<_> = self.log().contexts.values().map(Arc::clone).collect();
         for context in contexts {
             drop(context.state());
+        }
+        if let Some(gpu) = &self.gpu {
+            gpu.quiet();
         }
         self.ports.stop();
         self.control(self.rank).quiet.0.store(1, Ordering::Release);

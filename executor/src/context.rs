@@ -36,6 +36,12 @@ pub struct ContextKey {
 }
 
 impl ContextKey {
+    /// A number that stands for the key on all ranks.
+    pub fn number(&self) -> u64 {
+        let words = [self.plan, self.stream.into(), self.class, self.epoch];
+        words.into_iter().fold(0, crate::executor::mix)
+    }
+
     /// The size class of a call: by the rank that needs most, so that all ranks find the same.
     pub fn class(layout: &Layout, sizes: CallSizes) -> Result<u64, LowerError> {
         let mut most = SMALLEST_CLASS;

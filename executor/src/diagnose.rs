@@ -5,9 +5,10 @@
 use crate::context::ContextState;
 use crate::error::{Wait, Waits};
 use crate::launch::Launch;
+use crate::plan_cache::Uses;
 use crate::shared::arena::Arena;
 use crate::shared::control::LaunchRecord;
-use antiphon_plan::program::{Area, Instruction, RankLayout};
+use antiphon_plan::program::{Area, Instruction, RankLayout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::atomic::Ordering;
 
@@ -110,15 +111,12 @@ fn describe(
     arena: &Arena,
     instruction: &Instruction,
 ) -> String {
+    let uses = launch.context.plan.uses(rank);
     match *instruction {
         Instruction::Wait { channel, .. } => {
             let seen = arena.inbound(channel).load(Ordering::Relaxed);
             let expected = arena.channel(channel).expected.load(Ordering::Relaxed);
-            let peer = own.channels[channel as usize].peer;
-            let (kind, id) = own.channel_id(channel);
-            format!(
-                "on {kind} channel {id} for a signal from rank {peer} ({seen} of {expected} came)"
-            )
+            format!("{} ({seen} of {expected} came)", wanted(own, uses, instruction))
         }
         Instruction::Signal { channel, .. } => {
             let peer = own.channels[channel as usize].peer;
@@ -137,11 +135,11 @@ fn describe(
         }
         Instruction::Acquire { semaphore } => {
             let value = arena.semaphore(semaphore).load(Ordering::Relaxed);
-            format!("for semaphore {semaphore} of its own rank (value {value})")
+            format!("{} (value {value})", wanted(own, uses, instruction))
         }
         Instruction::Barrier { barrier, blocks } => {
             let arrived = arena.barrier(barrier).load(Ordering::Relaxed) % u64::from(blocks);
-            format!("for {blocks} blocks of its own rank at barrier {barrier} ({arrived} arrived)")
+            format!("{} ({arrived} arrived)", wanted(own, uses, instruction))
         }
         Instruction::Move { sources, destinations, .. } => {
             let sides = sources.range().chain(destinations.range());
@@ -152,15 +150,7 @@ fn describe(
                 own.accesses[sources.range()].iter().any(|access| access.area == Area::Packets);
             match absent {
                 Some(peer) => format!("for rank {peer} to enter the launch"),
-                None if packets => {
-                    let writers = &launch.context.plan.uses(rank).packet_writers;
-                    let names: Vec<String> = writers.iter().map(u32::to_string).collect();
-                    match names.len() {
-                        0 => "for packets that no rank writes".to_owned(),
-                        1 => format!("for packets from rank {}", names[0]),
-                        _ => format!("for packets from ranks {}", names.join(", ")),
-                    }
-                }
+                None if packets => wanted(own, uses, instruction),
                 None => "for peers' memory to be mapped".to_owned(),
             }
         }
@@ -173,6 +163,35 @@ fn describe(
             match absent {
                 Some(peer) => format!("for rank {peer} to enter the launch"),
                 None => "for peers' memory to be mapped".to_owned(),
+            }
+        }
+        _ => "(running)".to_owned(),
+    }
+}
+
+/// A runtime block, as callers know it.
+pub fn runtime_block(block: RuntimeBlock) -> String {
+    format!("{} block {}", if block.output { "receive" } else { "send" }, block.index)
+}
+
+/// What an instruction waits for that peers or other blocks give, whatever the engine.
+pub fn wanted(own: &RankLayout, uses: &Uses, instruction: &Instruction) -> String {
+    match *instruction {
+        Instruction::Wait { channel, .. } => {
+            let peer = own.channels[channel as usize].peer;
+            let (kind, id) = own.channel_id(channel);
+            format!("on {kind} channel {id} for a signal from rank {peer}")
+        }
+        Instruction::Acquire { semaphore } => format!("for semaphore {semaphore} of its own rank"),
+        Instruction::Barrier { barrier, blocks } => {
+            format!("for {blocks} blocks of its own rank at barrier {barrier}")
+        }
+        Instruction::Move { .. } => {
+            let names: Vec<String> = uses.packet_writers.iter().map(u32::to_string).collect();
+            match names.len() {
+                0 => "for packets that no rank writes".to_owned(),
+                1 => format!("for packets from rank {}", names[0]),
+                _ => format!("for packets from ranks {}", names.join(", ")),
             }
         }
         _ => "(running)".to_owned(),

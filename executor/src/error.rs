@@ -57,6 +57,9 @@ pub enum ExecutorError {
         /// Ranks of the communicator.
         world: u32,
     },
+    /// No kernel runs the plan.
+    #[error(transparent)]
+    Generate(#[from] antiphon_codegen::Unsupported),
     /// An argument of a call is wrong.
     #[error("cannot {what}: saw {saw}, allowed {allowed}")]
     Argument {

@@ -3,6 +3,7 @@
 use crate::communicator::Communicator;
 use crate::context::{Context, ContextKey, LAUNCHES_PER_EPOCH};
 use crate::error::ExecutorError;
+use crate::gpu::Gpu;
 use crate::launch::{Launch, Order, QueuedLaunch};
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::reach;
@@ -164,6 +165,9 @@ impl Executor {
         let loaded = LoadedPlan::new(plan)?;
         self.fits(&loaded)?;
         let shared = &self.communicator.shared;
+        if shared.gpu.is_some() {
+            Gpu::admits(&loaded)?;
+        }
         reach::prepare(shared, &loaded)?;
         let verdict = self.judge(plan, &loaded)?;
         Ok(Arc::new(loaded.with_verdict(verdict)))
@@ -214,6 +218,10 @@ impl Executor {
         call: &Call<'_>,
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
+        if let Some(gpu) = &self.communicator.shared.gpu {
+            // SAFETY: as this function's.
+            return unsafe { self.launch(gpu, call, stream) };
+        }
         let launch: Arc<dyn Task> = Arc::new(self.queued(call, stream.id())?);
         match stream.submit(&launch, Effort::Brief) {
             Ok(_) => Ok(()),
@@ -229,6 +237,12 @@ impl Executor {
     /// # Safety
     /// As [`execute`](Self::execute).
     pub unsafe fn run(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
+        if let Some(gpu) = &self.communicator.shared.gpu {
+            let stream = gpu.own_stream()?;
+            // SAFETY: as this function's.
+            unsafe { self.launch(gpu, call, &stream)? };
+            return self.synchronize(&stream);
+        }
         // Blocking calls of one rank share a context, so they take turns.
         let mut recent = self.blocking.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = self.recent(&mut recent, call, None)?;
@@ -250,7 +264,59 @@ impl Executor {
     /// # Errors
     /// The first error of the stream's launches since the last call.
     pub fn synchronize(&self, stream: &Arc<dyn Stream>) -> Result<(), ExecutorError> {
-        stream.synchronize().map_err(own_error)
+        stream.synchronize().map_err(own_error)?;
+        // A kernel that was ended early tells nobody.
+        if self.communicator.shared.gpu.is_some() {
+            self.communicator.shared.check()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Launches a call on a device.
+    ///
+    /// # Safety
+    /// As [`execute`](Self::execute).
+    unsafe fn launch(
+        &self,
+        gpu: &Gpu,
+        call: &Call<'_>,
+        stream: &Arc<dyn Stream>,
+    ) -> Result<(), ExecutorError> {
+        let shared = &self.communicator.shared;
+        shared.check()?;
+        self.fits(call.plan)?;
+        self.aligned(call)?;
+        call.check_counts(shared.rank)?;
+        let mut blocks = Vec::new();
+        add_runtime_blocks(call, &mut blocks);
+        // SAFETY: as this function's.
+        unsafe { gpu.launch(shared, call, (self.sizes(call), &blocks), stream) }
+    }
+
+    /// Whether the buffers of a call are aligned to its elements.
+    fn aligned(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
+        let element = call.dtype.size();
+        let addresses = [call.input.addr(), call.output.addr()];
+        match addresses.into_iter().find(|address| !address.is_multiple_of(element)) {
+            None => Ok(()),
+            Some(address) => Err(ExecutorError::Argument {
+                what: "use a buffer",
+                saw: format!("address {address:#x} for {} elements", call.dtype),
+                allowed: "addresses that are multiples of the element size",
+            }),
+        }
+    }
+
+    /// The sizes by which programs and contexts of a call differ.
+    fn sizes(&self, call: &Call<'_>) -> CallSizes {
+        let element = call.dtype.size() as u64;
+        if call.plan.layout().runtime_sizes {
+            // Programs and contexts are the same whatever the sizes.
+            return CallSizes { input: 0, output: 0, element, strict: false };
+        }
+        let (input, output) = (call.input_bytes, call.output_bytes);
+        CallSizes { input, output, element, strict: self.strict }
     }
 
     /// A call on a stream, with its number and its context.
@@ -307,25 +373,9 @@ impl Executor {
         stream: Option<u64>,
     ) -> Result<&'r Recent, ExecutorError> {
         self.communicator.shared.check()?;
-        let element = call.dtype.size();
-        for address in [call.input.addr(), call.output.addr()] {
-            if !address.is_multiple_of(element) {
-                return Err(ExecutorError::Argument {
-                    what: "use a buffer",
-                    saw: format!("address {address:#x} for {} elements", call.dtype),
-                    allowed: "addresses that are multiples of the element size",
-                });
-            }
-        }
-        let element = element as u64;
+        self.aligned(call)?;
         let rank = self.communicator.rank();
-        let sizes = if call.plan.layout().runtime_sizes {
-            // Programs and contexts are the same whatever the sizes.
-            CallSizes { input: 0, output: 0, element, strict: false }
-        } else {
-            let (input, output) = (call.input_bytes, call.output_bytes);
-            CallSizes { input, output, element, strict: self.strict }
-        };
+        let sizes = self.sizes(call);
         let plan = Arc::as_ptr(call.plan);
         let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream };
         let known = recent.iter().position(|recent| {
@@ -354,14 +404,7 @@ impl Executor {
         };
         let recent = &mut recent[known];
         recent.runtime_blocks.clear();
-        if let Some(Counts { send, receive }) = call.counts {
-            // In the buffers, so no product overflows.
-            let bytes = |extent: &Extent| BlockBytes {
-                offset: extent.offset * element,
-                len: extent.count * element,
-            };
-            recent.runtime_blocks.extend(send.iter().chain(receive).map(bytes));
-        }
+        add_runtime_blocks(call, &mut recent.runtime_blocks);
         Ok(recent)
     }
 
@@ -382,6 +425,18 @@ impl Executor {
             chain: log.chain,
         }
     }
+}
+
+/// Adds the runtime blocks of a call that was checked: those of its input, then those of its output.
+fn add_runtime_blocks(call: &Call<'_>, blocks: &mut Vec<BlockBytes>) {
+    let Some(Counts { send, receive }) = call.counts else { return };
+    let element = call.dtype.size() as u64;
+    // In the buffers, so no product overflows.
+    let bytes = |extent: &Extent| BlockBytes {
+        offset: extent.offset * element,
+        len: extent.count * element,
+    };
+    blocks.extend(send.iter().chain(receive).map(bytes));
 }
 
 /// Calls of an executor whose context is kept at hand.
@@ -419,7 +474,7 @@ impl std::fmt::Debug for Recent {
 }
 
 /// Mixes a word into a hash (a 64-bit multiply-rotate; collisions only delay the report of a caller's mistake).
-fn mix(hash: u64, word: u64) -> u64 {
+pub(crate) fn mix(hash: u64, word: u64) -> u64 {
     (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ word
 }
 

@@ -15,6 +15,7 @@ pub mod controlled;
 mod diagnose;
 mod error;
 mod executor;
+mod gpu;
 mod host;
 mod launch;
 mod placement;

@@ -22,6 +22,7 @@ pub struct LoadedPlan {
     uses: Vec<Uses>,
     sized: Mutex<HashMap<CallSizes, Arc<Sized>>>,
     verdict: Verdict,
+    block_threads: u32,
 }
 
 /// What a rank's peers and blocks do with its buffers.
@@ -78,7 +79,9 @@ impl LoadedPlan {
             |source| ExecutorError::Lower { plan: plan.name.clone(), source: Arc::new(source) };
         let layout = Layout::new(plan).map_err(lower_error)?;
         let uses = uses(&layout);
-        Ok(LoadedPlan { layout, uses, sized: Mutex::default(), verdict: Verdict::NotVerified })
+        let block_threads = block_threads(plan.num_threads_per_block);
+        let (sized, verdict) = (Mutex::default(), Verdict::NotVerified);
+        Ok(LoadedPlan { layout, uses, sized, verdict, block_threads })
     }
 
     /// The plan, of which this is known.
@@ -109,6 +112,11 @@ impl LoadedPlan {
     /// The lowered plan.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Threads of each thread block, where these are a device's.
+    pub(crate) fn block_threads(&self) -> u32 {
+        self.block_threads
     }
 
     /// Whether some rank has scratch.
@@ -172,6 +180,15 @@ impl Sized {
     /// The byte ranges of a rank, made on first use.
     pub fn program(&self, layout: &Layout, rank: u32) -> Result<&Program, &LowerError> {
         self.programs[rank as usize].get_or_init(|| layout.program(rank, self.sizes)).as_ref()
+    }
+}
+
+/// The threads of a block that a plan asks for, as devices have them: whole warps, at most 1024. Plans that say nothing
+/// get all.
+fn block_threads(asked: u64) -> u32 {
+    match asked {
+        0 => 1024,
+        asked => asked.min(1024).next_multiple_of(32) as u32,
     }
 }
 

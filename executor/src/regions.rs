@@ -22,7 +22,9 @@ const RETIRE: u32 = 2;
 /// The regions of all ranks of a communicator.
 #[derive(Debug)]
 pub struct Regions {
-    device: Arc<dyn Device>,
+    host: Arc<dyn Device>,
+    /// The device of the ranks' buffers, where that is not the host.
+    device: Option<Arc<dyn Device>>,
     /// Where peers' regions are mapped.
     pub memory: Arc<SharedMemory>,
     own: Mutex<Own>,
@@ -36,10 +38,10 @@ struct Own {
 }
 
 impl Regions {
-    /// No regions yet.
-    pub fn new(device: Arc<dyn Device>) -> Self {
-        let memory = Arc::new(SharedMemory::new(Arc::clone(&device)));
-        Regions { device, memory, own: Mutex::default(), swept: AtomicU64::new(0) }
+    /// No regions yet, of the host's memory and of `device`'s.
+    pub fn new(host: Arc<dyn Device>, device: Option<Arc<dyn Device>>) -> Self {
+        let memory = Arc::new(SharedMemory::over(Arc::clone(&host), device.clone()));
+        Regions { host, device, memory, own: Mutex::default(), swept: AtomicU64::new(0) }
     }
 
     /// The number of a region of this rank; tells the peers about it the first time.
@@ -66,7 +68,7 @@ impl Regions {
 
     /// Tells the peers about regions whose memory was freed since the last call. Cheap when nothing was.
     pub fn sweep(&self, bootstrap: &dyn Bootstrap) -> Result<(), ExecutorError> {
-        let epoch = self.device.epoch();
+        let epoch = self.host.epoch() + self.device.as_ref().map_or(0, |device| device.epoch());
         if self.swept.load(Ordering::Relaxed) == epoch {
             return Ok(());
         }
@@ -94,6 +96,12 @@ impl Regions {
     /// Whether a message with this tag is about regions that are mapped.
     pub fn takes(tag: u32) -> bool {
         matches!(tag, OFFER | RETIRE)
+    }
+
+    /// The region that a message retires, if that is what it does.
+    pub fn retired(tag: u32, payload: &[u8]) -> Option<u64> {
+        let number = payload.first_chunk::<8>().filter(|_| tag == RETIRE)?;
+        Some(u64::from_le_bytes(*number))
     }
 
     /// Handles a peer's message about its regions.

@@ -264,7 +264,8 @@ device_struct! {
         late: Address,
         /// [`Progress`] of each block.
         progress: Address,
-        /// The launch that was begun last, and the one that ended last: two `u64`s in memory that the host reads.
+        /// In memory that the host reads, three `u64`s: the launch that was begun last, the one that ended last, and
+        /// [`given`](Self::given) of the last one that was not replayed.
         marks: Address,
         /// A word that the host sets when launches shall end: one `u32`, in memory that the device reads.
         stop: Address,
@@ -286,6 +287,8 @@ device_struct! {
         shape: u64,
         /// Bytes from an arena's start to the counters of its rank's channels.
         counters: u64,
+        /// The host's count of launches, this one included; 0 of one that graphs replay.
+        given: u64,
         /// Blocks of the launch.
         block_count: u32,
         /// The rank.
@@ -298,6 +301,10 @@ device_struct! {
         behind_count: u32,
         /// Length of `late`.
         late_count: u32,
+        /// Length of `own_blocks`.
+        own_block_count: u32,
+        /// Nothing.
+        unused: u32,
         /// For each of the rank's switch channels, the address of the group's multicast at which the bound area begins
         /// (of scratch, that of even launches), 0 where there is none, or where the members' areas lie at different
         /// places of what is bound: `u64`s. 0 where no channel has one.
@@ -305,6 +312,11 @@ device_struct! {
         /// For each rank, where this rank sees its [`RuntimeBlock`]s of even launches: those of its input, then those of its
         /// output; as many of odd launches follow: `u64`s. 0 where the plan has no runtime sizes.
         runtime: Address,
+        /// For each rank, bytes from its arena's start to them, by which entries of `runtime` are found that are still 0:
+        /// `u64`s. 0 where there are none to find.
+        runtime_places: Address,
+        /// The [`RuntimeBlock`]s of this launch, which it puts where peers read them.
+        own_blocks: Address,
         /// A [`Link`] for each of the rank's channels; those of memory channels are not read. 0 where the plan has no
         /// port channels.
         links: Address,

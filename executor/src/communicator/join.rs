@@ -134,9 +134,15 @@ impl Join {
         device: &Arc<dyn Device>,
         options: &Options,
     ) -> Result<Greeted, ExecutorError> {
-        let regions = Arc::new(Regions::new(Arc::clone(device)));
-        let failure = Arc::new(Failure::default());
-        let page = device.allocate(RankPage::BYTES as u64)?;
+        let host = if device.backend() == Backend::Host { Arc::clone(device) } else { host()? };
+        let other = (device.backend() != Backend::Host).then(|| Arc::clone(device));
+        let devices = match &other {
+            Some(device) => Some(Arc::new(gpu::Peers::new(device, bootstrap.world())?)),
+            None => None,
+        };
+        let regions = Arc::new(Regions::new(Arc::clone(&host), other));
+        let failure = Arc::new(Failure { devices, ..Failure::default() });
+        let page = host.allocate(RankPage::BYTES as u64)?;
         let pid = std::process::id();
         let (rank, world) = (bootstrap.rank(), bootstrap.world());
         rank_page(&page).control.initialise(rank, pid);
@@ -147,7 +153,7 @@ impl Join {
             Settings::new(rank, bootstrap.key(WIRES)).with_interface(options.interface.clone());
         let wires = open_wires(options.wire.as_deref(), one_node, &settings, &regions.memory)?;
         let apart = wires.iter().any(|wire| wire.name() != LOCAL);
-        let mirrors = if apart { Some(Mirrors::new(&**device, world)?) } else { None };
+        let mirrors = if apart { Some(Mirrors::new(&*host, world)?) } else { None };
         let ports = Ports::new(&bootstrap, wires)?;
         let mirrored = mirrors.as_ref().map(Mirrors::memory);
         [Some(&page), mirrored].into_iter().flatten().for_each(|memory| ports.keep(memory));
@@ -288,9 +294,14 @@ impl Probed {
         let is_crowd = |crowd: &Vec<&Greeting>| {
             crowd.len() as u64 > Cores::together(crowd.iter().map(|greeting| &greeting.cores))
         };
+        let gpu = match &join.failure.devices {
+            Some(peers) => Some(Gpu::new(&join.device, peers, &join.options)?),
+            None => None,
+        };
         let shared = Shared {
             rank,
             world,
+            gpu,
             process_access,
             one_node: near.iter().all(|&near| near),
             crowded: crowds.get(&machine).is_some_and(is_crowd),

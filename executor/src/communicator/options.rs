@@ -1,5 +1,8 @@
 //! How a communicator behaves.
 
+use crate::error::ExecutorError;
+use antiphon_hal::Device;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a communicator behaves.
@@ -20,6 +23,10 @@ pub struct Options {
     pub wire: Option<String>,
     /// The network interface, or address, that wires use; `None` takes the one by which the ranks met.
     pub interface: Option<String>,
+    /// The device of the ranks' buffers; `None` is the host. All ranks must pass devices of one backend.
+    pub device: Option<Arc<dyn Device>>,
+    /// Threads of each thread block on a GPU, at most what the device allows; `None` takes what the plan says.
+    pub block_threads: Option<u32>,
 }
 
 impl Default for Options {
@@ -30,6 +37,8 @@ impl Default for Options {
             verification: true,
             wire: None,
             interface: None,
+            device: None,
+            block_threads: None,
         }
     }
 }
@@ -61,6 +70,25 @@ impl Options {
     pub fn with_interface(mut self, interface: Option<String>) -> Self {
         self.interface = interface;
         self
+    }
+
+    /// These options with the device of the ranks' buffers.
+    #[must_use]
+    pub fn with_device(mut self, device: Option<Arc<dyn Device>>) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// These options with a number of threads for each thread block on a GPU.
+    #[must_use]
+    pub fn with_block_threads(mut self, threads: Option<u32>) -> Self {
+        self.block_threads = threads;
+        self
+    }
+
+    /// The device of the ranks' buffers.
+    pub(super) fn device(&self) -> Result<Arc<dyn Device>, ExecutorError> {
+        self.device.as_ref().map_or_else(super::host, |device| Ok(Arc::clone(device)))
     }
 
     /// These options with or without the verification of plans.

@@ -1,7 +1,7 @@
 //! Whether a launch can still finish, and what becomes of it if not.
 
 use super::*;
-use antiphon_plan::program::{Area, Instruction, RuntimeBlock};
+use antiphon_plan::program::{Area, Instruction};
 
 impl Launch<'_> {
     /// How long the launch has made no progress, as far as is known.
@@ -164,13 +164,7 @@ impl Launch<'_> {
             Fault::Reach { peer, what, errno } => ExecutorError::Reach { peer, what, errno },
             Fault::Unequal { source, read, destination, written } => {
                 let element = self.order.dtype.size() as u64;
-                let name = |block: RuntimeBlock| {
-                    format!(
-                        "{} block {}",
-                        if block.output { "receive" } else { "send" },
-                        block.index
-                    )
-                };
+                let name = diagnose::runtime_block;
                 ExecutorError::Unequal {
                     seq: self.order.seq,
                     plan: self.context.plan.name().to_owned(),

@@ -17,7 +17,8 @@ type Mapped = HashMap<(u32, u64), Arc<dyn Memory>>;
 /// and re-allocated buffer is another region.
 #[derive(Debug)]
 pub struct SharedMemory {
-    device: Arc<dyn Device>,
+    /// At least one.
+    devices: Vec<Arc<dyn Device>>,
     mapped: Mutex<Mapped>,
     accepted: Condvar,
     retired: AtomicU64,
@@ -26,8 +27,14 @@ pub struct SharedMemory {
 impl SharedMemory {
     /// The transport over a device's memory.
     pub fn new(device: Arc<dyn Device>) -> Self {
+        SharedMemory::over(device, None)
+    }
+
+    /// The transport over the memory of a device and of another one, of another backend.
+    pub fn over(device: Arc<dyn Device>, other: Option<Arc<dyn Device>>) -> Self {
+        let devices = [device].into_iter().chain(other).collect();
         let retired = AtomicU64::new(0);
-        SharedMemory { device, mapped: Mutex::default(), accepted: Condvar::new(), retired }
+        SharedMemory { devices, mapped: Mutex::default(), accepted: Condvar::new(), retired }
     }
 
     /// A peer's region, once accepted.
@@ -84,7 +91,10 @@ impl Mapping for SharedMemory {
 
     fn accept(&self, peer: u32, offer: Offer) -> Result<(), TransportError> {
         let handle = MemoryHandle::from_blob(&offer.blob, offer.descriptor)?;
-        let memory = self.device.import(&handle)?;
+        let serves = |device: &&Arc<dyn Device>| device.backend() == handle.backend();
+        // A device refuses what is not its own, and says what it is.
+        let device = self.devices.iter().find(serves).unwrap_or(&self.devices[0]);
+        let memory = device.import(&handle)?;
         self.mapped().insert((peer, offer.region), memory);
         self.accepted.notify_all();
         Ok(())

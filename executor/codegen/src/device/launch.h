@@ -26,10 +26,11 @@ AP_INLINE void note(const Launch &l, u32 kind, u32 index) {
     store_relaxed(&mine->waits, ++state().waits);
 }
 
-// The launch cannot go on.
+// The launch cannot go on: it stays until the host has seen why, and ends it.
 AP_INLINE void fail(const Launch &l, u32 kind, u32 index) {
     note(l, kind, index);
     state().runs = 0;
+    while (!load_word(numbers(l.stop))) pause_briefly();
 }
 
 // What a wait does between two looks; false if the launch ends. `looks` begins with 0; `kind` and `index` tell the host what
@@ -72,6 +73,7 @@ AP_INLINE u8 *await_arena(const Launch &l, u32 rank) {
     if (!look(l, AT_ARENA, rank, [&] { return load_acquire(mapped) != 0; })) return 0;
     const u64 address = load_relaxed(mapped);
     words(l.arenas)[rank] = address;
+    if (l.runtime_places) words(l.runtime)[rank] = address + words(l.runtime_places)[rank];
     return (u8 *)address;
 }
 
@@ -186,6 +188,12 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
             look(l, AT_COMPLETION, peer, [&] { return load_acquire(completed) >= least; });
         }
     }
+    // Each block puts them there, for it reads them itself, and they are the same.
+    const u64 *own = words(l.own_blocks);
+    for (u32 i = AP_THREAD(); i < 2 * l.own_block_count; i += AP_THREADS()) {
+        u64 *there = words(words(l.runtime)[l.rank]) + (state().number & 1) * 2 * l.own_block_count;
+        store_relaxed(there + i, load_relaxed(own + i));
+    }
     AP_SYNC();
     if (AP_BLOCK() == 0 && state().runs) {
         if (AP_THREAD() == 0) store_relaxed(words(l.marks), state().number);
@@ -224,6 +232,7 @@ AP_DEVICE void finish(const Launch &l) {
     context->finished = 0;
     context->shape = l.shape;
     store_relaxed(&context->count, state().number + 1);
-    store_relaxed(words(l.marks) + 1, state().number);
+    if (l.given) store_relaxed(words(l.marks) + 2, l.given);
+    store_release(words(l.marks) + 1, state().number);
 }
 

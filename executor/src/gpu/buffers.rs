@@ -1,0 +1,208 @@
+//! Where a launch's own buffers are for its peers: mapped by them, in the address space they share, or staged.
+
+use super::Gpu;
+use super::context::{Context, Seat};
+use crate::communicator::Shared;
+use crate::error::ExecutorError;
+use crate::executor::Call;
+use antiphon_codegen::abi::FOREIGN;
+use antiphon_hal::{Memory, Stream};
+use antiphon_plan::model::Collective;
+use std::sync::{Arc, PoisonError};
+
+/// A launch's own buffers: where the kernel finds them, and what is copied before and after it.
+pub struct Buffers {
+    /// The send buffer.
+    pub input: Seat,
+    /// The receive buffer.
+    pub output: Seat,
+    /// Destination, source, bytes.
+    before: Vec<(u64, u64, u64)>,
+    after: Vec<(u64, u64, u64)>,
+}
+
+/// A copy on a stream of device memory.
+fn copy(stream: &dyn Stream, (to, from, bytes): (u64, u64, u64)) -> Result<(), ExecutorError> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let to = std::ptr::with_exposed_provenance_mut(to as usize);
+    let from = std::ptr::with_exposed_provenance(from as usize);
+    // SAFETY: both ranges are the call's, valid until it is complete by the contract of `Executor::execute`, or staging
+    // of the context, which is as long; they do not overlap.
+    let _ = unsafe { stream.copy(to, from, bytes)? };
+    Ok(())
+}
+
+impl Buffers {
+    /// Whether results are staged, so that they are copied once the launch is over.
+    pub fn copies_back(&self) -> bool {
+        !self.after.is_empty()
+    }
+
+    /// Copies to staging what the kernel reads there.
+    pub fn copy_in(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
+        self.before.iter().try_for_each(|&one| copy(stream, one))
+    }
+
+    /// Copies results from staging.
+    pub fn copy_out(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
+        self.after.iter().try_for_each(|&one| copy(stream, one))
+    }
+}
+
+/// One buffer of a call.
+#[derive(Clone, Copy)]
+struct Side {
+    address: u64,
+    bytes: u64,
+    exposed: bool,
+    /// The region and the offset, where peers can map it.
+    at: Option<(u64, u64)>,
+}
+
+impl Side {
+    fn overlaps(&self, other: &Side) -> bool {
+        let filled = self.bytes > 0 && other.bytes > 0;
+        filled
+            && self.address < other.address + other.bytes
+            && other.address < self.address + self.bytes
+    }
+
+    /// Where it is without staging.
+    fn seat(&self) -> Seat {
+        let (region, offset) = self.at.unwrap_or((FOREIGN, self.address));
+        Seat { address: self.address, region, offset }
+    }
+}
+
+impl Gpu {
+    /// Finds or makes a place for a call's buffers.
+    pub fn place(
+        &self,
+        shared: &Shared,
+        context: &Context,
+        call: &Call<'_>,
+    ) -> Result<Buffers, ExecutorError> {
+        let uses = context.plan.uses(shared.rank);
+        let side = |address: usize, bytes: u64, exposed: bool| -> Result<Side, ExecutorError> {
+            let address = address as u64;
+            let at =
+                if bytes > 0 && exposed { self.region_of(shared, address, bytes)? } else { None };
+            Ok(Side { address, bytes, exposed: exposed && bytes > 0, at })
+        };
+        let input = side(call.input.expose_provenance(), call.input_bytes, uses.input_exposed)?;
+        let output = side(call.output.expose_provenance(), call.output_bytes, uses.output_exposed)?;
+        // Ranks of one process use each other's addresses.
+        let stage = |side: &Side| side.exposed && side.at.is_none() && !shared.one_process;
+        let staged = [stage(&input), stage(&output)];
+        if staged.contains(&true) {
+            return self.staged(shared, context, [input, output], staged);
+        }
+        let (before, after) = (Vec::new(), Vec::new());
+        Ok(Buffers { input: input.seat(), output: output.seat(), before, after })
+    }
+
+    /// The region and the offset by which peers know a buffer; `None` for memory that they cannot map.
+    fn region_of(
+        &self,
+        shared: &Shared,
+        address: u64,
+        bytes: u64,
+    ) -> Result<Option<(u64, u64)>, ExecutorError> {
+        let pointer = std::ptr::with_exposed_provenance(address as usize);
+        let Some((memory, offset)) = self.device.find(pointer, bytes) else { return Ok(None) };
+        if memory.is_borrowed() {
+            if memory.export().is_err() {
+                return Ok(None);
+            }
+            self.keep(&memory);
+        }
+        Ok(Some((self.announce(shared, &memory)?, offset)))
+    }
+
+    /// Keeps the application's memory under the number by which peers know it.
+    fn keep(&self, memory: &Arc<dyn Memory>) {
+        let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        if borrowed.iter().any(|known| known.id() == memory.id()) {
+            return;
+        }
+        if borrowed.len() >= MOST_BORROWED {
+            borrowed.pop_front();
+        }
+        borrowed.push_back(Arc::clone(memory));
+    }
+
+    /// Replaces the caller's buffers by memory that peers map. Buffers that overlap keep their distance.
+    fn staged(
+        &self,
+        shared: &Shared,
+        context: &Context,
+        [input, output]: [Side; 2],
+        [stage_input, stage_output]: [bool; 2],
+    ) -> Result<Buffers, ExecutorError> {
+        let uses = context.plan.uses(shared.rank);
+        let overlap = input.overlaps(&output);
+        let both = [stage_input || overlap, stage_output || overlap];
+        let start = input.address.min(output.address);
+        let places = if overlap {
+            [input.address - start, output.address - start]
+        } else {
+            [0, if both[0] { input.bytes.next_multiple_of(128) } else { 0 }]
+        };
+        let end =
+            |staged: bool, place: u64, side: &Side| if staged { place + side.bytes } else { 0 };
+        let needed = end(both[0], places[0], &input).max(end(both[1], places[1], &output));
+        let staging = self.staging(context, needed)?;
+        let region = self.announce(shared, &staging)?;
+        let base = staging.address().expose_provenance() as u64;
+        let seat = |side: &Side, staged: bool, offset: u64| {
+            if staged { Seat { address: base + offset, region, offset } } else { side.seat() }
+        };
+        // A collective that writes its whole output needs nothing of what was there before.
+        let whole = matches!(
+            context.plan.collective(),
+            Collective::AllReduce
+                | Collective::AllGather
+                | Collective::ReduceScatter
+                | Collective::AllToAll
+        );
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        if both[1] {
+            if uses.output_read || !whole {
+                before.push((base + places[1], output.address, output.bytes));
+            }
+            if uses.output_written || (overlap && uses.input_written) {
+                after.push((output.address, base + places[1], output.bytes));
+            }
+        }
+        if both[0] {
+            before.push((base + places[0], input.address, input.bytes));
+            if uses.input_written {
+                after.push((input.address, base + places[0], input.bytes));
+            }
+        }
+        Ok(Buffers {
+            input: seat(&input, both[0], places[0]),
+            output: seat(&output, both[1], places[1]),
+            before,
+            after,
+        })
+    }
+
+    fn staging(&self, context: &Context, needed: u64) -> Result<Arc<dyn Memory>, ExecutorError> {
+        let mut staging = context.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = staging.as_ref().filter(|known| known.len() >= needed) {
+            return Ok(Arc::clone(known));
+        }
+        let made = self.device.allocate(needed.next_power_of_two())?;
+        if let Some(before) = staging.replace(Arc::clone(&made)) {
+            // Launches that use it may still run.
+            self.outgrown.lock().unwrap_or_else(PoisonError::into_inner).push(before);
+        }
+        Ok(made)
+    }
+}
+
+/// Memories of the application that are kept under their numbers.
+const MOST_BORROWED: usize = 64;

@@ -1,0 +1,503 @@
+//! Launch contexts on a device: what launches of one plan on one stream share.
+//!
+//! As on the host, channel counters, semaphores, barriers, scratch and packet flags are private to a context. What counts
+//! launches lies on the device, so that graphs that are replayed count as well.
+
+use super::Gpu;
+use super::kernels::{Kernels, target};
+use super::shape::{ArenaShape, OwnShape, PinnedShape, blocks_of};
+use super::upload::Image;
+use super::words::Words;
+use crate::communicator::Shared;
+use crate::context::ContextKey;
+use crate::error::ExecutorError;
+use crate::plan_cache::{LoadedPlan, Sized};
+use crate::shared::arena::BlockBytes;
+use antiphon_codegen::abi::{Address, BlockEntry, ContextWords, Launch, ScratchPlaces};
+use antiphon_codegen::{Tables, Variant};
+use antiphon_hal::{Device, HalError, Kernel, LaunchShape, Memory};
+use antiphon_plan::program::{CallSizes, Layout, RuntimeBlock};
+use antiphon_types::{DataType, ReduceOp};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What kernels of one plan differ in: the element type, and the caller's operator.
+type Kind = (DataType, Option<ReduceOp>);
+
+/// A launch context of one rank.
+pub struct Context {
+    /// The plan.
+    pub plan: Arc<LoadedPlan>,
+    /// Launches given to streams.
+    pub given: AtomicU64,
+    /// The communicator's number of the launch that was given last, and bytes of its elements.
+    pub last: AtomicU64,
+    pub element: AtomicU64,
+    rank: u32,
+    class: u64,
+    arena_shape: ArenaShape,
+    arena: Arc<dyn Memory>,
+    own_shape: OwnShape,
+    own: Arc<dyn Memory>,
+    pinned_shape: PinnedShape,
+    pinned: Arc<Words>,
+    lists: Lists,
+    variants: Mutex<HashMap<Kind, Arc<Compiled>>>,
+    sized: Mutex<HashMap<CallSizes, Arc<OnDevice>>>,
+    /// Runtime blocks of launches, and the launch that reads them: 0 for one that is recorded into a graph.
+    block_tables: Mutex<Vec<(u64, Arc<Words>)>>,
+    /// Device memory that stands in for memory which peers cannot map.
+    pub staging: Mutex<Option<Arc<dyn Memory>>>,
+}
+
+/// Lists of ranks, as a launch names them: where they begin among a context's lists, and how long they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lists {
+    readers: (u64, u32),
+    behind: (u64, u32),
+    /// As `behind`, where the last launch heard from fewer peers than the plan says.
+    behind_silent: (u64, u32),
+    late: (u64, u32),
+}
+
+/// A plan's kernel of a rank, for one element type and operator.
+pub struct Compiled {
+    /// The kernel.
+    pub kernel: Arc<dyn Kernel>,
+    /// Divides the sums of an average.
+    pub divide: Option<Arc<dyn Kernel>>,
+    /// Blocks of a launch: at least one.
+    pub blocks: u32,
+    memory: Arc<dyn Memory>,
+    operands: u64,
+    peers: u64,
+    _all: Kernels,
+}
+
+/// The byte ranges of one set of sizes, on the device.
+pub struct OnDevice {
+    memory: Arc<dyn Memory>,
+    moves: u64,
+    pieces: u64,
+    offsets: u64,
+    loops: u64,
+    silent: bool,
+}
+
+/// Where one buffer of a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// For this rank.
+    pub address: u64,
+    /// The region that peers know it by.
+    pub region: u64,
+    /// Its place there.
+    pub offset: u64,
+}
+
+/// What one launch adds to its context.
+pub struct Given {
+    /// The send buffer.
+    pub input: Seat,
+    /// The receive buffer.
+    pub output: Seat,
+    /// What is called.
+    pub fingerprint: u64,
+    /// The number of the launch among those of the context; 0 for one that is recorded into a graph.
+    pub number: u64,
+    /// Peers that write this rank's buffers to the end are waited for.
+    pub late: bool,
+    /// Where this rank's runtime blocks are, in a plan that has such.
+    pub blocks: Option<Arc<Words>>,
+}
+
+impl Context {
+    /// Makes this rank's side of a context, and tells the peers where its arena is.
+    pub fn new(
+        shared: &Shared,
+        gpu: &Gpu,
+        plan: Arc<LoadedPlan>,
+        key: ContextKey,
+    ) -> Result<Self, ExecutorError> {
+        let layout = plan.layout();
+        let rank = shared.rank;
+        let (words, lists) = lists(&plan, rank);
+        let too_large = || ExecutorError::Argument {
+            what: "allocate scratch",
+            saw: format!("{} bytes for each half", key.class),
+            allowed: "sizes that fit 64 bits",
+        };
+        let arenas = (0..shared.world).map(|rank| ArenaShape::new(layout, rank, key.class));
+        let arenas = arenas.collect::<Option<Vec<_>>>().ok_or_else(too_large)?;
+        let own_shape = OwnShape::new(layout, rank, words.len()).ok_or_else(too_large)?;
+        let pinned_shape = PinnedShape::new(layout, rank).ok_or_else(too_large)?;
+        let device = &*gpu.device;
+        let arena = device.allocate(arenas[rank as usize].bytes)?;
+        let own = device.allocate(own_shape.bytes)?;
+        let mut image = Image::default();
+        image.put(own_shape.context, &[ContextWords { count: 1, ..ContextWords::default() }]);
+        image.put(own_shape.semaphores, &layout.ranks[rank as usize].semaphores);
+        let scratch: Vec<ScratchPlaces> = arenas.iter().map(|arena| arena.scratch).collect();
+        image.put(own_shape.scratch, &scratch);
+        let base = arena.address().expose_provenance() as u64;
+        let places: Vec<u64> = arenas.iter().map(|arena| arena.runtime).collect();
+        image.put(own_shape.runtime[0] + u64::from(rank) * 8, &[base + places[rank as usize]]);
+        image.put(own_shape.runtime[1], &places);
+        image.put(own_shape.lists, &words);
+        gpu.upload.copy(&*own, &image.bytes)?;
+        let pinned = Arc::new(Words::new(device, pinned_shape.bytes)?);
+        gpu.tables.listen(key.number(), &pinned, pinned_shape.arenas);
+        gpu.announce_arena(shared, key.number(), &arena)?;
+        Ok(Context {
+            given: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            element: AtomicU64::new(1),
+            rank,
+            class: key.class,
+            arena_shape: arenas[rank as usize],
+            arena,
+            own_shape,
+            own,
+            pinned_shape,
+            pinned,
+            lists,
+            variants: Mutex::default(),
+            sized: Mutex::default(),
+            block_tables: Mutex::default(),
+            staging: Mutex::default(),
+            plan,
+        })
+    }
+
+    /// The kernel for an element type and operator.
+    pub fn compiled(
+        &self,
+        shared: &Shared,
+        gpu: &Gpu,
+        dtype: DataType,
+        op: Option<ReduceOp>,
+    ) -> Result<Arc<Compiled>, ExecutorError> {
+        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = variants.get(&(dtype, op)) {
+            return Ok(Arc::clone(known));
+        }
+        let compiled = Arc::new(self.compile(shared, gpu, dtype, op)?);
+        variants.insert((dtype, op), Arc::clone(&compiled));
+        Ok(compiled)
+    }
+
+    fn compile(
+        &self,
+        shared: &Shared,
+        gpu: &Gpu,
+        dtype: DataType,
+        op: Option<ReduceOp>,
+    ) -> Result<Compiled, ExecutorError> {
+        let device = &*gpu.device;
+        let Some(target) = target(device.backend()) else {
+            let op = "run plans by kernels";
+            return Err(HalError::Unsupported { op, backend: device.backend() }.into());
+        };
+        let others = shared.peers.iter().filter(|peer| peer.same_process && peer.rank != self.rank);
+        let ranks: Vec<u32> = [self.rank].into_iter().chain(others.map(|peer| peer.rank)).collect();
+        let variant = Variant { target, dtype, op };
+        let average = op == Some(ReduceOp::Avg);
+        let all = Kernels::new(device, &self.plan, &ranks, variant, average)?;
+        let (generated, kernel) = &all.own;
+        let kernel = Arc::clone(kernel);
+        let places = generated.operands.blocks.iter().zip(&generated.peers.blocks);
+        let ends = generated.peers.blocks.iter().skip(1).copied();
+        let ends = ends.chain([generated.peers.words.len() as u32]);
+        let entries = generated.programs.iter().zip(places).zip(ends);
+        let mut entries: Vec<BlockEntry> = entries
+            .map(|((&program, (&operands, &peers)), end)| {
+                let peer_count = end - peers;
+                BlockEntry { program, operands, peers, peer_count }
+            })
+            .collect();
+        if entries.is_empty() {
+            // A rank that has nothing to do still tells its peers that it came, and left.
+            entries.push(BlockEntry { program: u32::MAX, ..BlockEntry::default() });
+        }
+        let mut image = Image::default();
+        image.add(&entries);
+        let operands = image.add(&generated.operands.words);
+        let peers = image.add(&generated.peers.words);
+        let memory = gpu.upload.new_memory(device, &image.bytes)?;
+        let blocks = entries.len() as u32;
+        self.fits(gpu, &*kernel, &ranks)?;
+        let divide = all.divide.clone();
+        Ok(Compiled { kernel, divide, blocks, memory, operands, peers, _all: all })
+    }
+
+    /// Whether all blocks of the ranks of this process run on the device at the same time: they wait for each other.
+    fn fits(&self, gpu: &Gpu, kernel: &dyn Kernel, ranks: &[u32]) -> Result<(), ExecutorError> {
+        let layout = self.plan.layout();
+        let shape = gpu.shape(&self.plan, 1);
+        let room = kernel.resident_blocks(shape)?;
+        let needed: u64 = ranks.iter().map(|&rank| blocks_of(layout, rank).max(1)).sum();
+        if needed <= room {
+            return Ok(());
+        }
+        Err(ExecutorError::Argument {
+            what: "launch a plan's kernels",
+            saw: format!(
+                "{needed} thread blocks of {} threads ({} ranks of this process together)",
+                shape.threads,
+                ranks.len()
+            ),
+            allowed: "as many as the device runs at the same time; use a plan with fewer thread blocks, or fewer \
+                      ranks on a device",
+        })
+    }
+
+    /// The byte ranges of some sizes.
+    pub fn on_device(&self, gpu: &Gpu, sized: &Sized) -> Result<Arc<OnDevice>, ExecutorError> {
+        let mut known = self.sized.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&sized.sizes()) {
+            return Ok(Arc::clone(known));
+        }
+        let layout = self.plan.layout();
+        let program = sized.program(layout, self.rank);
+        let program = program.map_err(|error| self.plan.lower_error(error))?;
+        let tables = Tables::of(program);
+        let mut image = Image::default();
+        let moves = image.add(&tables.moves);
+        let pieces = image.add(&tables.pieces);
+        let offsets = image.add(&tables.offsets);
+        let loops = image.add(&tables.loops);
+        let memory = gpu.upload.new_memory(&*gpu.device, &image.bytes)?;
+        let silent = sized.silent(layout, self.rank);
+        let made = Arc::new(OnDevice { memory, moves, pieces, offsets, loops, silent });
+        known.insert(sized.sizes(), Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// The parameter of a kernel's launch.
+    pub fn launch(
+        &self,
+        shared: &Shared,
+        gpu: &Gpu,
+        compiled: &Compiled,
+        sized: (&OnDevice, CallSizes),
+        given: &Given,
+    ) -> Launch {
+        let at = |memory: &dyn Memory, offset: u64| {
+            Address(memory.address().expose_provenance() as u64 + offset)
+        };
+        let own = |offset: u64| at(&*self.own, offset);
+        let pinned = |offset: u64| Address(self.pinned.address() + offset);
+        let list = |(start, _): (u64, u32)| own(self.own_shape.lists + start);
+        let (tables, sizes) = sized;
+        let behind = if tables.silent { self.lists.behind_silent } else { self.lists.behind };
+        Launch {
+            blocks: at(&*compiled.memory, 0),
+            operands: at(&*compiled.memory, compiled.operands),
+            peers: at(&*compiled.memory, compiled.peers),
+            moves: at(&*tables.memory, tables.moves),
+            pieces: at(&*tables.memory, tables.pieces),
+            offsets: at(&*tables.memory, tables.offsets),
+            loops: at(&*tables.memory, tables.loops),
+            context: own(self.own_shape.context),
+            expected: own(self.own_shape.expected),
+            semaphores: own(self.own_shape.semaphores),
+            barriers: own(self.own_shape.barriers),
+            resolved: own(self.own_shape.resolved),
+            arena: at(&*self.arena, 0),
+            arenas: own(self.own_shape.arenas),
+            mapped_arenas: pinned(self.pinned_shape.arenas),
+            scratch: own(self.own_shape.scratch),
+            // All 0: members are reached one by one.
+            multicasts: own(self.own_shape.multicasts),
+            runtime: own(self.own_shape.runtime[0]),
+            runtime_places: own(self.own_shape.runtime[1]),
+            own_blocks: Address(given.blocks.as_ref().map_or(0, |blocks| blocks.address())),
+            links: Address(0),
+            port_sides: Address(0),
+            regions: Address(gpu.tables.address()),
+            readers: list(self.lists.readers),
+            behind: list(behind),
+            late: list(self.lists.late),
+            progress: pinned(self.pinned_shape.progress),
+            marks: pinned(self.pinned_shape.marks),
+            stop: Address(gpu.stop.address()),
+            input: Address(given.input.address),
+            output: Address(given.output.address),
+            input_region: given.input.region,
+            input_offset: given.input.offset,
+            output_region: given.output.region,
+            output_offset: given.output.offset,
+            fingerprint: given.fingerprint,
+            shape: self.cut(sizes),
+            counters: self.arena_shape.counters,
+            given: given.number,
+            block_count: compiled.blocks,
+            rank: self.rank,
+            world: shared.world,
+            reader_count: self.lists.readers.1,
+            behind_count: behind.1,
+            late_count: if given.late { self.lists.late.1 } else { 0 },
+            own_block_count: if given.blocks.is_some() { self.own_blocks() } else { 0 },
+            unused: 0,
+        }
+    }
+
+    /// Bytes of a runtime block in a launch that is under way, as this rank sees it; `None` where it cannot be told.
+    pub fn block_bytes(&self, gpu: &Gpu, launch: u64, block: RuntimeBlock) -> Option<u64> {
+        let blocks = self.plan.layout().ranks[block.rank as usize].runtime_blocks.map(u64::from);
+        let entry = u64::from(block.index) + if block.output { blocks[0] } else { 0 };
+        let base = if block.rank == self.rank {
+            self.arena.address().expose_provenance() as u64
+        } else {
+            self.pinned_word(self.pinned_shape.arenas + u64::from(block.rank) * 8)
+        };
+        let shape = ArenaShape::new(self.plan.layout(), block.rank, self.class)?;
+        let table = base + shape.runtime + (launch & 1) * (blocks[0] + blocks[1]) * 16;
+        if base == 0 {
+            return None;
+        }
+        // SAFETY: inside of an arena that is mapped while the context lives: the launch has found it.
+        let bytes = unsafe { gpu.upload.read(table + entry * 16, 16) }.ok()?;
+        let [_, len] = bytes.as_chunks::<8>().0 else { return None };
+        Some(u64::from_le_bytes(*len))
+    }
+
+    /// Runtime blocks of this rank.
+    fn own_blocks(&self) -> u32 {
+        self.plan.layout().ranks[self.rank as usize].runtime_blocks.iter().sum()
+    }
+
+    /// Words in pinned memory that hold the runtime blocks of a call for the launch with this number; 0 stands for one that
+    /// is recorded, which reads them as often as it is replayed.
+    pub fn keep_blocks(
+        &self,
+        device: &dyn Device,
+        number: u64,
+        blocks: &[BlockBytes],
+    ) -> Result<Option<Arc<Words>>, ExecutorError> {
+        if self.own_blocks() == 0 {
+            return Ok(None);
+        }
+        let over = self.pinned_word(self.pinned_shape.marks + 16);
+        let mut tables = self.block_tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = tables.iter_mut().find(|(reader, _)| *reader != 0 && *reader <= over);
+        let words = match free {
+            Some((reader, words)) => {
+                *reader = number;
+                Arc::clone(words)
+            }
+            None => {
+                let words = Arc::new(Words::new(device, u64::from(self.own_blocks()) * 16)?);
+                tables.push((number, Arc::clone(&words)));
+                words
+            }
+        };
+        for (place, value) in (0..).zip(blocks.iter().flat_map(|block| [block.offset, block.len])) {
+            if let Some(word) = words.word(place * 8) {
+                word.store(value, Ordering::Release);
+            }
+        }
+        Ok(Some(words))
+    }
+
+    /// Differs for sizes that cut scratch differently; never 0.
+    fn cut(&self, sizes: CallSizes) -> u64 {
+        if !self.plan.has_scratch() {
+            return 1;
+        }
+        [sizes.input, sizes.output, sizes.element].into_iter().fold(1, crate::executor::mix) | 1
+    }
+
+    /// The launch that was begun last, and the one that ended last, as the device counts them.
+    pub fn marks(&self) -> [u64; 2] {
+        [0, 8].map(|at| self.pinned_word(self.pinned_shape.marks + at))
+    }
+
+    /// Whether nothing of the context is under way: no launch that was given to a stream, and no replay that has begun.
+    pub fn is_idle(&self) -> bool {
+        let [begun, ended] = self.marks();
+        let given = self.pinned_word(self.pinned_shape.marks + 16);
+        begun == ended && given == self.given.load(Ordering::Acquire)
+    }
+
+    /// For each block, what its last wait was and how often it has waited.
+    pub fn progress(&self) -> Vec<[u64; 2]> {
+        let blocks = blocks_of(self.plan.layout(), self.rank).max(1);
+        let at = |block: u64| self.pinned_shape.progress + block * 16;
+        (0..blocks).map(|block| [0, 8].map(|word| self.pinned_word(at(block) + word))).collect()
+    }
+
+    fn pinned_word(&self, at: u64) -> u64 {
+        self.pinned.word(at).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+}
+
+impl Gpu {
+    /// The shape of a launch of a plan's kernels.
+    pub fn shape(&self, plan: &LoadedPlan, blocks: u32) -> LaunchShape {
+        let asked = self.block_threads.unwrap_or_else(|| plan.block_threads());
+        // Kernels are compiled for so many registers that more threads would not fit.
+        let threads = asked.min(antiphon_codegen::THREADS);
+        LaunchShape { blocks, threads, shared_bytes: 0 }
+    }
+}
+
+/// The lists of ranks of a plan's launches, one behind the other, and where each is.
+fn lists(plan: &LoadedPlan, rank: u32) -> (Vec<u32>, Lists) {
+    let uses = plan.uses(rank);
+    let readers = readers(plan.layout(), rank);
+    let with = |others: &[u32]| -> Vec<u32> {
+        let all: BTreeSet<u32> = readers.iter().chain(others).copied().collect();
+        all.into_iter().collect()
+    };
+    let mut words = Vec::new();
+    let mut add = |ranks: &[u32]| {
+        let start = words.len() as u64 * 4;
+        words.extend_from_slice(ranks);
+        (start, ranks.len() as u32)
+    };
+    let lists = Lists {
+        readers: add(&readers),
+        behind: add(&with(&uses.unheard)),
+        behind_silent: add(&with(&uses.packet_targets)),
+        late: add(&uses.late_writers),
+    };
+    (words, lists)
+}
+
+/// The other ranks that touch a rank's input or output.
+fn readers(layout: &Layout, rank: u32) -> Vec<u32> {
+    let touches = |own: &&antiphon_plan::program::RankLayout| own.buffer_peers.contains(&rank);
+    let ranks = (0..).zip(&layout.ranks).filter(|(_, own)| touches(own));
+    ranks.map(|(other, _)| other).filter(|&other| other != rank).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_plan::builder::ProgramBuilder;
+    use antiphon_plan::model::Collective;
+
+    #[test]
+    fn who_touches_a_ranks_buffers_is_told_where_they_are() {
+        let program = ProgramBuilder::new("lists", Collective::SendRecv, 3);
+        program.channel(0, 1);
+        program.channel(0, 2);
+        let scratch = program.scratch(2, 1);
+        let block = program.block(0);
+        block.put(program.input(0).all(), program.output(1).all());
+        block.put_packets(program.input(0).all(), scratch.all());
+        let plan = LoadedPlan::new(&program.build().unwrap()).unwrap();
+        let of = |rank, which: fn(&Lists) -> (u64, u32)| {
+            let (words, lists) = lists(&plan, rank);
+            let (start, count) = which(&lists);
+            words[start as usize / 4..][..count as usize].to_vec()
+        };
+        assert_eq!(of(1, |lists| lists.readers), [0]);
+        assert_eq!(of(1, |lists| lists.behind), [0]);
+        assert_eq!(of(0, |lists| lists.readers), [] as [u32; 0]);
+        assert_eq!(of(0, |lists| lists.behind), [2], "it never hears from rank 2");
+        assert_eq!(of(1, |lists| lists.late), [0]);
+    }
+}

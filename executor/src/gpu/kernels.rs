@@ -1,0 +1,80 @@
+//! Kernels of plans, compiled once for each device of the process.
+//!
+//! Loading code while kernels of the same device wait for each other could stop them all. So the first rank of a process
+//! that needs a kernel of a plan loads those of all ranks of the process.
+
+use crate::error::ExecutorError;
+use crate::plan_cache::LoadedPlan;
+use antiphon_codegen::{ENTRY, Generated, Target, Variant, divide, generate};
+use antiphon_hal::{Backend, Device, HalError, Kernel, KernelCode, KernelSource};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+/// What was compiled: the device and the text.
+type Key = (Backend, u32, String);
+
+/// Kernels that somebody uses.
+fn loaded() -> &'static Mutex<HashMap<Key, Weak<dyn Kernel>>> {
+    static LOADED: OnceLock<Mutex<HashMap<Key, Weak<dyn Kernel>>>> = OnceLock::new();
+    LOADED.get_or_init(Mutex::default)
+}
+
+/// The family of compilers of a device's backend; `None` where nothing is generated for it.
+pub fn target(backend: Backend) -> Option<Target> {
+    match backend {
+        Backend::Cuda => Some(Target::Cuda),
+        Backend::Rocm => Some(Target::Hip),
+        Backend::Host => None,
+    }
+}
+
+/// The kernel of a text, compiled and loaded unless it is there.
+pub fn load(device: &dyn Device, entry: &str, text: &str) -> Result<Arc<dyn Kernel>, HalError> {
+    let key = (device.backend(), device.index(), text.to_owned());
+    // Held while it compiles: who wants the same one waits rather than compiling it again.
+    let mut loaded = loaded().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(kernel) = loaded.get(&key).and_then(Weak::upgrade) {
+        return Ok(kernel);
+    }
+    loaded.retain(|_, kernel| kernel.strong_count() > 0);
+    let code = KernelCode::Source(text);
+    let kernel = device.load(KernelSource { entry, code, options: &[] })?;
+    loaded.insert(key, Arc::downgrade(&kernel));
+    Ok(kernel)
+}
+
+/// The kernels of a plan for the ranks of this process.
+pub struct Kernels {
+    /// The rank's own.
+    pub own: (Generated, Arc<dyn Kernel>),
+    /// Divides a rank's sums, where the call is an average.
+    pub divide: Option<Arc<dyn Kernel>>,
+    /// Those of the other ranks of the process, kept for them.
+    _others: Vec<Arc<dyn Kernel>>,
+}
+
+impl Kernels {
+    /// Generates, compiles and loads the kernels of `ranks`, the first of which is this one.
+    pub fn new(
+        device: &dyn Device,
+        plan: &LoadedPlan,
+        ranks: &[u32],
+        variant: Variant,
+        average: bool,
+    ) -> Result<Self, ExecutorError> {
+        let mut kernels = Vec::new();
+        for &rank in ranks {
+            let generated = generate(plan.layout(), rank, variant)?;
+            let kernel = load(device, ENTRY, &generated.text)?;
+            kernels.push((generated, kernel));
+        }
+        let divide = if average {
+            Some(load(device, divide::ENTRY, &divide::text(variant.target, variant.dtype))?)
+        } else {
+            None
+        };
+        let mut kernels = kernels.into_iter();
+        let Some(own) = kernels.next() else { unreachable!("the rank itself is among `ranks`") };
+        Ok(Kernels { own, divide, _others: kernels.map(|(_, kernel)| kernel).collect() })
+    }
+}

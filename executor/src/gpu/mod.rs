@@ -1,0 +1,438 @@
+//! The GPU engine: plans as kernels, launched in stream order.
+//!
+//! ```text
+//! Executor::execute --> context (arena, tables, counters on the device) --> one kernel per rank and launch
+//! ```
+//!
+//! A launch is one kernel on the caller's stream, and nothing of it waits on the host. What host engines do between
+//! launches, the kernel does when it begins and ends: it counts launches, tells peers where its buffers are, and waits for
+//! those that may still use what it overwrites (`executor/codegen/src/device/launch.h`). So a launch can be captured into a
+//! graph, and replays count like launches.
+//!
+//! The host prepares: it maps what peers tell about ([`tables`]), compiles ([`kernels`]), uploads byte ranges once for each
+//! size ([`context`]), and watches for launches that no longer move ([`watch`]).
+
+mod buffers;
+mod context;
+mod kernels;
+mod shape;
+mod tables;
+mod upload;
+mod watch;
+mod words;
+
+use crate::communicator::{CONTROL, Options, Shared};
+use crate::context::ContextKey;
+use crate::error::ExecutorError;
+use crate::executor::{Call, mix};
+use crate::plan_cache::LoadedPlan;
+use crate::shared::arena::BlockBytes;
+use crate::shared::control::LaunchRecord;
+use antiphon_bootstrap::Message;
+use antiphon_codegen::abi::Launch;
+use antiphon_hal::{Device, HalError, Memory, Stream};
+use antiphon_plan::program::CallSizes;
+use antiphon_types::{DataType, ReduceOp};
+use buffers::Buffers;
+use context::{Compiled, Context, Given, OnDevice};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tables::{Slots, Tables};
+use upload::Upload;
+use watch::Watch;
+use words::Words;
+
+/// Message tag: a region is to be known to devices by a number.
+const NUMBER: u32 = 32;
+/// Message tag: the arena of a context.
+const ARENA: u32 = 33;
+
+/// What the ranks' control threads need: the peers' memory, and the word that ends launches.
+#[derive(Debug)]
+pub struct Peers {
+    /// What devices know of peers' memory.
+    pub tables: Tables,
+    /// Ends launches.
+    pub stop: Words,
+}
+
+impl Peers {
+    /// Nothing known of `world` ranks.
+    pub fn new(device: &Arc<dyn Device>, world: u32) -> Result<Self, HalError> {
+        Ok(Peers { tables: Tables::new(device, world)?, stop: Words::new(&**device, 8)? })
+    }
+
+    /// Whether a message with this tag is about devices.
+    pub fn takes(tag: u32) -> bool {
+        matches!(tag, NUMBER | ARENA)
+    }
+
+    /// Handles a peer's message; `mapped` finds its regions.
+    pub fn receive(
+        &self,
+        peer: u32,
+        tag: u32,
+        payload: &[u8],
+        mapped: impl Fn(u64) -> Option<Arc<dyn Memory>>,
+    ) -> Result<(), String> {
+        let &[first, second] = payload.as_chunks::<8>().0 else {
+            return Err(format!("a message of {} bytes", payload.len()));
+        };
+        let (first, second) = (u64::from_le_bytes(first), u64::from_le_bytes(second));
+        match tag {
+            NUMBER => {
+                let memory = mapped(second).ok_or("the number of a region it has not offered")?;
+                self.tables.map(peer, first, memory)
+            }
+            ARENA => self.tables.arena(peer, first, second),
+            other => Err(format!("a message with tag {other}")),
+        }
+    }
+
+    /// Ends the launches that run, and those that begin later.
+    pub fn stop(&self) {
+        self.stop.first().store(1, Ordering::Release);
+    }
+}
+
+/// The engine of one rank of a communicator.
+pub struct Gpu {
+    device: Arc<dyn Device>,
+    peers: Arc<Peers>,
+    block_threads: Option<u32>,
+    timeout: Option<Duration>,
+    upload: Upload,
+    slots: Mutex<Slots>,
+    /// Memory of the application, kept under the number by which peers know it.
+    borrowed: Mutex<VecDeque<Arc<dyn Memory>>>,
+    /// Staging that has become too small, which launches may still use.
+    outgrown: Mutex<Vec<Arc<dyn Memory>>>,
+    state: Mutex<State>,
+    watch: OnceLock<Watch>,
+    /// For calls without a stream.
+    stream: OnceLock<Arc<dyn Stream>>,
+}
+
+#[derive(Default)]
+struct State {
+    contexts: HashMap<ContextKey, Arc<Context>>,
+    recent: Vec<Recent>,
+}
+
+/// A call's context, found once.
+struct Recent {
+    /// Keeps the address in `shape` from being another plan's.
+    plan: Arc<LoadedPlan>,
+    shape: Shape,
+    context: Arc<Context>,
+    compiled: Arc<Compiled>,
+    tables: Arc<OnDevice>,
+    fingerprint: u64,
+}
+
+/// What distinguishes calls that need another context, kernel or other byte ranges.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shape {
+    plan: usize,
+    sizes: CallSizes,
+    dtype: DataType,
+    op: Option<ReduceOp>,
+    stream: u64,
+}
+
+/// How long launches that were told to end may take for it.
+const QUIET_LIMIT: Duration = Duration::from_secs(5);
+/// Elements that one block divides, where an average ends, and the most blocks that do so.
+const DIVIDED_BY_BLOCK: u64 = 4096;
+const DIVIDE_BLOCKS: u64 = 64;
+
+/// Calls whose context is kept at hand.
+const RECENT: usize = 16;
+
+impl Gpu {
+    /// The engine of a rank on `device`.
+    pub fn new(
+        device: &Arc<dyn Device>,
+        peers: &Arc<Peers>,
+        options: &Options,
+    ) -> Result<Self, ExecutorError> {
+        Ok(Gpu {
+            upload: Upload::new(&**device)?,
+            device: Arc::clone(device),
+            peers: Arc::clone(peers),
+            block_threads: options.block_threads,
+            timeout: options.timeout,
+            slots: Mutex::default(),
+            borrowed: Mutex::default(),
+            outgrown: Mutex::default(),
+            state: Mutex::default(),
+            watch: OnceLock::new(),
+            stream: OnceLock::new(),
+        })
+    }
+
+    /// Whether a plan can run on devices at all.
+    pub fn admits(plan: &LoadedPlan) -> Result<(), ExecutorError> {
+        let layout = plan.layout();
+        match &layout.port {
+            None => Ok(()),
+            Some(site) => Err(ExecutorError::Argument {
+                what: "run a plan on a GPU",
+                saw: format!("plan `{}`, which has port channels ({site})", plan.name()),
+                allowed: "plans of memory and switch channels; run it on the host",
+            }),
+        }
+    }
+
+    /// The stream of calls without one.
+    pub fn own_stream(&self) -> Result<Arc<dyn Stream>, ExecutorError> {
+        if let Some(stream) = self.stream.get() {
+            return Ok(Arc::clone(stream));
+        }
+        let made = self.device.stream()?;
+        Ok(Arc::clone(self.stream.get_or_init(|| made)))
+    }
+
+    /// Launches a call on a stream.
+    ///
+    /// # Safety
+    /// As `Executor::execute`.
+    pub unsafe fn launch(
+        &self,
+        shared: &Arc<Shared>,
+        call: &Call<'_>,
+        (sizes, blocks): (CallSizes, &[BlockBytes]),
+        stream: &Arc<dyn Stream>,
+    ) -> Result<(), ExecutorError> {
+        let watch = self.watch(shared)?;
+        let mut state = self.state();
+        let plan = Arc::as_ptr(call.plan).addr();
+        let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream: stream.id() };
+        let known = state.recent.iter().position(|recent| recent.shape == shape);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let met = self.meet(shared, &mut state, call, shape)?;
+                if state.recent.len() >= RECENT {
+                    state.recent.clear();
+                }
+                state.recent.push(met);
+                state.recent.len() - 1
+            }
+        };
+        let recent = &state.recent[at];
+        let context = &recent.context;
+        let buffers = self.place(shared, context, call)?;
+        let recorded = stream.is_capturing()?;
+        let number = if recorded { 0 } else { self.count(shared, recent, call) };
+        let given = Given {
+            input: buffers.input,
+            output: buffers.output,
+            fingerprint: recent.fingerprint,
+            number,
+            late: buffers.copies_back(),
+            blocks: context.keep_blocks(&*self.device, number, blocks)?,
+        };
+        let sized = (&*recent.tables, sizes);
+        let launch = context.launch(shared, self, &recent.compiled, sized, &given);
+        // SAFETY: as this function's.
+        let launched = unsafe { self.submit(shared, recent, call, &launch, &buffers, stream) };
+        if let Err(error) = &launched
+            && !recorded
+        {
+            // The peers count on a launch that has a number.
+            context.given.fetch_sub(1, Ordering::Release);
+            shared.fail(error.clone());
+            return launched;
+        }
+        drop(state);
+        watch.look();
+        launched
+    }
+
+    /// Puts the kernel of a launch into a stream, with the copies before and after it.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch).
+    unsafe fn submit(
+        &self,
+        shared: &Shared,
+        recent: &Recent,
+        call: &Call<'_>,
+        launch: &Launch,
+        buffers: &Buffers,
+        stream: &Arc<dyn Stream>,
+    ) -> Result<(), ExecutorError> {
+        buffers.copy_in(&**stream)?;
+        let arguments = [std::ptr::from_ref(launch).cast::<c_void>()];
+        let shape = self.shape(&recent.plan, recent.compiled.blocks);
+        // SAFETY: the kernel's one parameter is a `Launch`; what it points to belongs to the context and to the call, whose
+        // buffers are valid until it is complete by the caller's contract.
+        unsafe { recent.compiled.kernel.launch(&**stream, shape, &arguments)? };
+        buffers.copy_out(&**stream)?;
+        let Some(divide) = &recent.compiled.divide else { return Ok(()) };
+        let output = call.output.expose_provenance() as u64;
+        let elements = call.output_bytes / call.dtype.size() as u64;
+        let arguments = [
+            (&raw const output).cast::<c_void>(),
+            (&raw const elements).cast(),
+            (&raw const shared.world).cast(),
+        ];
+        let blocks = elements.div_ceil(DIVIDED_BY_BLOCK).clamp(1, DIVIDE_BLOCKS) as u32;
+        let shape = self.shape(&recent.plan, blocks);
+        // SAFETY: the parameters are the output, its elements, and the divisor; the output is the call's.
+        unsafe { divide.launch(&**stream, shape, &arguments)? };
+        Ok(())
+    }
+
+    /// Finds or makes the context of a call.
+    fn meet(
+        &self,
+        shared: &Arc<Shared>,
+        state: &mut State,
+        call: &Call<'_>,
+        shape: Shape,
+    ) -> Result<Recent, ExecutorError> {
+        let plan = call.plan;
+        Gpu::admits(plan)?;
+        let sized = plan.sized(shape.sizes);
+        // Refused before it takes a number: a call that one rank refuses, all refuse.
+        sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
+        let class =
+            ContextKey::class(plan.layout(), shape.sizes).map_err(|e| plan.lower_error(&e))?;
+        let number = shared.log().stream(shape.stream);
+        let content = plan.layout().fingerprint;
+        let key = ContextKey { plan: content, stream: number, class, epoch: 0 };
+        let context = match state.contexts.get(&key) {
+            Some(context) => Arc::clone(context),
+            None => {
+                let context = Arc::new(Context::new(shared, self, Arc::clone(plan), key)?);
+                state.contexts.insert(key, Arc::clone(&context));
+                context
+            }
+        };
+        let compiled = context.compiled(shared, self, shape.dtype, shape.op)?;
+        let tables = context.on_device(self, &sized)?;
+        let op = shape.op.map_or(0, |op| op as u64 + 1);
+        let CallSizes { input, output, .. } = shape.sizes;
+        let what = [content, input, output, shape.dtype as u64, op, number.into()];
+        let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
+        Ok(Recent { plan: Arc::clone(plan), shape, context, compiled, tables, fingerprint })
+    }
+
+    /// Gives a call its number among the context's, and says in the control page what it is, for the messages of peers.
+    fn count(&self, shared: &Shared, recent: &Recent, call: &Call<'_>) -> u64 {
+        let mut log = shared.log();
+        log.seq += 1;
+        log.chain = mix(log.chain, recent.fingerprint);
+        recent.context.last.store(log.seq, Ordering::Relaxed);
+        recent.context.element.store(call.dtype.size() as u64, Ordering::Relaxed);
+        shared.control(shared.rank).publish(&LaunchRecord {
+            seq: log.seq,
+            chain: log.chain,
+            fingerprint: recent.fingerprint,
+            bytes: (call.input_bytes, call.output_bytes),
+            shape: (call.dtype as u8, call.op.map_or(0, |op| op as u8 + 1)),
+            name: LaunchRecord::cut_name(recent.plan.name()),
+            ..LaunchRecord::default()
+        });
+        recent.context.given.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The number of a memory of this rank by which peers' devices know it; tells them the first time.
+    fn announce(&self, shared: &Shared, memory: &Arc<dyn Memory>) -> Result<u64, ExecutorError> {
+        shared.regions.sweep(&*shared.bootstrap)?;
+        let region = shared.regions.announce(memory, &*shared.bootstrap)?;
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, new) = slots.number(memory);
+        if new {
+            self.tell(shared, NUMBER, [number, region])?;
+        }
+        Ok(number)
+    }
+
+    /// Tells the peers where the arena of a context is.
+    fn announce_arena(
+        &self,
+        shared: &Shared,
+        context: u64,
+        arena: &Arc<dyn Memory>,
+    ) -> Result<(), ExecutorError> {
+        let number = self.announce(shared, arena)?;
+        self.tell(shared, ARENA, [context, number])
+    }
+
+    fn tell(&self, shared: &Shared, tag: u32, words: [u64; 2]) -> Result<(), ExecutorError> {
+        let payload: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
+            let (payload, descriptors) = (payload.clone(), Vec::new());
+            let message = Message { channel: CONTROL, tag, payload, descriptors };
+            shared.bootstrap.send(peer, message)?;
+        }
+        Ok(())
+    }
+
+    /// The watch, which no launch goes without.
+    fn watch(&self, shared: &Arc<Shared>) -> Result<&Watch, ExecutorError> {
+        if let Some(watch) = self.watch.get() {
+            return Ok(watch);
+        }
+        // Of two that start at once the second ends with its handle's communicator, too.
+        let started = Watch::start(Arc::downgrade(shared))?;
+        Ok(self.watch.get_or_init(|| started))
+    }
+
+    /// The contexts.
+    fn contexts(&self) -> Vec<Arc<Context>> {
+        self.state().contexts.values().map(Arc::clone).collect()
+    }
+
+    /// Whether a launch of this rank is under way on the device.
+    fn runs(&self) -> bool {
+        self.contexts().iter().any(|context| {
+            let [begun, ended] = context.marks();
+            begun != ended
+        })
+    }
+
+    /// After a stop: waits until no launch runs. Each ends by itself within moments, unless the device is lost.
+    pub fn quiet(&self) {
+        let began = Instant::now();
+        while self.runs() && began.elapsed() < QUIET_LIMIT {
+            std::thread::yield_now();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Gpu {
+    /// Waits for everything that was launched: it uses memory that goes now. What does not end keeps its memory.
+    fn drop(&mut self) {
+        let contexts = std::mem::take(&mut self.state().contexts);
+        self.state().recent.clear();
+        let limit = self.timeout.map(|timeout| timeout + QUIET_LIMIT);
+        let began = Instant::now();
+        while !contexts.values().all(|context| context.is_idle()) {
+            if limit.is_some_and(|limit| began.elapsed() >= limit) {
+                log::warn!("launches on {} do not end; their memory is kept", self.device.name());
+                std::mem::forget((contexts, Arc::clone(&self.peers)));
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl std::ops::Deref for Gpu {
+    type Target = Peers;
+
+    fn deref(&self) -> &Peers {
+        &self.peers
+    }
+}

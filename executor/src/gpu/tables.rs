@@ -1,0 +1,279 @@
+//! What devices know of peers' memory: regions and arenas, in words that the host writes as peers tell it.
+//!
+//! A rank numbers the regions it tells its peers about by slots, so that kernels find one in a table; a slot that is used
+//! again has another generation. Kernels that meet a region before its mapping has come wait for its entry.
+
+use super::words::Words;
+use antiphon_codegen::abi::{CHUNKS, DeviceStruct, FIRST_CHUNK, RegionEntry, chunk_of, region_id};
+use antiphon_hal::{Device, HalError, Memory};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The regions and arenas of all ranks, as this rank maps them.
+#[derive(Debug)]
+pub struct Tables {
+    device: Arc<dyn Device>,
+    world: u32,
+    /// For each rank, [`CHUNKS`] addresses of chunks of entries.
+    directory: Words,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By rank and chunk.
+    chunks: HashMap<(u32, u32), Words>,
+    /// By rank and slot: the region, and what keeps it mapped.
+    regions: HashMap<(u32, u32), (u64, Arc<dyn Memory>)>,
+    /// By context and rank.
+    arenas: HashMap<(u64, u32), u64>,
+    /// Where contexts want to know of arenas: the words, and the first one's place.
+    listeners: HashMap<u64, (Weak<Words>, u64)>,
+    /// Mappings that peers have retired, while kernels may still use them.
+    retired: Vec<Arc<dyn Memory>>,
+}
+
+/// This rank's own regions, numbered.
+#[derive(Debug, Default)]
+pub struct Slots {
+    /// By the number of the memory.
+    numbered: HashMap<u64, (u32, Weak<dyn Memory>)>,
+    /// How often each slot was used.
+    generations: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    /// The number of a memory, and whether it is new.
+    pub fn number(&mut self, memory: &Arc<dyn Memory>) -> (u64, bool) {
+        if let Some(&(slot, _)) = self.numbered.get(&memory.id()) {
+            return (region_id(slot, self.generations[slot as usize]), false);
+        }
+        if self.free.is_empty() {
+            self.collect();
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.generations[slot as usize] += 1;
+                slot
+            }
+            None => {
+                self.generations.push(0);
+                self.generations.len() as u32 - 1
+            }
+        };
+        self.numbered.insert(memory.id(), (slot, Arc::downgrade(memory)));
+        (region_id(slot, self.generations[slot as usize]), true)
+    }
+
+    /// Frees the slots of memory that is gone.
+    fn collect(&mut self) {
+        let Slots { numbered, free, .. } = self;
+        numbered.retain(|_, (slot, memory)| {
+            let alive = memory.strong_count() > 0;
+            if !alive {
+                free.push(*slot);
+            }
+            alive
+        });
+    }
+}
+
+/// Entries of a chunk.
+const fn chunk_len(chunk: u32) -> u64 {
+    (FIRST_CHUNK as u64) << chunk
+}
+
+impl Tables {
+    /// Tables of nothing, for `world` ranks.
+    pub fn new(device: &Arc<dyn Device>, world: u32) -> Result<Self, HalError> {
+        let directory = Words::new(&**device, u64::from(world) * u64::from(CHUNKS) * 8)?;
+        let tables =
+            Tables { device: Arc::clone(device), world, directory, state: Mutex::default() };
+        let mut state = tables.state();
+        // Made now rather than beside kernels that run.
+        for rank in 0..world {
+            tables.chunk(&mut state, rank, 0)?;
+        }
+        drop(state);
+        Ok(tables)
+    }
+
+    /// The directory's address.
+    pub fn address(&self) -> u64 {
+        self.directory.address()
+    }
+
+    /// A peer's region is mapped.
+    pub fn map(&self, peer: u32, region: u64, memory: Arc<dyn Memory>) -> Result<(), String> {
+        let slot = region as u32;
+        let (chunk, at) = chunk_of(slot);
+        if peer >= self.world || chunk >= CHUNKS || region >> 32 == 0 {
+            return Err(format!("region {region:#x}, which no device can look up"));
+        }
+        let mut state = self.state();
+        let base = memory.address().expose_provenance() as u64;
+        let words = self.chunk(&mut state, peer, chunk).map_err(|error| error.to_string())?;
+        let place = u64::from(at) * RegionEntry::BYTES as u64;
+        let (Some(number), Some(address)) = (words.word(place), words.word(place + 8)) else {
+            return Err(format!("slot {slot}, which is outside its chunk"));
+        };
+        number.store(0, Ordering::Release);
+        address.store(base, Ordering::Relaxed);
+        number.store(region, Ordering::Release);
+        let before = state.regions.insert((peer, slot), (region, memory));
+        state.retired.extend(before.map(|(_, memory)| memory));
+        Ok(())
+    }
+
+    /// A peer has freed a region: its mapping goes when nothing runs any more.
+    pub fn retire(&self, peer: u32, memory: &Arc<dyn Memory>) {
+        let mut state = self.state();
+        let gone = |(owner, slot): &(u32, u32), region: &(u64, Arc<dyn Memory>)| {
+            (*owner == peer && Arc::ptr_eq(&region.1, memory)).then_some((*owner, *slot))
+        };
+        let found = state.regions.iter().find_map(|(place, region)| gone(place, region));
+        let before = found.and_then(|place| state.regions.remove(&place));
+        state.retired.extend(before.map(|(_, memory)| memory));
+    }
+
+    /// Unmaps what peers have retired. No kernel that may use it runs.
+    pub fn unmap_retired(&self) {
+        let retired = std::mem::take(&mut self.state().retired);
+        // Outside of the lock: unmapping takes a while.
+        drop(retired);
+    }
+
+    /// A peer's arena of a context is in a region that it has told of.
+    pub fn arena(&self, peer: u32, context: u64, region: u64) -> Result<(), String> {
+        let mut state = self.state();
+        let known = state.regions.get(&(peer, region as u32)).filter(|known| known.0 == region);
+        let Some((_, memory)) = known else {
+            return Err(format!("an arena in region {region:#x}, which it has not told of"));
+        };
+        let address = memory.address().expose_provenance() as u64;
+        state.arenas.insert((context, peer), address);
+        if let Some((words, at)) = state.listeners.get(&context)
+            && let Some(words) = words.upgrade()
+            && let Some(word) = words.word(at + u64::from(peer) * 8)
+        {
+            word.store(address, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Keeps the words at `at` up to date about the arenas of a context.
+    pub fn listen(&self, context: u64, words: &Arc<Words>, at: u64) {
+        let mut state = self.state();
+        state.listeners.insert(context, (Arc::downgrade(words), at));
+        for (&(of, peer), &address) in &state.arenas {
+            if of == context
+                && let Some(word) = words.word(at + u64::from(peer) * 8)
+            {
+                word.store(address, Ordering::Release);
+            }
+        }
+    }
+
+    fn chunk<'a>(
+        &self,
+        state: &'a mut State,
+        peer: u32,
+        chunk: u32,
+    ) -> Result<&'a Words, HalError> {
+        use std::collections::hash_map::Entry;
+        match state.chunks.entry((peer, chunk)) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(vacant) => {
+                let bytes = chunk_len(chunk) * RegionEntry::BYTES as u64;
+                let words = Words::new(&*self.device, bytes)?;
+                let at = (u64::from(peer) * u64::from(CHUNKS) + u64::from(chunk)) * 8;
+                if let Some(word) = self.directory.word(at) {
+                    word.store(words.address(), Ordering::Release);
+                }
+                Ok(vacant.insert(words))
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_hal::{Backend, driver};
+
+    fn device() -> Arc<dyn Device> {
+        driver(Backend::Host).unwrap().open(0).unwrap()
+    }
+
+    /// What a kernel finds for a region.
+    fn lookup(tables: &Tables, peer: u32, region: u64) -> Option<u64> {
+        let (chunk, at) = chunk_of(region as u32);
+        let directory = tables.directory.word((u64::from(peer * CHUNKS + chunk)) * 8)?;
+        let state = tables.state();
+        let words = state.chunks.get(&(peer, chunk))?;
+        assert_eq!(directory.load(Ordering::Relaxed), words.address());
+        let place = u64::from(at) * RegionEntry::BYTES as u64;
+        let found = words.word(place)?.load(Ordering::Relaxed) == region;
+        found.then(|| words.word(place + 8).unwrap().load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_slot_that_is_used_again_is_another_region() {
+        let device = device();
+        let tables = Tables::new(&device, 2).unwrap();
+        let mut slots = Slots::default();
+        let first = device.allocate(64).unwrap();
+        let (one, new) = slots.number(&first);
+        assert!(new);
+        assert_eq!(slots.number(&first), (one, false));
+        tables.map(1, one, Arc::clone(&first)).unwrap();
+        assert_eq!(lookup(&tables, 1, one), Some(first.address() as u64));
+        assert_eq!(lookup(&tables, 0, one), None);
+        drop((first, std::mem::take(&mut tables.state().regions)));
+        let second = device.allocate(64).unwrap();
+        let (two, _) = slots.number(&second);
+        assert_eq!(one as u32, two as u32, "the slot is free");
+        tables.map(1, two, Arc::clone(&second)).unwrap();
+        assert_eq!(lookup(&tables, 1, one), None);
+        assert_eq!(lookup(&tables, 1, two), Some(second.address() as u64));
+    }
+
+    #[test]
+    fn tables_grow_and_refuse_what_no_device_can_look_up() {
+        let device = device();
+        let tables = Tables::new(&device, 1).unwrap();
+        let memory = device.allocate(64).unwrap();
+        for slot in [0, FIRST_CHUNK - 1, FIRST_CHUNK, 5 * FIRST_CHUNK] {
+            let region = region_id(slot, 3);
+            tables.map(0, region, Arc::clone(&memory)).unwrap();
+            assert_eq!(lookup(&tables, 0, region), Some(memory.address() as u64));
+        }
+        for (peer, region) in [(1, region_id(0, 0)), (0, 5), (0, region_id(u32::MAX, 0))] {
+            assert!(tables.map(peer, region, Arc::clone(&memory)).is_err(), "{region:#x}");
+        }
+    }
+
+    #[test]
+    fn contexts_hear_of_arenas_that_came_before_and_after() {
+        let device = device();
+        let tables = Tables::new(&device, 3).unwrap();
+        let memory = device.allocate(64).unwrap();
+        let words = Arc::new(Words::new(&*device, 64).unwrap());
+        let seen = |peer: u64| words.word(8 + peer * 8).unwrap().load(Ordering::Relaxed);
+        assert!(tables.arena(1, 9, region_id(0, 0)).is_err(), "not told of");
+        tables.map(1, region_id(0, 0), Arc::clone(&memory)).unwrap();
+        tables.map(2, region_id(0, 0), Arc::clone(&memory)).unwrap();
+        tables.arena(1, 9, region_id(0, 0)).unwrap();
+        tables.listen(9, &words, 8);
+        assert_eq!([seen(0), seen(1), seen(2)], [0, memory.address() as u64, 0]);
+        tables.arena(2, 9, region_id(0, 0)).unwrap();
+        tables.arena(2, 10, region_id(0, 0)).unwrap();
+        assert_eq!(seen(2), memory.address() as u64);
+    }
+}

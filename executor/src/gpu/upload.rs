@@ -1,0 +1,115 @@
+//! Bytes from the host to device memory, beside kernels that run.
+
+use antiphon_codegen::abi::{BlockEntry, ContextWords, Piece, Pieces, ScratchPlaces};
+use antiphon_hal::{Device, HalError, Memory, Stream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes that travel at once.
+const PIECE: u64 = 1 << 20;
+
+/// Copies tables to device memory over a stream of its own, which waits for no kernel.
+#[derive(Debug)]
+pub struct Upload {
+    stream: Arc<dyn Stream>,
+    /// Pinned: a copy from there needs nothing else of the driver. Held while it is in use.
+    piece: Mutex<Arc<dyn Memory>>,
+}
+
+impl Upload {
+    /// An upload to `device`.
+    pub fn new(device: &dyn Device) -> Result<Self, HalError> {
+        Ok(Upload { stream: device.stream()?, piece: Mutex::new(device.pinned(PIECE)?) })
+    }
+
+    /// Copies `bytes` to the start of `memory`, which is at least as long and nobody else uses yet.
+    pub fn copy(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<(), HalError> {
+        let piece = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, part) in bytes.chunks(PIECE as usize).enumerate() {
+            let there = memory.address().wrapping_add(number * PIECE as usize);
+            // SAFETY: the piece is `PIECE` bytes long, this thread holds its lock, and the copy before this one is over.
+            // The memory is at least as long as `bytes`, and nobody else's yet.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), piece.address(), part.len());
+                let _ = self.stream.copy(there, piece.address(), part.len() as u64)?;
+            }
+            self.stream.synchronize()?;
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` bytes (at most a piece) from an address of the device.
+    ///
+    /// # Safety
+    /// The range is mapped, and lives for the call.
+    pub unsafe fn read(&self, address: u64, bytes: usize) -> Result<Vec<u8>, HalError> {
+        let piece = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = bytes.min(PIECE as usize);
+        let from = std::ptr::with_exposed_provenance(address as usize);
+        // SAFETY: the range is the caller's; the piece is long enough, and this thread holds its lock.
+        let _ = unsafe { self.stream.copy(piece.address(), from, bytes as u64)? };
+        self.stream.synchronize()?;
+        // SAFETY: the copy is over, and nobody else has the piece.
+        Ok(unsafe { std::slice::from_raw_parts(piece.address(), bytes) }.to_vec())
+    }
+
+    /// Device memory that holds `bytes`, or zeros where there are none.
+    pub fn new_memory(
+        &self,
+        device: &dyn Device,
+        bytes: &[u8],
+    ) -> Result<Arc<dyn Memory>, HalError> {
+        let memory = device.allocate((bytes.len() as u64).max(8))?;
+        self.copy(&*memory, bytes)?;
+        Ok(memory)
+    }
+}
+
+/// An image of device memory in the making: values one behind the other, each at a multiple of 16 bytes.
+#[derive(Debug, Default)]
+pub struct Image {
+    /// The bytes so far.
+    pub bytes: Vec<u8>,
+}
+
+impl Image {
+    /// Adds the bytes of some values; where they begin.
+    pub fn add<T: Plain>(&mut self, values: &[T]) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(16), 0);
+        let start = self.bytes.len() as u64;
+        self.put(start, values);
+        start
+    }
+
+    /// Puts the bytes of some values at a place, making room up to there.
+    pub fn put<T: Plain>(&mut self, at: u64, values: &[T]) {
+        let bytes = std::mem::size_of_val(values);
+        let end = at as usize + bytes;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        // SAFETY: `T` is plain, so that its bytes may be read.
+        let view = unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), bytes) };
+        self.bytes[at as usize..end].copy_from_slice(view);
+    }
+}
+
+/// Types whose bytes are all initialised.
+///
+/// # Safety
+/// No padding, and no pointers.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($integer:ty),*; $($device:ty),*) => {
+        $(
+            // SAFETY: an integer.
+            unsafe impl Plain for $integer {}
+        )*
+        $(
+            // SAFETY: a device struct has no padding (a test of its crate sees to it) and holds integers alone.
+            unsafe impl Plain for $device {}
+        )*
+    };
+}
+
+plain!(u32, u64, i64; BlockEntry, ContextWords, Piece, Pieces, ScratchPlaces);

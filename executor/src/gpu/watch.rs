@@ -1,0 +1,255 @@
+//! The thread that looks after launches: one that makes no progress is ended, and the error says where it stood.
+//!
+//! Kernels say where they are in pinned memory, and only once they have waited a while; so looking costs them nothing.
+
+use super::Gpu;
+use super::context::Context;
+use crate::communicator::Shared;
+use crate::error::{ExecutorError, Wait, Waits};
+use antiphon_codegen::abi::Where;
+use antiphon_hal::HalError;
+use antiphon_plan::program::{BlockMove, Instruction, RankLayout};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// How often running launches are looked at.
+const TICK: Duration = Duration::from_millis(20);
+/// How often contexts without a known launch are: graphs launch without the host's knowledge.
+const IDLE_TICK: Duration = Duration::from_millis(500);
+
+/// The watching thread of one rank.
+pub struct Watch {
+    bell: Arc<Bell>,
+}
+
+#[derive(Default)]
+struct Bell {
+    busy: AtomicBool,
+    rung: Mutex<bool>,
+    condition: Condvar,
+}
+
+impl Watch {
+    /// Watches the launches of a rank while its communicator lives.
+    pub fn start(shared: Weak<Shared>) -> Result<Self, HalError> {
+        let bell = Arc::new(Bell::default());
+        let thread = Arc::clone(&bell);
+        let named = std::thread::Builder::new().name("antiphon-watch".to_owned());
+        let started = named.spawn(move || run(&thread, &shared));
+        started.map_err(|source| HalError::System {
+            what: "start the thread that watches launches".to_owned(),
+            source,
+        })?;
+        Ok(Watch { bell })
+    }
+
+    /// A launch was added.
+    pub fn look(&self) {
+        if !self.bell.busy.swap(true, Ordering::AcqRel) {
+            *self.bell.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.bell.condition.notify_one();
+        }
+    }
+}
+
+fn run(bell: &Bell, shared: &Weak<Shared>) {
+    let mut seen = HashMap::new();
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let Some(gpu) = &strong.gpu else { return };
+        let busy = tick(&strong, gpu, &mut seen);
+        drop(strong);
+        bell.busy.store(busy, Ordering::Release);
+        let wait = if busy { TICK } else { IDLE_TICK };
+        let rung = bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = bell.condition.wait_timeout_while(rung, wait, |rung| !*rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+/// What a context's launch was doing when it was first seen so.
+struct Standing {
+    since: Instant,
+    marks: [u64; 2],
+    progress: Vec<[u64; 2]>,
+}
+
+/// Looks at all contexts; whether some launch is under way.
+fn tick(shared: &Arc<Shared>, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool {
+    let mut busy = false;
+    for context in gpu.contexts() {
+        let marks = context.marks();
+        busy |= !context.is_idle();
+        let id = Arc::as_ptr(&context).addr();
+        if marks[0] == marks[1] {
+            seen.remove(&id);
+            continue;
+        }
+        busy = true;
+        if shared.failed() {
+            continue;
+        }
+        let progress = context.progress();
+        if let Some(error) = fault(shared, gpu, &context, marks[0], &progress) {
+            end(shared, gpu, error);
+            continue;
+        }
+        let standing =
+            seen.get(&id).filter(|then| then.marks == marks && then.progress == progress);
+        match standing {
+            Some(then) => {
+                let waited = then.since.elapsed();
+                if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
+                    end(shared, gpu, stalled(shared, &context, limit, marks[0], &progress));
+                }
+            }
+            None => {
+                let since = Instant::now();
+                seen.insert(id, Standing { since, marks, progress });
+            }
+        }
+    }
+    if !busy {
+        gpu.tables.unmap_retired();
+        gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+    busy
+}
+
+/// Breaks the communicator, and sees its launches off.
+fn end(shared: &Shared, gpu: &Gpu, error: ExecutorError) {
+    gpu.stop();
+    shared.fail(error);
+    shared.settle();
+}
+
+/// Why a launch cannot go on, if a block says so.
+fn fault(
+    shared: &Shared,
+    gpu: &Gpu,
+    context: &Context,
+    launch: u64,
+    progress: &[[u64; 2]],
+) -> Option<ExecutorError> {
+    let own = &context.plan.layout().ranks[shared.rank as usize];
+    let blocks = (0usize..).zip(progress).filter(|(_, [at, _])| *at >> 32 == launch & 0xFFFF_FFFF);
+    let mut faults = blocks.filter_map(|(block, [at, _])| match Where::unpack(*at as u32)? {
+        Where::Mismatch(peer) => Some(mismatched(shared, context, peer)),
+        Where::Unequal(index) => {
+            let at = own.blocks.get(block)?.code.start as usize + index as usize;
+            let Some(Instruction::MoveBlock { index }) = own.instructions.get(at) else {
+                return None;
+            };
+            Some(unequal(gpu, context, launch, own.block_moves[*index as usize]))
+        }
+        _ => None,
+    });
+    faults.next()
+}
+
+fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> ExecutorError {
+    let element = context.element.load(Ordering::Relaxed).max(1);
+    let elements = |block| context.block_bytes(gpu, launch, block).unwrap_or(0) / element;
+    let name = crate::diagnose::runtime_block;
+    let BlockMove { source, destination, .. } = moved;
+    ExecutorError::Unequal {
+        seq: context.last.load(Ordering::Relaxed),
+        plan: context.plan.name().to_owned(),
+        sender: source.rank,
+        sent: elements(source),
+        source_block: name(source),
+        receiver: destination.rank,
+        expected: elements(destination),
+        destination: name(destination),
+    }
+}
+
+fn mismatched(shared: &Shared, context: &Context, peer: u32) -> ExecutorError {
+    let seq = context.last.load(Ordering::Relaxed);
+    let name = |rank: u32| {
+        let record = shared.control(rank).record(seq);
+        record.map_or_else(|| "another call".to_owned(), |record| crate::diagnose::call(&record))
+    };
+    ExecutorError::Mismatch {
+        rank: shared.rank,
+        seq,
+        own: name(shared.rank),
+        peer,
+        theirs: name(peer),
+    }
+}
+
+fn stalled(
+    shared: &Shared,
+    context: &Context,
+    limit: Duration,
+    launch: u64,
+    progress: &[[u64; 2]],
+) -> ExecutorError {
+    ExecutorError::Stalled {
+        rank: shared.rank,
+        seq: context.last.load(Ordering::Relaxed),
+        plan: context.plan.name().to_owned(),
+        limit,
+        waits: waits(shared, context, launch, progress),
+    }
+}
+
+/// Where the blocks of a launch stand, in words.
+pub fn waits(shared: &Shared, context: &Context, launch: u64, progress: &[[u64; 2]]) -> Waits {
+    let own = &context.plan.layout().ranks[shared.rank as usize];
+    let here = |at: u64| at >> 32 == launch & 0xFFFF_FFFF;
+    let waits = (0..).zip(progress).filter(|(_, [at, _])| here(*at));
+    let wait = |(block, [at, _]): (u32, &[u64; 2])| {
+        let place = Where::unpack(*at as u32)?;
+        let (op, what) = describe(shared, context, own, block, place);
+        Some(Wait { rank: shared.rank, block, op, what })
+    };
+    Waits(waits.filter_map(wait).collect())
+}
+
+/// The operation at which a block waits, and what for.
+fn describe(
+    shared: &Shared,
+    context: &Context,
+    own: &RankLayout,
+    block: u32,
+    place: Where,
+) -> (String, String) {
+    let start = own.blocks.get(block as usize).map_or(0, |block| block.code.start as usize);
+    let at = match place {
+        Where::Instruction(index) | Where::Unequal(index) | Where::Closed(index) => {
+            Some(start + index as usize)
+        }
+        Where::Packets(number) => own.instructions.iter().position(
+            |instruction| matches!(instruction, Instruction::Move { index, .. } if *index == number),
+        ),
+        _ => None,
+    };
+    let op = at.and_then(|at| own.origins.get(at)).map_or_else(
+        || "no op".to_owned(),
+        |origin| {
+            let inner =
+                origin.inner.map_or_else(String::new, |inner| format!(", inner op {inner}"));
+            format!("op {}{inner} ({})", origin.op, origin.kind)
+        },
+    );
+    let what = match place {
+        Where::Instruction(_) | Where::Packets(_) => {
+            let instruction = at.and_then(|at| own.instructions.get(at));
+            instruction.map_or_else(String::new, |instruction| {
+                crate::diagnose::wanted(own, context.plan.uses(shared.rank), instruction)
+            })
+        }
+        Where::Arena(peer) => format!("for rank {peer} to make its first launch of the plan"),
+        Where::Descriptor(peer) => format!("for rank {peer} to enter the launch"),
+        Where::Region(peer) => format!("for memory of rank {peer} to be mapped"),
+        Where::Completion(peer) => format!("for rank {peer} to complete an earlier launch"),
+        Where::Mismatch(peer) => format!("(rank {peer} called something else)"),
+        Where::Unequal(_) => "(runtime blocks of different lengths)".to_owned(),
+        Where::Closed(_) => "(the proxy has ended)".to_owned(),
+    };
+    (op, what)
+}

@@ -1,0 +1,151 @@
+//! Launches that cannot finish end, and the error says who waits for whom.
+
+use crate::{device, on_simulator, on_threads, options};
+use antiphon::DataType;
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
+use antiphon::plan::algorithms::{Algorithm, Shape};
+use antiphon::plan::builder::ProgramBuilder;
+use antiphon::plan::model::{Collective, OpKind, Plan};
+use antiphon_tests::harness::processes::{Ranks, role};
+use std::time::Duration;
+
+/// Calls a plan with buffers of `bytes` bytes.
+fn call(rank: &Communicator, plan: &Plan, bytes: u64) -> Result<(), ExecutorError> {
+    let executor = Executor::new(rank);
+    let plan = executor.load(plan)?;
+    let (input, output) = (rank.allocate(bytes)?, rank.allocate(bytes)?);
+    let (from, to) = ((input.address().cast_const(), bytes), (output.address(), bytes));
+    // SAFETY: both memories are `bytes` long and outlive the call, which is blocking.
+    unsafe { executor.run(&Call::new(&plan, DataType::F32, from, to)) }
+}
+
+/// Rank 1 waits for a signal that rank 0 never sends.
+fn hangs() -> Plan {
+    let program = ProgramBuilder::new("hangs", Collective::SendRecv, 2);
+    let channel = program.channel(0, 1);
+    program.block(0).copy(program.input(0).all(), program.output(0).all());
+    let block = program.block(1);
+    block.copy(program.input(1).all(), program.output(1).all());
+    block.wait(&[channel]);
+    program.block(0).signal(&[channel]);
+    let mut plan = program.build().unwrap();
+    for block in &mut plan.gpus[0].threadblocks {
+        block.ops.retain(|op| op.kind != OpKind::Signal);
+    }
+    plan
+}
+
+#[test]
+fn a_wait_without_a_signal_ends_with_the_operation_and_the_channel() {
+    let test = "faults::a_wait_without_a_signal_ends_with_the_operation_and_the_channel";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let limit = Duration::from_millis(300);
+    let options = options().with_timeout(Some(limit)).with_verification(false);
+    let errors = on_threads(2, &options, |rank| {
+        let outcome = call(&rank, &hangs(), 64);
+        // Until the other has seen the end, too.
+        while rank.failure().is_none() {
+            std::thread::yield_now();
+        }
+        outcome.and(rank.failure().map_or(Ok(()), Err)).unwrap_err()
+    });
+    let text = errors[1].to_string();
+    assert!(matches!(errors[1], ExecutorError::Stalled { rank: 1, .. }), "{text}");
+    for part in
+        ["plan `hangs`", "rank 1 block 0 waits at op 1 (wait)", "memory channel 0", "rank 0"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(matches!(errors[0], ExecutorError::Aborted { by: 1, .. }), "{}", errors[0]);
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    if on_simulator("faults::a_rank_that_does_not_come_is_named").is_none() {
+        return;
+    }
+    let options = options().with_timeout(Some(Duration::from_millis(300)));
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let errors = on_threads(2, &options, |rank| {
+        if rank.rank() == 0 {
+            return Some(call(&rank, &plan, 4096).unwrap_err().to_string());
+        }
+        while rank.failure().is_none() {
+            std::thread::yield_now();
+        }
+        None
+    });
+    let text = errors[0].as_ref().unwrap();
+    assert!(text.contains("waits at no op for rank 1 to make its first launch"), "{text}");
+}
+
+#[test]
+fn an_abort_ends_a_kernel_that_waits() {
+    if on_simulator("faults::an_abort_ends_a_kernel_that_waits").is_none() {
+        return;
+    }
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let errors = on_threads(2, &options(), |rank| {
+        if rank.rank() == 0 {
+            return Some(call(&rank, &plan, 4096).unwrap_err().to_string());
+        }
+        rank.abort("enough");
+        None
+    });
+    let text = errors[0].as_ref().unwrap();
+    assert!(text.contains("aborted by rank 1: enough"), "{text}");
+}
+
+#[test]
+fn ranks_that_call_different_things_are_told_so() {
+    if on_simulator("faults::ranks_that_call_different_things_are_told_so").is_none() {
+        return;
+    }
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let errors = on_threads(2, &options(), |rank| {
+        let bytes = if rank.rank() == 0 { 4096 } else { 2048 };
+        call(&rank, &plan, bytes).unwrap_err()
+    });
+    let mismatch = |error: &&ExecutorError| matches!(error, ExecutorError::Mismatch { .. });
+    let text = errors.iter().find(mismatch).unwrap_or_else(|| panic!("{errors:?}")).to_string();
+    for part in ["4096 bytes in", "2048 bytes in"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn the_death_of_a_rank_ends_the_kernels_of_the_others() {
+    let test = "faults::the_death_of_a_rank_ends_the_kernels_of_the_others";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let mut ranks = Ranks::start("faults::rank_whose_peer_dies", 2, "");
+    let mut said = std::io::BufReader::new(ranks.output_of(1).unwrap());
+    let mut line = String::new();
+    while !line.contains("ready") {
+        line.clear();
+        assert!(std::io::BufRead::read_line(&mut said, &mut line).unwrap() > 0, "rank 1 ended");
+    }
+    ranks.kill(1);
+    let outputs = ranks.wait();
+    assert!(outputs[0].status.success(), "{}", String::from_utf8_lossy(&outputs[0].stderr));
+}
+
+/// A process of the test above: rank 1 launches once and is killed; rank 0 waits for its second launch.
+#[test]
+fn rank_whose_peer_dies() {
+    let Some(role) = role() else { return };
+    let rank = role.connect(&options().with_device(Some(device()))).unwrap();
+    let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(2)).unwrap();
+    call(&rank, &plan, 4096).unwrap();
+    if rank.rank() == 1 {
+        println!("ready");
+        loop {
+            std::thread::park();
+        }
+    }
+    let error = call(&rank, &plan, 4096).unwrap_err().to_string();
+    assert!(error.contains("rank 1"), "{error}");
+}

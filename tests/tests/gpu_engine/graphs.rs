@@ -1,0 +1,86 @@
+//! Launches that the application records into graphs: replays count as launches, and see the data of their time.
+
+use crate::{on_simulator, on_threads, options};
+use antiphon::DataType;
+use antiphon::executor::hal::{Memory, Stream};
+use antiphon::executor::{Call, Executor};
+use antiphon::plan::algorithms::{Algorithm, Shape};
+use antiphon_tests::application::Application;
+use std::sync::Arc;
+
+const ELEMENTS: usize = 500;
+const BYTES: u64 = ELEMENTS as u64 * 4;
+const WORLD: u32 = 2;
+
+fn values(rank: u32, round: u32) -> Vec<u32> {
+    (0..ELEMENTS as u32).map(|at| at * (rank + 1) + round * 100_000).collect()
+}
+
+fn write(stream: &dyn Stream, memory: &Arc<dyn Memory>, values: &[u32]) {
+    // SAFETY: the memory is at least as long as the values, which outlive the copy.
+    let copied = unsafe { stream.copy(memory.address(), values.as_ptr().cast(), BYTES) };
+    copied.map(|_| stream.synchronize()).unwrap().unwrap();
+}
+
+fn read(stream: &dyn Stream, memory: &Arc<dyn Memory>) -> Vec<u32> {
+    let mut values = vec![0u32; ELEMENTS];
+    // SAFETY: as above.
+    let copied = unsafe { stream.copy(values.as_mut_ptr().cast(), memory.address(), BYTES) };
+    copied.map(|_| stream.synchronize()).unwrap().unwrap();
+    values
+}
+
+#[test]
+fn replays_are_launches_of_their_own() {
+    let Some(simulated) = on_simulator("graphs::replays_are_launches_of_their_own") else { return };
+    let application = &Application::new(&simulated);
+    for algorithm in [
+        Algorithm::AllReduceOneShotPackets,
+        Algorithm::AllReduceTwoShotPackets,
+        Algorithm::AllReduceZeroCopy,
+    ] {
+        on_threads(WORLD, &options(), |rank| {
+            application.enter(0);
+            let executor = Executor::new(&rank);
+            let plan = executor.load(&algorithm.plan(Shape::new(2)).unwrap()).unwrap();
+            let raw = application.stream();
+            let place = std::ptr::without_provenance_mut(raw as usize);
+            // SAFETY: the stream was made just now, and nobody destroys it.
+            let stream = unsafe { rank.device().adopt_stream(place) }.unwrap();
+            let other = rank.stream().unwrap();
+            let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
+            let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
+            let call = Call::new(&plan, DataType::U32, from, to);
+            let mut round = 0;
+            let mut check = |what: &str, launch: &dyn Fn()| {
+                round += 1;
+                write(&*other, &input, &values(rank.rank(), round));
+                rank.barrier().unwrap();
+                launch();
+                application.finish(raw);
+                let all = [0, 1].map(|rank| values(rank, round));
+                let expected: Vec<u32> = all[0].iter().zip(&all[1]).map(|(a, b)| a + b).collect();
+                assert_eq!(read(&*other, &output), expected, "{what} of {}", algorithm.name());
+            };
+            // SAFETY: the buffers hold the call's bytes, and outlive all launches and replays.
+            let execute = || unsafe { executor.execute(&call, &stream) }.unwrap();
+            check("a launch", &execute);
+            application.begin(raw);
+            // Two launches in one graph, that the second replay of it follows at once.
+            execute();
+            execute();
+            let graph = application.end(raw);
+            let executable = application.instantiate(graph);
+            check("a replay", &|| application.replay(executable, raw));
+            check("two replays", &|| {
+                application.replay(executable, raw);
+                application.replay(executable, raw);
+            });
+            check("a launch after replays", &execute);
+            check("a replay after that", &|| application.replay(executable, raw));
+            executor.synchronize(&stream).unwrap();
+            application.destroy(graph, executable);
+            rank.barrier().unwrap();
+        });
+    }
+}

@@ -1,0 +1,47 @@
+//! Plans as kernels, on the simulated driver: right results, replays, several streams, and ends that say why. What passes
+//! here has not run on a GPU.
+
+mod faults;
+mod graphs;
+mod plans;
+mod runtime_sizes;
+mod streams;
+
+use antiphon::executor::hal::{Backend, Device, driver};
+use antiphon::executor::{Communicator, Options};
+use antiphon_tests::simulated::Simulated;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The process with the simulated driver, if this is it; else the test has been run there.
+fn on_simulator(test: &str) -> Option<Simulated> {
+    antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), &[])
+}
+
+/// The device that all ranks share.
+fn device() -> Arc<dyn Device> {
+    driver(Backend::Cuda).unwrap().open(0).unwrap()
+}
+
+/// Options whose limit is far above what any right launch takes. Small blocks: each of their threads is simulated.
+fn options() -> Options {
+    Options::default().with_timeout(Some(Duration::from_secs(60))).with_block_threads(Some(32))
+}
+
+/// Runs `work` as each of `world` ranks on one device, each on a thread of its own; the results in rank order.
+fn on_threads<T: Send>(
+    world: u32,
+    options: &Options,
+    work: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
+    let devices = vec![device(); world as usize];
+    let ranks = Communicator::in_process_over(&devices, options).unwrap();
+    let work = &work;
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(rank))).collect();
+        ranks
+            .into_iter()
+            .map(|rank| rank.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}

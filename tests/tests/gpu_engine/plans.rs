@@ -1,0 +1,148 @@
+//! Every right plan gives the right result as kernels: with ranks as threads that share a device, and as processes.
+
+use crate::{device, on_simulator, on_threads, options};
+use antiphon::DataType;
+use antiphon::executor::{Communicator, ExecutorError};
+use antiphon::plan::model::{ChannelType, Collective};
+use antiphon_tests::harness::plans::{INDIVISIBLE, TINY, buffers, sizes, whole_chunks};
+use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::harness::{Case, Entry, Source, Verdict, entries, run_case, seed};
+use std::collections::BTreeSet;
+
+/// Launches of each case, back to back.
+const LAUNCHES: u32 = 4;
+
+/// The right plans that the engine runs: those without port channels.
+fn right() -> impl Iterator<Item = Entry> {
+    let right = |entry: &Entry| matches!(entry.verdict, Verdict::Ok | Verdict::Unknown);
+    entries().into_iter().filter(right).filter(|entry| !has_ports(entry))
+}
+
+fn has_ports(entry: &Entry) -> bool {
+    let blocks = entry.plan.gpus.iter().flat_map(|gpu| &gpu.threadblocks);
+    let mut channels = blocks.flat_map(|block| &block.channels);
+    channels.any(|(kind, _)| *kind == ChannelType::Port)
+}
+
+/// Runs a plan as one rank, at several sizes and in two types; what is wrong.
+fn run_all(communicator: &Communicator, entry: &Entry, seed: u64) -> Vec<String> {
+    let mut failures = Vec::new();
+    for (number, dtype) in [DataType::F32, DataType::Bf16].into_iter().enumerate() {
+        let element = dtype.size() as u64;
+        for (position, (what, elements)) in sizes(&entry.plan, element).into_iter().enumerate() {
+            // Every second size of each type: half as long, and every size is there.
+            if position % 2 != number {
+                continue;
+            }
+            let case = Case {
+                name: &entry.name,
+                plan: &entry.plan,
+                buffers: buffers(&entry.plan, elements, element),
+                dtype,
+                op: None,
+                in_place: entry.plan.in_place,
+                launches: LAUNCHES,
+                mover: Some((position as u32 + 1) % entry.ranks()),
+                source: Source::Own,
+                mixed: false,
+                reuse: entry.settled && position >= 2,
+                seed: seed + position as u64,
+            };
+            let mut outcome = run_case(communicator, &case);
+            if outcome.as_ref().is_err_and(|error| may_refuse(entry, what, error)) {
+                let buffers = whole_chunks(&entry.plan, elements, element);
+                outcome = run_case(communicator, &Case { buffers, ..case });
+            }
+            match outcome {
+                Ok(outcome) => {
+                    failures.extend(outcome.wrong.map(|text| format!("{text} ({what})")));
+                }
+                Err(error) => {
+                    let rank = communicator.rank();
+                    failures.push(format!("rank {rank}: {error}; {case} ({what})"));
+                    return failures;
+                }
+            }
+        }
+    }
+    failures
+}
+
+/// Whether a plan may refuse a size, as on the host: one that combines chunks with each other, where they would differ in
+/// length.
+fn may_refuse(entry: &Entry, what: &str, error: &ExecutorError) -> bool {
+    entry.plan.collective == Collective::Test
+        && [INDIVISIBLE, TINY].contains(&what)
+        && matches!(error, ExecutorError::Lower { .. })
+}
+
+fn report(failures: &[String]) {
+    let shown: Vec<&str> = failures.iter().map(String::as_str).take(40).collect();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), shown.join("\n"));
+}
+
+#[test]
+fn every_right_plan_gives_the_right_result_on_threads() {
+    if on_simulator("plans::every_right_plan_gives_the_right_result_on_threads").is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    let mut failures = Vec::new();
+    for entry in right() {
+        // What is proven elsewhere is not proven again.
+        let options = options().with_verification(false);
+        let ranks = on_threads(entry.ranks(), &options, |rank| run_all(&rank, &entry, seed));
+        failures.extend(ranks.into_iter().flatten());
+    }
+    report(&failures);
+}
+
+#[test]
+fn every_right_plan_gives_the_right_result_in_processes() {
+    if on_simulator("plans::every_right_plan_gives_the_right_result_in_processes").is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    let worlds: BTreeSet<u32> = right().map(|entry| entry.ranks()).collect();
+    for world in worlds {
+        Ranks::start("plans::rank_of_every_right_plan", world, &seed.to_string()).succeed();
+    }
+}
+
+/// One process of the test above.
+#[test]
+fn rank_of_every_right_plan() {
+    let Some(role) = role() else { return };
+    let seed: u64 = role.job.parse().unwrap();
+    let options = options().with_verification(false).with_device(Some(device()));
+    let all = role.connect(&options).unwrap();
+    let mut failures = Vec::new();
+    for entry in right().filter(|entry| entry.ranks() == all.world()) {
+        // A plan that breaks its communicator does not keep the others from running.
+        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
+        failures.extend(run_all(&communicator, &entry, seed));
+    }
+    report(&failures);
+}
+
+#[test]
+fn plans_with_port_channels_are_refused_by_name() {
+    if on_simulator("plans::plans_with_port_channels_are_refused_by_name").is_none() {
+        return;
+    }
+    use antiphon::plan::builder::ProgramBuilder;
+    let program = ProgramBuilder::new("far", Collective::SendRecv, 2);
+    let port = program.port(0, 1);
+    program.block(0).put_with_signal(&port, program.input(0).all(), program.output(1).all());
+    program.block(1).wait(&[port]);
+    let plan = program.build().unwrap();
+    let errors = on_threads(2, &options(), |rank| {
+        let executor = antiphon::executor::Executor::new(&rank);
+        executor.load(&plan).unwrap_err().to_string()
+    });
+    for error in errors {
+        assert!(error.contains("plan `far`") && error.contains("port channels"), "{error}");
+    }
+}

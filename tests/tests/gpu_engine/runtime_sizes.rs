@@ -1,0 +1,123 @@
+//! Plans whose sizes come with each call: counts of all kinds from launch to launch, and counts that two ranks do not agree
+//! on.
+
+use crate::{on_simulator, on_threads, options};
+use antiphon::DataType;
+use antiphon::executor::{Call, Communicator, Counts, Executor, ExecutorError, Extent, LoadedPlan};
+use antiphon::plan::algorithms::{Handshake, alltoallv};
+use antiphon_tests::harness::{Area, Random, Source, seed};
+use std::sync::Arc;
+
+const WORLD: u32 = 3;
+const GUARD: u8 = 0x5A;
+
+/// What the byte `at` of what `from` sends to `to` is, in launch `launch`.
+fn byte(launch: u64, from: u32, to: u32, at: usize) -> u8 {
+    (launch as u8).wrapping_mul(31) ^ (from * 7 + to * 3) as u8 ^ at as u8
+}
+
+struct Launch {
+    send: Vec<Extent>,
+    receive: Vec<Extent>,
+    input: Area,
+    output: Area,
+    bytes: [u64; 2],
+}
+
+impl Launch {
+    /// A launch of elements of 4 bytes, in which each rank sends each as many as `matrix` says.
+    fn new(rank: &Communicator, launch: u64, matrix: &[[u64; 3]; 3]) -> Self {
+        let own = rank.rank() as usize;
+        let send = Extent::packed(&matrix[own]);
+        let receive = Extent::packed(&[0, 1, 2].map(|from| matrix[from][own]));
+        let bytes =
+            [&send, &receive].map(|blocks| blocks.iter().map(|block| block.count * 4).sum());
+        let area = |bytes| Area::new(rank, Source::Own, bytes).unwrap();
+        let (mut input, mut output) = (area(bytes[0]), area(bytes[1]));
+        output.edit(|all| all.fill(GUARD));
+        for (to, block) in (0..).zip(&send) {
+            let start = block.offset as usize * 4;
+            input.edit(|all| {
+                let block = &mut all[start..start + block.count as usize * 4];
+                for (at, cell) in block.iter_mut().enumerate() {
+                    *cell = byte(launch, rank.rank(), to, at);
+                }
+            });
+        }
+        Launch { send, receive, input, output, bytes }
+    }
+
+    fn call<'a>(&'a self, plan: &'a Arc<LoadedPlan>) -> Call<'a> {
+        let from = (self.input.address().cast_const(), self.bytes[0]);
+        let to = (self.output.address(), self.bytes[1]);
+        let counts = Counts { send: &self.send, receive: &self.receive };
+        Call::new(plan, DataType::U32, from, to).with_counts(counts)
+    }
+
+    fn check(&self, rank: u32, launch: u64) {
+        let all = self.output.bytes();
+        for (from, block) in (0..).zip(&self.receive) {
+            let start = block.offset as usize * 4;
+            for (at, found) in all[start..start + block.count as usize * 4].iter().enumerate() {
+                let expected = byte(launch, from, rank, at);
+                assert_eq!(*found, expected, "rank {rank} launch {launch} from {from} byte {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_count_arrives_from_launch_to_launch() {
+    if on_simulator("runtime_sizes::every_count_arrives_from_launch_to_launch").is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    let mut random = Random::new(seed, 3);
+    let mut matrices = vec![[[0; 3]; 3], [[0, 900, 0], [0; 3], [0; 3]]];
+    for values in [&[0, 1][..], &[0, 1, 7, 64, 1025], &[33]] {
+        matrices.push([[(); 3]; 3].map(|row| row.map(|()| random.one_of(values))));
+    }
+    for blocks in [1, 2] {
+        let plan = alltoallv::zero_copy(WORLD as usize, blocks, Handshake::Everyone).unwrap();
+        on_threads(WORLD, &options(), |rank| {
+            let executor = Executor::new(&rank);
+            let plan = executor.load(&plan).unwrap();
+            let stream = rank.stream().unwrap();
+            let launches: Vec<Launch> =
+                (0..).zip(&matrices).map(|(at, matrix)| Launch::new(&rank, at, matrix)).collect();
+            for launch in &launches {
+                // SAFETY: the areas hold the call's bytes and outlive the stream's work.
+                unsafe { executor.execute(&launch.call(&plan), &stream) }.unwrap();
+            }
+            executor.synchronize(&stream).unwrap();
+            rank.barrier().unwrap();
+            (0..).zip(&launches).for_each(|(at, launch)| launch.check(rank.rank(), at));
+        });
+    }
+}
+
+#[test]
+fn ranks_that_disagree_on_a_count_are_told_which() {
+    if on_simulator("runtime_sizes::ranks_that_disagree_on_a_count_are_told_which").is_none() {
+        return;
+    }
+    let plan = alltoallv::zero_copy(WORLD as usize, 1, Handshake::Everyone).unwrap();
+    let errors = on_threads(WORLD, &options(), |rank| {
+        let executor = Executor::new(&rank);
+        let plan = executor.load(&plan).unwrap();
+        let mut matrix = [[5; 3]; 3];
+        if rank.rank() == 1 {
+            // It sends less to rank 2 than that expects.
+            matrix[1][2] = 3;
+        }
+        let launch = Launch::new(&rank, 0, &matrix);
+        // SAFETY: as above; the call is blocking.
+        unsafe { executor.run(&launch.call(&plan)) }.unwrap_err()
+    });
+    let unequal = |error: &&ExecutorError| matches!(error, ExecutorError::Unequal { .. });
+    let text = errors.iter().find(unequal).unwrap_or_else(|| panic!("{errors:?}")).to_string();
+    for part in ["rank 1 sends 3 elements (send block 2)", "rank 2 expects 5"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

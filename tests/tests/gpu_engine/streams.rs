@@ -1,0 +1,140 @@
+//! Several plans at once, and launches that follow each other in stream order.
+
+use crate::{on_simulator, on_threads, options};
+use antiphon::executor::hal::{Memory, Stream};
+use antiphon::executor::{Call, Communicator, Executor};
+use antiphon::plan::algorithms::{Algorithm, Shape};
+use antiphon::{DataType, ReduceOp};
+use std::sync::Arc;
+
+const ELEMENTS: usize = 640;
+const BYTES: u64 = ELEMENTS as u64 * 4;
+
+fn write(stream: &Arc<dyn Stream>, memory: &Arc<dyn Memory>, values: &[u32]) {
+    // SAFETY: the memory is at least as long as the values, which outlive the copy.
+    let copied = unsafe { stream.copy(memory.address(), values.as_ptr().cast(), BYTES) };
+    copied.map(|_| stream.synchronize()).unwrap().unwrap();
+}
+
+fn read(stream: &Arc<dyn Stream>, memory: &Arc<dyn Memory>) -> Vec<u32> {
+    let mut values = vec![0u32; ELEMENTS];
+    // SAFETY: as above.
+    let copied = unsafe { stream.copy(values.as_mut_ptr().cast(), memory.address(), BYTES) };
+    copied.map(|_| stream.synchronize()).unwrap().unwrap();
+    values
+}
+
+/// What rank `rank` contributes to round `round`.
+fn values(rank: u32, round: u32) -> Vec<u32> {
+    (0..ELEMENTS as u32).map(|at| at * 3 + rank * 1000 + round * 7).collect()
+}
+
+fn sums(world: u32, round: u32) -> Vec<u32> {
+    let all: Vec<_> = (0..world).map(|rank| values(rank, round)).collect();
+    (0..ELEMENTS).map(|at| all.iter().map(|one| one[at]).sum()).collect()
+}
+
+#[test]
+fn plans_on_two_streams_do_not_meet() {
+    if on_simulator("streams::plans_on_two_streams_do_not_meet").is_none() {
+        return;
+    }
+    const WORLD: u32 = 3;
+    on_threads(WORLD, &options(), |rank| {
+        let executor = Executor::new(&rank);
+        let algorithms = [Algorithm::AllReduceTwoShotPackets, Algorithm::AllReduceZeroCopy];
+        let plans = algorithms
+            .map(|algorithm| executor.load(&algorithm.plan(Shape::new(3)).unwrap()).unwrap());
+        let streams = [(); 2].map(|()| rank.stream().unwrap());
+        let buffers = [(); 2].map(|()| {
+            [(); 5].map(|()| (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap()))
+        });
+        for (number, stream) in streams.iter().enumerate() {
+            for (round, (input, _)) in buffers[number].iter().enumerate() {
+                write(stream, input, &values(rank.rank(), round as u32 + 10 * number as u32));
+            }
+        }
+        // Ranks submit to the two streams in opposite orders, but all number the streams alike.
+        let later = if rank.rank() == 1 { [1, 0] } else { [0, 1] };
+        for (round, order) in [[0, 1], later, later, later, later].into_iter().enumerate() {
+            for number in order {
+                let (input, output) = &buffers[number][round];
+                let from = (input.address().cast_const(), BYTES);
+                let to = (output.address(), BYTES);
+                let call = Call::new(&plans[number], DataType::U32, from, to);
+                // SAFETY: the buffers hold the call's bytes and outlive the streams' work.
+                unsafe { executor.execute(&call, &streams[number]) }.unwrap();
+            }
+        }
+        for (number, stream) in streams.iter().enumerate() {
+            executor.synchronize(stream).unwrap();
+            for (round, (_, output)) in buffers[number].iter().enumerate() {
+                let expected = sums(WORLD, round as u32 + 10 * number as u32);
+                assert_eq!(read(stream, output), expected, "stream {number} round {round}");
+            }
+        }
+        rank.barrier().unwrap();
+    });
+}
+
+#[test]
+fn one_thread_drives_all_ranks() {
+    if on_simulator("streams::one_thread_drives_all_ranks").is_none() {
+        return;
+    }
+    let devices = vec![crate::device(); 4];
+    let ranks = Communicator::in_process_over(&devices, &options()).unwrap();
+    let plan = Algorithm::AllReduceRing.plan(Shape::new(4)).unwrap();
+    let mut launched = Vec::new();
+    for rank in &ranks {
+        let executor = Executor::new(rank);
+        let plan = executor.load(&plan).unwrap();
+        let stream = rank.stream().unwrap();
+        let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
+        write(&stream, &input, &values(rank.rank(), 0));
+        launched.push((executor, plan, stream, input, output));
+    }
+    for _ in 0..3 {
+        for (executor, plan, stream, input, output) in launched.iter().rev() {
+            let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
+            let call = Call::new(plan, DataType::U32, from, to);
+            // SAFETY: as above.
+            unsafe { executor.execute(&call, stream) }.unwrap();
+        }
+    }
+    for (executor, _, stream, _, output) in &launched {
+        executor.synchronize(stream).unwrap();
+        assert_eq!(read(stream, output), sums(4, 0));
+    }
+}
+
+#[test]
+fn an_average_is_divided_and_sizes_may_change_from_launch_to_launch() {
+    let test = "streams::an_average_is_divided_and_sizes_may_change_from_launch_to_launch";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    on_threads(2, &options(), |rank| {
+        let executor = Executor::new(&rank);
+        let plan = Algorithm::AllReduceOneShotPackets.plan(Shape::new(2)).unwrap();
+        let plan = executor.load(&plan).unwrap();
+        let stream = rank.stream().unwrap();
+        let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
+        write(&stream, &input, &values(rank.rank(), 0));
+        let whole: Vec<u32> = sums(2, 0).into_iter().map(|sum| sum / 2).collect();
+        for elements in [640, 4, 640, 33, 2, 638] {
+            write(&stream, &output, &[u32::MAX; ELEMENTS]);
+            let bytes = elements as u64 * 4;
+            let from = (input.address().cast_const(), bytes);
+            let call = Call::new(&plan, DataType::U32, from, (output.address(), bytes));
+            let call = Call { op: Some(ReduceOp::Avg), ..call };
+            // SAFETY: as above.
+            unsafe { executor.execute(&call, &stream) }.unwrap();
+            executor.synchronize(&stream).unwrap();
+            let found = read(&stream, &output);
+            assert_eq!(found[..elements], whole[..elements], "{elements} elements");
+            assert!(found[elements..].iter().all(|&rest| rest == u32::MAX));
+        }
+        rank.barrier().unwrap();
+    });
+}
