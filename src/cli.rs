@@ -3,6 +3,7 @@
 mod children;
 mod collect;
 mod counts;
+mod device;
 mod error;
 mod info;
 mod job;
@@ -37,7 +38,7 @@ use std::time::Duration;
 
 pub use error::CliError;
 
-/// Programmable collective communication: runs execution plans on CPUs.
+/// Programmable collective communication: runs execution plans on CPUs and GPUs.
 #[derive(Debug, Parser)]
 #[command(name = "antiphon", version, about, arg_required_else_help = true)]
 pub struct Cli {
@@ -169,6 +170,13 @@ struct MeasureArgs {
     /// launched job, choose built-in algorithms for as many [default: 1; launched, as the ranks lie]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
+    /// Where the ranks' buffers are: host, cuda or rocm (ranks take turns on the devices there are), or one device, as in
+    /// cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "host")]
+    device: device::DeviceName,
+    /// Threads of each thread block on a GPU [default: what the plan says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    block_threads: Option<u32>,
     /// The wire of port channels: local, tcp, or a plugin's name [default: ANTIPHON_WIRE, else for each peer the one
     /// of least cost]
     #[arg(long, value_name = "NAME")]

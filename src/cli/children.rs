@@ -154,7 +154,8 @@ pub fn rank_main() -> Result<ExitCode, CliError> {
     };
     let connected = Job::from_line(&line).and_then(|job| {
         let settings = &job.settings;
-        let rank = Rank::connect(address, rank, settings.world, &ranks::options(settings))?;
+        let options = ranks::options(settings, rank)?;
+        let rank = Rank::connect(address, rank, settings.world, &options)?;
         Ok((rank, job))
     });
     match connected {

@@ -4,11 +4,13 @@ use super::CliError;
 use super::error::print_line;
 use super::probe::{self, ProcessAccess};
 use super::ranks::{self, Rank};
+use antiphon::executor::hal::Backend;
 use std::process::ExitCode;
 
 /// Prints the report.
 pub fn print() -> Result<ExitCode, CliError> {
-    print_line(&report(Rank::device_facts(), &probe::process_access(), &ranks::wires()))?;
+    let gpus = [Backend::Cuda, Backend::Rocm].map(|one| (one.name(), ranks::devices(one)));
+    print_line(&report(Rank::device_facts(), &probe::process_access(), &ranks::wires(), &gpus))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -16,6 +18,7 @@ fn report(
     host: Result<Vec<String>, CliError>,
     access: &ProcessAccess,
     wires: &[(String, Result<String, String>)],
+    gpus: &[(&str, Vec<String>)],
 ) -> String {
     let mut lines = vec![format!("antiphon {}", env!("CARGO_PKG_VERSION")), String::new()];
     lines.push("devices".into());
@@ -27,8 +30,9 @@ fn report(
         }
         Err(error) => lines.push(format!("  host: unavailable: {error}")),
     }
-    lines.push("  cuda: not yet: this version has no CUDA backend".into());
-    lines.push("  rocm: not yet: this version has no ROCm backend".into());
+    for (name, found) in gpus {
+        lines.extend(found.iter().map(|line| format!("  {name}: {line}")));
+    }
     lines.push(String::new());
     lines.push("transports".into());
     lines.push(format!("  memory: shared between processes; {}", process_access(access)));
@@ -96,12 +100,14 @@ mod tests {
             ("pigeon".to_owned(), Ok("a loft".to_owned())),
             ("drum".to_owned(), Err("no sticks".to_owned())),
         ];
-        let report = report(Ok(facts), &ProcessAccess::Refused("not allowed".into()), &wires);
+        let gpus = [("cuda", vec!["0: a card".to_owned()]), ("rocm", vec!["no driver".to_owned()])];
+        let access = ProcessAccess::Refused("not allowed".into());
+        let report = report(Ok(facts), &access, &wires, &gpus);
         for word in [
             "host: a machine",
             "not allowed",
-            "cuda:",
-            "rocm:",
+            "cuda: 0: a card",
+            "rocm: no driver",
             "memory:",
             "switch:",
             "port:",

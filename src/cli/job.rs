@@ -1,6 +1,7 @@
 //! What a run asks of its ranks, and what they answer: plain data, one JSON line each between processes.
 
 use super::counts::Blocks;
+use super::device::DeviceName;
 use super::shape::{Placement, Shape};
 use super::{CliError, plans};
 use antiphon::plan::model::Plan;
@@ -47,6 +48,11 @@ pub struct Settings {
     pub timeout: Option<Duration>,
     /// Whether plans are verified before they run.
     pub verify: bool,
+    /// Where the ranks' buffers are.
+    #[serde(with = "by_name")]
+    pub device: DeviceName,
+    /// Threads of each thread block there.
+    pub block_threads: Option<u32>,
     /// The wire that port channels must use.
     pub wire: Option<String>,
     /// Seed of the inputs.
@@ -231,6 +237,8 @@ pub mod testing {
             check: true,
             timeout: Some(Duration::from_millis(1500)),
             verify: false,
+            device: "cuda:1".parse().unwrap(),
+            block_threads: Some(96),
             wire: Some("local".into()),
             seed: u64::MAX,
             counts: Some("even".into()),

@@ -6,7 +6,7 @@ use super::collect::{Collector, Finished, Notice};
 use super::job::{Event, Job};
 use super::measure;
 use super::progress::Progress;
-use super::ranks::{self, Rank};
+use super::ranks::Rank;
 use super::signals;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -121,9 +121,7 @@ pub fn warn(plan: &str, why: &str) {
 }
 
 fn start_threads(job: Job, sender: &Sender<Notice>) -> Result<(), CliError> {
-    let world = 0..job.settings.world;
-    let hosts: Vec<_> = world.map(|rank| job.settings.host(rank).unwrap_or_default()).collect();
-    let ranks = Rank::all_in_process(&hosts, &ranks::options(&job.settings))?;
+    let ranks = Rank::all_in_process(&job.settings)?;
     let job = Arc::new(job);
     for (number, rank) in (0u32..).zip(ranks) {
         let (job, sender) = (Arc::clone(&job), sender.clone());

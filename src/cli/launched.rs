@@ -47,8 +47,10 @@ pub fn run(
         CliError::Usage(text) => CliError::Usage(format!("rank {}: {text}", found.rank)),
         other => CliError::Rank(format!("rank {}: {other}", found.rank)),
     };
-    let options = ranks::limits(args.timeout.0, !args.no_verify, args.wire());
-    let rank = Rank::join(found, options).map_err(label)?;
+    let limits = ranks::limits(args.timeout.0, !args.no_verify, args.wire());
+    let device = ranks::device(args.device, found.rank).map_err(label)?;
+    let rank = Rank::join(found, limits.with_device(device).with_block_threads(args.block_threads))
+        .map_err(label)?;
     let job = agree(&rank, found, plan).map_err(|error| {
         rank.abort(&error.to_string());
         label(error)

@@ -80,7 +80,7 @@ fn measure(
     }
     // Peers may still read this rank's input. Zeros stay zeros however often they are summed in place.
     rank.barrier()?;
-    buffers.fill_input(|_, piece| piece.fill(0));
+    buffers.fill_input(|_, piece| piece.fill(0))?;
     say("warming up");
     for _ in 0..settings.warmup {
         rank.barrier()?;
@@ -127,8 +127,8 @@ fn checked(
     // Peers may still be reading what the last launch left here.
     rank.barrier()?;
     // First the output: in place there is nothing to poison, and the input must survive.
-    buffers.poison_output(reference::POISON);
-    buffers.fill_input(|offset, piece| stream.fill(dtype, offset / dtype.size() as u64, piece));
+    buffers.poison_output(reference::POISON)?;
+    buffers.fill_input(|offset, piece| stream.fill(dtype, offset / dtype.size() as u64, piece))?;
     rank.barrier()?;
     rank.run(plan, buffers, dtype, job.settings.op)?;
     reference::check(rank, job, item, launch, buffers)

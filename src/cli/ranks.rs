@@ -1,9 +1,11 @@
 //! A rank of a run. Every call of this command into the executor is in this file.
 
 use super::CliError;
+use super::device::DeviceName;
 use super::job::{Item, Settings};
 use super::shape::{Placement, Shape};
 pub use antiphon::executor::HOST_VARIABLE;
+use antiphon::executor::hal::{self, Backend, Device, Stream};
 use antiphon::executor::launcher::{self, Environment, Found};
 use antiphon::executor::{
     Call, Communicator, Counts, Executor, Extent, LoadedPlan, Options, Rendezvous, Verdict,
@@ -29,9 +31,37 @@ fn executor_error(error: impl Display) -> CliError {
     CliError::Executor(error.to_string())
 }
 
-/// How the ranks of a run behave.
-pub fn options(settings: &Settings) -> Options {
-    limits(settings.timeout, settings.verify, settings.wire.clone())
+/// How all ranks of a run behave.
+fn common(settings: &Settings) -> Options {
+    let limits = limits(settings.timeout, settings.verify, settings.wire.clone());
+    limits.with_block_threads(settings.block_threads)
+}
+
+/// How a rank of a run behaves.
+pub fn options(settings: &Settings, rank: u32) -> Result<Options, CliError> {
+    Ok(common(settings).with_device(device(settings.device, rank)?))
+}
+
+/// The device of a rank's buffers; none for the host.
+pub fn device(name: DeviceName, rank: u32) -> Result<Option<Arc<dyn Device>>, CliError> {
+    if name.backend == Backend::Host {
+        return Ok(None);
+    }
+    let driver = hal::driver(name.backend).map_err(executor_error)?;
+    let index = match name.index {
+        Some(index) => index,
+        None => rank % (driver.devices().map_err(executor_error)?.len() as u32).max(1),
+    };
+    driver.open(index).map(Some).map_err(executor_error)
+}
+
+/// The devices of a kind of GPU, or why there is none, a line each.
+pub fn devices(backend: Backend) -> Vec<String> {
+    match hal::driver(backend).and_then(|driver| driver.devices()) {
+        Ok(found) if found.is_empty() => vec!["none".to_owned()],
+        Ok(found) => found.iter().map(|one| format!("{}: {}", one.index, one.name)).collect(),
+        Err(error) => vec![error.to_string()],
+    }
 }
 
 /// The same of its parts.
@@ -60,11 +90,22 @@ pub fn doubt(plan: &Loaded) -> Option<&str> {
 }
 
 impl Rank {
-    /// As many ranks as hosts, for threads of this process.
-    pub fn all_in_process(hosts: &[String], options: &Options) -> Result<Vec<Rank>, CliError> {
-        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-        let communicators = Communicator::in_process_on(&hosts, options).map_err(executor_error)?;
-        communicators.into_iter().map(Rank::new).collect()
+    /// All ranks of a run, for threads of this process.
+    pub fn all_in_process(settings: &Settings) -> Result<Vec<Rank>, CliError> {
+        let ranks = 0..settings.world;
+        let devices = ranks.clone().map(|rank| device(settings.device, rank));
+        let devices = devices.collect::<Result<Option<Vec<_>>, _>>();
+        let options = common(settings);
+        let communicators = match devices? {
+            Some(devices) => Communicator::in_process_over(&devices, &options),
+            None => {
+                let hosts: Vec<String> =
+                    ranks.map(|rank| settings.host(rank).unwrap_or_default()).collect();
+                let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+                Communicator::in_process_on(&hosts, &options)
+            }
+        };
+        communicators.map_err(executor_error)?.into_iter().map(Rank::new).collect()
     }
 
     /// This process's rank of a run whose processes meet at `address`. Waits for all of them.
@@ -97,9 +138,8 @@ impl Rank {
 
     /// What the device of a rank of this machine calls itself and can do, a line each.
     pub fn device_facts() -> Result<Vec<String>, CliError> {
-        let mut alone = Rank::all_in_process(&[String::new()], &limits(None, false, None))?;
-        let Some(rank) = alone.pop() else { return Ok(Vec::new()) };
-        let device = rank.communicator.device();
+        let device = hal::driver(Backend::Host).and_then(|driver| driver.open(0));
+        let device = device.map_err(executor_error)?;
         let caps = device.caps();
         let yes = |wired| if wired { "yes" } else { "no" };
         Ok(vec![
@@ -186,7 +226,11 @@ impl Rank {
         };
         let in_place = in_place.is_some();
         let memory = memory.into_iter().map(|memory| Box::new(memory) as Box<dyn Send>).collect();
-        Ok(Buffers { _memory: memory, input, output, shape, blocks, in_place })
+        // Only the host's own memory is reached without copies: on a GPU the CPU's view of it may be slow, or none.
+        let near = device.backend() == Backend::Host;
+        let stream = if near { None } else { Some(device.stream().map_err(executor_error)?) };
+        let tiles = Tiles { stream };
+        Ok(Buffers { _memory: memory, input, output, shape, blocks, in_place, tiles })
     }
 
     /// Runs a plan once over the buffers and waits for this rank's part of it.
@@ -224,6 +268,13 @@ pub struct Buffers {
     /// The runtime blocks of the input and of the output, where the plan has such.
     blocks: Option<[Vec<Extent>; 2]>,
     in_place: bool,
+    tiles: Tiles,
+}
+
+/// The way to the buffers' bytes, piece by piece.
+struct Tiles {
+    /// Copies, where the CPU does not reach them.
+    stream: Option<Arc<dyn Stream>>,
 }
 
 /// Bytes handed out at a time: enough to amortise the call, and small enough to stay in the cache.
@@ -237,54 +288,72 @@ impl Buffers {
     }
 
     /// Rewrites the send buffer: `fill` gets its pieces with their offsets in bytes.
-    pub fn fill_input(&mut self, fill: impl FnMut(u64, &mut [u8])) {
-        write_tiles(self.input, self.shape.input, fill);
+    pub fn fill_input(&mut self, fill: impl FnMut(u64, &mut [u8])) -> Result<(), CliError> {
+        self.tiles.write(self.input, self.shape.input, fill)
     }
 
     /// Sets every byte of the receive buffer, unless it is also the send buffer.
-    pub fn poison_output(&mut self, value: u8) {
-        if !self.in_place {
-            write_tiles(self.output, self.shape.output, |_, tile| tile.fill(value));
+    pub fn poison_output(&mut self, value: u8) -> Result<(), CliError> {
+        if self.in_place {
+            return Ok(());
         }
+        self.tiles.write(self.output, self.shape.output, |_, tile| tile.fill(value))
     }
 
     /// Reads the receive buffer: `look` gets its pieces with their offsets in bytes.
-    pub fn read_output(&self, look: impl FnMut(u64, &[u8])) {
-        read_tiles(self.output, self.shape.output, look);
+    pub fn read_output(&self, look: impl FnMut(u64, &[u8])) -> Result<(), CliError> {
+        self.tiles.read(self.output, self.shape.output, look)
     }
 
     /// Reads the send buffer likewise.
-    pub fn read_input(&self, look: impl FnMut(u64, &[u8])) {
-        read_tiles(self.input, self.shape.input, look);
+    pub fn read_input(&self, look: impl FnMut(u64, &[u8])) -> Result<(), CliError> {
+        self.tiles.read(self.input, self.shape.input, look)
     }
 }
 
-/// Reads `bytes` bytes at `address`, piece by piece.
-fn read_tiles(address: *mut u8, bytes: u64, mut look: impl FnMut(u64, &[u8])) {
-    let mut tile = vec![0; TILE.min(bytes as usize)];
-    let mut offset = 0;
-    while offset < bytes as usize {
-        let piece = &mut tile[..TILE.min(bytes as usize - offset)];
-        let source = address.wrapping_add(offset).cast_const();
-        // SAFETY: callers pass a buffer of `Buffers`, which its `_memory` keeps alive; the tile is our own. No
-        // launch is under way: `Rank::run` blocks, and the run's barriers keep peers' launches apart.
-        unsafe { source.copy_to_nonoverlapping(piece.as_mut_ptr(), piece.len()) };
-        look(offset as u64, piece);
-        offset += piece.len();
+impl Tiles {
+    /// Reads `bytes` bytes at `address`, piece by piece.
+    fn read(
+        &self,
+        address: *mut u8,
+        bytes: u64,
+        mut look: impl FnMut(u64, &[u8]),
+    ) -> Result<(), CliError> {
+        let mut tile = vec![0; TILE.min(bytes as usize)];
+        for offset in (0..bytes as usize).step_by(TILE) {
+            let piece = &mut tile[..TILE.min(bytes as usize - offset)];
+            let source = address.wrapping_add(offset).cast_const();
+            self.copy(piece.as_mut_ptr(), source, piece.len())?;
+            look(offset as u64, piece);
+        }
+        Ok(())
     }
-}
 
-/// Writes `bytes` bytes at `address`, piece by piece, with what `fill` makes of each.
-fn write_tiles(address: *mut u8, bytes: u64, mut fill: impl FnMut(u64, &mut [u8])) {
-    let mut tile = vec![0; TILE.min(bytes as usize)];
-    let mut offset = 0;
-    while offset < bytes as usize {
-        let piece = &mut tile[..TILE.min(bytes as usize - offset)];
-        fill(offset as u64, piece);
-        let target = address.wrapping_add(offset);
-        // SAFETY: callers pass a buffer of `Buffers`, which its `_memory` keeps alive; the tile is our own. No
-        // launch is under way: `Rank::run` blocks, and the run's barriers keep peers' launches apart.
-        unsafe { target.copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
-        offset += piece.len();
+    /// Writes `bytes` bytes at `address`, piece by piece, with what `fill` makes of each.
+    fn write(
+        &self,
+        address: *mut u8,
+        bytes: u64,
+        mut fill: impl FnMut(u64, &mut [u8]),
+    ) -> Result<(), CliError> {
+        let mut tile = vec![0; TILE.min(bytes as usize)];
+        for offset in (0..bytes as usize).step_by(TILE) {
+            let piece = &mut tile[..TILE.min(bytes as usize - offset)];
+            fill(offset as u64, piece);
+            self.copy(address.wrapping_add(offset), piece.as_ptr(), piece.len())?;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, to: *mut u8, from: *const u8, bytes: usize) -> Result<(), CliError> {
+        let Some(stream) = &self.stream else {
+            // SAFETY: callers pass a tile of their own and a piece of a buffer of `Buffers`, which its `_memory` keeps
+            // alive. No launch is under way: `Rank::run` blocks, and the run's barriers keep peers' launches apart.
+            unsafe { to.copy_from_nonoverlapping(from, bytes) };
+            return Ok(());
+        };
+        // SAFETY: as above; the copy is waited for.
+        let copied = unsafe { stream.copy(to, from, bytes as u64) };
+        copied.and_then(|_| stream.synchronize()).map_err(executor_error)
     }
 }

@@ -49,7 +49,7 @@ pub fn check(
         let mut verdict = Verdict::default();
         buffers.read_output(|offset, piece| {
             verdict.merge(problem.check(rank.number(), offset / element, piece));
-        });
+        })?;
         return Ok(verdict);
     }
     // Such plans may end on one rank while others still write to its buffers.
@@ -75,10 +75,10 @@ pub fn check(
         let mut verdict = Verdict::default();
         buffers.read_output(|offset, piece| {
             verdict.merge(expected.check_output(offset / element, piece));
-        });
+        })?;
         buffers.read_input(|offset, piece| {
             verdict.merge(expected.check_input(offset / element, piece));
-        });
+        })?;
         Ok(verdict)
     };
     let buffer_bytes = item.shape.input.saturating_add(item.shape.output);

@@ -8,6 +8,7 @@ use super::plans;
 use super::progress::Progress;
 use super::table::{Heading, Row, header};
 use antiphon::ReduceOp;
+use antiphon::executor::hal::Backend;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -83,8 +84,12 @@ impl<'a> Report<'a> {
                 settings.wire.as_ref().map_or(String::new(), |wire| format!(", wire {wire}"));
             let counts =
                 settings.counts.as_ref().map_or(String::new(), |rule| format!(", counts {rule}"));
+            let device = match settings.device.backend {
+                Backend::Host => String::new(),
+                _ => format!(" on {}", settings.device),
+            };
             print_line(&format!(
-                "# antiphon {}: {} ({}), {} ranks {how}{wire}, {place}{counts}\n{}",
+                "# antiphon {}: {} ({}), {} ranks {how}{device}{wire}, {place}{counts}\n{}",
                 env!("CARGO_PKG_VERSION"),
                 heading.collective,
                 names.join(", "),

@@ -55,14 +55,9 @@ pub fn enter(test: &str, folder: &str, environment: &[(&str, &str)]) -> Option<S
         say("these tests run on the SIMULATED CUDA driver (tests/gpusim), not on a GPU: a pass says nothing of one");
     });
     let folder = prepared(Path::new(folder));
-    let [driver, compiler] = NAMES.map(|name| folder.join(name));
+    let driver = folder.join(NAMES[0]);
     let mut command = myself(test, INSIDE, &driver.to_string_lossy());
-    command
-        .env("ANTIPHON_CUDA_LIB", &driver)
-        .env("ANTIPHON_NVRTC_LIB", compiler)
-        .env("ANTIPHON_CACHE_DIR", folder.join("cache"))
-        .env("ANTIPHON_GPUSIM_CACHE", folder.join("kernels"))
-        .envs(environment.iter().copied());
+    command.envs(variables(&folder)).envs(environment.iter().copied());
     let output = within(LIMIT, &mut command, test);
     for line in String::from_utf8_lossy(&output.stderr).lines() {
         if line.starts_with("SKIP") {
@@ -71,6 +66,28 @@ pub fn enter(test: &str, folder: &str, environment: &[(&str, &str)]) -> Option<S
     }
     assert_passed(&output);
     None
+}
+
+/// The environment in which a program finds the simulated driver in place of CUDA's; `None`, and a line that starts with
+/// `SKIP` and says why, where it cannot work. `folder` is the caller's `CARGO_TARGET_TMPDIR`.
+pub fn environment(test: &str, folder: &str) -> Option<[(&'static str, PathBuf); 4]> {
+    match usable() {
+        Ok(()) => Some(variables(&prepared(Path::new(folder)))),
+        Err(why) => {
+            say(&format!("SKIP {test}: {why}"));
+            None
+        }
+    }
+}
+
+/// What makes programs find the simulated driver in a folder, and keep what kernels become.
+fn variables(folder: &Path) -> [(&'static str, PathBuf); 4] {
+    [
+        ("ANTIPHON_CUDA_LIB", folder.join(NAMES[0])),
+        ("ANTIPHON_NVRTC_LIB", folder.join(NAMES[1])),
+        ("ANTIPHON_CACHE_DIR", folder.join("cache")),
+        ("ANTIPHON_GPUSIM_CACHE", folder.join("kernels")),
+    ]
 }
 
 /// Writes a line past the harness's capture, which hides what the print macros print in tests that pass.

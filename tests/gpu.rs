@@ -1,0 +1,54 @@
+//! The `antiphon` command on a GPU: on the simulated driver, which is none.
+
+use std::process::{Command, Output};
+
+/// The command, where the simulated driver works.
+fn antiphon(test: &str, arguments: &str) -> Option<Output> {
+    let environment = antiphon_tests::simulated::environment(test, env!("CARGO_TARGET_TMPDIR"))?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    Some(command.args(arguments.split_whitespace()).envs(environment).output().unwrap())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn plans_run_on_a_device_by_processes_and_threads() {
+    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/plans/allreduce_zero_copy_4.json");
+    for mode in ["--processes", "--threads"] {
+        let options = "-b 1K -e 4K -f 4 --iters 2 --warmup 1 --block-threads 32 --device cuda";
+        let arguments = format!("run {plan} {mode} {options}");
+        let test = "plans_run_on_a_device_by_processes_and_threads";
+        let Some(output) = antiphon(test, &arguments) else { return };
+        let (printed, said) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{mode}: {said}\n{printed}");
+        assert!(printed.contains("on cuda"), "{printed}");
+        let rows: Vec<&str> = printed.lines().filter(|line| line.contains(" f32 ")).collect();
+        assert_eq!(rows.len(), 2, "{printed}");
+    }
+}
+
+#[test]
+fn built_in_algorithms_and_runtime_sizes_run_on_a_device() {
+    for collective in ["allreduce", "alltoallv"] {
+        let options = "--ranks 2 --size 2K --threads --iters 1 --warmup 0 --block-threads 32";
+        let arguments = format!("bench {collective} {options} --device cuda:0");
+        let test = "built_in_algorithms_and_runtime_sizes_run_on_a_device";
+        let Some(output) = antiphon(test, &arguments) else { return };
+        let (printed, said) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{collective}: {said}\n{printed}");
+    }
+}
+
+#[test]
+fn info_lists_devices_and_a_wrong_one_is_refused() {
+    let test = "info_lists_devices_and_a_wrong_one_is_refused";
+    let Some(output) = antiphon(test, "info") else { return };
+    let printed = text(&output.stdout);
+    assert!(printed.contains("  cuda: 0: "), "{printed}");
+    let arguments = "bench allreduce --ranks 2 --size 1K --threads --device cuda:99";
+    let Some(output) = antiphon(test, arguments) else { return };
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("99"), "{said}");
+}
