@@ -93,7 +93,8 @@ impl Link {
         // Without a descriptor for the process (it is gone already, or the kernel is old) the socket alone must tell.
         if let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
             let watch = Arc::new(Watch { link: Arc::downgrade(self) });
-            let token = self.control.add(process.as_fd(), watch)?;
+            let added = self.control.add(process.as_fd(), watch);
+            let token = added.inspect_err(|_| self.end())?;
             self.process.get_or_init(|| (process, token));
         }
         // What came along with the last frame of the forming, or did not fit into the socket then.
@@ -248,7 +249,8 @@ impl Link {
 
 impl Source for Link {
     fn ready(&self) {
-        let Some(mesh) = self.mesh.upgrade() else { return };
+        // Its descriptor stays ready: were it left in, the control thread would come here again and again.
+        let Some(mesh) = self.mesh.upgrade() else { return self.end() };
         {
             let mut sending = lock(&self.sending);
             if sending.waiting {
@@ -271,7 +273,7 @@ struct Watch {
 impl Source for Watch {
     fn ready(&self) {
         let Some(link) = self.link.upgrade() else { return };
-        let Some(mesh) = link.mesh.upgrade() else { return };
+        let Some(mesh) = link.mesh.upgrade() else { return link.end() };
         // What it sent before it ended still counts.
         loop {
             if link.over.load(Ordering::SeqCst) || !link.read(&mesh) {
@@ -315,7 +317,7 @@ impl Wire for Links {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{ErrorKind, Read, Write};
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -369,6 +371,22 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains("rank 1 (pid 4711)") && text.contains(reason), "{text}");
             assert!(end.check().is_err());
+        }
+    }
+
+    #[test]
+    fn a_link_whose_mesh_is_gone_is_let_go_of() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let link = Link::new(Pipe::known(ours.into(), 0), 1, &Weak::new()).unwrap();
+        link.start(None).unwrap();
+        drop(link);
+        theirs.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        theirs.write_all(b"?").unwrap();
+        match theirs.read(&mut [0]) {
+            Ok(0) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            other => panic!("its socket stays: {other:?}"),
         }
     }
 

@@ -15,6 +15,8 @@ use crate::sync::lock;
 /// A connection that is being proven.
 pub(super) struct Knock {
     wire: Weak<TcpWire>,
+    /// Watches the connection. A wire that is gone cannot tell of it, and then nobody else would let go.
+    control: Arc<Control>,
     /// The peer that is called; `None` where the other end calls.
     callee: Option<u32>,
     /// With the token of the control thread, which is set before anything is looked at.
@@ -27,17 +29,20 @@ impl Knock {
         wire: &Weak<TcpWire>,
         terms: &Terms,
         to: u32,
-        control: &Control,
+        control: &Arc<Control>,
     ) -> Result<Arc<Knock>, Why> {
         let address = terms.addresses[to as usize];
         let mut contact = Contact::call(address, terms.key, Purpose::Link, terms.rank, to)
             .map_err(|_| Why::Os(Errno::IO))?
             .map_err(Why::Os)?;
         contact.until = Instant::now() + CALL;
-        let knock =
-            Arc::new(Knock { wire: wire.clone(), callee: Some(to), contact: Mutex::new(None) });
-        knock.watch(contact, control, true)?;
+        let knock = Knock::new(wire.clone(), Some(to), control);
+        knock.watch(contact, true)?;
         Ok(knock)
+    }
+
+    fn new(wire: Weak<TcpWire>, callee: Option<u32>, control: &Arc<Control>) -> Arc<Knock> {
+        Arc::new(Knock { wire, control: control.clone(), callee, contact: Mutex::new(None) })
     }
 
     /// Takes in a connection from the door.
@@ -46,37 +51,36 @@ impl Knock {
         let Ok(Some(contact)) = Contact::answer(socket, wire.terms.key, wire.terms.rank) else {
             return;
         };
-        let knock =
-            Arc::new(Knock { wire: Arc::downgrade(wire), callee: None, contact: Mutex::new(None) });
-        if knock.watch(contact, &wire.control, false).is_err() {
+        let knock = Knock::new(Arc::downgrade(wire), None, &wire.control);
+        if knock.watch(contact, false).is_err() {
             return;
         }
         let excess = {
             let mut state = lock(&wire.state);
-            state.strangers.push_back(knock);
             let most = state.slots.len() + STRANGERS;
-            if state.strangers.len() > most { state.strangers.pop_front() } else { None }
+            if state.closed {
+                // Who closes has emptied the list, and nobody would end what comes into it now.
+                Some(knock)
+            } else {
+                state.strangers.push_back(knock);
+                if state.strangers.len() > most { state.strangers.pop_front() } else { None }
+            }
         };
         if let Some(oldest) = excess {
-            oldest.end(&wire.control);
+            oldest.end();
         }
     }
 
-    fn watch(
-        self: &Arc<Knock>,
-        contact: Contact,
-        control: &Control,
-        calls: bool,
-    ) -> Result<(), Why> {
+    fn watch(self: &Arc<Knock>, contact: Contact, calls: bool) -> Result<(), Why> {
         let until = contact.until;
         let mut slot = lock(&self.contact);
-        let token =
-            control.add(contact.socket.as_fd(), self.clone()).map_err(|_| Why::Os(Errno::NOMEM))?;
-        control.writable(contact.socket.as_fd(), token, calls);
+        let socket = contact.socket.as_fd();
+        let token = self.control.add(socket, self.clone()).map_err(|_| Why::Os(Errno::NOMEM))?;
+        self.control.writable(socket, token, calls);
         *slot = Some((contact, token));
         drop(slot);
         let alarm: Arc<dyn Dispatch> = self.clone();
-        control.post_at(until, Arc::downgrade(&alarm));
+        self.control.post_at(until, Arc::downgrade(&alarm));
         Ok(())
     }
 
@@ -86,9 +90,9 @@ impl Knock {
     }
 
     /// Closes the connection, unless it is a link already.
-    pub fn end(&self, control: &Control) {
+    pub fn end(&self) {
         if let Some((contact, token)) = lock(&self.contact).take() {
-            control.remove(contact.socket.as_fd(), token);
+            self.control.remove(contact.socket.as_fd(), token);
         }
     }
 
@@ -98,7 +102,8 @@ impl Knock {
     }
 
     fn advance(&self) {
-        let Some(wire) = self.wire.upgrade() else { return };
+        // Its descriptor stays ready: were it left in, the control thread would come here again and again.
+        let Some(wire) = self.wire.upgrade() else { return self.end() };
         let (contact, progress) = {
             let mut slot = lock(&self.contact);
             let Some((contact, token)) = slot.as_mut() else { return };
@@ -156,7 +161,7 @@ impl TcpWire {
             }
         };
         if let Some(own) = own {
-            own.end(&self.control);
+            own.end();
         }
         let said = contact.verdict(verdict);
         if verdict == Verdict::Welcome {
@@ -173,7 +178,7 @@ impl TcpWire {
 /// Its time is up.
 impl Dispatch for Knock {
     fn dispatch(&self) {
-        let Some(wire) = self.wire.upgrade() else { return };
+        let Some(wire) = self.wire.upgrade() else { return self.end() };
         let late = lock(&self.contact).take();
         let Some((contact, token)) = late else { return };
         wire.control.remove(contact.socket.as_fd(), token);
@@ -187,5 +192,109 @@ impl Dispatch for Knock {
 impl Source for Knock {
     fn ready(&self) {
         self.advance();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::PeerInfo;
+    use crate::mesh::{Gone, Mesh, Wire};
+
+    /// Longer than anything takes that works.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn listener() -> TcpListener {
+        TcpListener::bind("127.0.0.1:0").unwrap()
+    }
+
+    /// Rank 0 of a world of 2, and where its peer listens, on another node.
+    fn half_a_world() -> (Arc<Mesh>, Arc<TcpWire>, TcpListener) {
+        let peer = listener();
+        let door = listener();
+        let addresses = vec![door.local_addr().unwrap(), peer.local_addr().unwrap()];
+        let silence = Duration::from_secs(10);
+        let terms = Terms { rank: 0, nodes: vec![0, 1], addresses, silence, key: [3; 32] };
+        let info = |node| PeerInfo { pid: 1, same_process: false, node, address: None };
+        let mut made = None;
+        let mesh = Mesh::new(0, vec![info(0), info(1)], PATIENCE, [0; 32], |mesh| {
+            let wire = TcpWire::new(terms, door.into(), mesh)?;
+            made = Some(wire.clone());
+            Ok(Box::new(wire))
+        });
+        (mesh.unwrap(), made.unwrap(), peer)
+    }
+
+    /// A connection, and its other end.
+    fn connection() -> (TcpStream, OwnedFd) {
+        let listener = listener();
+        let outside = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let inside = listener.accept().unwrap().0;
+        inside.set_nonblocking(true).unwrap();
+        (outside, inside.into())
+    }
+
+    /// Waits until the other end is closed, whatever it says before.
+    fn closes(mut outside: TcpStream) {
+        outside.set_read_timeout(Some(PATIENCE)).unwrap();
+        match outside.read_to_end(&mut Vec::new()) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("the connection stays open: {error}"),
+        }
+    }
+
+    #[test]
+    fn a_call_that_a_close_overtakes_is_ended() {
+        let (mesh, wire, peer) = half_a_world();
+        wire.close(&[]);
+        wire.call(1);
+        let called = peer.accept().unwrap().0;
+        drop((wire, mesh));
+        closes(called);
+    }
+
+    #[test]
+    fn a_stranger_whom_a_close_overtakes_is_dropped() {
+        let (mesh, wire, _peer) = half_a_world();
+        wire.close(&[]);
+        let (outside, inside) = connection();
+        Knock::answer(&wire, inside);
+        drop((wire, mesh));
+        closes(outside);
+    }
+
+    #[test]
+    fn a_link_that_a_close_overtakes_is_ended() {
+        let (_mesh, wire, _peer) = half_a_world();
+        wire.close(&[]);
+        let (outside, inside) = connection();
+        wire.install(1, inside);
+        closes(outside);
+    }
+
+    #[test]
+    fn a_call_to_a_rank_that_is_gone_is_ended() {
+        let (_mesh, wire, peer) = half_a_world();
+        let begun = Instant::now();
+        wire.send(1, crate::frame::Frame::plain(crate::frame::Kind::Message, Vec::new()));
+        let called = peer.accept().unwrap().0;
+        wire.note_gone(1, &Gone::Left);
+        closes(called);
+        assert!(begun.elapsed() < CALL, "it ended for want of time");
+    }
+
+    #[test]
+    fn a_connection_whose_wire_is_gone_is_let_go_of() {
+        let (_mesh, wire, peer) = half_a_world();
+        let knock = Knock::call(&Weak::new(), &wire.terms, 1, &wire.control);
+        let mut called = peer.accept().unwrap().0;
+        drop(knock);
+        called.write_all(b"?").unwrap();
+        closes(called);
     }
 }

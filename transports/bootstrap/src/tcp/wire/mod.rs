@@ -184,7 +184,14 @@ impl TcpWire {
         let outcome = Knock::call(&self.me, &self.terms, to, &self.control);
         let failed = {
             let mut state = lock(&self.state);
-            let Slot::Opening(opening) = &mut state.slots[to as usize] else { return };
+            let Slot::Opening(opening) = &mut state.slots[to as usize] else {
+                // Closed, given up or linked meanwhile: nobody else knows of the call.
+                drop(state);
+                if let Ok(knock) = outcome {
+                    knock.end();
+                }
+                return;
+            };
             match outcome {
                 Ok(knock) => {
                     // The control thread may have seen its end already.
@@ -253,6 +260,10 @@ impl TcpWire {
         match made {
             Ok(link) => {
                 let mut state = lock(&self.state);
+                if state.closed {
+                    drop(state);
+                    return link.end();
+                }
                 let slot =
                     std::mem::replace(&mut state.slots[peer as usize], Slot::Linked(link.clone()));
                 if let Slot::Opening(opening) = slot {
@@ -271,7 +282,12 @@ impl TcpWire {
     fn give_up(&self, state: &mut State, peer: u32) -> Slot {
         let slot = &mut state.slots[peer as usize];
         match slot {
-            Slot::Opening(_) => std::mem::take(slot),
+            Slot::Opening(opening) => {
+                if let Ok(Some(call)) = &opening.call {
+                    call.end();
+                }
+                std::mem::take(slot)
+            }
             _ => Slot::Idle,
         }
     }
@@ -299,6 +315,13 @@ impl TcpWire {
         }
         self.resolve_doubts(now);
         self.watch();
+    }
+}
+
+/// A wire whose mesh could not be made is never closed.
+impl Drop for TcpWire {
+    fn drop(&mut self) {
+        self.close_door();
     }
 }
 
@@ -385,7 +408,7 @@ impl Wire for Arc<TcpWire> {
             (links, calls)
         };
         self.close_door();
-        strangers.iter().for_each(|knock| knock.end(&self.control));
+        strangers.iter().for_each(|knock| knock.end());
         for link in &links {
             last.iter().for_each(|frame| link.send(frame.share()));
             link.send(Frame::plain(Kind::Bye, Vec::new()));

@@ -151,6 +151,9 @@ impl TcpWire {
         for rank in unlinked {
             {
                 let mut state = lock(&self.state);
+                if state.closed {
+                    return;
+                }
                 if !matches!(state.slots[rank as usize], Slot::Idle) {
                     continue;
                 }
