@@ -154,7 +154,7 @@ impl Join {
         let wires = open_wires(options.wire.as_deref(), one_node, &settings, &regions.memory)?;
         let apart = wires.iter().any(|wire| wire.name() != LOCAL);
         let mirrors = if apart { Some(Mirrors::new(&*host, world)?) } else { None };
-        let ports = Ports::new(&bootstrap, wires)?;
+        let ports = Ports::new(&bootstrap, wires);
         let mirrored = mirrors.as_ref().map(Mirrors::memory);
         [Some(&page), mirrored].into_iter().flatten().for_each(|memory| ports.keep(memory));
         let listener = Listener {

@@ -26,7 +26,7 @@ use regions::OwnRegions;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 pub use wires::{LOCAL, open_wires, wires};
 
@@ -57,6 +57,8 @@ pub struct Ports {
     links: Box<[OnceLock<Standing>]>,
     /// Some plan has asked for a link.
     active: AtomicBool,
+    /// The link with this rank itself was made, or cannot be.
+    itself: Once,
     state: Mutex<State>,
     /// This rank's count of completed launches, for mirrors.
     completed: AtomicU64,
@@ -138,32 +140,20 @@ impl fmt::Debug for Ports {
 
 impl Ports {
     /// The ports of `bootstrap`'s rank over these wires.
-    ///
-    /// # Errors
-    /// If the proxy cannot start.
-    pub fn new(
-        bootstrap: &Arc<dyn Bootstrap>,
-        wires: Vec<Arc<dyn Wire>>,
-    ) -> Result<Arc<Self>, ExecutorError> {
+    pub fn new(bootstrap: &Arc<dyn Bootstrap>, wires: Vec<Arc<dyn Wire>>) -> Arc<Self> {
         let (rank, world) = (bootstrap.rank(), bootstrap.world() as usize);
         let peers = (0..world).map(|_| Towards::default()).collect();
-        let ports = Arc::new_cyclic(|ports: &Weak<Ports>| Ports {
+        Arc::new_cyclic(|ports: &Weak<Ports>| Ports {
             rank,
             bootstrap: Arc::downgrade(bootstrap),
             wires,
             links: (0..world).map(|_| OnceLock::new()).collect(),
             active: AtomicBool::new(false),
+            itself: Once::new(),
             state: Mutex::new(State { peers, ..State::default() }),
             completed: AtomicU64::new(0),
             own: Arc::new(ToItself(ports.clone())),
-        });
-        // A plan may have channels of a rank with itself.
-        let opening = LocalWire::new(Arc::clone(&ports.own)).open(rank);
-        let itself = opening.and_then(|opening| opening.connect(&[]));
-        itself
-            .and_then(|link| ports.stand(rank, None, link))
-            .map_err(|error| lost(rank, &error))?;
-        Ok(ports)
+        })
     }
 
     /// Names of this rank's wires.
@@ -190,9 +180,17 @@ impl Ports {
         wanted.into_iter().for_each(|peer| drop(self.open(peer)));
     }
 
-    /// Some plan has port channels: from now on memory is told of to links' peers.
+    /// Some plan has port channels: from now on memory is told of to links' peers, and there is a link with this rank itself,
+    /// or the reason why not. Not before: links have the proxy's thread started, which most communicators need not.
     pub fn enable(&self) {
         self.active.store(true, Ordering::Release);
+        self.itself.call_once(|| {
+            let opening = LocalWire::new(Arc::clone(&self.own)).open(self.rank);
+            let link = opening.and_then(|opening| opening.connect(&[]));
+            if let Err(error) = link.and_then(|link| self.stand(self.rank, None, link)) {
+                self.state().peers[self.rank as usize].refused = Some(error.to_string());
+            }
+        });
     }
 
     /// Begins a link to a peer, unless there is one, or one is on its way. That a peer has left shows when the link is used:

@@ -3,7 +3,8 @@
 //! A link under its care is an [`Attended`]. Whoever waits for a link anyway makes progress itself and says so by a
 //! [`Driving`] guard; the proxy then keeps away, so that no wake-up of another thread lies on the way of a message. When
 //! the last guard is gone, the proxy takes over again. Its thread, `antiphon-proxy`, starts with the first link, serves
-//! all links of the process in turn, and sleeps while none has anything to do.
+//! all links of the process in turn, and sleeps while none has anything to do. A process that forked gets a thread of its own
+//! with its first link; links that it inherited are its parent's, and nobody attends to them here.
 //!
 //! # Who listens
 //! The proxy *listens* to a link while the link is armed and its descriptor is in the proxy's epoll set. One word per

@@ -43,6 +43,8 @@ static PROXY: Mutex<Option<&'static Proxy>> = Mutex::new(None);
 
 /// What the thread and the callers share.
 pub(super) struct Proxy {
+    /// The process that the thread runs in: a child of a fork inherits all of this but the thread.
+    pid: u32,
     epoll: OwnedFd,
     wake: OwnedFd,
     next_token: AtomicU64,
@@ -88,10 +90,10 @@ fn system(operation: &'static str, wire: String) -> impl FnOnce(std::io::Error) 
 }
 
 impl Proxy {
-    /// The proxy, whose thread is started if there is none.
+    /// The proxy, whose thread is started if there is none (since a fork).
     pub(super) fn of_this_process() -> Result<&'static Proxy, WireError> {
         let mut proxy = lock(&PROXY);
-        if let Some(proxy) = *proxy {
+        if let Some(proxy) = proxy.filter(|proxy| proxy.is_here()) {
             return Ok(proxy);
         }
         let started =
@@ -106,6 +108,7 @@ impl Proxy {
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         // Never freed: the thread lasts as long as the process.
         let proxy: &'static Proxy = Box::leak(Box::new(Proxy {
+            pid: std::process::id(),
             epoll,
             wake,
             next_token: AtomicU64::new(WAKE + 1),
@@ -114,6 +117,12 @@ impl Proxy {
         }));
         thread::Builder::new().name("antiphon-proxy".to_owned()).spawn(|| proxy.run())?;
         Ok(proxy)
+    }
+
+    /// Whether its thread runs in this process. An inherited one's epoll set is the parent's still, and its locks may have
+    /// been held by threads that are not here.
+    fn is_here(&self) -> bool {
+        self.pid == std::process::id()
     }
 
     /// A number that no other link has had.
@@ -128,12 +137,18 @@ impl Proxy {
 
     /// Forgets a link, which is about to go: nobody else has it any more.
     pub(super) fn dismiss(&self, place: &Place, link: &dyn Link) {
+        if !self.is_here() {
+            return;
+        }
         lock(&self.links).remove(&place.token);
         self.ignore(place, link);
     }
 
     /// Has the thread visit a link.
     pub(super) fn ask(&self, token: u64) {
+        if !self.is_here() {
+            return;
+        }
         let mut visits = lock(&self.visits);
         visits.tokens.push(token);
         if !mem::replace(&mut visits.ticking, true) {
