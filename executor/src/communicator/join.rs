@@ -149,8 +149,9 @@ impl Join {
         let nodes =
             (0..world).map(|peer| bootstrap.node_of(peer)).collect::<Result<Vec<_>, _>>()?;
         let one_node = nodes.iter().all(|node| *node == nodes[rank as usize]);
-        let settings =
-            Settings::new(rank, bootstrap.key(WIRES)).with_interface(options.interface.clone());
+        let settings = Settings::new(rank, bootstrap.key(WIRES))
+            .with_interface(options.interface.clone())
+            .with_met(bootstrap.peer(rank)?.address);
         let wires = open_wires(options.wire.as_deref(), one_node, &settings, &regions.memory)?;
         let apart = wires.iter().any(|wire| wire.name() != LOCAL);
         let mirrors = if apart { Some(Mirrors::new(&*host, world)?) } else { None };

@@ -21,7 +21,8 @@ pub struct Options {
     /// The wire that port channels use, e.g. `tcp`; `None` takes the cheapest that both ends have. All ranks must say the
     /// same.
     pub wire: Option<String>,
-    /// The network interface, or address, that wires use; `None` takes the one by which the ranks met.
+    /// The network interface that wires use, by its name, an address of it, or an address prefix (`10.1.0.0/16`, `10.1.`).
+    /// With `None` the TCP wire takes the address by which the ranks met.
     pub interface: Option<String>,
     /// The device of the ranks' buffers; `None` is the host. All ranks must pass devices of one backend.
     pub device: Option<Arc<dyn Device>>,
@@ -65,7 +66,7 @@ impl Options {
         self
     }
 
-    /// These options with a network interface, or address, for wires.
+    /// These options with a network interface for wires: a name, an address, or an address prefix.
     #[must_use]
     pub fn with_interface(mut self, interface: Option<String>) -> Self {
         self.interface = interface;

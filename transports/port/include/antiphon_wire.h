@@ -137,7 +137,8 @@ typedef struct antiphon_wire_settings {
     uint32_t rank;
     /* A secret of the communicator's ranks, by which links prove themselves. It never crosses a wire in clear. */
     uint8_t key[ANTIPHON_WIRE_KEY_BYTES];
-    /* The network interface or address to use; null lets the wire choose. Valid during the call. */
+    /* The network interface to use, by its name, an address of it, or an address prefix ("10.1.0.0/16", "10.1.");
+       null lets the wire choose. Valid during the call. */
     const char *interface_name;
 } antiphon_wire_settings;
 

@@ -24,6 +24,7 @@ use crate::WireError;
 use antiphon_hal::Memory;
 use antiphon_transport::{Peer, Reach};
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -36,20 +37,30 @@ pub struct Settings {
     /// A secret that only the ranks of this communicator have: links prove themselves by it. It must never cross a wire
     /// in clear.
     pub key: [u8; 32],
-    /// The network interface, or address, to use; `None` lets the wire choose.
+    /// The network interface to use, by its name, an address of it, or an address prefix (`10.1.0.0/16`, `10.1.`); `None`
+    /// lets the wire choose.
     pub interface: Option<String>,
+    /// The address by which the ranks met, which the others reach. A wire over the same network takes it where no interface
+    /// is asked for; to others it says nothing.
+    pub met: Option<IpAddr>,
 }
 
 impl Settings {
     /// The end of `rank`, with the communicator's secret.
     pub fn new(rank: u32, key: [u8; 32]) -> Self {
-        Settings { rank, key, interface: None }
+        Settings { rank, key, interface: None, met: None }
     }
 
     /// These settings with an interface.
     #[must_use]
     pub fn with_interface(self, interface: Option<String>) -> Self {
         Settings { interface, ..self }
+    }
+
+    /// These settings with the address by which the ranks met.
+    #[must_use]
+    pub fn with_met(self, met: Option<IpAddr>) -> Self {
+        Settings { met, ..self }
     }
 }
 
@@ -59,6 +70,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("rank", &self.rank)
             .field("interface", &self.interface)
+            .field("met", &self.met)
             .finish_non_exhaustive()
     }
 }

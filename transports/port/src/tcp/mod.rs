@@ -25,6 +25,7 @@ use crate::WireError;
 use crate::wire::{Link, Opening, Registration, Settings, Wire, WireDriver};
 use address::Address;
 use antiphon_hal::{Backend, Memory};
+use antiphon_transport::interface::{default_address, interfaces};
 use antiphon_transport::{Peer, Reach};
 use coming::{Coming, Limits};
 use dial::Way;
@@ -88,15 +89,16 @@ impl WireDriver for TcpDriver {
             let saw = format!("{connections} connections to a link");
             return Err(invalid("open an end", saw, format!("1 to {MOST_CONNECTIONS}")));
         }
-        let locals = interface::locals().map_err(|error| system("list interfaces", &error))?;
+        let all = interfaces().map_err(|error| system("list interfaces", &error))?;
         let unavailable = |reason, cure: &str| WireError::Unavailable {
             wire: NAME.to_owned(),
             reason,
             cure: cure.to_owned(),
         };
         let wanted = settings.interface.as_deref();
-        let address = interface::choose(wanted, &locals).map_err(|reason| {
-            unavailable(reason, "name an interface that is up, or one of its addresses")
+        let chosen = interface::choose(wanted, settings.met, &all, default_address);
+        let address = chosen.map(|address| SocketAddr::new(address, 0)).map_err(|reason| {
+            unavailable(reason, "name an interface that is up, one of its addresses, or a prefix")
         })?;
         let key = derive(&settings.key);
         let door =

@@ -77,6 +77,22 @@ impl Counter {
 }
 
 #[test]
+fn without_an_interface_the_wire_goes_by_where_the_ranks_met() {
+    let settings = Settings::new(0, [1; 32]);
+    let at = |settings: &Settings| TcpDriver::default().open(settings).unwrap().describe();
+    for met in ["127.0.0.1", "::1"] {
+        let Ok(listener) = TcpListener::bind((met, 0)) else { continue };
+        let listens = listener.local_addr().unwrap().ip();
+        let text = at(&settings.clone().with_met(Some(listens)));
+        let expected = SocketAddr::new(listens, 0).to_string();
+        assert!(text.contains(expected.trim_end_matches('0')), "{text}");
+        let asked = settings.clone().with_met(Some(listens));
+        let text = at(&asked.with_interface(Some("127.0.0.0/8".to_owned())));
+        assert!(text.contains("127.0.0.1:"), "{text}");
+    }
+}
+
+#[test]
 fn sides_with_different_keys_do_not_meet_and_say_why() {
     let (zero, one) = (wire(0, 1, LONG), wire(1, 2, Duration::from_secs(2)));
     let [from_zero, from_one] = openings(&zero, &one);

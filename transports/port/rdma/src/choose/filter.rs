@@ -8,7 +8,7 @@ use std::net::IpAddr;
 pub enum Selector {
     /// Names of devices.
     Ports(Filter),
-    /// The network interface whose addresses the port carries.
+    /// The network interface whose addresses the port carries, by name or address prefix.
     Interface(String),
     /// An address that the port carries.
     Address(IpAddr),

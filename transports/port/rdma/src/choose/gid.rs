@@ -6,6 +6,7 @@
 
 use super::filter::Selector;
 use super::sysfs::Port;
+use antiphon_transport::interface::Interface;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// The version of the protocol that an address is for.
@@ -73,7 +74,10 @@ pub fn choose(
     }
     let fits = |entry: &&GidEntry| match selector {
         Selector::Ports(_) => true,
-        Selector::Interface(name) => entry.interface == *name,
+        Selector::Interface(asked) => {
+            let (name, address) = (entry.interface.clone(), entry.address());
+            Interface { name, address }.is_meant(asked)
+        }
         Selector::Address(address) => entry.address() == *address,
     };
     let best = port.gids.iter().filter(fits).min_by_key(|entry| entry.rank()).cloned();
@@ -126,6 +130,7 @@ pub(super) mod tests {
         use GidKind::{IbOrRoceV1 as V1, RoceV2 as V2};
         let any = Selector::Ports(super::super::filter::Filter::Any);
         let eth1 = Selector::Interface("eth1".to_owned());
+        let prefix = Selector::Interface("10.1.0.0/16".to_owned());
         let four = Selector::Address("10.0.0.1".parse().expect("an address"));
         let all: &[_] = &[
             ("fe80::1", V1, "eth0"),
@@ -143,6 +148,7 @@ pub(super) mod tests {
             (&all[..1], &any, None, Ok(Some(0))),
             (all, &eth1, None, Ok(Some(5))),
             (&all[..5], &eth1, None, Err("nothing there fits interface eth1")),
+            (all, &prefix, None, Ok(Some(5))),
             (all, &four, None, Ok(Some(4))),
             (all, &any, Some(6), Ok(Some(6))),
             (all, &any, Some(7), Err("ANTIPHON_GID_INDEX is 7, but it has 0 fe80::1")),
