@@ -137,13 +137,18 @@ static int receive_some(antiphon_wire_link *link)
         to = packets ? link->packets + link->packet_bytes
                      : link->target->memory.address + link->arriving.to + link->landed_bytes;
     }
-    ssize_t got = recv(link->socket, to, room, MSG_DONTWAIT);
+    char first;
+    ssize_t got = recv(link->socket, link->awaited ? &first : to, link->awaited ? 1 : room, MSG_DONTWAIT);
     if (got <= 0) {
         if (got == 0)
             lose(link, "the peer closed the connection");
         else if (errno != EAGAIN && errno != EINTR)
             lose(link, strerror(errno));
         return 0;
+    }
+    if (link->awaited) {
+        link->awaited = 0;
+        return 1;
     }
     if (in_header) {
         link->arrived += (uint64_t)got;
@@ -172,8 +177,12 @@ int32_t link_progress(antiphon_wire_link *link, int32_t *moved, antiphon_wire_er
         int connected = accept4(link->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (connected >= 0)
             take_socket(link, connected);
+        if (connected >= 0 && link->socket >= 0 && send(connected, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+            lose(link, strerror(errno));
         *moved = connected >= 0;
     }
+    if ((link->socket < 0 || link->awaited) && !link->lost[0] && seconds() - link->since >= PATIENCE)
+        lose(link, "the peer has not answered for 10 seconds");
     for (int turn = 0; turn < TURNS && link->socket >= 0 && !link->lost[0]; turn++) {
         int received = receive_some(link);
         int sent = !link->lost[0] && send_some(link);

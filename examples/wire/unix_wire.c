@@ -24,7 +24,15 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
+
+int64_t seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
 
 int32_t fail(antiphon_wire_error *error, int32_t status, const char *cure, const char *reason, ...)
 {
@@ -289,6 +297,7 @@ static int32_t opening_connect(antiphon_wire_opening *opening, const uint8_t *ad
     made->wire = opening->wire;
     made->peer = opening->peer;
     made->socket = -1;
+    made->since = seconds();
     made->listener = opening->listener;
     made->events = epoll_create1(EPOLL_CLOEXEC);
     made->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -304,6 +313,8 @@ static int32_t opening_connect(antiphon_wire_opening *opening, const uint8_t *ad
                 close(connecting);
         } else {
             take_socket(made, connecting);
+            /* The system completes a connection that the peer never takes. */
+            made->awaited = 1;
             if (made->socket < 0)
                 lose(made, "the peer is another user");
         }

@@ -9,7 +9,8 @@
 enum {
     NAME_BYTES = 32,     /* Of a socket's name, which is random. */
     POSTS = 1024,        /* That wait to be sent. */
-    PACKET_BYTES = 16384 /* Of packets that are received at once. */
+    PACKET_BYTES = 16384, /* Of packets that are received at once. */
+    PATIENCE = 10         /* Seconds in which a peer answers, or never will. */
 };
 
 /* What a frame is. */
@@ -71,6 +72,8 @@ struct antiphon_wire_link {
     int armed;
     uint32_t wanted; /* What the set tells of the socket. */
     int blocked;     /* The socket took no more. */
+    int awaited;     /* The peer's first byte, which says that it took the connection. */
+    int64_t since;   /* When the link was made, in seconds. */
     char lost[200];  /* Why, or empty. */
 
     accepted *accepted;
@@ -99,6 +102,9 @@ struct antiphon_wire_link {
 /* Fills in an error; its status, to return. */
 __attribute__((format(printf, 4, 5)))
 int32_t fail(antiphon_wire_error *error, int32_t status, const char *cure, const char *reason, ...);
+
+/* Seconds of a clock that never jumps. */
+int64_t seconds(void);
 
 /* Whether a range lies inside so many bytes. */
 int inside(uint64_t at, uint64_t bytes, uint64_t room);

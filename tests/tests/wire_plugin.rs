@@ -127,7 +127,7 @@ impl export::Exported for Tcp {
     fn driver() -> Result<Arc<dyn WireDriver>, WireError> {
         let mut options = Options::default();
         // A busy machine may take its time.
-        options.patience = Duration::from_secs(30);
+        options.patience = Duration::from_secs(12);
         Ok(Arc::new(TcpDriver::new(options)))
     }
 }

@@ -10,7 +10,7 @@ fn open(connections: u16, address: &str, ranks: u32) -> Ends {
     let mut options = Options::default();
     options.connections = connections;
     // A busy machine may take its time.
-    options.patience = Duration::from_secs(30);
+    options.patience = Duration::from_secs(12);
     let driver: &dyn WireDriver = &TcpDriver::new(options);
     Ends::open(driver, Some(address), ranks).unwrap()
 }

@@ -48,6 +48,40 @@ pub fn the_loss_of_a_peer_is_told(subject: &Subject) {
     assert_eq!(words(&at_two.memory, 2)[1].load(Ordering::Acquire), 2);
 }
 
+/// A peer whose half never comes up, where nothing else is done either, is lost in the end, whichever of the two it is, and
+/// what was posted for it is given up.
+pub fn a_peer_that_never_answers_is_lost(subject: &Subject) {
+    if subject.ends(2).loss.is_none() {
+        subject.skip("the wire has nothing to lose");
+        return;
+    }
+    thread::scope(|scope| {
+        for (here, there) in [(0, 1), (1, 0)] {
+            scope.spawn(move || {
+                let ends = subject.ends(2);
+                let within = ends.loss.unwrap_or(ends.patience);
+                let opening = ends.wires[here as usize].open(there).expect("an opening");
+                // It lives, and is not connected.
+                let silent = ends.wires[there as usize].open(here).expect("an opening");
+                let link = opening.connect(&silent.address()).expect("the address is taken");
+                let (source, counter) = (ends.region(here, 64), ends.region(there, 64));
+                counter.tell(&link);
+                assert!(queued(link.signal(counter.number(), 0, 1)));
+                let start = Instant::now();
+                let error = loop {
+                    match link.progress() {
+                        Err(error) => break error,
+                        Ok(_) => assert!(start.elapsed() < within, "no loss within {within:?}"),
+                    }
+                    thread::yield_now();
+                };
+                all_say_lost(&link, error, &plain(&source.memory, counter.number(), 0, 8));
+                assert_eq!(words(&counter.memory, 1)[0].load(Ordering::Acquire), 0);
+            });
+        }
+    });
+}
+
 /// Every method of a lost link says so, with the peer's number and a reason; progress said `error`.
 fn all_say_lost(link: &Arc<dyn Link>, error: WireError, write: &Write<'_>) {
     let answers = [

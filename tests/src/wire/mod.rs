@@ -92,6 +92,7 @@ macro_rules! wire_cases {
             drive::sleepers_take_over_from_others
             drive::several_threads_make_progress
             life::the_loss_of_a_peer_is_told
+            life::a_peer_that_never_answers_is_lost
             life::a_link_that_is_stopped_leaves_memory_alone
             life::memory_is_given_back
             life::ends_come_and_go

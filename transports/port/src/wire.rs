@@ -17,7 +17,8 @@
 //!   their source may change from then on, and no fault of this rank undoes them.
 //! - *Bounds.* A write outside a registered region is an error on whichever side notices; it never touches other memory.
 //! - *No waiting.* No method blocks, except that [`Link::stop`] lets calls of other threads end.
-//! - *Loss is told.* After a link is lost every method says so, with the reason; other links go on.
+//! - *Loss is told.* After a link is lost every method says so, with the reason; other links go on. A peer of which
+//!   nothing answers from the start is lost as well, after some ten seconds.
 //! - *An end is an end.* After [`Link::stop`] no byte of the peer's lands here.
 
 use crate::WireError;

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// A link on which nothing happens looks for its peer so often.
 const PROBE: Duration = Duration::from_secs(2);
 
+/// How long a peer's half may take to answer, once this half knows its address.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// How many signals a peer may send before this side looks; more wait in the peer's card.
 const RECEIVES: usize = 256;
 
@@ -60,6 +63,8 @@ struct State {
     regions: HashMap<u64, Remote>,
     batch: Vec<Request>,
     probe: Instant,
+    /// Until when a peer's half that does not answer is looked for.
+    patience: Instant,
 }
 
 /// Whether the peer's half is there.

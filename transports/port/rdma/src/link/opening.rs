@@ -1,6 +1,6 @@
 //! The first half of a link: queue pairs on every port, which do not know their peers yet.
 
-use super::{Lane, PROBE, RECEIVES, RdmaLink, Standing, State};
+use super::{Lane, PATIENCE, PROBE, RECEIVES, RdmaLink, Standing, State};
 use crate::address::{LaneAddress, decode_link, encode_link};
 use crate::flow::Flow;
 use crate::verbs::{Alarm, Completions, Path, Queue, refused_by};
@@ -95,6 +95,7 @@ impl Opening for RdmaOpening {
             regions: HashMap::new(),
             batch: Vec::new(),
             probe: Instant::now() + PROBE,
+            patience: Instant::now() + PATIENCE,
         };
         let link = RdmaLink { peer, lanes, state: Mutex::new(state), alarm, poll, timer, end };
         {

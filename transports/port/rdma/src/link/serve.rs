@@ -1,6 +1,6 @@
 //! What makes progress: doorbells, completions, and looking for the peer.
 
-use super::{Lane, PROBE, RdmaLink, Standing, State};
+use super::{Lane, PATIENCE, PROBE, RdmaLink, Standing, State};
 use crate::flow::{Action, Request};
 use crate::verbs::{Fault, RECEIVED};
 use antiphon_port::WireError;
@@ -64,29 +64,28 @@ impl RdmaLink {
         let mut fault = None;
         let mut look = None;
         let count = lane.completions.poll(|done| match (done.number, done.fault) {
-            (LOOK, Some(why)) if why.unanswered => look = Some(false),
+            (LOOK, Some(why)) if why.unanswered => look = Some(Err(why)),
             (_, Some(why)) => {
                 // The first says why; others are given up because of it.
                 if fault.as_ref().is_none_or(|known: &Fault| known.flushed && !why.flushed) {
                     fault = Some(why);
                 }
             }
-            (LOOK, None) => look = Some(true),
+            (LOOK, None) => look = Some(Ok(())),
             (RECEIVED, None) => state.owed[index] += 1,
             (sequence, None) => state.flow.settle(index, sequence),
         });
         let count = count.map_err(|e| self.fail(|| e.to_string()))?;
         if let Some(fault) = fault {
-            self.end.nics.iter().for_each(|nic| nic.watch());
-            let (own, to) = (lane.sends.number(), lane.path.queue);
-            let nic = &self.end.nics[lane.nic];
-            let port = nic.inactive().map_or(String::new(), |inactive| format!("; {inactive}"));
-            let name = nic.name();
-            return Err(self.fail(|| format!("{name}, queue {own} to {to}: {}{port}", fault.text)));
+            return Err(self.fault(lane, &fault.text));
         }
         match (look, state.standing[index]) {
-            (Some(true), _) => self.stand(state, index)?,
-            (Some(false), Standing::Looks(times)) => self.look(state, index, times + 1)?,
+            (Some(Ok(())), _) => self.stand(state, index)?,
+            (Some(Err(why)), Standing::Looks(_)) if Instant::now() >= state.patience => {
+                let text = format!("no answer within {PATIENCE:?}: {}", why.text);
+                return Err(self.fault(lane, &text));
+            }
+            (Some(Err(_)), Standing::Looks(times)) => self.look(state, index, times + 1)?,
             _ => {}
         }
         if state.owed[index] >= RENEW {
@@ -94,6 +93,16 @@ impl RdmaLink {
             lane.receives.expect(owed).map_err(|e| self.fail(|| e.to_string()))?;
         }
         Ok(count)
+    }
+
+    /// Ends the link because of what went wrong on a lane.
+    fn fault(&self, lane: &Lane, text: &str) -> WireError {
+        self.end.nics.iter().for_each(|nic| nic.watch());
+        let (own, to) = (lane.sends.number(), lane.path.queue);
+        let nic = &self.end.nics[lane.nic];
+        let port = nic.inactive().map_or(String::new(), |inactive| format!("; {inactive}"));
+        let name = nic.name();
+        self.fail(|| format!("{name}, queue {own} to {to}: {text}{port}"))
     }
 
     /// Sends an empty request to find out whether the peer's half is there.
