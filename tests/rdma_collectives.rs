@@ -97,7 +97,7 @@ fn by_itself(arguments: &str, packets: [u64; 2]) -> Run {
     let before: String = used.clone().map(|(it, _)| format!("{it}=$(packets {it})\n")).collect();
     let grew = used.map(|(it, least)| format!("grew {it} ${it} $(packets {it}) {least} || exit\n"));
     let script = format!(
-        "export ANTIPHON_HCA={devices}\n{before}\
+        "export ANTIPHON_HCA={devices} ANTIPHON_RDMA_LANES=2\n{before}\
          antiphon {arguments} --nodes 2 --wire rdma --iters 2 --warmup 1 2>&1 | cat || exit\n{}",
         grew.collect::<String>()
     );

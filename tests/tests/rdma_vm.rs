@@ -20,7 +20,12 @@ fn runs() -> Vec<Run> {
     let mut runs = vec![suite("one device", "ANTIPHON_HCA=rxe0", "")];
     for (name, settings, cases) in [
         // Two devices share every link; their completions come in any order.
-        ("two devices", "", &["signals", "many_threads", "completed_posts"][..]),
+        (
+            "two devices",
+            "ANTIPHON_RDMA_LANES=2",
+            &["signals", "many_threads", "completed_posts"][..],
+        ),
+        ("a device for each link", "", &["all_ranks", "one_pair"]),
         ("completions instead of order", "ANTIPHON_RDMA_ORDER=completions", &["signals"]),
         ("plain writes as signals", "ANTIPHON_RDMA_SIGNAL=write ANTIPHON_HCA=rxe0", &["signals"]),
         ("a short queue", "ANTIPHON_RDMA_DEPTH=8", &["full_queue"]),

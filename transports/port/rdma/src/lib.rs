@@ -16,8 +16,11 @@
 //! A signal carries immediate data as well: the receiver's completion queue tells of it, so that a thread that sleeps on
 //! the link's descriptor wakes. `ANTIPHON_RDMA_SIGNAL=write` does without.
 //!
-//! Where a link has several lanes, or `ANTIPHON_RDMA_ORDER=completions` says that the network does not keep order (as
-//! with packet spraying), a signal is posted when the writes before it have completed.
+//! `ANTIPHON_RDMA_ORDER=completions` says that the network does not keep order (as with packet spraying): a signal is then
+//! posted when the writes before it have completed. A link has one lane, unless `ANTIPHON_RDMA_LANES` asks for more; then a
+//! signal is posted when the writes before it on other lanes have completed. By the specification that is not enough: a
+//! completion says that the peer's card has the data, not that its memory shows them, and another card's signal may be
+//! seen before. So several lanes are for machines of which one knows more.
 //!
 //! A queue pair that sends to one that is not there yet gives up after some retries. So the first request is an empty
 //! one that is tried again until the peer's half stands; what was posted meanwhile waits here. Two queue pairs instead

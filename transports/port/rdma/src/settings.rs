@@ -10,7 +10,8 @@ pub struct RdmaSettings {
     pub selector: Selector,
     /// The entry of their address tables (`ANTIPHON_GID_INDEX`).
     pub gid_index: Option<u8>,
-    /// How many ports at most (`ANTIPHON_RDMA_LANES`).
+    /// How many ports a link uses at most (`ANTIPHON_RDMA_LANES`). More than one relies on more than RDMA promises: that one
+    /// port's writes are seen before what another port writes after the first's completions.
     pub lanes: usize,
     /// Requests that a queue holds (`ANTIPHON_RDMA_DEPTH`).
     pub depth: u32,
@@ -38,8 +39,8 @@ pub enum SignalBy {
 }
 
 impl RdmaSettings {
-    /// Settings from the environment and, before it, from what the communicator asks for: an interface, an address, or a
-    /// list of devices.
+    /// Settings from the environment, and from what the communicator asks for: an interface, an address, a prefix, or a list
+    /// of devices. A list of devices in the environment comes before that.
     ///
     /// # Errors
     /// The setting that makes no sense: operation, what was seen, what is allowed.
@@ -81,7 +82,7 @@ impl RdmaSettings {
             signal,
             selector: selector(interface, filter),
             gid_index,
-            lanes: number("ANTIPHON_RDMA_LANES", MAX_LANES as u32, 1, MAX_LANES as u32)? as usize,
+            lanes: number("ANTIPHON_RDMA_LANES", 1, 1, MAX_LANES as u32)? as usize,
             depth: number("ANTIPHON_RDMA_DEPTH", 256, 8, 8192)?,
             order,
             timeout: number("ANTIPHON_RDMA_TIMEOUT", 16, 1, 31)? as u8,

@@ -5,6 +5,7 @@ pub mod gid;
 pub mod locality;
 pub mod sysfs;
 
+use crate::flow::MAX_LANES;
 use crate::settings::RdmaSettings;
 use filter::{Filter, Selector};
 use gid::GidEntry;
@@ -19,7 +20,7 @@ pub struct Choice {
     pub gid: Option<GidEntry>,
 }
 
-/// The ports to use, in the order of their names, so that both ends of a link pair equal positions.
+/// The ports to use, four at most, in the order of their names, so that both ends of a link pair equal positions.
 ///
 /// # Errors
 /// Why no port can be used, and what would help.
@@ -67,8 +68,15 @@ pub fn choose(
         usable = locality::nearest(usable, nodes, |choice| choice.port.node);
     }
     usable.sort_by(|a, b| (&a.port.device, a.port.number).cmp(&(&b.port.device, b.port.number)));
-    usable.truncate(settings.lanes);
+    usable.truncate(MAX_LANES);
     Ok(usable)
+}
+
+/// Positions of the ports that a link between two ranks uses, out of `ports`: `lanes` at most. Both ends come to the same, and
+/// links to different peers to different ones, so that together they use all ports.
+pub fn share(ranks: [u32; 2], ports: usize, lanes: usize) -> impl Iterator<Item = usize> {
+    let first = ranks[0].wrapping_add(ranks[1]) as usize;
+    (0..lanes.min(ports)).map(move |lane| (first % ports + lane) % ports)
 }
 
 /// What is given as an interface may also name a device.
@@ -126,6 +134,22 @@ mod tests {
             })
             .expect("settings");
             assert_eq!(names(&ports, &settings, nodes).as_deref(), Ok(expected), "{hca} {nodes:?}");
+        }
+    }
+
+    #[test]
+    fn both_ends_of_a_link_share_ports_and_links_are_spread() {
+        for (lanes, ranks, expected) in [
+            (1, [0, 0], &[0][..]),
+            (1, [0, 2], &[2]),
+            (1, [3, 2], &[2]),
+            (2, [1, 1], &[2, 0]),
+            (4, [0, 1], &[1, 2, 0]),
+            (1, [u32::MAX, 2], &[1]),
+        ] {
+            let [a, b] = ranks;
+            assert_eq!(share([a, b], 3, lanes).collect::<Vec<_>>(), expected, "{ranks:?}");
+            assert_eq!(share([b, a], 3, lanes).collect::<Vec<_>>(), expected, "{ranks:?}");
         }
     }
 

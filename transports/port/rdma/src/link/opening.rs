@@ -2,6 +2,7 @@
 
 use super::{Lane, PATIENCE, PROBE, RECEIVES, RdmaLink, Standing, State};
 use crate::address::{LaneAddress, decode_link, encode_link};
+use crate::choose::share;
 use crate::flow::Flow;
 use crate::verbs::{Alarm, Completions, Path, Queue, refused_by};
 use crate::wire::{End, invalid};
@@ -29,6 +30,8 @@ struct Half {
     sends: Queue,
     receives: Queue,
     completions: Arc<Completions>,
+    /// Position of the port among the end's.
+    nic: usize,
     first: u32,
 }
 
@@ -37,25 +40,27 @@ impl RdmaOpening {
         let alarm = Alarm::new().map_err(|e| refused_by("open a link", "eventfd", &e))?;
         let alarm = Arc::new(alarm);
         let depth = end.settings.depth;
-        let half = |nic| {
-            let completions = Arc::new(Completions::new(nic, depth + RECEIVES as u32 + 8)?);
+        let half = |nic: usize| {
+            let entries = depth + RECEIVES as u32 + 8;
+            let completions = Arc::new(Completions::new(&end.nics[nic], entries)?);
             let sends = Queue::new(&completions, depth, 1, &alarm)?;
             let receives = Queue::new(&completions, 1, RECEIVES as u32, &alarm)?;
             receives.start()?;
             receives.expect(RECEIVES)?;
             // Packets of an earlier queue pair of the same number must not be taken for this one's.
             let first = RandomState::new().hash_one((end.rank, peer)) as u32 & 0xff_ffff;
-            Ok(Half { sends, receives, completions, first })
+            Ok(Half { sends, receives, completions, nic, first })
         };
-        let lanes = end.nics.iter().map(half).collect::<Result<_, WireError>>()?;
+        let ports = share([end.rank, peer], end.nics.len(), end.settings.lanes);
+        let lanes = ports.map(half).collect::<Result<_, WireError>>()?;
         Ok(RdmaOpening { peer, lanes, alarm, end: Arc::clone(end) })
     }
 
     fn own(&self) -> Vec<LaneAddress> {
-        let lanes = self.lanes.iter().zip(&self.end.nics).enumerate();
-        lanes
-            .map(|(position, (half, nic))| LaneAddress {
-                nic: position as u8,
+        let address = |half: &Half| {
+            let nic = &self.end.nics[half.nic];
+            LaneAddress {
+                nic: half.nic as u8,
                 ethernet: nic.choice.port.ethernet,
                 mtu: nic.mtu,
                 lid: nic.lid,
@@ -63,8 +68,9 @@ impl RdmaOpening {
                 receives: half.receives.number(),
                 first_packet: half.first,
                 gid: nic.choice.gid.as_ref().map_or(Ipv6Addr::UNSPECIFIED, |gid| gid.gid),
-            })
-            .collect()
+            }
+        };
+        self.lanes.iter().map(address).collect()
     }
 }
 
@@ -133,7 +139,7 @@ fn connect(
     };
     let back = Path { queue: theirs.sends, expected: theirs.first_packet, ..path };
     half.receives.receive_from(&back, &end.settings)?;
-    let Half { sends, receives, completions, first } = half;
+    let Half { sends, receives, completions, first, .. } = half;
     let (nic, peer_nic) = (usize::from(ours.nic), usize::from(theirs.nic));
     Ok(Lane { sends, receives, completions, nic, peer_nic, path, first })
 }
