@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// So long a lone write may take.
+const LONE: Duration = Duration::from_millis(1500);
+
 /// Sleeps on the link's descriptor and makes progress whenever it tells, until `stop`.
 fn sleep_and_drive(link: &Arc<dyn Link>, stop: &AtomicBool, longest: &AtomicU64) {
     let Some(descriptor) = link.descriptor() else { return };
@@ -82,6 +85,53 @@ pub fn the_descriptor_tells_of_everything(subject: &Subject) {
     });
     let longest = longest.into_inner();
     assert_eq!(longest, 0, "a sleeper was not woken for {longest} ms while there was work");
+}
+
+/// A small write that another thread posts, with nothing behind it, wakes who sleeps on the armed link and lands at once.
+pub fn a_lone_write_wakes_who_sleeps(subject: &Subject) {
+    let ends = subject.ends(2);
+    let (a, b) = ends.connect(0, 1);
+    let Some(descriptor) = a.descriptor() else {
+        subject.skip("the wire needs no progress");
+        return;
+    };
+    let (source, target) = (ends.region(0, 64), ends.region(1, 64));
+    target.tell(&a);
+    let pair = Pair { a: a.clone(), b: b.clone(), patience: ends.patience };
+    // The link stands, and nothing is under way.
+    pair.signal(target.number(), 0, u64::MAX);
+    pair.flush();
+    let landed = &words(&target.memory, 1)[0];
+    for round in 1..=8u64 {
+        words(&source.memory, 1)[0].store(round, Ordering::Relaxed);
+        let drive = || {
+            pair.a.progress().expect("progress");
+            pair.b.progress().expect("progress");
+        };
+        let start = Instant::now();
+        while !a.arm().expect("arm") {
+            drive();
+            assert!(start.elapsed() < ends.patience, "the link has always something to do");
+        }
+        let write = plain(&source.memory, target.number(), 0, 8);
+        let other = thread::scope(|scope| scope.spawn(|| queued(a.write(&write))).join());
+        assert!(other.expect("the post does not panic"), "the queue of an idle link has room");
+        let posted = Instant::now();
+        while landed.load(Ordering::Acquire) != round {
+            b.progress().expect("progress of the receiver");
+            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+            if poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&none)).expect("poll") > 0
+            {
+                a.progress().expect("progress of a woken sender");
+            }
+            // Far below what periodic looks at the link would take, and far above what any machine needs.
+            assert!(
+                posted.elapsed() < LONE,
+                "round {round}: the write leaves after {LONE:?} or more"
+            );
+        }
+        pair.flush();
+    }
 }
 
 /// A sleeper is woken for what others leave behind, also after they did its work for a while.

@@ -89,6 +89,7 @@ macro_rules! wire_cases {
             bounds::what_makes_no_sense_is_refused
             bounds::retired_regions_are_forgotten
             drive::the_descriptor_tells_of_everything
+            drive::a_lone_write_wakes_who_sleeps
             drive::sleepers_take_over_from_others
             drive::several_threads_make_progress
             life::the_loss_of_a_peer_is_told

@@ -62,6 +62,8 @@ struct State {
     owed: Vec<usize>,
     regions: HashMap<u64, Remote>,
     batch: Vec<Request>,
+    /// Somebody may sleep on the descriptor, and nothing was posted since.
+    armed: bool,
     probe: Instant,
     /// Until when a peer's half that does not answer is looked for.
     patience: Instant,
@@ -183,7 +185,8 @@ impl Link for RdmaLink {
         }
         // What ended before the question is not told.
         let moved = self.serve(&mut state)?;
-        Ok(!(self.ring(&mut state)? || moved))
+        state.armed = !(self.ring(&mut state)? || moved);
+        Ok(state.armed)
     }
 
     fn stop(&self) {

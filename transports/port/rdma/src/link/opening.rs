@@ -100,6 +100,7 @@ impl Opening for RdmaOpening {
             owed: vec![0; count],
             regions: HashMap::new(),
             batch: Vec::new(),
+            armed: false,
             probe: Instant::now() + PROBE,
             patience: Instant::now() + PATIENCE,
         };

@@ -61,7 +61,7 @@ impl RdmaLink {
             .collect();
         state.flow.write(parts, source);
         let many = (0..self.lanes.len()).any(|lane| state.flow.pending(lane) >= SHARED);
-        if many || write.bytes >= AT_ONCE {
+        if wakes(&mut state) || many || write.bytes >= AT_ONCE {
             self.ring(&mut state)?;
         }
         Ok(Posted::Queued)
@@ -85,6 +85,7 @@ impl RdmaLink {
             return Ok(Posted::Full);
         }
         state.flow.signal(Action::Signal { value, to: place, remote_key });
+        wakes(&mut state);
         self.ring(&mut state)?;
         Ok(Posted::Queued)
     }
@@ -111,6 +112,16 @@ impl RdmaLink {
         }
         Ok(!state.flow.full())
     }
+}
+
+/// Whether a post finds somebody asleep on the descriptor, who must be woken: by the completion that is asked for here,
+/// once the doorbell was rung. Nobody else may ring it: who sleeps was told that there is nothing to do.
+fn wakes(state: &mut State) -> bool {
+    let armed = std::mem::take(&mut state.armed);
+    if armed {
+        state.flow.want();
+    }
+    armed
 }
 
 /// A region of the peer's that a range lies inside.
