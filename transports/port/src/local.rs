@@ -6,7 +6,7 @@ use antiphon_hal::Memory;
 use antiphon_transport::{Peer, Reach};
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 const NAME: &str = "local";
@@ -156,7 +156,8 @@ impl Link for LocalLink {
                 }
             }
         }
-        self.posted.fetch_add(1, Ordering::Relaxed);
+        // Whoever reads the count, here or by `completed`, sees the bytes.
+        self.posted.fetch_add(1, Ordering::Release);
         Ok(Posted::Queued)
     }
 
@@ -167,11 +168,11 @@ impl Link for LocalLink {
         if !counter.addr().is_multiple_of(8) {
             return Err(invalid("signal", format!("offset {to}"), "multiples of 8".to_owned()));
         }
-        // Other threads may have posted what this signal follows.
-        fence(Ordering::AcqRel);
+        // Other threads may have posted what this signal follows: those that have counted their posts.
+        self.posted.load(Ordering::Acquire);
         // SAFETY: an aligned counter inside memory that is mapped while this function holds it, shared through atomics.
         unsafe { &*counter }.store(value, Ordering::Release);
-        self.posted.fetch_add(1, Ordering::Relaxed);
+        self.posted.fetch_add(1, Ordering::Release);
         Ok(Posted::Queued)
     }
 
