@@ -132,7 +132,7 @@ pub trait Keep: Send + Sync + fmt::Debug {}
 impl<T: Send + Sync + fmt::Debug> Keep for T {}
 
 /// Half a link: it has an address, and wants the peer's.
-pub trait Opening: Send + fmt::Debug {
+pub trait Opening: Send + Sync + fmt::Debug {
     /// What the peer's half needs.
     fn address(&self) -> Vec<u8>;
 

@@ -31,6 +31,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 mod ends;
+mod handles;
 mod links;
 
 /// What a plugin exports; [`export_wire!`](crate::export_wire) makes one.
@@ -197,11 +198,6 @@ unsafe fn guarded(
         }
     }
     status
-}
-
-/// Runs a function that cannot tell of anything; `otherwise` is what a panic gives.
-fn quietly<T>(otherwise: T, function: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(function)).unwrap_or(otherwise)
 }
 
 /// Copies as much of a text as fits, with a zero at the end; how much that is without the zero.

@@ -19,6 +19,8 @@ pub(super) struct PluginOpening {
 
 // SAFETY: any thread may call the plugin's functions, by its contract.
 unsafe impl Send for PluginOpening {}
+// SAFETY: by the same contract several may at once; the last call is made by who has the opening to itself.
+unsafe impl Sync for PluginOpening {}
 
 impl fmt::Debug for PluginOpening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,9 +1,10 @@
 //! Drivers, ends and registrations, behind the functions of the interface.
 //!
-//! All functions here keep to `antiphon_wire.h`: their safety is that their callers do so too.
-#![allow(clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks)]
+//! All functions here are called by the program, which keeps to `antiphon_wire.h`; [`handles`](super::handles) says what of it
+//! they rely on. Each names below what it does with its arguments.
 
-use super::{Exported, Lent, abi, describe, give, guarded, quietly, read};
+use super::handles::{Handle, close, give_handle, give_result, quietly_with, with};
+use super::{Exported, Lent, abi, describe, give, guarded, read};
 use crate::WireError;
 use crate::wire::{Keep, Registration, Settings, Wire};
 use antiphon_hal::{Backend, Memory};
@@ -28,7 +29,7 @@ impl End {
 }
 
 /// What the pointer to a registration points to.
-struct Registered {
+pub(super) struct Registered {
     end: Arc<End>,
     number: u64,
     /// The wire's.
@@ -49,10 +50,19 @@ impl Drop for Registered {
     }
 }
 
+impl Handle for abi::Wire {
+    type Object = Arc<End>;
+}
+
+impl Handle for abi::Registration {
+    type Object = Registered;
+}
+
 pub(super) unsafe extern "C" fn init<E: Exported>(
     _: *const abi::Host,
     error: *mut abi::Error,
 ) -> i32 {
+    // SAFETY: room for an error, for the call.
     unsafe { guarded(error, || E::driver().map(|_| abi::OK)) }
 }
 
@@ -62,26 +72,26 @@ pub(super) unsafe extern "C" fn wire_open<E: Exported>(
     error: *mut abi::Error,
 ) -> i32 {
     let open = || {
+        // SAFETY: settings as long as they say, for the call.
         let asked = unsafe { read(settings, "open an end") }?;
         let name = asked.interface_name;
+        // SAFETY: null, or a text that ends, for the call.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
         let name = name.map(|name| name.to_string_lossy().into_owned());
         let settings = Settings::new(asked.rank, asked.key).with_interface(name);
         let opened = E::driver()?.open(&settings)?;
         let end = Arc::new(End { wire: opened, memories: RwLock::default() });
-        unsafe { *wire = Box::into_raw(Box::new(end)).cast() };
+        // SAFETY: room for a pointer, for the call.
+        unsafe { give_handle(wire, end) };
         Ok(abi::OK)
     };
+    // SAFETY: room for an error, for the call.
     unsafe { guarded(error, open) }
 }
 
-/// The end behind a pointer.
-pub(super) unsafe fn end<'a>(wire: *mut abi::Wire) -> &'a Arc<End> {
-    unsafe { &*wire.cast::<Arc<End>>() }
-}
-
 pub(super) unsafe extern "C" fn wire_close(wire: *mut abi::Wire) {
-    quietly((), || drop(unsafe { Box::from_raw(wire.cast::<Arc<End>>()) }));
+    // SAFETY: an end that is not closed; this is the call that ends it.
+    unsafe { close(wire) }
 }
 
 pub(super) unsafe extern "C" fn wire_describe(
@@ -89,7 +99,25 @@ pub(super) unsafe extern "C" fn wire_describe(
     text: *mut c_char,
     capacity: u64,
 ) -> u64 {
-    quietly(0, || unsafe { describe(text, capacity, &end(wire).wire.describe()) })
+    // SAFETY: an end that is not closed, and room for so many bytes, for the call.
+    unsafe { quietly_with(wire, 0, |end| describe(text, capacity, &end.wire.describe())) }
+}
+
+fn reach(wire: &dyn Wire, asked: &abi::Peer) -> Result<u32, WireError> {
+    let peer = Peer {
+        rank: asked.rank,
+        pid: asked.pid,
+        same_process: asked.flags & abi::SAME_PROCESS != 0,
+        same_node: asked.flags & abi::SAME_NODE != 0,
+        process_access: asked.flags & abi::PROCESS_ACCESS != 0,
+    };
+    match wire.reach(&peer) {
+        Reach::At { cost } => Ok(cost),
+        Reach::No { why } => {
+            let (wire, cure) = (wire.name().to_owned(), "use another wire".to_owned());
+            Err(WireError::Unavailable { wire, reason: why, cure })
+        }
+    }
 }
 
 pub(super) unsafe extern "C" fn wire_reach(
@@ -98,27 +126,51 @@ pub(super) unsafe extern "C" fn wire_reach(
     cost: *mut u32,
     error: *mut abi::Error,
 ) -> i32 {
-    let reach = || {
-        let asked = unsafe { read(peer, "reach a peer") }?;
-        let peer = Peer {
-            rank: asked.rank,
-            pid: asked.pid,
-            same_process: asked.flags & abi::SAME_PROCESS != 0,
-            same_node: asked.flags & abi::SAME_NODE != 0,
-            process_access: asked.flags & abi::PROCESS_ACCESS != 0,
-        };
-        let wire = &unsafe { end(wire) }.wire;
-        match wire.reach(&peer) {
-            Reach::At { cost: found } => unsafe { *cost = found },
-            Reach::No { why } => {
-                let (wire, cure) = (wire.name().to_owned(), "use another wire".to_owned());
-                return Err(WireError::Unavailable { wire, reason: why, cure });
-            }
-        }
-        Ok(abi::OK)
-    };
-    unsafe { guarded(error, reach) }
+    // SAFETY: an end that is not closed, a peer as long as it says, and room for a cost and an error, for the call.
+    unsafe {
+        with(wire, error, |end| {
+            give_result(cost, reach(&*end.wire, read(peer, "reach a peer")?)?);
+            Ok(abi::OK)
+        })
+    }
 }
+
+/// Registers what the program lends. `tell` gives the program what the peers need; the memory is owed back only where that
+/// works.
+fn register(
+    end: &Arc<End>,
+    asked: &abi::Memory,
+    tell: impl FnOnce(&[u8]) -> Result<(), WireError>,
+) -> Result<Registered, WireError> {
+    let backend = match asked.backend {
+        abi::HOST => Backend::Host,
+        abi::CUDA => Backend::Cuda,
+        abi::ROCM => Backend::Rocm,
+        other => {
+            return Err(WireError::Invalid {
+                operation: REGISTER,
+                wire: end.wire.name().to_owned(),
+                saw: format!("memory of backend {other}"),
+                allowed: "host, CUDA and ROCm".to_owned(),
+            });
+        }
+    };
+    let mut memories = end.memories.write().unwrap_or_else(PoisonError::into_inner);
+    let lent = match memories.get(&asked.number) {
+        Some((lent, _)) => Arc::clone(lent),
+        None => Arc::new(Lent { memory: *asked, backend, owed: Mutex::default() }),
+    };
+    let memory = Arc::clone(&lent) as Arc<dyn Memory>;
+    let Registration { blob, keep, .. } = end.wire.register(&memory)?;
+    tell(&blob)?;
+    // From here on nothing fails: the memory is owed back.
+    lent.owe(*asked);
+    memories.entry(asked.number).or_insert((lent, 0)).1 += 1;
+    drop(memories);
+    Ok(Registered { end: Arc::clone(end), number: asked.number, _keep: keep })
+}
+
+const REGISTER: &str = "register memory";
 
 pub(super) unsafe extern "C" fn memory_register(
     wire: *mut abi::Wire,
@@ -127,42 +179,19 @@ pub(super) unsafe extern "C" fn memory_register(
     registration: *mut *mut abi::Registration,
     error: *mut abi::Error,
 ) -> i32 {
-    let operation = "register memory";
-    let register = || {
-        let end = Arc::clone(unsafe { end(wire) });
-        let asked = *unsafe { read(memory, operation) }?;
-        let backend = match asked.backend {
-            abi::HOST => Backend::Host,
-            abi::CUDA => Backend::Cuda,
-            abi::ROCM => Backend::Rocm,
-            other => {
-                return Err(WireError::Invalid {
-                    operation,
-                    wire: end.wire.name().to_owned(),
-                    saw: format!("memory of backend {other}"),
-                    allowed: "host, CUDA and ROCm".to_owned(),
-                });
-            }
-        };
-        let mut memories = end.memories.write().unwrap_or_else(PoisonError::into_inner);
-        let lent = match memories.get(&asked.number) {
-            Some((lent, _)) => Arc::clone(lent),
-            None => Arc::new(Lent { memory: asked, backend, owed: Mutex::default() }),
-        };
-        let memory = Arc::clone(&lent) as Arc<dyn Memory>;
-        let Registration { blob: given, keep, .. } = end.wire.register(&memory)?;
-        unsafe { give(blob, &given, operation) }?;
-        // From here on nothing fails: the memory is owed back.
-        lent.owe(asked);
-        memories.entry(asked.number).or_insert((lent, 0)).1 += 1;
-        drop(memories);
-        let made = Box::new(Registered { end, number: asked.number, _keep: keep });
-        unsafe { *registration = Box::into_raw(made).cast() };
-        Ok(abi::OK)
-    };
-    unsafe { guarded(error, register) }
+    // SAFETY: an end that is not closed, a memory as long as it says, and room for bytes, a pointer and an error, for the
+    // call.
+    unsafe {
+        with(wire, error, |end| {
+            let asked = read(memory, REGISTER)?;
+            let made = register(end, asked, |given| give(blob, given, REGISTER))?;
+            give_handle(registration, made);
+            Ok(abi::OK)
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn memory_deregister(registration: *mut abi::Registration) {
-    quietly((), || drop(unsafe { Box::from_raw(registration.cast::<Registered>()) }));
+    // SAFETY: a registration that is not ended; this is the call that ends it.
+    unsafe { close(registration) }
 }

@@ -1,10 +1,11 @@
 //! Openings and links, behind the functions of the interface.
 //!
-//! All functions here keep to `antiphon_wire.h`: their safety is that their callers do so too.
-#![allow(clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks)]
+//! All functions here are called by the program, which keeps to `antiphon_wire.h`; [`handles`](super::handles) says what of it
+//! they rely on. Each names below what it does with its arguments.
 
-use super::ends::{End, end};
-use super::{abi, describe, give, guarded, quietly, read, slice};
+use super::ends::End;
+use super::handles::{Handle, close, give_handle, give_result, quietly_with, take, with};
+use super::{abi, describe, give, guarded, read, slice};
 use crate::WireError;
 use crate::wire::{Link, Opening, Posted, Unit, Write};
 use std::ffi::c_char;
@@ -12,19 +13,23 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 /// What the pointer to an opening points to.
-struct Opened {
+pub(super) struct Opened {
     opening: Box<dyn Opening>,
     end: Arc<End>,
 }
 
 /// What the pointer to a link points to.
-struct Linked {
+pub(super) struct Linked {
     link: Arc<dyn Link>,
     end: Arc<End>,
 }
 
-unsafe fn linked<'a>(link: *mut abi::Link) -> &'a Linked {
-    unsafe { &*link.cast() }
+impl Handle for abi::Opening {
+    type Object = Opened;
+}
+
+impl Handle for abi::Link {
+    type Object = Linked;
 }
 
 pub(super) unsafe extern "C" fn opening_open(
@@ -33,13 +38,14 @@ pub(super) unsafe extern "C" fn opening_open(
     opening: *mut *mut abi::Opening,
     error: *mut abi::Error,
 ) -> i32 {
-    let open = || {
-        let end = Arc::clone(unsafe { end(wire) });
-        let made = Box::new(Opened { opening: end.wire.open(peer)?, end });
-        unsafe { *opening = Box::into_raw(made).cast() };
-        Ok(abi::OK)
-    };
-    unsafe { guarded(error, open) }
+    // SAFETY: an end that is not closed, and room for a pointer and an error, for the call.
+    unsafe {
+        with(wire, error, |end| {
+            let made = Opened { opening: end.wire.open(peer)?, end: Arc::clone(end) };
+            give_handle(opening, made);
+            Ok(abi::OK)
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn opening_address(
@@ -47,12 +53,13 @@ pub(super) unsafe extern "C" fn opening_address(
     address: *mut abi::Bytes,
     error: *mut abi::Error,
 ) -> i32 {
-    let tell = || {
-        let opened = unsafe { &*opening.cast::<Opened>() };
-        unsafe { give(address, &opened.opening.address(), "tell a link's address") }?;
-        Ok(abi::OK)
-    };
-    unsafe { guarded(error, tell) }
+    // SAFETY: an opening that is not closed or connected, and room for bytes and an error, for the call.
+    unsafe {
+        with(opening, error, |opened| {
+            give(address, &opened.opening.address(), "tell a link's address")?;
+            Ok(abi::OK)
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn opening_connect(
@@ -63,16 +70,21 @@ pub(super) unsafe extern "C" fn opening_connect(
     error: *mut abi::Error,
 ) -> i32 {
     let connect = || {
-        let Opened { opening, end } = *unsafe { Box::from_raw(opening.cast::<Opened>()) };
+        // SAFETY: an opening that is not closed or connected; this is the call that ends it, whatever comes of it.
+        let Opened { opening, end } = *unsafe { take(opening) };
+        // SAFETY: so many bytes, for the call.
         let connected = opening.connect(unsafe { slice(address, address_bytes) })?;
-        unsafe { *link = Box::into_raw(Box::new(Linked { link: connected, end })).cast() };
+        // SAFETY: room for a pointer, for the call.
+        unsafe { give_handle(link, Linked { link: connected, end }) };
         Ok(abi::OK)
     };
+    // SAFETY: room for an error, for the call.
     unsafe { guarded(error, connect) }
 }
 
 pub(super) unsafe extern "C" fn opening_close(opening: *mut abi::Opening) {
-    quietly((), || drop(unsafe { Box::from_raw(opening.cast::<Opened>()) }));
+    // SAFETY: an opening that is not closed or connected; this is the call that ends it.
+    unsafe { close(opening) }
 }
 
 pub(super) unsafe extern "C" fn link_accept(
@@ -83,15 +95,18 @@ pub(super) unsafe extern "C" fn link_accept(
     blob_bytes: u64,
     error: *mut abi::Error,
 ) -> i32 {
-    let accept = || {
-        unsafe { linked(link).link.accept(region, bytes, slice(blob, blob_bytes)) }?;
-        Ok(abi::OK)
-    };
-    unsafe { guarded(error, accept) }
+    // SAFETY: a link that is not closed, so many bytes, and room for an error, for the call.
+    unsafe {
+        with(link, error, |linked| {
+            linked.link.accept(region, bytes, slice(blob, blob_bytes))?;
+            Ok(abi::OK)
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn link_retire(link: *mut abi::Link, region: u64) {
-    quietly((), || unsafe { linked(link) }.link.retire(region));
+    // SAFETY: a link that is not closed.
+    unsafe { quietly_with(link, (), |linked| linked.link.retire(region)) }
 }
 
 fn status(posted: Posted) -> i32 {
@@ -101,32 +116,33 @@ fn status(posted: Posted) -> i32 {
     }
 }
 
+fn write(linked: &Linked, asked: &abi::Write) -> Result<i32, WireError> {
+    let Linked { link, end } = linked;
+    let invalid = |saw: String, allowed: &str| WireError::Invalid {
+        operation: "write",
+        wire: end.wire.name().to_owned(),
+        saw,
+        allowed: allowed.to_owned(),
+    };
+    let unit = match asked.unit {
+        abi::BYTES => Unit::Bytes,
+        abi::PACKETS => Unit::Packets,
+        other => return Err(invalid(format!("unit {other}"), "bytes and packets")),
+    };
+    let source = end
+        .memory(asked.source)
+        .ok_or_else(|| invalid(format!("source {}", asked.source), "memory that is registered"))?;
+    let abi::Write { from, region, to, bytes, .. } = *asked;
+    link.write(&Write { source: &source, from, region, to, bytes, unit }).map(status)
+}
+
 pub(super) unsafe extern "C" fn link_write(
     link: *mut abi::Link,
-    write: *const abi::Write,
+    asked: *const abi::Write,
     error: *mut abi::Error,
 ) -> i32 {
-    let post = || {
-        let Linked { link, end } = unsafe { linked(link) };
-        let asked = unsafe { read(write, "write") }?;
-        let invalid = |saw: String, allowed: &str| WireError::Invalid {
-            operation: "write",
-            wire: end.wire.name().to_owned(),
-            saw,
-            allowed: allowed.to_owned(),
-        };
-        let unit = match asked.unit {
-            abi::BYTES => Unit::Bytes,
-            abi::PACKETS => Unit::Packets,
-            other => return Err(invalid(format!("unit {other}"), "bytes and packets")),
-        };
-        let source = end.memory(asked.source).ok_or_else(|| {
-            invalid(format!("source {}", asked.source), "memory that is registered")
-        })?;
-        let abi::Write { from, region, to, bytes, .. } = *asked;
-        link.write(&Write { source: &source, from, region, to, bytes, unit }).map(status)
-    };
-    unsafe { guarded(error, post) }
+    // SAFETY: a link that is not closed, a write as long as it says, and room for an error, for the call.
+    unsafe { with(link, error, |linked| write(linked, read(asked, "write")?)) }
 }
 
 pub(super) unsafe extern "C" fn link_signal(
@@ -136,11 +152,13 @@ pub(super) unsafe extern "C" fn link_signal(
     value: u64,
     error: *mut abi::Error,
 ) -> i32 {
-    unsafe { guarded(error, || linked(link).link.signal(region, to, value).map(status)) }
+    // SAFETY: a link that is not closed, and room for an error, for the call.
+    unsafe { with(link, error, |linked| linked.link.signal(region, to, value).map(status)) }
 }
 
 pub(super) unsafe extern "C" fn link_posted(link: *mut abi::Link) -> u64 {
-    quietly(0, || unsafe { linked(link) }.link.posted())
+    // SAFETY: a link that is not closed.
+    unsafe { quietly_with(link, 0, |linked| linked.link.posted()) }
 }
 
 pub(super) unsafe extern "C" fn link_completed(
@@ -148,11 +166,13 @@ pub(super) unsafe extern "C" fn link_completed(
     count: *mut u64,
     error: *mut abi::Error,
 ) -> i32 {
-    let completed = || {
-        unsafe { *count = linked(link).link.completed()? };
-        Ok(abi::OK)
-    };
-    unsafe { guarded(error, completed) }
+    // SAFETY: a link that is not closed, and room for a count and an error, for the call.
+    unsafe {
+        with(link, error, |linked| {
+            give_result(count, linked.link.completed()?);
+            Ok(abi::OK)
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn link_progress(
@@ -160,15 +180,19 @@ pub(super) unsafe extern "C" fn link_progress(
     moved: *mut i32,
     error: *mut abi::Error,
 ) -> i32 {
-    let progress = || {
-        unsafe { *moved = linked(link).link.progress()?.into() };
-        Ok(abi::OK)
-    };
-    unsafe { guarded(error, progress) }
+    // SAFETY: a link that is not closed, and room for a flag and an error, for the call.
+    unsafe {
+        with(link, error, |linked| {
+            give_result(moved, linked.link.progress()?.into());
+            Ok(abi::OK)
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn link_descriptor(link: *mut abi::Link) -> i32 {
-    quietly(-1, || unsafe { linked(link) }.link.descriptor().map_or(-1, |fd| fd.as_raw_fd()))
+    let number = |linked: &Linked| linked.link.descriptor().map_or(-1, |fd| fd.as_raw_fd());
+    // SAFETY: a link that is not closed.
+    unsafe { quietly_with(link, -1, number) }
 }
 
 pub(super) unsafe extern "C" fn link_arm(
@@ -176,15 +200,18 @@ pub(super) unsafe extern "C" fn link_arm(
     armed: *mut i32,
     error: *mut abi::Error,
 ) -> i32 {
-    let arm = || {
-        unsafe { *armed = linked(link).link.arm()?.into() };
-        Ok(abi::OK)
-    };
-    unsafe { guarded(error, arm) }
+    // SAFETY: a link that is not closed, and room for a flag and an error, for the call.
+    unsafe {
+        with(link, error, |linked| {
+            give_result(armed, linked.link.arm()?.into());
+            Ok(abi::OK)
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn link_stop(link: *mut abi::Link) {
-    quietly((), || unsafe { linked(link) }.link.stop());
+    // SAFETY: a link that is not closed.
+    unsafe { quietly_with(link, (), |linked| linked.link.stop()) }
 }
 
 pub(super) unsafe extern "C" fn link_describe(
@@ -192,9 +219,11 @@ pub(super) unsafe extern "C" fn link_describe(
     text: *mut c_char,
     capacity: u64,
 ) -> u64 {
-    quietly(0, || unsafe { describe(text, capacity, &linked(link).link.describe()) })
+    // SAFETY: a link that is not closed, and room for so many bytes, for the call.
+    unsafe { quietly_with(link, 0, |linked| describe(text, capacity, &linked.link.describe())) }
 }
 
 pub(super) unsafe extern "C" fn link_close(link: *mut abi::Link) {
-    quietly((), || drop(unsafe { Box::from_raw(link.cast::<Linked>()) }));
+    // SAFETY: a link that is not closed; this is the call that ends it.
+    unsafe { close(link) }
 }
