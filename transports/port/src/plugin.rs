@@ -16,7 +16,7 @@ mod wire;
 mod tests;
 
 use crate::WireError;
-use crate::wire::WireDriver;
+use crate::wire::{Posted, WireDriver};
 use abi::{Entry, FUNCTIONS, Functions, Plugin};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::cell::Cell;
@@ -164,7 +164,7 @@ impl Loaded {
             self.call("start", None, |e| unsafe { (self.functions.init)(&raw const host, e) });
         let cure = || "see the plugin's documentation".to_owned();
         match status {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             Err(error @ WireError::Unavailable { .. }) => Err(error),
             // Whatever it says, a wire that does not start is one that is not there.
             Err(error) => Err(WireError::Unavailable {
@@ -175,17 +175,39 @@ impl Loaded {
         }
     }
 
-    /// Calls a function of the plugin's, and reads its status: [`abi::OK`] or [`abi::FULL`].
+    /// Calls a function of the plugin's, whose only good status is [`abi::OK`].
     fn call(
         &self,
         operation: &'static str,
         peer: Option<u32>,
         function: impl FnOnce(*mut abi::Error) -> i32,
+    ) -> Result<(), WireError> {
+        self.status(operation, peer, &[abi::OK], function).map(drop)
+    }
+
+    /// Calls a function of the plugin's that posts, which may also say [`abi::FULL`].
+    fn post(
+        &self,
+        operation: &'static str,
+        peer: u32,
+        function: impl FnOnce(*mut abi::Error) -> i32,
+    ) -> Result<Posted, WireError> {
+        let status = self.status(operation, Some(peer), &[abi::OK, abi::FULL], function)?;
+        Ok(if status == abi::FULL { Posted::Full } else { Posted::Queued })
+    }
+
+    /// Calls a function of the plugin's; its status, if that is among the good ones.
+    fn status(
+        &self,
+        operation: &'static str,
+        peer: Option<u32>,
+        good: &[i32],
+        function: impl FnOnce(*mut abi::Error) -> i32,
     ) -> Result<i32, WireError> {
         let mut error = ERROR.take().unwrap_or_default();
         let status = function(&raw mut *error);
         let result = match status {
-            abi::OK | abi::FULL => Ok(status),
+            status if good.contains(&status) => Ok(status),
             _ => Err(self.error(operation, peer, status, &error)),
         };
         if result.is_err() {
@@ -224,7 +246,8 @@ impl Loaded {
             (abi::LOST, Some(peer)) => WireError::Lost { wire, peer, reason },
             (abi::LOST | abi::SYSTEM, _) => WireError::System { operation, wire, reason },
             _ => {
-                let reason = format!("the plugin answered {status}, which means nothing: {reason}");
+                let reason =
+                    format!("the plugin answered {status}, which means nothing here: {reason}");
                 WireError::System { operation, wire, reason }
             }
         }

@@ -10,9 +10,12 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 pub(super) struct PluginOpening {
+    /// Keeps the plugin's end, which its openings need.
     end: Arc<RawEnd>,
-    /// `None` once it was connected.
-    raw: Option<NonNull<abi::Opening>>,
+    /// The plugin's opening, which nobody else has: live from `new`, which gets it, until it is connected or dropped.
+    raw: NonNull<abi::Opening>,
+    /// It is not live any more.
+    connected: bool,
     peer: u32,
     address: Vec<u8>,
 }
@@ -34,9 +37,10 @@ impl PluginOpening {
         raw: NonNull<abi::Opening>,
         peer: u32,
     ) -> Result<Self, WireError> {
-        let mut opening = PluginOpening { end, raw: Some(raw), peer, address: Vec::new() };
+        let (connected, address) = (false, Vec::new());
+        let mut opening = PluginOpening { end, raw, connected, peer, address };
         let loaded = &opening.end.loaded;
-        // SAFETY: a live opening, and pointers to what the header says, for the call.
+        // SAFETY: the opening was just made, and `opening` keeps it; `bytes` and `error` are live for the call.
         opening.address = loaded.bytes("tell a link's address", |bytes, error| unsafe {
             (loaded.functions.opening_address)(raw.as_ptr(), bytes, error)
         })?;
@@ -46,9 +50,9 @@ impl PluginOpening {
 
 impl Drop for PluginOpening {
     fn drop(&mut self) {
-        if let Some(raw) = self.raw {
-            // SAFETY: a live opening of an end that lives; this is its last call.
-            unsafe { (self.end.loaded.functions.opening_close)(raw.as_ptr()) }
+        if !self.connected {
+            // SAFETY: live, and not used any more: this is its last call. `end` still keeps the end.
+            unsafe { (self.end.loaded.functions.opening_close)(self.raw.as_ptr()) }
         }
     }
 }
@@ -60,26 +64,30 @@ impl Opening for PluginOpening {
 
     fn connect(mut self: Box<Self>, address: &[u8]) -> Result<Arc<dyn Link>, WireError> {
         let (end, peer) = (Arc::clone(&self.end), self.peer);
-        let opening = self.raw.take().map_or(ptr::null_mut(), NonNull::as_ptr);
+        self.connected = true;
+        let opening = self.raw.as_ptr();
         let loaded = &end.loaded;
         let mut raw = ptr::null_mut();
         loaded.call("connect a link", Some(peer), |error| {
             let (address, bytes) = (address.as_ptr(), address.len() as u64);
-            // SAFETY: a live opening, whose last call this is, and pointers to what the header says, for the call.
+            // SAFETY: live until here, and this is its last call: `drop` does without. `address` are so many bytes, and the
+            // other pointers are to live values, for the call.
             unsafe {
                 let connect = loaded.functions.opening_connect;
                 connect(opening, address, bytes, &raw mut raw, error)
             }
         })?;
         let raw = loaded.given("connect a link", raw)?;
-        // SAFETY: a live link.
+        // SAFETY: the plugin has just given the link, and nobody has closed it.
         let descriptor = unsafe { (loaded.functions.link_descriptor)(raw.as_ptr()) };
         Ok(Arc::new(PluginLink { end, raw, peer, descriptor }))
     }
 }
 
 struct PluginLink {
+    /// Keeps the plugin's end, which its links need.
     end: Arc<RawEnd>,
+    /// The plugin's link, which nobody else has: live from `connect`, which got it, until `drop`, which alone closes it.
     raw: NonNull<abi::Link>,
     peer: u32,
     /// Negative if there is none.
@@ -88,7 +96,7 @@ struct PluginLink {
 
 // SAFETY: any thread may call the plugin's functions, by its contract.
 unsafe impl Send for PluginLink {}
-// SAFETY: as above.
+// SAFETY: by the same contract several may at once; the last call is made by `drop`, which has the link to itself.
 unsafe impl Sync for PluginLink {}
 
 impl fmt::Debug for PluginLink {
@@ -100,7 +108,7 @@ impl fmt::Debug for PluginLink {
 
 impl Drop for PluginLink {
     fn drop(&mut self) {
-        // SAFETY: a live link of an end that lives; this is its last call.
+        // SAFETY: live, and not used any more: this is its last call. `end` still keeps the end.
         unsafe { (self.functions().link_close)(self.raw.as_ptr()) }
     }
 }
@@ -110,18 +118,25 @@ impl PluginLink {
         &self.end.loaded.functions
     }
 
+    /// Calls one of the functions with the link, which is live meanwhile, and with room for an error.
     fn call(
         &self,
         operation: &'static str,
         function: impl FnOnce(&abi::Functions, *mut abi::Link, *mut abi::Error) -> i32,
-    ) -> Result<i32, WireError> {
+    ) -> Result<(), WireError> {
         let (functions, raw) = (self.functions(), self.raw.as_ptr());
         self.end.loaded.call(operation, Some(self.peer), |error| function(functions, raw, error))
     }
-}
 
-fn posted(status: i32) -> Posted {
-    if status == abi::FULL { Posted::Full } else { Posted::Queued }
+    /// The same for a function that posts.
+    fn post(
+        &self,
+        operation: &'static str,
+        function: impl FnOnce(&abi::Functions, *mut abi::Link, *mut abi::Error) -> i32,
+    ) -> Result<Posted, WireError> {
+        let (functions, raw) = (self.functions(), self.raw.as_ptr());
+        self.end.loaded.post(operation, self.peer, |error| function(functions, raw, error))
+    }
 }
 
 impl Link for PluginLink {
@@ -132,14 +147,13 @@ impl Link for PluginLink {
     fn accept(&self, region: u64, bytes: u64, blob: &[u8]) -> Result<(), WireError> {
         let (data, length) = (blob.as_ptr(), blob.len() as u64);
         self.call("accept a region", |functions, link, error| {
-            // SAFETY: a live link, and pointers to what the header says, for the call.
+            // SAFETY: live, as `call` says; `data` are the `length` bytes of `blob`, which outlives the call.
             unsafe { (functions.link_accept)(link, region, bytes, data, length, error) }
-        })?;
-        Ok(())
+        })
     }
 
     fn retire(&self, region: u64) {
-        // SAFETY: a live link.
+        // SAFETY: live until `drop`.
         unsafe { (self.functions().link_retire)(self.raw.as_ptr(), region) }
     }
 
@@ -156,29 +170,27 @@ impl Link for PluginLink {
             to: write.to,
             bytes: write.bytes,
         };
-        // SAFETY: a live link, and pointers to what the header says, for the call.
-        self.call("write", |functions, link, error| unsafe {
+        // SAFETY: live, as `post` says; `asked` outlives the call, and is as long as it says.
+        self.post("write", |functions, link, error| unsafe {
             (functions.link_write)(link, &raw const asked, error)
         })
-        .map(posted)
     }
 
     fn signal(&self, region: u64, to: u64, value: u64) -> Result<Posted, WireError> {
-        // SAFETY: a live link, and room for an error.
-        self.call("signal", |functions, link, error| unsafe {
+        // SAFETY: live, as `post` says.
+        self.post("signal", |functions, link, error| unsafe {
             (functions.link_signal)(link, region, to, value, error)
         })
-        .map(posted)
     }
 
     fn posted(&self) -> u64 {
-        // SAFETY: a live link.
+        // SAFETY: live until `drop`.
         unsafe { (self.functions().link_posted)(self.raw.as_ptr()) }
     }
 
     fn completed(&self) -> Result<u64, WireError> {
         let mut count = 0;
-        // SAFETY: a live link, and pointers to what the header says, for the call.
+        // SAFETY: live, as `call` says; `count` outlives the call.
         self.call("count completions", |functions, link, error| unsafe {
             (functions.link_completed)(link, &raw mut count, error)
         })?;
@@ -187,7 +199,7 @@ impl Link for PluginLink {
 
     fn progress(&self) -> Result<bool, WireError> {
         let mut moved = 0;
-        // SAFETY: as above.
+        // SAFETY: live, as `call` says; `moved` outlives the call.
         self.call("make progress", |functions, link, error| unsafe {
             (functions.link_progress)(link, &raw mut moved, error)
         })?;
@@ -195,13 +207,13 @@ impl Link for PluginLink {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the plugin keeps it open as long as the link lives.
+        // SAFETY: the plugin keeps it open as long as the link lives, which is as long as `self`.
         (self.descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.descriptor) })
     }
 
     fn arm(&self) -> Result<bool, WireError> {
         let mut armed = 0;
-        // SAFETY: as above.
+        // SAFETY: live, as `call` says; `armed` outlives the call.
         self.call("arm a link", |functions, link, error| unsafe {
             (functions.link_arm)(link, &raw mut armed, error)
         })?;
@@ -209,12 +221,12 @@ impl Link for PluginLink {
     }
 
     fn stop(&self) {
-        // SAFETY: a live link.
+        // SAFETY: live until `drop`.
         unsafe { (self.functions().link_stop)(self.raw.as_ptr()) }
     }
 
     fn describe(&self) -> String {
-        // SAFETY: a live link, and room for as much as is said.
+        // SAFETY: live until `drop`; `text` is room for `room` bytes, by `description`.
         self.end.loaded.description(|text, room| unsafe {
             (self.functions().link_describe)(self.raw.as_ptr(), text, room)
         })

@@ -152,6 +152,43 @@ fn a_wire_that_does_not_start_is_unavailable() {
     }
 }
 
+/// That a queue is full only posts may say.
+#[test]
+fn full_is_no_answer_but_to_a_post() {
+    unsafe extern "C" fn full(_: *mut abi::Link, _: *mut i32, _: *mut abi::Error) -> i32 {
+        abi::FULL
+    }
+    unsafe extern "C" fn full_count(_: *mut abi::Link, _: *mut u64, _: *mut abi::Error) -> i32 {
+        abi::FULL
+    }
+    unsafe extern "C" fn full_signal(
+        _: *mut abi::Link,
+        _: u64,
+        _: u64,
+        _: u64,
+        _: *mut abi::Error,
+    ) -> i32 {
+        abi::FULL
+    }
+    let good = table::<Good>();
+    let functions = abi::Functions {
+        link_signal: full_signal,
+        link_progress: full,
+        link_arm: full,
+        link_completed: full_count,
+        ..good.functions
+    };
+    let driver = adopted(abi::Plugin { functions, ..good }).unwrap();
+    let wire = driver.open(&Settings::new(0, [7; 32])).unwrap();
+    let link = wire.open(1).unwrap().connect(&[]).unwrap();
+    assert_eq!(link.signal(1, 0, 1), Ok(Posted::Full));
+    let answers = [link.progress().map(drop), link.arm().map(drop), link.completed().map(drop)];
+    for answer in answers {
+        let error = answer.unwrap_err().to_string();
+        assert!(error.contains(&format!("answered {}", abi::FULL)), "{error}");
+    }
+}
+
 #[test]
 fn bytes_signals_errors_and_memory_go_through_the_interface_and_back() {
     let driver = adopted(table::<Good>()).unwrap();

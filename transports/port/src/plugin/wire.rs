@@ -38,7 +38,7 @@ impl WireDriver for Driver {
         let mut asked = abi::Settings::from(settings);
         asked.interface_name = interface.as_ref().map_or(ptr::null(), |name| name.as_ptr());
         let mut raw = ptr::null_mut();
-        // SAFETY: all point to what the header says, for the call.
+        // SAFETY: settings, room for a pointer and for an error outlive the call; `interface` keeps the name.
         loaded.call("open an end", None, |error| unsafe {
             (loaded.functions.wire_open)(&raw const asked, &raw mut raw, error)
         })?;
@@ -98,17 +98,18 @@ impl Loaded {
 #[derive(Debug)]
 pub(super) struct RawEnd {
     pub(super) loaded: Arc<Loaded>,
+    /// Nobody else has it: live from `open`, which got it, until `drop`, which alone closes it.
     raw: NonNull<abi::Wire>,
 }
 
 // SAFETY: any thread may call the plugin's functions, by its contract.
 unsafe impl Send for RawEnd {}
-// SAFETY: as above.
+// SAFETY: by the same contract several may at once; the last call is made by `drop`, which has the end to itself.
 unsafe impl Sync for RawEnd {}
 
 impl Drop for RawEnd {
     fn drop(&mut self) {
-        // SAFETY: a live end, whose last call this is: links, openings and registrations keep it.
+        // SAFETY: live, and this is its last call, also of what belongs to it: links, openings and registrations keep `self`.
         unsafe { (self.loaded.functions.wire_close)(self.raw.as_ptr()) }
     }
 }
@@ -133,12 +134,12 @@ impl Wire for End {
                 | flag(peer.process_access, abi::PROCESS_ACCESS),
         };
         let mut cost = 0;
-        // SAFETY: a live end, and pointers to what the header says, for the call.
+        // SAFETY: the end is live until `drop`; `asked`, `cost` and the room for an error outlive the call.
         let answer = loaded.call("reach a peer", None, |error| unsafe {
             (loaded.functions.wire_reach)(raw.as_ptr(), &raw const asked, &raw mut cost, error)
         });
         match answer {
-            Ok(_) => Reach::At { cost },
+            Ok(()) => Reach::At { cost },
             Err(WireError::Unavailable { reason, cure, .. }) => {
                 Reach::No { why: format!("{reason}; {cure}") }
             }
@@ -148,7 +149,7 @@ impl Wire for End {
 
     fn describe(&self) -> String {
         let RawEnd { loaded, raw } = &*self.0;
-        // SAFETY: a live end, and room for as much as is said.
+        // SAFETY: the end is live until `drop`; `text` is room for `room` bytes, by `description`.
         loaded.description(|text, room| unsafe {
             (loaded.functions.wire_describe)(raw.as_ptr(), text, room)
         })
@@ -173,7 +174,8 @@ impl Wire for End {
         };
         let mut raw = ptr::null_mut();
         let given = loaded.bytes(operation, |blob, error| {
-            // SAFETY: a live end, and pointers to what the header says, for the call.
+            // SAFETY: the end is live until `drop`; `asked`, `raw`, and what `bytes` gives outlive the call. The memory is
+            // mapped until `release`, for `keep` holds it.
             unsafe {
                 let register = loaded.functions.memory_register;
                 register(end.as_ptr(), &raw const asked, blob, &raw mut raw, error)
@@ -191,7 +193,7 @@ impl Wire for End {
     fn open(&self, peer: u32) -> Result<Box<dyn Opening>, WireError> {
         let RawEnd { loaded, raw: end } = &*self.0;
         let mut raw = ptr::null_mut();
-        // SAFETY: a live end, and pointers to what the header says, for the call.
+        // SAFETY: the end is live until `drop`; the room for a pointer and for an error outlives the call.
         loaded.call("open a link", Some(peer), |error| unsafe {
             (loaded.functions.opening_open)(end.as_ptr(), peer, &raw mut raw, error)
         })?;
@@ -211,18 +213,20 @@ unsafe extern "C" fn release(keep: *mut c_void) {
 
 #[derive(Debug)]
 struct Registered {
+    /// Keeps the plugin's end, which its registrations need.
     end: Arc<RawEnd>,
+    /// Nobody else has it: live from `register`, which got it, until `drop`, which alone ends it.
     raw: NonNull<abi::Registration>,
 }
 
 // SAFETY: any thread may call the plugin's functions, by its contract.
 unsafe impl Send for Registered {}
-// SAFETY: as above.
+// SAFETY: nothing is called but by `drop`, which has it to itself.
 unsafe impl Sync for Registered {}
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: a live registration of an end that lives; this is its last call.
+        // SAFETY: live, and not used any more: this is its last call. `end` still keeps the end.
         unsafe { (self.end.loaded.functions.memory_deregister)(self.raw.as_ptr()) }
     }
 }
