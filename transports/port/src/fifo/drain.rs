@@ -126,8 +126,12 @@ impl Drain {
     ///
     /// # Errors
     /// A request that makes no sense, or whose link is lost. It is skipped as a whole from where it failed; the other
-    /// channels go on.
+    /// channels go on. Nothing else is done until all errors of a call were told: as many calls as there were errors.
     pub fn turn(&mut self) -> Result<bool, DrainError> {
+        // Producers that go on asking for what cannot be done shall not fill the memory: their requests wait in the FIFO.
+        if let Some(error) = self.failed.pop_front() {
+            return Err(error);
+        }
         let mut moved = false;
         for _ in 0..TURN {
             let Some((ticket, request)) = self.fifo.take() else { break };

@@ -279,6 +279,26 @@ fn requests_that_make_no_sense_are_told_and_skipped() {
     assert!(bench.drain.idle() && bench.producer.posted(2 * cases.len() as u64 - 1));
 }
 
+/// Whoever goes on asking for what cannot be done waits until the errors are told.
+#[test]
+fn errors_that_are_not_fetched_hold_producers_up() {
+    let mut bench = Bench::new(16, vec![Scripted::new(1, 100, None)]);
+    let bad = bench.request(0, 0, 1);
+    let (mut pushed, mut posted, mut told) = (0u64, 0u64, 0u64);
+    for _ in 0..500 {
+        while pushed - posted < 16 {
+            assert_eq!(bench.producer.push(&bad), Ok(pushed));
+            pushed += 1;
+        }
+        told += u64::from(bench.drain.turn().is_err());
+        while posted < pushed && bench.producer.posted(posted) {
+            posted += 1;
+        }
+        assert!(posted - told <= 16, "{} errors are kept", posted - told);
+    }
+    assert!(told > 400, "{told} errors were told");
+}
+
 #[test]
 fn a_channel_that_is_closed_gives_its_requests_up() {
     let mut bench = Bench::new(8, vec![Scripted::new(1, 0, None), Scripted::new(2, 100, None)]);
