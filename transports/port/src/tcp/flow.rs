@@ -118,7 +118,7 @@ impl Flow {
             && position > self.told
         {
             self.told = position;
-            self.sender.control(&Frame::Acknowledge { position });
+            self.sender.acknowledge(position);
         }
     }
 

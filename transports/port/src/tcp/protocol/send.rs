@@ -1,6 +1,6 @@
 //! The sending half: posts become heads and ranges of memory, ready for `sendmsg`.
 
-use super::frame::Frame;
+use super::frame::{Frame, LONGEST};
 use super::{MOST_PIECE, Part};
 use antiphon_hal::Memory;
 use std::collections::VecDeque;
@@ -36,6 +36,8 @@ struct Stripe {
     staged: Vec<u8>,
     /// Bytes of `staged` that are sent already.
     begin: usize,
+    /// Bytes that were in front of `staged` and are gone.
+    gone: u64,
     segments: VecDeque<Segment>,
     waiting: u64,
 }
@@ -57,13 +59,15 @@ pub(crate) struct Sender {
     stripes: Vec<Stripe>,
     cut: Option<Cut>,
     begun: u64,
+    /// Where among all bytes ever staged on the first stripe the last acknowledgement begins.
+    acknowledgement: Option<u64>,
 }
 
 impl Sender {
     /// A sender over so many stripes, at least one.
     pub fn new(stripes: usize) -> Self {
         let stripes = (0..stripes.max(1)).map(|_| Stripe::default()).collect();
-        Sender { stripes, cut: None, begun: 0 }
+        Sender { stripes, cut: None, begun: 0, acknowledgement: None }
     }
 
     /// How many posts were taken up, from the first on.
@@ -112,6 +116,25 @@ impl Sender {
     /// Puts a head on the first stripe.
     pub fn control(&mut self, frame: &Frame) {
         self.stripes[0].stage(|out| frame.put(out));
+    }
+
+    /// Says how many of the peer's posts have landed. An acknowledgement that no byte has left of says so instead of another:
+    /// a peer that reads nothing shall not make them pile up.
+    pub fn acknowledge(&mut self, position: u64) {
+        let frame = Frame::Acknowledge { position };
+        let stripe = &mut self.stripes[0];
+        let unsent = self.acknowledgement.and_then(|begins| stripe.unsent(begins));
+        match unsent {
+            Some(place) => {
+                let mut bytes = Vec::with_capacity(LONGEST);
+                frame.put(&mut bytes);
+                place[..bytes.len()].copy_from_slice(&bytes);
+            }
+            None => {
+                self.acknowledgement = Some(stripe.gone + stripe.staged.len() as u64);
+                self.control(&frame);
+            }
+        }
     }
 
     /// Sends pieces of a write while there is room; what is left of it.
@@ -203,17 +226,22 @@ impl Sender {
             }
             stripe.segments.pop_front();
         }
-        if stripe.segments.is_empty() {
-            stripe.staged.clear();
-            stripe.begin = 0;
-        } else if stripe.begin >= ENOUGH as usize {
+        if stripe.segments.is_empty() || stripe.begin >= ENOUGH as usize {
+            // All of it, where nothing waits.
             stripe.staged.drain(..stripe.begin);
+            stripe.gone += stripe.begin as u64;
             stripe.begin = 0;
         }
     }
 }
 
 impl Stripe {
+    /// What was staged from the so-many-th byte on, unless that has been sent.
+    fn unsent(&mut self, from: u64) -> Option<&mut [u8]> {
+        let at = usize::try_from(from.checked_sub(self.gone)?).ok()?;
+        (at >= self.begin).then(|| self.staged.get_mut(at..)).flatten()
+    }
+
     fn stage(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
         let before = self.staged.len();
         put(&mut self.staged);

@@ -363,3 +363,48 @@ fn answers_come_when_what_was_asked_for_has_landed() {
     give(&mut receiver, &*table, &more, 1 << 20).unwrap();
     assert_eq!(receiver.acknowledged(), 8);
 }
+
+/// Takes up to `most` of the bytes that wait on the first stripe.
+fn leave(sender: &mut Sender, most: usize) -> Vec<u8> {
+    let mut parts = [Part::NONE; 8];
+    let count = sender.gather(0, &mut parts);
+    let mut left = Vec::new();
+    for part in &parts[..count] {
+        // SAFETY: what `gather` shows is there until the sender is changed, below.
+        left.extend_from_slice(unsafe { std::slice::from_raw_parts(part.start, part.bytes) });
+    }
+    left.truncate(most);
+    sender.sent(0, left.len());
+    left
+}
+
+/// A peer that sends and does not read must not make acknowledgements pile up; one that has begun to leave is left alone.
+#[test]
+fn an_acknowledgement_that_has_not_left_is_replaced() {
+    let mut sender = Sender::new(1);
+    sender.control(&Frame::Ask { position: 7 });
+    (1..=10_000).for_each(|position| sender.acknowledge(position));
+    assert_eq!(sender.waiting(0), 16 + 16);
+    let mut all = leave(&mut sender, 16 + 3);
+    (10_001..=20_000).for_each(|position| sender.acknowledge(position));
+    sender.control(&Frame::Ask { position: 8 });
+    sender.acknowledge(20_001);
+    assert_eq!(sender.waiting(0), 13 + 16 + 16);
+    all.extend(leave(&mut sender, usize::MAX));
+    sender.acknowledge(20_002);
+    all.extend(leave(&mut sender, usize::MAX));
+    let mut frames = Vec::new();
+    let mut rest = &all[..];
+    while let Some((frame, bytes)) = Frame::take(rest).unwrap() {
+        frames.push(frame);
+        rest = &rest[bytes..];
+    }
+    let said = [
+        Frame::Ask { position: 7 },
+        Frame::Acknowledge { position: 10_000 },
+        Frame::Acknowledge { position: 20_001 },
+        Frame::Ask { position: 8 },
+        Frame::Acknowledge { position: 20_002 },
+    ];
+    assert_eq!((&frames[..], rest), (&said[..], &[][..]));
+}
