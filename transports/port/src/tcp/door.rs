@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-/// The most connections that have not proven themselves. The oldest goes when another comes.
+/// The most connections that have not proven themselves. The oldest goes when another comes, of those that have not asked for
+/// an opening that there is, if there are such.
 const MOST_STRANGERS: usize = 64;
 /// The most connections of one opening that wait to be taken.
 const MOST_ARRIVED: usize = 64;
@@ -109,6 +110,7 @@ pub(super) struct Door {
     /// How long a connection may take to prove itself.
     patience: Duration,
     listener: OwnedFd,
+    /// The oldest first.
     strangers: Mutex<Vec<Stranger>>,
     lobbies: Mutex<HashMap<Token, Weak<Lobby>>>,
 }
@@ -192,9 +194,9 @@ impl Door {
                     at += 1;
                     continue;
                 }
-                Step::Gone => drop(strangers.swap_remove(at)),
+                Step::Gone => drop(strangers.remove(at)),
                 Step::Proven(lobby, hello) => {
-                    let socket = strangers.swap_remove(at).socket;
+                    let socket = strangers.remove(at).socket;
                     let _ =
                         socket::watch(&self.poller, &socket, EventFlags::IN, EventFlags::empty());
                     let Hello { tokens: [token, _], stripe, stripes, .. } = hello;
@@ -276,5 +278,48 @@ impl Stranger {
             claim.lobby.refuse(self.from, why);
         }
         Step::Gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{ErrorKind, Read};
+    use std::net::TcpStream;
+
+    /// Serves until nobody has come for a moment, and `done`.
+    fn serve(door: &Door, mut done: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while door.serve() || !done() {
+            assert!(start.elapsed() < Duration::from_secs(20), "the door does not get there");
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_open(stream: &TcpStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        matches!((&*stream).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    #[test]
+    fn of_too_many_strangers_the_oldest_goes() {
+        let patience = Duration::from_secs(60);
+        let door = Door::open(0, [1; 32], "127.0.0.1:0".parse().unwrap(), patience).unwrap();
+        let strangers = |door: &Door| lock(&door.strangers).len();
+        let mut known: Vec<TcpStream> = Vec::new();
+        let come = |known: &mut Vec<TcpStream>| {
+            let before = strangers(&door);
+            known.push(TcpStream::connect(door.address).unwrap());
+            serve(&door, || strangers(&door) > before || before == MOST_STRANGERS);
+        };
+        (0..4).for_each(|_| come(&mut known));
+        // That one of them leaves does not make the others older or younger.
+        drop(known.remove(0));
+        serve(&door, || strangers(&door) == 3);
+        (3..MOST_STRANGERS).for_each(|_| come(&mut known));
+        assert!(known.iter().all(is_open));
+        come(&mut known);
+        serve(&door, || !is_open(&known[0]));
+        assert!(known[1..].iter().all(is_open), "the oldest was to go");
     }
 }
