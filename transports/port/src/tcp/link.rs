@@ -166,6 +166,8 @@ impl TcpLink {
     fn post(&self, post: Post) -> Result<Posted, WireError> {
         {
             let mut posts = lock(&self.outbox.posts);
+            // Who loses the link says so first, and then empties the queue: what came in afterwards would stay.
+            self.check()?;
             if posts.len() >= MOST_POSTS {
                 return Ok(Posted::Full);
             }

@@ -4,7 +4,7 @@ use super::address::Address;
 use super::protocol::hello::{HELLO, Hello, PROOF, REPLY};
 use super::{Options, TcpDriver};
 use crate::WireError;
-use crate::wire::{Link, Opening, Posted, Registration, Settings, Wire, WireDriver};
+use crate::wire::{Link, Opening, Posted, Registration, Settings, Unit, Wire, WireDriver};
 use antiphon_hal::{Backend, Memory, driver};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -411,4 +411,36 @@ fn one_that_armed_is_woken_whoever_arms_besides() {
     let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
     let told = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)).unwrap();
     assert_eq!(told, 1, "the first to arm is not told of the last post");
+}
+
+/// A post that comes while its link is being lost is refused, or given up with the others: nothing keeps its memory.
+#[test]
+fn no_post_stays_in_a_link_that_is_lost() {
+    let (zero, one) = (wire(0, 1, LONG), wire(1, 1, LONG));
+    let device = driver(Backend::Host).unwrap().open(0).unwrap();
+    let (source, target) = (device.allocate(64).unwrap(), device.allocate(64).unwrap());
+    let _registered = zero.register(&source).unwrap();
+    let Registration { region, bytes, blob, .. } = &one.register(&target).unwrap();
+    let write = crate::Write {
+        source: &source,
+        from: 0,
+        region: *region,
+        to: 0,
+        bytes: 8,
+        unit: Unit::Bytes,
+    };
+    for round in 0..200 {
+        let [to_one, to_zero] = openings(&zero, &one);
+        let link = to_one.connect(&to_zero.address()).unwrap();
+        link.accept(*region, *bytes, blob).unwrap();
+        let before = Arc::strong_count(&source);
+        thread::scope(|scope| {
+            scope.spawn(|| while link.write(&write).is_ok() {});
+            while link.posted() == 0 {
+                thread::yield_now();
+            }
+            link.stop();
+        });
+        assert_eq!(Arc::strong_count(&source), before, "round {round}");
+    }
 }
