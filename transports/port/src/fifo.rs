@@ -10,13 +10,13 @@
 //!
 //! | line | word 0 | word 1 | words 2 to 7 |
 //! |---|---|---|---|
-//! | 0, the producers' | `head`: places claimed so far | `seen`: a `tail` that some producer saw | 0 |
+//! | 0, the producers' | `head`: places claimed so far, and 2^62 more once the FIFO is closed | `seen`: a `tail` that some producer saw | 0 |
 //! | 1, the consumer's | `tail`: places free again | not 0 once the FIFO is closed | 0 |
 //! | 2 + (t mod n) | `sequence`: t + 1 once the request of place t is there | kinds | channel, source, from, region, to, bytes |
 //!
 //! 1. `t = head++`, relaxed: place t is the producer's.
 //! 2. Wait until `t - seen < n` or `t - tail < n`, by loads with acquire ordering; whoever read `tail` may raise `seen` to
-//!    it with release ordering. If the FIFO is closed, give up.
+//!    it with release ordering. If the FIFO is closed, give up: places claimed from then on never get free.
 //! 3. Store words 1 to 7, then `sequence = t + 1` with release ordering, at system scope where the producer is a GPU.
 //!
 //! A request is posted when `tail > t`. One with the flush bit is done when its channel's done word reaches `t + 1`.
@@ -80,6 +80,10 @@ const TAIL: (usize, usize) = (1, 0);
 const CLOSED: (usize, usize) = (1, 1);
 const FIRST: usize = 2;
 
+/// What closing adds to `head`: whoever claims a place afterwards finds the FIFO full for ever, and so finds it closed, while
+/// those that find room need not look.
+const BEYOND: u64 = 1 << 62;
+
 struct Lines(Box<[Line]>);
 
 impl Lines {
@@ -117,7 +121,8 @@ pub fn fifo(requests: u64) -> (Producer, Consumer) {
 pub struct Producer(Arc<Lines>);
 
 impl Producer {
-    /// Produces a request; its number. Waits while the FIFO is full.
+    /// Produces a request; its number. Waits while the FIFO is full. One that is produced while the FIFO is being closed may
+    /// get a number and not be carried out.
     ///
     /// # Errors
     /// [`Closed`], if nobody consumes any more.
@@ -219,5 +224,6 @@ impl Consumer {
 impl Drop for Consumer {
     fn drop(&mut self) {
         self.lines.word(CLOSED).store(1, Ordering::Release);
+        self.lines.word(HEAD).fetch_add(BEYOND, Ordering::Release);
     }
 }

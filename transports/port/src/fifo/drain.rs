@@ -30,7 +30,7 @@ pub struct End {
     pub done: Arc<AtomicU64>,
 }
 
-/// A request that could not be carried out.
+/// A request that could not be carried out, or not as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot carry out request {ticket} of channel {}: {reason}", .request.channel)]
 pub struct DrainError {
@@ -42,11 +42,20 @@ pub struct DrainError {
     pub reason: Box<WireError>,
 }
 
+/// A request that waits for its link.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    ticket: u64,
+    request: Request,
+    /// Its kinds without those that are done.
+    left: u64,
+}
+
 #[derive(Debug)]
 struct Channel {
     end: End,
-    /// Requests that wait, with their numbers.
-    waiting: VecDeque<(u64, Request)>,
+    /// Requests that wait.
+    waiting: VecDeque<Waiting>,
     /// For each flush the link's position that it waits for, and the request with its number.
     flushes: VecDeque<(u64, u64, Request)>,
     /// It is in the list of channels that have something to do.
@@ -105,7 +114,7 @@ impl Drain {
     /// Ends a channel: what waits is given up, and its flushes are never done.
     pub fn close(&mut self, channel: u64) {
         if let Some(channel) = self.channels.remove(&channel) {
-            for (ticket, _) in channel.waiting {
+            for Waiting { ticket, .. } in channel.waiting {
                 self.finish(ticket);
             }
         }
@@ -167,7 +176,7 @@ impl Drain {
         };
         match (wrong, self.channels.get_mut(&number)) {
             (None, Some(channel)) => {
-                channel.waiting.push_back((ticket, request));
+                channel.waiting.push_back(Waiting { ticket, request, left: request.kinds });
                 if !channel.active {
                     channel.active = true;
                     self.active.push_back(number);
@@ -218,20 +227,22 @@ impl Channel {
         let attended = Arc::clone(&self.end.link);
         let driving = attended.drive();
         for _ in 0..TURN {
-            let Some((ticket, request)) = self.waiting.front_mut() else { break };
-            match self.end.post(request, sources) {
+            let Some(first) = self.waiting.front_mut() else { break };
+            let posted = self.end.post(first, sources);
+            let Waiting { ticket, request, .. } = *first;
+            match posted {
                 Ok(Posted::Full) => break,
                 Ok(Posted::Queued) => {
                     if request.kinds & FLUSH != 0 {
-                        self.flushes.push_back((attended.link().posted(), *ticket, *request));
+                        self.flushes.push_back((attended.link().posted(), ticket, request));
                     }
                 }
                 Err(reason) => {
-                    let (ticket, request, reason) = (*ticket, *request, Box::new(reason));
+                    let reason = Box::new(reason);
                     look.failed.push(DrainError { ticket, request, reason });
                 }
             }
-            look.done.push(*ticket);
+            look.done.push(ticket);
             look.moved = true;
             self.waiting.pop_front();
         }
@@ -270,14 +281,15 @@ impl Channel {
 }
 
 impl End {
-    /// Posts what is left of a request; its bits go as they are done.
+    /// Posts what is left of a request.
     fn post(
         &mut self,
-        request: &mut Request,
+        waiting: &mut Waiting,
         sources: &HashMap<u64, Arc<dyn Memory>>,
     ) -> Result<Posted, WireError> {
         let link = self.link.link();
-        if request.kinds & DATA != 0 {
+        let Waiting { request, left, .. } = waiting;
+        if *left & DATA != 0 {
             let Some(source) = sources.get(&request.source) else {
                 let saw = format!("source region {}", request.source);
                 return Err(invalid(saw, "memory of this rank that is registered"));
@@ -287,15 +299,15 @@ impl End {
             if link.write(&Write { source, from, region, to, bytes, unit })? == Posted::Full {
                 return Ok(Posted::Full);
             }
-            request.kinds &= !(DATA | PACKETS);
+            *left &= !(DATA | PACKETS);
         }
-        if request.kinds & SIGNAL != 0 {
+        if *left & SIGNAL != 0 {
             let (region, to) = self.counter;
             if link.signal(region, to, self.signals + 1)? == Posted::Full {
                 return Ok(Posted::Full);
             }
             self.signals += 1;
-            request.kinds &= !SIGNAL;
+            *left &= !SIGNAL;
         }
         Ok(Posted::Queued)
     }

@@ -92,13 +92,25 @@ fn many_producers_lose_nothing_when_it_is_full() {
 #[test]
 fn producers_that_wait_are_told_when_nobody_consumes() {
     let (producer, consumer) = fifo(2);
+    let filled = [0, 1].map(|number| producer.push(&numbered(number)));
     let waiting = thread::spawn({
         let producer = producer.clone();
-        move || (0..3).map(|number| producer.push(&numbered(number))).collect::<Vec<_>>()
+        move || producer.push(&numbered(2))
     });
     drop(consumer);
-    assert_eq!(waiting.join().unwrap(), [Ok(0), Ok(1), Err(Closed)]);
+    assert_eq!((filled, waiting.join().unwrap()), ([Ok(0), Ok(1)], Err(Closed)));
     assert!(producer.closed());
+}
+
+#[test]
+fn a_closed_fifo_takes_nothing_though_it_has_room() {
+    let (producer, mut consumer) = fifo(4);
+    assert_eq!(producer.push(&numbered(0)), Ok(0));
+    assert_eq!(consumer.take(), Some((0, numbered(0))));
+    consumer.release(1);
+    drop(consumer);
+    assert_eq!([1, 2].map(|number| producer.push(&numbered(number))), [Err(Closed); 2]);
+    assert!(producer.posted(0) && !producer.posted(1));
 }
 
 /// A drain with some channels, each on a link of its own.
@@ -175,6 +187,7 @@ fn requests_are_carried_out_in_order_whatever_links_do() {
         // Of each flush: channel, number, and how much of the channel's posts it covers.
         let mut flushes = Vec::new();
         let (mut pushed, mut posted, mut idle) = (0u64, 0, 0);
+        let mut requests = Vec::new();
         let mut failed = [0; 3];
         while idle < 200 {
             while pushed < 100 && pushed - posted < 16 && random.below(3) != 0 {
@@ -184,6 +197,7 @@ fn requests_are_carried_out_in_order_whatever_links_do() {
                 let at = channel as usize;
                 wanted[at].extend(Bench::ops(&request, &mut signals[at]));
                 assert_eq!(bench.producer.push(&request), Ok(pushed));
+                requests.push(request);
                 if kinds & FLUSH != 0 {
                     flushes.push((at, pushed, wanted[at].len() as u64));
                 }
@@ -195,6 +209,8 @@ fn requests_are_carried_out_in_order_whatever_links_do() {
                 Err(error) => {
                     let lost = matches!(*error.reason, WireError::Lost { .. });
                     assert!(lost, "seed {seed}: {error}");
+                    // As it was asked for, however much of it was done.
+                    assert_eq!(error.request, requests[error.ticket as usize], "seed {seed}");
                     failed[error.request.channel as usize] += 1;
                 }
             }
