@@ -113,7 +113,7 @@ impl Attended {
         &self.link
     }
 
-    /// While the guard lives, the caller makes progress and the proxy keeps away. Costs two atomic operations, unless
+    /// While the guard lives, the caller makes progress and the proxy keeps away. Costs three atomic operations, unless
     /// the proxy has to be asked for a visit at the end.
     pub fn drive(&self) -> Driving<'_> {
         self.state.fetch_add(1, Ordering::AcqRel);

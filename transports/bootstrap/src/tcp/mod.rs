@@ -14,7 +14,8 @@
 //! # Trust
 //! Every TCP connection, while the job forms and later, begins with a handshake that proves the secret to both sides and
 //! that cannot be replayed; the secret itself never crosses the wire, and neither does what [`Bootstrap::key`] gives. What is
-//! not proven gets a few seconds and 104 bytes, and is dropped without an answer. After the handshake frames are neither
+//! not proven gets a few seconds and 104 bytes, and is dropped: without an answer, unless it speaks the protocol, which has
+//! one challenge and one verdict for it. After the handshake frames are neither
 //! encrypted nor signed: who can change packets on the way between two hosts can change them.
 
 mod card;
