@@ -10,8 +10,10 @@ pub(crate) fn spread(bytes: &[u8]) -> [u8; 32] {
 
 /// The keyed hash (HMAC-SHA-256, RFC 2104) of some parts, each with its length, so that none runs into the next.
 pub(crate) fn keyed(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
-    // Keys of any length are taken; this one is no longer than a block.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return spread(key) };
+    // A key that is shorter than a block is one with zeros behind it.
+    let mut block = [0; 64];
+    block[..key.len()].copy_from_slice(key);
+    let mut mac = Hmac::<Sha256>::new(&block.into());
     for part in parts {
         mac.update(&(part.len() as u64).to_le_bytes());
         mac.update(part);
@@ -35,5 +37,14 @@ mod tests {
             assert!(!keys[..at].contains(key), "{at}");
         }
         assert_eq!(keys[2], keyed(&[1; 32], &[b"abc"]));
+    }
+
+    #[test]
+    fn the_hash_is_the_standard_one() {
+        // What Python's `hmac.digest(bytes(range(32)), b"\2" + bytes(7) + b"ab" + bytes(8), "sha256")` says.
+        let key = std::array::from_fn(|at| at as u8);
+        let hash: String =
+            keyed(&key, &[b"ab", b""]).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hash, "553b532f759c6d7223d7d849f24a76cea47bbac21633fb7faa1d77b2ce43f4e7");
     }
 }

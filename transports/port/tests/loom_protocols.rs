@@ -116,6 +116,19 @@ impl Attended {
     }
 }
 
+/// A thread that drives the link once.
+fn driver(
+    attended: &Arc<Attended>,
+    work: impl FnOnce(&Attended) + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let attended = Arc::clone(attended);
+    thread::spawn(move || {
+        attended.drive();
+        work(&attended);
+        attended.leave();
+    })
+}
+
 #[test]
 fn whatever_drivers_leave_the_proxy_serves() {
     for posts in [false, true] {
@@ -129,18 +142,13 @@ fn whatever_drivers_leave_the_proxy_serves() {
                 let attended = Arc::clone(&attended);
                 thread::spawn(move || attended.arrive())
             };
-            let driver = {
-                let attended = Arc::clone(&attended);
-                thread::spawn(move || {
-                    attended.drive();
-                    if posts {
-                        attended.post();
-                    } else {
-                        attended.progress();
-                    }
-                    attended.leave();
-                })
-            };
+            let driver = driver(&attended, move |attended| {
+                if posts {
+                    attended.post();
+                } else {
+                    attended.progress();
+                }
+            });
             attended.wake();
             attended.wake();
             peer.join().unwrap();
@@ -161,16 +169,13 @@ fn the_last_of_two_drivers_asks_for_both() {
         let attended = Arc::new(Attended::default());
         attended.turn();
         let drivers = [false, true].map(|posts| {
-            let attended = Arc::clone(&attended);
-            thread::spawn(move || {
-                attended.drive();
+            driver(&attended, move |attended| {
                 if posts {
                     attended.post();
                 } else {
                     attended.arrive();
                     attended.progress();
                 }
-                attended.leave();
             })
         });
         attended.wake();
