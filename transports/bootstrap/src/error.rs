@@ -293,7 +293,7 @@ pub enum BootstrapError {
         known: String,
     },
     /// A system call on a network address failed.
-    #[error("cannot {doing} {address}: {errno}")]
+    #[error("cannot {doing} {address}: {errno}; {}", cure(*errno))]
     Network {
         /// What was tried.
         doing: &'static str,
@@ -311,13 +311,31 @@ pub enum BootstrapError {
         saw: String,
     },
     /// A system call failed.
-    #[error("cannot {doing}: {errno}")]
+    #[error("cannot {doing}: {errno}; {}", cure(*errno))]
     Os {
         /// What was tried.
         doing: &'static str,
         /// The system's answer.
         errno: Errno,
     },
+}
+
+/// What helps where the system refuses something.
+fn cure(errno: Errno) -> &'static str {
+    match errno {
+        Errno::MFILE | Errno::NFILE => "raise the limit on open files (`ulimit -n`)",
+        Errno::NOMEM | Errno::NOBUFS | Errno::AGAIN => {
+            "free memory, or raise the limits on it and on processes (`ulimit -a`)"
+        }
+        Errno::ACCESS | Errno::PERM => "run where that is permitted",
+        Errno::ADDRINUSE => "choose another port, or end what uses this one",
+        Errno::ADDRNOTAVAIL => "name an address that this host has",
+        Errno::CONNREFUSED => "see whether somebody listens there",
+        Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::TIMEDOUT => {
+            "see whether there is a way there from this host, and no firewall on it"
+        }
+        _ => "see what the system's log says of it",
+    }
 }
 
 impl BootstrapError {

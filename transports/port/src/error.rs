@@ -15,7 +15,10 @@ pub enum WireError {
         cure: String,
     },
     /// The wire does not do this.
-    #[error("cannot {operation} over wire {wire}: it offers nothing of the sort")]
+    #[error(
+        "cannot {operation} over wire {wire}: it offers nothing of the sort; choose another wire \
+         (--wire, ANTIPHON_WIRE)"
+    )]
     Unsupported {
         /// The operation.
         operation: &'static str,
@@ -23,7 +26,10 @@ pub enum WireError {
         wire: String,
     },
     /// What was asked of the wire makes no sense.
-    #[error("cannot {operation} over wire {wire}: saw {saw}, allowed {allowed}")]
+    #[error(
+        "cannot {operation} over wire {wire}: saw {saw}, allowed {allowed}; correct the call, the setting or the \
+         peer that gave it"
+    )]
     Invalid {
         /// The operation.
         operation: &'static str,
@@ -35,7 +41,10 @@ pub enum WireError {
         allowed: String,
     },
     /// The link to a peer is broken for good.
-    #[error("lost the {wire} link to rank {peer}: {reason}")]
+    #[error(
+        "lost the {wire} link to rank {peer}: {reason}; see what became of that rank and of the network between, and \
+         start the job again"
+    )]
     Lost {
         /// The wire.
         wire: String,
@@ -45,7 +54,10 @@ pub enum WireError {
         reason: String,
     },
     /// The system refused an operation.
-    #[error("cannot {operation} over wire {wire}: {reason}")]
+    #[error(
+        "cannot {operation} over wire {wire}: {reason}; mend what the system names, or choose another wire (--wire, \
+         ANTIPHON_WIRE)"
+    )]
     System {
         /// The operation.
         operation: &'static str,
