@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::control::{Control, Source, on_control_thread};
 use crate::error::Result;
 use crate::frame::{Frame, Inbound, Kind};
-use crate::mesh::{Mesh, Wire};
+use crate::mesh::{Carrier, Mesh};
 use crate::pipe::Pipe;
 use crate::socket::{Outbound, Received, receive};
 use crate::sync::lock;
@@ -292,7 +292,7 @@ pub(crate) struct Links {
     pub links: Vec<Option<Arc<Link>>>,
 }
 
-impl Wire for Links {
+impl Carrier for Links {
     fn send(&self, to: u32, frame: Frame) {
         if let Some(Some(link)) = self.links.get(to as usize) {
             link.send(frame);

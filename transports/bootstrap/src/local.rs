@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind};
 use crate::group::Member;
-use crate::mesh::{Mesh, Wire};
+use crate::mesh::{Carrier, Mesh};
 use crate::sync::random;
 use crate::{Bootstrap, DEFAULT_TIMEOUT, PeerInfo};
 
@@ -39,7 +39,7 @@ pub fn in_process_with(hosts: &[&str], limit: Duration) -> Result<Vec<Arc<dyn Bo
     let hub = Arc::new(Hub::default());
     let meshes: Result<Vec<Arc<Mesh>>> = (0..hosts.len() as u32)
         .map(|rank| {
-            let wire = LocalWire { rank, hub: hub.clone() };
+            let wire = LocalLinks { rank, hub: hub.clone() };
             Mesh::new(rank, peers.clone(), limit, secret, |_| Ok(Box::new(wire)))
         })
         .collect();
@@ -64,12 +64,12 @@ struct Hub {
 }
 
 /// Hands frames over directly; the receiver's control thread runs its handlers.
-struct LocalWire {
+struct LocalLinks {
     rank: u32,
     hub: Arc<Hub>,
 }
 
-impl Wire for LocalWire {
+impl Carrier for LocalLinks {
     fn send(&self, to: u32, frame: Frame) {
         let peer = self.hub.meshes.get().and_then(|meshes| meshes.get(to as usize));
         if let Some(peer) = peer.and_then(Weak::upgrade) {

@@ -1,4 +1,4 @@
-//! One rank's state: who is there, what has arrived, what is waited for. How bytes travel is the [`Wire`]'s affair.
+//! One rank's state: who is there, what has arrived, what is waited for. How bytes travel is the [`Carrier`]'s affair.
 //!
 //! Lock order: a mesh's lock is never held while its wire is called, so that meshes of one process may call each other.
 
@@ -18,7 +18,7 @@ use crate::{PeerInfo, Result};
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// Carries frames to the other ranks.
-pub(crate) trait Wire: Send + Sync {
+pub(crate) trait Carrier: Send + Sync {
     /// Queues a frame; never blocks. A failure shows as the loss of the peer.
     fn send(&self, to: u32, frame: Frame);
     /// Gives all linked peers these frames and says goodbye, and lets go of the links after what is queued has left (within
@@ -80,7 +80,7 @@ pub(crate) struct Mesh {
     pub state: Mutex<State>,
     /// Signalled when a wait may have ended.
     pub changed: Condvar,
-    wire: Box<dyn Wire>,
+    wire: Box<dyn Carrier>,
     control: Arc<Control>,
     me: Weak<Mesh>,
 }
@@ -92,7 +92,7 @@ impl Mesh {
         peers: impl Into<Arc<[PeerInfo]>>,
         limit: Duration,
         secret: [u8; 32],
-        wire: impl FnOnce(&Weak<Mesh>) -> Result<Box<dyn Wire>>,
+        wire: impl FnOnce(&Weak<Mesh>) -> Result<Box<dyn Carrier>>,
     ) -> Result<Arc<Mesh>> {
         let control = Control::get()?;
         let (peers, gone) = (peers.into(), BTreeMap::new());
@@ -108,7 +108,7 @@ impl Mesh {
         let mesh = Arc::new_cyclic(|me| {
             let wire = wire(me).unwrap_or_else(|error| {
                 failed = Some(error);
-                Box::new(NoWire)
+                Box::new(NoCarrier)
             });
             let (state, changed, me) = (Mutex::new(state), Condvar::new(), me.clone());
             Mesh { rank, peers, limit, secret, state, changed, wire, control, me }
@@ -292,9 +292,9 @@ impl Dispatch for Mesh {
 }
 
 /// Stands in for the wire of a mesh that could not be made.
-struct NoWire;
+struct NoCarrier;
 
-impl Wire for NoWire {
+impl Carrier for NoCarrier {
     fn send(&self, _: u32, _: Frame) {}
     fn close(&self, _: &[Frame]) {}
 }
@@ -317,7 +317,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Last(Arc<Mutex<Vec<Frame>>>);
 
-    impl Wire for Last {
+    impl Carrier for Last {
         fn send(&self, _: u32, _: Frame) {}
 
         fn close(&self, last: &[Frame]) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::wire::{TcpWire, Terms};
+use super::super::wire::{TcpLinks, Terms};
 use super::{FORMING, Meeting, Role};
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::Kind;
@@ -145,7 +145,7 @@ impl Meeting<'_> {
         };
         let mut made = None;
         let mesh = Mesh::new(me, peers, self.job.timeout, job, |mesh| {
-            let wire = TcpWire::new(terms, door, mesh)?;
+            let wire = TcpLinks::new(terms, door, mesh)?;
             made = Some(wire.clone());
             Ok(Box::new(wire))
         })?;

@@ -8,13 +8,13 @@ use rustix::io::Errno;
 
 use super::super::contact::{Contact, Progress, Why};
 use super::super::handshake::{Purpose, Verdict};
-use super::{CALL, Opening, STRANGERS, Slot, TcpWire, Terms};
+use super::{CALL, Opening, STRANGERS, Slot, TcpLinks, Terms};
 use crate::control::{Control, Dispatch, Source};
 use crate::sync::lock;
 
 /// A connection that is being proven.
 pub(super) struct Knock {
-    wire: Weak<TcpWire>,
+    wire: Weak<TcpLinks>,
     /// Watches the connection. A wire that is gone cannot tell of it, and then nobody else would let go.
     control: Arc<Control>,
     /// The peer that is called; `None` where the other end calls.
@@ -26,7 +26,7 @@ pub(super) struct Knock {
 impl Knock {
     /// Begins a call.
     pub fn call(
-        wire: &Weak<TcpWire>,
+        wire: &Weak<TcpLinks>,
         terms: &Terms,
         to: u32,
         control: &Arc<Control>,
@@ -41,12 +41,12 @@ impl Knock {
         Ok(knock)
     }
 
-    fn new(wire: Weak<TcpWire>, callee: Option<u32>, control: &Arc<Control>) -> Arc<Knock> {
+    fn new(wire: Weak<TcpLinks>, callee: Option<u32>, control: &Arc<Control>) -> Arc<Knock> {
         Arc::new(Knock { wire, control: control.clone(), callee, contact: Mutex::new(None) })
     }
 
     /// Takes in a connection from the door.
-    pub fn answer(wire: &Arc<TcpWire>, socket: OwnedFd) {
+    pub fn answer(wire: &Arc<TcpLinks>, socket: OwnedFd) {
         // Without random bits nobody can be let in.
         let Ok(Some(contact)) = Contact::answer(socket, wire.terms.key, wire.terms.rank) else {
             return;
@@ -97,7 +97,7 @@ impl Knock {
     }
 
     /// It is no stranger any more.
-    fn leave(&self, wire: &TcpWire) {
+    fn leave(&self, wire: &TcpLinks) {
         lock(&wire.state).strangers.retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
     }
 
@@ -135,7 +135,7 @@ impl Knock {
     }
 }
 
-impl TcpWire {
+impl TcpLinks {
     /// A rank has come to the door: whether it becomes the link.
     ///
     /// Of two calls that cross, the lower rank's counts: so the higher one's is turned away while the lower one's is
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::PeerInfo;
-    use crate::mesh::{Gone, Mesh, Wire};
+    use crate::mesh::{Carrier, Gone, Mesh};
 
     /// Longer than anything takes that works.
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     /// Rank 0 of a world of 2, and where its peer listens, on another node.
-    fn half_a_world() -> (Arc<Mesh>, Arc<TcpWire>, TcpListener) {
+    fn half_a_world() -> (Arc<Mesh>, Arc<TcpLinks>, TcpListener) {
         let peer = listener();
         let door = listener();
         let addresses = vec![door.local_addr().unwrap(), peer.local_addr().unwrap()];
@@ -222,7 +222,7 @@ mod tests {
         let info = |node| PeerInfo { pid: 1, same_process: false, node, address: None };
         let mut made = None;
         let mesh = Mesh::new(0, vec![info(0), info(1)], PATIENCE, [0; 32], |mesh| {
-            let wire = TcpWire::new(terms, door.into(), mesh)?;
+            let wire = TcpLinks::new(terms, door.into(), mesh)?;
             made = Some(wire.clone());
             Ok(Box::new(wire))
         });

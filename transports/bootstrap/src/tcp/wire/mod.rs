@@ -19,7 +19,7 @@ use crate::control::{Control, Dispatch, Source, on_control_thread};
 use crate::error::Result;
 use crate::frame::{Frame, Kind};
 use crate::link::Link;
-use crate::mesh::{Gone, Mesh, Wire};
+use crate::mesh::{Carrier, Gone, Mesh};
 use crate::pipe::Pipe;
 use crate::socket::accept;
 use crate::sync::lock;
@@ -87,12 +87,12 @@ struct State {
 }
 
 /// All links of one rank.
-pub(super) struct TcpWire {
+pub(super) struct TcpLinks {
     terms: Terms,
     door: OwnedFd,
     door_token: Mutex<Option<u64>>,
     mesh: Weak<Mesh>,
-    me: Weak<TcpWire>,
+    me: Weak<TcpLinks>,
     control: Arc<Control>,
     state: Mutex<State>,
     /// Signalled when a link has been opened or given up.
@@ -100,8 +100,8 @@ pub(super) struct TcpWire {
     started: OnceLock<()>,
 }
 
-impl TcpWire {
-    pub fn new(terms: Terms, door: OwnedFd, mesh: &Weak<Mesh>) -> Result<Arc<TcpWire>> {
+impl TcpLinks {
+    pub fn new(terms: Terms, door: OwnedFd, mesh: &Weak<Mesh>) -> Result<Arc<TcpLinks>> {
         let control = Control::get()?;
         let state = State {
             slots: terms.nodes.iter().map(|_| Slot::Idle).collect(),
@@ -113,7 +113,7 @@ impl TcpWire {
             strangers: VecDeque::new(),
             door_rests: false,
         };
-        Ok(Arc::new_cyclic(|me| TcpWire {
+        Ok(Arc::new_cyclic(|me| TcpLinks {
             terms,
             door,
             door_token: Mutex::new(None),
@@ -127,7 +127,7 @@ impl TcpWire {
     }
 
     /// Goes on with the connections that the forming left, by rank, and opens the door.
-    pub fn start(self: &Arc<TcpWire>, mesh: &Arc<Mesh>, pipes: Vec<Option<Pipe>>) -> Result<()> {
+    pub fn start(self: &Arc<TcpLinks>, mesh: &Arc<Mesh>, pipes: Vec<Option<Pipe>>) -> Result<()> {
         let weak = Arc::downgrade(mesh);
         let mut links = Vec::new();
         for (rank, pipe) in (0..).zip(pipes) {
@@ -319,13 +319,13 @@ impl TcpWire {
 }
 
 /// A wire whose mesh could not be made is never closed.
-impl Drop for TcpWire {
+impl Drop for TcpLinks {
     fn drop(&mut self) {
         self.close_door();
     }
 }
 
-impl Dispatch for TcpWire {
+impl Dispatch for TcpLinks {
     fn dispatch(&self) {
         self.tick();
     }
@@ -333,7 +333,7 @@ impl Dispatch for TcpWire {
 
 /// Where links of other nodes come in.
 struct Door {
-    wire: Weak<TcpWire>,
+    wire: Weak<TcpLinks>,
 }
 
 impl Source for Door {
@@ -355,7 +355,7 @@ impl Source for Door {
     }
 }
 
-impl Wire for Arc<TcpWire> {
+impl Carrier for Arc<TcpLinks> {
     fn send(&self, to: u32, frame: Frame) {
         let link = {
             let mut state = lock(&self.state);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Slot, State, TcpWire};
+use super::{Slot, State, TcpLinks};
 use crate::error::Lost;
 use crate::frame::{Frame, Kind};
 use crate::link::ENDED;
@@ -33,7 +33,7 @@ impl State {
     }
 }
 
-impl TcpWire {
+impl TcpLinks {
     /// A peer is gone by the word of its own link.
     pub(super) fn note_gone(&self, peer: u32, how: &Gone) {
         let me = self.terms.rank;
