@@ -6,7 +6,7 @@ mod options;
 use crate::context::{Context, ContextKey};
 use crate::error::{Doing, ExecutorError};
 use crate::gpu::{self, Gpu};
-use crate::ports::{Mirrors, Ports};
+use crate::ports::{Mirrors, PortLink, Ports};
 use crate::regions::Regions;
 use crate::shared::RankPage;
 use crate::shared::control::ControlPage;
@@ -292,9 +292,9 @@ impl Communicator {
         self.shared.peers.get(rank as usize).map(|peer| peer.pid)
     }
 
-    /// The peers that this rank has links for port channels with, and over which wire each goes.
-    pub fn links(&self) -> Vec<(u32, String)> {
-        self.shared.ports.describe()
+    /// The links that this rank has for port channels, by peer: over which wire each goes, and whether it is lost.
+    pub fn links(&self) -> Vec<PortLink> {
+        self.shared.ports.all()
     }
 
     /// Whether this machine has more ranks than cores (affinity and container quotas of all its ranks counted together).

@@ -32,7 +32,7 @@ pub use communicator::{Communicator, HOST_VARIABLE, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor};
 pub use plan_cache::LoadedPlan;
-pub use ports::wires;
+pub use ports::{PortLink, wires};
 pub use verification::Verdict;
 
 pub use antiphon_bootstrap::launcher;

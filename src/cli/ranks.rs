@@ -171,10 +171,8 @@ impl Rank {
     /// The wires by which port channels of this rank reach others, with the ranks.
     pub fn wires(&self) -> BTreeMap<String, Vec<u32>> {
         let mut wires = BTreeMap::<String, Vec<u32>>::new();
-        let links = self.communicator.links();
-        for (peer, described) in links.into_iter().filter(|&(peer, _)| peer != self.number()) {
-            let name = described.split(' ').next().unwrap_or(&described);
-            wires.entry(name.to_owned()).or_default().push(peer);
+        for link in self.communicator.links() {
+            wires.entry(link.wire).or_default().push(link.peer);
         }
         wires
     }

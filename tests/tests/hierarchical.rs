@@ -73,9 +73,9 @@ fn check(apart: bool) {
                     }
                 }
             }
-            for (peer, wire) in communicator.links() {
-                let near = hosts[peer as usize] == hosts[communicator.rank() as usize];
-                assert_eq!(wire.starts_with("local"), near, "{peer}: {wire}");
+            for link in communicator.links() {
+                let near = hosts[link.peer as usize] == hosts[communicator.rank() as usize];
+                assert_eq!(link.wire == "local", near, "{link:?}");
             }
             wrong
         });

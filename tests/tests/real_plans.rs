@@ -290,9 +290,9 @@ fn every_right_plan_with_ports_gives_the_right_result_across_hosts() {
         let distinct: BTreeSet<&str> = hosts.iter().copied().collect();
         for (rank, (wrong, links)) in ranks.unwrap().into_iter().enumerate() {
             failures.extend(wrong);
-            for (peer, wire) in links {
-                let local = wire.starts_with("local");
-                assert_eq!(local, hosts[rank] == hosts[peer as usize], "{rank} {peer} {wire}");
+            for link in links {
+                let near = hosts[rank] == hosts[link.peer as usize];
+                assert_eq!(link.wire == "local", near, "{rank}: {link:?}");
             }
         }
         println!("{:>8.1?} {} on {} hosts", start.elapsed(), entry.name, distinct.len());

@@ -47,6 +47,20 @@ pub struct Introduction {
     pub mirrors: u64,
 }
 
+/// A link that serves port channels to one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortLink {
+    /// The rank at the other end.
+    pub peer: u32,
+    /// Name of its wire.
+    pub wire: String,
+    /// What it runs over, for people.
+    pub over: String,
+    /// Why it is lost, once that counts: half a second after it was found out.
+    pub lost: Option<String>,
+}
+
 /// One rank's port channels on one communicator.
 pub struct Ports {
     rank: u32,
@@ -208,13 +222,18 @@ impl Ports {
 
     /// The error of a link that is lost, once whoever broke the communicator would have been heard of.
     pub fn lost(&self, peer: u32) -> Option<ExecutorError> {
+        let reason = self.loss(peer)?;
+        Some(ExecutorError::Link { peer, reason, doing: Doing::default() })
+    }
+
+    /// Why a link is lost, likewise.
+    fn loss(&self, peer: u32) -> Option<String> {
         let (since, error) = self.links[peer as usize].get()?.lost.get()?;
         if since.elapsed() < GRACE {
             return None;
         }
         let said = self.state().peers[peer as usize].refused.clone();
-        let reason = said.unwrap_or_else(|| error.to_string());
-        Some(ExecutorError::Link { peer, reason, doing: Doing::default() })
+        Some(said.unwrap_or_else(|| error.to_string()))
     }
 
     /// Ends all links, and those that are on their way, for good: no wire writes to this rank's memory any more, or reads
@@ -240,16 +259,17 @@ impl Ports {
         standing.wire.is_none_or(|wire| self.wires[wire].name() == LOCAL)
     }
 
-    /// The peers whose links stand, and over which wire, for people.
-    pub fn describe(&self) -> Vec<(u32, String)> {
+    /// The links that stand, but for the one with this rank itself.
+    pub fn all(&self) -> Vec<PortLink> {
         let others = (0..).zip(&self.links).filter(|(peer, _)| *peer != self.rank);
         let standing = others.filter_map(|(peer, link)| Some((peer, link.get()?)));
-        standing
-            .map(|(peer, standing)| {
-                let name = standing.wire.map_or(LOCAL, |wire| self.wires[wire].name());
-                (peer, format!("{name} ({})", standing.attended.link().describe()))
-            })
-            .collect()
+        let link = |(peer, standing): (u32, &Standing)| PortLink {
+            peer,
+            wire: standing.wire.map_or(LOCAL, |wire| self.wires[wire].name()).to_owned(),
+            over: standing.attended.link().describe(),
+            lost: self.loss(peer),
+        };
+        standing.map(link).collect()
     }
 
     /// The wires as transports of port channels.
