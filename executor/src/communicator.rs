@@ -309,7 +309,7 @@ impl Communicator {
         self.shared.crowded_anywhere
     }
 
-    /// The transports that serve plans' channels, and how each reaches a rank.
+    /// The transports of plans' channels: how each reaches a rank, or why it does not.
     pub fn transports(&self) -> &[Arc<dyn Transport>] {
         self.shared.registry.transports()
     }

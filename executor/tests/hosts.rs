@@ -218,6 +218,34 @@ fn memory_channels_between_hosts_are_refused_though_one_process_has_both() {
     }
 }
 
+/// Nobody waits for what cannot come: neither the ranks for each other, nor a plan for its links.
+#[test]
+fn ranks_that_no_wire_connects_are_told_why_when_a_plan_needs_one() {
+    let options = Options::default().with_verification(false);
+    let program = ProgramBuilder::new("alone", Collective::SendRecv, 2);
+    for rank in 0..2 {
+        program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
+    }
+    let (alone, send) = (program.build().unwrap(), send());
+    for (options, why) in [
+        (options.clone().with_wire(Some("local".to_owned())), "tcp: local is forced"),
+        (options.with_interface(Some("nosuch0".to_owned())), "nosuch0"),
+    ] {
+        let began = Instant::now();
+        for rank in &Communicator::in_process_on(&["here", "there"], &options).unwrap() {
+            let error = Executor::new(rank).load(&send).unwrap_err();
+            assert!(matches!(error, ExecutorError::Transport { .. }), "{error:?}");
+            let text = error.to_string();
+            let peer = format!("cannot open a port channel to rank {}", 1 - rank.rank());
+            assert!(text.contains(&peer) && text.contains("another node"), "{text}");
+            assert!(text.contains(why), "{text}");
+            // What needs no wire runs.
+            assert_eq!(run(rank, &alone).unwrap(), [rank.rank(); 4]);
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    }
+}
+
 #[test]
 fn a_link_may_come_after_more_launches_than_descriptors_are_kept() {
     let program = ProgramBuilder::new("alone", Collective::SendRecv, 2);

@@ -153,7 +153,8 @@ impl Join {
             .with_interface(options.interface.clone())
             .with_met(bootstrap.peer(rank)?.address);
         let wires = open_wires(options.wire.as_deref(), one_node, &settings, &regions.memory)?;
-        let apart = wires.iter().any(|wire| wire.name() != LOCAL);
+        // Without a wire that reaches other nodes the mirrors stay as they are: those ranks never come.
+        let apart = !one_node || wires.open.iter().any(|wire| wire.name() != LOCAL);
         let mirrors = if apart { Some(Mirrors::new(&*host, world)?) } else { None };
         let ports = Ports::new(&bootstrap, wires);
         let mirrored = mirrors.as_ref().map(Mirrors::memory);

@@ -24,6 +24,11 @@ impl Ports {
                 Reach::No { why } => reasons.push(format!("{}: {why}", wire.name())),
             }
         }
+        for closed in &self.closed {
+            if let Reach::No { why } = closed.reach(&to.peer) {
+                reasons.push(format!("{}: {why}", closed.name()));
+            }
+        }
         if let Some((cost, at)) = best {
             let (name, peer) = (self.wires[at].name(), to.peer.rank);
             let others = reasons.iter().map(|why| format!("; not {why}")).collect::<String>();

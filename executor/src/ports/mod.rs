@@ -28,6 +28,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use wires::{Closed, Wires};
 pub use wires::{LOCAL, open_wires, wires};
 
 /// How long a rank that leaves waits for its last transfers to land.
@@ -67,6 +68,8 @@ pub struct Ports {
     /// A handler of the bootstrap holds the ports.
     bootstrap: Weak<dyn Bootstrap>,
     wires: Vec<Arc<dyn Wire>>,
+    /// Wires that this rank lacks.
+    closed: Vec<Arc<Closed>>,
     /// By rank, once it stands.
     links: Box<[OnceLock<Standing>]>,
     /// Some plan has asked for a link.
@@ -154,13 +157,17 @@ impl fmt::Debug for Ports {
 
 impl Ports {
     /// The ports of `bootstrap`'s rank over these wires.
-    pub fn new(bootstrap: &Arc<dyn Bootstrap>, wires: Vec<Arc<dyn Wire>>) -> Arc<Self> {
+    pub fn new(
+        bootstrap: &Arc<dyn Bootstrap>,
+        Wires { open: wires, closed }: Wires,
+    ) -> Arc<Self> {
         let (rank, world) = (bootstrap.rank(), bootstrap.world() as usize);
         let peers = (0..world).map(|_| Towards::default()).collect();
         Arc::new_cyclic(|ports: &Weak<Ports>| Ports {
             rank,
             bootstrap: Arc::downgrade(bootstrap),
             wires,
+            closed,
             links: (0..world).map(|_| OnceLock::new()).collect(),
             active: AtomicBool::new(false),
             itself: Once::new(),
@@ -272,9 +279,11 @@ impl Ports {
         standing.map(link).collect()
     }
 
-    /// The wires as transports of port channels.
+    /// The wires, those that are lacking too, as transports of port channels.
     pub fn transports(&self) -> impl Iterator<Item = Arc<dyn Transport>> {
-        self.wires.iter().map(|wire| Arc::new(WireTransport(Arc::clone(wire))) as _)
+        let closed = self.closed.iter().map(|closed| Arc::clone(closed) as Arc<dyn Transport>);
+        let open = self.wires.iter().map(|wire| Arc::new(WireTransport(Arc::clone(wire))) as _);
+        open.chain(closed)
     }
 
     /// Waits, within bounds, until what this rank posted has landed, and until the linked peers are through the launches

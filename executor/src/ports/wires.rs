@@ -1,4 +1,4 @@
-//! Which wires a rank has.
+//! Which wires a rank has, and why it lacks others.
 
 use crate::error::ExecutorError;
 use antiphon_hal::Memory;
@@ -6,6 +6,7 @@ use antiphon_memory::SharedMemory;
 use antiphon_port::{
     LocalWire, MappedRegions, Settings, TcpDriver, Wire, WireDriver, WireError, plugin,
 };
+use antiphon_transport::{ChannelKind, Peer, Reach, Transport};
 use log::debug;
 use std::sync::{Arc, OnceLock};
 
@@ -48,6 +49,36 @@ pub fn wires() -> Vec<(String, Result<String, WireError>)> {
     std::iter::once(local).chain(found).collect()
 }
 
+/// One rank's ends of wires.
+#[derive(Debug)]
+pub struct Wires {
+    /// Those that it has.
+    pub open: Vec<Arc<dyn Wire>>,
+    /// Those that it lacks.
+    pub closed: Vec<Arc<Closed>>,
+}
+
+/// A wire that a rank lacks: to its errors, a transport that reaches nobody.
+#[derive(Debug)]
+pub struct Closed {
+    name: String,
+    why: String,
+}
+
+impl Transport for Closed {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> ChannelKind {
+        ChannelKind::Port
+    }
+
+    fn reach(&self, _: &Peer) -> Reach {
+        Reach::No { why: self.why.clone() }
+    }
+}
+
 /// One rank's ends of all wires that can be used, or of the one that is forced. Where all ranks share a node there is
 /// but the local one, unless another is forced.
 ///
@@ -58,22 +89,28 @@ pub fn open_wires(
     one_node: bool,
     settings: &Settings,
     memory: &Arc<SharedMemory>,
-) -> Result<Vec<Arc<dyn Wire>>, ExecutorError> {
+) -> Result<Wires, ExecutorError> {
     let local = || Arc::new(LocalWire::new(Arc::new(Mapped(Arc::clone(memory))))) as Arc<dyn Wire>;
+    let known = || drivers().iter().flatten();
     let Some(name) = forced else {
-        let mut wires = vec![local()];
-        if !one_node {
-            let opened = drivers().iter().map(|driver| {
-                driver.as_ref().map_err(Clone::clone).and_then(|driver| driver.open(settings))
-            });
-            wires.extend(opened.filter_map(|wire| wire.map_err(|error| debug!("{error}")).ok()));
+        let mut wires = Wires { open: vec![local()], closed: Vec::new() };
+        for driver in drivers().iter().filter(|_| !one_node) {
+            let name = driver.as_ref().map_or("plugin", |driver| driver.name());
+            match driver.as_ref().map_err(Clone::clone).and_then(|driver| driver.open(settings)) {
+                Ok(wire) => wires.open.push(wire),
+                Err(error) => {
+                    debug!("{error}");
+                    wires.closed.push(closed(name, error.to_string()));
+                }
+            }
         }
         return Ok(wires);
     };
     if name == LOCAL {
-        return Ok(vec![local()]);
+        let why = format!("{LOCAL} is forced instead; force this one, or none");
+        let closed = known().map(|driver| closed(driver.name(), why.clone())).collect();
+        return Ok(Wires { open: vec![local()], closed });
     }
-    let known = || drivers().iter().flatten();
     let Some(driver) = known().find(|driver| driver.name() == name) else {
         let names = known().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
         let broken = drivers().iter().filter_map(|driver| driver.as_ref().err());
@@ -85,7 +122,11 @@ pub fn open_wires(
                 .to_owned(),
         }));
     };
-    Ok(vec![driver.open(settings).map_err(unusable)?])
+    Ok(Wires { open: vec![driver.open(settings).map_err(unusable)?], closed: Vec::new() })
+}
+
+fn closed(name: &str, why: String) -> Arc<Closed> {
+    Arc::new(Closed { name: name.to_owned(), why })
 }
 
 fn unusable(error: WireError) -> ExecutorError {
