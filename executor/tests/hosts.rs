@@ -1,9 +1,9 @@
 //! Ranks of one process that stand for several hosts: what links between them must bear.
 
-use antiphon_executor::plan::builder::ProgramBuilder;
+use antiphon_executor::plan::builder::{Channel, ProgramBuilder};
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::{
-    Call, Communicator, DataType, Executor, ExecutorError, LoadedPlan, Options,
+    Call, Communicator, DataType, Executor, ExecutorError, LoadedPlan, Options, PortLink,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,86 +46,91 @@ fn send() -> Plan {
     program.build().unwrap()
 }
 
-#[test]
-fn a_rank_that_is_through_may_leave_while_its_peer_waits_for_others() {
-    let program = ProgramBuilder::new("leave", Collective::SendRecv, 3);
-    let (port, near) = (program.port(0, 1), program.channel(0, 2));
-    program.block(1).put_with_signal(&port, program.input(1).all(), program.output(0).all());
-    program.block(2).signal(&[near]);
-    program.block(0).wait(&[port]);
-    program.block(0).wait(&[near]);
-    let plan = program.build().unwrap();
-    let ranks = ranks(&["here", "there", "here"]);
-    let [waits, leaves, late] = <[_; 3]>::try_from(ranks).unwrap();
-    std::thread::scope(|scope| {
-        let waits = scope.spawn(|| run(&waits, &plan));
-        let leaves = scope.spawn(|| {
-            run(&leaves, &plan).unwrap();
-            drop(leaves);
-        });
-        leaves.join().unwrap();
-        // Time to find out that the link is gone.
-        std::thread::sleep(Duration::from_millis(200));
-        run(&late, &plan).unwrap();
-        assert_eq!(waits.join().unwrap().unwrap(), [1; 4]);
-    });
+/// How long the slowest step of a test may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Returns once the loss of a link counts.
+fn lose(communicator: &Communicator, peer: u32) {
+    let began = Instant::now();
+    let lost = |link: &PortLink| link.peer == peer && link.lost.is_some();
+    while !communicator.links().iter().any(lost) {
+        assert!(began.elapsed() < PATIENCE, "the link to rank {peer} is not lost");
+        std::thread::yield_now();
+    }
 }
 
-/// Nothing of the second launch is needed from the peer: what it had to say has landed when it leaves.
-#[test]
-fn a_launch_that_needs_nothing_more_of_a_rank_that_has_left_is_right() {
-    let program = ProgramBuilder::new("ahead", Collective::SendRecv, 2);
-    let port = program.port(0, 1);
-    program.block(1).signal(&[port]);
-    program.block(0).wait(&[port]);
-    program.block(0).copy(program.input(0).all(), program.output(0).all());
-    let plan = program.build().unwrap();
-    let [stays, leaves] = <[_; 2]>::try_from(ranks(&["here", "there"])).unwrap();
-    std::thread::scope(|scope| {
-        let first = scope.spawn(|| run(&stays, &plan).unwrap());
-        run(&leaves, &plan).unwrap();
-        first.join().unwrap();
-        run(&leaves, &plan).unwrap();
-    });
-    drop(leaves);
-    // Time to find out that the link is gone.
-    std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(run(&stays, &plan).unwrap(), [0; 4]);
+/// Gives a launch that waits the time in which it would find that a link is lost.
+fn bears(communicator: &Communicator, what: &str) {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(100) {
+        assert!(communicator.failure().is_none(), "{what}: {:?}", communicator.failure());
+        std::thread::yield_now();
+    }
+}
+
+/// Rank 0 waits for ranks 1, on another host, and 2, for what `say` has them say.
+fn of_two(say: impl FnOnce(&ProgramBuilder, &Channel, &Channel)) -> Plan {
+    let program = ProgramBuilder::new("of two", Collective::SendRecv, 3);
+    let (port, near) = (program.port(0, 1), program.channel(0, 2));
+    say(&program, &port, &near);
+    program.build().unwrap()
 }
 
 /// The peer has said all that it will in the launch before the last link to it is gone; another rank is still waited for.
 #[test]
 fn a_launch_that_waits_for_others_does_not_mind_that_a_rank_has_left() {
-    let program = ProgramBuilder::new("late", Collective::SendRecv, 3);
-    let (port, near) = (program.port(0, 1), program.channel(0, 2));
-    program.block(1).signal(&[port]);
-    program.block(2).signal(&[near]);
-    program.block(0).wait(&[port]);
-    program.block(0).wait(&[near]);
-    program.block(0).copy(program.input(0).all(), program.output(0).all());
-    let plan = program.build().unwrap();
-    for before in [1, 2, 4] {
-        let ranks = ranks(&["here", "there", "here"]);
-        let [waits, leaves, late] = <[_; 3]>::try_from(ranks).unwrap();
+    let put = of_two(|program, port, near| {
+        program.block(1).put_with_signal(port, program.input(1).all(), program.output(0).all());
+        program.block(2).signal(&[*near]);
+        program.block(0).wait(&[*port]);
+        program.block(0).wait(&[*near]);
+    });
+    let signals = of_two(|program, port, near| {
+        program.block(1).signal(&[*port]);
+        program.block(2).signal(&[*near]);
+        program.block(0).wait(&[*port]);
+        program.block(0).wait(&[*near]);
+        program.block(0).copy(program.input(0).all(), program.output(0).all());
+    });
+    let packets = of_two(|program, port, _| {
+        let (inbox, packed) = (program.scratch(0, 2), program.scratch(1, 1));
+        program.block(1).copy_packets(program.input(1).all(), packed.all());
+        program.block(1).put_packets_over(port, packed.all(), inbox.chunk(0));
+        program.block(2).put_packets(program.input(2).all(), inbox.chunk(1));
+        let (from, to) = (program.input(0).all(), program.output(0).all());
+        program.block(0).reduce_packets(from, &[inbox.chunk(0), inbox.chunk(1)], to);
+    });
+    // A launch that its peer is ahead of begins when that has left; where the peer needs it, it waits already.
+    let leave = |name: &str, plan: &Plan, before: u32, ahead: bool, expected: u32| {
+        let what = format!("{name}, {before} launches before, ahead {ahead}");
+        let [waits, leaves, late] = <[_; 3]>::try_from(ranks(&["here", "there", "here"])).unwrap();
         std::thread::scope(|scope| {
-            let (waits, late, plan) = (&waits, &late, &plan);
-            let first = scope.spawn(move || {
-                (0..before).for_each(|_| assert_eq!(run(waits, plan).unwrap(), [0; 4]))
+            let all = [&waits, &leaves, &late].map(|rank| {
+                scope.spawn(move || (0..before).try_for_each(|_| run(rank, plan).map(|_| ())))
             });
-            let second =
-                scope.spawn(move || (0..before).for_each(|_| assert!(run(late, plan).is_ok())));
-            (0..=before).for_each(|_| assert!(run(&leaves, plan).is_ok()));
-            first.join().unwrap();
-            second.join().unwrap();
+            all.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
+            let first = (!ahead).then(|| scope.spawn(|| run(&waits, plan)));
+            run(&leaves, plan).unwrap();
             drop(leaves);
-            // Time for the loss to count.
-            std::thread::sleep(Duration::from_millis(800));
-            let first = scope.spawn(move || run(waits, plan));
-            std::thread::sleep(Duration::from_millis(100));
-            run(late, plan).unwrap();
-            assert_eq!(first.join().unwrap().unwrap(), [0; 4], "{before} launches before");
+            lose(&waits, 1);
+            let first = first.unwrap_or_else(|| scope.spawn(|| run(&waits, plan)));
+            bears(&waits, &what);
+            run(&late, plan).unwrap();
+            assert_eq!(first.join().unwrap().unwrap(), [expected; 4], "{what}");
         });
-    }
+    };
+    std::thread::scope(|scope| {
+        for (name, plan, before, ahead, expected) in [
+            ("put", &put, 0, false, 1),
+            ("put", &put, 2, false, 1),
+            ("signals", &signals, 1, true, 0),
+            ("signals", &signals, 4, true, 0),
+            ("packets", &packets, 0, false, 3),
+            ("packets", &packets, 2, true, 3),
+        ] {
+            scope.spawn(move || leave(name, plan, before, ahead, expected));
+        }
+    });
 }
 
 #[test]

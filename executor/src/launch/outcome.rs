@@ -88,6 +88,8 @@ impl Launch<'_> {
             let end = &own.channels[channel as usize];
             end.port && end.peer == peer
         };
+        // All that a peer posts in the launch has landed before its count says that it is through.
+        let comes = || shared.landed(peer) < self.order.seq;
         (0..).zip(&own.blocks).any(|(block, code)| {
             let cursor = arena.cursor(block);
             if cursor.done.load(Ordering::Relaxed) != 0 {
@@ -95,16 +97,17 @@ impl Launch<'_> {
             }
             let at = cursor.pc.load(Ordering::Relaxed) as usize;
             match own.instructions[code.code.range()].get(at) {
+                Some(Instruction::Wait { channel, .. }) => by_port(*channel) && comes(),
                 Some(
-                    Instruction::Wait { channel, .. }
-                    | Instruction::Signal { channel, .. }
+                    Instruction::Signal { channel, .. }
                     | Instruction::Post { channel, .. }
                     | Instruction::Flush { channel },
                 ) => by_port(*channel),
                 Some(Instruction::Move { sources, .. }) => {
                     let mut read = own.accesses[sources.range()].iter();
                     let writers = &self.context.plan.uses(shared.rank).packet_writers;
-                    read.any(|side| side.area == Area::Packets) && writers.contains(&peer)
+                    let packets = read.any(|side| side.area == Area::Packets);
+                    packets && writers.contains(&peer) && comes()
                 }
                 _ => false,
             }
