@@ -1,6 +1,7 @@
 //! How links come to stand: what a rank asks of its peers' control threads, and what it does when they ask.
 
 use super::message::Said;
+use super::mirror::Telling;
 use super::{GRACE, Introduction, LOCAL, Ports, Standing, lost};
 use crate::communicator::CONTROL;
 use crate::error::ExecutorError;
@@ -9,7 +10,7 @@ use antiphon_bootstrap::BootstrapError;
 use antiphon_port::{Attended, Link, WireError};
 use log::debug;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 impl Ports {
@@ -22,7 +23,7 @@ impl Ports {
                 let mirror = state.introductions[peer].mirrors;
                 let known = state.peers[peer].regions.contains_key(&mirror);
                 if let Some(standing) = standing.get().filter(|_| known) {
-                    standing.mirror.get_or_init(|| mirror);
+                    standing.telling.mirror.get_or_init(|| mirror);
                 }
             }
             let peers = (0..).zip(&state.peers);
@@ -218,7 +219,7 @@ impl Ports {
                 let mirror = state.introductions.get(peer as usize).map(|known| known.mirrors);
                 drop(state);
                 if mirror == Some(region) {
-                    standing.mirror.get_or_init(|| region);
+                    standing.telling.mirror.get_or_init(|| region);
                     self.tell_completed(standing);
                 }
                 Ok(())
@@ -260,15 +261,17 @@ impl Ports {
     ) -> Result<(), WireError> {
         let lost = Arc::new(OnceLock::new());
         let note = Arc::clone(&lost);
-        let attended = Attended::new(link, move |error: &WireError| {
+        let lose = move |error: &WireError| {
             debug!("{error}");
             note.get_or_init(|| (Instant::now(), error.clone()));
-        })?;
+        };
+        let telling = Arc::new(Telling::new(self.rank, Arc::clone(&self.completed)));
+        let still = Arc::clone(&telling);
+        let attended = Attended::posting(link, lose, move |link| still.tell(link))?;
         let standing = Standing {
             attended,
             wire,
-            mirror: OnceLock::new(),
-            told: Mutex::new(0),
+            telling,
             described: [const { AtomicU64::new(0) }; RING as usize],
             landed: AtomicU64::new(0),
             lost,

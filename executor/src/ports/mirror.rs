@@ -8,10 +8,10 @@ use super::{Ports, Standing};
 use crate::error::ExecutorError;
 use crate::shared::control::{ControlPage, RING};
 use antiphon_hal::{Device, Memory};
-use antiphon_port::{Posted, Unit, WireError, Write};
+use antiphon_port::{Link, Posted, Unit, WireError, Write};
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Mirrors of all ranks' pages; only those of ranks that are not mapped are used.
 #[derive(Debug)]
@@ -49,7 +49,9 @@ impl Ports {
         page: &Arc<dyn Memory>,
     ) -> Result<bool, ExecutorError> {
         let Some(standing) = self.links[peer as usize].get() else { return Ok(false) };
-        let Some(&mirror) = standing.mirror.get() else { return Ok(self.is_local(standing)) };
+        let Some(&mirror) = standing.telling.mirror.get() else {
+            return Ok(self.is_local(standing));
+        };
         let link = standing.attended.link();
         let at = ControlPage::descriptor_at(seq);
         let base = u64::from(self.rank) * ControlPage::BYTES as u64;
@@ -105,30 +107,61 @@ impl Ports {
         }
     }
 
-    /// Tells a peer how far this rank has come. A link that is full, or lost, is left: the next launch tells more.
+    /// Tells a peer how far this rank has come; where the link is full the proxy does, once it is not.
     pub(super) fn tell_completed(&self, standing: &Standing) {
-        let Some(&mirror) = standing.mirror.get() else { return };
-        let completed = self.completed.load(Ordering::Acquire);
-        let mut told = standing.told();
-        if *told >= completed {
-            return;
-        }
-        let base = u64::from(self.rank) * ControlPage::BYTES as u64;
-        let to = base + ControlPage::COMPLETED;
-        let posted = standing.attended.link().signal(mirror, to, completed);
-        if matches!(posted, Ok(Posted::Queued)) {
-            *told = completed;
-        }
-        drop(told);
+        standing.telling.tell(&**standing.attended.link());
         standing.attended.soon();
     }
 
-    /// Tells peers whose links were full how far this rank has come.
+    /// Tells peers whose links were full, and are driven since, how far this rank has come.
     pub fn remind(&self) {
-        let completed = self.completed.load(Ordering::Acquire);
         let standing = self.links.iter().filter_map(|link| link.get());
-        for standing in standing.filter(|standing| *standing.told() < completed) {
+        for standing in standing.filter(|standing| !standing.telling.is_done()) {
             self.tell_completed(standing);
         }
+    }
+}
+
+/// What a link's peer is told of this rank's completed launches. It may be all that a peer waits for, so that none is left
+/// untold, though the link be full and this rank make no call for long.
+pub(super) struct Telling {
+    rank: u32,
+    /// The rank's count of them.
+    completed: Arc<AtomicU64>,
+    /// The peer's region with the mirror of this rank's page; `None` over the local wire, where it is mapped.
+    pub mirror: OnceLock<u64>,
+    /// The last count that was posted.
+    told: Mutex<u64>,
+}
+
+impl Telling {
+    pub fn new(rank: u32, completed: Arc<AtomicU64>) -> Self {
+        Telling { rank, completed, mirror: OnceLock::new(), told: Mutex::new(0) }
+    }
+
+    fn told(&self) -> MutexGuard<'_, u64> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is nothing to tell.
+    pub fn is_done(&self) -> bool {
+        self.mirror.get().is_none() || *self.told() >= self.completed.load(Ordering::Acquire)
+    }
+
+    /// Posts the count, if the peer does not know it and the link is not full; whether it was posted.
+    pub fn tell(&self, link: &dyn Link) -> bool {
+        let Some(&mirror) = self.mirror.get() else { return false };
+        let mut told = self.told();
+        let completed = self.completed.load(Ordering::Acquire);
+        if *told >= completed {
+            return false;
+        }
+        let to = u64::from(self.rank) * ControlPage::BYTES as u64 + ControlPage::COMPLETED;
+        // Who is lost need not be told.
+        let posted = matches!(link.signal(mirror, to, completed), Ok(Posted::Queued));
+        if posted {
+            *told = completed;
+        }
+        posted
     }
 }

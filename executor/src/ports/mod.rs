@@ -22,6 +22,7 @@ use antiphon_transport::{Peer, Transport};
 use choice::WireTransport;
 use message::Said;
 pub use mirror::Mirrors;
+use mirror::Telling;
 use regions::OwnRegions;
 use std::collections::HashMap;
 use std::fmt;
@@ -78,7 +79,7 @@ pub struct Ports {
     itself: Once,
     state: Mutex<State>,
     /// This rank's count of completed launches, for mirrors.
-    completed: AtomicU64,
+    completed: Arc<AtomicU64>,
     /// Finds this rank's own regions.
     own: Arc<dyn MappedRegions>,
 }
@@ -103,22 +104,14 @@ struct Standing {
     attended: Arc<Attended>,
     /// Its wire; none is needed to this rank itself.
     wire: Option<usize>,
-    /// The peer's region with the mirror of this rank's page; `None` over the local wire, where it is mapped.
-    mirror: OnceLock<u64>,
-    /// The last count of completed launches that was posted.
-    told: Mutex<u64>,
+    /// What the peer is told of this rank's launches.
+    telling: Arc<Telling>,
     /// For each slot of the ring, how many posts there were when the descriptor in it was posted.
     described: [AtomicU64; RING as usize],
     /// How many of them are known to have landed.
     landed: AtomicU64,
     /// Why it is lost, and since when.
     lost: Arc<OnceLock<(Instant, WireError)>>,
-}
-
-impl Standing {
-    fn told(&self) -> MutexGuard<'_, u64> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[derive(Default)]
@@ -172,7 +165,7 @@ impl Ports {
             active: AtomicBool::new(false),
             itself: Once::new(),
             state: Mutex::new(State { peers, ..State::default() }),
-            completed: AtomicU64::new(0),
+            completed: Arc::default(),
             own: Arc::new(ToItself(ports.clone())),
         })
     }
@@ -212,8 +205,9 @@ impl Ports {
     /// Why there is none, or that it is lost.
     pub fn link(&self, peer: u32) -> Result<Option<&Arc<Attended>>, ExecutorError> {
         let standing = self.links[peer as usize].get();
-        let ready =
-            |standing: &&Standing| standing.mirror.get().is_some() || self.is_local(standing);
+        let ready = |standing: &&Standing| {
+            standing.telling.mirror.get().is_some() || self.is_local(standing)
+        };
         if let Some(standing) = standing.filter(ready) {
             return Ok(Some(&standing.attended));
         }
@@ -298,12 +292,12 @@ impl Ports {
             let (attended, link) = (&standing.attended, standing.attended.link());
             let driving = attended.drive();
             let busy = || {
-                let told = *standing.told() >= completed || standing.mirror.get().is_none();
+                let told = standing.telling.is_done();
                 let landed = link.completed().is_ok_and(|landed| landed >= link.posted());
                 !told || !landed || through(peer) < completed
             };
             while busy() && Instant::now() < deadline {
-                self.tell_completed(standing);
+                standing.telling.tell(&**link);
                 match attended.progress() {
                     Ok(true) => {}
                     Ok(false) => std::thread::yield_now(),

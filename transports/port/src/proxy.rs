@@ -47,6 +47,8 @@ const TURN: usize = 16;
 pub struct Attended {
     link: Arc<dyn Link>,
     lost: Box<dyn Fn(&WireError) + Send + Sync>,
+    /// Posts what is still to be posted; whether there was anything.
+    post: Box<Post>,
     proxy: &'static Proxy,
     place: Place,
     /// Drivers, and [`DEAF`].
@@ -62,6 +64,9 @@ pub struct Attended {
     /// Progress failed, and `lost` was told.
     failed: AtomicBool,
 }
+
+/// Posts something to a link; whether it did.
+type Post = dyn Fn(&dyn Link) -> bool + Send + Sync;
 
 /// What the proxy does with a link next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +94,26 @@ impl Attended {
         link: Arc<dyn Link>,
         lost: impl Fn(&WireError) + Send + Sync + 'static,
     ) -> Result<Arc<Attended>, WireError> {
+        Attended::posting(link, lost, |_| false)
+    }
+
+    /// As [`new`](Self::new), with something that the proxy may have to post: what found the link full once. Whenever the
+    /// proxy has made all progress that can be made, it calls `post`, which says whether it posted anything, and must not
+    /// wait; after that there is progress to be made again. While others drive the link it does not: what they found full
+    /// they try again, or ask for a visit by [`soon`](Self::soon).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn posting(
+        link: Arc<dyn Link>,
+        lost: impl Fn(&WireError) + Send + Sync + 'static,
+        post: impl Fn(&dyn Link) -> bool + Send + Sync + 'static,
+    ) -> Result<Arc<Attended>, WireError> {
         let proxy = Proxy::of_this_process()?;
         let attended = Arc::new(Attended {
             link,
             lost: Box::new(lost),
+            post: Box::new(post),
             proxy,
             place: Place::new(proxy.token()),
             state: AtomicU32::new(0),
@@ -199,7 +220,7 @@ impl Attended {
             // Taken back before the link is looked at: what comes later says so again.
             self.moved.swap(false, Ordering::AcqRel);
             self.posted.store(self.link.posted(), Ordering::Release);
-            if self.link.progress()? {
+            if self.link.progress()? || (self.post)(&*self.link) {
                 continue;
             }
             if self.link.descriptor().is_none() {

@@ -49,6 +49,8 @@ pub struct Fake {
     armed: AtomicBool,
     /// How many of what is posted a call of progress sends.
     pub sends: AtomicU64,
+    /// How many of what is posted may wait to be sent.
+    pub room: AtomicU64,
     /// Progress always has something to do.
     pub busy: AtomicBool,
     pub fails: AtomicBool,
@@ -74,6 +76,7 @@ impl Fake {
             sent: AtomicU64::new(0),
             armed: AtomicBool::new(false),
             sends: AtomicU64::new(u64::MAX),
+            room: AtomicU64::new(u64::MAX),
             busy: AtomicBool::new(false),
             fails: AtomicBool::new(false),
             panics: AtomicBool::new(false),
@@ -140,6 +143,10 @@ impl Link for Fake {
     }
 
     fn signal(&self, _: u64, _: u64, _: u64) -> Result<Posted, WireError> {
+        let waiting = self.posted.load(SeqCst).saturating_sub(self.sent.load(SeqCst));
+        if waiting >= self.room.load(SeqCst) {
+            return Ok(Posted::Full);
+        }
         self.posted.fetch_add(1, SeqCst);
         Ok(Posted::Queued)
     }

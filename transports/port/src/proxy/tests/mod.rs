@@ -8,7 +8,7 @@ use crate::wire::{Link, Wire};
 use crate::{Posted, WireError};
 use antiphon_hal::Memory;
 use fake::{Bell, Fake, until};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -145,6 +145,33 @@ fn what_is_posted_without_driving_is_sent_when_asked() {
             attended.soon();
         }
         until(kind, || fake.idle());
+    }
+}
+
+#[test]
+fn what_found_the_link_full_is_posted_once_there_is_room_by_the_proxy() {
+    for (kind, fake) in kinds() {
+        let due = Arc::new(AtomicBool::new(false));
+        let attended = {
+            let due = Arc::clone(&due);
+            let post = move |link: &dyn Link| {
+                let post = due.load(SeqCst) && link.signal(0, 0, 0) == Ok(Posted::Queued);
+                due.fetch_and(!post, SeqCst);
+                post
+            };
+            let link = Arc::clone(&fake) as Arc<dyn Link>;
+            Attended::posting(link, |error| panic!("{error}"), post).unwrap()
+        };
+        for _ in 0..100 {
+            fake.sends.store(0, SeqCst);
+            fake.room.store(1, SeqCst);
+            while fake.signal(0, 0, 0) == Ok(Posted::Queued) {}
+            due.store(true, SeqCst);
+            attended.soon();
+            fake.sends.store(1, SeqCst);
+            fake.ring();
+            until(kind, || !due.load(SeqCst) && fake.idle());
+        }
     }
 }
 
