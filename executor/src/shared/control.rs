@@ -1,9 +1,12 @@
 //! The control page of a rank: its launch descriptors and how far it has come.
 //!
-//! One writer (the owning rank), many readers (its peers). A launch's descriptor stays readable until every peer has
-//! completed that launch: before writing launch `n` the owner waits until all peers completed `n - RING`.
+//! One writer (the owning rank), many readers (its peers). A launch's descriptor stays readable to the ranks that the owner
+//! sees, those of its node and those it has links with, until they have completed that launch: before writing launch `n` the
+//! owner waits until they, and it, completed `n - RING`, and until no link has still to read that one's descriptor.
 //!
-//! Ranks of other nodes read a mirror of the page, in memory of their own, which the owner keeps up over a wire.
+//! Ranks of other nodes read a mirror of the page, in memory of their own, which the owner keeps up over a wire. There a
+//! descriptor's fields arrive piece by piece, while its number is still that of the launch before in the slot: a checksum
+//! tells records from such mixtures.
 
 use super::{LAYOUT_VERSION, Line};
 use std::mem::offset_of;
@@ -37,7 +40,8 @@ pub struct ControlPage {
 
 /// What a rank says about one launch.
 ///
-/// `seq` is written last; the other fields are valid to whoever has read the expected `seq` with acquire.
+/// `seq` is written last; the other fields are valid to whoever has read the expected `seq` with acquire, if they are what
+/// `checksum` says.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct Descriptor {
@@ -50,6 +54,7 @@ pub struct Descriptor {
     bytes: [AtomicU64; 2],
     shape: AtomicU64,
     name: [AtomicU64; 4],
+    checksum: AtomicU64,
 }
 
 /// The plain value of a [`Descriptor`].
@@ -109,26 +114,17 @@ impl ControlPage {
         &self.descriptors[(seq % RING) as usize]
     }
 
-    /// Publishes a launch. Only the owner calls this, and only when every peer has completed `seq - RING`.
+    /// Publishes a launch. Only the owner calls this, and only when nobody reads the descriptor of `seq - RING` any more.
     pub fn publish(&self, record: &LaunchRecord) {
         let slot = self.slot(record.seq);
-        let put = |cell: &AtomicU64, value: u64| cell.store(value, Ordering::Relaxed);
         // A reader of the slot's previous record must not take the new fields for it.
         slot.seq.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        put(&slot.chain, record.chain);
-        put(&slot.fingerprint, record.fingerprint);
-        put(&slot.arena, record.arena);
-        put(&slot.input[0], record.input.0);
-        put(&slot.input[1], record.input.1);
-        put(&slot.output[0], record.output.0);
-        put(&slot.output[1], record.output.1);
-        put(&slot.bytes[0], record.bytes.0);
-        put(&slot.bytes[1], record.bytes.1);
-        put(&slot.shape, u64::from(record.shape.0) | u64::from(record.shape.1) << 8);
-        for (cell, word) in slot.name.iter().zip(record.name.as_chunks::<8>().0) {
-            put(cell, u64::from_le_bytes(*word));
+        let words = record.words();
+        for (cell, word) in slot.fields().zip(words) {
+            cell.store(word, Ordering::Relaxed);
         }
+        slot.checksum.store(checksum(record.seq, &words), Ordering::Relaxed);
         slot.seq.store(record.seq, Ordering::Release);
     }
 
@@ -142,32 +138,101 @@ impl ControlPage {
     #[inline]
     pub fn record(&self, seq: u64) -> Option<LaunchRecord> {
         let slot = self.slot(seq);
-        if slot.seq.load(Ordering::Acquire) != seq {
+        // No launch has number 0, which marks slots that nobody has written, or somebody writes.
+        if seq == 0 || slot.seq.load(Ordering::Acquire) != seq {
             return None;
         }
-        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        let shape = get(&slot.shape);
-        let mut name = [0; 32];
-        for (word, cell) in name.as_chunks_mut::<8>().0.iter_mut().zip(&slot.name) {
-            *word = get(cell).to_le_bytes();
+        let mut words = [0; FIELDS];
+        for (word, cell) in words.iter_mut().zip(slot.fields()) {
+            *word = cell.load(Ordering::Relaxed);
         }
-        let record = LaunchRecord {
-            seq,
-            chain: get(&slot.chain),
-            fingerprint: get(&slot.fingerprint),
-            arena: get(&slot.arena),
-            input: (get(&slot.input[0]), get(&slot.input[1])),
-            output: (get(&slot.output[0]), get(&slot.output[1])),
-            bytes: (get(&slot.bytes[0]), get(&slot.bytes[1])),
-            shape: (shape as u8, (shape >> 8) as u8),
-            name,
-        };
+        let sum = slot.checksum.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        (slot.seq.load(Ordering::Relaxed) == seq).then_some(record)
+        let whole = slot.seq.load(Ordering::Relaxed) == seq && sum == checksum(seq, &words);
+        whole.then(|| LaunchRecord::new(seq, &words))
     }
 }
 
+/// Words of a record besides its number.
+const FIELDS: usize = 14;
+
+impl Descriptor {
+    /// The fields, in the order of [`LaunchRecord::words`].
+    #[inline]
+    fn fields(&self) -> impl Iterator<Item = &AtomicU64> {
+        let one = [&self.chain, &self.fingerprint, &self.arena].into_iter();
+        let pairs = [&self.input, &self.output, &self.bytes].into_iter().flatten();
+        one.chain(pairs).chain([&self.shape]).chain(&self.name)
+    }
+}
+
+/// Odd numbers without a pattern, for [`checksum`].
+const WEIGHTS: [u64; FIELDS + 1] = {
+    let mut weights = [0; FIELDS + 1];
+    let (mut state, mut at) = (0u64, 0);
+    while at < weights.len() {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        weights[at] = (mixed ^ mixed >> 31) | 1;
+        at += 1;
+    }
+    weights
+};
+
+/// A number by which a mixture of two records is told from either.
+#[inline]
+fn checksum(seq: u64, words: &[u64; FIELDS]) -> u64 {
+    // Products that do not wait for each other: launches of microseconds compute this.
+    let parts = words.iter().zip(&WEIGHTS[1..]).map(|(word, weight)| word.wrapping_mul(*weight));
+    parts.fold(seq.wrapping_mul(WEIGHTS[0]), u64::wrapping_add)
+}
+
 impl LaunchRecord {
+    #[inline]
+    fn words(&self) -> [u64; FIELDS] {
+        let LaunchRecord { chain, fingerprint, arena, input, output, bytes, shape, name, .. } =
+            self;
+        let shape = u64::from(shape.0) | u64::from(shape.1) << 8;
+        let mut words = [0; FIELDS];
+        let fixed = [
+            *chain,
+            *fingerprint,
+            *arena,
+            input.0,
+            input.1,
+            output.0,
+            output.1,
+            bytes.0,
+            bytes.1,
+            shape,
+        ];
+        words[..10].copy_from_slice(&fixed);
+        for (word, part) in words[10..].iter_mut().zip(name.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*part);
+        }
+        words
+    }
+
+    #[inline]
+    fn new(seq: u64, words: &[u64; FIELDS]) -> Self {
+        let mut name = [0; 32];
+        for (part, word) in name.as_chunks_mut::<8>().0.iter_mut().zip(&words[10..]) {
+            *part = word.to_le_bytes();
+        }
+        LaunchRecord {
+            seq,
+            chain: words[0],
+            fingerprint: words[1],
+            arena: words[2],
+            input: (words[3], words[4]),
+            output: (words[5], words[6]),
+            bytes: (words[7], words[8]),
+            shape: (words[9] as u8, (words[9] >> 8) as u8),
+            name,
+        }
+    }
+
     /// The plan's name as text.
     pub fn plan_name(&self) -> String {
         let end = self.name.iter().position(|&b| b == 0).unwrap_or(self.name.len());
@@ -217,6 +282,36 @@ mod tests {
         assert_eq!(page.record(1), None, "its slot is another launch's");
         assert_eq!(page.record(3), None, "never published");
         assert_eq!(record(1).plan_name(), "a name that is longer than thirt");
+    }
+
+    #[test]
+    fn a_record_of_which_a_part_is_the_next_ones_is_none() {
+        for parts in 1u32..1 << (FIELDS + 1) {
+            let (page, next) = (page(), self::page());
+            page.publish(&record(7));
+            next.publish(&record(7 + RING));
+            let (slot, from) = (page.slot(7), next.slot(7));
+            let cells = slot.fields().chain([&slot.checksum]);
+            let mut changed = false;
+            for (at, (cell, new)) in cells.zip(from.fields().chain([&from.checksum])).enumerate() {
+                if parts >> at & 1 != 0 {
+                    let new = new.load(Ordering::Relaxed);
+                    changed |= cell.swap(new, Ordering::Relaxed) != new;
+                }
+            }
+            assert_eq!(page.record(7).is_none(), changed, "{parts:b}");
+            if cfg!(miri) && parts > 64 {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_no_launch_0() {
+        let page = page();
+        assert_eq!(page.record(0), None);
+        page.publish(&record(RING));
+        assert_eq!(page.record(0), None);
     }
 
     #[test]

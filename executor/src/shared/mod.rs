@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 use verdicts::VerdictTable;
 
 /// Version of every layout in this module; a change to any of them is a new version.
-pub const LAYOUT_VERSION: u64 = 4;
+pub const LAYOUT_VERSION: u64 = 5;
 
 /// An atomic alone on its cache line, so that writers of neighbours do not disturb its reader.
 #[repr(C, align(64))]

@@ -58,7 +58,8 @@ impl Piece {
             }
             units.len() * 8
         } else {
-            // SAFETY: the range lies inside the memory, which `self` holds; a plan reads it after the signal only.
+            // SAFETY: the range lies inside the memory, which `self` holds; a plan reads it after the signal only, and who
+            // looks at launch descriptors before does so by atomics, and knows mixtures by their checksum.
             unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), most) };
             most
         };
