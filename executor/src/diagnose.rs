@@ -1,13 +1,15 @@
 //! Who waits for whom, in words: for the errors of launches that cannot finish.
 //!
-//! Cursors lie in memory that every rank maps, so whoever reports can say where all ranks stand.
+//! Cursors lie in memory that all ranks of a node map, so whoever reports can say where each of them stands. Of ranks of other
+//! nodes it is known which launches they have entered, as far as a plan connects them, and completed.
 
 use crate::context::ContextState;
 use crate::error::{Wait, Waits};
+use crate::host::Blocked;
 use crate::launch::Launch;
 use crate::plan_cache::Uses;
 use crate::shared::arena::Arena;
-use crate::shared::control::LaunchRecord;
+use crate::shared::control::{LaunchRecord, RING};
 use antiphon_plan::program::{Area, Instruction, RankLayout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::atomic::Ordering;
@@ -32,30 +34,16 @@ pub fn own_waits(launch: &Launch<'_>, state: &ContextState) -> Waits {
     Waits(waits)
 }
 
-/// The waits of all ranks, this one first; ranks that have not entered the launch are said to be absent.
-pub fn all_waits(launch: &Launch<'_>, state: &ContextState) -> Waits {
+/// The waits of all ranks, this one first; ranks that have not entered the launch are said to be absent. `blocked` is what
+/// the launch itself waits for.
+pub fn all_waits(launch: &Launch<'_>, state: &ContextState, blocked: Blocked) -> Waits {
     let shared = launch.shared;
     let mut waits = own_waits(launch, state).0;
     let linked = &launch.context.plan.uses(shared.rank).port_peers;
     for &peer in linked.iter().filter(|&&peer| matches!(shared.ports.link(peer), Ok(None))) {
-        waits.push(Wait {
-            rank: shared.rank,
-            block: 0,
-            op: "no op".to_owned(),
-            what: format!("(the link to rank {peer} does not stand yet)"),
-        });
+        waits.push(of_launch(launch, format!("(the link to rank {peer} does not stand yet)")));
     }
-    let unread =
-        |&&peer: &&u32| state.far[peer as usize].as_ref().is_some_and(|far| far.unread > 0);
-    // As long as a block waits, that is what the launch waits for.
-    for &peer in linked.iter().filter(unread).filter(|_| waits.is_empty()).collect::<Vec<_>>() {
-        waits.push(Wait {
-            rank: shared.rank,
-            block: 0,
-            op: "no op".to_owned(),
-            what: format!("(what it sends to rank {peer} is still being read)"),
-        });
-    }
+    waits.extend(around(launch, blocked).map(|what| of_launch(launch, what)));
     // Ranks of other nodes show their launches to those that the plan connects with them only.
     let shows = |peer: u32| {
         let near = shared.peers[peer as usize].same_node;
@@ -80,6 +68,42 @@ pub fn all_waits(launch: &Launch<'_>, state: &ContextState) -> Waits {
         }
     }
     Waits(waits)
+}
+
+/// A wait of the reporting rank's that is none of its blocks'.
+fn of_launch(launch: &Launch<'_>, what: String) -> Wait {
+    Wait { rank: launch.shared.rank, block: 0, op: "no op".to_owned(), what }
+}
+
+/// What a launch waits for before its blocks, or after them.
+fn around(launch: &Launch<'_>, blocked: Blocked) -> Option<String> {
+    let (shared, seq) = (launch.shared, launch.order.seq);
+    match blocked {
+        Blocked::Turn => {
+            Some("(an earlier launch of the plan on its stream is not over)".to_owned())
+        }
+        Blocked::Behind(peer) => {
+            let completed = shared.control(peer).completed.0.load(Ordering::Relaxed);
+            Some(format!(
+                "(rank {peer} must come further before this launch may begin; its last complete launch is {completed})"
+            ))
+        }
+        Blocked::Descriptor(peer) => Some(format!(
+            "(rank {peer} has not yet been sent the descriptor of launch {})",
+            seq.saturating_sub(RING)
+        )),
+        Blocked::Untold(peer) => {
+            Some(format!("(the link to rank {peer} has no room for the launch's descriptor)"))
+        }
+        Blocked::Writer(peer) => {
+            Some(format!("(rank {peer} may still write to the buffers, and is not through)"))
+        }
+        Blocked::Unread(peer) => {
+            Some(format!("(what it sends to rank {peer} is still being read)"))
+        }
+        // Of these the blocks that wait are told.
+        _ => None,
+    }
 }
 
 fn of_rank(launch: &Launch<'_>, state: &ContextState, rank: u32, waits: &mut Vec<Wait>) {
@@ -206,3 +230,6 @@ fn entry(launch: &Launch<'_>, peer: u32) -> String {
         format!("rank {peer} to enter the launch")
     }
 }
+
+#[cfg(test)]
+mod tests;

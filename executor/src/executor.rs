@@ -320,7 +320,11 @@ impl Executor {
     }
 
     /// A call on a stream, with its number and its context.
-    fn queued(&self, call: &Call<'_>, stream: u64) -> Result<QueuedLaunch, ExecutorError> {
+    pub(crate) fn queued(
+        &self,
+        call: &Call<'_>,
+        stream: u64,
+    ) -> Result<QueuedLaunch, ExecutorError> {
         let mut recent = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = self.recent(&mut recent, call, Some(stream))?;
         Ok(QueuedLaunch {

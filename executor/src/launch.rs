@@ -154,7 +154,7 @@ impl Launch<'_> {
                 let moved = ports.progress();
                 match driven? {
                     Driven::Complete => {
-                        let late = self.late_writer(state).map(Blocked::Entry);
+                        let late = self.late_writer(state).map(Blocked::Writer);
                         match late.or_else(|| posting::unread(self, state).map(Blocked::Unread)) {
                             None => {
                                 self.finish(state);
@@ -188,9 +188,9 @@ impl Launch<'_> {
             let stalled = self.stalled_for(state);
             match waiter.pause(stalled) {
                 Verdict::Again => {}
-                Verdict::Check(now) => self.check(state, now)?,
+                Verdict::Check(now) => self.check(state, now, blocked)?,
                 Verdict::GiveUp => {
-                    self.check(state, Instant::now())?;
+                    self.check(state, Instant::now(), blocked)?;
                     if begun {
                         // Who knows when the caller comes again.
                         self.tell(state, true)?;
@@ -207,7 +207,7 @@ impl Launch<'_> {
         let shared = self.shared;
         if state.active.is_some() || state.begun + 1 != self.order.count {
             // An earlier launch of the context, submitted by another thread, has its turn first.
-            return Ok(Some(Blocked::Entry(shared.rank)));
+            return Ok(Some(Blocked::Turn));
         }
         for &peer in &self.context.plan.uses(shared.rank).port_peers {
             if shared.ports.link(peer)?.is_none() {
@@ -215,10 +215,10 @@ impl Launch<'_> {
             }
         }
         if let Some(peer) = self.behind(state) {
-            return Ok(Some(Blocked::Entry(peer)));
+            return Ok(Some(Blocked::Behind(peer)));
         }
         if let Some(peer) = shared.ports.unread(self.order.seq) {
-            return Ok(Some(Blocked::Link(peer)));
+            return Ok(Some(Blocked::Descriptor(peer)));
         }
         if self.order.seq.is_multiple_of(HISTORY_CHECK) {
             self.compare_history()?;

@@ -50,6 +50,16 @@ pub enum Blocked {
     Barrier(u32),
     /// This rank has not entered the launch.
     Entry(u32),
+    /// An earlier launch of the context is not over.
+    Turn,
+    /// This rank must come further with earlier launches before this one may begin.
+    Behind(u32),
+    /// The link to this rank has still to read the descriptor that this launch's overwrites.
+    Descriptor(u32),
+    /// The link to this rank has no room for the launch's descriptor.
+    Untold(u32),
+    /// This rank may still write to the caller's buffers.
+    Writer(u32),
     /// This rank's memory is not mapped here yet, or not known to the link.
     Mapping(u32),
     /// The link to this rank does not stand yet.

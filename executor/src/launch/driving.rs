@@ -77,7 +77,7 @@ impl Launch<'_> {
         while let Some(&peer) = peers.get(active.told) {
             let near = shared.peers[peer as usize].same_node;
             if !near && !shared.publish(peer, self.order.seq)? {
-                return Ok(Some(Blocked::Link(peer)));
+                return Ok(Some(Blocked::Untold(peer)));
             }
             active.told += 1;
         }
@@ -251,7 +251,7 @@ impl Launch<'_> {
         blocked: Blocked,
     ) -> Result<bool, ExecutorError> {
         match blocked {
-            Blocked::Entry(peer) if peer != self.shared.rank => {
+            Blocked::Entry(peer) | Blocked::Writer(peer) if peer != self.shared.rank => {
                 let mut admitted = false;
                 for peer in 0..self.shared.world {
                     let missing = state.arenas[peer as usize].is_none();

@@ -10,11 +10,12 @@ impl Launch<'_> {
         since.map_or(Duration::ZERO, |(since, _)| since.elapsed())
     }
 
-    /// The slow look: whether the launch can still finish.
+    /// The slow look: whether the launch, which waits for something, can still finish.
     pub(super) fn check(
         &self,
         state: &mut ContextState,
         now: Instant,
+        blocked: Blocked,
     ) -> Result<(), ExecutorError> {
         let shared = self.shared;
         if shared.failed() {
@@ -34,11 +35,13 @@ impl Launch<'_> {
             None => {
                 // Not begun: what it waits for is a peer's earlier launches.
                 let since = *self.waiting.get_or_init(|| now);
-                return self.limit(state, now.duration_since(since));
+                return self.limit(state, now.duration_since(since), blocked);
             }
         };
         match *stalled {
-            Some((since, then)) if then == position => self.limit(state, now.duration_since(since)),
+            Some((since, then)) if then == position => {
+                self.limit(state, now.duration_since(since), blocked)
+            }
             _ => {
                 *stalled = Some((now, position));
                 Ok(())
@@ -114,10 +117,11 @@ impl Launch<'_> {
         })
     }
 
-    pub(super) fn limit(
+    fn limit(
         &self,
         state: &ContextState,
         stalled: Duration,
+        blocked: Blocked,
     ) -> Result<(), ExecutorError> {
         match self.shared.options.timeout {
             Some(limit) if stalled >= limit => Err(ExecutorError::Stalled {
@@ -125,7 +129,7 @@ impl Launch<'_> {
                 seq: self.order.seq,
                 plan: self.context.plan.name().to_owned(),
                 limit,
-                waits: diagnose::all_waits(self, state),
+                waits: diagnose::all_waits(self, state, blocked),
             }),
             _ => Ok(()),
         }
