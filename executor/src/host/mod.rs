@@ -81,6 +81,8 @@ pub enum Fault {
     Mismatch(u32),
     /// A peer's descriptor names a buffer that does not lie in its memory.
     Outside(u32),
+    /// The wires were not told of this region of the rank's own, which a transfer reads.
+    Unannounced(u64),
     /// A link is lost: its peer, and why.
     Link(u32, String),
     /// The two sides of a move of a runtime block have different lengths.

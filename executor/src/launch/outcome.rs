@@ -184,6 +184,11 @@ impl Launch<'_> {
                 }
             }
             Fault::Link(peer, reason) => ExecutorError::Link { peer, reason, doing: self.now() },
+            Fault::Unannounced(region) => ExecutorError::Argument {
+                what: "send a buffer over port channels",
+                saw: format!("memory (region {region}) that the wires were not told of"),
+                allowed: "memory that is held until the launch is over",
+            },
             Fault::Outside(peer) => {
                 let found = "a buffer outside its region".to_owned();
                 ExecutorError::Layout { what: "launch descriptor", peer, found }

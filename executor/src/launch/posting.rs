@@ -109,12 +109,12 @@ impl Ports<'_> {
 impl Posting for Ports<'_> {
     fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unposted> {
         let shared = self.launch.shared;
-        let outside = Unposted::Failed(Fault::Outside(shared.rank));
         let from_area = from.area;
         let (source, from) = match from_area {
             Area::Input | Area::Output => {
                 let (region, offset) = self.buffers[usize::from(from.area == Area::Output)];
-                (shared.ports.own(region).ok_or(outside)?, offset + from.offset)
+                let unknown = Unposted::Failed(Fault::Unannounced(region));
+                (shared.ports.own(region).ok_or(unknown)?, offset + from.offset)
             }
             area => (Arc::clone(&self.own.1), self.in_arena(&self.own.0, area, from.offset)),
         };
