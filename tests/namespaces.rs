@@ -225,7 +225,8 @@ fn collectives_without_a_built_in_algorithm_over_hosts_run_from_plans() {
 #[test]
 fn the_log_says_which_wire_goes_where_and_why() {
     let Some(network) = network() else { return };
-    let arguments = ["bench", "allreduce", "--size", "4K"];
+    // So large that every rank has a link of its own, however many share a core.
+    let arguments = ["bench", "allreduce", "--size", "1M"];
     let log = |number| {
         let mut command = rank(&network, number, &arguments);
         command.env("ANTIPHON_LOG", "debug");

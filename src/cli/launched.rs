@@ -36,11 +36,19 @@ pub fn find(args: &MeasureArgs, ranks: Option<u32>) -> Result<Option<Found>, Cli
     }
 }
 
-/// Takes this rank's part in a run. `plan` makes the job, on rank 0, for the nodes of the ranks.
+/// What is known of a run's ranks before there is a job.
+pub struct Started {
+    /// The node of each rank.
+    pub nodes: Vec<u32>,
+    /// Some machine has more ranks than cores.
+    pub crowded: bool,
+}
+
+/// Takes this rank's part in a run. `plan` makes the job, on rank 0.
 pub fn run(
     found: &Found,
     args: &MeasureArgs,
-    plan: impl FnOnce(&[u32]) -> Result<Job, CliError>,
+    plan: impl FnOnce(&Started) -> Result<Job, CliError>,
 ) -> Result<ExitCode, CliError> {
     let label = |error: CliError| match error {
         // Usage errors keep their exit status.
@@ -62,14 +70,14 @@ pub fn run(
 fn agree(
     rank: &Rank,
     found: &Found,
-    plan: impl FnOnce(&[u32]) -> Result<Job, CliError>,
+    plan: impl FnOnce(&Started) -> Result<Job, CliError>,
 ) -> Result<Job, CliError> {
     if found.rank != 0 {
         let lines = rank.exchange(&[])?;
         let line = lines.first().map(|line| String::from_utf8_lossy(line)).unwrap_or_default();
         return Job::from_line(&line);
     }
-    let job = plan(&rank.nodes()?)?;
+    let job = plan(&Started { nodes: rank.nodes()?, crowded: rank.crowded() })?;
     if job.settings.world != found.world {
         let name = job.plans.first().map_or("", |plan| plan.name.as_str());
         return Err(CliError::Usage(format!(

@@ -4,10 +4,11 @@
 use super::{CliError, programs};
 use antiphon::ReduceOp;
 use antiphon::executor::hal;
-use antiphon::plan::algorithms::{self, Handshake, Shape, allgatherv, alltoallv};
+use antiphon::plan::algorithms::{self, Algorithm, Handshake, Shape, allgatherv, alltoallv};
 use antiphon::plan::builder::BuildError;
 use antiphon::plan::model::{Collective, Op, OpKind, Plan};
 use antiphon::plan::{self, Read};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -49,11 +50,28 @@ pub fn faults(plan: &Plan) -> Vec<String> {
     }
 }
 
-/// The built-in algorithm for a collective of `bytes` bytes on so many ranks over so many nodes; rank 0 is the root where
-/// there is one.
+/// Where ranks run.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Nodes that they are spread over.
+    pub nodes: u32,
+    /// Some machine has more of them than cores.
+    pub crowded: bool,
+}
+
+impl Spread {
+    /// Ranks on this machine, however many nodes it stands for.
+    pub fn here(ranks: u32, nodes: u32) -> Self {
+        Spread { ranks, nodes, crowded: ranks > hal::host::usable_cores() }
+    }
+}
+
+/// The built-in algorithm for a collective of `bytes` bytes; rank 0 is the root where there is one.
 pub fn built_in(
     collective: &Collective,
-    (ranks, nodes): (u32, u32),
+    Spread { ranks, nodes, crowded }: Spread,
     bytes: u64,
     in_place: bool,
 ) -> Result<Plan, CliError> {
@@ -62,7 +80,6 @@ pub fn built_in(
             "cannot bench over {ranks} ranks on {nodes} nodes: every node needs equally many ranks"
         )));
     }
-    let crowded = ranks / nodes > hal::host::usable_cores();
     let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
     let nodes = nodes as usize;
     let shape = Shape { in_place, handshake, nodes, ..Shape::new(ranks as usize) };
@@ -78,8 +95,15 @@ pub fn built_in(
         _ => {}
     }
     let Some(choice) = algorithms::select(collective, bytes, shape) else {
+        let known: BTreeSet<String> = Algorithm::ALL
+            .into_iter()
+            .filter(|algorithm| nodes == 1 || algorithm.is_hierarchical())
+            .map(|algorithm| algorithm.collective().to_string())
+            .collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
         return Err(CliError::Usage(format!(
-            "cannot bench `{collective}` over {nodes} nodes: no built-in algorithm"
+            "cannot bench `{collective}` over {nodes} nodes: there are built-in algorithms for {known}; name one of these, \
+             or run a plan of your own by `antiphon run`"
         )));
     };
     built(choice.plan())
@@ -174,6 +198,30 @@ mod tests {
         assert_eq!(reduction(&reducing(&[Some(Max), Some(Max)])), Some(Max));
         assert_eq!(reduction(&reducing(&[Some(Max), None])), None);
         assert!(reduces(&reducing(&[None])) && !reduces(&reducing(&[])));
+    }
+
+    #[test]
+    fn ranks_meet_by_what_their_machines_have_cores_for() {
+        let plan = |crowded| {
+            let spread = Spread { ranks: 4, nodes: 2, crowded };
+            built_in(&Collective::AllReduce, spread, 4096, false).unwrap().name
+        };
+        assert_ne!(plan(true), plan(false));
+        let cores = hal::host::usable_cores();
+        for nodes in [1, 2] {
+            assert!(!Spread::here(cores, nodes).crowded, "{nodes}");
+            assert!(Spread::here(cores + 1, nodes).crowded, "{nodes} nodes share this machine");
+        }
+    }
+
+    #[test]
+    fn a_collective_without_an_algorithm_over_nodes_is_refused_with_those_that_have_one() {
+        let spread = Spread { ranks: 4, nodes: 2, crowded: false };
+        let error = built_in(&Collective::Broadcast, spread, 4, false).err().unwrap().to_string();
+        for part in ["`broadcast`", "allgather, allreduce, alltoall, reducescatter", "antiphon run"]
+        {
+            assert!(error.contains(part), "{part}: {error}");
+        }
     }
 
     #[test]

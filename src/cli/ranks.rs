@@ -162,6 +162,11 @@ impl Rank {
         nodes.collect::<Result<_, _>>().map_err(executor_error)
     }
 
+    /// Whether some machine has more ranks than cores.
+    pub fn crowded(&self) -> bool {
+        self.communicator.crowded_anywhere()
+    }
+
     /// The process id of each rank, as its own host has it.
     pub fn pids(&self) -> Vec<u32> {
         let pid = |rank| self.communicator.pid_of(rank).unwrap_or(0);

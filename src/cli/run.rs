@@ -3,6 +3,8 @@
 use super::counts::{Blocks, Pattern, Rule};
 use super::job::{Item, Job, Settings};
 use super::launch::{Mode, launch};
+use super::launched::Started;
+use super::plans::Spread;
 use super::progress::Progress;
 use super::report::{Report, Start};
 use super::shape::Shape;
@@ -24,14 +26,14 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, CliError> {
     start(&args.measure, args.ranks, |launched| built_in(args, launched))
 }
 
-/// Runs a job, here or as one rank of many. `plan` gets the node of each rank that a launcher has started.
+/// Runs a job, here or as one rank of many. `plan` gets what is known of ranks that a launcher has started.
 fn start(
     args: &MeasureArgs,
     ranks: Option<u32>,
-    plan: impl FnOnce(Option<&[u32]>) -> Result<Job, CliError>,
+    plan: impl FnOnce(Option<&Started>) -> Result<Job, CliError>,
 ) -> Result<ExitCode, CliError> {
     match launched::find(args, ranks)? {
-        Some(found) => launched::run(&found, args, |nodes| plan(Some(nodes))),
+        Some(found) => launched::run(&found, args, |started| plan(Some(started))),
         None => measure(plan(None)?, args),
     }
 }
@@ -58,17 +60,21 @@ fn plan_file(args: &RunArgs) -> Result<Job, CliError> {
 }
 
 /// The job of a collective's built-in algorithms.
-fn built_in(args: &BenchArgs, launched: Option<&[u32]>) -> Result<Job, CliError> {
+fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliError> {
     const RANKS: u32 = 4;
-    let (ranks, nodes) = match launched {
-        Some(nodes) => (nodes.len() as u32, args.measure.nodes.map_or_else(|| count(nodes), Ok)?),
-        None => (args.ranks.unwrap_or(RANKS), args.measure.nodes.unwrap_or(1)),
+    let spread = match launched {
+        Some(Started { nodes, crowded }) => Spread {
+            ranks: nodes.len() as u32,
+            nodes: args.measure.nodes.map_or_else(|| count(nodes), Ok)?,
+            crowded: *crowded,
+        },
+        None => Spread::here(args.ranks.unwrap_or(RANKS), args.measure.nodes.unwrap_or(1)),
     };
     let collective = args.collective.collective();
     let mut plans: Vec<Plan> = Vec::new();
     let mut items = Vec::new();
     for size in size::sweep(&args.measure)? {
-        let chosen = plans::built_in(&collective, (ranks, nodes), size, args.measure.in_place)?;
+        let chosen = plans::built_in(&collective, spread, size, args.measure.in_place)?;
         let position = plans.iter().position(|plan| *plan == chosen).unwrap_or(plans.len());
         if position == plans.len() {
             plans.push(chosen);
