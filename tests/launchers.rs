@@ -3,6 +3,7 @@
 //!
 //! `ANTIPHON_NEEDS_TORCHRUN` makes a missing torchrun a failure; another than that of the path is `ANTIPHON_TORCHRUN`.
 
+use antiphon_tests::Folder;
 use antiphon_tests::net::{Finished, Network, Process};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -25,6 +26,10 @@ fn command(program: &str) -> Command {
     }
     command.stdin(Stdio::null());
     command
+}
+
+fn folder(name: &str) -> Folder {
+    Folder::new(env!("CARGO_TARGET_TMPDIR"), name).unwrap()
 }
 
 /// Starts one rank for each environment, and waits for all.
@@ -106,9 +111,7 @@ fn agents(program: &str, network: Option<&Network>, options: &[&str]) -> Vec<Fin
     let master = network.map_or("127.0.0.1".to_owned(), |network| network.address(0).to_string());
     let port = free_port().to_string();
     // The agents' own logs.
-    let logs = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("torchrun-{}-{port}", std::process::id()));
-    std::fs::create_dir_all(&logs).unwrap();
+    let logs = folder("torchrun");
     let start = |node: usize| {
         let mut agent = command(program);
         if let Some(network) = network {
@@ -119,13 +122,11 @@ fn agents(program: &str, network: Option<&Network>, options: &[&str]) -> Vec<Fin
         agent.args(["--nnodes=2", "--nproc_per_node=2"]).arg(format!("--node_rank={node}"));
         agent.args([format!("--master_addr={master}"), format!("--master_port={port}")]);
         agent.args(options).arg("--no_python").arg(PROGRAM).args(BENCH);
-        agent.env("TMPDIR", &logs).env("ANTIPHON_HOSTID", format!("host {node}"));
+        agent.env("TMPDIR", logs.path()).env("ANTIPHON_HOSTID", format!("host {node}"));
         Process::start(agent.env("ANTIPHON_TIMEOUT", "50s"))
     };
     let agents = [start(0), start(1)];
-    let finished = agents.into_iter().map(|agent| agent.finish(LIMIT)).collect();
-    std::fs::remove_dir_all(&logs).unwrap();
-    finished
+    agents.into_iter().map(|agent| agent.finish(LIMIT)).collect()
 }
 
 #[test]
@@ -231,8 +232,8 @@ fn tasks_of_srun_find_each_other() {
 
 #[test]
 fn by_hand_at_an_address_or_by_a_file() {
-    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("meeting-{}", std::process::id()));
+    let folder = folder("meeting");
+    let file = folder.join("file");
     let places = [format!("127.0.0.1:{}", free_port()), format!("file:{}", file.display())];
     for place in places {
         let rank = |rank: u32| {
@@ -290,8 +291,8 @@ fn what_is_missing_is_said_before_anybody_waits_for_long() {
 fn the_plan_must_fit_the_ranks_that_were_started() {
     use antiphon::plan::algorithms::{Algorithm, Shape};
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(3)).unwrap();
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("three-{}.json", std::process::id()));
+    let folder = folder("three");
+    let path = folder.join("plan.json");
     let mut bytes = Vec::new();
     antiphon::plan::write(&plan, antiphon::plan::Style::Compact, &mut bytes).unwrap();
     std::fs::write(&path, bytes).unwrap();
@@ -308,5 +309,4 @@ fn the_plan_must_fit_the_ranks_that_were_started() {
     let arguments = ["run", path.to_str().unwrap(), "--processes", "--size", "4K"];
     let alone = run(&[rank(0)], &arguments);
     assert!(alone[0].succeeded() && alone[0].printed.contains("3 ranks as processes"), "{alone:?}");
-    std::fs::remove_file(path).unwrap();
 }

@@ -2,9 +2,12 @@
 //! and the harness of the tests that run whole plans.
 
 pub mod application;
+mod folder;
 pub mod hal;
 pub mod harness;
 pub mod net;
 pub mod simulated;
 pub mod vm;
 pub mod wire;
+
+pub use folder::Folder;

@@ -4,6 +4,7 @@
 use antiphon_port::plugin::{self, abi, export};
 use antiphon_port::tcp::Options;
 use antiphon_port::{LocalWire, MappedRegions, Settings, TcpDriver, Wire, WireDriver, WireError};
+use antiphon_tests::Folder;
 use antiphon_tests::wire::{Ends, Subject, Table};
 use antiphon_tests::wire_cases;
 use std::collections::HashMap;
@@ -16,11 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-/// A fresh place for what a test makes.
-fn place(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(std::process::id().to_string());
-    fs::create_dir_all(&folder).unwrap();
-    folder.join(name)
+/// A fresh folder for what a test makes.
+fn folder() -> Folder {
+    Folder::new(env!("CARGO_TARGET_TMPDIR"), "wire-plugin").unwrap()
 }
 
 fn repository() -> &'static Path {
@@ -52,11 +51,10 @@ static EXAMPLE: LazyLock<Option<Arc<dyn WireDriver>>> = LazyLock::new(|| {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let sources: Vec<_> =
         files.filter(|path| path.extension().is_some_and(|ending| ending == "c")).collect();
-    let library = place("libantiphon_wire_unix.so");
+    let made = self::folder();
+    let library = made.join("libantiphon_wire_unix.so");
     compile(&SHARED, &sources, &library)?;
-    let driver = plugin::load(&library);
-    fs::remove_file(library).unwrap();
-    Some(driver.unwrap())
+    Some(plugin::load(&library).unwrap())
 });
 
 macro_rules! example_case_tests {
@@ -155,15 +153,15 @@ fn unavailable(path: &Path) -> String {
 
 #[test]
 fn files_that_are_no_plugin_are_unavailable_with_the_reason_and_the_cure() {
-    let missing = unavailable(&place("libantiphon_wire_missing.so"));
+    let place = folder();
+    let missing = unavailable(&place.join("libantiphon_wire_missing.so"));
     assert!(missing.contains("wire missing is unavailable: there is no plugin file"), "{missing}");
-    let folder = unavailable(place("x").parent().unwrap());
+    let folder = unavailable(place.path());
     assert!(folder.contains("there is no plugin file"), "{folder}");
-    let text = place("libantiphon_wire_text.so");
+    let text = place.join("libantiphon_wire_text.so");
     fs::write(&text, "not a library").unwrap();
     let garbage = unavailable(&text);
     assert!(garbage.contains("cannot load") && garbage.contains("file too short"), "{garbage}");
-    fs::remove_file(text).unwrap();
 }
 
 #[test]
@@ -191,14 +189,13 @@ fn plugins_that_do_not_fit_are_unavailable_with_the_reason_and_the_cure() {
             "undefined symbol: elsewhere",
         ),
     ];
+    let place = folder();
     for (name, source, reason) in cases {
-        let (code, library) = (place(&format!("{name}.c")), place(&format!("{name}.so")));
+        let (code, library) = (place.join(format!("{name}.c")), place.join(format!("{name}.so")));
         fs::write(&code, source).unwrap();
         let Some(()) = compile(&SHARED[..2], std::slice::from_ref(&code), &library) else { return };
         let error = unavailable(&library);
         assert!(error.contains(reason), "{name}: {error}");
-        fs::remove_file(code).unwrap();
-        fs::remove_file(library).unwrap();
     }
 }
 
@@ -268,11 +265,10 @@ fn the_header_and_its_mirror_lay_structs_out_alike() {
         SAME_PROCESS SAME_PROCESS SAME_NODE SAME_NODE PROCESS_ACCESS PROCESS_ACCESS
     }
     code += "return 0; }\n";
-    let (source, program) = (place("layout.c"), place("layout"));
+    let place = folder();
+    let (source, program) = (place.join("layout.c"), place.join("layout"));
     fs::write(&source, code).unwrap();
     let Some(()) = compile(&[], std::slice::from_ref(&source), &program) else { return };
     let output = Command::new(&program).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), wanted);
-    fs::remove_file(source).unwrap();
-    fs::remove_file(program).unwrap();
 }

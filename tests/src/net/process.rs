@@ -1,15 +1,21 @@
 //! Child processes that never outlive the test.
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-/// A child process, its output collected meanwhile. Dropping it kills and reaps it.
+/// What launchers get to end what they started, and what outputs get to be closed once their process has ended.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// A child process with a process group of its own, its output collected meanwhile. Dropping it ends the group.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    output: Option<(JoinHandle<String>, JoinHandle<String>)>,
+    printed: Receiver<Vec<u8>>,
+    said: Receiver<Vec<u8>>,
     started: Instant,
 }
 
@@ -39,12 +45,12 @@ impl Process {
     /// # Panics
     /// If it cannot be started.
     pub fn start(command: &mut Command) -> Process {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let printed = collect(child.stdout.take().expect("its standard output"));
         let said = collect(child.stderr.take().expect("its standard error"));
-        Process { child, output: Some((printed, said)), started: Instant::now() }
+        Process { child, printed, said, started: Instant::now() }
     }
 
     /// Its process id.
@@ -63,41 +69,72 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end; after `limit` from now it is killed.
+    /// Waits for its end; after `limit` from now it is ended, with what it started.
     pub fn finish(mut self, limit: Duration) -> Finished {
+        let status = self.wait(limit);
+        let took = self.started.elapsed();
+        if status.is_none() {
+            // Launchers end their ranks, which have groups of their own, when they are asked to end.
+            self.signal(Signal::TERM);
+            self.wait(GRACE);
+            self.end();
+        }
+        // Whoever else holds an output may do so for long.
+        let deadline = Instant::now() + GRACE;
+        let text = |output: &Receiver<Vec<u8>>| {
+            let mut bytes = Vec::new();
+            let left = || deadline.saturating_duration_since(Instant::now());
+            while let Ok(more) = output.recv_timeout(left()) {
+                bytes.extend(more);
+            }
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        Finished { status, printed: text(&self.printed), said: text(&self.said), took }
+    }
+
+    /// Its status, if it ends within `limit`.
+    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + limit;
-        let status = loop {
+        loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => break Some(status),
+                Ok(Some(status)) => return Some(status),
                 Ok(None) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                _ => break None,
+                _ => return None,
             }
-        };
-        let took = self.started.elapsed();
-        if status.is_none() {
-            self.kill();
-            let _ = self.child.wait();
         }
-        let (printed, said) = self.output.take().expect("not yet taken");
-        let text = |thread: JoinHandle<String>| thread.join().expect("the reader");
-        Finished { status, printed: text(printed), said: text(said), took }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // Fails only where all of it has ended.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    fn end(&mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
-fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+/// Reads on a thread of its own, which ends with the output.
+fn collect(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What was read before an error is kept.
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok(read @ 1..) = from.read(&mut bytes) {
+            if sender.send(bytes[..read].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }

@@ -93,6 +93,15 @@ fn unpacked(file: &Path) -> Result<Vec<u8>, Missing> {
     };
     let output = Command::new(tool).arg("-dc").arg(file).output();
     let output = output.map_err(|e| Missing::new(tool, &e.to_string(), tool))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let reason = format!("{tool} ended with {}: {}", output.status, said.trim());
+        return Err(Missing::new(
+            &file.display().to_string(),
+            &reason,
+            "the kernel's package again",
+        ));
+    }
     Ok(output.stdout)
 }
 
@@ -111,6 +120,23 @@ fn needs(contents: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_module_that_is_cut_short_is_missing() {
+        if Command::new("gzip").arg("--version").output().is_err() {
+            return println!("SKIP: there is no gzip");
+        }
+        let folder = crate::Folder::new(std::env::temp_dir(), "antiphon-modules").unwrap();
+        let file = folder.join("cut.ko");
+        fs::write(&file, [7; 1000]).unwrap();
+        assert!(Command::new("gzip").arg("-k").arg(&file).status().unwrap().success());
+        let packed = folder.join("cut.ko.gz");
+        assert_eq!(unpacked(&packed).unwrap(), [7; 1000]);
+        let bytes = fs::read(&packed).unwrap();
+        fs::write(&packed, &bytes[..bytes.len() - 4]).unwrap();
+        let missing = unpacked(&packed).unwrap_err().to_string();
+        assert!(missing.contains("cut.ko.gz") && missing.contains("gzip ended with"), "{missing}");
+    }
 
     #[test]
     fn what_a_module_needs_is_read_from_it() {
