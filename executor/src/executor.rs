@@ -513,18 +513,8 @@ mod tests {
         let executors: Vec<_> = ranks.iter().map(Executor::new).collect();
         let plans: Vec<_> = executors.iter().map(|e| e.load(&copy()).unwrap()).collect();
         let (input, mut output) = ([7u32; 4], [0u32; 4]);
-        let mut calls = plans.iter().map(|plan| Call {
-            plan,
-            input: input.as_ptr().cast(),
-            output: output.as_mut_ptr().cast(),
-            input_bytes: 16,
-            output_bytes: 16,
-            dtype: DataType::U32,
-            op: None,
-            counts: None,
-        });
-        let [idle, busy] = [calls.next().unwrap(), calls.next().unwrap()];
-        drop(calls);
+        let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+        let [idle, busy] = [0, 1].map(|rank| Call::new(&plans[rank], DataType::U32, from, to));
         for seq in 1..=RING {
             let stream = if seq == 1 { 1 } else { 2 };
             assert!(executors[0].queued(&idle, stream).unwrap().advance(Effort::Try).unwrap());

@@ -22,16 +22,8 @@ fn run(communicator: &Communicator, plan: &Plan) -> Result<[u32; 4], ExecutorErr
 /// As [`run`], with a plan that is loaded.
 fn call(communicator: &Communicator, plan: &Arc<LoadedPlan>) -> Result<[u32; 4], ExecutorError> {
     let (input, mut output) = ([communicator.rank(); 4], [u32::MAX; 4]);
-    let call = Call {
-        plan,
-        input: input.as_ptr().cast(),
-        output: output.as_mut_ptr().cast(),
-        input_bytes: 16,
-        output_bytes: 16,
-        dtype: DataType::U32,
-        op: None,
-        counts: None,
-    };
+    let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+    let call = Call::new(plan, DataType::U32, from, to);
     // SAFETY: both arrays hold 16 bytes and live past the call.
     unsafe { Executor::new(communicator).run(&call) }?;
     Ok(output)
@@ -106,7 +98,7 @@ fn a_launch_that_waits_for_others_does_not_mind_that_a_rank_has_left() {
         let [waits, leaves, late] = <[_; 3]>::try_from(ranks(&["here", "there", "here"])).unwrap();
         std::thread::scope(|scope| {
             for rank in [&waits, &leaves, &late] {
-                scope.spawn(move || (0..before).for_each(|_| drop(run(rank, plan).unwrap())));
+                scope.spawn(move || (0..before).for_each(|_| assert!(run(rank, plan).is_ok())));
             }
         });
         std::thread::scope(|scope| {
@@ -156,10 +148,13 @@ fn a_link_to_a_rank_that_has_left_is_an_error_that_names_it() {
             let (stays, _) = ends.remove(0);
             let began = Instant::now();
             let error = if late {
-                // While its peer waits for it already.
+                // While its peer has asked for a link, and waits for it.
                 let plan = &plan;
                 let waits = scope.spawn(move || run(&stays, plan).map(|_| ()).unwrap_err());
-                std::thread::sleep(Duration::from_millis(50));
+                while leaves.links().is_empty() {
+                    assert!(began.elapsed() < PATIENCE, "{what}: no link");
+                    std::thread::yield_now();
+                }
                 drop(leaves);
                 waits.join().unwrap()
             } else {

@@ -26,16 +26,9 @@ fn allreduce(plan: &Plan, world: u32, count: usize, launches: u32) {
                 for launch in 0..launches {
                     let input: Vec<f32> = (0..count).map(|i| value(rank, launch, i)).collect();
                     let bytes = (count * 4) as u64;
-                    let call = Call {
-                        plan: &loaded,
-                        input: input.as_ptr().cast(),
-                        output: output.as_mut_ptr().cast(),
-                        input_bytes: bytes,
-                        output_bytes: bytes,
-                        dtype: DataType::F32,
-                        op: None,
-                        counts: None,
-                    };
+                    let from = (input.as_ptr().cast(), bytes);
+                    let to = (output.as_mut_ptr().cast(), bytes);
+                    let call = Call::new(&loaded, DataType::F32, from, to);
                     // SAFETY: both vectors hold `count` elements and live past the call.
                     unsafe { executor.run(&call) }.unwrap();
                     for (i, &found) in output.iter().enumerate() {
