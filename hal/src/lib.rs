@@ -31,6 +31,8 @@ mod device;
 mod driver;
 mod error;
 mod event;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod handle;
 pub mod host;
 mod id;

@@ -6,13 +6,13 @@ use crate::cuda::vmm::{OWN, Physical, Spans};
 use crate::cuda::{conv, export, lock, peers};
 use crate::driver::Backend;
 use crate::error::HalError;
+use crate::gpu::process_number;
 use crate::id::next_id;
 use crate::memory::MemoryHandle;
 use cudarc::driver::sys;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 /// What the driver says of memory of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +37,6 @@ impl Piece {
     fn end(&self) -> u64 {
         self.base.saturating_add(self.bytes)
     }
-}
-
-/// A number of this process that no other process has, but by a chance of one in 2^64.
-pub(super) fn process_number() -> u64 {
-    static NUMBER: OnceLock<u64> = OnceLock::new();
-    // The standard library seeds its hashers from the system's randomness.
-    *NUMBER.get_or_init(|| RandomState::new().hash_one(std::process::id()))
 }
 
 /// The application's memory of this device that holds the `bytes` bytes at `address`, and the offset of `address` in it.

@@ -2,34 +2,13 @@
 
 use crate::cuda::conv;
 use crate::cuda::library::Api;
-use crate::cuda::lock;
 use crate::driver::Backend;
 use crate::error::HalError;
+use crate::gpu::keep::{Object, hand_over, release, take_back};
 use cudarc::driver::sys;
-use std::any::Any;
-use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, Mutex};
 
-/// What a graph keeps.
-type Object = Arc<dyn Any + Send + Sync>;
-
-/// What graphs that are gone have kept. The driver tells on a thread of its own that may not call it, and to let go of
-/// memory does: so another thread does it.
-static GONE: Mutex<Vec<Object>> = Mutex::new(Vec::new());
-
-/// Lets go of what graphs have kept that are gone.
-pub(super) fn let_go() {
-    let gone = std::mem::take(&mut *lock(&GONE));
-    drop(gone);
-}
-
-/// Called by the driver when nothing needs the object any more.
-unsafe extern "C" fn release(data: *mut c_void) {
-    // SAFETY: `keep` made the pointer so, and the driver calls once for each object.
-    let object = unsafe { Box::from_raw(data.cast::<Object>()) };
-    lock(&GONE).push(*object);
-}
+pub(super) use crate::gpu::keep::let_go;
 
 /// Keeps `object` while the graph lives that `stream` is being recorded into. The stream's context must be current.
 pub(super) fn keep(api: &Api, stream: sys::CUstream, object: Object) -> Result<(), HalError> {
@@ -56,19 +35,19 @@ pub(super) fn keep(api: &Api, stream: sys::CUstream, object: Object) -> Result<(
             cure: "ask whether the stream is being recorded first",
         });
     }
-    let data = Box::into_raw(Box::new(object)).cast::<c_void>();
+    let data = hand_over(object);
     let mut raw = ptr::null_mut();
     let no_wait = sys::CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as u32;
     // SAFETY: `raw` is a valid place for the answer; `release` takes the data back, once.
     let code = unsafe { create(&raw mut raw, data, Some(release), 1, no_wait) };
     if let Err(error) = api.check(what, code) {
         // SAFETY: the driver did not take it.
-        drop(unsafe { Box::from_raw(data.cast::<Object>()) });
+        drop(unsafe { take_back(data) });
         return Err(error);
     }
-    let hand_over = sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as u32;
+    let to_graph = sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as u32;
     // SAFETY: the driver gave the graph, which lives while it is recorded; the one count of the object goes to it.
-    let code = unsafe { retain(graph, raw, 1, hand_over) };
+    let code = unsafe { retain(graph, raw, 1, to_graph) };
     if let Err(error) = api.check(what, code) {
         // SAFETY: the count is still ours.
         let _ = unsafe { release_object(raw, 1) };

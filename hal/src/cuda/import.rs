@@ -8,6 +8,7 @@ use crate::cuda::vmm::{Mapped, OWN, Physical};
 use crate::cuda::{conv, foreign, lock, peers};
 use crate::driver::Backend;
 use crate::error::HalError;
+use crate::gpu::process_number;
 use crate::memory::MemoryHandle;
 use cudarc::driver::sys;
 use std::os::fd::AsFd;
@@ -25,7 +26,7 @@ pub(super) fn import(
     else {
         return import_physical(core, handles);
     };
-    if *process == foreign::process_number() {
+    if *process == process_number() {
         // The driver opens no handle in the process that made it.
         return match foreign::neighbour(core, *address, *bytes)? {
             (memory, 0) => Ok(memory),

@@ -1,9 +1,10 @@
 //! The driver library: its functions, loaded symbol by symbol, and its errors in words.
 
 use crate::cuda::conv;
-use crate::cuda::search::{Found, Search, function};
 use crate::driver::Backend;
 use crate::error::HalError;
+use crate::gpu::search::{Found, Search};
+use crate::gpu::symbols::symbols;
 use cudarc::driver::sys;
 use libloading::os::unix::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -36,41 +37,8 @@ impl Code {
         Code(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as u32);
 }
 
-/// Declares the table: the field's name, the symbol, the types of its parameters.
-macro_rules! symbols {
-    (
-        required { $($name:ident = $symbol:literal ($($argument:ty),* $(,)?);)* }
-        optional { $($maybe:ident = $wanted:literal ($($parameter:ty),* $(,)?);)* }
-    ) => {
-        /// The functions of the driver library.
-        pub(super) struct Symbols {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> Code,)*
-            $(pub(super) $maybe: Option<unsafe extern "C" fn($($parameter),*) -> Code>,)*
-        }
-
-        impl Symbols {
-            const REQUIRED: &[&str] = &[$($symbol),*];
-            const OPTIONAL: &[&str] = &[$($wanted),*];
-
-            /// All of them, or the name of the first that is required and missing.
-            fn load(library: &Library) -> Result<Self, &'static str> {
-                Ok(Symbols {
-                    $(
-                        // SAFETY: the declaration is that of the driver's header for the same symbol; whoever
-                        // makes the table never closes the library.
-                        $name: unsafe { function(library, $symbol) }.ok_or($symbol)?,
-                    )*
-                    $(
-                        // SAFETY: as above.
-                        $maybe: unsafe { function(library, $wanted) },
-                    )*
-                })
-            }
-        }
-    };
-}
-
 symbols! {
+    code Code;
     required {
         init = "cuInit" (c_uint);
         driver_version = "cuDriverGetVersion" (*mut c_int);

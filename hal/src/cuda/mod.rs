@@ -22,7 +22,6 @@
 //!
 //! The bindings' own loader is not used: it panics where a library or a symbol is missing.
 
-mod cache;
 mod caps;
 mod context;
 mod conv;
@@ -41,19 +40,11 @@ mod multicast;
 mod nvrtc;
 mod peers;
 mod places;
-mod search;
 mod stream;
 mod vmm;
 
+use crate::gpu::lock;
 pub use device::CudaDevice;
 pub use driver::CudaDriver;
 pub use library::symbol_names;
 pub use nvrtc::Compiler;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks `mutex`. Nothing of a caller's runs under any lock of this backend, so that a panic cannot leave the data
-/// half changed and poisoning carries no information.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -29,17 +29,17 @@ const NAP: Duration = Duration::from_millis(5);
 
 /// A folder of compiled kernels, or none.
 #[derive(Clone, Debug)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     folder: Option<PathBuf>,
 }
 
 /// The name of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Key(String);
+pub(crate) struct Key(String);
 
 impl Key {
     /// The name for a result that depends on `parts` and their order.
-    pub(super) fn new<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    pub(crate) fn new<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut digest = Sha256::new();
         for part in parts {
             digest.update((part.len() as u64).to_le_bytes());
@@ -51,18 +51,18 @@ impl Key {
 
 impl Cache {
     /// The user's cache, as the environment says.
-    pub(super) fn of_user() -> Self {
+    pub(crate) fn of_user() -> Self {
         Cache { folder: folder(|name| std::env::var_os(name)) }
     }
 
     /// A cache in `folder`.
     #[cfg(test)]
-    pub(super) fn at(folder: PathBuf) -> Self {
+    pub(crate) fn at(folder: PathBuf) -> Self {
         Cache { folder: Some(folder) }
     }
 
     /// The entry `key`; where there is none, what `compile` makes becomes it.
-    pub(super) fn get_or<E>(
+    pub(crate) fn get_or<E>(
         &self,
         key: &Key,
         compile: impl FnOnce() -> Result<Vec<u8>, E>,
@@ -156,7 +156,7 @@ fn write(folder: &Path, path: &Path, key: &Key, code: &[u8]) -> std::io::Result<
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Processes of several machines may share the folder, and have the same number.
-    let chance = crate::cuda::foreign::process_number();
+    let chance = crate::gpu::process_number();
     let temporary = folder.join(format!(".{}.{chance:016x}.{number}", key.0));
     let result = (|| {
         let mut file =

@@ -6,27 +6,27 @@ use std::path::PathBuf;
 
 /// Where a library may be.
 #[derive(Debug)]
-pub(super) struct Search {
+pub(crate) struct Search {
     /// The only path to try, where the user named one.
-    pub(super) named: Option<OsString>,
+    pub(crate) named: Option<OsString>,
     /// File names, the preferred first. The system's loader is asked for them before any folder.
-    pub(super) names: &'static [&'static str],
+    pub(crate) names: &'static [&'static str],
     /// Folders that the system's loader may not know.
-    pub(super) folders: Vec<PathBuf>,
+    pub(crate) folders: Vec<PathBuf>,
 }
 
 /// A library that was found.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// The library. Vendor libraries keep threads and hooks: whoever has it never closes it.
-    pub(super) library: Library,
+    pub(crate) library: Library,
     /// The name by which it was opened.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 impl Search {
     /// The first that loads, or why none did.
-    pub(super) fn open(&self) -> Result<Found, String> {
+    pub(crate) fn open(&self) -> Result<Found, String> {
         if let Some(path) = &self.named {
             let name = path.to_string_lossy().into_owned();
             return match open(path.clone(), 0) {
@@ -96,7 +96,7 @@ fn open(name: OsString, flags: i32) -> Result<Library, String> {
 /// # Safety
 ///
 /// `F` must be the type of a pointer to that function, and the library must stay loaded while it is used.
-pub(super) unsafe fn function<F: Copy>(library: &Library, name: &str) -> Option<F> {
+pub(crate) unsafe fn function<F: Copy>(library: &Library, name: &str) -> Option<F> {
     // SAFETY: the caller vouches for the type.
     let symbol = unsafe { library.get::<F>(name) };
     symbol.ok().map(|symbol| *symbol)

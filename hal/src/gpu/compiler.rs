@@ -1,0 +1,272 @@
+//! Run-time compilers: NVRTC and its likes, which have the same calls under other names. Their results are kept on
+//! disk. None needs a GPU.
+
+use crate::driver::Backend;
+use crate::error::HalError;
+use crate::gpu::cache::{Cache, Key};
+use crate::gpu::search::{Found, Search, function};
+use libloading::os::unix::Library;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt;
+use std::ptr;
+
+type Program = *mut c_void;
+
+/// What tells one vendor's compiler from another's.
+#[derive(Debug)]
+pub(crate) struct Dialect {
+    pub(crate) backend: Backend,
+    /// What it is, for people.
+    pub(crate) what: &'static str,
+    /// What helps where there is none.
+    pub(crate) cure: &'static str,
+    /// What helps where it is too old.
+    pub(crate) newer: &'static str,
+    /// How the names of its functions begin.
+    pub(crate) prefix: &'static str,
+    /// How the names of those end that tell the length of the machine code, and fetch it.
+    pub(crate) code: (&'static str, &'static str),
+    /// What sources are called in its messages.
+    pub(crate) source: &'static CStr,
+    /// An architecture that it compiles for.
+    pub(crate) example: &'static str,
+}
+
+/// The compiler's functions.
+struct Functions {
+    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
+    error_name: unsafe extern "C" fn(c_int) -> *const c_char,
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> c_int,
+    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
+    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
+    log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    code_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    code: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+}
+
+impl Functions {
+    /// All of them, or the name of the first that is missing.
+    fn load(library: &Library, dialect: &Dialect) -> Result<Self, String> {
+        /// # Safety
+        ///
+        /// As for [`function`].
+        unsafe fn find<F: Copy>(library: &Library, prefix: &str, name: &str) -> Result<F, String> {
+            let name = format!("{prefix}{name}");
+            // SAFETY: the caller vouches for the type.
+            unsafe { function(library, &name) }.ok_or(name)
+        }
+        let (prefix, (code_size, code)) = (dialect.prefix, dialect.code);
+        // SAFETY: the declarations are those of the vendors' headers for the same symbols; whoever loads them never
+        // closes the library.
+        unsafe {
+            Ok(Functions {
+                version: find(library, prefix, "Version")?,
+                error_name: find(library, prefix, "GetErrorString")?,
+                create: find(library, prefix, "CreateProgram")?,
+                destroy: find(library, prefix, "DestroyProgram")?,
+                compile: find(library, prefix, "CompileProgram")?,
+                log_size: find(library, prefix, "GetProgramLogSize")?,
+                log: find(library, prefix, "GetProgramLog")?,
+                code_size: find(library, prefix, code_size)?,
+                code: find(library, prefix, code)?,
+            })
+        }
+    }
+}
+
+/// A run-time compiler that was found.
+pub(crate) struct RuntimeCompiler {
+    dialect: &'static Dialect,
+    functions: Functions,
+    version: (u32, u32),
+    name: String,
+    cache: Cache,
+}
+
+impl fmt::Debug for RuntimeCompiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeCompiler")
+            .field("version", &self.version)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RuntimeCompiler {
+    /// Loads the library that `search` finds.
+    pub(crate) fn load(
+        dialect: &'static Dialect,
+        search: &Search,
+        cache: Cache,
+    ) -> Result<Self, HalError> {
+        let unavailable = |why: String, cure: &str| HalError::Unavailable {
+            what: dialect.what.to_owned(),
+            why,
+            cure: cure.to_owned(),
+        };
+        let Found { library, name } =
+            search.open().map_err(|why| unavailable(why, dialect.cure))?;
+        // Never closed: the compiler keeps state of the process.
+        let library: &'static Library = Box::leak(Box::new(library));
+        let functions = Functions::load(library, dialect)
+            .map_err(|symbol| unavailable(format!("{name} has no {symbol}"), dialect.newer))?;
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both are valid places for the answers.
+        let code = unsafe { (functions.version)(&raw mut major, &raw mut minor) };
+        let part = |number: c_int| u32::try_from(number).unwrap_or(0);
+        let version = if code == 0 { (part(major), part(minor)) } else { (0, 0) };
+        Ok(RuntimeCompiler { dialect, functions, version, name, cache })
+    }
+
+    /// Its version, e.g. `(12, 9)`.
+    pub(crate) fn version(&self) -> (u32, u32) {
+        self.version
+    }
+
+    /// The name by which its library was loaded.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Machine code for `architecture`, from the cache or compiled with `options`. A source that does not compile is
+    /// [`HalError::Vendor`] with the compiler's log.
+    pub(crate) fn compile(
+        &self,
+        source: &str,
+        architecture: &str,
+        options: &[&str],
+    ) -> Result<Vec<u8>, HalError> {
+        let (major, minor) = self.version;
+        let compiler = format!("{} {major}.{minor} {}", self.dialect.prefix, self.name);
+        let head = ["kernel", compiler.as_str(), architecture, source];
+        let key = Key::new(head.iter().chain(options).map(|part| part.as_bytes()));
+        self.cache.get_or(&key, || self.compile_now(source, architecture, options))
+    }
+
+    fn compile_now(
+        &self,
+        source: &str,
+        architecture: &str,
+        options: &[&str],
+    ) -> Result<Vec<u8>, HalError> {
+        let text = |text: &str| {
+            CString::new(text).map_err(|_| HalError::Invalid {
+                what: "compile a kernel",
+                saw: "a zero byte in the source or an option".to_owned(),
+                allowed: "text without one".to_owned(),
+                cure: "pass plain text",
+            })
+        };
+        let source = text(source)?;
+        let option = format!("--gpu-architecture={architecture}");
+        let all = [option.as_str()].into_iter().chain(options.iter().copied());
+        let all = all.map(text).collect::<Result<Vec<_>, _>>()?;
+        let pointers: Vec<_> = all.iter().map(|option| option.as_ptr()).collect();
+        let count = c_int::try_from(pointers.len()).unwrap_or(c_int::MAX);
+        let unit = Unit::new(self, &source)?;
+        // SAFETY: the program lives as long as `unit`; `count` pointers to strings that outlive the call.
+        let code = unsafe { (self.functions.compile)(unit.program, count, pointers.as_ptr()) };
+        if code != 0 {
+            let log = unit.text(self.functions.log_size, self.functions.log).unwrap_or_default();
+            return Err(self.error("compile a kernel", code, log));
+        }
+        let bytes = unit.text(self.functions.code_size, self.functions.code);
+        let bytes = bytes.map_err(|code| self.error("fetch compiled code", code, Vec::new()))?;
+        if bytes.is_empty() {
+            return Err(HalError::Invalid {
+                what: "compile a kernel",
+                saw: format!("{architecture}, for which the compiler makes no machine code"),
+                allowed: format!("a real architecture, e.g. {}", self.dialect.example),
+                cure: "name the device's own architecture",
+            });
+        }
+        Ok(bytes)
+    }
+
+    fn error(&self, what: &str, code: c_int, log: Vec<u8>) -> HalError {
+        // SAFETY: any code may be asked for; the answer is a constant of the library.
+        let name = unsafe { (self.functions.error_name)(code) };
+        let name = if name.is_null() {
+            "an unknown error".to_owned()
+        } else {
+            // SAFETY: the library answers a string that ends with a zero byte.
+            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+        };
+        let log = String::from_utf8_lossy(&log);
+        let log = log.trim_end_matches('\0').trim();
+        HalError::Vendor {
+            what: format!("{what} by {}", self.name),
+            backend: self.dialect.backend,
+            code: i64::from(code),
+            name,
+            text: if log.is_empty() { "it gives no log".to_owned() } else { log.to_owned() },
+        }
+    }
+}
+
+/// A program in the compiler, destroyed when dropped.
+struct Unit<'a> {
+    program: Program,
+    compiler: &'a RuntimeCompiler,
+}
+
+impl<'a> Unit<'a> {
+    fn new(compiler: &'a RuntimeCompiler, source: &CStr) -> Result<Self, HalError> {
+        let mut program = ptr::null_mut();
+        // SAFETY: `program` is a place for the answer; the source and the name end with a zero byte and are copied;
+        // there are no headers.
+        let code = unsafe {
+            (compiler.functions.create)(
+                &raw mut program,
+                source.as_ptr(),
+                compiler.dialect.source.as_ptr(),
+                0,
+                ptr::null(),
+                ptr::null(),
+            )
+        };
+        if code == 0 {
+            Ok(Unit { program, compiler })
+        } else {
+            Err(compiler.error("begin to compile a kernel", code, Vec::new()))
+        }
+    }
+
+    /// Bytes that come by a function for their number and one for themselves.
+    fn text(
+        &self,
+        size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+        fetch: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    ) -> Result<Vec<u8>, c_int> {
+        let mut length = 0;
+        // SAFETY: the program lives as long as this object; `length` is a place for the answer.
+        let code = unsafe { size(self.program, &raw mut length) };
+        if code != 0 {
+            return Err(code);
+        }
+        let mut bytes = vec![0u8; length];
+        if length > 0 {
+            // SAFETY: as above; the place is as long as the compiler asked for.
+            let code = unsafe { fetch(self.program, bytes.as_mut_ptr().cast()) };
+            if code != 0 {
+                return Err(code);
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl Drop for Unit<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `new` and destroyed here alone.
+        let _ = unsafe { (self.compiler.functions.destroy)(&raw mut self.program) };
+    }
+}
