@@ -70,6 +70,8 @@ pub fn drivers() -> &'static [&'static dyn Driver] {
         &host::HostDriver,
         #[cfg(feature = "cuda")]
         &crate::cuda::CudaDriver,
+        #[cfg(feature = "rocm")]
+        &crate::rocm::RocmDriver,
     ];
     DRIVERS
 }

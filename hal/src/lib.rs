@@ -31,7 +31,7 @@ mod device;
 mod driver;
 mod error;
 mod event;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "rocm"))]
 mod gpu;
 mod handle;
 pub mod host;
@@ -41,6 +41,8 @@ pub mod kernels;
 mod memory;
 mod multicast;
 mod ranges;
+#[cfg(feature = "rocm")]
+pub mod rocm;
 mod stream;
 mod task;
 

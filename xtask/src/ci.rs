@@ -99,6 +99,23 @@ const VERBS: Tool = Tool {
     ],
 };
 
+/// The declarations, the library and the run-time compiler of HIP.
+const HIP: Tool = Tool {
+    name: "HIP with headers",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+          libamdhip64-dev) >&2",
+    ],
+    probe: &[
+        "sh",
+        "-ec",
+        "ls /usr/include/hip/hip_runtime_api.h || ls /opt/rocm/include/hip/hip_runtime_api.h",
+    ],
+};
+
 /// A virtual machine with an RDMA device: the emulator, what goes into it, and an unpacked kernel.
 const MACHINE: Tool = Tool {
     name: "QEMU and a kernel with RDMA",
@@ -222,6 +239,33 @@ const STEPS: &[Step] = &[
         arguments: &["test", "--workspace", "--lib", "--test", "hal_cuda", "nvrtc"],
         environment: &[("ANTIPHON_NEEDS_NVRTC", "1"), ("VIRTUAL_ENV", "{nvrtc}")],
         needs: Some(NVRTC),
+    },
+    // Both vendors at once. Needs no GPU: HIP is there for its headers and its run-time compiler.
+    Step {
+        name: "lint the ROCm backend",
+        program: Program::Cargo,
+        arguments: &[
+            "clippy",
+            "-p",
+            "antiphon-hal",
+            "-p",
+            "antiphon",
+            "--features",
+            "antiphon/rocm,antiphon/cuda",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        environment: &[],
+        needs: Some(HIP),
+    },
+    Step {
+        name: "test the ROCm backend",
+        program: Program::Cargo,
+        arguments: &["test", "-p", "antiphon-hal", "--features", "rocm", "--lib"],
+        environment: &[("ANTIPHON_NEEDS_HIPRTC", "1")],
+        needs: Some(HIP),
     },
     // The step that lints everything does it without the library, which not every machine has.
     Step {

@@ -8,6 +8,7 @@ pub(crate) mod image;
 pub(crate) mod keep;
 pub(crate) mod packages;
 pub(crate) mod search;
+pub(crate) mod spans;
 pub(crate) mod symbols;
 
 use std::hash::{BuildHasher, RandomState};
