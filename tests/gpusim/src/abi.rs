@@ -23,6 +23,21 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
+    /// A place of this library's own, which outlives the call that it is for.
+    pub fn to(place: &mut T) -> Self {
+        Self(place)
+    }
+
+    /// The place at an address that the application gave as a number.
+    pub fn at(address: usize) -> Self {
+        Self(std::ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// No place.
+    pub const fn none() -> Self {
+        Self(std::ptr::null_mut())
+    }
+
     /// Writes a result that the call cannot do without.
     pub fn set(self, value: T) -> Answer {
         if self.0.is_null() {
@@ -102,6 +117,11 @@ impl<T: Copy> In<T> {
     /// The `k`th of a list.
     pub fn offset(self, k: usize) -> Self {
         Self(self.0.wrapping_add(k))
+    }
+
+    /// An argument of this library's own, which outlives the call that it is for.
+    pub fn at(value: &T) -> Self {
+        Self(value)
     }
 
     /// No argument.

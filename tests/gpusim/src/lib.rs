@@ -1,7 +1,9 @@
-//! A *simulated* CUDA driver and run-time compiler: a test fixture. What runs on it never counts as run on a GPU.
+//! A *simulated* CUDA driver and HIP run-time library, each with its run-time compiler: a test fixture. What runs on it
+//! never counts as run on a GPU.
 //!
 //! The file this crate makes, put into a folder as `libcuda.so.1` and as `libnvrtc.so.12`, answers the calls of the
-//! CUDA driver API and of NVRTC that Antiphon uses, under their exact C names. Memory is the host's, streams are
+//! CUDA driver API and of NVRTC that Antiphon uses, under their exact C names; as `libamdhip64.so.7` and as
+//! `libhiprtc.so.7`, those of HIP and of hipRTC. Memory is the host's, streams are
 //! queues on threads, kernels are shared objects that g++ makes of the device source, and the threads of a block
 //! are fibers. So everything above the driver can run from end to end, in one process or in many, where there is
 //! no GPU. It says nothing about speed, and nothing about what a GPU's memory model allows.
@@ -12,11 +14,13 @@
 //! - `stream`, `event`, `copy`, `graph`, `object`: order, and what graphs keep.
 //! - `kernel`: modules, launches, fibers.
 //! - `compiler`: the simulated NVRTC.
+//! - `hip`: the calls of HIP, over all of these.
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `ANTIPHON_GPUSIM_DEVICES` | devices there are, 1 to 8; 8 when unset |
 //! | `ANTIPHON_GPUSIM_PEERS` | `0`: devices do not reach each other's memory, as cards behind PCIe may not |
+//! | `ANTIPHON_GPUSIM_HIP` | the release of HIP whose ways are simulated; `7.2` when unset |
 //! | `ANTIPHON_GPUSIM_CACHE` | folder for compiled kernels; else `antiphon-gpusim-<user>` in the temporary folder |
 //! | `ANTIPHON_GPUSIM_CXX` | the C++ compiler; `g++` when unset |
 //! | `ANTIPHON_GPUSIM_TRACE` | `1` writes every failing call to stderr, `2` every call |
@@ -29,6 +33,7 @@ mod copy;
 mod device;
 mod event;
 mod graph;
+mod hip;
 mod kernel;
 mod memory;
 mod object;

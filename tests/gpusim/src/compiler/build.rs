@@ -115,7 +115,9 @@ fn definitions(options: &[String]) -> Result<Vec<String>, String> {
     while let Some(option) = options.next() {
         let of = |names: &[&str]| names.iter().find_map(|name| option.strip_prefix(name));
         if let Some(value) = of(&["--gpu-architecture=", "-arch="]) {
-            let digits: String = value.chars().filter(char::is_ascii_digit).collect();
+            // Up to what HIP names behind it: features that are on or off.
+            let name = value.split(':').next().unwrap_or(value);
+            let digits: String = name.chars().filter(char::is_ascii_digit).collect();
             let number: u32 =
                 digits.parse().map_err(|_| format!("unknown architecture {value}"))?;
             architecture = number * 10;
@@ -125,7 +127,10 @@ fn definitions(options: &[String]) -> Result<Vec<String>, String> {
             definitions.push(format!("-D{}", value.trim()));
         }
     }
-    definitions.push(format!("-D__CUDA_ARCH__={architecture}"));
+    // HIP's compiler says so itself.
+    if !definitions.iter().any(|definition| definition.starts_with("-D__HIPCC__")) {
+        definitions.push(format!("-D__CUDA_ARCH__={architecture}"));
+    }
     Ok(definitions)
 }
 

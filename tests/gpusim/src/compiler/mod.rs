@@ -14,7 +14,7 @@ const SUCCESS: i32 = 0;
 const INVALID_INPUT: i32 = 3;
 const INVALID_PROGRAM: i32 = 4;
 const COMPILATION: i32 = 6;
-const NAMES: &[(i32, &std::ffi::CStr)] = &[
+pub const NAMES: &[(i32, &std::ffi::CStr)] = &[
     (SUCCESS, c"NVRTC_SUCCESS"),
     (1, c"NVRTC_ERROR_OUT_OF_MEMORY"),
     (2, c"NVRTC_ERROR_PROGRAM_CREATION_FAILURE"),
@@ -64,6 +64,32 @@ fn texts(list: In<In<c_char>>, count: usize) -> Result<Vec<String>, Status> {
 
 fn program(handle: u64) -> Result<Arc<Program>, i32> {
     PROGRAMS.get(handle).map_err(|_| INVALID_PROGRAM)
+}
+
+/// Compiles a program, with further options.
+fn compiled(handle: u64, count: i32, options: In<In<c_char>>, further: &[&str]) -> Result<(), i32> {
+    let program = program(handle)?;
+    let count = usize::try_from(count).map_err(|_| INVALID_INPUT)?;
+    let mut options = input(texts(options, count))?;
+    options.extend(further.iter().map(|option| (*option).to_owned()));
+    let made = match build::build(&program.name, &program.source, &program.headers, &options) {
+        Ok(code) => Made { code: Some(code), log: String::new() },
+        Err(log) => Made { code: None, log },
+    };
+    let failed = made.code.is_none();
+    *lock(&program.made) = made;
+    if failed { Err(COMPILATION) } else { Ok(()) }
+}
+
+/// As [`nvrtcCompileProgram`], for another compiler of that kind.
+pub fn compile(
+    name: &str,
+    handle: u64,
+    count: i32,
+    options: In<In<c_char>>,
+    further: &[&str],
+) -> i32 {
+    answer(name, move || compiled(handle, count, options, further))
 }
 
 macro_rules! compiler_calls {
@@ -122,18 +148,8 @@ compiler_calls! {
     }
 
     fn nvrtcCompileProgram(handle: u64, count: i32, options: In<In<c_char>>) {
-        let program = program(handle)?;
-        let count = usize::try_from(count).map_err(|_| INVALID_INPUT)?;
-        let options = input(texts(options, count))?;
-        let made = match build::build(&program.name, &program.source, &program.headers, &options) {
-            Ok(code) => Made { code: Some(code), log: String::new() },
-            Err(log) => Made { code: None, log },
-        };
-        let failed = made.code.is_none();
-        *lock(&program.made) = made;
-        if failed { Err(COMPILATION) } else { Ok(()) }
+        compiled(handle, count, options, &[])
     }
-
     fn nvrtcGetProgramLogSize(handle: u64, out: Out<usize>) {
         input(out.set(lock(&program(handle)?.made).log.len() + 1))
     }

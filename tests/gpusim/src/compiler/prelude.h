@@ -13,7 +13,9 @@
 #include <utility>
 
 #define ANTIPHON_GPUSIM 1
+#ifndef __HIPCC__
 #define __CUDACC__ 1
+#endif
 #define __global__ [[antiphon::kernel]]
 #define __device__
 #define __host__

@@ -8,8 +8,8 @@
 //! - [`switch`]: from one fiber to another.
 
 mod block;
-mod launch;
-mod module;
+pub mod launch;
+pub mod module;
 mod pool;
 mod runtime;
 mod switch;

@@ -1,13 +1,13 @@
 //! Memory: a registry of every range of addresses that means something to the driver.
 
-mod attributes;
-mod device;
-mod host;
-mod ipc;
+pub mod attributes;
+pub mod device;
+pub mod host;
+pub mod ipc;
 mod multicast;
 mod registry;
 mod shared;
-mod virtual_memory;
+pub mod virtual_memory;
 
 pub use multicast::antiphon_gpusim_members;
-pub use registry::{covered, is_known};
+pub use registry::{covered, is_known, is_mapped};

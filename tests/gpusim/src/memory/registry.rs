@@ -106,6 +106,11 @@ pub fn covered(address: u64, bytes: usize) -> Result<(), Status> {
     Ok(())
 }
 
+/// Whether physical memory is mapped at the address.
+pub fn is_mapped(address: u64) -> bool {
+    find(address).is_some_and(|range| matches!(range.kind, Kind::Mapped(..)))
+}
+
 /// Whether the driver knows the address at all.
 pub fn is_known(address: u64) -> bool {
     find(address).is_some()

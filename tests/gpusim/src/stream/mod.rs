@@ -1,6 +1,6 @@
 //! Streams: queues, each worked off by a thread of its own, one item after the other.
 
-mod calls;
+pub mod calls;
 pub mod capture;
 
 use crate::abi::Answer;
