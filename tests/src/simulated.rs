@@ -1,5 +1,5 @@
 //! Tests of GPU code where there is no GPU: each runs itself a second time, alone, in a process for which the simulated
-//! driver of `tests/gpusim` stands for CUDA's. What passes there has not run on a GPU.
+//! driver of `tests/gpusim` stands for CUDA's and HIP's. What passes there has not run on a GPU.
 //!
 //! ```ignore
 //! let Some(simulated) = antiphon_tests::simulated::enter("module::name", env!("CARGO_TARGET_TMPDIR"), &[]) else {
@@ -27,8 +27,13 @@ const WITHOUT: &str = "ANTIPHON_TEST_WITHOUT_SIMULATOR";
 const NEEDED: &str = "ANTIPHON_NEEDS_SIMULATOR";
 /// How long a test may take. None takes as long on a machine that is merely busy.
 const LIMIT: Duration = Duration::from_secs(300);
-/// The names under which programs look for the driver and the run-time compiler.
-const NAMES: [&str; 2] = ["libcuda.so.1", "libnvrtc.so.12"];
+/// The names under which programs look for the drivers and the run-time compilers, and the variables that name them.
+const NAMES: [(&str, &str); 4] = [
+    ("ANTIPHON_CUDA_LIB", "libcuda.so.1"),
+    ("ANTIPHON_NVRTC_LIB", "libnvrtc.so.12"),
+    ("ANTIPHON_HIP_LIB", "libamdhip64.so.7"),
+    ("ANTIPHON_HIPRTC_LIB", "libhiprtc.so.7"),
+];
 
 /// The process runs on the simulated driver.
 #[derive(Clone, Debug)]
@@ -52,10 +57,11 @@ pub fn enter(test: &str, folder: &str, environment: &[(&str, &str)]) -> Option<S
     }
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
-        say("these tests run on the SIMULATED CUDA driver (tests/gpusim), not on a GPU: a pass says nothing of one");
+        say("these tests run on the SIMULATED driver (tests/gpusim), not on a GPU: a pass says nothing of one");
     });
     let folder = prepared(Path::new(folder));
-    let driver = folder.join(NAMES[0]);
+    // One file, whatever its name: an application may call it by any.
+    let driver = folder.join(NAMES[0].1);
     let mut command = myself(test, INSIDE, &driver.to_string_lossy());
     command.envs(variables(&folder)).envs(environment.iter().copied());
     let output = within(LIMIT, &mut command, test);
@@ -68,9 +74,9 @@ pub fn enter(test: &str, folder: &str, environment: &[(&str, &str)]) -> Option<S
     None
 }
 
-/// The environment in which a program finds the simulated driver in place of CUDA's; `None`, and a line that starts with
-/// `SKIP` and says why, where it cannot work. `folder` is the caller's `CARGO_TARGET_TMPDIR`.
-pub fn environment(test: &str, folder: &str) -> Option<[(&'static str, PathBuf); 4]> {
+/// The environment in which a program finds the simulated driver in place of the vendors'; `None`, and a line that starts
+/// with `SKIP` and says why, where it cannot work. `folder` is the caller's `CARGO_TARGET_TMPDIR`.
+pub fn environment(test: &str, folder: &str) -> Option<Vec<(&'static str, PathBuf)>> {
     match usable() {
         Ok(()) => Some(variables(&prepared(Path::new(folder)))),
         Err(why) => {
@@ -81,13 +87,11 @@ pub fn environment(test: &str, folder: &str) -> Option<[(&'static str, PathBuf);
 }
 
 /// What makes programs find the simulated driver in a folder, and keep what kernels become.
-fn variables(folder: &Path) -> [(&'static str, PathBuf); 4] {
-    [
-        ("ANTIPHON_CUDA_LIB", folder.join(NAMES[0])),
-        ("ANTIPHON_NVRTC_LIB", folder.join(NAMES[1])),
-        ("ANTIPHON_CACHE_DIR", folder.join("cache")),
-        ("ANTIPHON_GPUSIM_CACHE", folder.join("kernels")),
-    ]
+fn variables(folder: &Path) -> Vec<(&'static str, PathBuf)> {
+    let libraries = NAMES.map(|(variable, name)| (variable, folder.join(name)));
+    let kept = [("ANTIPHON_CACHE_DIR", "cache"), ("ANTIPHON_GPUSIM_CACHE", "kernels")];
+    let kept = kept.map(|(variable, name)| (variable, folder.join(name)));
+    libraries.into_iter().chain(kept).collect()
 }
 
 /// Writes a line past the harness's capture, which hides what the print macros print in tests that pass.
@@ -131,7 +135,7 @@ fn prepared(parent: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (folder, library) = (parent.join("simulated-driver"), library());
     fs::create_dir_all(&folder).expect("the folder for tests takes files");
-    for name in NAMES {
+    for (_, name) in NAMES {
         let path = folder.join(name);
         if fs::read_link(&path).is_ok_and(|link| link == library) {
             continue;

@@ -25,9 +25,9 @@ const WORDS: usize = BYTES as usize / 8;
 fn second_process(test: &str, memory: &Arc<dyn Memory>) -> Child {
     let handle = memory.export().unwrap();
     let blob: String = handle.to_blob().iter().map(|byte| format!("{byte:02x}")).collect();
-    let descriptor = handle.descriptor().unwrap().try_clone_to_owned().unwrap();
+    let descriptor = handle.descriptor().map(|descriptor| descriptor.try_clone_to_owned().unwrap());
     myself(test, BLOB, &blob)
-        .stdin(descriptor)
+        .stdin(descriptor.map_or_else(Stdio::null, Stdio::from))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
