@@ -18,9 +18,20 @@ fn on_simulator(test: &str) -> Option<Simulated> {
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), &[])
 }
 
+/// Names another backend than CUDA's, for builds that have it: `rocm`.
+const BACKEND: &str = "ANTIPHON_TEST_BACKEND";
+
+/// Whose device is used.
+fn backend() -> Backend {
+    match std::env::var(BACKEND) {
+        Err(_) => Backend::Cuda,
+        Ok(name) => Backend::ALL.into_iter().find(|one| one.name() == name).expect("a backend"),
+    }
+}
+
 /// The device that all ranks share.
 fn device() -> Arc<dyn Device> {
-    driver(Backend::Cuda).unwrap().open(0).unwrap()
+    driver(backend()).unwrap().open(0).unwrap()
 }
 
 /// Options whose limit is far above what any right launch takes. Small blocks: each of their threads is simulated.
