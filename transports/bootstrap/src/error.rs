@@ -276,6 +276,14 @@ pub enum BootstrapError {
         /// What came instead, and what to do about it.
         hints: String,
     },
+    /// The job could not form, and rank 0 had turned connections away before that may tell why.
+    #[error("{cause}; {hints}")]
+    TurnedAway {
+        /// What ended the forming.
+        cause: Box<BootstrapError>,
+        /// What was turned away, and what to do about it.
+        hints: String,
+    },
     /// A place of rendezvous, a unique id or a secret that cannot be read.
     #[error("cannot use the rendezvous {text:?}: {problem}")]
     BadPlace {
@@ -342,5 +350,35 @@ impl BootstrapError {
     /// Turns a system call's failure into an error that says what was tried.
     pub(crate) fn os(doing: &'static str) -> impl FnOnce(Errno) -> BootstrapError {
         move |errno| BootstrapError::Os { doing, errno }
+    }
+
+    /// What the other ranks are told of it: the first cause, not the way it took.
+    pub(crate) fn told(&self) -> String {
+        match self {
+            BootstrapError::Refused { text, .. } => text.clone(),
+            BootstrapError::TurnedAway { cause, hints } => format!("{}; {hints}", cause.told()),
+            error => error.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_told_the_first_cause_and_all_that_may_explain_it() {
+        let text = "cannot form the job: no time".to_owned();
+        let by = PeerName { rank: 2, pid: 0 };
+        let refused = BootstrapError::Refused { by, text: text.clone() };
+        assert_eq!(refused.told(), text);
+        let hints = "rank 3 has another secret".to_owned();
+        let cause = Box::new(refused);
+        let explained = BootstrapError::TurnedAway { cause, hints };
+        assert_eq!(explained.told(), format!("{text}; rank 3 has another secret"));
+        assert!(explained.to_string().ends_with(&explained.told()), "{explained}");
+        assert!(explained.to_string().contains("rank 2 reports"), "{explained}");
+        let own = BootstrapError::BadShape { rank: 2, world: 2 };
+        assert_eq!(own.told(), own.to_string());
     }
 }

@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     AbortBy = 10,
     /// Forming: a rank presents itself to rank 0.
     Join = 16,
-    /// Forming: the ranks that rank 0 has seen.
+    /// Forming: the ranks that rank 0 has seen; over TCP a rank's word to rank 0 that its time is up, with its limit.
     Roster = 17,
     /// Forming: everyone's address, from rank 0.
     Table = 18,

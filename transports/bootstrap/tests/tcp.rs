@@ -154,6 +154,35 @@ fn another_secret_is_told_to_both_sides_and_harms_nobody() {
 }
 
 #[test]
+fn rank_0_says_whom_it_turned_away_whatever_ends_the_forming() {
+    const TURNED_AWAY: &str = "rank 3 at 127.0.0.1 has another secret";
+    let cases = [
+        // Its time is up long before rank 0's: it leaves the word to rank 0.
+        (4, Duration::from_secs(1), "no answer within 1s from rank 2, rank 3;"),
+        // Something that has nothing to do with it.
+        (5, PATIENCE, "the world has 5 ranks, rank 0 says 4"),
+    ];
+    for (world, timeout, cause) in cases {
+        let place = place();
+        let other = Rendezvous { secret: Secret::random().unwrap(), ..job(&place, 3, 4) };
+        let guest = Rendezvous { timeout, ..job(&place, 1, world) };
+        std::thread::scope(|scope| {
+            let host = scope.spawn(|| connect(&job(&place, 0, 4)).map(drop).unwrap_err());
+            // By now rank 0 knows.
+            connect(&other).map(drop).unwrap_err();
+            let guest = connect(&guest).map(drop).unwrap_err();
+            let host = host.join().unwrap();
+            assert!(matches!(host, BootstrapError::TurnedAway { .. }), "{host}");
+            assert!(host.to_string().contains("rank 1 (pid "), "{host}");
+            for text in [host.to_string(), guest.to_string()] {
+                assert!(text.contains(cause), "`{cause}` in: {text}");
+                assert_eq!(text.matches(TURNED_AWAY).count(), 1, "{text}");
+            }
+        });
+    }
+}
+
+#[test]
 fn another_version_is_named_on_both_sides() {
     let place = place();
     let short = Rendezvous { timeout: Duration::from_millis(600), ..job(&place, 0, 2) };

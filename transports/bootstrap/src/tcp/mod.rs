@@ -86,7 +86,7 @@ impl Rendezvous {
 /// # Errors
 /// `BadShape`, `WrongWorld`, `DuplicateRank`, `WrongSecret`, `OtherVersion`, `NoInterface`, `Network`, `PeerLost`;
 /// `Timeout` with the missing ranks, or `Incomplete` where something was turned away meanwhile; `Refused` where another
-/// rank found one of these first.
+/// rank found one of these first; on rank 0 `TurnedAway` with another error and what it had turned away.
 pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
     connect_as(rendezvous, &host_id()?)
 }

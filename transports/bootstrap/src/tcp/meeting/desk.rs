@@ -194,22 +194,6 @@ impl Meeting<'_> {
         }
     }
 
-    /// A rank whose time is up asks who is here.
-    pub(super) fn tell_roster(&mut self, rank: u32) -> Result<()> {
-        let table = self.table.is_some();
-        let here = |other: &u32| {
-            let (ready, card) = (self.ready.contains_key(other), &self.cards[*other as usize]);
-            *other == 0 || if table { ready } else { card.is_some() }
-        };
-        let here = encode_words((0..self.job.world).filter(here));
-        for seat in &mut self.seats {
-            if seat.role == Role::Joined(rank) {
-                seat.pipe.send_bytes(Kind::Roster, here.clone());
-            }
-        }
-        Ok(())
-    }
-
     /// Once all are here, tells everyone about everyone.
     pub(super) fn make_table(&mut self) -> Result<()> {
         if self.table.is_some() || self.desk.is_none() || self.door.is_none() {

@@ -7,60 +7,85 @@ use std::time::{Duration, Instant};
 use super::super::wire::{TcpLinks, Terms};
 use super::{FORMING, Meeting, Role};
 use crate::error::{BootstrapError, PeerName, Result};
-use crate::frame::Kind;
+use crate::frame::{Frame, Kind};
 use crate::group::Member;
 use crate::key::keyed;
 use crate::mesh::Mesh;
 use crate::pipe::Pipe;
+use crate::unix::hello::{decode_words, encode_words};
 use crate::{Bootstrap, PeerInfo};
 
-/// How long rank 0 of a job that cannot form tells so to ranks that come later, and how long the others wait for its word
-/// on who is missing.
+/// How long rank 0 of a job that cannot form tells so to ranks that come later.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long a rank whose time is up waits for rank 0's word, which comes at once unless its host is overloaded.
+const ANSWER: Duration = Duration::from_secs(5);
 
 impl Meeting<'_> {
-    /// The error when the time is up; before it a rank asks rank 0 who is missing.
+    /// The error when the time is up. A rank that has come to rank 0 asks it first: that one knows who is missing, and who
+    /// was turned away and why, so it is the one to end the forming, with one word for all.
     pub(super) fn time_is_up(&mut self) -> Result<()> {
-        if self.here.is_empty() && !self.asked && self.has(Role::Desk) {
+        if !self.asked && self.has(Role::Desk) {
             self.asked = true;
-            self.deadline = Instant::now() + GRACE;
+            self.deadline = Instant::now() + ANSWER;
+            let limit = self.job.timeout;
+            let seconds = limit.as_secs().try_into().unwrap_or(u32::MAX);
+            let limit = encode_words([seconds, limit.subsec_nanos()]);
             for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Desk) {
-                seat.pipe.send_bytes(Kind::Roster, Vec::new());
+                seat.pipe.send_bytes(Kind::Roster, limit.clone());
             }
             return Ok(());
         }
-        let (limit, missing) = (self.job.timeout, self.missing());
-        if self.hints.is_empty() {
-            return Err(BootstrapError::Timeout { doing: FORMING, limit, missing });
-        }
-        let hints: Vec<String> = self.hints.iter().cloned().collect();
-        Err(BootstrapError::Incomplete { limit, missing, hints: hints.join("; ") })
+        Err(self.unanswered(self.job.timeout))
     }
 
-    /// Whom this rank is waiting for.
-    fn missing(&self) -> Vec<PeerName> {
-        let all = 0..self.job.world;
-        let missing: Vec<u32> = if self.job.rank == 0 {
-            let here = |rank: &u32| match self.table {
-                Some(_) => self.ready.contains_key(rank),
-                None => *rank == 0 || self.cards[*rank as usize].is_some(),
-            };
-            all.filter(|rank| !here(rank)).collect()
-        } else if self.here.is_empty() {
-            vec![0]
-        } else {
-            all.filter(|rank| !self.here.contains(rank)).collect()
+    /// On rank 0: the time of another rank is up.
+    pub(super) fn asked_by(&self, rank: u32, frame: &Frame) -> Result<()> {
+        let [seconds, nanos] = decode_words(&frame.payload)[..] else {
+            return self.nonsense(rank, "a time limit that cannot be read");
         };
-        missing.into_iter().map(|rank| self.name(rank)).collect()
+        let limit = Duration::from_secs(seconds.into()) + Duration::from_nanos(nanos.into());
+        if self.missing().is_empty() {
+            // The last one has come just now, and the asking one has the time to go on with it.
+            return Ok(());
+        }
+        let text = self.unanswered(limit).to_string();
+        Err(BootstrapError::Refused { by: self.name(rank), text })
+    }
+
+    fn unanswered(&self, limit: Duration) -> BootstrapError {
+        BootstrapError::Timeout { doing: FORMING, limit, missing: self.missing() }
+    }
+
+    /// The error with all that may explain it.
+    pub(super) fn explained(&self, error: BootstrapError) -> BootstrapError {
+        let hints: Vec<String> = self.hints.iter().cloned().collect();
+        let hints = hints.join("; ");
+        match error {
+            error if hints.is_empty() => error,
+            BootstrapError::Timeout { limit, missing, .. } => {
+                BootstrapError::Incomplete { limit, missing, hints }
+            }
+            // Where this rank looked for rank 0 says nothing about other errors.
+            error if self.desk.is_none() => error,
+            error => BootstrapError::TurnedAway { cause: Box::new(error), hints },
+        }
+    }
+
+    /// Whom this rank is waiting for: the others know of rank 0 alone.
+    fn missing(&self) -> Vec<PeerName> {
+        if self.job.rank != 0 {
+            return vec![self.name(0)];
+        }
+        let here = |rank: &u32| match self.table {
+            Some(_) => self.ready.contains_key(rank),
+            None => *rank == 0 || self.cards[*rank as usize].is_some(),
+        };
+        (0..self.job.world).filter(|rank| !here(rank)).map(|rank| self.name(rank)).collect()
     }
 
     /// Tells those who would otherwise wait for this rank why they wait in vain.
     pub(super) fn tell_all(&mut self, error: &BootstrapError) {
-        let text = match error {
-            // The first cause, not the way it took.
-            BootstrapError::Refused { text, .. } => text.clone(),
-            error => error.to_string(),
-        };
+        let text = error.told();
         self.note = None;
         let tell = |seat: &mut super::Seat| {
             if matches!(seat.role, Role::Joined(_) | Role::Desk) {

@@ -9,7 +9,7 @@ mod desk;
 mod ending;
 mod proofs;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -104,10 +104,9 @@ struct Meeting<'a> {
     said_ready: bool,
     /// Node of every rank, once all may go.
     nodes: Option<Vec<u32>>,
-    /// Ranks that rank 0 had when it gave up.
-    here: HashSet<u32>,
+    /// Whether rank 0 was told that this rank's time is up.
     asked: bool,
-    /// What was turned away, for the error when the time is up.
+    /// What was turned away, for the error if the job does not form.
     hints: BTreeSet<String>,
 }
 
@@ -146,11 +145,11 @@ pub(super) fn hold(job: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
         ready: BTreeMap::new(),
         said_ready: false,
         nodes: None,
-        here: HashSet::new(),
         asked: false,
         hints: BTreeSet::new(),
     };
     if let Err(error) = meeting.run() {
+        let error = meeting.explained(error);
         meeting.tell_all(&error);
         return Err(error);
     }
@@ -259,14 +258,9 @@ impl Meeting<'_> {
                 self.ready.insert(rank, decode_words(&frame.payload));
                 Ok(())
             }
-            (Role::Joined(rank), Kind::Roster) => self.tell_roster(rank),
+            (Role::Joined(rank), Kind::Roster) => self.asked_by(rank, &frame),
             (Role::Joined(rank), Kind::Reject) => self.refused(rank, &frame),
             (Role::Desk, Kind::Reject) => self.refused(0, &frame),
-            (Role::Desk, Kind::Roster) => {
-                self.here = decode_words(&frame.payload).into_iter().collect();
-                self.deadline = Instant::now();
-                Ok(())
-            }
             (Role::Desk, Kind::Table) => match Table::decode(&frame.payload) {
                 Some(table) if table.cards.len() == self.job.world as usize => {
                     self.set_table(table);

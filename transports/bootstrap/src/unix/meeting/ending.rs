@@ -40,11 +40,7 @@ impl Meeting<'_> {
 
     /// Tells those who would otherwise wait for this rank why they wait in vain.
     pub(super) fn tell_all(&mut self, error: &BootstrapError) {
-        let text = match error {
-            // The first cause, not the way it took.
-            BootstrapError::Refused { text, .. } => text.clone(),
-            error => error.to_string(),
-        };
+        let text = error.told();
         for seat in &mut self.seats {
             if matches!(seat.role, Role::Joined(_) | Role::Desk) {
                 seat.pipe.send_bytes(Kind::Reject, text.clone().into_bytes());
