@@ -36,7 +36,7 @@ impl Place {
     /// `BadPlace` with what is wrong.
     pub fn parse(text: &str) -> Result<(Place, Option<String>)> {
         let bad = |problem: &str| BootstrapError::BadPlace {
-            text: text.to_owned(),
+            text: if text.contains(PREFIX) { SHOWN.to_owned() } else { text.to_owned() },
             problem: format!(
                 "{problem}; write host:port, [v6 address]:port or interface:host:port"
             ),
@@ -47,7 +47,7 @@ impl Place {
                 path => Ok((Place::File(path.into()), None)),
             };
         }
-        if text.starts_with(PREFIX) {
+        if text.trim_start().starts_with(PREFIX) {
             return Ok((Place::Id(text.parse()?), None));
         }
         let (front, port) = text.rsplit_once(':').ok_or_else(|| bad("it has no port"))?;
@@ -97,6 +97,8 @@ impl fmt::Display for Place {
 }
 
 const PREFIX: &str = "antiphon1:";
+/// What errors show of an id: its text is a secret, even a torn one.
+const SHOWN: &str = "a unique id";
 
 /// An address where rank 0 listens, and the job's secret: everything that a rank needs to join.
 ///
@@ -163,8 +165,7 @@ impl FromStr for UniqueId {
 
     fn from_str(text: &str) -> Result<UniqueId> {
         let bad = |problem: &str| BootstrapError::BadPlace {
-            // The text is a secret, even a torn one.
-            text: "a unique id".to_owned(),
+            text: SHOWN.to_owned(),
             problem: format!("{problem}; pass on the whole text that UniqueId::create gave"),
         };
         let digits = text
@@ -245,7 +246,11 @@ mod tests {
                 UniqueId { address: address.parse().unwrap(), secret: Secret::new([0xab; 32]) };
             let text = id.to_string();
             assert_eq!(text.parse::<UniqueId>().unwrap(), id);
-            assert_eq!(Place::parse(&text).unwrap(), (Place::Id(id.clone()), None));
+            for text in [&text, &format!(" {text}\n")] {
+                assert_eq!(Place::parse(text).unwrap(), (Place::Id(id.clone()), None));
+            }
+            let elsewhere = Place::parse(&format!("eth0:{text}")).unwrap_err().to_string();
+            assert!(!elsewhere.contains("abab"), "{elsewhere}");
             assert!(!format!("{id:?} {}", Place::Id(id.clone())).contains("abab"));
             for cut in 0..text.len() {
                 let error = text[..cut].parse::<UniqueId>().unwrap_err().to_string();
