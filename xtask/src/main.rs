@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::bench::{self, hosts, options::Options, options::RankOptions};
-use xtask::{Error, Result, ci, mutate, repo, simulator, tidy};
+use xtask::{Error, Result, ci, fuzz, mutate, repo, simulator, tidy};
 
 /// Developer tasks of the workspace
 #[derive(Parser)]
@@ -23,6 +23,8 @@ enum Task {
     },
     /// Check the rules of the repository that no compiler checks
     Tidy,
+    /// Feed the parsers of plans and of the network what they do not expect
+    Fuzz(fuzz::Options),
     /// Break plans on purpose and measure whether the verifier notices
     Mutate(mutate::options::Options),
     /// Measure collectives beside MPI libraries, Gloo and a hand-written floor
@@ -49,6 +51,7 @@ fn run(task: &Task) -> Result<()> {
                 ))),
             }
         }
+        Task::Fuzz(options) => fuzz::run(options),
         Task::Mutate(options) => mutate::run(options),
         Task::BenchPeers(options) => bench::run(options),
         Task::BenchHosts(options) => hosts::run(options),

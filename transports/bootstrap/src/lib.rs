@@ -32,6 +32,9 @@ mod collective;
 mod control;
 mod error;
 mod frame;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod inbox;
 mod key;

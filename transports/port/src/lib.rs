@@ -11,6 +11,13 @@ pub mod proxy;
 pub mod tcp;
 pub mod wire;
 
+/// For fuzzers and tests alone.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::tcp::fuzzing::{wire_address, wire_frame, wire_handshake, wire_traffic};
+}
+
 pub use error::WireError;
 pub use local::{LocalWire, MappedRegions};
 pub use proxy::{Attended, Driving};

@@ -33,7 +33,7 @@ pub(super) fn pack(parts: &[Arc<Vec<u8>>]) -> Vec<Vec<u8>> {
 }
 
 /// Appends a stretch to the parts that are here; `None` if it is not the next one of a list of `all`.
-pub(super) fn unpack(payload: &[u8], all: usize, parts: &mut Vec<Vec<u8>>) -> Option<()> {
+pub(crate) fn unpack(payload: &[u8], all: usize, parts: &mut Vec<Vec<u8>>) -> Option<()> {
     let (first, rest) = payload.split_first_chunk::<4>()?;
     let (count, rest) = rest.split_first_chunk::<4>()?;
     let (first, count) = (u32::from_le_bytes(*first) as usize, u32::from_le_bytes(*count) as usize);

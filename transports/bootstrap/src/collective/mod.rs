@@ -15,6 +15,8 @@ use crate::error::{BootstrapError, PeerName, Result};
 use crate::group::Group;
 use crate::mesh::{Gone, Mesh, Session, State};
 use crate::sync::lock;
+#[cfg(any(test, fuzzing))]
+pub(crate) use bundle::unpack;
 pub(crate) use rounds::{Out, Rounds, known};
 
 /// How long the gatherer may take to say who is missing, after the time limit.

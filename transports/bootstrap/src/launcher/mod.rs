@@ -33,6 +33,8 @@ mod connect;
 mod environment;
 mod error;
 mod explicit;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod host_list;
 mod open_mpi;
 mod pmi;

@@ -156,7 +156,7 @@ impl Client {
 }
 
 /// The `key=value` words of a line. Of words that come twice the first counts.
-fn parse(line: &str) -> HashMap<String, String> {
+pub(super) fn parse(line: &str) -> HashMap<String, String> {
     let mut values = HashMap::new();
     for word in line.split_ascii_whitespace() {
         if let Some((key, value)) = word.split_once('=') {

@@ -20,6 +20,8 @@
 
 mod card;
 mod contact;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod handshake;
 mod interface;
 mod meeting;

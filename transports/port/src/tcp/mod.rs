@@ -13,6 +13,8 @@ mod coming;
 mod dial;
 mod door;
 mod flow;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod interface;
 mod link;
 mod protocol;

@@ -4,7 +4,7 @@
 //! where there is no link yet. Lock order: a rank's [`State`], then a link's own locks; never the mesh's.
 
 mod knock;
-mod watch;
+pub(super) mod watch;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;

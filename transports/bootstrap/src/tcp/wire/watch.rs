@@ -164,7 +164,7 @@ impl TcpLinks {
     }
 }
 
-fn encode(news: &[(u32, Gone)]) -> Vec<u8> {
+pub(in crate::tcp) fn encode(news: &[(u32, Gone)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (rank, how) in news {
         let (kind, pid, reason) = match how {
@@ -179,7 +179,7 @@ fn encode(news: &[(u32, Gone)]) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Option<Vec<(u32, Gone)>> {
+pub(in crate::tcp) fn decode(bytes: &[u8]) -> Option<Vec<(u32, Gone)>> {
     let mut reader = Reader(bytes);
     let mut news = Vec::new();
     while !reader.0.is_empty() {
