@@ -41,6 +41,7 @@ mod key;
 pub mod launcher;
 mod link;
 mod local;
+mod meeting;
 mod mesh;
 mod pipe;
 mod socket;

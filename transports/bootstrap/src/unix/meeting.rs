@@ -20,35 +20,13 @@ use super::hello::{
 use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, FrameError, Kind, VERSION};
+use crate::meeting::{FORMING, PAUSE, STRANGERS, keep_newest};
 use crate::pipe::{Broken, Pipe};
 use crate::socket::{accept, connect, listen, token_memory};
 use crate::sync::{hex, process_token, random};
 
-const FORMING: &str = "forming the job";
-/// First and longest pause between attempts to reach a rank that is not there yet.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// Unidentified connections that are kept beyond one a rank; the oldest goes first.
-const STRANGERS: usize = 64;
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// Came to the rendezvous address and has not said who it is.
-    Guest,
-    /// Came to this rank's door and has not said who it is.
-    Caller,
-    /// Rank 0, as the others see it.
-    Desk,
-    /// A rank that has joined, as rank 0 sees it.
-    Joined(u32),
-    /// The link to a rank, being proven.
-    Link(u32),
-    /// The link to a rank. It is not read here any more: what comes now is for the mesh.
-    Done(u32),
-    /// A rank that knows why the job does not form.
-    Told,
-    Dropped,
-}
+/// Nothing is known of a guest but its connection.
+type Role = crate::meeting::Role<()>;
 
 struct Seat {
     role: Role,
@@ -183,7 +161,7 @@ impl Meeting<'_> {
 
     /// Accepts what waits at the listeners.
     fn admit(&mut self) -> Result<()> {
-        let listeners = [(self.desk.as_ref(), Role::Guest), (Some(&self.door), Role::Caller)];
+        let listeners = [(self.desk.as_ref(), Role::Guest(())), (Some(&self.door), Role::Caller)];
         for (listener, role) in listeners {
             let Some(listener) = listener else { continue };
             for _ in 0..STRANGERS {
@@ -194,15 +172,9 @@ impl Meeting<'_> {
                 }
             }
         }
-        let unknown = |seat: &Seat| matches!(seat.role, Role::Guest | Role::Caller);
+        let unknown = |seat: &Seat| matches!(seat.role, Role::Guest(()) | Role::Caller);
         let most = self.job.world as usize + STRANGERS;
-        let mut excess =
-            self.seats.iter().filter(|seat| unknown(seat)).count().saturating_sub(most);
-        self.seats.retain(|seat| {
-            let goes = excess > 0 && unknown(seat);
-            excess -= usize::from(goes);
-            !goes
-        });
+        keep_newest(&mut self.seats, most, unknown);
         Ok(())
     }
 
@@ -226,7 +198,7 @@ impl Meeting<'_> {
             // A lower rank may have the table, and call, before it has come here.
             Role::Caller => self.table.is_some(),
             Role::Done(_) | Role::Told | Role::Dropped => false,
-            Role::Guest | Role::Desk | Role::Joined(_) | Role::Link(_) => true,
+            Role::Guest(()) | Role::Desk | Role::Joined(_) | Role::Link(_) => true,
         }
     }
 
@@ -236,9 +208,11 @@ impl Meeting<'_> {
         let rank = match *role {
             Role::Desk => 0,
             Role::Joined(rank) | Role::Link(rank) => rank,
-            Role::Guest | Role::Caller | Role::Done(_) | Role::Told | Role::Dropped => {
+            Role::Guest(()) | Role::Caller | Role::Done(_) | Role::Told | Role::Dropped => {
                 // Of strangers only one is worth a word: a rank of another build.
-                if let (Role::Guest, Broken::Garbled(FrameError::Version(saw))) = (*role, &broken) {
+                if let (Role::Guest(()), Broken::Garbled(FrameError::Version(saw))) =
+                    (*role, &broken)
+                {
                     let error = BootstrapError::WrongVersion { pid, saw: *saw, expected: VERSION };
                     pipe.send_bytes(Kind::Reject, error.to_string().into_bytes());
                     return Err(error);
@@ -269,7 +243,7 @@ impl Meeting<'_> {
     fn take(&mut self, at: usize, mut frame: Frame) -> Result<()> {
         let role = self.seats[at].role;
         match (role, frame.kind) {
-            (Role::Guest, Kind::Join) => self.join(at, &frame),
+            (Role::Guest(()), Kind::Join) => self.join(at, &frame),
             (Role::Joined(rank), Kind::Ready) => {
                 self.ready.insert(rank);
                 Ok(())
@@ -309,7 +283,7 @@ impl Meeting<'_> {
                 self.seats[at].role = Role::Done(rank);
                 Ok(())
             }
-            (Role::Guest | Role::Caller, _) => {
+            (Role::Guest(()) | Role::Caller, _) => {
                 self.seats[at].role = Role::Dropped;
                 Ok(())
             }

@@ -11,9 +11,10 @@ use super::super::handshake::{Failure, Purpose, Verdict};
 use super::super::place::Place;
 use super::super::{interface, stand};
 use super::arrival::Note;
-use super::{Meeting, Role, STRANGERS, Seat};
+use super::{Meeting, Role, Seat};
 use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind, VERSION};
+use crate::meeting::{STRANGERS, keep_newest};
 use crate::pipe::Pipe;
 use crate::socket::accept;
 use crate::sync::random;
@@ -102,8 +103,7 @@ impl Meeting<'_> {
             }
         }
         self.admit_neighbours()?;
-        let excess = self.contacts.len().saturating_sub(self.job.world as usize + STRANGERS);
-        self.contacts.drain(..excess);
+        keep_newest(&mut self.contacts, self.job.world as usize + STRANGERS, |_| true);
         let mut at = 0;
         while at < self.contacts.len() {
             match self.contacts[at].advance() {

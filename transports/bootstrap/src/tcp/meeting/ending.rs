@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::wire::{TcpLinks, Terms};
-use super::{FORMING, Meeting, Role};
+use super::{Meeting, Role};
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
 use crate::group::Member;
 use crate::key::keyed;
+use crate::meeting::{FORMING, GRACE};
 use crate::mesh::Mesh;
 use crate::pipe::Pipe;
 use crate::unix::hello::{decode_words, encode_words};
 use crate::{Bootstrap, PeerInfo};
 
-/// How long rank 0 of a job that cannot form tells so to ranks that come later.
-const GRACE: Duration = Duration::from_secs(1);
 /// How long a rank whose time is up waits for rank 0's word, which comes at once unless its host is overloaded.
 const ANSWER: Duration = Duration::from_secs(5);
 

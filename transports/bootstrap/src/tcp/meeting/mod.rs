@@ -25,36 +25,14 @@ use super::secret::Secret;
 use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
+use crate::meeting::{FORMING, PAUSE};
 use crate::pipe::{Broken, Pipe};
 use crate::socket;
 use crate::sync::{hex, process_token, random};
 use crate::unix::hello::decode_words;
 
-const FORMING: &str = "forming the job";
-/// First and longest pause between attempts to reach a rank that is not there yet.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// Connections that have not proven themselves, kept beyond one a rank; the oldest goes first.
-const STRANGERS: usize = 64;
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// Has proven to be this rank of the job, and has not joined.
-    Guest(u32),
-    /// Rank 0, as the others see it.
-    Desk,
-    /// A rank that has joined, as rank 0 sees it.
-    Joined(u32),
-    /// Came to this rank's Unix door and has not said who it is.
-    Caller,
-    /// The Unix link to a rank, being proven.
-    Link(u32),
-    /// The Unix link to a rank. It is not read here any more: what comes now is for the mesh.
-    Done(u32),
-    /// A rank that knows why the job does not form.
-    Told,
-    Dropped,
-}
+/// A guest has proven to be this rank.
+type Role = crate::meeting::Role<u32>;
 
 struct Seat {
     role: Role,

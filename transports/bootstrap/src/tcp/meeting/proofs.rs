@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::super::card::Table;
-use super::{Meeting, Role, STRANGERS, Seat};
+use super::{Meeting, Role, Seat};
 use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind};
+use crate::meeting::{STRANGERS, keep_newest};
 use crate::pipe::Pipe;
 use crate::socket::{accept, connect, token_memory};
 use crate::unix::hello::{Reader, decode_link, encode_link, passed_token};
@@ -40,13 +41,7 @@ impl Meeting<'_> {
             }
         }
         let most = self.job.world as usize + STRANGERS;
-        let unknown = |seat: &&Seat| seat.role == Role::Caller;
-        let mut excess = self.seats.iter().filter(unknown).count().saturating_sub(most);
-        self.seats.retain(|seat| {
-            let goes = excess > 0 && seat.role == Role::Caller;
-            excess -= usize::from(goes);
-            !goes
-        });
+        keep_newest(&mut self.seats, most, |seat| seat.role == Role::Caller);
         Ok(())
     }
 

@@ -8,8 +8,9 @@ use rustix::io::Errno;
 
 use super::super::contact::{Contact, Progress, Why};
 use super::super::handshake::{Purpose, Verdict};
-use super::{CALL, Opening, STRANGERS, Slot, TcpLinks, Terms};
+use super::{CALL, Opening, Slot, TcpLinks, Terms};
 use crate::control::{Control, Dispatch, Source};
+use crate::meeting::STRANGERS;
 use crate::sync::lock;
 
 /// A connection that is being proven.

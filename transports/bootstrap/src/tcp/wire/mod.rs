@@ -33,8 +33,6 @@ const CALL: Duration = Duration::from_secs(10);
 const REFUSED: Duration = Duration::from_secs(1);
 /// Pause before a refused call is repeated; before one that crossed another; before a listener that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Connections that have not proven themselves, kept beyond one a rank; the oldest goes first.
-const STRANGERS: usize = 64;
 /// Connections accepted before the control thread looks at the others.
 const TURNS: usize = 64;
 

@@ -1,7 +1,7 @@
 //! How the forming of a job ends: with a mesh, or with an error that everyone hears.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Meeting, Role};
 use crate::error::{BootstrapError, PeerName, Result};
@@ -9,12 +9,10 @@ use crate::frame::Kind;
 use crate::group::Member;
 use crate::link::{Link, Links};
 use crate::local::number_nodes;
+use crate::meeting::GRACE;
 use crate::mesh::Mesh;
 use crate::pipe::Pipe;
 use crate::{Bootstrap, PeerInfo};
-
-/// How long rank 0 of a job that cannot form tells so to ranks that come later.
-const GRACE: Duration = Duration::from_secs(1);
 
 impl Meeting<'_> {
     /// Whom this rank is waiting for.
@@ -56,7 +54,7 @@ impl Meeting<'_> {
     /// Stays at the desk for a moment, for those who were on their way: they would knock until their time is up.
     fn tell_latecomers(&mut self, text: &str) {
         let expected = self.job.world as usize - 1;
-        self.seats.retain(|seat| matches!(seat.role, Role::Told | Role::Guest));
+        self.seats.retain(|seat| matches!(seat.role, Role::Told | Role::Guest(())));
         self.deadline = self.deadline.min(Instant::now() + GRACE);
         loop {
             let told = self.seats.iter().filter(|seat| matches!(seat.role, Role::Told)).count();
@@ -65,7 +63,7 @@ impl Meeting<'_> {
                 return;
             }
             for seat in &mut self.seats {
-                if seat.role != Role::Guest {
+                if seat.role != Role::Guest(()) {
                     continue;
                 }
                 match seat.pipe.next() {

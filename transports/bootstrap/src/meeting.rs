@@ -1,0 +1,57 @@
+//! What the meetings over Unix sockets and over TCP have in common: who may be at the other end of a connection while a job
+//! forms, and how long and for how many a rank waits.
+
+use std::time::Duration;
+
+pub(crate) const FORMING: &str = "forming the job";
+/// First and longest pause between attempts to reach a rank that is not there yet.
+pub(crate) const PAUSE: (Duration, Duration) =
+    (Duration::from_millis(1), Duration::from_millis(50));
+/// How long rank 0 of a job that cannot form tells so to ranks that come later.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+/// Connections of which nobody knows yet whose they are, kept beyond one a rank; the oldest goes first.
+pub(crate) const STRANGERS: usize = 64;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role<Guest> {
+    /// Came to rank 0 and has not joined; with what is known of it.
+    Guest(Guest),
+    /// Rank 0, as the others see it.
+    Desk,
+    /// A rank that has joined, as rank 0 sees it.
+    Joined(u32),
+    /// Came to this rank's door for links and has not said who it is.
+    Caller,
+    /// The link to a rank, being proven.
+    Link(u32),
+    /// The link to a rank. It is not read here any more: what comes now is for the mesh.
+    Done(u32),
+    /// A rank that knows why the job does not form.
+    Told,
+    Dropped,
+}
+
+/// Drops the oldest of those that count, until there are no more than `most`.
+pub(crate) fn keep_newest<T>(all: &mut Vec<T>, most: usize, counts: impl Fn(&T) -> bool) {
+    let mut excess = all.iter().filter(|one| counts(one)).count().saturating_sub(most);
+    all.retain(|one| {
+        let goes = excess > 0 && counts(one);
+        excess -= usize::from(goes);
+        !goes
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_and_those_that_do_not_count_stay() {
+        for (most, kept) in [(9, &[1, 2, 3, 4, 6][..]), (2, &[1, 3, 4, 6]), (0, &[1, 3])] {
+            let mut all = vec![1, 2, 3, 4, 6];
+            keep_newest(&mut all, most, |one| one % 2 == 0);
+            assert_eq!(all, kept, "at most {most}");
+        }
+    }
+}
