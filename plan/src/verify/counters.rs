@@ -70,7 +70,8 @@ impl Walk<'_> {
         if rank == peer || self.ranks[rank as usize].heard[peer as usize] >= launch {
             return;
         }
-        let clock = self.ranks[peer as usize].starts[launch as usize - 1].clone();
+        let starts = &self.ranks[peer as usize].starts;
+        let Some(clock) = starts.get(launch as usize - 1).cloned() else { return };
         let own = &mut self.ranks[rank as usize];
         own.heard[peer as usize] = launch;
         own.learn(&Handed { clock, step: Epoch::default() });

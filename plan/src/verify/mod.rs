@@ -14,6 +14,7 @@ mod clock;
 mod contention;
 mod counters;
 mod explore;
+mod lineage;
 mod moves;
 mod portable;
 mod promise;

@@ -1,6 +1,7 @@
 //! How a run touches memory.
 
 use super::clock::{Clock, Epoch, Handed};
+use super::lineage::Lineage;
 use super::shadow::{Conflict, RAW, Toucher};
 use super::state::{Block, Event, Proxy, Wait};
 use super::walk::Walk;
@@ -162,8 +163,10 @@ impl Walk<'_> {
         let mut conflicts = Vec::new();
         let mut written = Vec::new();
         let wake = !self.waiting_packet.is_empty();
-        let Walk { blocks, proxies, ranks, shadow, values, arguments, made_from, touched, .. } =
-            self;
+        let lineage = self.setting.lineage;
+        let Walk { blocks, proxies, ranks, shadow, values, arguments, made_from, .. } = self;
+        let (touched, record) = (&mut self.touched, &mut self.record);
+        let looped = blocks[index as usize].window.is_some();
         let own = blocks[index as usize].rank;
         let (clock, mut step, mut met) = match by {
             By::Block => {
@@ -219,9 +222,13 @@ impl Walk<'_> {
                         if wake {
                             written.push(cell);
                         }
+                        if let Some(record) = record {
+                            record.record(cell, launch, step, made_from, looped);
+                        }
                         let first = shadow.writer(cell);
-                        // Whoever reads it would not know which rank, or proxy, it has heard of.
-                        let other = shadow.launch(cell) == launch
+                        // Without a lineage, whoever reads it does not know which rank, or proxy, it has heard of.
+                        let other = lineage.is_none()
+                            && shadow.launch(cell) == launch
                             && first.actor != step.actor
                             && [first.actor, step.actor].iter().any(|&actor| {
                                 blocks.get(actor as usize).is_none_or(|block| block.rank != own)
@@ -252,6 +259,10 @@ impl Walk<'_> {
         let blocks = self.blocks.len() as u32;
         for side in pieces.sources().filter(|side| side.area == Area::Packets) {
             for cell in side.cells.clone() {
+                if let Some(lineage) = self.setting.lineage {
+                    self.observe_all(lineage, own, launch, cell);
+                    continue;
+                }
                 let writer = self.shadow.writer(cell);
                 self.observe(own, self.rank_of(writer.actor), launch);
                 if writer.actor < blocks {
@@ -261,6 +272,34 @@ impl Walk<'_> {
                 self.ranks[own as usize].learn(&Handed { clock, step: writer });
             }
         }
+    }
+
+    /// A reader of a packet has observed all that seeing it tells.
+    fn observe_all(&mut self, lineage: &Lineage, own: u32, launch: u32, cell: u32) {
+        let Some((number, news)) = lineage.tells(cell, launch) else { return };
+        if !self.ranks[own as usize].news.insert(number) {
+            return;
+        }
+        let (ranks, blocks) = (self.ranks.len() as u32, self.blocks.len() as u32);
+        for &(of, count) in news {
+            if of < ranks {
+                self.observe(own, of, launch);
+                continue;
+            }
+            let clock = Clock::new(self.blocks.len() + self.proxies.len());
+            let step = Epoch { actor: blocks + of - ranks, count };
+            self.ranks[own as usize].learn(&Handed { clock, step });
+        }
+    }
+
+    /// What was written down of all packets; `None` if that is too much.
+    pub(super) fn lineage(&mut self) -> Option<Lineage> {
+        let record = self.record.take()?;
+        let (ranks, blocks) = (self.ranks.len() as u32, self.blocks.len() as u32);
+        record.finish(|step| {
+            let proxy = step.actor.checked_sub(blocks);
+            (self.rank_of(step.actor), proxy.map(|proxy| ranks + proxy))
+        })
     }
 
     /// The rank of an actor.

@@ -3,6 +3,7 @@
 use super::cases::{Cases, Grid, cases};
 use super::contention::Contention;
 use super::explore::Search;
+use super::lineage::Lineage;
 use super::portable;
 use super::report::{About, Fault, Note, Refutation, Report, Verdict};
 use super::state::{End, Object, Setting};
@@ -12,6 +13,7 @@ use crate::model::{Collective, Plan};
 use crate::postcondition::PostCondition;
 use crate::program::{Instruction, Layout, Origin};
 use crate::schedule::{Actor, Case, Moment, Schedule};
+use std::cell::OnceCell;
 
 /// What to do beyond the verdict.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +34,12 @@ const MOST_TOUCHES: u64 = 4_000_000_000;
 const BRIEF: u64 = 1 << 16;
 /// Launches that are walked to show that a semaphore runs dry.
 const MOST_LAUNCHES: u32 = 256;
+
+/// Why a plan in which several write a packet is not proven.
+const LOOPED: &str = "several write the same packets in a pipeline, which was looked into for few iterations only; let one \
+                      block write each packet";
+const SHARED: &str = "several write the same packets, of which there are too many to look into; let one block write each \
+                      packet";
 
 /// Proves or refutes a plan that passed [`check`](crate::check()) and was lowered to `layout`.
 pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
@@ -165,6 +173,7 @@ impl Proof<'_> {
     ) -> Option<Vec<Balance>> {
         let (layout, contention) = (self.layout, self.contention);
         let (promise, root) = (self.options.promise, self.root);
+        let lineage = OnceCell::new();
         let mut setting = Setting {
             layout,
             grid,
@@ -176,6 +185,8 @@ impl Proof<'_> {
             root,
             touches: 0,
             log: false,
+            lineage: None,
+            record: false,
         };
         let mut search = Search::default();
         let (mut orders, mut steps) = (0u64, 0u64);
@@ -192,6 +203,23 @@ impl Proof<'_> {
             };
             let end = walk.run(&mut search);
             self.touched = self.touched.saturating_add(walk.touched);
+            if end != End::TooLong
+                && layout.packets
+                && lineage.get().is_none()
+                && (!walk.found.is_empty() || walk.shadow.shared)
+            {
+                if let Some(known) = self.lineage(setting) {
+                    if known.looped {
+                        self.doubts.push(LOOPED.to_owned());
+                    }
+                    setting.lineage = Some(lineage.get_or_init(|| known));
+                    continue;
+                }
+                if walk.found.is_empty() {
+                    self.doubts.push(SHARED.to_owned());
+                    return None;
+                }
+            }
             let bad = !walk.found.is_empty() || !walk.mismatches.is_empty() || end == End::Stuck;
             if bad {
                 let order: Vec<(u32, Object)> = search.order().collect();
@@ -232,6 +260,15 @@ impl Proof<'_> {
                 return None;
             }
         }
+    }
+
+    /// Who writes each packet, and from what: the same in every order. `None` if it is too much.
+    fn lineage(&mut self, setting: Setting<'_>) -> Option<Lineage> {
+        let touches = MOST_TOUCHES.saturating_sub(self.touched);
+        let mut walk = Walk::new(Setting { record: true, touches, ..setting })?;
+        let end = walk.run(&mut Search::default());
+        self.touched = self.touched.saturating_add(walk.touched);
+        if end == End::TooLong { None } else { walk.lineage() }
     }
 
     fn refute(&mut self, walk: &Walk<'_>, end: End, order: &[(u32, Object)]) {

@@ -3,9 +3,10 @@
 //! A touch conflicts with an earlier one that it is not ordered after, unless both are reads. Writing the value that is
 //! there already changes nothing that a reader could see, so such a write conflicts with no reader of that value; but
 //! it does with whoever touched the cell before that value was there, and a later write of another value has to come
-//! after it too.
+//! after it too. The same holds for packets of one launch, of which readers take whichever comes first.
 
 use super::clock::{Clock, Epoch};
+use super::lineage::{Lineage, Written};
 use super::values::ValueId;
 use std::collections::HashSet;
 
@@ -72,21 +73,26 @@ struct More {
 
 /// All cells.
 #[derive(Debug)]
-pub(super) struct Shadow {
+pub(super) struct Shadow<'a> {
     cells: Vec<Cell>,
     more: Vec<More>,
-    /// By cell, for packets: where in `sources` are the cells that it was made from.
+    /// By cell, for packets: where in `sources` are the cells that it was made from. Not where there is a lineage.
     made_from: Vec<(u32, u32)>,
     sources: Vec<u32>,
+    /// Who writes each packet, and from what, where that is known.
+    lineage: Option<&'a Lineage>,
+    /// Some packet had several writers, any of which may be the first to come: only a lineage can tell what then follows.
+    pub shared: bool,
 }
 
-impl Shadow {
+impl<'a> Shadow<'a> {
     /// So many cells, each with its own value of before, some of them packets or none.
-    pub fn new(cells: u32, packets: bool) -> Self {
+    pub fn new(cells: u32, packets: bool, lineage: Option<&'a Lineage>) -> Self {
         let cell = |value| Cell { value, ..Cell::default() };
-        let made_from = vec![(0, 0); if packets { cells as usize } else { 0 }];
+        let noted = packets && lineage.is_none();
+        let made_from = vec![(0, 0); if noted { cells as usize } else { 0 }];
         let cells = (0..cells).map(cell).collect();
-        Shadow { cells, more: Vec::new(), made_from, sources: Vec::new() }
+        Shadow { cells, more: Vec::new(), made_from, sources: Vec::new(), lineage, shared: false }
     }
 
     /// What a cell holds.
@@ -183,14 +189,15 @@ impl Shadow {
     pub fn write(&mut self, at: u32, value: ValueId, toucher: &Toucher<'_>) -> Option<Conflict> {
         let cell = self.cells[at as usize];
         if cell.value == value {
-            return self.write_again(at, toucher);
+            return self.write_again(at, toucher, false);
         }
-        let conflict = self.conflict(at, toucher);
+        let conflict = self.conflict(at, toucher, false);
         self.begin(at, value, toucher.step, cell.launch);
         conflict
     }
 
-    /// Writes a packet of a launch: nobody else may in the same launch, and all of earlier launches must be through.
+    /// Writes a packet of a launch: nobody may write another in the same launch, and all of earlier launches must be
+    /// through.
     pub fn write_packet(
         &mut self,
         at: u32,
@@ -199,39 +206,60 @@ impl Shadow {
         toucher: &Toucher<'_>,
     ) -> Option<Conflict> {
         let cell = self.cells[at as usize];
+        self.note_sources(at, launch, toucher);
+        if cell.launch != launch {
+            let conflict = self.conflict(at, toucher, true);
+            self.begin(at, value, toucher.step, launch);
+            return conflict;
+        }
+        if cell.value == value {
+            let after = self.after_packet(at, toucher);
+            return self.write_again(at, toucher, after);
+        }
+        // Even in order: readers take the first that comes.
+        let own = cell.writer == toucher.step;
+        self.begin(at, value, toucher.step, launch);
+        (!own).then_some(Conflict { earlier: cell.writer, wrote: true })
+    }
+
+    /// Notes what a packet is made from, as far as whoever sees it can rely on it.
+    fn note_sources(&mut self, at: u32, launch: u32, toucher: &Toucher<'_>) {
+        if self.lineage.is_some() {
+            return;
+        }
+        let cell = self.cells[at as usize];
+        let other = cell.launch == launch && cell.writer != toucher.step;
+        if other && (toucher.made_from.contains(&at) || toucher.follows(cell.writer)) {
+            // It comes after the first.
+            return;
+        }
         let start = self.sources.len() as u32;
-        // Of a packet that several write, nobody knows which of them a reader has seen.
-        if cell.launch != launch || cell.writer == toucher.step {
+        if other {
+            // Nobody knows which of them a reader has seen.
+            self.shared = true;
+        } else {
             self.sources.extend_from_slice(toucher.made_from);
         }
         self.made_from[at as usize] = (start, self.sources.len() as u32);
-        if cell.launch == launch {
-            if cell.value == value {
-                return self.write_again(at, toucher);
-            }
-            // Even in order: readers take the first that comes.
-            let own = cell.writer == toucher.step;
-            self.begin(at, value, toucher.step, launch);
-            return (!own).then_some(Conflict { earlier: cell.writer, wrote: true });
-        }
-        let mut conflict = self.conflict(at, toucher);
-        let alone = self.extra(at).is_none_or(|more| more.writers.is_empty());
-        if conflict.is_some_and(|found| found.earlier == cell.writer && found.wrote)
-            && alone
-            && self.seen(at, toucher)
-        {
-            // Whoever comes after someone who saw the packet comes after the packet.
-            conflict = self.late_reader(at, toucher);
-        }
-        self.begin(at, value, toucher.step, launch);
-        conflict
     }
 
-    /// Writes the value that is there.
-    fn write_again(&mut self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
+    /// Whether another write of the packet is always there before this one: whoever makes this one has seen it, or what
+    /// was made from it, or comes after someone who has seen it.
+    fn after_packet(&self, at: u32, toucher: &Toucher<'_>) -> bool {
+        let launch = self.cells[at as usize].launch;
+        let made_from_it = |lineage: &Lineage| {
+            lineage.implies(toucher.made_from, launch, |write| write.cell == at)
+        };
+        toucher.made_from.contains(&at)
+            || self.seen(at, toucher)
+            || self.lineage.is_some_and(made_from_it)
+    }
+
+    /// Writes the value that is there; `after` says that this is known to come after another write of it.
+    fn write_again(&mut self, at: u32, toucher: &Toucher<'_>, after: bool) -> Option<Conflict> {
         let Cell { writer: first, before: [reader, writer], .. } = self.cells[at as usize];
         let mut conflict = None;
-        if !toucher.follows(first) {
+        if !after && !toucher.follows(first) {
             let more = self.extra(at).map_or(&[][..], |more| &more.before[..]);
             let mut before =
                 [(reader, false), (writer, true)].into_iter().chain(more.iter().copied());
@@ -248,17 +276,29 @@ impl Shadow {
     }
 
     /// A touch of the cell's value that is not over when another value is written.
-    fn conflict(&self, at: u32, toucher: &Toucher<'_>) -> Option<Conflict> {
-        let cell = &self.cells[at as usize];
-        let late = |step: Epoch| !step.is_none() && !toucher.follows(step);
-        if late(cell.writer) {
-            return Some(Conflict { earlier: cell.writer, wrote: true });
-        }
+    fn conflict(&self, at: u32, toucher: &Toucher<'_>, packet: bool) -> Option<Conflict> {
         let writers = self.extra(at).map_or(&[][..], |more| &more.writers[..]);
-        if let Some(&earlier) = writers.iter().find(|&&step| late(step)) {
-            return Some(Conflict { earlier, wrote: true });
+        let all = std::iter::once(self.cells[at as usize].writer).chain(writers.iter().copied());
+        let late = |step: Epoch| !step.is_none() && !toucher.follows(step);
+        // Whoever comes after someone who saw the packet comes after the packet.
+        let mut found = all.filter(|&step| {
+            late(step) && !(packet && self.seen(at, toucher) && self.sure(at, step))
+        });
+        match found.next() {
+            Some(earlier) => Some(Conflict { earlier, wrote: true }),
+            None => self.late_reader(at, toucher),
         }
-        self.late_reader(at, toucher)
+    }
+
+    /// Whether a write of the packet that is there was made before anybody could see the packet.
+    fn sure(&self, at: u32, step: Epoch) -> bool {
+        match self.lineage {
+            None => self.extra(at).is_none_or(|more| more.writers.is_empty()),
+            Some(lineage) => {
+                let this = |write: Written<'_>| write.cell == at && write.step == step;
+                lineage.implies(&[at], self.cells[at as usize].launch, this)
+            }
+        }
     }
 
     /// A reader of the cell's value that is not through when another value is written.
@@ -276,6 +316,13 @@ impl Shadow {
     /// step has read it: a packet is not there before what it is made from is read.
     fn depends(&self, made_from: &[u32], step: Epoch, read: u32) -> bool {
         let mut open: Vec<u32> = made_from.iter().copied().filter(|cell| cell & RAW == 0).collect();
+        let Some(&packet) = open.first() else { return false };
+        if let Some(lineage) = self.lineage {
+            let launch = self.cells[packet as usize].launch;
+            return lineage.implies(made_from, launch, |write| {
+                write.step == step && write.made_from.contains(&(read | RAW))
+            });
+        }
         let mut seen = HashSet::new();
         while let Some(packet) = open.pop() {
             let (start, end) = self.made_from[packet as usize];

@@ -3,9 +3,11 @@
 use super::cases::Grid;
 use super::clock::{Clock, Epoch, Handed};
 use super::contention::Contention;
+use super::lineage::Lineage;
 use crate::postcondition::PostCondition;
 use crate::program::{Area, Layout};
 use crate::schedule::Case;
+use std::collections::HashSet;
 
 /// What a run goes over.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,10 @@ pub(super) struct Setting<'a> {
     pub touches: u64,
     /// Keep a log of who did what when, to tell it.
     pub log: bool,
+    /// What seeing each packet tells, where a run has written it down.
+    pub lineage: Option<&'a Lineage>,
+    /// Write down who writes each packet, and from what; go on to the end whatever is found.
+    pub record: bool,
 }
 
 /// Two touches without order.
@@ -172,6 +178,8 @@ pub(super) struct Rank {
     pub observed: Option<Clock>,
     /// By peer, the last launch of which something was observed.
     pub heard: Vec<u32>,
+    /// What packets told in this launch, by the lineage's numbers.
+    pub news: HashSet<u32>,
     /// What happened before each launch.
     pub starts: Vec<Clock>,
     pub waiting: Vec<u32>,

@@ -6,6 +6,7 @@
 //! choice that a [`Script`] makes.
 
 use super::clock::{Clock, Epoch, Handed};
+use super::lineage::Lineage;
 use super::shadow::{Conflict, Shadow, Toucher};
 use super::space::Space;
 use super::state::{
@@ -15,7 +16,7 @@ use super::sync::{Barrier, Inbound, Semaphore};
 use super::values::Values;
 use crate::program::{Area, Instruction};
 use crate::schedule::Moment;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Conflicts after which a run is given up: they are refutations enough.
 const ENOUGH: usize = 64;
@@ -27,7 +28,9 @@ pub(super) struct Walk<'a> {
     pub setting: Setting<'a>,
     pub space: Space,
     pub values: Values,
-    pub shadow: Shadow,
+    pub shadow: Shadow<'a>,
+    /// All writes of packets, if they are to be written down.
+    pub(super) record: Option<Lineage>,
     pub blocks: Vec<Block>,
     /// First block of each rank.
     pub first_block: Vec<u32>,
@@ -113,6 +116,7 @@ impl<'a> Walk<'a> {
             running: 0,
             observed: None,
             heard: vec![0; layout.ranks.len()],
+            news: HashSet::new(),
             starts: Vec::new(),
             waiting: Vec::new(),
             over: false,
@@ -127,7 +131,8 @@ impl<'a> Walk<'a> {
         let sizes = layout.ranks.iter().flat_map(|rank| &rank.barriers);
         let barriers: Vec<Barrier> = sizes.map(|&blocks| Barrier::new(blocks)).collect();
         Some(Walk {
-            shadow: Shadow::new(space.cells, layout.packets),
+            shadow: Shadow::new(space.cells, layout.packets, setting.lineage),
+            record: setting.record.then(Lineage::default),
             values,
             blocks: blocks.into_iter().map(block).collect(),
             proxies: (0..proxies).map(|_| Proxy { clock: clock.clone(), count: 0 }).collect(),
@@ -169,7 +174,7 @@ impl<'a> Walk<'a> {
         loop {
             while let Some(block) = self.ready.pop_front() {
                 self.advance(block);
-                if self.found.len() >= ENOUGH {
+                if self.found.len() >= ENOUGH && !self.setting.record {
                     return End::Enough;
                 }
                 if self.touched > self.setting.touches {
@@ -297,6 +302,7 @@ impl<'a> Walk<'a> {
         }
         state.starts.push(clock);
         (state.launch, state.running) = (next, count);
+        state.news.clear();
         let waiting = std::mem::take(&mut state.waiting);
         self.ready.extend(waiting);
         self.ready.extend(first..first + count);

@@ -56,6 +56,38 @@ fn signals_of_a_block_on_one_channel_come_in_the_order_in_which_they_are_written
 }
 
 #[test]
+fn who_sees_a_packet_that_was_handed_on_has_heard_of_the_first_sender() {
+    // Rank 0 sends to rank 1, which hands on to rank 2. Rank 2 replaces what rank 0 fetched two launches before, and hears of
+    // rank 0 in no other way.
+    let plan = |handed_on: bool| {
+        let put = |from: usize, to: usize| {
+            data(OpKind::PutPackets, &[local(Input, 0, 1)], &[remote(from, to, Scratch, 1, 1)])
+        };
+        let unpack =
+            || data(OpKind::UnpackPackets, &[local(Scratch, 1, 1)], &[local(Output, 0, 1)]);
+        let signal = |from, to| sync(OpKind::Signal, &[channel(from, to)]);
+        let wait = |rank, peers: &[usize]| {
+            let ids: Vec<u64> = peers.iter().map(|&peer| channel(rank, peer)).collect();
+            sync(OpKind::Wait, &ids)
+        };
+        let fetch = data(OpKind::Get, &[remote(0, 2, Scratch, 0, 1)], &[local(Output, 0, 1)]);
+        let zero = vec![put(0, 1), wait(0, &[1, 2]), nop(), fetch];
+        let slot = local(Scratch, 1, 1);
+        let mut one = vec![data(OpKind::ReadPutPackets, &[slot], &[remote(1, 2, Scratch, 1, 1)])];
+        if !handed_on {
+            one = vec![unpack(), put(1, 2)];
+        }
+        one.extend([nop(), signal(1, 0), wait(1, &[2])]);
+        let keep = data(OpKind::Copy, &[local(Input, 0, 1)], &[local(Scratch, 0, 1)]);
+        let two = vec![keep, nop(), signal(2, 0), unpack(), nop(), signal(2, 1)];
+        let mut plan = of_ranks(3, [1, 1, 2], &[&[zero], &[one], &[two]]);
+        plan.use_double_scratch_buffer = true;
+        plan
+    };
+    expect(&[("handed on", plan(true), "proven"), ("another packet", plan(false), "race")]);
+}
+
+#[test]
 fn any_rank_may_be_the_root() {
     use crate::algorithms::{Algorithm, Shape};
     for algorithm in [Algorithm::BroadcastZeroCopy, Algorithm::ReducePackets] {

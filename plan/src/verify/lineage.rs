@@ -1,0 +1,353 @@
+//! What seeing a packet tells, whoever wrote it and whatever it was made from.
+//!
+//! Several may write a packet in a launch, if they all write the same. A reader has then seen one of them, nobody knows
+//! which, so that it knows what is true of each: of one writer that it has begun the launch and has read what it made
+//! the packet from, and, where that were packets, what seeing those tells. Some of it is in circles, where a packet is
+//! handed on to where it came from. Then everything is taken for known that nothing speaks against: whichever packet of
+//! a circle is there first did not come around it, and what comes later tells what those before told.
+//!
+//! Which packets a launch writes, and from what, is the same in every run. So one run is written down
+//! ([`Lineage::record`]), and the runs after it ask.
+
+use super::clock::Epoch;
+use super::shadow::RAW;
+use std::cell::Cell;
+use std::collections::HashMap;
+
+/// Most writes of packets, and cells that they were made from, that are written down.
+const MOST: usize = 1 << 22;
+/// Most that is looked at to answer: beyond, nothing is known.
+const MOST_LOOKS: u64 = 1 << 28;
+
+/// The writes of a packet in a launch.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    cell: u32,
+    launch: u32,
+    first: u32,
+    last: u32,
+    looped: bool,
+}
+
+/// One write of a packet.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    step: Epoch,
+    /// Where in `sources` the cells are that it was made from.
+    sources: (u32, u32),
+    /// The next write of the same packet, plus 1.
+    next: u32,
+}
+
+/// A write of a packet, to whoever asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written<'a> {
+    pub cell: u32,
+    pub step: Epoch,
+    /// What it was made from; cells that are no packets are marked with [`RAW`].
+    pub made_from: &'a [u32],
+}
+
+/// Ranks that have begun the launch, each with 0; and how far proxies have come, counted after the ranks.
+type News = Vec<(u32, u32)>;
+
+/// All writes of packets of a run.
+#[derive(Debug, Default)]
+pub(super) struct Lineage {
+    /// In the order in which they were first written.
+    packets: Vec<Packet>,
+    writes: Vec<Write>,
+    sources: Vec<u32>,
+    /// Positions in `packets` by cell and launch.
+    places: HashMap<(u32, u32), u32>,
+    /// By packet, what seeing it tells: positions in `news`.
+    tells: Vec<u32>,
+    news: Vec<News>,
+    /// Some packet that several write is written in a pipeline.
+    pub looped: bool,
+    full: bool,
+    looks: Cell<u64>,
+}
+
+impl Lineage {
+    /// Notes that a step wrote a packet; whether in a pipeline.
+    pub fn record(&mut self, cell: u32, launch: u32, step: Epoch, made_from: &[u32], looped: bool) {
+        self.full |= self.writes.len() + self.sources.len() + made_from.len() >= MOST;
+        if self.full {
+            return;
+        }
+        let start = self.sources.len() as u32;
+        self.sources.extend_from_slice(made_from);
+        let at = self.writes.len() as u32;
+        self.writes.push(Write { step, sources: (start, self.sources.len() as u32), next: 0 });
+        let new = self.packets.len() as u32;
+        let place = *self.places.entry((cell, launch)).or_insert(new);
+        if place == new {
+            self.packets.push(Packet { cell, launch, first: at, last: at, looped });
+            return;
+        }
+        let packet = &mut self.packets[place as usize];
+        self.writes[packet.last as usize].next = at + 1;
+        packet.last = at;
+        packet.looped |= looped;
+        // Where pipelines are longer, who is first to write it may be another.
+        self.looped |= packet.looped && !made_from.contains(&cell);
+    }
+
+    /// Finds out what seeing each packet tells. `of` says of which rank a step is and, if a proxy made it, which number
+    /// that has after all ranks. `None` if there is too much to look at.
+    pub fn finish(mut self, of: impl Fn(Epoch) -> (u32, Option<u32>)) -> Option<Self> {
+        if self.full {
+            return None;
+        }
+        let mut sets = Sets::default();
+        let mut tells: Vec<Option<u32>> = vec![None; self.packets.len()];
+        let mut looks = 0u64;
+        let mut changed = true;
+        // From "everything" downwards, until nothing speaks against what is left.
+        while std::mem::take(&mut changed) {
+            for (at, packet) in self.packets.iter().enumerate() {
+                let mut all: Option<u32> = None;
+                for write in self.writes_of(packet) {
+                    let (rank, proxy) = of(write.step);
+                    let proxy = proxy.map(|proxy| (proxy, write.step.count));
+                    let own = [(rank, 0)].into_iter().chain(proxy);
+                    let mut one = Some(sets.number(own.collect()));
+                    for source in self.packets_of(write.made_from, packet.launch) {
+                        looks += 1;
+                        one = one.zip(tells[source as usize]).map(|(a, b)| sets.both(a, b));
+                    }
+                    looks += 1;
+                    all = match (all, one) {
+                        (Some(a), Some(b)) => Some(sets.common(a, b)),
+                        (known, None) | (None, known) => known,
+                    };
+                }
+                changed |= all != tells[at];
+                tells[at] = all;
+            }
+            if looks > MOST_LOOKS || sets.len > MOST {
+                return None;
+            }
+        }
+        let nothing = sets.number(News::new());
+        self.tells = tells.into_iter().map(|known| known.unwrap_or(nothing)).collect();
+        self.news = sets.all;
+        Some(self)
+    }
+
+    /// What whoever sees a packet of a launch knows, and a number for it.
+    pub fn tells(&self, cell: u32, launch: u32) -> Option<(u32, &[(u32, u32)])> {
+        let &place = self.places.get(&(cell, launch))?;
+        let number = self.tells[place as usize];
+        Some((number, &self.news[number as usize]))
+    }
+
+    /// Whether a write such as is wanted was made before any of these packets of a launch was there, since it is among
+    /// what that packet was made from, at some remove, whoever wrote it. Cells that are no packets tell nothing.
+    pub fn implies(
+        &self,
+        cells: &[u32],
+        launch: u32,
+        wanted: impl Fn(Written<'_>) -> bool,
+    ) -> bool {
+        let mut open: Vec<u32> = self.packets_of(cells, launch).collect();
+        let asked = open.clone();
+        // By packet: the sources of each of its writes that is not wanted, up to the next.
+        let mut found: HashMap<u32, Vec<Vec<u32>>> = HashMap::new();
+        let mut order = Vec::new();
+        while let Some(place) = open.pop() {
+            if found.contains_key(&place) {
+                continue;
+            }
+            let packet = &self.packets[place as usize];
+            let mut others = Vec::new();
+            for write in self.writes_of(packet) {
+                self.looks.set(self.looks.get() + 1 + write.made_from.len() as u64);
+                if !wanted(write) {
+                    let sources: Vec<u32> =
+                        self.packets_of(write.made_from, packet.launch).collect();
+                    open.extend_from_slice(&sources);
+                    others.push(sources);
+                }
+            }
+            if self.looks.get() > MOST_LOOKS {
+                return false;
+            }
+            found.insert(place, others);
+            order.push(place);
+        }
+        // What is left when all are gone of which some write has no source that is left.
+        loop {
+            let before = found.len();
+            for place in order.iter().rev() {
+                let stays = |others: &Vec<Vec<u32>>| {
+                    others.iter().all(|sources| sources.iter().any(|at| found.contains_key(at)))
+                };
+                if found.get(place).is_some_and(|others| !stays(others)) {
+                    found.remove(place);
+                }
+            }
+            self.looks.set(self.looks.get() + order.len() as u64);
+            if found.len() == before {
+                return asked.iter().any(|place| found.contains_key(place));
+            }
+        }
+    }
+
+    fn writes_of(&self, packet: &Packet) -> impl Iterator<Item = Written<'_>> {
+        let cell = packet.cell;
+        let first = Some(packet.first);
+        let next = |&at: &u32| self.writes[at as usize].next.checked_sub(1);
+        std::iter::successors(first, next).map(move |at| {
+            let Write { step, sources: (start, end), .. } = self.writes[at as usize];
+            Written { cell, step, made_from: &self.sources[start as usize..end as usize] }
+        })
+    }
+
+    fn packets_of(&self, cells: &[u32], launch: u32) -> impl Iterator<Item = u32> {
+        let packets = cells.iter().filter(|&cell| cell & RAW == 0);
+        packets.filter_map(move |&cell| self.places.get(&(cell, launch)).copied())
+    }
+}
+
+/// Sets of news, each with a number.
+#[derive(Debug, Default)]
+struct Sets {
+    all: Vec<News>,
+    numbers: HashMap<News, u32>,
+    /// What two sets come to together, and what they have in common.
+    together: HashMap<(u32, u32), u32>,
+    shared: HashMap<(u32, u32), u32>,
+    /// Entries of all.
+    len: usize,
+}
+
+impl Sets {
+    fn number(&mut self, news: News) -> u32 {
+        if let Some(&known) = self.numbers.get(&news) {
+            return known;
+        }
+        let number = self.all.len() as u32;
+        self.len += news.len();
+        self.all.push(news.clone());
+        self.numbers.insert(news, number);
+        number
+    }
+
+    /// What either tells; of what proxies have done, the most.
+    fn both(&mut self, a: u32, b: u32) -> u32 {
+        let pair = (a.min(b), a.max(b));
+        if a == b {
+            return a;
+        }
+        if let Some(&known) = self.together.get(&pair) {
+            return known;
+        }
+        let mut news = self.all[a as usize].clone();
+        news.extend_from_slice(&self.all[b as usize]);
+        // Of equal ones the last of the ascending is kept.
+        news.sort_unstable_by(|a, b| b.cmp(a));
+        news.dedup_by_key(|entry| entry.0);
+        news.reverse();
+        let number = self.number(news);
+        self.together.insert(pair, number);
+        number
+    }
+
+    /// What both tell; of what proxies have done, the least.
+    fn common(&mut self, a: u32, b: u32) -> u32 {
+        let pair = (a.min(b), a.max(b));
+        if a == b {
+            return a;
+        }
+        if let Some(&known) = self.shared.get(&pair) {
+            return known;
+        }
+        let other = &self.all[b as usize];
+        let in_both = self.all[a as usize].iter().filter_map(|&(key, count)| {
+            let at = other.binary_search_by_key(&key, |entry| entry.0).ok()?;
+            Some((key, count.min(other[at].1)))
+        });
+        let news = in_both.collect();
+        let number = self.number(news);
+        self.shared.insert(pair, number);
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(actor: u32) -> Epoch {
+        Epoch { actor, count: 1 }
+    }
+
+    /// Packets of launch 1: which cell, whose step, made from what. Actors below 10 are ranks of one block, those above are
+    /// proxies of rank 0.
+    fn lineage(writes: &[(u32, u32, &[u32])]) -> Lineage {
+        let mut lineage = Lineage::default();
+        for &(cell, actor, made_from) in writes {
+            lineage.record(cell, 1, step(actor), made_from, false);
+        }
+        let of = |step: Epoch| match step.actor {
+            proxy @ 10.. => (0, Some(proxy)),
+            rank => (rank, None),
+        };
+        lineage.finish(of).expect("a few packets")
+    }
+
+    fn tells(lineage: &Lineage, cell: u32) -> Vec<u32> {
+        let (_, news) = lineage.tells(cell, 1).expect("a packet");
+        news.iter().map(|&(key, _)| key).collect()
+    }
+
+    #[test]
+    fn a_packet_tells_of_all_whose_packets_went_into_it() {
+        let of = lineage(&[(7, 0, &[RAW]), (8, 1, &[7, RAW | 1]), (9, 2, &[8, 7]), (6, 12, &[8])]);
+        assert_eq!(
+            [7, 8, 9, 6].map(|cell| tells(&of, cell)),
+            [vec![0], vec![0, 1], vec![0, 1, 2], vec![0, 1, 12]]
+        );
+        assert!(of.tells(7, 2).is_none() && of.tells(5, 1).is_none());
+    }
+
+    #[test]
+    fn a_packet_of_several_tells_what_each_of_them_would() {
+        let apart = lineage(&[(7, 0, &[RAW]), (7, 1, &[RAW])]);
+        assert!(tells(&apart, 7).is_empty());
+        let of_one = lineage(&[(6, 0, &[RAW]), (7, 1, &[6]), (7, 2, &[6]), (8, 3, &[7])]);
+        assert_eq!(tells(&of_one, 7), [0]);
+        assert_eq!(tells(&of_one, 8), [0, 3]);
+        let of_proxies = lineage(&[(7, 10, &[RAW]), (7, 11, &[RAW])]);
+        assert_eq!(tells(&of_proxies, 7), [0]);
+    }
+
+    #[test]
+    fn a_packet_that_came_around_a_circle_tells_of_where_it_began() {
+        // 7 goes to 8 and back to 7: only rank 0 can have been first.
+        let circle = lineage(&[(7, 0, &[RAW]), (8, 1, &[7]), (7, 2, &[8])]);
+        assert_eq!(tells(&circle, 7), [0]);
+        assert_eq!(tells(&circle, 8), [0, 1]);
+        assert!(circle.implies(&[8], 1, |write| write.cell == 7 && write.step == step(0)));
+        assert!(!circle.implies(&[8], 1, |write| write.step == step(2)));
+        // With a second way in, either can have been.
+        let two = lineage(&[(7, 0, &[RAW]), (8, 1, &[7]), (7, 2, &[8]), (8, 3, &[RAW])]);
+        assert!(tells(&two, 7).is_empty());
+        assert!(!two.implies(&[8], 1, |write| write.step == step(0)));
+        assert!(!two.implies(&[7], 1, |write| write.cell == 7 && write.step == step(0)));
+        assert!(two.implies(&[7], 1, |write| write.cell == 7));
+    }
+
+    #[test]
+    fn what_went_into_only_one_of_two_writes_need_not_have_been_read() {
+        let read = |raw| move |write: Written<'_>| write.made_from.contains(&(raw | RAW));
+        let of =
+            lineage(&[(7, 0, &[RAW | 1]), (7, 1, &[RAW | 2]), (8, 2, &[7]), (9, 3, &[RAW | 1])]);
+        assert!(!of.implies(&[8], 1, read(1)));
+        assert!(of.implies(&[8], 1, |write| read(1)(write) || read(2)(write)));
+        assert!(of.implies(&[8, 9], 1, read(1)));
+        assert!(!of.implies(&[9], 2, read(1)) && !of.implies(&[RAW | 1], 1, read(1)));
+    }
+}
