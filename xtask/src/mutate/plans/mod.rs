@@ -4,12 +4,14 @@
 //! - `staged`: exchanges through scratch of which two halves take turns;
 //! - `blocks`: thread blocks that work together by barriers, semaphores and pipelines;
 //! - `ports` and `switches`: transfers by a proxy, and multicast;
+//! - `relays`: packets that are handed on, and packets that several ranks write;
 //! - `files`: plans of the repository, and those of another implementation where they are present.
 
 mod blocks;
 mod builtin;
 mod files;
 mod ports;
+mod relays;
 mod staged;
 mod switches;
 
@@ -40,7 +42,15 @@ const LARGEST_WINDOW: u64 = 256;
 /// A program or file of the repository that is no plan.
 pub fn all(names: &[String], note: &mut impl FnMut(String)) -> Result<Vec<Base>> {
     let mut plans = Vec::new();
-    for family in [builtin::plans, staged::plans, blocks::plans, ports::plans, switches::plans] {
+    let families = [
+        builtin::plans,
+        staged::plans,
+        blocks::plans,
+        ports::plans,
+        switches::plans,
+        relays::plans,
+    ];
+    for family in families {
         plans.extend(family().map_err(|error| Error::message(error.to_string()))?);
     }
     plans.extend(files::plans(note)?);
