@@ -36,8 +36,7 @@ const LEAST: (usize, usize) = (50, 2000);
 ///
 /// # Errors
 /// Plans that cannot be read, a report that cannot be written; and a full measurement in which the verifier misses a fault,
-/// gives more than one false alarm in a thousand mutants or one in a hundred counterexamples that show nothing, or that has
-/// too few mutants.
+/// gives a false alarm or more than one in a hundred counterexamples that show nothing, or that has too few mutants.
 pub fn run(options: &Options) -> Result<()> {
     if options.list {
         KINDS.iter().for_each(|kind| println!("{:>20}  {}", kind.name, kind.what));
