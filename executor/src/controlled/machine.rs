@@ -110,6 +110,8 @@ pub(super) struct Rank {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub items: VecDeque<Item>,
+    /// Units of the oldest item that have been moved.
+    pub moved: usize,
     pub posted: u64,
     pub done: u64,
 }
@@ -261,7 +263,7 @@ impl<'a> Machine<'a> {
         }
         for queue in &mut self.queues {
             queue.items.clear();
-            (queue.posted, queue.done) = (0, 0);
+            (queue.moved, queue.posted, queue.done) = (0, 0, 0);
         }
         self.ranks.fill_with(Rank::default);
         self.status.fill(Status::Waiting);

@@ -9,8 +9,8 @@
 //! - Raw units happen late: when a release of their block, or the launch's end, covers them, or at a step of the
 //!   schedule before. Packets happen at once, flag and payload together.
 //! - The user of a rank reads the output after each launch, then rewrites the input with other numbers.
-//! - Proxies of port channels work in order, whenever the schedule says so. One thread does all that one operation of a
-//!   port channel asks for: it posts, signals after it, and flushes.
+//! - Proxies of port channels work in order, piece by piece, whenever the schedule says so. One thread does all that one
+//!   operation of a port channel asks for: it posts, signals after it, and flushes.
 //!
 //! What it has not got: loads that happen before an earlier wait of their own lane. So a wait that should acquire and is
 //! relaxed does not show; lowering leaves none.
