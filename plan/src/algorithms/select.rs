@@ -60,8 +60,11 @@ impl Choice {
 /// Choose an algorithm for a message of `bytes` bytes, in the given shape.
 ///
 /// `bytes` is the larger of the call's two buffers: the output of an allgather, the input of a reducescatter.
-/// Where ranks of one node share cores ([`Handshake::Hub`]) only the number of operations counts, and nothing goes as
-/// packets inside a node. All ranks of a call must give the same arguments. `None` for collectives without built-in algorithms, or, with several nodes, without hierarchical ones.
+/// Where ranks share cores ([`Handshake::Hub`]) only the number of operations counts on one node, and nothing goes as
+/// packets there. Over several nodes the crossings count as well: one rank of each node does a small allreduce for it,
+/// without packets inside the node, and the other collectives go as if no cores were shared (not measured). All ranks of a
+/// call must give the same arguments. `None` for collectives without built-in algorithms, or, with several nodes, without
+/// hierarchical ones.
 pub fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice> {
     use Algorithm::*;
     if shape.nodes > 1 {
@@ -162,12 +165,33 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_share_cores_never_use_packets() {
+    fn ranks_of_one_node_that_share_cores_never_use_packets() {
         let shape = Shape { handshake: Handshake::Hub, ..Shape::new(8) };
         for algorithm in Algorithm::ALL {
             for bytes in [0, 4, 4096, 1 << 20] {
                 let choice = select(&algorithm.collective(), bytes, shape).expect("a choice");
                 assert!(!choice.algorithm.name().contains("packets"), "{}", choice.algorithm);
+            }
+        }
+    }
+
+    #[test]
+    fn over_several_nodes_shared_cores_count_for_allreduce_alone() {
+        for bytes in [0, 4, 4096, 1 << 16, 1 << 20] {
+            let at = |collective: &Collective, handshake| {
+                let shape = Shape { nodes: 2, handshake, ..Shape::new(8) };
+                select(collective, bytes, shape).map(|choice| choice.algorithm)
+            };
+            for algorithm in Algorithm::ALL {
+                let collective = algorithm.collective();
+                let (shared, own) =
+                    (at(&collective, Handshake::Hub), at(&collective, Handshake::Everyone));
+                if collective == Collective::AllReduce {
+                    let name = shared.expect("a choice").name();
+                    assert!(!name.contains("packets"), "{bytes}: {name}");
+                } else {
+                    assert_eq!(shared, own, "{collective} {bytes}");
+                }
             }
         }
     }
