@@ -37,63 +37,112 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// A built-in algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Algorithm {
-    /// [`allreduce::one_shot_packets`].
-    AllReduceOneShotPackets,
-    /// [`allreduce::two_shot_packets`].
-    AllReduceTwoShotPackets,
-    /// [`allreduce::zero_copy`].
-    AllReduceZeroCopy,
-    /// [`allreduce::hub`].
-    AllReduceHub,
-    /// [`allreduce::ring`].
-    AllReduceRing,
-    /// [`allgather::packets`].
-    AllGatherPackets,
-    /// [`allgather::zero_copy`].
-    AllGatherZeroCopy,
-    /// [`reducescatter::packets`].
-    ReduceScatterPackets,
-    /// [`reducescatter::zero_copy`].
-    ReduceScatterZeroCopy,
-    /// [`alltoall::packets`].
-    AllToAllPackets,
-    /// [`alltoall::zero_copy`].
-    AllToAllZeroCopy,
-    /// [`broadcast::packets`].
-    BroadcastPackets,
-    /// [`broadcast::zero_copy`].
-    BroadcastZeroCopy,
-    /// [`reduce::packets`].
-    ReducePackets,
-    /// [`reduce::zero_copy`].
-    ReduceZeroCopy,
-    /// [`sendrecv::packets`].
-    SendRecvPackets,
-    /// [`sendrecv::zero_copy`].
-    SendRecvZeroCopy,
-    /// [`hierarchical::allreduce::packets`].
-    AllReduceHierarchicalPackets,
-    /// [`hierarchical::allreduce::two_shot_packets`].
-    AllReduceHierarchicalTwoShotPackets,
-    /// [`hierarchical::allreduce::hub`].
-    AllReduceHierarchicalHub,
-    /// [`hierarchical::allreduce::zero_copy`].
-    AllReduceHierarchicalZeroCopy,
-    /// [`hierarchical::allgather::packets`].
-    AllGatherHierarchicalPackets,
-    /// [`hierarchical::allgather::zero_copy`].
-    AllGatherHierarchicalZeroCopy,
-    /// [`hierarchical::reducescatter::packets`].
-    ReduceScatterHierarchicalPackets,
-    /// [`hierarchical::reducescatter::zero_copy`].
-    ReduceScatterHierarchicalZeroCopy,
-    /// [`hierarchical::alltoall::packets`].
-    AllToAllHierarchicalPackets,
-    /// [`hierarchical::alltoall::zero_copy`].
-    AllToAllHierarchicalZeroCopy,
+/// Makes [`Algorithm`] and what is known of each from one list: its variant, its name on the command line and in messages,
+/// and its collective.
+macro_rules! algorithms {
+    (
+        one_node { $($(#[$near_doc:meta])* $near:ident = $near_name:literal, $near_collective:ident;)* }
+        several_nodes { $($(#[$far_doc:meta])* $far:ident = $far_name:literal, $far_collective:ident;)* }
+    ) => {
+        /// A built-in algorithm.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Algorithm {
+            $($(#[$near_doc])* $near,)*
+            $($(#[$far_doc])* $far,)*
+        }
+
+        const COUNT: usize = [$($near_name,)* $($far_name,)*].len();
+
+        impl Algorithm {
+            /// Every built-in algorithm, in declaration order.
+            pub const ALL: [Algorithm; COUNT] = [$(Algorithm::$near,)* $(Algorithm::$far,)*];
+
+            /// The name used on the command line and in messages, e.g. `allreduce_zero_copy`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Algorithm::$near => $near_name,)*
+                    $(Algorithm::$far => $far_name,)*
+                }
+            }
+
+            /// What the algorithm computes.
+            pub const fn collective(self) -> Collective {
+                match self {
+                    $(Algorithm::$near => Collective::$near_collective,)*
+                    $(Algorithm::$far => Collective::$far_collective,)*
+                }
+            }
+
+            /// Whether the algorithm reaches over several nodes, by port channels.
+            pub const fn is_hierarchical(self) -> bool {
+                match self {
+                    $(Algorithm::$near => false,)*
+                    $(Algorithm::$far => true,)*
+                }
+            }
+        }
+    };
+}
+
+algorithms! {
+    one_node {
+        /// [`allreduce::one_shot_packets`].
+        AllReduceOneShotPackets = "allreduce_one_shot_packets", AllReduce;
+        /// [`allreduce::two_shot_packets`].
+        AllReduceTwoShotPackets = "allreduce_two_shot_packets", AllReduce;
+        /// [`allreduce::zero_copy`].
+        AllReduceZeroCopy = "allreduce_zero_copy", AllReduce;
+        /// [`allreduce::hub`].
+        AllReduceHub = "allreduce_hub", AllReduce;
+        /// [`allreduce::ring`].
+        AllReduceRing = "allreduce_ring", AllReduce;
+        /// [`allgather::packets`].
+        AllGatherPackets = "allgather_packets", AllGather;
+        /// [`allgather::zero_copy`].
+        AllGatherZeroCopy = "allgather_zero_copy", AllGather;
+        /// [`reducescatter::packets`].
+        ReduceScatterPackets = "reducescatter_packets", ReduceScatter;
+        /// [`reducescatter::zero_copy`].
+        ReduceScatterZeroCopy = "reducescatter_zero_copy", ReduceScatter;
+        /// [`alltoall::packets`].
+        AllToAllPackets = "alltoall_packets", AllToAll;
+        /// [`alltoall::zero_copy`].
+        AllToAllZeroCopy = "alltoall_zero_copy", AllToAll;
+        /// [`broadcast::packets`].
+        BroadcastPackets = "broadcast_packets", Broadcast;
+        /// [`broadcast::zero_copy`].
+        BroadcastZeroCopy = "broadcast_zero_copy", Broadcast;
+        /// [`reduce::packets`].
+        ReducePackets = "reduce_packets", Reduce;
+        /// [`reduce::zero_copy`].
+        ReduceZeroCopy = "reduce_zero_copy", Reduce;
+        /// [`sendrecv::packets`].
+        SendRecvPackets = "sendrecv_packets", SendRecv;
+        /// [`sendrecv::zero_copy`].
+        SendRecvZeroCopy = "sendrecv_zero_copy", SendRecv;
+    }
+    several_nodes {
+        /// [`hierarchical::allreduce::packets`].
+        AllReduceHierarchicalPackets = "allreduce_hierarchical_packets", AllReduce;
+        /// [`hierarchical::allreduce::two_shot_packets`].
+        AllReduceHierarchicalTwoShotPackets = "allreduce_hierarchical_two_shot_packets", AllReduce;
+        /// [`hierarchical::allreduce::hub`].
+        AllReduceHierarchicalHub = "allreduce_hierarchical_hub", AllReduce;
+        /// [`hierarchical::allreduce::zero_copy`].
+        AllReduceHierarchicalZeroCopy = "allreduce_hierarchical_zero_copy", AllReduce;
+        /// [`hierarchical::allgather::packets`].
+        AllGatherHierarchicalPackets = "allgather_hierarchical_packets", AllGather;
+        /// [`hierarchical::allgather::zero_copy`].
+        AllGatherHierarchicalZeroCopy = "allgather_hierarchical_zero_copy", AllGather;
+        /// [`hierarchical::reducescatter::packets`].
+        ReduceScatterHierarchicalPackets = "reducescatter_hierarchical_packets", ReduceScatter;
+        /// [`hierarchical::reducescatter::zero_copy`].
+        ReduceScatterHierarchicalZeroCopy = "reducescatter_hierarchical_zero_copy", ReduceScatter;
+        /// [`hierarchical::alltoall::packets`].
+        AllToAllHierarchicalPackets = "alltoall_hierarchical_packets", AllToAll;
+        /// [`hierarchical::alltoall::zero_copy`].
+        AllToAllHierarchicalZeroCopy = "alltoall_hierarchical_zero_copy", AllToAll;
+    }
 }
 
 /// What a built-in algorithm is written for.
@@ -164,128 +213,10 @@ fn allowed_names() -> String {
 }
 
 impl Algorithm {
-    /// Every built-in algorithm, in declaration order.
-    pub const ALL: [Algorithm; 27] = {
-        use Algorithm::*;
-        [
-            AllReduceOneShotPackets,
-            AllReduceTwoShotPackets,
-            AllReduceZeroCopy,
-            AllReduceHub,
-            AllReduceRing,
-            AllGatherPackets,
-            AllGatherZeroCopy,
-            ReduceScatterPackets,
-            ReduceScatterZeroCopy,
-            AllToAllPackets,
-            AllToAllZeroCopy,
-            BroadcastPackets,
-            BroadcastZeroCopy,
-            ReducePackets,
-            ReduceZeroCopy,
-            SendRecvPackets,
-            SendRecvZeroCopy,
-            AllReduceHierarchicalPackets,
-            AllReduceHierarchicalTwoShotPackets,
-            AllReduceHierarchicalHub,
-            AllReduceHierarchicalZeroCopy,
-            AllGatherHierarchicalPackets,
-            AllGatherHierarchicalZeroCopy,
-            ReduceScatterHierarchicalPackets,
-            ReduceScatterHierarchicalZeroCopy,
-            AllToAllHierarchicalPackets,
-            AllToAllHierarchicalZeroCopy,
-        ]
-    };
-
     /// The built-in algorithms of a collective; none for collectives that Antiphon does not know.
     pub fn all_for(collective: &Collective) -> impl Iterator<Item = Algorithm> + use<> {
         let collective = collective.clone();
         Algorithm::ALL.into_iter().filter(move |algorithm| algorithm.collective() == collective)
-    }
-
-    /// The name used on the command line and in messages, e.g. `allreduce_zero_copy`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Algorithm::AllReduceOneShotPackets => "allreduce_one_shot_packets",
-            Algorithm::AllReduceTwoShotPackets => "allreduce_two_shot_packets",
-            Algorithm::AllReduceZeroCopy => "allreduce_zero_copy",
-            Algorithm::AllReduceHub => "allreduce_hub",
-            Algorithm::AllReduceRing => "allreduce_ring",
-            Algorithm::AllGatherPackets => "allgather_packets",
-            Algorithm::AllGatherZeroCopy => "allgather_zero_copy",
-            Algorithm::ReduceScatterPackets => "reducescatter_packets",
-            Algorithm::ReduceScatterZeroCopy => "reducescatter_zero_copy",
-            Algorithm::AllToAllPackets => "alltoall_packets",
-            Algorithm::AllToAllZeroCopy => "alltoall_zero_copy",
-            Algorithm::BroadcastPackets => "broadcast_packets",
-            Algorithm::BroadcastZeroCopy => "broadcast_zero_copy",
-            Algorithm::ReducePackets => "reduce_packets",
-            Algorithm::ReduceZeroCopy => "reduce_zero_copy",
-            Algorithm::SendRecvPackets => "sendrecv_packets",
-            Algorithm::SendRecvZeroCopy => "sendrecv_zero_copy",
-            Algorithm::AllReduceHierarchicalPackets => "allreduce_hierarchical_packets",
-            Algorithm::AllReduceHierarchicalTwoShotPackets => {
-                "allreduce_hierarchical_two_shot_packets"
-            }
-            Algorithm::AllReduceHierarchicalHub => "allreduce_hierarchical_hub",
-            Algorithm::AllReduceHierarchicalZeroCopy => "allreduce_hierarchical_zero_copy",
-            Algorithm::AllGatherHierarchicalPackets => "allgather_hierarchical_packets",
-            Algorithm::AllGatherHierarchicalZeroCopy => "allgather_hierarchical_zero_copy",
-            Algorithm::ReduceScatterHierarchicalPackets => "reducescatter_hierarchical_packets",
-            Algorithm::ReduceScatterHierarchicalZeroCopy => "reducescatter_hierarchical_zero_copy",
-            Algorithm::AllToAllHierarchicalPackets => "alltoall_hierarchical_packets",
-            Algorithm::AllToAllHierarchicalZeroCopy => "alltoall_hierarchical_zero_copy",
-        }
-    }
-
-    /// What the algorithm computes.
-    pub const fn collective(self) -> Collective {
-        use Algorithm::*;
-        match self {
-            AllReduceOneShotPackets
-            | AllReduceTwoShotPackets
-            | AllReduceZeroCopy
-            | AllReduceHub
-            | AllReduceRing
-            | AllReduceHierarchicalPackets
-            | AllReduceHierarchicalTwoShotPackets
-            | AllReduceHierarchicalHub
-            | AllReduceHierarchicalZeroCopy => Collective::AllReduce,
-            AllGatherPackets
-            | AllGatherZeroCopy
-            | AllGatherHierarchicalPackets
-            | AllGatherHierarchicalZeroCopy => Collective::AllGather,
-            ReduceScatterPackets
-            | ReduceScatterZeroCopy
-            | ReduceScatterHierarchicalPackets
-            | ReduceScatterHierarchicalZeroCopy => Collective::ReduceScatter,
-            AllToAllPackets
-            | AllToAllZeroCopy
-            | AllToAllHierarchicalPackets
-            | AllToAllHierarchicalZeroCopy => Collective::AllToAll,
-            BroadcastPackets | BroadcastZeroCopy => Collective::Broadcast,
-            ReducePackets | ReduceZeroCopy => Collective::Reduce,
-            SendRecvPackets | SendRecvZeroCopy => Collective::SendRecv,
-        }
-    }
-
-    /// Whether the algorithm reaches over several nodes, by port channels.
-    pub const fn is_hierarchical(self) -> bool {
-        use Algorithm::*;
-        matches!(
-            self,
-            AllReduceHierarchicalPackets
-                | AllReduceHierarchicalTwoShotPackets
-                | AllReduceHierarchicalHub
-                | AllReduceHierarchicalZeroCopy
-                | AllGatherHierarchicalPackets
-                | AllGatherHierarchicalZeroCopy
-                | ReduceScatterHierarchicalPackets
-                | ReduceScatterHierarchicalZeroCopy
-                | AllToAllHierarchicalPackets
-                | AllToAllHierarchicalZeroCopy
-        )
     }
 
     /// In which order reductions add; the same on every rank.
