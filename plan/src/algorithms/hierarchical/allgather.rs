@@ -59,35 +59,28 @@ pub fn zero_copy(
     if ranks == 1 {
         return alone(p, in_place);
     }
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let (memory, ports) = (Links::inside(&p, places), Links::across(&p, places));
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let (input, output) = (p.input(me).all(), p.output(me));
-            let near = memory.to(me, places.neighbours(me));
-            let far = ports.to(me, places.counterparts(me));
-            signal_relaxed(&tb, &far);
-            signal_relaxed(&tb, &near);
-            wait_relaxed(&tb, &near);
-            for (port, peer) in far.iter().zip(places.counterparts(me)) {
-                tb.wait_relaxed(&[*port]);
-                tb.put_with_signal(port, input, p.output(peer).chunk(me));
-            }
-            for peer in places.neighbours(me) {
-                tb.put(input, p.output(peer).chunk(me));
-            }
-            keep(&tb, input, output.chunk(me), in_place);
-            for (port, from) in far.iter().zip(places.counterparts(me)) {
-                tb.wait(&[*port]);
-                for peer in places.neighbours(me) {
-                    tb.put(output.chunk(from), p.output(peer).chunk(from));
-                }
-            }
-            flush(&tb, &far);
-            signal(&tb, &near);
-            wait(&tb, &near);
+    for Seat { tb, me, near, far } in seats(&p, places, blocks) {
+        let (input, output) = (p.input(me).all(), p.output(me));
+        signal_relaxed(&tb, &far);
+        signal_relaxed(&tb, &near);
+        wait_relaxed(&tb, &near);
+        for (port, peer) in far.iter().zip(places.counterparts(me)) {
+            tb.wait_relaxed(&[*port]);
+            tb.put_with_signal(port, input, p.output(peer).chunk(me));
         }
+        for peer in places.neighbours(me) {
+            tb.put(input, p.output(peer).chunk(me));
+        }
+        keep(&tb, input, output.chunk(me), in_place);
+        for (port, from) in far.iter().zip(places.counterparts(me)) {
+            tb.wait(&[*port]);
+            for peer in places.neighbours(me) {
+                tb.put(output.chunk(from), p.output(peer).chunk(from));
+            }
+        }
+        flush(&tb, &far);
+        signal(&tb, &near);
+        wait(&tb, &near);
     }
     p.in_place(in_place).build()
 }

@@ -160,23 +160,17 @@ pub fn zero_copy(
         return alone(p, in_place);
     }
     let inboxes = Inboxes::far(&p, places, 1);
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let (memory, ports) = (Links::inside(&p, places), Links::across(&p, places));
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let shard = Shard { p: &p, places, pieces, tb, me };
-            let near = memory.to(me, places.neighbours(me));
-            signal_relaxed(&tb, &near);
-            wait_relaxed(&tb, &near);
-            match nodes {
-                1 => shard.reduce_send(&shard.inputs(0), 0),
-                2 => shard.exchange_whole(&ports, &inboxes),
-                _ => shard.exchange_pieces(&ports, &inboxes),
-            }
-            signal(&tb, &near);
-            wait(&tb, &near);
+    for Seat { tb, me, near, far } in seats(&p, places, blocks) {
+        signal_relaxed(&tb, &near);
+        wait_relaxed(&tb, &near);
+        let shard = Shard { p: &p, places, pieces, tb: &tb, me, ports: &far };
+        match nodes {
+            1 => shard.reduce_send(&shard.inputs(0), 0),
+            2 => shard.exchange_whole(&inboxes),
+            _ => shard.exchange_pieces(&inboxes),
         }
+        signal(&tb, &near);
+        wait(&tb, &near);
     }
     p.in_place(in_place).build()
 }
@@ -186,8 +180,10 @@ struct Shard<'p> {
     p: &'p ProgramBuilder,
     places: Places,
     pieces: usize,
-    tb: Block<'p>,
+    tb: &'p Block<'p>,
     me: usize,
+    /// To the counterparts.
+    ports: &'p [Channel],
 }
 
 impl Shard<'_> {
@@ -231,46 +227,49 @@ impl Shard<'_> {
         }
     }
 
-    fn exchange_whole(&self, ports: &Links, inboxes: &Inboxes<'_>) {
-        let Shard { places, ref tb, me, .. } = *self;
+    /// The ports, with the counterparts that they lead to.
+    fn far(&self) -> impl Iterator<Item = (&Channel, usize)> {
+        self.ports.iter().zip(self.places.counterparts(self.me))
+    }
+
+    fn exchange_whole(&self, inboxes: &Inboxes<'_>) {
+        let Shard { places, tb, me, ports, .. } = *self;
         let sum = self.sum(0);
-        let ports = ports.to(me, places.counterparts(me));
-        for (port, peer) in ports.iter().zip(places.counterparts(me)) {
+        for (port, peer) in self.far() {
             tb.put_with_signal(port, sum, inboxes.slot(peer, me));
         }
-        tb.wait(&ports);
+        tb.wait(ports);
         // The output may be what is being sent.
-        tb.flush(&ports);
+        tb.flush(ports);
         let of = |node| inboxes.slot(me, places.rank(node, places.number(me)));
         let sources: Vec<_> = places.in_node_order(me, sum, of).collect();
         self.reduce_send(&sources, 0);
     }
 
-    fn exchange_pieces(&self, ports: &Links, inboxes: &Inboxes<'_>) {
-        let Shard { places, ref tb, me, .. } = *self;
-        for peer in places.counterparts(me) {
+    fn exchange_pieces(&self, inboxes: &Inboxes<'_>) {
+        let Shard { places, tb, me, ports, .. } = *self;
+        for (port, peer) in self.far() {
             let sum = self.sum(places.node(peer));
-            tb.put_with_signal(&ports.between(me, peer), sum, inboxes.slot(peer, me));
+            tb.put_with_signal(port, sum, inboxes.slot(peer, me));
         }
         let own = places.node(me);
         let sum = self.sum(own);
-        let all = ports.to(me, places.counterparts(me));
-        tb.wait(&all);
+        tb.wait(ports);
         let of = |node| inboxes.slot(me, places.rank(node, places.number(me)));
         let sources: Vec<_> = places.in_node_order(me, sum, of).collect();
         self.reduce_send(&sources, own);
-        for peer in places.counterparts(me) {
+        for (port, peer) in self.far() {
             // The peer has sent its part of this piece, and so it is free there.
             let there = self.p.output(peer).chunk(self.at(own));
-            tb.put_with_signal(&ports.between(me, peer), self.output(own), there);
+            tb.put_with_signal(port, self.output(own), there);
         }
-        for peer in places.counterparts(me) {
-            tb.wait(&[ports.between(me, peer)]);
+        for (port, peer) in self.far() {
+            tb.wait(&[*port]);
             let piece = places.node(peer);
             for output in self.outputs(piece) {
                 tb.put(self.output(piece), output);
             }
         }
-        tb.flush(&all);
+        tb.flush(ports);
     }
 }

@@ -67,80 +67,73 @@ pub fn zero_copy(
     let relays = Inboxes::far(&p, places, places.per_node);
     let inboxes =
         in_place.then(|| (Inboxes::near(&p, places, 1), Inboxes::far(&p, places, places.per_node)));
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let (memory, ports) = (Links::inside(&p, places), Links::across(&p, places));
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let (input, output) = (p.input(me), p.output(me));
-            let near = memory.to(me, places.neighbours(me));
-            let far = ports.to(me, places.counterparts(me));
-            // Relays and inboxes are scratch, which the launch before has read.
-            signal(&tb, &far);
-            signal(&tb, &near);
-            wait(&tb, &near);
-            for step in 1..nodes {
-                for relay in places.of_node(me) {
-                    let to = places.counterpart(relay, step);
-                    let slot = relays.chunk(relay, to, places.number(me));
-                    if relay == me {
-                        tb.copy(input.chunk(to), slot);
-                    } else {
-                        tb.put(input.chunk(to), slot);
-                    }
+    for Seat { tb, me, near, far } in seats(&p, places, blocks) {
+        let (input, output) = (p.input(me), p.output(me));
+        // Relays and inboxes are scratch, which the launch before has read.
+        signal(&tb, &far);
+        signal(&tb, &near);
+        wait(&tb, &near);
+        for step in 1..nodes {
+            for relay in places.of_node(me) {
+                let to = places.counterpart(relay, step);
+                let slot = relays.chunk(relay, to, places.number(me));
+                if relay == me {
+                    tb.copy(input.chunk(to), slot);
+                } else {
+                    tb.put(input.chunk(to), slot);
                 }
             }
-            for peer in places.neighbours(me) {
-                let to = match &inboxes {
-                    Some((near, _)) => near.slot(peer, me),
-                    None => p.output(peer).chunk(me),
-                };
-                tb.put(input.chunk(peer), to);
-            }
-            keep(&tb, input.chunk(me), output.chunk(me), in_place);
-            signal(&tb, &near);
-            wait(&tb, &near);
-            for (port, peer) in far.iter().zip(places.counterparts(me)) {
-                tb.wait(&[*port]);
-                let mut pairs = Vec::new();
-                for (position, from) in places.of_node(me).enumerate() {
-                    let to = match &inboxes {
-                        Some((_, far)) => far.chunk(peer, me, position),
-                        None => p.output(peer).chunk(from),
-                    };
-                    pairs.push((relays.chunk(me, peer, position), to));
-                }
-                if blocks == 1 {
-                    let to = match &inboxes {
-                        Some((_, far)) => far.slot(peer, me),
-                        None => node_of(places, me, p.output(peer)),
-                    };
-                    pairs = vec![(relays.slot(me, peer), to)];
-                }
-                // A block has its slice of every chunk, so that what it sends is in pieces.
-                let Some((last, first)) = pairs.split_last() else { continue };
-                for &(from, to) in first {
-                    tb.put_over(port, from, to);
-                    // One thread posts all, in this order: puts that became one would be posted by several.
-                    tb.nop();
-                }
-                tb.put_with_signal(port, last.0, last.1);
-            }
-            if let Some((near, _)) = &inboxes {
-                for peer in places.neighbours(me) {
-                    tb.copy(near.slot(me, peer), output.chunk(peer));
-                }
-            }
-            for (port, peer) in far.iter().zip(places.counterparts(me)) {
-                tb.wait(&[*port]);
-                if let Some((_, inbox)) = &inboxes {
-                    for (position, from) in places.of_node(peer).enumerate() {
-                        tb.copy(inbox.chunk(me, peer, position), output.chunk(from));
-                    }
-                }
-            }
-            flush(&tb, &far);
         }
+        for peer in places.neighbours(me) {
+            let to = match &inboxes {
+                Some((near, _)) => near.slot(peer, me),
+                None => p.output(peer).chunk(me),
+            };
+            tb.put(input.chunk(peer), to);
+        }
+        keep(&tb, input.chunk(me), output.chunk(me), in_place);
+        signal(&tb, &near);
+        wait(&tb, &near);
+        for (port, peer) in far.iter().zip(places.counterparts(me)) {
+            tb.wait(&[*port]);
+            let mut pairs = Vec::new();
+            for (position, from) in places.of_node(me).enumerate() {
+                let to = match &inboxes {
+                    Some((_, far)) => far.chunk(peer, me, position),
+                    None => p.output(peer).chunk(from),
+                };
+                pairs.push((relays.chunk(me, peer, position), to));
+            }
+            if blocks <= 1 {
+                let to = match &inboxes {
+                    Some((_, far)) => far.slot(peer, me),
+                    None => node_of(places, me, p.output(peer)),
+                };
+                pairs = vec![(relays.slot(me, peer), to)];
+            }
+            // A block has its slice of every chunk, so that what it sends is in pieces.
+            let Some((last, first)) = pairs.split_last() else { continue };
+            for &(from, to) in first {
+                tb.put_over(port, from, to);
+                // One thread posts all, in this order: puts that became one would be posted by several.
+                tb.nop();
+            }
+            tb.put_with_signal(port, last.0, last.1);
+        }
+        if let Some((near, _)) = &inboxes {
+            for peer in places.neighbours(me) {
+                tb.copy(near.slot(me, peer), output.chunk(peer));
+            }
+        }
+        for (port, peer) in far.iter().zip(places.counterparts(me)) {
+            tb.wait(&[*port]);
+            if let Some((_, inbox)) = &inboxes {
+                for (position, from) in places.of_node(peer).enumerate() {
+                    tb.copy(inbox.chunk(me, peer, position), output.chunk(from));
+                }
+            }
+        }
+        flush(&tb, &far);
     }
     p.in_place(in_place).build()
 }

@@ -180,6 +180,30 @@ impl Links {
     }
 }
 
+/// One thread block of a rank, and its channels.
+struct Seat<'p> {
+    tb: Block<'p>,
+    me: usize,
+    /// To the neighbours, in their order.
+    near: Vec<Channel>,
+    /// To the counterparts, in their order.
+    far: Vec<Channel>,
+}
+
+/// For each of `blocks` thread blocks (at least 1) that share the work, one of every rank, with channels of their own.
+fn seats(p: &ProgramBuilder, places: Places, blocks: usize) -> impl Iterator<Item = Seat<'_>> {
+    let blocks = blocks.max(1);
+    (0..blocks).flat_map(move |block| {
+        let (memory, ports) = (Links::inside(p, places), Links::across(p, places));
+        (0..places.ranks()).map(move |me| Seat {
+            tb: p.block(me).slice(block, blocks),
+            me,
+            near: memory.to(me, places.neighbours(me)),
+            far: ports.to(me, places.counterparts(me)),
+        })
+    })
+}
+
 /// Signal on every channel, if there are any.
 #[track_caller]
 fn signal(tb: &Block<'_>, channels: &[Channel]) {

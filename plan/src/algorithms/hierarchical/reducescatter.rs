@@ -84,44 +84,36 @@ pub fn zero_copy(
     }
     let sums = (places.per_node > 1).then(|| Inboxes::far(&p, places, 1));
     let inboxes = Inboxes::far(&p, places, 1);
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let (memory, ports) = (Links::inside(&p, places), Links::across(&p, places));
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let output = p.output(me).all();
-            let near = memory.to(me, places.neighbours(me));
-            let far = ports.to(me, places.counterparts(me));
-            let inputs = |of: usize| {
-                places.of_node(me).map(|rank| p.input(rank).chunk(of)).collect::<Vec<_>>()
-            };
-            // The inbox is scratch, which the launch before has read.
-            signal(&tb, &far);
-            signal_relaxed(&tb, &near);
-            wait_relaxed(&tb, &near);
-            for (port, peer) in far.iter().zip(places.counterparts(me)) {
-                let mut sum = p.input(me).chunk(peer);
-                if let Some(sums) = &sums {
-                    sum = sums.slot(me, peer);
-                    tb.reduce(&inputs(peer), sum);
-                }
-                tb.wait(&[*port]);
-                tb.put_with_signal(port, sum, inboxes.slot(peer, me));
+    for Seat { tb, me, near, far } in seats(&p, places, blocks) {
+        let output = p.output(me).all();
+        let inputs =
+            |of: usize| places.of_node(me).map(|rank| p.input(rank).chunk(of)).collect::<Vec<_>>();
+        // The inbox is scratch, which the launch before has read.
+        signal(&tb, &far);
+        signal_relaxed(&tb, &near);
+        wait_relaxed(&tb, &near);
+        for (port, peer) in far.iter().zip(places.counterparts(me)) {
+            let mut sum = p.input(me).chunk(peer);
+            if let Some(sums) = &sums {
+                sum = sums.slot(me, peer);
+                tb.reduce(&inputs(peer), sum);
             }
-            let mut own = p.input(me).chunk(me);
-            if sums.is_some() {
-                own = output;
-                tb.reduce(&inputs(me), own);
-            }
-            if nodes > 1 {
-                tb.wait(&far);
-                let of = |node| inboxes.slot(me, places.rank(node, places.number(me)));
-                tb.reduce(&places.in_node_order(me, own, of).collect::<Vec<_>>(), output);
-            }
-            flush(&tb, &far);
-            signal(&tb, &near);
-            wait(&tb, &near);
+            tb.wait(&[*port]);
+            tb.put_with_signal(port, sum, inboxes.slot(peer, me));
         }
+        let mut own = p.input(me).chunk(me);
+        if sums.is_some() {
+            own = output;
+            tb.reduce(&inputs(me), own);
+        }
+        if nodes > 1 {
+            tb.wait(&far);
+            let of = |node| inboxes.slot(me, places.rank(node, places.number(me)));
+            tb.reduce(&places.in_node_order(me, own, of).collect::<Vec<_>>(), output);
+        }
+        flush(&tb, &far);
+        signal(&tb, &near);
+        wait(&tb, &near);
     }
     p.in_place(in_place).build()
 }
