@@ -145,13 +145,13 @@ impl Launch<'_> {
         if shared.failed() {
             return Err(self.broken(state));
         }
-        let ports = posting::Links::new(self);
+        let links = posting::Links::new(self);
         loop {
             let begun = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
             let blocked = if begun {
                 let driven = self.drive(state);
                 // What was posted goes out, and what came in may unblock.
-                let moved = ports.progress();
+                let moved = links.progress();
                 match driven? {
                     Driven::Complete => {
                         let late = self.late_writer(state).map(Blocked::Writer);
@@ -177,7 +177,7 @@ impl Launch<'_> {
                 match self.begin(state)? {
                     None => continue,
                     Some(blocked) => {
-                        ports.progress();
+                        links.progress();
                         blocked
                     }
                 }
@@ -194,7 +194,7 @@ impl Launch<'_> {
                     if begun {
                         // Who knows when the caller comes again.
                         self.tell(state, true)?;
-                        ports.progress();
+                        links.progress();
                     }
                     return Ok(false);
                 }

@@ -133,13 +133,13 @@ impl Launch<'_> {
         let layout = plan.layout();
         let program = self.sized.program(layout, rank).map_err(|e| plan.lower_error(e))?;
         let flag = state.active.as_ref().map_or(0, |active| active.flag);
-        let mut ports = self.ports(state, rank);
+        let seats = self.seats(state, rank);
         let ContextState { arenas, places, held, pad, far, .. } = state;
-        let mut ports = ports.as_mut().map(|(own, buffers)| posting::Ports {
+        let mut poster = seats.map(|(own, buffers)| posting::Poster {
             launch: self,
             far,
-            own: own.clone(),
-            buffers: *buffers,
+            own,
+            buffers,
             spoke: false,
         });
         let Some(arena) = arenas[rank as usize] else {
@@ -178,7 +178,7 @@ impl Launch<'_> {
             // SAFETY: the cursor is locked, or nobody else steps this rank; arenas and buffers are held by `state` and
             // by the caller's contract, and lowering keeps offsets inside the launch's sizes.
             let stepped = unsafe {
-                let posting = ports.as_mut().map(|ports| ports as &mut dyn Posting);
+                let posting = poster.as_mut().map(|poster| poster as &mut dyn Posting);
                 step(&stage, block, &mut table, pad, posting)
             };
             progress |= position(cursor) != before;
@@ -210,7 +210,7 @@ impl Launch<'_> {
                 return Err(self.fault(fault));
             }
         }
-        let spoke = ports.is_some_and(|ports| ports.spoke);
+        let spoke = poster.is_some_and(|poster| poster.spoke);
         if let Some(active) = state.active.as_mut().filter(|_| spoke) {
             active.spoke = true;
         }
@@ -222,7 +222,7 @@ impl Launch<'_> {
     }
 
     /// What the port channels of this rank's own blocks need: the rank's arena, and where its buffers are.
-    fn ports(&self, state: &ContextState, rank: u32) -> Option<OwnSeats> {
+    fn seats(&self, state: &ContextState, rank: u32) -> Option<OwnSeats> {
         let shared = self.shared;
         if rank != shared.rank || self.context.plan.layout().port.is_none() {
             return None;

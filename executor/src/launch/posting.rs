@@ -11,8 +11,8 @@ use antiphon_port::{Attended, Driving, Posted, Unit, WireError, Write};
 /// Region and byte offset.
 type Seat = (u64, u64);
 
-/// The ports of one launch on one rank.
-pub(super) struct Ports<'a> {
+/// Posts what blocks of one rank ask of port channels in one launch.
+pub(super) struct Poster<'a> {
     pub(super) launch: &'a Launch<'a>,
     pub(super) far: &'a mut [Option<Far>],
     /// The rank's own arena: where in it things are, and its memory.
@@ -23,7 +23,7 @@ pub(super) struct Ports<'a> {
     pub(super) spoke: bool,
 }
 
-impl Ports<'_> {
+impl Poster<'_> {
     /// Scratch alternates with the context's launches where the plan says so.
     fn parity(&self) -> u64 {
         let double = self.launch.context.plan.layout().double_scratch;
@@ -106,7 +106,7 @@ impl Ports<'_> {
     }
 }
 
-impl Posting for Ports<'_> {
+impl Posting for Poster<'_> {
     fn write(&mut self, from: Spot, to: Spot, bytes: u64) -> Result<bool, Unposted> {
         let shared = self.launch.shared;
         let from_area = from.area;

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Peers write the inbound counters and the scratch halves, and read the tables of runtime blocks: the owner writes the
-//! one of its launch's parity before the launch's descriptor, when all ranks have completed the launch before last.
+//! one of its launch's parity before the launch's descriptor, when all ranks that it sees have completed the launch before
+//! last.
 //! Cursors and the rest belong to the rank, but live here so that any process that maps the buffers may step the rank's
 //! blocks.
 
@@ -39,7 +40,7 @@ pub struct Header {
 pub struct ChannelState {
     /// Signals waited for so far.
     pub expected: AtomicU64,
-    /// Signals sent so far (kept where one block signals).
+    /// Signals sent so far (kept of port channels, and of others where one block signals).
     pub sent: AtomicU64,
 }
 
