@@ -252,7 +252,8 @@ static void row(struct harness *h, struct subject *s, struct job *job, size_t by
             printf("ROWSKIP collective=%s place=%s bytes=%zu ranks=%d\n", name, job->in_place ? "in" : "out", bytes,
                    h->ranks);
     } else {
-        int large = bytes > (1u << 20), warmup = large ? 5 : 50, iteration = 0;
+        // LARGE, WARMUP and WARMUP_LARGE come from the driver, job.rs.
+        int large = bytes > LARGE, warmup = large ? WARMUP_LARGE : WARMUP, iteration = 0;
         uint32_t n = (uint32_t)atoi(required(h, large ? "iters-large" : "iters"));
         uint64_t budget = strtoull(required(h, "budget-ms"), NULL, 10) * 1000000u, ignored, ignored_read;
         one(h, s, job, iteration, &ignored, &ignored_read);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::control::{Control, Series};
-use super::job::{Collective, Job, Place};
+use super::job::{self, Collective, Job, Place};
 use super::results::{Key, Times};
 use crate::{Error, Result};
 
@@ -80,7 +80,7 @@ const FEWEST: usize = 20;
 impl Load {
     /// The wanted iterations of a row of `bytes`.
     pub fn wanted(&self, bytes: usize) -> usize {
-        if bytes > 1 << 20 { self.iterations_large } else { self.iterations }
+        if job::is_large(bytes) { self.iterations_large } else { self.iterations }
     }
 }
 
@@ -136,13 +136,13 @@ impl Rank<'_> {
         self.once(subject, job)?;
         self.verify(subject, job)?;
         control.barrier(load.yields)?;
-        let warmup = if bytes > 1 << 20 { 5 } else { 50 };
+        let warmup = job::warmup(bytes);
         let started = Instant::now();
         for _ in 0..warmup {
             self.once(subject, job)?;
         }
         if seat.participant == 0 {
-            let each = started.elapsed().as_nanos() / warmup + 1;
+            let each = started.elapsed().as_nanos() / warmup as u128 + 1;
             let fit = usize::try_from(load.budget.as_nanos() / each).unwrap_or(usize::MAX);
             let n = load.wanted(bytes).min(fit.max(FEWEST)).min(control.capacity());
             control.iterations().store(u32::try_from(n).unwrap_or(u32::MAX), Ordering::Relaxed);

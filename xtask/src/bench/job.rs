@@ -57,6 +57,29 @@ impl Place {
     }
 }
 
+/// Sizes above this many bytes are large: fewer iterations of them are made.
+const LARGE: usize = 1 << 20;
+
+/// Iterations before those that are measured: of rows up to the large ones, and of those.
+const WARMUP: [usize; 2] = [50, 5];
+
+/// Whether a row of so many bytes is large.
+pub fn is_large(bytes: usize) -> bool {
+    bytes > LARGE
+}
+
+/// Iterations before those that are measured, of a row of so many bytes.
+pub fn warmup(bytes: usize) -> usize {
+    WARMUP[usize::from(is_large(bytes))]
+}
+
+/// The same rules for the compiler of `harness.c`.
+pub fn definitions() -> [String; 3] {
+    let [warmup, of_large] = WARMUP;
+    [("LARGE", LARGE), ("WARMUP", warmup), ("WARMUP_LARGE", of_large)]
+        .map(|(name, value)| format!("-D{name}={value}u"))
+}
+
 fn named<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, text: &str) -> Result<T, String> {
     let names = || all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ");
     let found = all.iter().copied().find(|&one| name(one) == text);

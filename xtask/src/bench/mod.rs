@@ -17,10 +17,10 @@ pub mod report;
 pub mod results;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::time::Duration;
 
 use antiphon::{Load, Seat};
+use antiphon_tests::Folder;
 use control::Control;
 use job::{Collective, Job, Place};
 use launch::Ending;
@@ -117,9 +117,10 @@ impl Bench<'_> {
         };
         let most = load.iterations.max(load.iterations_large);
         let control = Control::create(subject.participants(ranks), most)?;
-        let rendezvous = Folder::new()?;
+        let rendezvous = Folder::new(std::env::temp_dir(), "antiphon-bench");
+        let rendezvous = rendezvous.map_err(Error::io("make a folder for a group's meeting"))?;
         let path = control.path();
-        let group = Group { ranks, load: &load, control: &path, rendezvous: &rendezvous.0 };
+        let group = Group { ranks, load: &load, control: &path, rendezvous: rendezvous.path() };
         let commands = subject.commands(&group);
         let mut rows = Vec::new();
         let before = probe::line_ns();
@@ -224,33 +225,6 @@ fn title(subject: &Ready) -> String {
 pub fn limit(load: &Load) -> Duration {
     let rows = u32::try_from(load.sizes.len() * load.places.len()).unwrap_or(u32::MAX);
     Duration::from_secs(30) + (load.budget * 2 + Duration::from_secs(5)) * rows
-}
-
-/// A fresh folder that goes when it is dropped.
-pub struct Folder(pub std::path::PathBuf);
-
-impl Folder {
-    /// Makes it among the temporary files.
-    pub fn new() -> Result<Self> {
-        let parent = std::env::temp_dir();
-        let what = || Error::io(format!("make a folder in {}", parent.display()));
-        let mut number = 0;
-        loop {
-            let path = parent.join(format!("antiphon-bench-{}-{number}", std::process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(what()(error)),
-            }
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What stays behind in the temporary folder does no harm.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// One process of a group of Antiphon ranks, started by [`run`].

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use super::antiphon::Load;
 use super::executor::{self, Entry, Shape};
+use super::job;
 use crate::{Error, Result, repo};
 
 /// An MPI library that comes as a Python wheel.
@@ -89,7 +90,10 @@ impl Subject {
         let build = build_dir();
         fs::create_dir_all(&build).map_err(Error::io(format!("make {}", build.display())))?;
         let harness = build.join("harness.o");
-        cc("gcc", &["-std=c11", "-c"], &["harness.c"], &[], &harness)?;
+        let definitions = job::definitions();
+        let flags: Vec<&str> =
+            ["-std=c11", "-c"].into_iter().chain(definitions.iter().map(String::as_str)).collect();
+        cc("gcc", &flags, &["harness.c"], &[], &harness)?;
         let program = build.join(self.name());
         let title = match self {
             Self::Floor => {

@@ -48,7 +48,7 @@ const BELOW_EXECUTOR: &[&str] = &[
     "antiphon-codegen",
 ];
 
-/// Crates that nothing else may depend on, and that may depend on anything.
+/// Crates that nothing but each other may depend on, and that may depend on anything.
 const OUTSIDE: &[&str] = &["antiphon-tests", "xtask"];
 
 /// Compares the workspace at `root` with the table.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::antiphon::Load;
 use super::control::Control;
-use super::job::Collective;
+use super::job::{self, Collective};
 use super::launch::{self, Ending};
 use super::peers::Group;
 use super::probe::Distance;
@@ -216,10 +216,9 @@ fn went_across(
     before: [Traffic; 2],
     after: [Traffic; 2],
 ) -> Result<f64, String> {
-    let calls = rows.iter().map(|(key, times)| {
-        let warmup = if key.bytes > 1 << 20 { 5 } else { 50 };
-        ((times.iterations + warmup + 1) * key.bytes) as u64
-    });
+    let calls = rows
+        .iter()
+        .map(|(key, times)| ((times.iterations + job::warmup(key.bytes) + 1) * key.bytes) as u64);
     let payload: u64 = calls.sum();
     let mut least = f64::INFINITY;
     for (host, (before, after)) in HOSTS.iter().zip(before.into_iter().zip(after)) {

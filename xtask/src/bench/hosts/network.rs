@@ -1,14 +1,12 @@
-//! Two network namespaces as two hosts, joined by a pair of virtual Ethernet devices.
-//!
-//! A child process holds the other end of a pipe and takes everything away as soon as this process has gone, however it
-//! went: what still runs in the namespaces, the namespaces with their devices, and the folder of the run.
+//! Two network namespaces as two hosts, joined by a pair of virtual Ethernet devices. They go with this process, however it
+//! goes, and so does the folder of the run.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+
+use antiphon_tests::net::{Namespaces, ip, traffic};
 
 use crate::{Error, Result, repo};
 
@@ -21,30 +19,10 @@ pub const SUBNET: &str = "10.79.0.0/24";
 /// The device of each host that leads to the other.
 pub const DEVICE: &str = "veth0";
 
-/// Waits for the end of its input, and then takes away a folder and namespaces.
-const GUARD: &str = r#"
-read -r _
-folder=$1; shift
-for signal in TERM KILL; do
-    for name in "$@"; do
-        for pid in $(ip netns pids "$name" 2>/dev/null); do kill -$signal "$pid" 2>/dev/null; done
-    done
-    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        left=
-        for name in "$@"; do left=$left$(ip netns pids "$name" 2>/dev/null); done
-        [ -z "$left" ] && break
-        sleep 0.1
-    done
-done
-for name in "$@"; do ip netns del "$name" 2>/dev/null; done
-rm -rf "$folder"
-"#;
-
 /// Two hosts.
 pub struct Network {
-    guard: Child,
+    namespaces: Namespaces,
     folder: PathBuf,
-    names: [String; 2],
     /// What each host may use of this machine's cores, as `taskset` takes it.
     cores: [String; 2],
 }
@@ -61,31 +39,29 @@ pub struct Traffic {
 impl Network {
     /// Makes the hosts. The error says why this machine cannot.
     pub fn build() -> Result<Self> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(Error::message("cannot make network namespaces: needs root"));
-        }
         let process = std::process::id();
         let names = HOSTS.map(|host| format!("antiphon-bench-{process}-{host}"));
         let folder = std::env::temp_dir().join(format!("antiphon-bench-hosts-{process}"));
-        let mut guard = Command::new("sh");
-        guard.args(["-c", GUARD, "guard"]).arg(&folder).args(&names);
-        // A group of its own: what interrupts this process must not interrupt the guard.
-        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let guard = guard.spawn().map_err(Error::io("start sh"))?;
+        let cores = share(&cores()?);
+        let namespaces = Namespaces::make(names.into(), Some(&folder)).map_err(Error::message)?;
         // From here on, dropping it takes away whatever was made.
-        let network = Self { guard, folder, names, cores: share(&cores()?) };
+        let network = Self { namespaces, folder, cores };
         network.furnish()?;
         Ok(network)
     }
 
+    /// A host's namespace.
+    fn name(&self, host: usize) -> &str {
+        &self.namespaces.names()[host]
+    }
+
     fn furnish(&self) -> Result<()> {
-        let [a, b] = &self.names;
-        ip(&["netns", "add", a])?;
-        ip(&["netns", "add", b])?;
+        let ip = |arguments: &[&str]| ip(arguments).map(drop).map_err(Error::message);
+        let (a, b) = (self.name(0), self.name(1));
         ip(&[
             "link", "add", DEVICE, "netns", a, "type", "veth", "peer", "name", DEVICE, "netns", b,
         ])?;
-        for (host, name) in self.names.iter().enumerate() {
+        for (host, name) in self.namespaces.names().iter().enumerate() {
             let address = format!("{}/24", self.address(host));
             ip(&["-n", name, "addr", "add", &address, "dev", DEVICE])?;
             ip(&["-n", name, "link", "set", DEVICE, "up"])?;
@@ -116,7 +92,7 @@ impl Network {
     /// A command that will run on a host, which has a host name of its own.
     pub fn command(&self, host: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.names[host]]);
+        command.args(["netns", "exec", self.name(host)]);
         command.args(["taskset", "-c", &self.cores[host], "unshare", "--uts", "sh", "-c"]);
         command.args([r#"hostname "$0"; exec "$@""#, HOSTS[host]]).arg(program);
         command
@@ -128,7 +104,7 @@ impl Network {
     }
 
     fn agent_script(&self) -> String {
-        let ([a, b], [cores_a, cores_b]) = (&self.names, &self.cores);
+        let (a, b, [cores_a, cores_b]) = (self.name(0), self.name(1), &self.cores);
         let [first, second] = HOSTS;
         format!(
             "#!/bin/sh\nhost=$1; shift\ncase $host in\n\
@@ -145,33 +121,27 @@ impl Network {
 
     /// What each host has sent since it was made.
     pub fn traffic(&self) -> Result<[Traffic; 2]> {
-        let read = |name: &String| {
+        let read = |host| {
             let mut command = Command::new("ip");
-            command.args(["netns", "exec", name, "cat", "/proc/net/dev"]);
+            command.args(["netns", "exec", self.name(host), "cat", "/proc/net/dev"]);
             let text = repo::capture("read a host's counters", &mut command)?;
-            parse(&text).ok_or_else(|| {
+            let sent = |device| traffic(&text, device).map(|traffic| traffic.sent);
+            let both = sent(DEVICE).zip(sent("lo"));
+            let (across, within) = both.ok_or_else(|| {
                 Error::message(format!("cannot read a host's counters: saw\n{text}"))
-            })
+            })?;
+            Ok(Traffic { across, within })
         };
-        Ok([read(&self.names[0])?, read(&self.names[1])?])
+        Ok([read(0)?, read(1)?])
     }
 
     /// The largest packet the device between the hosts takes, in bytes.
     pub fn mtu(&self) -> Result<String> {
-        let mut command = Command::new("ip");
-        command.args(["-n", &self.names[0], "-o", "link", "show", DEVICE]);
-        let text = repo::capture("ask the device", &mut command)?;
+        let text = ip(&["-n", self.name(0), "-o", "link", "show", DEVICE]);
+        let text = text.map_err(Error::message)?;
         let words: Vec<&str> = text.split_whitespace().collect();
         let at = words.iter().position(|&word| word == "mtu");
         Ok(at.and_then(|at| words.get(at + 1)).unwrap_or(&"unknown").to_string())
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        drop(self.guard.stdin.take());
-        // It ends by itself once its input has.
-        let _ = self.guard.wait();
     }
 }
 
@@ -193,44 +163,9 @@ fn path() -> std::ffi::OsString {
     std::env::var_os("PATH").unwrap_or_default()
 }
 
-/// What has been sent over the device and over the loopback, from the kernel's table.
-fn parse(text: &str) -> Option<Traffic> {
-    let sent = |device: &str| {
-        let line = text.lines().find_map(|line| {
-            line.trim_start().strip_prefix(device).and_then(|rest| rest.strip_prefix(':'))
-        });
-        line?.split_whitespace().nth(8)?.parse().ok()
-    };
-    Some(Traffic { across: sent(DEVICE)?, within: sent("lo")? })
-}
-
-fn ip(arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new("ip");
-    match command.args(arguments).output() {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            Err(Error::message("cannot make network namespaces: saw no `ip`; install iproute2"))
-        }
-        Err(error) => Err(Error::io("make network namespaces")(error)),
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(Error::message(format!(
-            "cannot make network namespaces: `{}` said {}",
-            repo::line(&command),
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counters_are_read_from_the_kernels_table() {
-        let text = "Inter-|   Receive  |  Transmit\n face |bytes packets\n    lo: 7 1 0 0 0 0 0 0 8 1 0 0 0 0 0 0\n\
-                    veth0: 99 1 0 0 0 0 0 0 1234 1 0 0 0 0 0 0\n";
-        assert_eq!(parse(text), Some(Traffic { across: 1234, within: 8 }));
-        assert_eq!(parse("lo: 1 2"), None);
-    }
 
     #[test]
     fn every_host_has_cores_of_its_own_if_there_are_two() {
@@ -250,7 +185,7 @@ mod tests {
             Ok(network) => network,
             Err(reason) => return println!("SKIP network namespaces: {reason}"),
         };
-        let (folder, names) = (network.folder.clone(), network.names.clone());
+        let (folder, names) = (network.folder.clone(), network.namespaces.names().to_vec());
         let mut name = network.command(1, Path::new("hostname"));
         assert_eq!(repo::capture("ask its name", &mut name).expect("a name").trim(), HOSTS[1]);
         let before = network.traffic().expect("counters");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::super::executor::{Entry, HOST_ENTRIES};
+use super::super::job;
 use super::super::peers::{self, Group};
 use super::network::{HOSTS, Network, SUBNET};
 use crate::{Error, Result, repo};
@@ -92,7 +93,8 @@ fn open_mpi(install: bool) -> Result<(PathBuf, String)> {
     let program = build.join("hosts-openmpi");
     let source = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("bench").join(name);
     let mut command = Command::new("mpicc.openmpi");
-    command.args(["-std=gnu11", "-O3", "-Wall"]).args([source("mpi.c"), source("harness.c")]);
+    command.args(["-std=gnu11", "-O3", "-Wall"]).args(job::definitions());
+    command.args([source("mpi.c"), source("harness.c")]);
     repo::capture(what, command.arg("-o").arg(&program))?;
     let mut version = Command::new("mpirun.openmpi");
     let said = repo::capture("ask Open MPI's version", version.arg("--version"))?;
