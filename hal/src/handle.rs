@@ -148,6 +148,12 @@ impl MemoryHandle {
         blob
     }
 
+    /// Whether the handle of which `blob` is a part has a descriptor.
+    pub(crate) fn needs_descriptor(blob: &[u8]) -> bool {
+        let kind = blob.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_le_bytes);
+        matches!(kind, Some(KIND_SHARED_MEMORY | KIND_DEVICE | KIND_MULTICAST))
+    }
+
     /// Puts a handle together from what [`to_blob`](Self::to_blob) and [`descriptor`](Self::descriptor) gave in
     /// another process. The blob may come from anywhere; whether the memory is as long as the blob says is checked
     /// by [`crate::Device::import`].

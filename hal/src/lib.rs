@@ -40,6 +40,7 @@ mod kernel;
 pub mod kernels;
 mod memory;
 mod multicast;
+mod parts;
 mod ranges;
 #[cfg(feature = "rocm")]
 pub mod rocm;

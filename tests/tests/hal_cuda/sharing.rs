@@ -60,7 +60,12 @@ fn a_buffer_over_several_chunks_is_one_memory_for_peers() {
     assert_eq!(parts.iter().map(MemoryHandle::bytes).collect::<Vec<_>>(), [CHUNK as u64; 3]);
 
     let (device, access) = (open(0), Access::new(&open(0)));
-    let mapped = device.import_parts(&parts).unwrap();
+    // As they travel: bytes, and descriptors beside them.
+    let blob = MemoryHandle::parts_to_blob(&parts);
+    let descriptors: Vec<_> =
+        parts.iter().map(|part| part.descriptor().unwrap().try_clone_to_owned().unwrap()).collect();
+    let arrived = MemoryHandle::parts_from_blob(&blob, descriptors).unwrap();
+    let mapped = device.import_parts(&arrived).unwrap();
     assert_eq!(mapped.len(), memory.len());
     assert_eq!(access.read(&mapped, BEGIN / 8 + WORDS)[BEGIN / 8..], values);
     let again = device.import_parts(&mapped.export_parts().unwrap()).unwrap();
