@@ -95,7 +95,8 @@ fn the_devices_are_those_of_the_driver() {
     assert_eq!((first.index(), first.backend()), (2, Backend::Rocm));
     assert_eq!(first.name(), devices[2].name);
     assert!(matches!(rocm.open(3), Err(HalError::Invalid { .. })));
-    let peers = &open(1).caps().peers;
+    let device = open(1);
+    let peers = &device.caps().peers;
     assert_eq!(
         peers.iter().map(|peer| (peer.index, peer.access)).collect::<Vec<_>>(),
         [(0, true), (2, true)]
