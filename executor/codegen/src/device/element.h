@@ -18,8 +18,8 @@ template <int mantissa, int bias, u32 largest> AP_INLINE float f8_to_f32(u8 code
 // To the nearest, ties to even; what is too large, infinity too, becomes the largest.
 template <int mantissa, int bias, u32 largest> AP_INLINE u8 f32_to_f8(float value) {
     const u32 sign = as_bits(value) >> 24 & 0x80u, magnitude = as_bits(value) & 0x7fffffffu;
-    const u32 half = (1u << (22 - mantissa)) - 1;
-    const u32 rounded = (magnitude + half + (magnitude >> (23 - mantissa) & 1u)) >> (23 - mantissa);
+    const u32 nearly = (1u << (22 - mantissa)) - 1;
+    const u32 rounded = (magnitude + nearly + (magnitude >> (23 - mantissa) & 1u)) >> (23 - mantissa);
     const u32 shifted = rounded - ((127u - bias) << mantissa), normal = shifted < largest ? shifted : largest;
     // At this power of two, 32-bit floats count in steps of the smallest 8-bit one: the adder rounds.
     const float step = as_float((u32)(127 + 1 - bias - mantissa + 23) << 23);

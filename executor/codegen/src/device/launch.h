@@ -138,7 +138,7 @@ AP_INLINE u8 *area(const Launch &l, u32 side) {
 }
 
 // How far a side of a move is behind where it is in even launches.
-AP_INLINE u64 half(const Launch &l, u32 side) {
+AP_INLINE u64 odd_half(const Launch &l, u32 side) {
     if (!(side & 2) || !(state().number & 1)) return 0;
     const ScratchPlaces &places = ((const ScratchPlaces *)l.scratch)[side >> 2];
     return side & 1 ? places.packets_half : places.raw_half;

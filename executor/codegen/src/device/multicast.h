@@ -28,9 +28,9 @@ AP_INLINE u64 multicast_side(const Launch &l, u32 channel, const u32 *sides, con
     const u64 base = words(l.multicasts)[channel];
     if (base == 0) return 0;
     for (u32 i = 1; i < count; ++i) {
-        if (offsets[i] != offsets[0] || half(l, sides[i]) != half(l, sides[0])) return 0;
+        if (offsets[i] != offsets[0] || odd_half(l, sides[i]) != odd_half(l, sides[0])) return 0;
     }
-    return base + half(l, sides[0]) + offsets[0] + start;
+    return base + odd_half(l, sides[0]) + offsets[0] + start;
 }
 
 // The sides of a move of which one or both are groups. `from` and `to` are 0 where a side is not reached by multicast.

@@ -49,8 +49,8 @@ AP_DEVICE void posts(const Launch &l, const u32 *o, u32 count, u32 first, Window
             if (bytes == 0) continue;
             const u64 *offsets = offsets_of(l, piece), times = packets ? 2 : 1;
             const u64 data[5] = {
-                sides[from].region, sides[from].start + half(l, from) + times * (offsets[0] + start),
-                sides[to].region, sides[to].start + half(l, to) + times * (offsets[1] + start), bytes,
+                sides[from].region, sides[from].start + odd_half(l, from) + times * (offsets[0] + start),
+                sides[to].region, sides[to].start + odd_half(l, to) + times * (offsets[1] + start), bytes,
             };
             push(l, link, own[0], packets ? REQUEST_DATA | REQUEST_PACKETS : REQUEST_DATA, data);
         }
