@@ -150,10 +150,7 @@ impl fmt::Debug for Ports {
 
 impl Ports {
     /// The ports of `bootstrap`'s rank over these wires.
-    pub fn new(
-        bootstrap: &Arc<dyn Bootstrap>,
-        Wires { open: wires, closed }: Wires,
-    ) -> Arc<Self> {
+    pub fn new(bootstrap: &Arc<dyn Bootstrap>, Wires { open: wires, closed }: Wires) -> Arc<Self> {
         let (rank, world) = (bootstrap.rank(), bootstrap.world() as usize);
         let peers = (0..world).map(|_| Towards::default()).collect();
         Arc::new_cyclic(|ports: &Weak<Ports>| Ports {

@@ -2,15 +2,15 @@
 
 use crate::cuda::device::Core;
 use crate::cuda::memory::{CudaMemory, Kind};
-use crate::cuda::vmm::{OWN, Physical, Spans};
+use crate::cuda::vmm::{OWN, Physical};
 use crate::cuda::{conv, export, lock, peers};
 use crate::driver::Backend;
 use crate::error::HalError;
 use crate::gpu::process_number;
+use crate::gpu::spans::Entries;
 use crate::id::next_id;
 use crate::memory::MemoryHandle;
 use cudarc::driver::sys;
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Weak};
 
@@ -116,10 +116,10 @@ fn walk(core: &Core, address: u64, bytes: u64) -> Result<Origin, HalError> {
 /// backend uses itself.
 fn piece(
     core: &Core,
-    own: &BTreeMap<u64, u64>,
+    own: &Entries,
     address: u64,
 ) -> Result<(Piece, sys::CUdevice, bool), HalError> {
-    if Spans::hold(own, address) {
+    if own.hold(address) {
         return Err(refused(
             format!(
                 "the address {address:#x}, past the end of memory of a device, or of another device"

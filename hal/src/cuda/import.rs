@@ -134,7 +134,7 @@ fn open(core: &Arc<Core>, handle: &[u8; 64], bytes: u64) -> Result<Arc<CudaMemor
         api.check(what, code)?;
         return Err(refused(&format!("{bytes} bytes"), &format!("1 to {length}")));
     }
-    own.insert(address, bytes);
+    own.enter(address, bytes);
     drop(own);
     let memory = enter(core, address, bytes, Kind::Opened { handle: *handle });
     opened.insert(*handle, Arc::downgrade(&memory));

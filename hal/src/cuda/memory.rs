@@ -231,7 +231,7 @@ impl Drop for CudaMemory {
                 }
                 self.core.ranges.remove(self);
                 let mut own = OWN.write();
-                own.remove(&self.address);
+                own.remove(self.address);
                 if let Ok(_entered) = self.core.context.enter() {
                     // SAFETY: opened by `open`, and closed here once for that; the driver counts.
                     let _ = unsafe { (api.ipc_close)(self.address) };

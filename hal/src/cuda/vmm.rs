@@ -4,38 +4,16 @@ use crate::cuda::context::Context;
 use crate::cuda::conv::{self, Sharing};
 use crate::cuda::library::Code;
 use crate::error::HalError;
+use crate::gpu::spans::Spans;
 use cudarc::driver::sys;
-use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 /// The addresses that this backend uses, on all devices, so that its memory is never taken for the application's: from
 /// before memory is mapped there until after it is unmapped.
-pub(super) static OWN: Spans = Spans(RwLock::new(BTreeMap::new()));
-
-/// Ranges of addresses: each one's length by its start.
-#[derive(Debug, Default)]
-pub(super) struct Spans(RwLock<BTreeMap<u64, u64>>);
-
-impl Spans {
-    /// Locks them against changes.
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u64, u64>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Locks them for a change.
-    pub(super) fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, u64>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether one of `spans` holds `address`.
-    pub(super) fn hold(spans: &BTreeMap<u64, u64>, address: u64) -> bool {
-        let last = spans.range(..=address).next_back();
-        last.is_some_and(|(&start, &bytes)| address - start < bytes)
-    }
-}
+pub(super) static OWN: Spans = Spans::new();
 
 /// A count on physical memory, or on a multicast object, given back when dropped.
 #[derive(Debug)]
@@ -188,7 +166,7 @@ impl Mapped {
         let mut address = 0;
         // SAFETY: `address` is a valid place for the answer; no address is wished for.
         done(unsafe { (api.memory_reserve)(&raw mut address, bytes, 0, 0, 0) })?;
-        OWN.write().insert(address, bytes as u64);
+        OWN.enter(address, bytes as u64);
         let context_kept = Arc::clone(context);
         let mut mapped = Mapped { address, bytes, filled: Vec::new(), context: context_kept };
         let mut next = address;
@@ -231,30 +209,8 @@ impl Drop for Mapped {
             next += bytes as u64;
         }
         // While the addresses are still reserved: the next to get them may be another.
-        OWN.write().remove(&self.address);
+        OWN.remove(self.address);
         // SAFETY: reserved by `all` and given back here alone, when nothing is mapped any more.
         let _ = unsafe { (api.memory_unreserve)(self.address, self.bytes) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans_hold_what_is_within_them() {
-        let spans = Spans::default();
-        spans.write().extend([(100, 10), (200, 1)]);
-        for (address, held) in [
-            (0, false),
-            (99, false),
-            (100, true),
-            (109, true),
-            (110, false),
-            (200, true),
-            (201, false),
-        ] {
-            assert_eq!(Spans::hold(&spans.read(), address), held, "{address}");
-        }
     }
 }

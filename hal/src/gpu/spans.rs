@@ -1,7 +1,7 @@
 //! Ranges of addresses that a backend uses, so that its memory is never taken for the application's.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Ranges of addresses. None overlaps another, but the same one may be entered several times.
 #[derive(Debug, Default)]
@@ -26,30 +26,43 @@ impl Spans {
 
     /// Enters `bytes` bytes at `start`.
     pub(crate) fn enter(&self, start: u64, bytes: u64) {
-        let mut entries = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let span = entries.0.entry(start).or_insert(Span { bytes, count: 0 });
-        span.bytes = span.bytes.max(bytes);
-        span.count += 1;
+        self.write().enter(start, bytes);
     }
 
     /// Removes what was entered at `start`, once.
     pub(crate) fn remove(&self, start: u64) {
-        let mut entries = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(span) = entries.0.get_mut(&start) {
-            span.count -= 1;
-            if span.count == 0 {
-                entries.0.remove(&start);
-            }
-        }
+        self.write().remove(start);
     }
 
     /// Locks them against changes.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Entries> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Locks them for a change.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Entries> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Entries {
+    /// Enters `bytes` bytes at `start`.
+    pub(crate) fn enter(&mut self, start: u64, bytes: u64) {
+        let span = self.0.entry(start).or_insert(Span { bytes, count: 0 });
+        span.bytes = span.bytes.max(bytes);
+        span.count += 1;
+    }
+
+    /// Removes what was entered at `start`, once.
+    pub(crate) fn remove(&mut self, start: u64) {
+        if let Some(span) = self.0.get_mut(&start) {
+            span.count -= 1;
+            if span.count == 0 {
+                self.0.remove(&start);
+            }
+        }
+    }
+
     /// Whether one holds `address`.
     pub(crate) fn hold(&self, address: u64) -> bool {
         let last = self.0.range(..=address).next_back();
