@@ -59,7 +59,7 @@ impl Regions {
             let offer = self.memory.register(memory)?;
             let mut payload = offer.region.to_le_bytes().to_vec();
             payload.extend(offer.blob);
-            let descriptors = offer.descriptor.into_iter().collect();
+            let descriptors = offer.descriptors;
             bootstrap.send(peer, Message { channel: CONTROL, tag: OFFER, payload, descriptors })?;
         }
         own.announced.insert(region, Arc::downgrade(memory));
@@ -118,8 +118,7 @@ impl Regions {
         let region = u64::from_le_bytes(*number);
         match tag {
             OFFER => {
-                let descriptor = descriptors.into_iter().next();
-                let offer = Offer { region, blob: blob.to_vec(), descriptor };
+                let offer = Offer { region, blob: blob.to_vec(), descriptors };
                 self.memory.accept(peer, offer).map_err(|error: TransportError| error.to_string())
             }
             RETIRE => {

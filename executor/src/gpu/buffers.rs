@@ -5,6 +5,7 @@ use super::context::{Context, Seat};
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
 use crate::executor::Call;
+use antiphon_bootstrap::MAX_DESCRIPTORS;
 use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::{Memory, Stream};
 use antiphon_plan::model::Collective;
@@ -19,6 +20,12 @@ pub struct Buffers {
     /// Destination, source, bytes.
     before: Vec<(u64, u64, u64)>,
     after: Vec<(u64, u64, u64)>,
+}
+
+/// Whether peers can be told by one message how to map `memory`: it may be of a kind that cannot be mapped, or in too many
+/// pieces.
+fn fits_a_message(memory: &dyn Memory) -> bool {
+    memory.export_parts().is_ok_and(|parts| parts.len() <= MAX_DESCRIPTORS)
 }
 
 /// A copy on a stream of device memory.
@@ -113,12 +120,18 @@ impl Gpu {
         let pointer = std::ptr::with_exposed_provenance(address as usize);
         let Some((memory, offset)) = self.device.find(pointer, bytes) else { return Ok(None) };
         if memory.is_borrowed() {
-            if memory.export().is_err() {
+            if !self.is_kept(&memory) && !fits_a_message(&*memory) {
                 return Ok(None);
             }
             self.keep(&memory);
         }
         Ok(Some((self.announce(shared, &memory)?, offset)))
+    }
+
+    /// Whether peers have been told about the application's memory.
+    fn is_kept(&self, memory: &Arc<dyn Memory>) -> bool {
+        let borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        borrowed.iter().any(|known| known.id() == memory.id())
     }
 
     /// Keeps the application's memory under the number by which peers know it.

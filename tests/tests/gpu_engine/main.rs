@@ -1,6 +1,7 @@
 //! Plans as kernels, on the simulated driver: right results, replays, several streams, and ends that say why. What passes
 //! here has not run on a GPU.
 
+mod buffers;
 mod faults;
 mod graphs;
 mod plans;

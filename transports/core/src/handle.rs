@@ -11,8 +11,8 @@ pub struct Offer {
     pub region: u64,
     /// What the transport needs to know, as bytes.
     pub blob: Vec<u8>,
-    /// The descriptor that goes with it, where there is one.
-    pub descriptor: Option<OwnedFd>,
+    /// The descriptors that go with it, in order: one for each piece of the memory, where its kind has any.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// Where a peer says that a buffer of its lies.

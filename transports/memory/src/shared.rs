@@ -80,21 +80,25 @@ impl Transport for SharedMemory {
 
 impl Mapping for SharedMemory {
     fn register(&self, memory: &Arc<dyn Memory>) -> Result<Offer, TransportError> {
-        let handle = memory.export()?;
-        let descriptor = handle.descriptor().map(|fd| fd.try_clone_to_owned());
-        let descriptor = descriptor.transpose().map_err(|error| {
+        let parts = memory.export_parts()?;
+        let descriptors = parts.iter().filter_map(MemoryHandle::descriptor);
+        let descriptors = descriptors.map(|descriptor| descriptor.try_clone_to_owned());
+        let descriptors = descriptors.collect::<Result<_, _>>().map_err(|error| {
             let what = "duplicate a memory's descriptor".to_owned();
             antiphon_hal::HalError::System { what, source: error }
         })?;
-        Ok(Offer { region: memory.id(), blob: handle.to_blob(), descriptor })
+        let blob = MemoryHandle::parts_to_blob(&parts);
+        Ok(Offer { region: memory.id(), blob, descriptors })
     }
 
     fn accept(&self, peer: u32, offer: Offer) -> Result<(), TransportError> {
-        let handle = MemoryHandle::from_blob(&offer.blob, offer.descriptor)?;
-        let serves = |device: &&Arc<dyn Device>| device.backend() == handle.backend();
+        let parts = MemoryHandle::parts_from_blob(&offer.blob, offer.descriptors)?;
+        let serves = |device: &&Arc<dyn Device>| {
+            parts.first().is_some_and(|part| device.backend() == part.backend())
+        };
         // A device refuses what is not its own, and says what it is.
         let device = self.devices.iter().find(serves).unwrap_or(&self.devices[0]);
-        let memory = device.import(&handle)?;
+        let memory = device.import_parts(&parts)?;
         self.mapped().insert((peer, offer.region), memory);
         self.accepted.notify_all();
         Ok(())
