@@ -1,6 +1,7 @@
 //! Communicators: the ranks that make calls together.
 
 mod join;
+mod listener;
 mod options;
 
 use crate::context::{Context, ContextKey};
@@ -20,6 +21,7 @@ use antiphon_memory::process;
 use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
 use join::{Greeted, Join, Probed};
+use listener::Listener;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -133,66 +135,6 @@ impl Failure {
             devices.stop();
         }
         true
-    }
-}
-
-/// Receives what the control thread hears from peers.
-struct Listener {
-    regions: Arc<Regions>,
-    ports: Arc<Ports>,
-    failure: Arc<Failure>,
-    /// The rank's control page.
-    page: Arc<dyn Memory>,
-}
-
-impl Listener {
-    /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on:
-    /// one that is finds the failure and says so itself.
-    fn fail(&self, error: ExecutorError) {
-        self.failure.set(error);
-        let Ok(log) = self.failure.log.try_lock() else { return };
-        if log.contexts.values().all(|context| context.is_idle()) {
-            rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
-        }
-    }
-}
-
-impl Handler for Listener {
-    fn message(&self, from: u32, tag: u32, payload: &[u8], descriptors: Vec<OwnedFd>) {
-        let devices = self.failure.devices.as_ref();
-        let (what, received) = if Regions::takes(tag) {
-            let retired = Regions::retired(tag, payload);
-            let retired = retired.and_then(|region| self.regions.memory.region(from, region));
-            if let (Some(devices), Some(memory)) = (devices, retired) {
-                devices.tables.retire(from, &memory);
-            }
-            ("memory handle", self.regions.receive(from, tag, payload, descriptors))
-        } else if let Some(devices) = devices.filter(|_| gpu::Peers::takes(tag)) {
-            let mapped = |region| self.regions.memory.region(from, region);
-            ("message about device memory", devices.receive(from, tag, payload, mapped))
-        } else {
-            ("message about a link", self.ports.receive(from, tag, payload))
-        };
-        if let Err(found) = received {
-            self.fail(ExecutorError::Layout { what, peer: from, found });
-        }
-    }
-
-    fn peer_lost(&self, peer: u32, why: &Lost) {
-        self.fail(ExecutorError::PeerLost {
-            peer,
-            pid: why.pid,
-            reason: why.reason.clone(),
-            doing: Doing::default(),
-        });
-    }
-
-    fn aborted(&self, by: u32, reason: &str) {
-        self.fail(ExecutorError::Aborted {
-            by,
-            reason: reason.to_owned(),
-            doing: Doing::default(),
-        });
     }
 }
 
