@@ -53,8 +53,12 @@ AP_INLINE void vectors(const Sides<reads, writes> &sides, u64 at, u64 stride) {
     }
 }
 
-// Vectors that are in flight at once, over all that is read.
-#define IN_FLIGHT 8
+// Vectors that are in flight at once, over all that is read: fewer where widening them takes many registers.
+template <int reads> struct InFlight {
+    static const int narrow = reads > 1 && sizeof(Stored) == 1 && sizeof(Wide) > 1;
+    static const int vectors = narrow ? 4 : 8;
+    static const int depth = reads >= vectors ? 1 : vectors / reads;
+};
 
 template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<reads, writes> &sides, u64 len) {
     // Elements before the first 16 bytes that are aligned on all sides; all of them, if sides differ.
@@ -72,7 +76,7 @@ template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<r
     }
     const u64 stride = (u64)AP_THREADS() * 16;
     u64 at = head + (u64)AP_THREAD() * 16;
-    const int depth = reads >= IN_FLIGHT ? 1 : IN_FLIGHT / reads;
+    const int depth = InFlight<reads>::depth;
     for (; at + (depth - 1) * stride < head + body; at += depth * stride) {
         vectors<Op, reads, writes, depth>(sides, at, stride);
     }

@@ -15,7 +15,8 @@ typedef long long i64;
 #else
 #define AP_DEVICE static __device__ __noinline__
 #endif
-#define AP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// One block on a multiprocessor is enough: without that word, registers spill to make room for more.
+#define AP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 // A parameter that is a struct.
 #define AP_PARAMETER const __grid_constant__
 // One thing for each block, and the function that finds it.
