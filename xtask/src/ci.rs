@@ -288,6 +288,14 @@ const STEPS: &[Step] = &[
         environment: &[("ANTIPHON_NEEDS_SIMULATOR", "1")],
         needs: Some(HIP),
     },
+    // By the vendors' own compilers, which need no GPU.
+    Step {
+        name: "compile kernels",
+        program: Program::Cargo,
+        arguments: &["run", "-p", "xtask", "--", "gpu-compile"],
+        environment: &[],
+        needs: None,
+    },
     // The step that lints everything does it without the library, which not every machine has.
     Step {
         name: "lint the RDMA wire",

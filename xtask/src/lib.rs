@@ -1,7 +1,8 @@
 //! Developer tasks of the workspace, called as `cargo xtask <task>`.
 //!
 //! [`ci`] runs what a change must pass, [`tidy`] holds the rules of the repository that no compiler checks (they
-//! are also tests of this crate), [`mod@fuzz`] feeds parsers what they do not expect, [`mutate`] measures the verifier with plans broken on purpose, [`simulator`] holds
+//! are also tests of this crate), [`mod@fuzz`] feeds parsers what they do not expect, [`mutate`] measures the verifier with
+//! plans broken on purpose, [`gpu_compile`] compiles generated kernels, [`simulator`] holds
 //! predictions against the clock, [`mod@bench`] measures collectives beside other libraries. Nothing that users
 //! run depends on this crate.
 
@@ -9,6 +10,7 @@ pub mod bench;
 pub mod ci;
 pub mod error;
 pub mod fuzz;
+pub mod gpu_compile;
 pub mod mutate;
 pub mod repo;
 pub mod section;

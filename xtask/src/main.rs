@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::bench::{self, hosts, options::Options, options::RankOptions};
-use xtask::{Error, Result, ci, fuzz, mutate, repo, simulator, tidy};
+use xtask::{Error, Result, ci, fuzz, gpu_compile, mutate, repo, simulator, tidy};
 
 /// Developer tasks of the workspace
 #[derive(Parser)]
@@ -27,6 +27,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Break plans on purpose and measure whether the verifier notices
     Mutate(mutate::options::Options),
+    /// Compile generated kernels by the vendors' compilers, without a GPU
+    GpuCompile(gpu_compile::Options),
     /// Measure collectives beside MPI libraries, Gloo and a hand-written floor
     BenchPeers(Options),
     /// Measure allreduce over two hosts (network namespaces) beside Open MPI, and the wire below it
@@ -53,6 +55,7 @@ fn run(task: &Task) -> Result<()> {
         }
         Task::Fuzz(options) => fuzz::run(options),
         Task::Mutate(options) => mutate::run(options),
+        Task::GpuCompile(options) => gpu_compile::run(options),
         Task::BenchPeers(options) => bench::run(options),
         Task::BenchHosts(options) => hosts::run(options),
         Task::CheckSimulator(options) => simulator::check(options),

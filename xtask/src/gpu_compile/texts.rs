@@ -1,0 +1,147 @@
+//! The texts that are compiled: bodies of operations, then whole plans.
+
+use super::{Text, When};
+use crate::{Error, Result, repo};
+use antiphon_codegen::{Target, Variant, divide, generate};
+use antiphon_plan::algorithms::{Algorithm, Shape, alltoallv, examples};
+use antiphon_plan::builder::{BuildError, ProgramBuilder};
+use antiphon_plan::model::{Buffer, Collective, Plan};
+use antiphon_plan::program::Layout;
+use antiphon_plan::{DataType, ReduceOp, read};
+use std::fs;
+
+const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
+
+/// All texts for a target.
+pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
+    let mut texts = Vec::new();
+    let reductions = reductions().map_err(wrong)?;
+    for dtype in DataType::ALL {
+        for op in OPS {
+            let when = match (dtype, op) {
+                (DataType::F16 | DataType::F32, ReduceOp::Sum) => When::Always,
+                (_, ReduceOp::Sum) | (DataType::F32, _) => When::Once,
+                _ => When::All,
+            };
+            let variant = Variant { target, dtype, op: Some(op) };
+            add(&mut texts, &format!("{dtype} {op:?}"), &reductions, variant, (true, when), 1)?;
+        }
+        texts.push(Text {
+            name: format!("{dtype} average"),
+            text: divide::text(target, dtype),
+            bodies: true,
+            when: if dtype == DataType::F32 { When::Always } else { When::All },
+        });
+    }
+    let variant = Variant { target, dtype: DataType::F16, op: None };
+    add(&mut texts, "wide moves", &wide().map_err(wrong)?, variant, (true, When::Always), 1)?;
+    add(&mut texts, "ports", &ports().map_err(wrong)?, variant, (false, When::Always), 1)?;
+    for algorithm in Algorithm::ALL {
+        let mut shape = Shape::new(8);
+        shape.nodes = if algorithm.is_hierarchical() { 2 } else { 1 };
+        let when = match algorithm {
+            Algorithm::AllReduceTwoShotPackets => When::Always,
+            Algorithm::AllReduceZeroCopy | Algorithm::AllReduceRing => When::Once,
+            _ => When::All,
+        };
+        let plan = algorithm.plan(shape).map_err(wrong)?;
+        add(&mut texts, algorithm.name(), &plan, variant, (false, when), if all { 8 } else { 1 })?;
+    }
+    let v = alltoallv::zero_copy(4, 1, Default::default()).map_err(wrong)?;
+    add(&mut texts, "alltoallv", &v, variant, (false, When::Always), 1)?;
+    for (name, plan) in examples().map_err(wrong)? {
+        add(&mut texts, name, &plan, variant, (false, When::All), if all { 8 } else { 1 })?;
+    }
+    let shared = repo::root().join("../shared/plans");
+    if all && shared.is_dir() {
+        let reading = "read ../shared/plans";
+        for entry in fs::read_dir(&shared).map_err(Error::io(reading))? {
+            let path = entry.map_err(Error::io(reading))?.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            // Some are there to be refused.
+            let bytes = fs::read(&path).map_err(Error::io(reading))?;
+            let Ok(read) = read(&bytes) else { continue };
+            let name = path.display().to_string();
+            if Layout::new(&read.plan).is_ok() {
+                add(&mut texts, &name, &read.plan, variant, (false, When::All), 8)?;
+            }
+        }
+    }
+    Ok(texts)
+}
+
+fn wrong(error: BuildError) -> Error {
+    Error::message(format!("cannot write a plan: {error}"))
+}
+
+/// The texts of a plan's first ranks.
+fn add(
+    texts: &mut Vec<Text>,
+    name: &str,
+    plan: &Plan,
+    variant: Variant,
+    (bodies, when): (bool, When),
+    ranks: u32,
+) -> Result<()> {
+    let lower = |error| Error::message(format!("cannot lower {name}: {error}"));
+    let layout = Layout::new(plan).map_err(lower)?;
+    for rank in 0..ranks.min(layout.ranks.len() as u32) {
+        let generate = generate(&layout, rank, variant);
+        let text = generate.map_err(|error| Error::message(error.to_string()))?.text;
+        texts.push(Text { name: format!("{name}, rank {rank}"), text, bodies, when });
+    }
+    Ok(())
+}
+
+/// Everything that combines, each in a block of its own.
+fn reductions() -> std::result::Result<Plan, BuildError> {
+    let p = ProgramBuilder::new("reductions", Collective::Test, 2).chunk_counts(8, 8).fuse(false);
+    let (input, output) = (p.input(0), p.output(0));
+    let (scratch, far) = (p.scratch(0, 8), p.scratch(1, 8));
+    let switch = p.switch(&[0, 1], Buffer::Input);
+    let _ = p.channel(0, 1);
+    p.block(0).copy(input.chunk(0), output.chunk(0));
+    p.block(0).reduce(&[input.chunk(0), input.chunk(1)], output.chunk(1));
+    let block = p.block(0);
+    block.copy_packets(input.chunk(2), scratch.chunk(0));
+    block.reduce_packets(input.chunk(2), &[scratch.chunk(0)], output.chunk(2));
+    block.unpack_packets(scratch.chunk(0), output.chunk(3));
+    p.block(0).reduce_send_packets(
+        input.chunk(3),
+        &[scratch.chunk(1), scratch.chunk(2), scratch.chunk(3)],
+        output.chunk(4),
+        &[far.chunk(1), far.chunk(2), far.chunk(3)],
+    );
+    p.block(0).switch_reduce_store(&switch, &switch, 4, 1);
+    p.build()
+}
+
+/// Moves with the most sides that have code of their own, and one with more.
+fn wide() -> std::result::Result<Plan, BuildError> {
+    let p = ProgramBuilder::new("wide", Collective::Test, 1).chunk_counts(20, 20).fuse(false);
+    let (input, output) = (p.input(0), p.output(0));
+    for reads in 2..=9 {
+        let from: Vec<_> = (0..reads).map(|at| input.chunk(at)).collect();
+        p.block(0).reduce(&from, output.chunk(reads));
+    }
+    p.build()
+}
+
+/// Port channels, semaphores, a barrier and a pipeline.
+fn ports() -> std::result::Result<Plan, BuildError> {
+    let p = ProgramBuilder::new("ports", Collective::Test, 2).chunk_counts(1, 1);
+    let port = p.port(0, 1);
+    let semaphore = p.semaphore(0, 0);
+    let (one, two) = (p.block(0), p.block(0));
+    p.pipeline(4096, 1, || {
+        one.copy(p.input(0).all(), p.scratch(0, 1).all());
+        one.release(&[semaphore]);
+    });
+    p.barrier(&[one, two]);
+    two.acquire(&[semaphore]);
+    two.put_with_signal_and_flush(&port, p.input(0).all(), p.output(1).all());
+    p.block(1).wait(&[port]);
+    p.build()
+}
