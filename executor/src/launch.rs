@@ -18,7 +18,6 @@ use crate::shared::arena::{Arena, ArenaShape, BlockBytes, Cursor};
 use crate::shared::control::{FOREIGN, LaunchRecord, RING};
 use crate::waiting::{Verdict, Waiter};
 use antiphon_hal::{Effort, Memory, Task, TaskState};
-use antiphon_plan::model::Collective;
 use antiphon_transport::{Handle, Mapping, RemoteBuffer};
 use antiphon_types::{DataType, ReduceOp};
 use driving::Driven;
@@ -361,11 +360,14 @@ impl Launch<'_> {
         let shared = self.shared;
         // Packets are read relaxed: what their writers did before the launch is visible from here on.
         fence(Ordering::Acquire);
+        let in_place = self.order.input == self.order.output.cast_const();
+        let averages = self.order.op == Some(ReduceOp::Avg)
+            && self.context.plan.averages(shared.rank, in_place);
         if let Some(active) = state.active.take() {
             // SAFETY: no block touches the buffers any more, and they are valid by the caller's contract.
             unsafe {
                 active.buffers.copy_out(self);
-                if self.order.op == Some(ReduceOp::Avg) && self.averages() {
+                if averages {
                     let bytes = self.order.bytes.1 as usize;
                     let Order { dtype, output, .. } = *self.order;
                     antiphon_hal::kernels::divide(dtype, output, bytes, shared.world);
@@ -376,19 +378,6 @@ impl Launch<'_> {
         state.sizes = Some(self.sized.sizes());
         state.silent = self.sized.silent(self.context.plan.layout(), shared.rank);
         shared.complete(self.order.seq);
-    }
-
-    /// Whether this rank's output holds sums that an average divides.
-    fn averages(&self) -> bool {
-        match self.context.plan.collective() {
-            Collective::AllReduce | Collective::ReduceScatter => true,
-            Collective::Reduce => {
-                let uses = self.context.plan.uses(self.shared.rank);
-                let in_place = self.order.input == self.order.output.cast_const();
-                uses.output_written || (in_place && uses.input_written)
-            }
-            _ => false,
-        }
     }
 }
 

@@ -114,6 +114,18 @@ impl LoadedPlan {
         &self.layout
     }
 
+    /// Whether a rank's output holds sums that an average divides; `in_place` says that its input is the same memory.
+    pub(crate) fn averages(&self, rank: u32, in_place: bool) -> bool {
+        match self.collective() {
+            Collective::AllReduce | Collective::ReduceScatter => true,
+            Collective::Reduce => {
+                let uses = self.uses(rank);
+                uses.output_written || (in_place && uses.input_written)
+            }
+            _ => false,
+        }
+    }
+
     /// Threads of each thread block, where these are a device's.
     pub(crate) fn block_threads(&self) -> u32 {
         self.block_threads

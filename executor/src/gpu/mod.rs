@@ -228,18 +228,20 @@ impl Gpu {
         let buffers = self.place(shared, context, call)?;
         let recorded = stream.is_capturing()?;
         let number = if recorded { 0 } else { self.count(shared, recent, call) };
-        let given = Given {
-            input: buffers.input,
-            output: buffers.output,
-            fingerprint: recent.fingerprint,
-            number,
-            late: buffers.copies_back(),
-            blocks: context.keep_blocks(&*self.device, number, blocks)?,
-        };
-        let sized = (&*recent.tables, sizes);
-        let launch = context.launch(shared, self, &recent.compiled, sized, &given);
-        // SAFETY: as this function's.
-        let launched = unsafe { self.submit(shared, recent, call, &launch, &buffers, stream) };
+        let launched = context.keep_blocks(&*self.device, number, blocks).and_then(|blocks| {
+            let given = Given {
+                input: buffers.input,
+                output: buffers.output,
+                fingerprint: recent.fingerprint,
+                number,
+                late: buffers.copies_back(),
+                blocks,
+            };
+            let sized = (&*recent.tables, sizes);
+            let launch = context.launch(shared, self, &recent.compiled, sized, &given);
+            // SAFETY: as this function's.
+            unsafe { self.submit(shared, recent, call, &launch, &buffers, stream) }
+        });
         if let Err(error) = &launched
             && !recorded
         {
@@ -273,7 +275,11 @@ impl Gpu {
         // buffers are valid until it is complete by the caller's contract.
         unsafe { recent.compiled.kernel.launch(&**stream, shape, &arguments)? };
         buffers.copy_out(&**stream)?;
-        let Some(divide) = &recent.compiled.divide else { return Ok(()) };
+        let in_place = call.input == call.output.cast_const();
+        let divides = recent.plan.averages(shared.rank, in_place);
+        let Some(divide) = recent.compiled.divide.as_ref().filter(|_| divides) else {
+            return Ok(());
+        };
         let output = call.output.expose_provenance() as u64;
         let elements = call.output_bytes / call.dtype.size() as u64;
         let arguments = [

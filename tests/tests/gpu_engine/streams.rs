@@ -78,6 +78,43 @@ fn plans_on_two_streams_do_not_meet() {
 }
 
 #[test]
+fn an_average_leaves_alone_what_holds_no_sum() {
+    if on_simulator("streams::an_average_leaves_alone_what_holds_no_sum").is_none() {
+        return;
+    }
+    let plans = [Algorithm::ReduceZeroCopy, Algorithm::AllToAllZeroCopy];
+    for algorithm in plans {
+        on_threads(2, &options(), |rank| {
+            let executor = Executor::new(&rank);
+            let plan = executor.load(&algorithm.plan(Shape::new(2)).unwrap()).unwrap();
+            let stream = rank.stream().unwrap();
+            let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
+            write(&stream, &input, &values(0, 0));
+            write(&stream, &output, &[u32::MAX; ELEMENTS]);
+            let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
+            let call =
+                Call { op: Some(ReduceOp::Avg), ..Call::new(&plan, DataType::U32, from, to) };
+            // SAFETY: as above.
+            unsafe { executor.execute(&call, &stream) }.unwrap();
+            executor.synchronize(&stream).unwrap();
+            rank.barrier().unwrap();
+            let found = read(&stream, &output);
+            match algorithm {
+                // The mean of equal values, on the root.
+                Algorithm::ReduceZeroCopy if rank.rank() == 0 => assert_eq!(found, values(0, 0)),
+                Algorithm::ReduceZeroCopy => assert_eq!(found, [u32::MAX; ELEMENTS]),
+                _ => {
+                    let half = ELEMENTS / 2;
+                    let own = rank.rank() as usize * half..(rank.rank() as usize + 1) * half;
+                    assert_eq!(found[..half], values(0, 0)[own.clone()]);
+                    assert_eq!(found[half..], values(0, 0)[own]);
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn one_thread_drives_all_ranks() {
     if on_simulator("streams::one_thread_drives_all_ranks").is_none() {
         return;
