@@ -282,10 +282,10 @@ const STEPS: &[Step] = &[
         needs: Some(HIP),
     },
     Step {
-        name: "run the device suite on the ROCm backend",
+        name: "run the device suite and plans on the ROCm backend",
         program: Program::Cargo,
-        arguments: &["test", "-p", "antiphon-tests", "--features", "rocm", "--test", "hal_rocm"],
-        environment: &[("ANTIPHON_NEEDS_SIMULATOR", "1")],
+        arguments: &["test", "-pantiphon-tests", "-Frocm", "--test=hal_rocm", "--test=gpu_engine"],
+        environment: &[("ANTIPHON_NEEDS_SIMULATOR", "1"), ("ANTIPHON_TEST_BACKEND", "rocm")],
         needs: Some(HIP),
     },
     // By the vendors' own compilers, which need no GPU.

@@ -1,7 +1,7 @@
 //! Buffers that the application allocated itself, in all the ways in which allocators do: mapped by peers where that is
 //! possible, staged where it is not.
 
-use crate::{device, on_simulator, on_threads, options};
+use crate::{beside_cuda, device, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::{Call, Communicator, Executor};
 use antiphon::plan::algorithms::{Algorithm, Shape};
@@ -49,7 +49,7 @@ fn add_up(application: &Application, rank: &Communicator, (kind, allocate): (&st
 #[test]
 fn any_allocators_buffers_are_added_up_on_threads() {
     let test = "buffers::any_allocators_buffers_are_added_up_on_threads";
-    let Some(simulated) = on_simulator(test) else { return };
+    let Some(simulated) = beside_cuda(test) else { return };
     let application = &Application::new(&simulated);
     for kind in KINDS {
         on_threads(WORLD, &options(), |rank| {
@@ -62,7 +62,7 @@ fn any_allocators_buffers_are_added_up_on_threads() {
 #[test]
 fn any_allocators_buffers_are_added_up_in_processes() {
     let test = "buffers::any_allocators_buffers_are_added_up_in_processes";
-    if on_simulator(test).is_some() {
+    if beside_cuda(test).is_some() {
         Ranks::start("buffers::rank_with_any_allocators_buffers", WORLD, "").succeed();
     }
 }
@@ -72,7 +72,7 @@ fn any_allocators_buffers_are_added_up_in_processes() {
 fn rank_with_any_allocators_buffers() {
     let Some(role) = role() else { return };
     let test = "buffers::rank_with_any_allocators_buffers";
-    let application = Application::new(&on_simulator(test).expect("started on the simulator"));
+    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
     let rank = role.connect(&options().with_device(Some(device()))).unwrap();
     for kind in KINDS {
         add_up(&application, &rank, kind);

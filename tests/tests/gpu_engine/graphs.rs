@@ -1,8 +1,8 @@
 //! Launches that the application records into graphs: replays count as launches, and see the data of their time.
 
-use crate::{on_simulator, on_threads, options};
+use crate::{beside_cuda, on_threads, options};
 use antiphon::DataType;
-use antiphon::executor::hal::{Backend, Memory, Stream};
+use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Executor};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon_tests::application::Application;
@@ -32,11 +32,7 @@ fn read(stream: &dyn Stream, memory: &Arc<dyn Memory>) -> Vec<u32> {
 
 #[test]
 fn replays_are_launches_of_their_own() {
-    let Some(simulated) = on_simulator("graphs::replays_are_launches_of_their_own") else { return };
-    if crate::backend() != Backend::Cuda {
-        // The application of this test makes CUDA's calls.
-        return;
-    }
+    let Some(simulated) = beside_cuda("graphs::replays_are_launches_of_their_own") else { return };
     let application = &Application::new(&simulated);
     for algorithm in [
         Algorithm::AllReduceOneShotPackets,

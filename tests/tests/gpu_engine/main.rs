@@ -30,6 +30,11 @@ fn backend() -> Backend {
     }
 }
 
+/// As [`on_simulator`], for tests in which the application makes CUDA's calls; `None` where another backend is tested.
+fn beside_cuda(test: &str) -> Option<Simulated> {
+    (backend() == Backend::Cuda).then(|| on_simulator(test)).flatten()
+}
+
 /// The device that all ranks share.
 fn device() -> Arc<dyn Device> {
     driver(backend()).unwrap().open(0).unwrap()
