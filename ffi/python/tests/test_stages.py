@@ -27,7 +27,7 @@ RUN = ["--begin", "48K", "--end", "768K", "--factor", "16", "--iters", "3", "--w
 WRONG = {"alltoall_leaked_variable.py"}
 RACES = {"alltoall_semaphore_at_one.py"}
 # Published without waiting for what proxies still read: refused by the verifier, and right as long as nobody is that fast.
-UNFLUSHED = {"reducescatter_two_nodes.py", "send_recv.py", "allgather_forward.py"}
+UNFLUSHED = {"reducescatter_two_nodes.py", "send_recv.py"}
 
 # Of the programs in the current API those that carry out a collective; with the arguments of their last line in the table
 # of real plans. The groups program runs only with more ranks than a small machine has cores.
