@@ -6,9 +6,9 @@ use crate::error::HalError;
 use crate::gpu::search::{Found, Search};
 use crate::gpu::symbols::symbols;
 use cudarc::driver::sys;
-use libloading::os::unix::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
@@ -331,8 +331,8 @@ fn load(search: &Search) -> Result<Api, HalError> {
         )
     })?;
     // Never closed, also where it turns out to be of no use: the driver keeps threads and exit handlers.
-    let library: &'static Library = Box::leak(Box::new(library));
-    let symbols = Symbols::load(library).map_err(|symbol| {
+    let library = ManuallyDrop::new(library);
+    let symbols = Symbols::load(&library).map_err(|symbol| {
         unavailable(format!("{name} has no {symbol}"), "install a driver for CUDA 11.4 or newer")
     })?;
     // SAFETY: initialising takes no pointers and may be repeated, by this library and by the application.

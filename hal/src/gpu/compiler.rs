@@ -8,6 +8,7 @@ use crate::gpu::search::{Found, Search, function};
 use libloading::os::unix::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 type Program = *mut c_void;
@@ -115,8 +116,8 @@ impl RuntimeCompiler {
         let Found { library, name } =
             search.open().map_err(|why| unavailable(why, dialect.cure))?;
         // Never closed: the compiler keeps state of the process.
-        let library: &'static Library = Box::leak(Box::new(library));
-        let functions = Functions::load(library, dialect)
+        let library = ManuallyDrop::new(library);
+        let functions = Functions::load(&library, dialect)
             .map_err(|symbol| unavailable(format!("{name} has no {symbol}"), dialect.newer))?;
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both are valid places for the answers.

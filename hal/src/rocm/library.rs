@@ -10,9 +10,9 @@ use crate::gpu::symbols::symbols;
 use crate::rocm::conv::{self, AccessDescription, AllocationProperties};
 use crate::rocm::{lock, places};
 use hip_sys::hiprt as sys;
-use libloading::os::unix::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::{Mutex, OnceLock};
 
@@ -266,8 +266,8 @@ fn load(search: &Search) -> Result<Api, HalError> {
         )
     })?;
     // Never closed, also where it turns out to be of no use: the driver keeps threads and exit handlers.
-    let library: &'static Library = Box::leak(Box::new(library));
-    let symbols = Symbols::load(library).map_err(|symbol| {
+    let library = ManuallyDrop::new(library);
+    let symbols = Symbols::load(&library).map_err(|symbol| {
         unavailable(format!("{name} has no {symbol}"), "install ROCm 5.2 or newer")
     })?;
     let answers = |code: Code| {
