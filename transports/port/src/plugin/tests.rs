@@ -10,7 +10,7 @@ use antiphon_transport::{Peer, Reach};
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::ptr;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// All registered memory of the test, as if a peer had mapped it.
 #[derive(Debug, Default)]
@@ -53,13 +53,17 @@ impl Exported for Good {
     }
 }
 
+/// Keeps a value for ever, where whoever looks for leaks finds it.
+fn keep<T: Send + Sync>(value: T) -> &'static T {
+    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let kept: &'static T = Box::leak(Box::new(value));
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(ptr::from_ref(kept).addr());
+    kept
+}
+
 fn adopted(table: abi::Plugin) -> Result<Arc<dyn WireDriver>, WireError> {
-    /// Tables that are never freed, where whoever looks for leaks finds them.
-    static TABLES: Mutex<Vec<&'static abi::Plugin>> = Mutex::new(Vec::new());
-    let table: &'static abi::Plugin = Box::leak(Box::new(table));
-    TABLES.lock().unwrap_or_else(PoisonError::into_inner).push(table);
     // SAFETY: a table of this program's, which is never freed.
-    unsafe { adopt(table, "test") }
+    unsafe { adopt(keep(table), "test") }
 }
 
 #[test]
@@ -84,12 +88,8 @@ fn bad_tables_are_unavailable_and_say_why() {
     adopted(abi::Plugin { struct_bytes: good.struct_bytes + 64, ..good }).unwrap();
 }
 
-/// Where the words are that the test below never frees, for whoever looks for leaks.
-static KEPT: OnceLock<Vec<usize>> = OnceLock::new();
-
 #[test]
 fn a_null_function_is_found_wherever_it_is() {
-    let mut kept = Vec::new();
     let good = table::<Good>();
     for at in 0..abi::FUNCTIONS {
         let mut words = [0usize; size_of::<abi::Plugin>() / size_of::<usize>()];
@@ -98,14 +98,11 @@ fn a_null_function_is_found_wherever_it_is() {
         unsafe { room.write(good) };
         let first = words.len() - abi::FUNCTIONS;
         words[first + at] = 0;
-        let leaked: &'static _ = Box::leak(Box::new(words));
-        kept.push(leaked);
-        let leaked = leaked.as_ptr().cast();
+        let table = keep(words).as_ptr().cast();
         // SAFETY: a table of this program's, which is never freed.
-        let error = unsafe { adopt(leaked, "test") }.unwrap_err().to_string();
+        let error = unsafe { adopt(table, "test") }.unwrap_err().to_string();
         assert!(error.contains(&format!("function {at} of")), "{error}");
     }
-    KEPT.get_or_init(|| kept.iter().map(|words| words.as_ptr().addr()).collect::<Vec<_>>());
 }
 
 macro_rules! failing {
