@@ -12,6 +12,7 @@ mod orders;
 mod packets;
 mod ports;
 mod randomness;
+mod relays;
 
 use super::{Fault, Options, Report, Verdict, verify};
 use crate::model::{Collective, Op, OpKind, Plan};

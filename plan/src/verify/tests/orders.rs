@@ -11,9 +11,10 @@ use crate::program::{Area, CallSizes, Instruction, Program};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 
-const LAUNCHES: u8 = 2;
 /// States after which a search is given up.
 const MOST_STATES: usize = 150_000;
+/// Packets are kept with the launch that is their flag, in so many bits.
+const FLAG: u32 = 3;
 
 /// Everything that a state is.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -33,7 +34,7 @@ struct State {
 /// Who could do something: an instruction of a block, or (`None`) the user of a rank.
 type Event = (usize, Option<u8>);
 
-struct Search<'a> {
+pub(super) struct Search<'a> {
     layout: &'a Layout,
     programs: Vec<Program>,
     /// By block: its rank and number.
@@ -43,8 +44,9 @@ struct Search<'a> {
     values: BTreeMap<Vec<u32>, u32>,
     /// Instructions of a block in any order between meetings.
     free: bool,
-    race: bool,
-    deadlock: bool,
+    launches: u8,
+    pub race: bool,
+    pub deadlock: bool,
     states: usize,
 }
 
@@ -56,7 +58,7 @@ struct Touches {
 }
 
 impl<'a> Search<'a> {
-    fn new(plan: &Plan, layout: &'a Layout, free: bool) -> Self {
+    pub fn new(plan: &Plan, layout: &'a Layout, free: bool) -> Self {
         let chunk = 64;
         let gpu = &plan.gpus[0];
         let sizes = [gpu.input_chunks * chunk, gpu.output_chunks * chunk];
@@ -70,7 +72,20 @@ impl<'a> Search<'a> {
             .collect();
         let (race, deadlock, states) = (false, false, 0);
         let values = BTreeMap::new();
-        Search { layout, programs, blocks, chunk, sizes, values, free, race, deadlock, states }
+        let launches = if layout.double_scratch { 3 } else { 2 };
+        Search {
+            layout,
+            programs,
+            blocks,
+            chunk,
+            sizes,
+            values,
+            free,
+            launches,
+            race,
+            deadlock,
+            states,
+        }
     }
 
     fn value(&mut self, key: Vec<u32>) -> u32 {
@@ -78,15 +93,19 @@ impl<'a> Search<'a> {
         *self.values.entry(key).or_insert(next)
     }
 
-    /// The cell of a chunk: 16 for each area of each rank.
-    fn cell(&self, rank: usize, area: Area, offset: u64) -> usize {
-        rank * 64 + area as usize * 16 + (offset / self.chunk) as usize
+    /// The cell of a chunk: 16 for each area of each rank, in scratch 8 for each half.
+    fn cell(&self, rank: usize, area: Area, offset: u64, launch: u8) -> usize {
+        let scratch = matches!(area, Area::Scratch | Area::Packets);
+        let half = usize::from(scratch && self.layout.double_scratch && launch.is_multiple_of(2));
+        rank * 64 + area as usize * 16 + half * 8 + (offset / self.chunk) as usize
     }
 
     fn start(&mut self) -> State {
         let ranks = self.layout.ranks.len();
         let mut memory: Vec<u32> =
             (0..ranks as u32 * 64).map(|cell| self.value(vec![0, cell])).collect();
+        // No packet is there yet.
+        memory.iter_mut().enumerate().filter(|&(cell, _)| packet(cell)).for_each(|(_, at)| *at = 0);
         for rank in 0..ranks {
             for (cell, value) in self.input(rank, 1) {
                 memory[cell] = value;
@@ -111,7 +130,7 @@ impl<'a> Search<'a> {
     /// The input of a rank for a launch.
     fn input(&mut self, rank: usize, launch: u8) -> Vec<(usize, u32)> {
         let cells = (0..self.sizes[0]).step_by(self.chunk as usize);
-        let cells: Vec<usize> = cells.map(|at| self.cell(rank, Area::Input, at)).collect();
+        let cells: Vec<usize> = cells.map(|at| self.cell(rank, Area::Input, at, launch)).collect();
         let value = |cell: usize| vec![1, cell as u32, u32::from(launch)];
         cells.into_iter().map(|cell| (cell, self.value(value(cell)))).collect()
     }
@@ -131,10 +150,10 @@ impl<'a> Search<'a> {
     }
 
     /// Everything that could be next.
-    fn enabled(&self, state: &State) -> Vec<Event> {
+    fn enabled(&mut self, state: &State) -> Vec<Event> {
         let mut events = Vec::new();
         for (rank, own) in self.layout.ranks.iter().enumerate() {
-            if state.launches[rank] > LAUNCHES {
+            if state.launches[rank] > self.launches {
                 continue;
             }
             let first = self.base(rank, |rank| rank.blocks.len());
@@ -166,7 +185,7 @@ impl<'a> Search<'a> {
         events
     }
 
-    fn ready(&self, state: &State, block: usize, at: u8) -> bool {
+    fn ready(&mut self, state: &State, block: usize, at: u8) -> bool {
         let rank = self.blocks[block].0;
         let ticket = state.tickets[block].get(&at);
         match self.code(block)[at as usize] {
@@ -183,6 +202,9 @@ impl<'a> Search<'a> {
                 ticket.is_none_or(|&full| i64::from(state.arrived[barrier]) >= full)
             }
             Instruction::Move { sources, destinations, .. } => {
+                if !self.flagged(state, block, at) {
+                    return false;
+                }
                 let own = &self.layout.ranks[rank];
                 let sides = own.accesses[sources.range()].iter();
                 sides.chain(&own.accesses[destinations.range()]).all(|access| {
@@ -194,13 +216,22 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Whether the packets that a move reads are there.
+    fn flagged(&mut self, state: &State, block: usize, at: u8) -> bool {
+        let launch = u32::from(state.launches[self.blocks[block].0]);
+        let reads = self.touches(state, (block, Some(at))).reads;
+        let flag = |cell: &usize| state.memory[*cell] & ((1 << FLAG) - 1);
+        reads.iter().filter(|&&cell| packet(cell)).all(|cell| flag(cell) == launch)
+    }
+
     fn touches(&mut self, state: &State, event: Event) -> Touches {
         let mut touches = Touches::default();
         let (who, Some(at)) = event else {
             let rank = event.0;
+            let launch = state.launches[rank];
             let outputs = (0..self.sizes[1]).step_by(self.chunk as usize);
-            touches.reads = outputs.map(|at| self.cell(rank, Area::Output, at)).collect();
-            touches.writes = self.input(rank, state.launches[rank] + 1);
+            touches.reads = outputs.map(|at| self.cell(rank, Area::Output, at, launch)).collect();
+            touches.writes = self.input(rank, launch + 1);
             return touches;
         };
         let rank = self.blocks[who].0;
@@ -209,6 +240,7 @@ impl<'a> Search<'a> {
         else {
             return touches;
         };
+        let launch = state.launches[rank];
         let program = &self.programs[rank];
         let segments = program.segments[program.moves[index as usize].range()].to_vec();
         let own = &self.layout.ranks[rank];
@@ -219,11 +251,15 @@ impl<'a> Search<'a> {
                 let sides = sides.chain(&own.accesses[destinations.range()]).zip(offsets);
                 let cells: Vec<usize> = sides
                     .map(|(access, offset)| {
-                        self.cell(access.rank as usize, access.area, offset + byte)
+                        self.cell(access.rank as usize, access.area, offset + byte, launch)
                     })
                     .collect();
                 let (from, to) = cells.split_at(sources.len());
-                let mut key: Vec<u32> = from.iter().map(|&cell| state.memory[cell]).collect();
+                let held = |&cell: &usize| match packet(cell) {
+                    true => state.memory[cell] >> FLAG,
+                    false => state.memory[cell],
+                };
+                let mut key: Vec<u32> = from.iter().map(held).collect();
                 let value = if key.len() == 1 {
                     key[0]
                 } else {
@@ -231,7 +267,11 @@ impl<'a> Search<'a> {
                     self.value(key)
                 };
                 touches.reads.extend(from);
-                touches.writes.extend(to.iter().map(|&cell| (cell, value)));
+                let kept = |cell: usize| match packet(cell) {
+                    true => value << FLAG | u32::from(launch),
+                    false => value,
+                };
+                touches.writes.extend(to.iter().map(|&cell| (cell, kept(cell))));
             }
         }
         touches
@@ -302,13 +342,13 @@ impl<'a> Search<'a> {
     }
 
     /// Visits every state; `None` if there are too many.
-    fn run(&mut self) -> Option<()> {
+    pub fn run(&mut self) -> Option<()> {
         let start = self.start();
         let mut seen = HashSet::from([start.clone()]);
         let mut open = vec![start];
         while let Some(state) = open.pop() {
             let events = self.enabled(&state);
-            if events.is_empty() && state.launches.iter().any(|&launch| launch <= LAUNCHES) {
+            if events.is_empty() && state.launches.iter().any(|&launch| launch <= self.launches) {
                 self.deadlock = true;
             }
             let touches: Vec<Touches> =
@@ -402,8 +442,13 @@ fn base(which: usize) -> [Vec<Vec<Op>>; 2] {
     }
 }
 
+/// Whether a cell is for a packet.
+fn packet(cell: usize) -> bool {
+    cell % 64 >= Area::Packets as usize * 16
+}
+
 /// One fault: what to do at which operation.
-fn change(blocks: &mut [Vec<Vec<Op>>; 2], (kind, at): (u8, usize)) {
+pub(super) fn change(blocks: &mut [Vec<Vec<Op>>], (kind, at): (u8, usize)) {
     let count: usize = blocks.iter().flatten().map(Vec::len).sum();
     let mut at = at % count.max(1);
     for ops in blocks.iter_mut().flatten() {
@@ -457,7 +502,7 @@ fn compare(plan: &Plan) -> Option<Result<(), String>> {
 /// Whether a fault shows only after more launches than were searched.
 fn later(report: &Report) -> bool {
     let Verdict::Refuted(found) = &report.verdict else { return false };
-    found.iter().all(|refutation| refutation.case.launches > u32::from(LAUNCHES))
+    found.iter().all(|refutation| refutation.case.launches > 2)
 }
 
 #[test]
