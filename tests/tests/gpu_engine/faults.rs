@@ -7,6 +7,7 @@ use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon_tests::harness::processes::{Ranks, role};
+use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
 /// How long launches may wait in tests whose launches never end: so long that each has said where it is by then, on a busy
@@ -125,14 +126,21 @@ fn the_death_of_a_rank_ends_the_kernels_of_the_others() {
         return;
     }
     let mut ranks = Ranks::start("faults::rank_whose_peer_dies", 2, "");
-    let mut said = std::io::BufReader::new(ranks.output_of(1).unwrap());
-    let mut line = String::new();
-    while !line.contains("ready") {
-        line.clear();
-        assert!(std::io::BufRead::read_line(&mut said, &mut line).unwrap() > 0, "rank 1 ended");
-    }
+    // Both: rank 0 may still be in its first launch when that of rank 1 is over.
+    let said: Vec<_> = (0..2)
+        .map(|rank| {
+            let mut said = BufReader::new(ranks.output_of(rank).unwrap());
+            let mut line = String::new();
+            while !line.contains("ready") {
+                line.clear();
+                assert!(said.read_line(&mut line).unwrap() > 0, "rank {rank} ended");
+            }
+            said
+        })
+        .collect();
     ranks.kill(1);
     let outputs = ranks.wait();
+    drop(said);
     assert!(outputs[0].status.success(), "{}", String::from_utf8_lossy(&outputs[0].stderr));
 }
 
@@ -143,8 +151,8 @@ fn rank_whose_peer_dies() {
     let rank = role.connect(&options().with_device(Some(device()))).unwrap();
     let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(2)).unwrap();
     call(&rank, &plan, 4096).unwrap();
+    println!("ready");
     if rank.rank() == 1 {
-        println!("ready");
         loop {
             std::thread::park();
         }
