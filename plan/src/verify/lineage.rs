@@ -13,6 +13,7 @@ use super::clock::Epoch;
 use super::shadow::RAW;
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// Most writes of packets, and cells that they were made from, that are written down.
 const MOST: usize = 1 << 22;
@@ -49,7 +50,7 @@ pub(super) struct Written<'a> {
 }
 
 /// Ranks that have begun the launch, each with 0; and how far proxies have come, counted after the ranks.
-type News = Vec<(u32, u32)>;
+type News = Rc<[(u32, u32)]>;
 
 /// All writes of packets of a run.
 #[derive(Debug, Default)]
@@ -114,6 +115,9 @@ impl Lineage {
                     let own = [(rank, 0)].into_iter().chain(proxy);
                     let mut one = Some(sets.number(own.collect()));
                     for source in self.packets_of(write.made_from, packet.launch) {
+                        if looks > MOST_LOOKS || sets.len > MOST {
+                            return None;
+                        }
                         looks += 1;
                         one = one.zip(tells[source as usize]).map(|(a, b)| sets.both(a, b));
                     }
@@ -130,10 +134,15 @@ impl Lineage {
                 return None;
             }
         }
-        let nothing = sets.number(News::new());
+        let nothing = sets.number(News::default());
         self.tells = tells.into_iter().map(|known| known.unwrap_or(nothing)).collect();
         self.news = sets.all;
         Some(self)
+    }
+
+    /// Whether it has been asked so much that it no longer answers.
+    pub fn is_exhausted(&self) -> bool {
+        self.looks.get() > MOST_LOOKS
     }
 
     /// What whoever sees a packet of a launch knows, and a number for it.
@@ -171,7 +180,7 @@ impl Lineage {
                     others.push(sources);
                 }
             }
-            if self.looks.get() > MOST_LOOKS {
+            if self.is_exhausted() {
                 return false;
             }
             found.insert(place, others);
@@ -230,7 +239,7 @@ impl Sets {
         }
         let number = self.all.len() as u32;
         self.len += news.len();
-        self.all.push(news.clone());
+        self.all.push(Rc::clone(&news));
         self.numbers.insert(news, number);
         number
     }
@@ -244,13 +253,12 @@ impl Sets {
         if let Some(&known) = self.together.get(&pair) {
             return known;
         }
-        let mut news = self.all[a as usize].clone();
-        news.extend_from_slice(&self.all[b as usize]);
+        let mut news = [&*self.all[a as usize], &*self.all[b as usize]].concat();
         // Of equal ones the last of the ascending is kept.
         news.sort_unstable_by(|a, b| b.cmp(a));
         news.dedup_by_key(|entry| entry.0);
         news.reverse();
-        let number = self.number(news);
+        let number = self.number(news.into());
         self.together.insert(pair, number);
         number
     }

@@ -233,6 +233,7 @@ impl Walk<'_> {
                             && [first.actor, step.actor].iter().any(|&actor| {
                                 blocks.get(actor as usize).is_none_or(|block| block.rank != own)
                             });
+                        shadow.shared |= other;
                         let two = other.then_some(Conflict { earlier: first, wrote: true });
                         shadow.write_packet(cell, value, launch, &toucher).or(two)
                     } else {

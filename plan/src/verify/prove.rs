@@ -48,8 +48,8 @@ pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
     if let Some(&(rank, channel)) = contention.shared_ports.first() {
         let (_, channel) = layout.ranks[rank as usize].channel_id(channel);
         doubts.push(format!(
-            "several blocks of rank {rank} post to port channel {channel}, in an order that was not looked into; let one \
-             block post to each port channel"
+            "several blocks of rank {rank}, or threads of one, post to port channel {channel}, in an order that was not \
+             looked into; let one block post to each port channel, one operation after the other"
         ));
     }
     let mut proof = Proof {
@@ -215,12 +215,17 @@ impl Proof<'_> {
                     setting.lineage = Some(lineage.get_or_init(|| known));
                     continue;
                 }
-                if walk.found.is_empty() {
+                // What it found may be no more than the want of a lineage.
+                if walk.shadow.shared {
                     self.doubts.push(SHARED.to_owned());
                     return None;
                 }
             }
             let bad = !walk.found.is_empty() || !walk.mismatches.is_empty() || end == End::Stuck;
+            if bad && setting.lineage.is_some_and(Lineage::is_exhausted) {
+                self.doubts.push(SHARED.to_owned());
+                return None;
+            }
             if bad {
                 let order: Vec<(u32, Object)> = search.order().collect();
                 search.begin();
