@@ -2,7 +2,7 @@
 
 use super::tables::RankTables;
 use super::{Misuse, Program};
-use crate::model::{Buffer, ChunkRef, Op, OpKind, RefBase};
+use crate::model::{Buffer, ChannelType, ChunkRef, Op, OpKind, RefBase};
 use crate::passes::replication::runs::{self, Cuts, Run};
 use crate::passes::{Report, Step, Surroundings, fusion};
 
@@ -91,7 +91,14 @@ impl Program {
                 mine = mine.into_iter().zip(stores).flat_map(<[Step; 2]>::from).collect();
                 done = true;
             }
-            mine.into_iter().for_each(|piece| fuse.append(&mut list, piece, &mut uncounted));
+            for (at, piece) in mine.into_iter().enumerate() {
+                // One operation's pairs are posted by a thread each: in no order, and one of them may signal.
+                if at > 0 && piece.op.channel_type == ChannelType::Port {
+                    list.push(piece);
+                } else {
+                    fuse.append(&mut list, piece, &mut uncounted);
+                }
+            }
         }
         list
     }

@@ -62,7 +62,8 @@ fn divided(write: impl Fn(&mut Program)) -> Compiled {
     let mut undivided = one.finish().unwrap().plan;
     assert_eq!(verdict(&undivided), Verdict::Proven, "by one instance");
     replication::replicate(&mut undivided, 2, replication::Policy::Interleaved);
-    assert!(matches!(verdict(&undivided), Verdict::Refuted(_)), "nothing to divide");
+    let found = verdict(&undivided);
+    assert!(matches!(found, Verdict::Refuted(_)), "nothing to divide: {found:?}");
     let mut two = program(2);
     write(&mut two);
     let compiled = two.finish().unwrap();
@@ -160,6 +161,37 @@ fn only_the_last_piece_signals() {
     ];
     for (found, expected) in blocks(&compiled.plan).iter().zip(expected) {
         assert!(found.starts_with(expected), "{found}");
+    }
+}
+
+#[test]
+fn pieces_of_a_transfer_over_a_port_are_posted_one_after_the_other() {
+    for (kind, size, last) in [(Transfer::Put, 2, "put"), (Transfer::PutWithSignal, 3, "pws")] {
+        let compiled = divided(|p| {
+            let [there, back] =
+                [(1, 0), (0, 1)].map(|(to, from)| p.channel(ChannelType::Port, to, from).unwrap());
+            let (to, from) = (chunk(p, &format!("1s0+{size}")), chunk(p, &format!("i0+{size}")));
+            p.transfer(kind, there, to, from, ON).unwrap();
+            if kind == Transfer::Put {
+                p.signal(there, ON, DataSync::BOTH, false).unwrap();
+            }
+            p.wait(back, ON, DataSync::BOTH, false).unwrap();
+            for at in 1..size {
+                let (to, from) = (chunk(p, &format!("1o{at}")), chunk(p, &format!("1s{at}")));
+                p.copy(OpKind::Copy, 1, to, from, ON).unwrap();
+            }
+            p.signal(back, ON, DataSync::BOTH, false).unwrap();
+            p.wait(there, ON, DataSync::BOTH, false).unwrap();
+        });
+        for (instance, found) in blocks(&compiled.plan)[..2].iter().enumerate() {
+            let pieces = (0..size).map(|at| {
+                let kind = if at + 1 == size { last } else { "put" };
+                let chunk = 2 * at + instance;
+                format!("{kind} port @0 i{chunk} -> r0.{chunk}")
+            });
+            let expected = pieces.collect::<Vec<_>>().join(" | ");
+            assert!(found.starts_with(&expected), "{found}, expected {expected}");
+        }
     }
 }
 
