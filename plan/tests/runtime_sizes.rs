@@ -410,5 +410,5 @@ fn a_program_refuses_what_needs_equal_chunks() {
         assert!(error.starts_with(&needed), "{error}");
     }
     let error = p.put(port, theirs, input, on).unwrap_err().to_string();
-    assert_eq!(error, "cannot put over a port channel");
+    assert_eq!(error, "cannot put over a port channel: allowed memory channels");
 }

@@ -70,7 +70,7 @@ pub enum Misuse {
         buffer: Buffer,
     },
     /// A reduction of nothing.
-    #[error("cannot {call}: Other chunk empty.")]
+    #[error("cannot {call}: Other chunk empty. Give one chunk or more to add")]
     NoOthers {
         /// The call, by the name that its author knows.
         call: &'static str,
@@ -103,7 +103,7 @@ pub enum Misuse {
         blocks: Vec<u64>,
     },
     /// An operation that channels of this type cannot do.
-    #[error("cannot {call} over a {channel} channel")]
+    #[error("cannot {call} over a {channel} channel: allowed {} channels", other(*channel))]
     ChannelType {
         /// The call, by the name that its author knows.
         call: &'static str,
@@ -262,6 +262,14 @@ pub enum Misuse {
         /// What is wrong.
         faults: String,
     },
+}
+
+/// The channels that do what these do not.
+fn other(channel: ChannelType) -> ChannelType {
+    match channel {
+        ChannelType::Memory => ChannelType::Port,
+        _ => ChannelType::Memory,
+    }
 }
 
 /// What sort of mistake a [`Misuse`] is, for languages that have an exception for each.
