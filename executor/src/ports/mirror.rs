@@ -109,8 +109,10 @@ impl Ports {
 
     /// Tells a peer how far this rank has come; where the link is full the proxy does, once it is not.
     pub(super) fn tell_completed(&self, standing: &Standing) {
-        standing.telling.tell(&**standing.attended.link());
-        standing.attended.soon();
+        if !standing.telling.is_done() {
+            standing.telling.tell(&**standing.attended.link());
+            standing.attended.soon();
+        }
     }
 
     /// Tells peers whose links were full, and are driven since, how far this rank has come.
