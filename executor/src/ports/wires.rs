@@ -44,7 +44,7 @@ pub fn wires() -> Vec<(String, Result<String, WireError>)> {
             let end = driver.open(&Settings::new(0, [0; 32]));
             (driver.name().to_owned(), end.map(|end| end.describe()))
         }
-        Err(error) => ("plugin".to_owned(), Err(error.clone())),
+        Err(error) => (error.wire().to_owned(), Err(error.clone())),
     });
     std::iter::once(local).chain(found).collect()
 }
@@ -94,8 +94,10 @@ pub fn open_wires(
     let known = || drivers().iter().flatten();
     let Some(name) = forced else {
         let mut wires = Wires { open: vec![local()], closed: Vec::new() };
-        for driver in drivers().iter().filter(|_| !one_node) {
-            let name = driver.as_ref().map_or("plugin", |driver| driver.name());
+        // Loading plugins starts what they need, which ranks of one node have no use for.
+        let others = if one_node { &[] } else { drivers() };
+        for driver in others {
+            let name = name_of(driver);
             match driver.as_ref().map_err(Clone::clone).and_then(|driver| driver.open(settings)) {
                 Ok(wire) => wires.open.push(wire),
                 Err(error) => {
@@ -108,8 +110,12 @@ pub fn open_wires(
     };
     if name == LOCAL {
         let why = format!("{LOCAL} is forced instead; force this one, or none");
-        let closed = known().map(|driver| closed(driver.name(), why.clone())).collect();
-        return Ok(Wires { open: vec![local()], closed });
+        let others = if one_node { &[] } else { drivers() };
+        let closed = others.iter().map(|driver| match driver {
+            Ok(driver) => closed(driver.name(), why.clone()),
+            Err(error) => closed(error.wire(), error.to_string()),
+        });
+        return Ok(Wires { open: vec![local()], closed: closed.collect() });
     }
     let Some(driver) = known().find(|driver| driver.name() == name) else {
         let names = known().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
@@ -123,6 +129,10 @@ pub fn open_wires(
         }));
     };
     Ok(Wires { open: vec![driver.open(settings).map_err(unusable)?], closed: Vec::new() })
+}
+
+fn name_of(driver: &Result<Arc<dyn WireDriver>, WireError>) -> &str {
+    driver.as_ref().map_or_else(WireError::wire, |driver| driver.name())
 }
 
 fn closed(name: &str, why: String) -> Arc<Closed> {

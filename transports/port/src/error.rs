@@ -67,3 +67,16 @@ pub enum WireError {
         reason: String,
     },
 }
+
+impl WireError {
+    /// The wire's name.
+    pub fn wire(&self) -> &str {
+        match self {
+            WireError::Unavailable { wire, .. }
+            | WireError::Unsupported { wire, .. }
+            | WireError::Invalid { wire, .. }
+            | WireError::Lost { wire, .. }
+            | WireError::System { wire, .. } => wire,
+        }
+    }
+}
