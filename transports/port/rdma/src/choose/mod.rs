@@ -72,10 +72,14 @@ pub fn choose(
     Ok(usable)
 }
 
-/// Positions of the ports that a link between two ranks uses, out of `ports`: `lanes` at most. Both ends come to the same, and
-/// links to different peers to different ones, so that together they use all ports.
+/// Positions of the ports that a link between two ranks uses, out of `ports`: `lanes` at most. Both ends come to the same.
+///
+/// Links mostly join ranks that are as far apart as the ranks of nodes are, or a multiple of it: those of one node, at the
+/// same distance, take the ports in turn; those of one rank, at distances that are multiples of each other, change ports as
+/// the number of ones in the distance does.
 pub fn share(ranks: [u32; 2], ports: usize, lanes: usize) -> impl Iterator<Item = usize> {
-    let first = ranks[0].wrapping_add(ranks[1]) as usize;
+    let [a, b] = ranks;
+    let first = a.min(b) as usize + a.abs_diff(b).count_ones() as usize;
     (0..lanes.min(ports)).map(move |lane| (first % ports + lane) % ports)
 }
 
@@ -141,15 +145,33 @@ mod tests {
     fn both_ends_of_a_link_share_ports_and_links_are_spread() {
         for (lanes, ranks, expected) in [
             (1, [0, 0], &[0][..]),
-            (1, [0, 2], &[2]),
-            (1, [3, 2], &[2]),
-            (2, [1, 1], &[2, 0]),
+            (1, [0, 2], &[1]),
+            (1, [3, 2], &[0]),
+            (2, [2, 2], &[2, 0]),
             (4, [0, 1], &[1, 2, 0]),
-            (1, [u32::MAX, 2], &[1]),
+            (1, [u32::MAX, 0], &[2]),
         ] {
             let [a, b] = ranks;
             assert_eq!(share([a, b], 3, lanes).collect::<Vec<_>>(), expected, "{ranks:?}");
             assert_eq!(share([b, a], 3, lanes).collect::<Vec<_>>(), expected, "{ranks:?}");
+        }
+    }
+
+    #[test]
+    fn links_of_a_node_and_of_a_rank_use_all_ports() {
+        let first = |ranks, ports| share(ranks, ports, 1).next().expect("a port");
+        for (ports, per_node) in [(2, 8), (4, 8), (2, 2), (3, 6)] {
+            for node in 1..5 {
+                let mut links = vec![0; ports];
+                (0..per_node)
+                    .for_each(|rank| links[first([rank, rank + node * per_node], ports)] += 1);
+                assert!(links.iter().all(|&count| count == links[0]), "{links:?} of {ports} ports");
+            }
+        }
+        for per_node in [1, 2, 8] {
+            let mut links = [0_u32; 2];
+            (1..16).for_each(|node| links[first([0, node * per_node], 2)] += 1);
+            assert!(links[0].abs_diff(links[1]) <= 1, "{links:?}");
         }
     }
 
