@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,7 +40,39 @@ pub(super) const FRUITLESS: u32 = 32;
 /// The token of the descriptor that wakes the thread.
 const WAKE: u64 = 0;
 
-static PROXY: Mutex<Option<&'static Proxy>> = Mutex::new(None);
+/// The place of the process that was the last to ask for one.
+static PLACE: AtomicPtr<ProcessPlace> = AtomicPtr::new(ptr::null_mut());
+
+/// Where a process has its proxy. A child of a fork gets another: the lock of this one may have been held by a thread that
+/// the child does not have.
+struct ProcessPlace {
+    pid: u32,
+    proxy: Mutex<Option<&'static Proxy>>,
+}
+
+impl ProcessPlace {
+    /// That of this process.
+    fn of_this_process() -> &'static ProcessPlace {
+        let pid = std::process::id();
+        let mut known = PLACE.load(Ordering::Acquire);
+        loop {
+            // SAFETY: null, or a place that was published below, which is never freed from then on.
+            if let Some(place) = unsafe { known.as_ref() }.filter(|place| place.pid == pid) {
+                return place;
+            }
+            let new = Box::into_raw(Box::new(ProcessPlace { pid, proxy: Mutex::new(None) }));
+            match PLACE.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
+                // SAFETY: as above.
+                Ok(_) => return unsafe { &*new },
+                Err(other) => {
+                    // SAFETY: made by `Box::into_raw` above, and nobody else has seen it.
+                    drop(unsafe { Box::from_raw(new) });
+                    known = other;
+                }
+            }
+        }
+    }
+}
 
 /// What the thread and the callers share.
 pub(super) struct Proxy {
@@ -92,8 +125,8 @@ fn system(operation: &'static str, wire: String) -> impl FnOnce(std::io::Error) 
 impl Proxy {
     /// The proxy, whose thread is started if there is none (since a fork).
     pub(super) fn of_this_process() -> Result<&'static Proxy, WireError> {
-        let mut proxy = lock(&PROXY);
-        if let Some(proxy) = proxy.filter(|proxy| proxy.is_here()) {
+        let mut proxy = lock(&ProcessPlace::of_this_process().proxy);
+        if let Some(proxy) = *proxy {
             return Ok(proxy);
         }
         let started =
