@@ -1,6 +1,6 @@
 //! One rank's state: who is there, what has arrived, what is waited for. How bytes travel is the [`Carrier`]'s affair.
 //!
-//! Lock order: a mesh's lock is never held while its wire is called, so that meshes of one process may call each other.
+//! Lock order: a mesh's lock is never held while its carrier is called, so that meshes of one process may call each other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -80,19 +80,19 @@ pub(crate) struct Mesh {
     pub state: Mutex<State>,
     /// Signalled when a wait may have ended.
     pub changed: Condvar,
-    wire: Box<dyn Carrier>,
+    carrier: Box<dyn Carrier>,
     control: Arc<Control>,
     me: Weak<Mesh>,
 }
 
 impl Mesh {
-    /// A mesh over the wire that `wire` makes; the wire delivers by [`Mesh::receive`] through the weak reference.
+    /// A mesh over the carrier that `carrier` makes; the carrier delivers by [`Mesh::receive`] through the weak reference.
     pub fn new(
         rank: u32,
         peers: impl Into<Arc<[PeerInfo]>>,
         limit: Duration,
         secret: [u8; 32],
-        wire: impl FnOnce(&Weak<Mesh>) -> Result<Box<dyn Carrier>>,
+        carrier: impl FnOnce(&Weak<Mesh>) -> Result<Box<dyn Carrier>>,
     ) -> Result<Arc<Mesh>> {
         let control = Control::get()?;
         let (peers, gone) = (peers.into(), BTreeMap::new());
@@ -106,12 +106,12 @@ impl Mesh {
         };
         let mut failed = None;
         let mesh = Arc::new_cyclic(|me| {
-            let wire = wire(me).unwrap_or_else(|error| {
+            let carrier = carrier(me).unwrap_or_else(|error| {
                 failed = Some(error);
                 Box::new(NoCarrier)
             });
             let (state, changed, me) = (Mutex::new(state), Condvar::new(), me.clone());
-            Mesh { rank, peers, limit, secret, state, changed, wire, control, me }
+            Mesh { rank, peers, limit, secret, state, changed, carrier, control, me }
         });
         match failed {
             Some(error) => Err(error),
@@ -125,7 +125,7 @@ impl Mesh {
             // What this rank makes is well formed.
             let _ = self.receive(self.rank, frame);
         } else {
-            self.wire.send(to, frame);
+            self.carrier.send(to, frame);
         }
     }
 
@@ -149,12 +149,12 @@ impl Mesh {
 
     /// Tells a group's members of an abort by this rank.
     pub fn tell_abort(&self, members: &[u32], abort: &Frame) {
-        self.wire.tell_abort(self.rank, members, abort);
+        self.carrier.tell_abort(self.rank, members, abort);
     }
 
     /// Whether descriptors reach a peer.
     pub fn passes_descriptors(&self, to: u32) -> bool {
-        to == self.rank || self.wire.passes_descriptors(to)
+        to == self.rank || self.carrier.passes_descriptors(to)
     }
 
     /// Takes in a frame from a peer. An error means that the peer does not keep to the protocol.
@@ -167,16 +167,16 @@ impl Mesh {
             }
             Kind::AbortBy if (frame.tag as usize) < self.peers.len() => {
                 self.take_abort(frame.tag, &frame);
-                self.wire.heard_abort(from, frame.tag, &frame);
+                self.carrier.heard_abort(from, frame.tag, &frame);
                 return Ok(());
             }
             Kind::Bye => {
                 self.go(from, Gone::Left);
-                self.wire.saw_go(from, &Gone::Left);
+                self.carrier.saw_go(from, &Gone::Left);
                 return Ok(());
             }
             Kind::News => {
-                for (peer, how) in self.wire.hear_news(from, &frame.payload)? {
+                for (peer, how) in self.carrier.hear_news(from, &frame.payload)? {
                     self.go(peer, how);
                 }
                 return Ok(());
@@ -249,7 +249,7 @@ impl Mesh {
     pub fn lose(&self, peer: u32, reason: String) {
         let how = Gone::Lost(Lost { pid: self.peers[peer as usize].pid, reason });
         if self.go(peer, how.clone()) {
-            self.wire.saw_go(peer, &how);
+            self.carrier.saw_go(peer, &how);
         }
     }
 
@@ -277,7 +277,7 @@ impl Mesh {
             let last: Vec<Frame> = state.aborted.iter().map(abort).collect();
             (std::mem::take(&mut state.inbox), last)
         };
-        self.wire.close(&last);
+        self.carrier.close(&last);
         // Handlers may own anything, so their last references go without the lock.
         drop(inbox);
     }
@@ -291,7 +291,7 @@ impl Dispatch for Mesh {
     }
 }
 
-/// Stands in for the wire of a mesh that could not be made.
+/// Stands in for the carrier of a mesh that could not be made.
 struct NoCarrier;
 
 impl Carrier for NoCarrier {
@@ -329,8 +329,8 @@ mod tests {
     fn who_leaves_says_first_that_the_group_was_aborted() {
         let last = Last::default();
         let peer = PeerInfo { pid: 1, same_process: true, node: 0, address: None };
-        let wire = Box::new(last.clone());
-        let mesh = Mesh::new(1, vec![peer; 3], CLOSING, [0; 32], |_| Ok(wire)).unwrap();
+        let carrier = Box::new(last.clone());
+        let mesh = Mesh::new(1, vec![peer; 3], CLOSING, [0; 32], |_| Ok(carrier)).unwrap();
         let abort = Frame::plain(Kind::Abort, b"the model diverged".to_vec());
         mesh.receive(0, Frame { group: 5, ..abort }).unwrap();
         drop(Session(mesh));

@@ -24,11 +24,11 @@ mod contact;
 pub(crate) mod fuzzing;
 mod handshake;
 mod interface;
+mod links;
 mod meeting;
 mod place;
 mod secret;
 mod stand;
-mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;

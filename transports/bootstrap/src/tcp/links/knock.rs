@@ -15,8 +15,8 @@ use crate::sync::lock;
 
 /// A connection that is being proven.
 pub(super) struct Knock {
-    wire: Weak<TcpLinks>,
-    /// Watches the connection. A wire that is gone cannot tell of it, and then nobody else would let go.
+    links: Weak<TcpLinks>,
+    /// Watches the connection. Links that are gone cannot tell of it, and then nobody else would let go.
     control: Arc<Control>,
     /// The peer that is called; `None` where the other end calls.
     callee: Option<u32>,
@@ -27,7 +27,7 @@ pub(super) struct Knock {
 impl Knock {
     /// Begins a call.
     pub fn call(
-        wire: &Weak<TcpLinks>,
+        links: &Weak<TcpLinks>,
         terms: &Terms,
         to: u32,
         control: &Arc<Control>,
@@ -37,27 +37,27 @@ impl Knock {
             .map_err(|_| Why::Os(Errno::IO))?
             .map_err(Why::Os)?;
         contact.until = Instant::now() + CALL;
-        let knock = Knock::new(wire.clone(), Some(to), control);
+        let knock = Knock::new(links.clone(), Some(to), control);
         knock.watch(contact, true)?;
         Ok(knock)
     }
 
-    fn new(wire: Weak<TcpLinks>, callee: Option<u32>, control: &Arc<Control>) -> Arc<Knock> {
-        Arc::new(Knock { wire, control: control.clone(), callee, contact: Mutex::new(None) })
+    fn new(links: Weak<TcpLinks>, callee: Option<u32>, control: &Arc<Control>) -> Arc<Knock> {
+        Arc::new(Knock { links, control: control.clone(), callee, contact: Mutex::new(None) })
     }
 
     /// Takes in a connection from the door.
-    pub fn answer(wire: &Arc<TcpLinks>, socket: OwnedFd) {
+    pub fn answer(links: &Arc<TcpLinks>, socket: OwnedFd) {
         // Without random bits nobody can be let in.
-        let Ok(Some(contact)) = Contact::answer(socket, wire.terms.key, wire.terms.rank) else {
+        let Ok(Some(contact)) = Contact::answer(socket, links.terms.key, links.terms.rank) else {
             return;
         };
-        let knock = Knock::new(Arc::downgrade(wire), None, &wire.control);
+        let knock = Knock::new(Arc::downgrade(links), None, &links.control);
         if knock.watch(contact, false).is_err() {
             return;
         }
         let excess = {
-            let mut state = lock(&wire.state);
+            let mut state = lock(&links.state);
             let most = state.slots.len() + STRANGERS;
             if state.closed {
                 // Who closes has emptied the list, and nobody would end what comes into it now.
@@ -98,13 +98,13 @@ impl Knock {
     }
 
     /// It is no stranger any more.
-    fn leave(&self, wire: &TcpLinks) {
-        lock(&wire.state).strangers.retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
+    fn leave(&self, links: &TcpLinks) {
+        lock(&links.state).strangers.retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
     }
 
     fn advance(&self) {
         // Its descriptor stays ready: were it left in, the control thread would come here again and again.
-        let Some(wire) = self.wire.upgrade() else { return self.end() };
+        let Some(links) = self.links.upgrade() else { return self.end() };
         let (contact, progress) = {
             let mut slot = lock(&self.contact);
             let Some((contact, token)) = slot.as_mut() else { return };
@@ -113,23 +113,23 @@ impl Knock {
             let progress = contact.advance();
             if let Progress::Waiting = progress {
                 if connecting && !contact.is_connecting() {
-                    wire.control.writable(contact.socket.as_fd(), *token, false);
+                    links.control.writable(contact.socket.as_fd(), *token, false);
                 }
                 return;
             }
-            wire.control.remove(contact.socket.as_fd(), *token);
+            links.control.remove(contact.socket.as_fd(), *token);
             let Some((contact, _)) = slot.take() else { return };
             (contact, progress)
         };
         let callee = self.callee;
         if callee.is_none() {
-            self.leave(&wire);
+            self.leave(&links);
         }
         match (progress, callee) {
             (Progress::Waiting, _) => {}
-            (Progress::Proven { .. }, Some(peer)) => wire.install(peer, contact.socket),
-            (Progress::Over(why), Some(peer)) => wire.call_failed(peer, why),
-            (Progress::Proven { purpose, rank }, None) => wire.decide(contact, purpose, rank),
+            (Progress::Proven { .. }, Some(peer)) => links.install(peer, contact.socket),
+            (Progress::Over(why), Some(peer)) => links.call_failed(peer, why),
+            (Progress::Proven { purpose, rank }, None) => links.decide(contact, purpose, rank),
             // A stranger: a port scanner, a health check. It is dropped, and that is all.
             (Progress::Over(_), None) => {}
         }
@@ -179,13 +179,13 @@ impl TcpLinks {
 /// Its time is up.
 impl Dispatch for Knock {
     fn dispatch(&self) {
-        let Some(wire) = self.wire.upgrade() else { return self.end() };
+        let Some(links) = self.links.upgrade() else { return self.end() };
         let late = lock(&self.contact).take();
         let Some((contact, token)) = late else { return };
-        wire.control.remove(contact.socket.as_fd(), token);
+        links.control.remove(contact.socket.as_fd(), token);
         match self.callee {
-            Some(peer) => wire.call_failed(peer, Why::Slow),
-            None => self.leave(&wire),
+            Some(peer) => links.call_failed(peer, Why::Slow),
+            None => self.leave(&links),
         }
     }
 }
@@ -223,9 +223,9 @@ mod tests {
         let info = |node| PeerInfo { pid: 1, same_process: false, node, address: None };
         let mut made = None;
         let mesh = Mesh::new(0, vec![info(0), info(1)], PATIENCE, [0; 32], |mesh| {
-            let wire = TcpLinks::new(terms, door.into(), mesh)?;
-            made = Some(wire.clone());
-            Ok(Box::new(wire))
+            let links = TcpLinks::new(terms, door.into(), mesh)?;
+            made = Some(links.clone());
+            Ok(Box::new(links))
         });
         (mesh.unwrap(), made.unwrap(), peer)
     }
@@ -251,48 +251,48 @@ mod tests {
 
     #[test]
     fn a_call_that_a_close_overtakes_is_ended() {
-        let (mesh, wire, peer) = half_a_world();
-        wire.close(&[]);
-        wire.call(1);
+        let (mesh, links, peer) = half_a_world();
+        links.close(&[]);
+        links.call(1);
         let called = peer.accept().unwrap().0;
-        drop((wire, mesh));
+        drop((links, mesh));
         closes(called);
     }
 
     #[test]
     fn a_stranger_whom_a_close_overtakes_is_dropped() {
-        let (mesh, wire, _peer) = half_a_world();
-        wire.close(&[]);
+        let (mesh, links, _peer) = half_a_world();
+        links.close(&[]);
         let (outside, inside) = connection();
-        Knock::answer(&wire, inside);
-        drop((wire, mesh));
+        Knock::answer(&links, inside);
+        drop((links, mesh));
         closes(outside);
     }
 
     #[test]
     fn a_link_that_a_close_overtakes_is_ended() {
-        let (_mesh, wire, _peer) = half_a_world();
-        wire.close(&[]);
+        let (_mesh, links, _peer) = half_a_world();
+        links.close(&[]);
         let (outside, inside) = connection();
-        wire.install(1, inside);
+        links.install(1, inside);
         closes(outside);
     }
 
     #[test]
     fn a_call_to_a_rank_that_is_gone_is_ended() {
-        let (_mesh, wire, peer) = half_a_world();
+        let (_mesh, links, peer) = half_a_world();
         let begun = Instant::now();
-        wire.send(1, crate::frame::Frame::plain(crate::frame::Kind::Message, Vec::new()));
+        links.send(1, crate::frame::Frame::plain(crate::frame::Kind::Message, Vec::new()));
         let called = peer.accept().unwrap().0;
-        wire.note_gone(1, &Gone::Left);
+        links.note_gone(1, &Gone::Left);
         closes(called);
         assert!(begun.elapsed() < CALL, "it ended for want of time");
     }
 
     #[test]
     fn a_connection_whose_wire_is_gone_is_let_go_of() {
-        let (_mesh, wire, peer) = half_a_world();
-        let knock = Knock::call(&Weak::new(), &wire.terms, 1, &wire.control);
+        let (_mesh, links, peer) = half_a_world();
+        let knock = Knock::call(&Weak::new(), &links.terms, 1, &links.control);
         let mut called = peer.accept().unwrap().0;
         drop(knock);
         called.write_all(b"?").unwrap();

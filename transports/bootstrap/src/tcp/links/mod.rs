@@ -151,7 +151,7 @@ impl TcpLinks {
     fn open_door(&self) -> Result<()> {
         let mut token = lock(&self.door_token);
         if token.is_none() && !lock(&self.state).closed {
-            let door = Arc::new(Door { wire: self.me.clone() });
+            let door = Arc::new(Door { links: self.me.clone() });
             *token = Some(self.control.add(self.door.as_fd(), door)?);
         }
         Ok(())
@@ -316,7 +316,7 @@ impl TcpLinks {
     }
 }
 
-/// A wire whose mesh could not be made is never closed.
+/// Links whose mesh could not be made are never closed.
 impl Drop for TcpLinks {
     fn drop(&mut self) {
         self.close_door();
@@ -331,21 +331,21 @@ impl Dispatch for TcpLinks {
 
 /// Where links of other nodes come in.
 struct Door {
-    wire: Weak<TcpLinks>,
+    links: Weak<TcpLinks>,
 }
 
 impl Source for Door {
     fn ready(&self) {
-        let Some(wire) = self.wire.upgrade() else { return };
+        let Some(links) = self.links.upgrade() else { return };
         for _ in 0..TURNS {
-            match accept(&wire.door) {
-                Ok(Some(socket)) => Knock::answer(&wire, socket),
+            match accept(&links.door) {
+                Ok(Some(socket)) => Knock::answer(&links, socket),
                 Ok(None) => return,
                 Err(_) => {
                     // For want of descriptors, mostly. It would be ready again at once.
-                    wire.close_door();
-                    lock(&wire.state).door_rests = true;
-                    wire.tick_at(Instant::now() + AGAIN);
+                    links.close_door();
+                    lock(&links.state).door_rests = true;
+                    links.tick_at(Instant::now() + AGAIN);
                     return;
                 }
             }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::wire::{TcpLinks, Terms};
+use super::super::links::{TcpLinks, Terms};
 use super::{Meeting, Role};
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
