@@ -50,9 +50,7 @@ pub fn enter(test: &str, folder: &str, environment: &[(&str, &str)]) -> Option<S
     if let Some(driver) = std::env::var_os(INSIDE) {
         return Some(Simulated { driver: driver.into() });
     }
-    if let Err(why) = usable() {
-        assert!(std::env::var_os(NEEDED).is_none(), "{test}: {NEEDED} is set, but {why}");
-        say(&format!("SKIP {test}: {why}"));
+    if !can(test) {
         return None;
     }
     static TOLD: Once = Once::new();
@@ -75,15 +73,18 @@ pub fn enter(test: &str, folder: &str, environment: &[(&str, &str)]) -> Option<S
 }
 
 /// The environment in which a program finds the simulated driver in place of the vendors'; `None`, and a line that starts
-/// with `SKIP` and says why, where it cannot work. `folder` is the caller's `CARGO_TARGET_TMPDIR`.
+/// with `SKIP` and says why, or a failed test, as with [`enter`], where it cannot work. `folder` is the caller's
+/// `CARGO_TARGET_TMPDIR`.
 pub fn environment(test: &str, folder: &str) -> Option<Vec<(&'static str, PathBuf)>> {
-    match usable() {
-        Ok(()) => Some(variables(&prepared(Path::new(folder)))),
-        Err(why) => {
-            say(&format!("SKIP {test}: {why}"));
-            None
-        }
-    }
+    can(test).then(|| variables(&prepared(Path::new(folder))))
+}
+
+/// Whether the simulator works here. Says why if not, and fails the test if it must.
+fn can(test: &str) -> bool {
+    let Err(why) = usable() else { return true };
+    assert!(std::env::var_os(NEEDED).is_none(), "{test}: {NEEDED} is set, but {why}");
+    say(&format!("SKIP {test}: {why}"));
+    false
 }
 
 /// What makes programs find the simulated driver in a folder, and keep what kernels become.
