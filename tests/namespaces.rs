@@ -65,7 +65,7 @@ fn await_traffic(network: &Network, ranks: &mut [Process]) {
     let deadline = Instant::now() + LIMIT;
     let before = network.traffic(1).sent;
     while network.traffic(1).sent < before + (8 << 20) {
-        let all_run = ranks.iter_mut().all(Process::runs);
+        let all_run = ranks.iter().all(Process::runs);
         assert!(all_run && Instant::now() < deadline, "the job does not get under way");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -307,7 +307,7 @@ fn strangers_at_every_port_disturb_nobody() {
     assert!(!at_the_rendezvous.is_empty(), "the rendezvous can be reached");
     ranks.extend((1..RANKS).map(|number| Process::start(&mut rank(&network, number, &iterations))));
     let mut later = Vec::new();
-    while ranks.iter_mut().any(Process::runs) {
+    while ranks.iter().any(Process::runs) {
         assert!(Instant::now() < deadline + LIMIT, "the job ends");
         // At most so many, so that the machine has time for the job.
         if later.len() < 200 {

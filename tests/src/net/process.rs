@@ -1,6 +1,6 @@
 //! Child processes that never outlive the test.
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,7 +13,9 @@ const GRACE: Duration = Duration::from_secs(3);
 /// A child process with a process group of its own, its output collected meanwhile. Dropping it ends the group.
 #[derive(Debug)]
 pub struct Process {
+    /// Not reaped before its group is ended, so that the group's number is nobody else's.
     child: Child,
+    ended: bool,
     printed: Receiver<Vec<u8>>,
     said: Receiver<Vec<u8>>,
     started: Instant,
@@ -50,7 +52,7 @@ impl Process {
             command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let printed = collect(child.stdout.take().expect("its standard output"));
         let said = collect(child.stderr.take().expect("its standard error"));
-        Process { child, printed, said, started: Instant::now() }
+        Process { child, ended: false, printed, said, started: Instant::now() }
     }
 
     /// Its process id.
@@ -65,20 +67,22 @@ impl Process {
     }
 
     /// Whether it still runs.
-    pub fn runs(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    pub fn runs(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let waited = self.pid().map(|pid| waitid(WaitId::Pid(pid), options));
+        !self.ended && matches!(waited, Some(Ok(None)))
     }
 
     /// Waits for its end; after `limit` from now it is ended, with what it started.
     pub fn finish(mut self, limit: Duration) -> Finished {
-        let status = self.wait(limit);
+        let in_time = self.wait(limit);
         let took = self.started.elapsed();
-        if status.is_none() {
+        if !in_time {
             // Launchers end their ranks, which have groups of their own, when they are asked to end.
             self.signal(Signal::TERM);
             self.wait(GRACE);
-            self.end();
         }
+        let status = self.end().filter(|_| in_time);
         // Whoever else holds an output may do so for long.
         let deadline = Instant::now() + GRACE;
         let text = |output: &Receiver<Vec<u8>>| {
@@ -92,36 +96,41 @@ impl Process {
         Finished { status, printed: text(&self.printed), said: text(&self.said), took }
     }
 
-    /// Its status, if it ends within `limit`.
-    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+    /// Whether it ends within `limit`.
+    fn wait(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                _ => return None,
+        while self.runs() {
+            if Instant::now() >= deadline {
+                return false;
             }
+            std::thread::sleep(Duration::from_millis(5));
         }
+        true
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+        if let Some(group) = self.pid() {
             // Fails only where all of it has ended.
             let _ = kill_process_group(group, signal);
         }
     }
 
-    fn end(&mut self) {
-        self.signal(Signal::KILL);
-        let _ = self.child.wait();
+    /// Ends the group, what the process left behind included; its status.
+    fn end(&mut self) -> Option<ExitStatus> {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.signal(Signal::KILL);
+        }
+        self.child.wait().ok()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.end();
+        let _ = self.end();
     }
 }
 
