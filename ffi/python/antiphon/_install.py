@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 __all__ = ["default_folder", "main"]
@@ -39,13 +38,12 @@ def main(arguments: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         for name, default in DEFAULTS.items():
             # Whole or not at all, for whoever reads it meanwhile.
-            handle, written = tempfile.mkstemp(dir=folder, suffix=".tmp")
-            os.close(handle)
+            written = folder / f".{name}.{os.getpid()}.tmp"
             try:
                 default.program().write(written, indent=None)
                 os.replace(written, folder / f"{name}.json")
             except BaseException:
-                os.unlink(written)
+                written.unlink(missing_ok=True)
                 raise
             print(folder / f"{name}.json")
     except OSError as error:

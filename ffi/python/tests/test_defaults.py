@@ -45,10 +45,11 @@ def test_they_keep_their_promise(case):
 
 
 @pytest.mark.skipif(COMMAND is None, reason="ANTIPHON_COMMAND names the command that runs plans")
+@pytest.mark.parametrize("auto_sync", [True, False], ids=["synchronised", "as written"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_they_are_proven_and_run_right(case, tmp_path):
+def test_they_are_proven_and_run_right(case, auto_sync, tmp_path):
     path = tmp_path / "plan.json"
-    program(case).write(path, indent=None)
+    program(case, auto_sync=auto_sync).write(path, indent=None)
     proof = subprocess.run([COMMAND, "plan", "verify", path], capture_output=True, text=True, timeout=300)
     assert proof.returncode == 0, proof.stdout + proof.stderr
     run = [COMMAND, "run", path, "--nodes", str(case[2]), "--threads", "-b", "192", "-e", "48K", "-f", "16", "-n", "2", "-w", "1", "--json"]
@@ -119,6 +120,15 @@ def test_the_default_plans_are_those_of_the_format():
         assert (plan["name"], *found) == (name, ranks, least, most, blocks)
         assert plan["inplace"] and plan["reuse_resources"] and plan["use_double_scratch_buffer"]
         assert (plan["protocol"], plan["num_threads_per_block"]) == ("LL", 1024)
+
+
+@pytest.mark.skipif(COMMAND is None, reason="ANTIPHON_COMMAND names the command that proves plans")
+@pytest.mark.parametrize("name", [name for name in SIZES if "2nodes" in name])
+def test_the_default_plans_are_proven(name, tmp_path):
+    path = tmp_path / "plan.json"
+    presets.DEFAULTS[name].program().write(path, indent=None)
+    proof = subprocess.run([COMMAND, "plan", "verify", path], capture_output=True, text=True, timeout=300)
+    assert proof.returncode == 0, proof.stdout + proof.stderr
 
 
 @pytest.mark.parametrize("command", ["install", "--install"])
