@@ -17,7 +17,7 @@ use std::time::Instant;
 /// What is compiled.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Compile everything for every architecture, and the plans in ../shared/plans; takes long
+    /// Compile everything for every architecture, and plans of another implementation where they are at hand; takes long
     #[arg(long)]
     all: bool,
     /// Compile only texts whose name has this

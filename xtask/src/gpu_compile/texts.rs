@@ -53,6 +53,9 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
         add(&mut texts, name, &plan, variant, (false, When::All), if all { 8 } else { 1 })?;
     }
     let shared = repo::root().join("../shared/plans");
+    if all && !shared.is_dir() {
+        println!("SKIP plans of another implementation: they are not here");
+    }
     if all && shared.is_dir() {
         let reading = "read ../shared/plans";
         for entry in fs::read_dir(&shared).map_err(Error::io(reading))? {
