@@ -1,17 +1,21 @@
 //! The context of a device: whose it is, and making it current for the length of a call.
 
-use crate::cuda::library::{Api, Code};
+use crate::cuda::CudaDriver;
 use crate::error::HalError;
+use crate::gpu::calls::Device;
+use crate::gpu::code::Code;
+use crate::gpu::library::Api;
+use crate::gpu::vendor;
 use cudarc::driver::sys;
 use std::marker::PhantomData;
 use std::ptr;
 
 /// A context that this process may use.
 #[derive(Debug)]
-pub(super) struct Context {
-    api: &'static Api,
+pub(crate) struct Context {
+    api: &'static Api<CudaDriver>,
     raw: sys::CUcontext,
-    device: sys::CUdevice,
+    device: Device,
     /// Whether it is the primary one, held by a count of ours.
     retained: bool,
 }
@@ -22,11 +26,29 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
+    fn new(
+        api: &'static Api<CudaDriver>,
+        raw: sys::CUcontext,
+        device: Device,
+        retained: bool,
+    ) -> Self {
+        Context { api, raw, device, retained }
+    }
+
+    /// The driver's pointer.
+    pub(super) fn raw(&self) -> sys::CUcontext {
+        self.raw
+    }
+}
+
+impl vendor::Context<CudaDriver> for Context {
+    type Entered<'a> = Entered<'a>;
+
     /// The calling thread's current context where it is one on `device`, otherwise the device's primary one.
     ///
     /// The primary context is what the CUDA run-time library uses, PyTorch with it: it is retained, so that it
     /// lives while this does. A context that the application made itself is used and never destroyed.
-    pub(super) fn open(api: &'static Api, device: sys::CUdevice) -> Result<Self, HalError> {
+    fn open(api: &'static Api<CudaDriver>, device: Device) -> Result<Self, HalError> {
         let adopted = current_on(api, device)?;
         if let Some(raw) = adopted
             && !primary_is_active(api, device)?
@@ -45,27 +67,15 @@ impl Context {
         }
     }
 
-    fn new(api: &'static Api, raw: sys::CUcontext, device: sys::CUdevice, retained: bool) -> Self {
-        Context { api, raw, device, retained }
-    }
-
-    /// The driver.
-    pub(super) fn api(&self) -> &'static Api {
+    fn api(&self) -> &'static Api<CudaDriver> {
         self.api
     }
 
-    /// The device it is on.
-    pub(super) fn device(&self) -> sys::CUdevice {
+    fn device(&self) -> Device {
         self.device
     }
 
-    /// The driver's pointer.
-    pub(super) fn raw(&self) -> sys::CUcontext {
-        self.raw
-    }
-
-    /// Makes it the calling thread's current one until the result is dropped.
-    pub(super) fn enter(&self) -> Result<Entered<'_>, HalError> {
+    fn enter(&self) -> Result<Entered<'_>, HalError> {
         let mut current = ptr::null_mut();
         // SAFETY: `current` is a valid place for the answer.
         let code = unsafe { (self.api.context_current)(&raw mut current) };
@@ -73,7 +83,7 @@ impl Context {
         let pushed = current != self.raw;
         if pushed {
             // SAFETY: the context is alive: retained by this object, or the application's, which promised to
-            // keep it (`Driver::open`).
+            // keep it (`CudaDriver`).
             let code = unsafe { (self.api.context_push)(self.raw) };
             self.api.check("make a CUDA context current", code)?;
         }
@@ -93,7 +103,7 @@ impl Drop for Context {
 
 /// A context is current on this thread.
 #[derive(Debug)]
-pub(super) struct Entered<'a> {
+pub(crate) struct Entered<'a> {
     context: &'a Context,
     pushed: bool,
     /// Bound to the thread that entered.
@@ -113,8 +123,8 @@ impl Drop for Entered<'_> {
 
 /// The calling thread's current context, if it is one on `device`.
 fn current_on(
-    api: &'static Api,
-    device: sys::CUdevice,
+    api: &'static Api<CudaDriver>,
+    device: Device,
 ) -> Result<Option<sys::CUcontext>, HalError> {
     let mut raw = ptr::null_mut();
     // SAFETY: `raw` is a valid place for the answer.
@@ -131,40 +141,10 @@ fn current_on(
 }
 
 /// Whether somebody in this process has the primary context of `device`. Making one takes hundreds of megabytes.
-fn primary_is_active(api: &'static Api, device: sys::CUdevice) -> Result<bool, HalError> {
+fn primary_is_active(api: &'static Api<CudaDriver>, device: Device) -> Result<bool, HalError> {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: both are valid places for the answers.
     let code = unsafe { (api.primary_state)(device, &raw mut flags, &raw mut active) };
     api.check("ask for the state of a primary CUDA context", code)?;
     Ok(active != 0)
-}
-
-/// Lifts, for the calling thread, the rule that nothing is allocated while any stream of the process is recorded
-/// into a graph: what is done here is not part of such a graph.
-#[derive(Debug)]
-pub(super) struct Unrecorded {
-    api: &'static Api,
-    before: Option<u32>,
-    thread: PhantomData<*const ()>,
-}
-
-impl Unrecorded {
-    /// Until the result is dropped.
-    pub(super) fn new(api: &'static Api) -> Self {
-        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as u32;
-        let before = api.capture_mode.and_then(|exchange| {
-            // SAFETY: `mode` holds one of the driver's modes, and takes the one before.
-            (unsafe { exchange(&raw mut mode) } == Code::SUCCESS).then_some(mode)
-        });
-        Unrecorded { api, before, thread: PhantomData }
-    }
-}
-
-impl Drop for Unrecorded {
-    fn drop(&mut self) {
-        if let (Some(exchange), Some(mut mode)) = (self.api.capture_mode, self.before) {
-            // SAFETY: `mode` is what the driver answered before.
-            let _ = unsafe { exchange(&raw mut mode) };
-        }
-    }
 }

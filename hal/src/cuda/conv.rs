@@ -1,8 +1,9 @@
 //! What the driver's numbers and structures mean: the one place that maps its enumerations.
 
-use crate::cuda::library::Code;
+use crate::gpu::calls::{AllocationProperties, Device};
+use crate::gpu::code::{Code, DESCRIPTOR};
 use cudarc::driver::sys;
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 /// What helps where the driver cannot be initialised.
 pub(super) fn cure_of_initialisation(code: Code) -> &'static str {
@@ -25,11 +26,6 @@ pub(super) fn architecture(major: u32, minor: u32) -> String {
     format!("sm_{major}{minor}")
 }
 
-/// Where the memory of a device is.
-pub(super) fn location(device: sys::CUdevice) -> sys::CUmemLocation {
-    sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
-}
-
 /// How memory can be passed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sharing {
@@ -42,68 +38,26 @@ pub(super) struct Sharing {
 }
 
 /// The handle types of `sharing`.
-pub(super) fn handle_types(sharing: Sharing) -> sys::CUmemAllocationHandleType {
-    let mut types = sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE.0;
-    if sharing.descriptor {
-        types |= DESCRIPTOR.0;
-    }
-    if sharing.fabric {
-        types |= FABRIC.0;
-    }
-    sys::CUmemAllocationHandleType_enum(types)
+pub(super) fn handle_types(sharing: Sharing) -> c_uint {
+    let kind = |wanted, kind| if wanted { kind } else { 0 };
+    kind(sharing.descriptor, DESCRIPTOR) | kind(sharing.fabric, FABRIC)
 }
 
-/// A file descriptor.
-pub(super) const DESCRIPTOR: sys::CUmemAllocationHandleType =
-    sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-/// A fabric handle.
-pub(super) const FABRIC: sys::CUmemAllocationHandleType =
-    sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC;
+/// A fabric handle, as a type of handle.
+pub(super) const FABRIC: c_uint =
+    sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC.0 as c_uint;
 
-/// How memory with these properties can be passed on.
-pub(super) fn sharing_of(properties: &sys::CUmemAllocationProp) -> Sharing {
-    let types = properties.requestedHandleTypes.0;
-    Sharing {
-        descriptor: types & DESCRIPTOR.0 != 0,
-        fabric: types & FABRIC.0 != 0,
-        network: properties.allocFlags.gpuDirectRDMACapable != 0,
-    }
-}
-
-/// The device whose memory has these properties; `None` for memory of the host.
-pub(super) fn device_of(properties: &sys::CUmemAllocationProp) -> Option<sys::CUdevice> {
-    let location = properties.location;
-    let on_device = location.type_ == sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    on_device.then_some(location.id)
-}
-
-/// Properties to be filled in by the driver.
-pub(super) fn no_properties() -> sys::CUmemAllocationProp {
-    allocation(0, Sharing::default())
+/// Whether memory with these properties can be passed on as a fabric handle.
+pub(super) fn has_fabric(properties: &AllocationProperties) -> bool {
+    properties.handle_types & FABRIC != 0
 }
 
 /// Physical memory of `device` that can be passed on by `sharing`.
-pub(super) fn allocation(device: sys::CUdevice, sharing: Sharing) -> sys::CUmemAllocationProp {
-    sys::CUmemAllocationProp {
-        type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: handle_types(sharing),
-        location: location(device),
-        win32HandleMetaData: std::ptr::null_mut(),
-        allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
-            compressionType: 0,
-            gpuDirectRDMACapable: u8::from(sharing.network),
-            usage: 0,
-            reserved: [0; 4],
-        },
-    }
-}
-
-/// That `device` may read and write.
-pub(super) fn access(device: sys::CUdevice) -> sys::CUmemAccessDesc {
-    sys::CUmemAccessDesc {
-        location: location(device),
-        flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    }
+pub(super) fn allocation(device: Device, sharing: Sharing) -> AllocationProperties {
+    let kind = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as u32;
+    let mut properties = AllocationProperties::new(device, kind, handle_types(sharing));
+    properties.network = u8::from(sharing.network);
+    properties
 }
 
 /// A multicast object over `members` devices that bind `bytes` each.
@@ -111,14 +65,9 @@ pub(super) fn multicast(members: u32, bytes: usize) -> sys::CUmulticastObjectPro
     sys::CUmulticastObjectProp {
         numDevices: members,
         size: bytes,
-        handleTypes: u64::from(DESCRIPTOR.0),
+        handleTypes: u64::from(DESCRIPTOR),
         flags: 0,
     }
-}
-
-/// Whether a capture status says that work is being recorded. One that was invalidated is still open.
-pub(super) fn is_capturing(status: c_uint) -> bool {
-    status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint
 }
 
 /// Whether a memory type is that of a device.
@@ -126,14 +75,11 @@ pub(super) fn is_device_memory(kind: u32) -> bool {
     kind == sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32
 }
 
-/// An attribute that counts something; the driver never answers a negative one for these.
-pub(super) fn count(value: c_int) -> u32 {
-    u32::try_from(value).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::calls::{AccessDescription, IpcHandle};
+    use crate::gpu::code::*;
 
     #[test]
     fn architectures_have_the_compilers_names() {
@@ -148,36 +94,63 @@ mod tests {
             [(false, false, 0), (true, false, 1), (false, true, 8), (true, true, 9)]
         {
             let sharing = Sharing { descriptor, fabric, network: false };
-            assert_eq!(handle_types(sharing).0, bits, "{sharing:?}");
-            assert_eq!(sharing_of(&allocation(3, sharing)), sharing);
-            assert_eq!(device_of(&allocation(3, sharing)), Some(3));
+            assert_eq!(handle_types(sharing), bits, "{sharing:?}");
+            assert_eq!(has_fabric(&allocation(3, sharing)), fabric);
+            assert_eq!(allocation(3, sharing).device(), Some(3));
         }
     }
 
     #[test]
     fn structures_have_the_sizes_of_the_drivers_header() {
-        assert_eq!(size_of::<sys::CUmemAllocationProp>(), 32);
-        assert_eq!(size_of::<sys::CUmemAccessDesc>(), 12);
+        assert_eq!(size_of::<sys::CUmemAllocationProp>(), size_of::<AllocationProperties>());
+        assert_eq!(size_of::<sys::CUmemAccessDesc>(), size_of::<AccessDescription>());
         assert_eq!(size_of::<sys::CUmulticastObjectProp>(), 32);
-        assert_eq!(size_of::<sys::CUipcMemHandle>(), 64);
+        assert_eq!(size_of::<sys::CUipcMemHandle>(), size_of::<IpcHandle>());
         assert_eq!(size_of::<sys::CUmemFabricHandle>(), 64);
     }
 
     #[test]
-    fn codes_are_those_of_the_drivers_header() {
-        for (code, number) in [
-            (Code::SUCCESS, 0),
-            (Code::INVALID_VALUE, 1),
-            (Code::OUT_OF_MEMORY, 2),
-            (Code::INVALID_HANDLE, 400),
-            (Code::NOT_READY, 600),
-            (Code::NOT_PERMITTED, 800),
-            (Code::NOT_SUPPORTED, 801),
-            (Code::INVALID_DEVICE, 101),
-            (Code::PEER_ENABLED, 704),
-            (Code::CAPTURE_IMPLICIT, 906),
+    fn numbers_are_those_of_the_drivers_header() {
+        use sys::CUresult as Result;
+        for (code, theirs) in [
+            (Code::SUCCESS, Result::CUDA_SUCCESS),
+            (Code::INVALID_VALUE, Result::CUDA_ERROR_INVALID_VALUE),
+            (Code::OUT_OF_MEMORY, Result::CUDA_ERROR_OUT_OF_MEMORY),
+            (Code::INVALID_DEVICE, Result::CUDA_ERROR_INVALID_DEVICE),
+            (Code::INVALID_HANDLE, Result::CUDA_ERROR_INVALID_HANDLE),
+            (Code::NOT_READY, Result::CUDA_ERROR_NOT_READY),
+            (Code::PEER_ENABLED, Result::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED),
+            (Code::NOT_PERMITTED, Result::CUDA_ERROR_NOT_PERMITTED),
+            (Code::NOT_SUPPORTED, Result::CUDA_ERROR_NOT_SUPPORTED),
+            (Code::CAPTURE_IMPLICIT, Result::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
         ] {
-            assert_eq!(code.0, number);
+            assert_eq!(code.0, theirs as u32);
+        }
+        use sys::CUfunction_attribute as Attribute;
+        for (ours, theirs) in [
+            (NON_BLOCKING, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32),
+            (NO_TIMING, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32),
+            (NO_DESTRUCTOR_SYNC, sys::CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as u32),
+            (MOVE_TO_GRAPH, sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as u32),
+            (RELAXED, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as u32),
+            (LAZY_PEER_ACCESS, sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32),
+            (
+                DESCRIPTOR,
+                sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0,
+            ),
+            (
+                GRANULARITY,
+                sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as u32,
+            ),
+            (THREADS, Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK as u32),
+            (SHARED_BYTES, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES as u32),
+            (LOCAL_BYTES, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES as u32),
+            (REGISTERS, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS as u32),
+            (0, sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32),
+            (1, sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32),
+            (3, sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32),
+        ] {
+            assert_eq!(ours, theirs);
         }
     }
 
@@ -191,8 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalidated_capture_is_still_one() {
-        assert_eq!([0, 1, 2].map(is_capturing), [false, true, true]);
+    fn memory_of_devices_is_told_from_that_of_hosts() {
         assert_eq!([1, 2, 3].map(is_device_memory), [false, true, false]);
     }
 }

@@ -1,105 +1,37 @@
-//! Passing memory on: to peers as handles, to network cards as buffers of the kernel.
+//! Passing memory on to other machines of an NVLink domain as fabric handles, and to network cards as buffers of the
+//! kernel.
 
-use crate::cuda::conv;
-use crate::cuda::device::Core;
-use crate::cuda::foreign;
-use crate::cuda::library::Code;
-use crate::cuda::memory::{CudaMemory, Kind};
-use crate::cuda::peers::STAGE;
-use crate::cuda::vmm::Physical;
-use crate::driver::Backend;
+use crate::cuda::context::Context;
+use crate::cuda::{CudaDriver, conv};
 use crate::error::HalError;
+use crate::gpu::calls::Virtual;
+use crate::gpu::code::Code;
+use crate::gpu::export::barred;
+use crate::gpu::foreign;
+use crate::gpu::memory::{GpuMemory, Kind};
+use crate::gpu::peers::STAGE;
+use crate::gpu::vendor::{Context as _, Vendor, unsupported};
+use crate::gpu::vmm::Physical;
 use crate::memory::{DmaBuf, MemoryHandle};
 use cudarc::driver::sys;
 use std::ffi::c_int;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// That peers cannot map memory of some kind.
-fn not_shareable(why: &str, cure: &'static str) -> HalError {
-    HalError::NotShareable { why: why.to_owned(), cure }
-}
-
-/// Why memory cannot be passed on at all, if it cannot.
-fn barred(memory: &CudaMemory) -> Option<HalError> {
-    Some(match &memory.kind {
-        Kind::Mapped { .. } | Kind::Foreign(_) => return None,
-        Kind::Opened { .. } => not_shareable(
-            "another process allocated it",
-            "let the process that allocated it export it",
-        ),
-        Kind::Pinned => {
-            not_shareable("it is pinned memory of the host", "allocate memory of the device")
-        }
-        Kind::Multicast { .. } => {
-            not_shareable("it is the mapping of a multicast group", "export the group")
-        }
-    })
-}
-
-/// The handles of `memory`, in the order of their addresses.
-pub(super) fn parts(memory: &CudaMemory) -> Result<Vec<MemoryHandle>, HalError> {
-    let core = &memory.core;
-    if !core.traits.caps.peer_mapping {
-        return Err(HalError::Unsupported { op: "export memory", backend: Backend::Cuda });
-    }
-    if let Some(why) = barred(memory) {
-        return Err(why);
-    }
-    let _entered = core.context.enter()?;
-    match &memory.kind {
-        Kind::Mapped { mapped, physicals } => {
-            let mut left = memory.bytes;
-            let parts = physicals.iter().zip(mapped.parts());
-            parts
-                .map(|(physical, &length)| {
-                    let bytes = left.min(length as u64);
-                    left -= bytes;
-                    let descriptor = Arc::new(physical.export_descriptor()?);
-                    Ok(MemoryHandle::Device { backend: Backend::Cuda, descriptor, bytes })
-                })
-                .collect()
-        }
-        Kind::Foreign(origin) => foreign::export(memory, origin),
-        _ => Err(not_shareable("it is of a kind of its own", STAGE)),
-    }
-}
-
-/// How many handles `memory` takes.
-fn count(memory: &CudaMemory) -> usize {
-    match &memory.kind {
-        Kind::Mapped { physicals, .. } => physicals.len(),
-        Kind::Foreign(origin) => origin.pieces.len(),
-        _ => 1,
-    }
-}
-
-/// The handle of `memory`, if one is enough.
-pub(super) fn whole(memory: &CudaMemory) -> Result<MemoryHandle, HalError> {
-    let count = count(memory);
-    if count == 1
-        && let Some(handle) = parts(memory)?.pop()
-    {
-        return Ok(handle);
-    }
-    Err(HalError::NotShareable {
-        why: format!("it lies in {count} pieces, which takes as many handles"),
-        cure: "export its parts",
-    })
-}
+/// Memory of this vendor's GPUs.
+type CudaMemory = GpuMemory<CudaDriver>;
 
 /// A fabric handle for `memory`.
 pub(super) fn fabric(memory: &CudaMemory) -> Result<MemoryHandle, HalError> {
-    let backend = Backend::Cuda;
-    let op = "export memory as a fabric handle";
+    let backend = CudaDriver::BACKEND;
     match &memory.kind {
         Kind::Mapped { physicals, .. } if memory.core.traits.sharing.fabric => {
             let [physical] = &physicals[..] else { return Err(several(physicals.len())) };
             let _entered = memory.core.context.enter()?;
-            let handle = physical.export_fabric()?;
+            let handle = fabric_handle(physical)?;
             Ok(MemoryHandle::Fabric { backend, handle, bytes: memory.bytes })
         }
-        _ => Err(HalError::Unsupported { op, backend }),
+        _ => unsupported::<CudaDriver, _>("export memory as a fabric handle"),
     }
 }
 
@@ -110,40 +42,27 @@ fn several(count: usize) -> HalError {
     }
 }
 
-/// The handle of physical memory that the application's allocator made, `bytes` of which are mapped. The context must
-/// be current.
-pub(super) fn physical(
-    core: &Core,
-    physical: &Physical,
-    bytes: u64,
-) -> Result<MemoryHandle, HalError> {
-    let backend = Backend::Cuda;
-    let sharing = physical.properties().as_ref().map(conv::sharing_of);
-    if sharing.is_some_and(|sharing| !sharing.descriptor && sharing.fabric) {
-        let handle = physical.export_fabric()?;
-        return Ok(MemoryHandle::Fabric { backend, handle, bytes });
-    }
-    let unwilling = || HalError::NotShareable {
-        why: format!(
-            "the application's allocator made memory of {} that no process can import",
-            core.name
-        ),
-        cure: "let the allocator ask for memory that can be exported as a file descriptor, or copy its bytes through \
-               memory that the device allocated",
-    };
-    if sharing.is_some_and(|sharing| !sharing.descriptor) {
-        return Err(unwilling());
-    }
-    match physical.export_descriptor() {
-        Ok(descriptor) => {
-            Ok(MemoryHandle::Device { backend, descriptor: Arc::new(descriptor), bytes })
-        }
-        // An older driver, which says so only now.
-        Err(HalError::Vendor { code, .. }) if sharing.is_none() && refuses(code) => {
-            Err(unwilling())
-        }
-        Err(error) => Err(error),
-    }
+/// A fabric handle for physical memory.
+pub(super) fn fabric_handle(physical: &Physical<CudaDriver>) -> Result<[u8; 64], HalError> {
+    let mut handle = sys::CUmemFabricHandle { data: [0; 64] };
+    // SAFETY: for this type of handle the driver writes this structure, for which there is a valid place.
+    let code =
+        unsafe { (physical.calls.export)((&raw mut handle).cast(), physical.raw, conv::FABRIC, 0) };
+    physical.context.api().check("export CUDA memory as a fabric handle", code)?;
+    Ok(handle.data)
+}
+
+/// What a fabric handle stands for.
+pub(super) fn import_fabric(
+    context: &Arc<Context>,
+    calls: Virtual,
+    handle: &[u8; 64],
+) -> Result<Physical<CudaDriver>, Code> {
+    let mut raw = 0;
+    let mut handle = sys::CUmemFabricHandle { data: *handle };
+    // SAFETY: both pointers are valid for the call; the driver checks the handle.
+    unsafe { (calls.import)(&raw mut raw, (&raw mut handle).cast(), conv::FABRIC) }.ok()?;
+    Ok(Physical::own(context, calls, raw))
 }
 
 /// Whether a driver answers `code` where memory cannot be passed on.
@@ -158,9 +77,11 @@ pub(super) fn dma_buf(memory: &CudaMemory, offset: u64, bytes: u64) -> Result<Dm
     let core = &memory.core;
     let what = "export CUDA memory for network cards";
     let Some(export) = core.context.api().range_handle.filter(|_| core.traits.caps.dma_buf) else {
-        let op = "export memory for network cards";
-        return Err(HalError::Unsupported { op, backend: Backend::Cuda });
+        return unsupported::<CudaDriver, _>("export memory for network cards");
     };
+    if let Kind::Own(own) = &memory.kind {
+        CudaDriver::export_own(memory, own)?;
+    }
     if let Some(why) = barred(memory) {
         return Err(why);
     }

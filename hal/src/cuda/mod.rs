@@ -25,26 +25,15 @@
 mod caps;
 mod context;
 mod conv;
-mod device;
 mod driver;
-mod event;
 mod export;
-mod foreign;
-mod graph;
 mod image;
-mod import;
-mod kernel;
 mod library;
-mod memory;
 mod multicast;
 mod nvrtc;
-mod peers;
 mod places;
-mod stream;
-mod vmm;
 
-use crate::gpu::lock;
-pub use device::CudaDevice;
+pub use crate::gpu::compiler::RuntimeCompiler as Compiler;
 pub use driver::CudaDriver;
 pub use library::symbol_names;
-pub use nvrtc::Compiler;
+pub use nvrtc::compiler;

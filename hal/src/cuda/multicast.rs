@@ -1,13 +1,15 @@
 //! Multicast objects (NVLS): one address whose stores the switch sends to every member's memory.
 
-use crate::cuda::context::{Context, Unrecorded};
-use crate::cuda::conv;
-use crate::cuda::device::Core;
-use crate::cuda::library::Code;
-use crate::cuda::memory::{self, CudaMemory, Kind};
-use crate::cuda::vmm::{Mapped, Physical};
+use crate::cuda::context::Context;
+use crate::cuda::{CudaDriver, conv};
 use crate::driver::Backend;
 use crate::error::HalError;
+use crate::gpu::code::Code;
+use crate::gpu::core::Core;
+use crate::gpu::memory::{self, GpuMemory, Kind};
+use crate::gpu::recording::Unrecorded;
+use crate::gpu::vendor::Context as _;
+use crate::gpu::vmm::{Mapped, Physical};
 use crate::memory::{Memory, MemoryHandle};
 use crate::multicast::Multicast;
 use cudarc::driver::sys;
@@ -20,18 +22,25 @@ pub(super) struct CudaMulticast {
     members: u32,
     bytes: u64,
     length: usize,
-    group: Arc<Physical>,
-    core: Arc<Core>,
+    group: Arc<Physical<CudaDriver>>,
+    core: Arc<Core<CudaDriver>>,
+}
+
+/// The mapping of a multicast group. Unmapped before this member's memory is unbound.
+#[derive(Debug)]
+pub(crate) struct Member {
+    _mapped: Mapped<CudaDriver>,
+    _binding: Binding,
 }
 
 /// A member's memory, bound to a group until it is dropped.
 #[derive(Debug)]
-pub(super) struct Binding {
-    group: Arc<Physical>,
+struct Binding {
+    group: Arc<Physical<CudaDriver>>,
     length: usize,
     context: Arc<Context>,
     /// Kept while it is bound.
-    _memory: Arc<CudaMemory>,
+    _memory: Arc<GpuMemory<CudaDriver>>,
 }
 
 /// The functions, which `Caps::multicast` promises.
@@ -41,7 +50,11 @@ fn missing() -> HalError {
 
 impl CudaMulticast {
     /// Makes a group, this device its first member.
-    pub(super) fn new(core: &Arc<Core>, members: u32, bytes: u64) -> Result<Self, HalError> {
+    pub(super) fn new(
+        core: &Arc<Core<CudaDriver>>,
+        members: u32,
+        bytes: u64,
+    ) -> Result<Self, HalError> {
         let invalid = |saw: String, allowed: &str, cure| HalError::Invalid {
             what: "make a multicast group",
             saw,
@@ -65,11 +78,14 @@ impl CudaMulticast {
         // SAFETY: both pointers are valid for the call.
         let code = unsafe { create(&raw mut raw, &raw const properties) };
         api.check("make a multicast group", code)?;
-        Self::join(core, Physical::own(&core.context, raw), members, bytes, length)
+        Self::join(core, Physical::own(&core.context, core.mapping()?, raw), members, bytes, length)
     }
 
     /// Joins the group that `handle` stands for.
-    pub(super) fn import(core: &Arc<Core>, handle: &MemoryHandle) -> Result<Self, HalError> {
+    pub(super) fn import(
+        core: &Arc<Core<CudaDriver>>,
+        handle: &MemoryHandle,
+    ) -> Result<Self, HalError> {
         let what = "join a multicast group";
         let invalid = |saw: String| HalError::Invalid {
             what,
@@ -85,14 +101,14 @@ impl CudaMulticast {
         let length = length(core, *members, *bytes)?.filter(|_| *members > 0 && *bytes > 0);
         let length =
             length.ok_or_else(|| invalid(format!("{members} members of {bytes} bytes")))?;
-        let group = Physical::import_descriptor(&core.context, descriptor.as_fd());
+        let group = Physical::import_descriptor(&core.context, core.mapping()?, descriptor.as_fd());
         let group = group.map_err(|code| core.context.api().error(what, code))?;
         Self::join(core, group, *members, *bytes, length)
     }
 
     fn join(
-        core: &Arc<Core>,
-        group: Physical,
+        core: &Arc<Core<CudaDriver>>,
+        group: Physical<CudaDriver>,
         members: u32,
         bytes: u64,
         length: usize,
@@ -100,22 +116,27 @@ impl CudaMulticast {
         let api = core.context.api();
         let add = api.multicast_add.ok_or_else(missing)?;
         // SAFETY: the group lives as long as `group`.
-        let code = unsafe { add(group.raw(), core.context.device()) };
+        let code = unsafe { add(group.raw, core.context.device()) };
         api.check("add a device to a multicast group", code)?;
         Ok(CudaMulticast { members, bytes, length, group: Arc::new(group), core: Arc::clone(core) })
     }
 }
 
 /// `bytes` in units of the group and of memory, if a range can be that long.
-fn length(core: &Core, members: u32, bytes: u64) -> Result<Option<usize>, HalError> {
+fn length(core: &Core<CudaDriver>, members: u32, bytes: u64) -> Result<Option<usize>, HalError> {
     let Some(whole) = memory::rounded(core, bytes) else { return Ok(None) };
     let api = core.context.api();
     let granularity = api.multicast_granularity.ok_or_else(missing)?;
     let properties = conv::multicast(members, whole);
-    let option = sys::CUmulticastGranularity_flags::CU_MULTICAST_GRANULARITY_MINIMUM;
     let mut unit = 0;
     // SAFETY: both pointers are valid for the call.
-    let code = unsafe { granularity(&raw mut unit, &raw const properties, option) };
+    let code = unsafe {
+        granularity(
+            &raw mut unit,
+            &raw const properties,
+            sys::CUmulticastGranularity_flags::CU_MULTICAST_GRANULARITY_MINIMUM,
+        )
+    };
     api.check("ask for the granularity of a multicast group", code)?;
     let length = whole.checked_next_multiple_of(unit.max(1));
     Ok(length.filter(|&length| isize::try_from(length).is_ok()))
@@ -162,15 +183,16 @@ impl Multicast for CudaMulticast {
         let [physical] = &physicals[..] else {
             return Err(refused(format!("memory of {} parts", physicals.len())));
         };
-        if mapped.bytes() < self.length {
-            return Err(refused(format!("{} bytes", mapped.bytes())));
+        let bytes: usize = mapped.parts().iter().sum();
+        if bytes < self.length {
+            return Err(refused(format!("{bytes} bytes")));
         }
         let api = core.context.api();
         let _entered = core.context.enter()?;
         let _unrecorded = Unrecorded::new(api);
         let bind = api.multicast_bind.ok_or_else(missing)?;
         // SAFETY: both live as long as the objects; the memory is long enough, and the driver checks the rest.
-        let code = unsafe { bind(self.group.raw(), 0, physical.raw(), 0, self.length, 0) };
+        let code = unsafe { bind(self.group.raw, 0, physical.raw, 0, self.length, 0) };
         api.check("bind memory to a multicast group", code)?;
         let binding = Binding {
             group: Arc::clone(&self.group),
@@ -178,10 +200,10 @@ impl Multicast for CudaMulticast {
             context: Arc::clone(&core.context),
             _memory: Arc::clone(&own),
         };
-        let mapped = Mapped::new(&core.context, &self.group, self.length);
+        let mapped = Mapped::new(&core.context, core.mapping()?, &[(&*self.group, self.length)]);
         let mapped = mapped.map_err(|code| api.error("map a multicast group", code))?;
         let address = mapped.address();
-        let kind = Kind::Multicast { _mapped: mapped, _binding: binding };
+        let kind = Kind::Own(Member { _mapped: mapped, _binding: binding });
         Ok(memory::enter(core, address, self.bytes, kind))
     }
 }
@@ -191,8 +213,7 @@ impl Drop for Binding {
         let Ok(_entered) = self.context.enter() else { return };
         if let Some(unbind) = self.context.api().multicast_unbind {
             // SAFETY: bound by `bind`, for this length, and unbound here alone.
-            let _: Code =
-                unsafe { unbind(self.group.raw(), self.context.device(), 0, self.length) };
+            let _: Code = unsafe { unbind(self.group.raw, self.context.device(), 0, self.length) };
         }
     }
 }

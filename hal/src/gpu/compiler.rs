@@ -4,12 +4,16 @@
 use crate::driver::Backend;
 use crate::error::HalError;
 use crate::gpu::cache::{Cache, Key};
+use crate::gpu::lock;
 use crate::gpu::search::{Found, Search, function};
 use libloading::os::unix::Library;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::path::PathBuf;
 use std::ptr;
+use std::sync::Mutex;
 
 type Program = *mut c_void;
 
@@ -31,6 +35,40 @@ pub(crate) struct Dialect {
     pub(crate) source: &'static CStr,
     /// An architecture that it compiles for.
     pub(crate) example: &'static str,
+    /// The variable that names another library, the only one then.
+    pub(crate) variable: &'static str,
+    /// Names of its library, the preferred first: a row for each age of the driver.
+    pub(crate) names: &'static [&'static [&'static str]],
+    /// Folders that may hold the library, given what reads the environment.
+    pub(crate) folders: fn(Environment) -> Vec<PathBuf>,
+    /// Those that were found, by the row.
+    pub(crate) found: Mutex<BTreeMap<usize, &'static RuntimeCompiler>>,
+}
+
+/// What reads a variable of the environment.
+pub(crate) type Environment = fn(&str) -> Option<OsString>;
+
+impl Dialect {
+    /// The compiler that the names of `row` are for. Where there is none, the next call looks again.
+    pub(crate) fn find(&'static self, row: usize) -> Result<&'static RuntimeCompiler, HalError> {
+        let mut found = lock(&self.found);
+        if let Some(compiler) = found.get(&row) {
+            return Ok(compiler);
+        }
+        let compiler = RuntimeCompiler::load(self, &self.search(row), Cache::of_user())?;
+        let compiler: &'static RuntimeCompiler = Box::leak(Box::new(compiler));
+        found.insert(row, compiler);
+        Ok(compiler)
+    }
+
+    /// Where the compiler may be.
+    fn search(&self, row: usize) -> Search {
+        Search {
+            named: std::env::var_os(self.variable).filter(|path| !path.is_empty()),
+            names: self.names[row],
+            folders: (self.folders)(|name| std::env::var_os(name)),
+        }
+    }
 }
 
 /// The compiler's functions.
@@ -84,7 +122,7 @@ impl Functions {
 }
 
 /// A run-time compiler that was found.
-pub(crate) struct RuntimeCompiler {
+pub struct RuntimeCompiler {
     dialect: &'static Dialect,
     functions: Functions,
     version: (u32, u32),
@@ -128,18 +166,18 @@ impl RuntimeCompiler {
     }
 
     /// Its version, e.g. `(12, 9)`.
-    pub(crate) fn version(&self) -> (u32, u32) {
+    pub fn version(&self) -> (u32, u32) {
         self.version
     }
 
     /// The name by which its library was loaded.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Machine code for `architecture`, from the cache or compiled with `options`. A source that does not compile is
     /// [`HalError::Vendor`] with the compiler's log.
-    pub(crate) fn compile(
+    pub fn compile(
         &self,
         source: &str,
         architecture: &str,
@@ -269,5 +307,69 @@ impl Drop for Unit<'_> {
     fn drop(&mut self) {
         // SAFETY: made by `new` and destroyed here alone.
         let _ = unsafe { (self.compiler.functions.destroy)(&raw mut self.program) };
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::io::Write;
+
+    const SOURCE: &str =
+        "extern \"C\" __global__ void twice(float* data, unsigned long long count) {
+        unsigned long long at = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+        if (at < count) data[at] *= FACTOR;
+    }";
+
+    /// That a missing compiler is told with the places, the variable and the cure, which names `package`.
+    pub(crate) fn check_missing(dialect: &'static Dialect, package: &str) {
+        let (names, folders): (&'static [_], _) = (&["lib-of-nobody.so.13"], "/nowhere/lib64");
+        let nowhere = Search { named: None, names, folders: vec![PathBuf::from(folders)] };
+        let text = RuntimeCompiler::load(dialect, &nowhere, Cache::of_user()).unwrap_err();
+        for part in ["lib-of-nobody.so.13", "/nowhere/lib64", dialect.variable, package] {
+            assert!(text.to_string().contains(part), "{text}");
+        }
+    }
+
+    /// That a source becomes machine code, which `check` looks at, once, and that one with a fault is told with what
+    /// `parts` of the compiler's log say. Skipped without a compiler, but where `needed` is in the environment.
+    pub(crate) fn check_compiling(
+        dialect: &'static Dialect,
+        needed: &str,
+        check: impl Fn(&[u8]) -> bool,
+        part: &str,
+    ) {
+        let prefix = dialect.prefix;
+        let folder = std::env::temp_dir().join(format!("antiphon-{prefix}-{}", std::process::id()));
+        let cache = Cache::at(folder.clone());
+        let compiler = match RuntimeCompiler::load(dialect, &dialect.search(0), cache) {
+            Ok(compiler) => compiler,
+            Err(error) => {
+                assert!(matches!(error, HalError::Unavailable { .. }), "{error}");
+                assert!(std::env::var_os(needed).is_none(), "{error}");
+                // Written past the harness's capture, which hides what the print macros print.
+                let line = format!("SKIP gpu::compiler::{prefix}: {error}\n");
+                let _ = std::io::stderr().write_all(line.as_bytes());
+                return;
+            }
+        };
+        let example = dialect.example;
+        let options = ["-DFACTOR=2.0f"];
+        let first = compiler.compile(SOURCE, example, &options).unwrap();
+        assert!(check(&first), "no machine code");
+        assert!(!check(&first[..first.len() - 1]));
+        assert_eq!(compiler.compile(SOURCE, example, &options).unwrap(), first);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        let other = compiler.compile(SOURCE, example, &["-DFACTOR=3.0f"]).unwrap();
+        assert_ne!(other, first);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+        match compiler.compile(SOURCE, example, &[]) {
+            Err(error @ HalError::Vendor { .. }) => {
+                let text = error.to_string();
+                assert!(text.contains("FACTOR") && text.contains(part), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

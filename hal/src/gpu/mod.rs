@@ -1,15 +1,32 @@
-//! What the backends of GPU vendors share: finding their libraries, compiling at run time, keeping the results.
+//! What the backends of GPU vendors share, which is most of them: HIP was made in CUDA's image.
 //!
-//! Nothing here knows a vendor's calls or numbers; those are in the backends.
+//! Devices, memory, streams, events and kernels are written once, over a table of the driver's functions (`calls`) whose
+//! names each backend gives, and over the trait [`vendor::Vendor`], by which each says what it has in its own way.
 
 pub(crate) mod cache;
+pub(crate) mod calls;
+pub(crate) mod code;
 pub(crate) mod compiler;
+pub(crate) mod core;
+pub(crate) mod device;
+pub(crate) mod event;
+pub(crate) mod export;
+pub(crate) mod foreign;
 pub(crate) mod image;
+pub(crate) mod import;
 pub(crate) mod keep;
+pub(crate) mod kernel;
+pub(crate) mod library;
+pub(crate) mod memory;
 pub(crate) mod packages;
+pub(crate) mod peers;
+pub(crate) mod process;
+pub(crate) mod recording;
 pub(crate) mod search;
 pub(crate) mod spans;
-pub(crate) mod symbols;
+pub(crate) mod stream;
+pub(crate) mod vendor;
+pub(crate) mod vmm;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,36 +1,36 @@
 //! The device of a call: HIP has one current device a thread, and one context a device, which the driver keeps.
 
 use crate::error::HalError;
-use crate::rocm::conv;
-use crate::rocm::library::{Api, Code};
-use hip_sys::hiprt as sys;
+use crate::gpu::calls::Device;
+use crate::gpu::code::Code;
+use crate::gpu::library::Api;
+use crate::gpu::vendor;
+use crate::rocm::RocmDriver;
 use std::marker::PhantomData;
 
 /// A device that this process may use.
 #[derive(Debug)]
-pub(super) struct Context {
-    api: &'static Api,
-    device: sys::hipDevice_t,
+pub(crate) struct Context {
+    api: &'static Api<RocmDriver>,
+    device: Device,
 }
 
-impl Context {
-    /// The device with this number.
-    pub(super) fn new(api: &'static Api, device: sys::hipDevice_t) -> Self {
-        Context { api, device }
+impl vendor::Context<RocmDriver> for Context {
+    type Entered<'a> = Entered;
+
+    fn open(api: &'static Api<RocmDriver>, device: Device) -> Result<Self, HalError> {
+        Ok(Context { api, device })
     }
 
-    /// The driver.
-    pub(super) fn api(&self) -> &'static Api {
+    fn api(&self) -> &'static Api<RocmDriver> {
         self.api
     }
 
-    /// The device.
-    pub(super) fn device(&self) -> sys::hipDevice_t {
+    fn device(&self) -> Device {
         self.device
     }
 
-    /// Makes it the calling thread's current device until the result is dropped.
-    pub(super) fn enter(&self) -> Result<Entered, HalError> {
+    fn enter(&self) -> Result<Entered, HalError> {
         let quiet = Quiet::new(self.api);
         let mut current = 0;
         // SAFETY: `current` is a valid place for the answer.
@@ -48,8 +48,8 @@ impl Context {
 
 /// A device is current on this thread.
 #[derive(Debug)]
-pub(super) struct Entered {
-    before: Option<sys::hipDevice_t>,
+pub(crate) struct Entered {
+    before: Option<Device>,
     quiet: Quiet,
     /// Bound to the thread that entered.
     thread: PhantomData<*const ()>,
@@ -68,13 +68,13 @@ impl Drop for Entered {
 /// for it after their own calls.
 #[derive(Debug)]
 struct Quiet {
-    api: &'static Api,
+    api: &'static Api<RocmDriver>,
     /// Whether the application had none of its own.
     clean: bool,
 }
 
 impl Quiet {
-    fn new(api: &'static Api) -> Self {
+    fn new(api: &'static Api<RocmDriver>) -> Self {
         // SAFETY: only looks at a number of the thread.
         let clean = unsafe { (api.error_peek)() } == Code::SUCCESS;
         Quiet { api, clean }
@@ -86,36 +86,6 @@ impl Drop for Quiet {
         if self.clean {
             // SAFETY: forgets a number of the thread.
             let _ = unsafe { (self.api.error_forget)() };
-        }
-    }
-}
-
-/// Lifts, for the calling thread, the rule that nothing is allocated while any stream of the process is recorded
-/// into a graph: what is done here is not part of such a graph.
-#[derive(Debug)]
-pub(super) struct Unrecorded {
-    api: &'static Api,
-    before: Option<u32>,
-    thread: PhantomData<*const ()>,
-}
-
-impl Unrecorded {
-    /// Until the result is dropped.
-    pub(super) fn new(api: &'static Api) -> Self {
-        let mut mode = conv::RELAXED;
-        let before = api.capture_mode.and_then(|exchange| {
-            // SAFETY: `mode` holds one of the driver's modes, and takes the one before.
-            (unsafe { exchange(&raw mut mode) } == Code::SUCCESS).then_some(mode)
-        });
-        Unrecorded { api, before, thread: PhantomData }
-    }
-}
-
-impl Drop for Unrecorded {
-    fn drop(&mut self) {
-        if let (Some(exchange), Some(mut mode)) = (self.api.capture_mode, self.before) {
-            // SAFETY: `mode` is what the driver answered before.
-            let _ = unsafe { exchange(&raw mut mode) };
         }
     }
 }

@@ -1,9 +1,13 @@
 //! What the driver's numbers and structures mean: the one place that maps its enumerations, and knows in which release
 //! they changed.
 
-use crate::rocm::library::Code;
+use crate::gpu::calls::{AllocationProperties, Device};
+use crate::gpu::code::{Code, DESCRIPTOR};
 use hip_sys::hiprt as sys;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::c_uint;
+
+/// That an address is not on any device.
+pub(super) const INVALID_POINTER: Code = Code(sys::hipError_t::hipErrorInvalidDevicePointer as u32);
 
 /// The number of a release of HIP, as the driver answers it.
 pub(super) const fn release(major: u32, minor: u32) -> u32 {
@@ -39,132 +43,81 @@ pub(super) fn cure_of_initialisation(code: Code) -> &'static str {
     }
 }
 
-/// Where memory is.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Location {
-    kind: u32,
-    device: c_int,
-}
-
-/// The memory of `device`.
-pub(super) fn location(device: sys::hipDevice_t) -> Location {
-    Location { kind: sys::hipMemLocationType::hipMemLocationTypeDevice as u32, device }
-}
-
-/// `hipMemAllocationProp`. The bindings' enumerations lack values of newer releases.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AllocationProperties {
-    kind: u32,
-    handle_types: u32,
-    location: Location,
-    windows: *mut c_void,
-    compression: u8,
-    network: u8,
-    usage: u16,
-}
-
 /// Physical memory of `device`, without caches between devices, that can be exported as a descriptor.
-pub(super) fn allocation(device: sys::hipDevice_t) -> AllocationProperties {
+pub(super) fn allocation(device: Device) -> AllocationProperties {
     const UNCACHED: u32 = 0x4000_0000;
-    AllocationProperties {
-        kind: UNCACHED,
-        handle_types: DESCRIPTOR,
-        location: location(device),
-        windows: std::ptr::null_mut(),
-        compression: 0,
-        network: 0,
-        usage: 0,
-    }
+    AllocationProperties::new(device, UNCACHED, DESCRIPTOR)
 }
 
-/// `hipMemAccessDesc`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AccessDescription {
-    location: Location,
-    flags: u32,
-}
-
-/// That `device` may read and write.
-pub(super) fn access(device: sys::hipDevice_t) -> AccessDescription {
-    let flags = sys::hipMemAccessFlags::hipMemAccessFlagsProtReadWrite as u32;
-    AccessDescription { location: location(device), flags }
-}
-
-/// A file descriptor, as a type of handle.
-pub(super) const DESCRIPTOR: u32 =
-    sys::hipMemAllocationHandleType::hipMemHandleTypePosixFileDescriptor as u32;
-/// The smallest granularity.
-pub(super) const GRANULARITY: u32 =
-    sys::hipMemAllocationGranularity_flags::hipMemAllocationGranularityMinimum as u32;
 /// Device memory that no cache keeps from other devices; older releases have only the next.
 pub(super) const UNCACHED: c_uint = 3;
 /// Device memory whose caches other devices see through.
 pub(super) const FINE_GRAINED: c_uint = 1;
 /// Pinned memory that all devices reach, while kernels run.
 pub(super) const PINNED: c_uint = 0x1 | 0x2 | 0x4000_0000;
-/// The only flag that opening an IPC handle takes.
-pub(super) const LAZY_PEER_ACCESS: c_uint = 1;
 /// A copy between any two addresses.
 pub(super) const ANYWHERE: c_uint = sys::hipMemcpyKind::hipMemcpyDefault as c_uint;
-/// A stream that does not wait for the default stream.
-pub(super) const NON_BLOCKING: c_uint = 1;
-/// An event without timing.
-pub(super) const NO_TIMING: c_uint = 2;
-/// That nothing waits for an object of a graph to be let go of.
-pub(super) const NO_DESTRUCTOR_SYNC: c_uint = 1;
-/// That a graph takes over the count on an object.
-pub(super) const MOVE_TO_GRAPH: c_uint = 1;
 /// How fast a link to another device is, 0 the fastest.
 pub(super) const LINK_RANK: c_uint = sys::hipDeviceP2PAttr::hipDevP2PAttrPerformanceRank as c_uint;
 /// Whether atomic operations over a link are single steps.
 pub(super) const LINK_ATOMICS: c_uint =
     sys::hipDeviceP2PAttr::hipDevP2PAttrNativeAtomicSupported as c_uint;
-/// The least strict mode of recording.
-pub(super) const RELAXED: c_uint = sys::hipStreamCaptureMode::hipStreamCaptureModeRelaxed as c_uint;
-
-/// Whether a capture status says that work is being recorded. One that was invalidated is still open.
-pub(super) fn is_capturing(status: c_uint) -> bool {
-    status != sys::hipStreamCaptureStatus::hipStreamCaptureStatusNone as c_uint
-}
 
 /// Whether a memory type of release `version` is that of a device.
 pub(super) fn is_device_memory(kind: u32, version: u32) -> bool {
     kind == if version >= release(6, 0) { 2 } else { 1 }
 }
 
-/// An attribute that counts something; the driver never answers a negative one for these.
-pub(super) fn count(value: c_int) -> u32 {
-    u32::try_from(value).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::calls::{AccessDescription, IpcHandle, Location};
+    use crate::gpu::code::*;
 
     #[test]
     fn structures_have_the_sizes_of_the_drivers_header() {
         assert_eq!(size_of::<AllocationProperties>(), size_of::<sys::hipMemAllocationProp>());
         assert_eq!(size_of::<AccessDescription>(), size_of::<sys::hipMemAccessDesc>());
         assert_eq!(size_of::<Location>(), size_of::<sys::hipMemLocation>());
-        assert_eq!(size_of::<sys::hipIpcMemHandle_t>(), 64);
+        assert_eq!(size_of::<sys::hipIpcMemHandle_t>(), size_of::<IpcHandle>());
     }
 
     #[test]
-    fn codes_are_those_of_the_drivers_header() {
-        for (code, number) in [
-            (Code::SUCCESS, 0),
-            (Code::INVALID_VALUE, 1),
-            (Code::OUT_OF_MEMORY, 2),
-            (Code::INVALID_POINTER, 17),
-            (Code::INVALID_HANDLE, 400),
-            (Code::NOT_READY, 600),
-            (Code::NOT_SUPPORTED, 801),
-            (Code::CAPTURE_IMPLICIT, 906),
+    fn numbers_are_those_of_the_drivers_header() {
+        use sys::hipError_t as Error;
+        for (code, theirs) in [
+            (Code::SUCCESS, Error::hipSuccess),
+            (Code::INVALID_VALUE, Error::hipErrorInvalidValue),
+            (Code::OUT_OF_MEMORY, Error::hipErrorOutOfMemory),
+            (Code::INVALID_DEVICE, Error::hipErrorInvalidDevice),
+            (Code::INVALID_HANDLE, Error::hipErrorInvalidHandle),
+            (Code::NOT_READY, Error::hipErrorNotReady),
+            (Code::PEER_ENABLED, Error::hipErrorPeerAccessAlreadyEnabled),
+            (Code::NOT_SUPPORTED, Error::hipErrorNotSupported),
+            (Code::CAPTURE_IMPLICIT, Error::hipErrorStreamCaptureImplicit),
         ] {
-            assert_eq!(code.0, number);
+            assert_eq!(code.0, theirs as u32);
+        }
+        use sys::hipFunction_attribute as Attribute;
+        for (ours, theirs) in [
+            (RELAXED, sys::hipStreamCaptureMode::hipStreamCaptureModeRelaxed as u32),
+            (
+                DESCRIPTOR,
+                sys::hipMemAllocationHandleType::hipMemHandleTypePosixFileDescriptor as u32,
+            ),
+            (
+                GRANULARITY,
+                sys::hipMemAllocationGranularity_flags::hipMemAllocationGranularityMinimum as u32,
+            ),
+            (THREADS, Attribute::HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK as u32),
+            (SHARED_BYTES, Attribute::HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES as u32),
+            (LOCAL_BYTES, Attribute::HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES as u32),
+            (REGISTERS, Attribute::HIP_FUNC_ATTRIBUTE_NUM_REGS as u32),
+            (0, sys::hipStreamCaptureStatus::hipStreamCaptureStatusNone as u32),
+            (1, sys::hipMemLocationType::hipMemLocationTypeDevice as u32),
+            (3, sys::hipMemAccessFlags::hipMemAccessFlagsProtReadWrite as u32),
+        ] {
+            assert_eq!(ours, theirs);
         }
     }
 
@@ -196,10 +149,5 @@ mod tests {
             assert!(!cure_of_initialisation(Code(code)).is_empty());
         }
         assert!(cure_of_initialisation(Code(100)).contains("/dev/kfd"));
-    }
-
-    #[test]
-    fn an_invalidated_capture_is_still_one() {
-        assert_eq!([0, 1, 2].map(is_capturing), [false, true, true]);
     }
 }

@@ -1,15 +1,29 @@
-//! ROCm's driver: the GPUs that it shows to this process.
+//! What HIP has in its own way.
 
-use crate::device::Device;
-use crate::driver::{Backend, DeviceInfo, Driver};
+use crate::driver::Backend;
 use crate::error::HalError;
+use crate::gpu::calls::{Address, AllocationProperties, Device, Location, RawModule, RawStream};
+use crate::gpu::code::Code;
+use crate::gpu::core::Core;
+use crate::gpu::library::{Api, Words, text_at};
+use crate::gpu::memory::GpuMemory;
+use crate::gpu::process::Process;
+use crate::gpu::search::Search;
+use crate::gpu::vendor::{Context as _, Owner, Vendor};
+use crate::memory::MemoryHandle;
+use crate::rocm::caps::{self, Traits};
 use crate::rocm::context::Context;
-use crate::rocm::device::RocmDevice;
-use crate::rocm::library::{Api, api};
-use crate::rocm::{caps, lock};
-use hip_sys::hiprt as sys;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use crate::rocm::library::Symbols;
+use crate::rocm::memory::{self, Own};
+use crate::rocm::{conv, hiprtc, image, places};
+use hip_sys::hiprt::hipPointer_attribute as Attribute;
+use libloading::os::unix::Library;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+/// The variable that names another driver library, the only one then.
+const VARIABLE: &str = "ANTIPHON_HIP_LIB";
 
 /// The driver of the ROCm backend. Devices have the numbers that HIP gives them (`HIP_VISIBLE_DEVICES` counts).
 ///
@@ -18,89 +32,217 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Copy, Debug)]
 pub struct RocmDriver;
 
-impl Driver for RocmDriver {
-    fn backend(&self) -> Backend {
-        Backend::Rocm
+impl Vendor for RocmDriver {
+    const BACKEND: Backend = Backend::Rocm;
+    const WORDS: Words = Words {
+        driver: "the ROCm driver",
+        missing: "install ROCm (ROCM_PATH says where it is), or name its library by ANTIPHON_HIP_LIB",
+        newer: "install ROCm 5.2 or newer",
+        hidden: "look at rocminfo and HIP_VISIBLE_DEVICES",
+        allocator: "hipMalloc",
+    };
+    const REFUSALS: &'static [Code] =
+        &[Code::INVALID_VALUE, Code::INVALID_HANDLE, Code::OUT_OF_MEMORY, conv::INVALID_POINTER];
+    const PINNED: u32 = conv::PINNED;
+    const LINK: (u32, u32) = (conv::LINK_ATOMICS, conv::LINK_RANK);
+    // Some releases count and some do not, and to give back a count that is not ours would take the memory from the
+    // application. Where it was counted, the memory stays until the process ends.
+    const COUNTS_RETAINED: bool = false;
+
+    type Symbols = Symbols;
+    type Context = Context;
+    type Traits = Traits;
+    type Own = Own;
+
+    fn process() -> &'static Process<Self> {
+        static PROCESS: Process<RocmDriver> = Process::new();
+        &PROCESS
     }
 
-    fn devices(&self) -> Result<Vec<DeviceInfo>, HalError> {
-        let api = api()?;
-        (0..count(api)?)
-            .map(|index| {
-                let device = device(index);
-                Ok(DeviceInfo {
-                    backend: Backend::Rocm,
-                    index,
-                    name: caps::name(api, device)?,
-                    memory_bytes: caps::memory_bytes(api, device)?,
-                })
-            })
-            .collect()
+    fn search() -> Search {
+        Search {
+            named: std::env::var_os(VARIABLE).filter(|path| !path.is_empty()),
+            // The last as Python packages call it.
+            names: &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"],
+            folders: places::folders(|name| std::env::var_os(name)),
+        }
     }
 
-    fn open(&self, index: u32) -> Result<Arc<dyn Device>, HalError> {
-        static OPENED: Mutex<Option<HashMap<u32, Arc<RocmDevice>>>> = Mutex::new(None);
-        let api = api()?;
-        let mut opened = lock(&OPENED);
-        let opened = opened.get_or_insert_default();
-        if let Some(device) = opened.get(&index) {
-            return Ok(Arc::clone(device) as Arc<dyn Device>);
+    fn symbols(library: &Library) -> Result<Symbols, &'static str> {
+        Symbols::load(library)
+    }
+
+    fn describe(symbols: &Symbols, code: Code) -> (Option<String>, Option<String>) {
+        // SAFETY: any code may be asked for; the driver answers strings that end with a zero byte and live as long as
+        // the library.
+        unsafe { (text_at((symbols.error_name)(code)), text_at((symbols.error_text)(code))) }
+    }
+
+    fn cure_of_initialisation(code: Code) -> &'static str {
+        conv::cure_of_initialisation(code)
+    }
+
+    fn device(_api: &'static Api<Self>, index: u32) -> Result<Device, HalError> {
+        Ok(index.cast_signed())
+    }
+
+    fn probe(context: &Context) -> Result<Traits, HalError> {
+        caps::probe(context)
+    }
+
+    unsafe fn check_stream(context: &Context, raw: RawStream) -> Result<(), HalError> {
+        // Older releases do not tell.
+        let Some(ask) = context.api().stream_device else { return Ok(()) };
+        let mut device = context.device();
+        // SAFETY: the caller vouches for the stream; `device` is a valid place for the answer.
+        let code = unsafe { ask(raw, &raw mut device) };
+        context.api().check("adopt a HIP stream", code)?;
+        if device == context.device() {
+            return Ok(());
         }
-        let count = count(api)?;
-        if index >= count {
-            return Err(HalError::Invalid {
-                what: "open a ROCm device",
-                saw: format!("number {index}"),
-                allowed: match count {
-                    0 => "none, as the driver shows no device".to_owned(),
-                    1 => "number 0".to_owned(),
-                    count => format!("numbers 0 to {}", count - 1),
-                },
-                cure: "look at rocminfo and HIP_VISIBLE_DEVICES",
-            });
+        Err(HalError::Invalid {
+            what: "adopt a HIP stream",
+            saw: format!("a stream of device {device}"),
+            allowed: format!("one of device {}", context.device()),
+            cure: "pass streams of the rank's own device",
+        })
+    }
+
+    unsafe fn clear(api: &Api<Self>, address: Address, bytes: usize, stream: RawStream) -> Code {
+        // SAFETY: the caller vouches for the range.
+        unsafe { (api.memory_fill)(pointer_to(address), 0, bytes, stream) }
+    }
+
+    unsafe fn copy(
+        api: &Api<Self>,
+        to: *mut u8,
+        from: *const u8,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Code {
+        // SAFETY: the caller vouches for both ranges.
+        unsafe { (api.memory_copy)(to.cast(), from.cast(), bytes, conv::ANYWHERE, stream) }
+    }
+
+    fn compile(
+        api: &Api<Self>,
+        source: &str,
+        architecture: &str,
+        options: &[&str],
+    ) -> Result<Vec<u8>, HalError> {
+        hiprtc::compiler(Some(api.version))?.compile(source, architecture, options)
+    }
+
+    fn load_module(api: &Api<Self>, image: &[u8]) -> Result<RawModule, HalError> {
+        image::check(image).map_err(|saw| HalError::Invalid {
+            what: "load a kernel",
+            saw,
+            allowed: "machine code or a bundle, whole".to_owned(),
+            cure: "compile the kernel again",
+        })?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: what the image says of its own length was checked, and the driver copies what it keeps.
+        let code = unsafe { (api.module_load)(&raw mut raw, image.as_ptr().cast()) };
+        api.check("load a kernel's module", code)?;
+        Ok(raw)
+    }
+
+    fn wanted(core: &Core<Self>) -> Vec<AllocationProperties> {
+        vec![conv::allocation(core.context.device())]
+    }
+
+    fn allocate(
+        core: &Arc<Core<Self>>,
+        bytes: u64,
+        length: usize,
+    ) -> Result<Arc<GpuMemory<Self>>, HalError> {
+        memory::allocate(core, bytes, length)
+    }
+
+    fn let_go(memory: &GpuMemory<Self>, own: &Own) {
+        memory::let_go(memory, own);
+    }
+
+    fn export_own(memory: &GpuMemory<Self>, own: &Own) -> Result<MemoryHandle, HalError> {
+        memory::export(memory, own)
+    }
+
+    fn owner(core: &Core<Self>, address: Address) -> Result<Option<Owner>, HalError> {
+        let api = core.context.api();
+        let ask = |attribute: Attribute| {
+            // Zeroed: the driver writes four or eight bytes, the lowest first.
+            let mut value = 0u64;
+            let place = (&raw mut value).cast::<c_void>();
+            // SAFETY: there is room for the widest answer; any address may be asked for.
+            match unsafe { (api.pointer_attribute)(place, attribute as u32, pointer_to(address)) } {
+                Code::SUCCESS => Ok(Some(value)),
+                Code::INVALID_VALUE | conv::INVALID_POINTER => Ok(None),
+                code => Err(api.error("ask what is at an address", code)),
+            }
+        };
+        let kind = ask(Attribute::HIP_POINTER_ATTRIBUTE_MEMORY_TYPE)?;
+        if !kind.is_some_and(|kind| conv::is_device_memory(kind as u32, api.version)) {
+            return Ok(None);
         }
-        let device = Arc::new(RocmDevice::new(index, Context::new(api, device(index)))?);
-        opened.insert(index, Arc::clone(&device));
-        Ok(device)
+        let number = ask(Attribute::HIP_POINTER_ATTRIBUTE_BUFFER_ID)?;
+        let device = ask(Attribute::HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?;
+        // The driver writes the device as an int, and does not say by which of its ways the memory came.
+        Ok(number.zip(device).map(|(number, device)| Owner {
+            device: device as u32 as i32,
+            number,
+            classic: None,
+        }))
+    }
+
+    fn may_hold(context: &Context, address: Address) -> bool {
+        let (location, mut flags) = (Location::of(context.device()), 0);
+        context.api().range_access.is_some_and(|ask| {
+            // SAFETY: `flags` is a valid place for the answer; any address may be asked for.
+            let code = unsafe { ask(&raw mut flags, &raw const location, pointer_to(address)) };
+            code == Code::SUCCESS
+        })
+    }
+
+    fn descriptor(api: &Api<Self>, number: &mut i32) -> *mut c_void {
+        if conv::takes_descriptor_by_value(api.version) {
+            return ptr::without_provenance_mut(usize::try_from(*number).unwrap_or(usize::MAX));
+        }
+        (&raw mut *number).cast()
+    }
+
+    fn by_own_handle(
+        core: &Arc<Core<Self>>,
+        handle: &[u8; 64],
+        address: Address,
+        bytes: u64,
+    ) -> Result<Option<Arc<GpuMemory<Self>>>, HalError> {
+        memory::by_own_handle(core, handle, address, bytes)
+    }
+
+    fn enable_peer(
+        core: &Core<Self>,
+        _address: Address,
+        other: Device,
+    ) -> Result<Option<Code>, HalError> {
+        // SAFETY: takes no pointers.
+        Ok(core.context.api().peer_enable.map(|enable| unsafe { enable(other, 0) }))
     }
 }
 
-/// How many devices the driver shows.
-pub(super) fn count(api: &Api) -> Result<u32, HalError> {
-    let mut count = 0;
-    // SAFETY: `count` is a valid place for the answer.
-    let code = unsafe { (api.device_count)(&raw mut count) };
-    api.check("count the HIP devices", code)?;
-    Ok(u32::try_from(count).unwrap_or(0))
-}
-
-/// The driver's handle of device `index`: the number.
-pub(super) fn device(index: u32) -> sys::hipDevice_t {
-    index.cast_signed()
+/// The pointer for an address of a device.
+pub(super) fn pointer_to(address: Address) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(address as usize)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use crate::gpu::{library, process};
+    use crate::rocm::library::symbol_names;
 
     #[test]
-    fn without_a_driver_every_answer_is_unavailable() {
-        let Err(missing) = api() else {
-            // Written past the harness's capture, which hides what the print macros print.
-            let _ = writeln!(std::io::stderr(), "SKIP rocm::driver: this machine has a driver");
-            return;
-        };
-        assert!(matches!(missing, HalError::Unavailable { .. }), "{missing}");
-        for answer in [RocmDriver.devices().err(), RocmDriver.open(0).err()] {
-            let error = answer.expect("the driver answers without its library");
-            assert!(matches!(error, HalError::Unavailable { .. }), "{error}");
-            assert_eq!(error.to_string(), missing.to_string());
-        }
-    }
-
-    #[test]
-    fn the_build_contains_the_driver() {
-        assert_eq!(crate::driver(Backend::Rocm).unwrap().backend(), Backend::Rocm);
+    fn without_a_driver_the_answer_names_the_places_and_the_cure() {
+        library::tests::check::<RocmDriver>(VARIABLE, "hipInit", symbol_names());
+        process::tests::check_missing(RocmDriver);
     }
 }

@@ -23,24 +23,14 @@
 mod caps;
 mod context;
 mod conv;
-mod device;
 mod driver;
-mod event;
-mod foreign;
-mod graph;
 mod hiprtc;
 mod image;
-mod import;
-mod kernel;
 mod library;
 mod memory;
-mod peers;
 mod places;
-mod stream;
-mod vmm;
 
-use crate::gpu::lock;
-pub use device::RocmDevice;
+pub use crate::gpu::compiler::RuntimeCompiler as Compiler;
 pub use driver::RocmDriver;
-pub use hiprtc::Compiler;
+pub use hiprtc::compiler;
 pub use library::symbol_names;

@@ -5,7 +5,6 @@ mod graphs;
 mod peers;
 mod sharing;
 
-use antiphon_hal::cuda::Compiler;
 use antiphon_hal::{Backend, Device, HalError, driver};
 use antiphon_tests::hal::support::{assert_passed, myself};
 use std::io::Write;
@@ -108,7 +107,7 @@ fn nvrtc_compiles_the_kernels_of_the_suite() {
         }
         return assert_passed(&output);
     }
-    let compiler = match Compiler::find(None) {
+    let compiler = match antiphon_hal::cuda::compiler(None) {
         Ok(compiler) => compiler,
         Err(error) => {
             assert!(std::env::var_os("ANTIPHON_NEEDS_NVRTC").is_none(), "{error}");
@@ -130,7 +129,7 @@ fn the_simulated_driver_has_all_functions() {
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = antiphon_tests::application::Application::new(&simulated);
     let (required, optional) = antiphon_hal::cuda::symbol_names();
-    for name in required.iter().chain(optional) {
+    for name in required.into_iter().chain(optional) {
         assert!(application.has(name), "{name}");
     }
 }

@@ -110,7 +110,7 @@ fn the_simulated_driver_has_all_functions() {
     let Some(simulated) = on_simulator(test, &[]) else { return };
     let application = application::Application::new(&simulated);
     let (required, optional) = antiphon_hal::rocm::symbol_names();
-    for name in required.iter().chain(optional) {
+    for name in required.into_iter().chain(optional) {
         assert!(application.has(name), "{name}");
     }
 }

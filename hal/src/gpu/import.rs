@@ -1,63 +1,81 @@
-//! Mapping what peers exported: other processes, and other devices of this one.
+//! Mapping what peers exported, which may lie about it: other processes, and other devices of this one.
 
-use crate::cuda::context::Unrecorded;
-use crate::cuda::device::Core;
-use crate::cuda::library::Code;
-use crate::cuda::memory::{CudaMemory, Kind, check_mappable, enter, rounded};
-use crate::cuda::vmm::{Mapped, OWN, Physical};
-use crate::cuda::{conv, foreign, lock, peers};
-use crate::driver::Backend;
 use crate::error::HalError;
-use crate::gpu::process_number;
+use crate::gpu::calls::IpcHandle;
+use crate::gpu::code::{Code, LAZY_PEER_ACCESS};
+use crate::gpu::core::Core;
+use crate::gpu::memory::{GpuMemory, Kind, enter, rounded};
+use crate::gpu::recording::Unrecorded;
+use crate::gpu::vendor::{Context, Vendor};
+use crate::gpu::vmm::{Mapped, OWN, Physical};
+use crate::gpu::{foreign, lock, peers, process_number};
 use crate::memory::MemoryHandle;
-use cudarc::driver::sys;
 use std::os::fd::AsFd;
-use std::slice;
 use std::sync::{Arc, Weak};
 
 /// Maps what a peer exported, the parts of one memory or a single handle.
-pub(super) fn import(
-    core: &Arc<Core>,
+pub(crate) fn import<V: Vendor>(
+    core: &Arc<Core<V>>,
     handles: &[MemoryHandle],
-) -> Result<Arc<CudaMemory>, HalError> {
+) -> Result<Arc<GpuMemory<V>>, HalError> {
     let _entered = core.context.enter()?;
     let _unrecorded = Unrecorded::new(core.context.api());
-    let [MemoryHandle::Ipc { backend: Backend::Cuda, handle, process, address, bytes }] = handles
-    else {
+    let [MemoryHandle::Ipc { backend, handle, process, address, bytes }] = handles else {
         return import_physical(core, handles);
     };
-    if *process == process_number() {
-        // The driver opens no handle in the process that made it.
-        return match foreign::neighbour(core, *address, *bytes)? {
-            (memory, 0) => Ok(memory),
-            _ => Err(refused("a handle of memory that is gone", "one of live memory")),
-        };
+    if *backend != V::BACKEND {
+        return import_physical(core, handles);
     }
-    open(core, handle, *bytes)
+    if *process != process_number() {
+        return open(core, handle, *bytes);
+    }
+    // The driver opens no handle in the process that made it.
+    if let Some(memory) = V::by_own_handle(core, handle, *address, *bytes)? {
+        return Ok(memory);
+    }
+    match foreign::neighbour(core, *address, *bytes)? {
+        (memory, 0) => Ok(memory),
+        _ => Err(refused("a handle of memory that is gone", "one of live memory")),
+    }
 }
 
-/// Maps physical memory of a peer, which may lie about its length.
-fn import_physical(
-    core: &Arc<Core>,
+/// Maps physical memory of a peer.
+fn import_physical<V: Vendor>(
+    core: &Arc<Core<V>>,
     handles: &[MemoryHandle],
-) -> Result<Arc<CudaMemory>, HalError> {
-    check_mappable(core)?;
+) -> Result<Arc<GpuMemory<V>>, HalError> {
     let api = core.context.api();
     let failed = |what: &str, bytes: u64, code| match code {
-        Code::INVALID_VALUE | Code::INVALID_HANDLE => refused(
-            &format!("{bytes} bytes, which the driver refuses ({})", api.error(what, code)),
-            "a handle of CUDA memory at least that long",
-        ),
         // Of a device that this process does not see.
         Code::INVALID_DEVICE => HalError::NotShareable {
             why: format!("{} does not reach it ({})", core.name, api.error(what, code)),
             cure: peers::STAGE,
         },
+        code if V::REFUSALS.contains(&code) => refused(
+            &format!("{bytes} bytes, which the driver refuses ({})", api.error(what, code)),
+            &format!("a handle of {} memory at least that long", V::BACKEND),
+        ),
         code => api.error(what, code),
     };
     let (mut physicals, mut total) = (Vec::new(), 0u64);
     for (at, handle) in handles.iter().enumerate() {
         let bytes = handle.bytes();
+        let imported = match handle {
+            MemoryHandle::Device { backend, descriptor, .. } if *backend == V::BACKEND => {
+                let descriptor = descriptor.as_fd();
+                Some(Physical::import_descriptor(&core.context, core.mapping()?, descriptor))
+            }
+            MemoryHandle::Fabric { backend, handle, .. } if *backend == V::BACKEND => {
+                V::import_fabric(&core.context, core.mapping()?, handle)
+            }
+            _ => None,
+        };
+        let Some(physical) = imported else {
+            return Err(refused(
+                &format!("a handle of {} ({})", handle.kind_name(), handle.backend()),
+                &format!("those that the {} backend makes, or a single IPC handle", V::BACKEND),
+            ));
+        };
         let length = rounded(core, bytes).filter(|_| bytes > 0);
         let Some(length) = length else {
             return Err(refused(
@@ -72,22 +90,8 @@ fn import_physical(
             ));
         }
         total = total.saturating_add(bytes);
-        let physical = match handle {
-            MemoryHandle::Device { backend: Backend::Cuda, descriptor, .. } => {
-                Physical::import_descriptor(&core.context, descriptor.as_fd())
-            }
-            MemoryHandle::Fabric { backend: Backend::Cuda, handle, .. } => {
-                Physical::import_fabric(&core.context, handle)
-            }
-            other => {
-                return Err(refused(
-                    &format!("a handle of {}", other.kind_name()),
-                    "one of CUDA memory: descriptors or fabric handles, or a single IPC handle",
-                ));
-            }
-        };
-        let physical = physical.map_err(|code| failed("import CUDA memory", bytes, code))?;
-        if let Some(owner) = physical.properties().as_ref().and_then(conv::device_of) {
+        let physical = physical.map_err(|code| failed("import memory", bytes, code))?;
+        if let Some(owner) = V::properties(&physical).and_then(|properties| properties.device()) {
             peers::check(core, owner)?;
         }
         physicals.push((physical, length));
@@ -96,14 +100,18 @@ fn import_physical(
     if parts.is_empty() {
         return Err(refused("no handle", "1 or more"));
     }
-    let mapped = Mapped::all(&core.context, &parts)
-        .map_err(|code| failed("map imported CUDA memory", total, code))?;
+    let mapped = Mapped::new(&core.context, core.mapping()?, &parts)
+        .map_err(|code| failed("map imported memory", total, code))?;
     let physicals = physicals.into_iter().map(|(physical, _)| physical).collect();
     Ok(enter(core, mapped.address(), total, Kind::Mapped { mapped, physicals }))
 }
 
-/// Opens memory of another process by its classic IPC handle, once.
-fn open(core: &Arc<Core>, handle: &[u8; 64], bytes: u64) -> Result<Arc<CudaMemory>, HalError> {
+/// Opens memory of another process by its IPC handle, once.
+fn open<V: Vendor>(
+    core: &Arc<Core<V>>,
+    handle: &[u8; 64],
+    bytes: u64,
+) -> Result<Arc<GpuMemory<V>>, HalError> {
     let api = core.context.api();
     // Held until it is in the tables: the driver gives the same address when a handle is opened again.
     let mut opened = lock(&core.opened);
@@ -115,14 +123,21 @@ fn open(core: &Arc<Core>, handle: &[u8; 64], bytes: u64) -> Result<Arc<CudaMemor
         }
         return Err(refused(&format!("{bytes} bytes"), &format!("{}", memory.bytes)));
     }
-    let what = "open CUDA memory of another process";
-    let raw = sys::CUipcMemHandle { reserved: handle.map(u8::cast_signed) };
-    let lazy = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
+    let what = "open memory of another process";
     let mut address = 0;
     let mut own = OWN.write();
     // SAFETY: `address` is a valid place for the answer; the driver checks the handle.
-    let code = unsafe { (api.ipc_open)(&raw mut address, raw, lazy) };
-    api.check(what, code)?;
+    let code = unsafe { (api.ipc_open)(&raw mut address, IpcHandle(*handle), LAZY_PEER_ACCESS) };
+    code.ok().map_err(|code| {
+        let error = api.error(what, code);
+        if !V::REFUSALS.contains(&code) || code == Code::OUT_OF_MEMORY {
+            return error;
+        }
+        refused(
+            &format!("a handle that the driver refuses ({error})"),
+            "one of live memory of a device that this one reaches",
+        )
+    })?;
     let (mut base, mut length) = (0, 0);
     // SAFETY: both are valid places for the answers.
     let code = unsafe { (api.pointer_range)(&raw mut base, &raw mut length, address) };
@@ -141,17 +156,10 @@ fn open(core: &Arc<Core>, handle: &[u8; 64], bytes: u64) -> Result<Arc<CudaMemor
     Ok(memory)
 }
 
-/// As [`import`], for one handle.
-pub(super) fn import_one(
-    core: &Arc<Core>,
-    handle: &MemoryHandle,
-) -> Result<Arc<CudaMemory>, HalError> {
-    import(core, slice::from_ref(handle))
-}
-
-fn refused(saw: &str, allowed: &str) -> HalError {
+/// That a handle is none of memory that can be mapped.
+pub(crate) fn refused(saw: &str, allowed: &str) -> HalError {
     HalError::Invalid {
-        what: "import CUDA memory",
+        what: "import memory of a GPU",
         saw: saw.to_owned(),
         allowed: allowed.to_owned(),
         cure: "run the same version of Antiphon on every rank, and pass blob and descriptor together",

@@ -1,23 +1,26 @@
 //! Other devices: what this one reaches of their memory, and making it reachable.
 
 use crate::caps::PeerLink;
-use crate::cuda::conv;
-use crate::cuda::device::Core;
-use crate::cuda::driver;
-use crate::cuda::library::{Api, Code};
 use crate::error::HalError;
-use cudarc::driver::sys;
+use crate::gpu::calls::{Address, Device};
+use crate::gpu::code::{self, Code};
+use crate::gpu::core::Core;
+use crate::gpu::library::Api;
+use crate::gpu::process;
+use crate::gpu::vendor::{Context, Vendor};
 
 /// What helps where memory cannot be mapped by a peer.
-pub(super) const STAGE: &str =
+pub(crate) const STAGE: &str =
     "copy its bytes through memory that the device allocated, or through the host";
 
 /// The links from `device` to the others that this process sees.
-pub(super) fn links(api: &Api, device: sys::CUdevice) -> Result<Vec<PeerLink>, HalError> {
-    use sys::CUdevice_P2PAttribute_enum as Attribute;
+pub(crate) fn links<V: Vendor>(
+    api: &'static Api<V>,
+    device: Device,
+) -> Result<Vec<PeerLink>, HalError> {
     let mut links = Vec::new();
-    for index in 0..driver::count(api)? {
-        let other = driver::device(api, index)?;
+    for index in 0..process::count(api)? {
+        let other = V::device(api, index)?;
         if other == device {
             continue;
         }
@@ -25,16 +28,15 @@ pub(super) fn links(api: &Api, device: sys::CUdevice) -> Result<Vec<PeerLink>, H
             let mut value = 0;
             // SAFETY: `value` is a valid place for the answer.
             let code = unsafe { (api.peer_attribute?)(&raw mut value, attribute, device, other) };
-            (code == Code::SUCCESS).then(|| conv::count(value))
+            (code == Code::SUCCESS).then(|| code::count(value))
         };
         let access = possible(api, device, other) == Some(true);
+        let (atomics, rank) = V::LINK;
         links.push(PeerLink {
             index,
             access,
-            atomics: access
-                && ask(Attribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)
-                    .is_some_and(|value| value != 0),
-            rank: ask(Attribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK).unwrap_or(u32::MAX),
+            atomics: access && ask(atomics).is_some_and(|value| value != 0),
+            rank: ask(rank).unwrap_or(u32::MAX),
         });
     }
     Ok(links)
@@ -42,7 +44,7 @@ pub(super) fn links(api: &Api, device: sys::CUdevice) -> Result<Vec<PeerLink>, H
 
 /// Whether `device` can reach the memory of `other`; `None` where the driver does not tell, as for a device that this
 /// process does not see.
-fn possible(api: &Api, device: sys::CUdevice, other: sys::CUdevice) -> Option<bool> {
+fn possible<V: Vendor>(api: &Api<V>, device: Device, other: Device) -> Option<bool> {
     if device == other {
         return Some(true);
     }
@@ -53,7 +55,7 @@ fn possible(api: &Api, device: sys::CUdevice, other: sys::CUdevice) -> Option<bo
 }
 
 /// That `core`'s device does not reach the memory of `other`.
-pub(super) fn out_of_reach(core: &Core, other: sys::CUdevice) -> HalError {
+fn out_of_reach<V: Vendor>(core: &Core<V>, other: Device) -> HalError {
     HalError::NotShareable {
         why: format!(
             "device {} ({}) does not reach the memory of device {other}: the driver allows no peer access \
@@ -66,26 +68,29 @@ pub(super) fn out_of_reach(core: &Core, other: sys::CUdevice) -> HalError {
 }
 
 /// An error where the driver says that the device does not reach the memory of `other`.
-pub(super) fn check(core: &Core, other: sys::CUdevice) -> Result<(), HalError> {
+pub(crate) fn check<V: Vendor>(core: &Core<V>, other: Device) -> Result<(), HalError> {
     match possible(core.context.api(), core.context.device(), other) {
         Some(false) => Err(out_of_reach(core, other)),
         _ => Ok(()),
     }
 }
 
-/// Lets kernels of `core`'s device use what was allocated in the context `peer` of device `other`. Our context must be
-/// current.
-pub(super) fn enable(
-    core: &Core,
-    peer: sys::CUcontext,
-    other: sys::CUdevice,
+/// Lets kernels of `core`'s device use the live memory at `address` on `other`. The context must be current.
+pub(crate) fn enable<V: Vendor>(
+    core: &Core<V>,
+    address: Address,
+    other: Device,
 ) -> Result<(), HalError> {
+    if other == core.context.device() {
+        return Ok(());
+    }
     check(core, other)?;
-    let api = core.context.api();
-    let Some(enable) = api.peer_enable else { return Err(out_of_reach(core, other)) };
-    // SAFETY: the driver gave the context for memory that is live, and checks it.
-    match unsafe { enable(peer, 0) } {
-        Code::SUCCESS | Code::PEER_ENABLED => Ok(()),
-        code => api.check("let a CUDA device use another one's memory", code),
+    match V::enable_peer(core, address, other)? {
+        None => Err(out_of_reach(core, other)),
+        Some(Code::SUCCESS | Code::PEER_ENABLED) => Ok(()),
+        Some(code) => {
+            let api = core.context.api();
+            api.check("let a device use another one's memory", code)
+        }
     }
 }

@@ -1,110 +1,113 @@
-//! CUDA memory: allocations, pinned memory of the host, and what every kind of memory lets go of.
+//! Memory of GPUs: allocations, pinned memory of the host, and what every kind of memory lets go of.
 
-use crate::cuda::context::Unrecorded;
-use crate::cuda::conv::Sharing;
-use crate::cuda::device::Core;
-use crate::cuda::library::Code;
-use crate::cuda::multicast::Binding;
-use crate::cuda::vmm::{Mapped, OWN, Physical};
-use crate::cuda::{export, foreign, graph, lock};
 use crate::driver::Backend;
 use crate::error::HalError;
+use crate::gpu::calls::Address;
+use crate::gpu::code::Code;
+use crate::gpu::core::Core;
+use crate::gpu::foreign::Origin;
+use crate::gpu::recording::Unrecorded;
+use crate::gpu::vendor::{Context, Vendor, unsupported};
+use crate::gpu::vmm::{Mapped, OWN, Physical};
+use crate::gpu::{export, keep, lock};
 use crate::id::next_id;
 use crate::memory::{DmaBuf, Memory, MemoryHandle};
-use cudarc::driver::sys;
 use std::ptr;
 use std::sync::Arc;
 
 /// Memory that kernels of a device reach.
 #[derive(Debug)]
-pub(super) struct CudaMemory {
-    pub(super) id: u64,
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-    pub(super) kind: Kind,
-    pub(super) core: Arc<Core>,
+pub(crate) struct GpuMemory<V: Vendor> {
+    pub(crate) id: u64,
+    pub(crate) address: Address,
+    pub(crate) bytes: u64,
+    pub(crate) kind: Kind<V>,
+    pub(crate) core: Arc<Core<V>>,
 }
 
 /// What the memory is, with what it owns.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind<V: Vendor> {
     /// Physical memory of a device, ours or a peer's. Unmapped before its count is given back.
     Mapped {
         /// Where it is mapped.
-        mapped: Mapped,
+        mapped: Mapped<V>,
         /// The memory: one piece, or the parts of a peer's, in the order in which they are mapped.
-        physicals: Vec<Physical>,
+        physicals: Vec<Physical<V>>,
     },
     /// The application's own, of this device or of another one; nothing is owned.
-    Foreign(foreign::Origin),
-    /// Opened by a classic IPC handle.
+    Foreign(Origin),
+    /// Opened by an IPC handle.
     Opened {
         /// The handle.
         handle: [u8; 64],
     },
     /// Pinned memory of the host.
     Pinned,
-    /// A multicast group. Unmapped before this member's memory is unbound.
-    Multicast {
-        /// Where the group is mapped.
-        _mapped: Mapped,
-        /// What this member has bound.
-        _binding: Binding,
-    },
+    /// Of a kind that only this vendor has.
+    Own(V::Own),
 }
 
 /// Allocates `bytes` bytes of zeroed memory on the device.
-pub(super) fn allocate(core: &Arc<Core>, bytes: u64) -> Result<Arc<CudaMemory>, HalError> {
-    graph::let_go();
+pub(crate) fn allocate<V: Vendor>(
+    core: &Arc<Core<V>>,
+    bytes: u64,
+) -> Result<Arc<GpuMemory<V>>, HalError> {
+    keep::let_go();
     let limit = core.traits.caps.memory_bytes;
     check_size(core, bytes, limit, &format!("the device has {limit} in all"))?;
-    check_mappable(core)?;
-    let api = core.context.api();
     let length = rounded(core, bytes)
         .ok_or_else(|| out_of_memory(core, bytes, "no range is that long".to_owned()))?;
-    let failed = |what: &str, code| match code {
-        Code::OUT_OF_MEMORY => out_of_memory(core, bytes, api.error(what, code).to_string()),
-        code => api.error(what, code),
-    };
     let _entered = core.context.enter()?;
-    let _unrecorded = Unrecorded::new(api);
-    let sharing = core.traits.sharing;
-    let physical = match Physical::create(&core.context, length, sharing) {
-        // The card could, but the node is not set up for it, or the process may not.
-        Err(Code::NOT_PERMITTED | Code::NOT_SUPPORTED | Code::INVALID_VALUE) if sharing.fabric => {
-            let local = Sharing { fabric: false, ..sharing };
-            Physical::create(&core.context, length, local)
+    let _unrecorded = Unrecorded::new(core.context.api());
+    let memory = V::allocate(core, bytes, length)?;
+    // SAFETY: the range came just now, and nobody else knows of it.
+    unsafe { core.upkeep.clear(memory.address, length)? };
+    Ok(memory)
+}
+
+/// Physical memory of the device, mapped. The context must be current.
+pub(crate) fn map_new<V: Vendor>(
+    core: &Arc<Core<V>>,
+    bytes: u64,
+    length: usize,
+) -> Result<Arc<GpuMemory<V>>, HalError> {
+    let calls = core.mapping()?;
+    let mut last = Code::NOT_SUPPORTED;
+    for properties in V::wanted(core) {
+        match Physical::create(&core.context, calls, length, &properties) {
+            Ok(physical) => {
+                let mapped = Mapped::new(&core.context, calls, &[(&physical, length)])
+                    .map_err(|code| failed(core, bytes, "map memory", code))?;
+                let (address, physicals) = (mapped.address(), vec![physical]);
+                return Ok(enter(core, address, bytes, Kind::Mapped { mapped, physicals }));
+            }
+            Err(code) => last = code,
         }
-        other => other,
-    };
-    let physical = physical.map_err(|code| failed("allocate CUDA memory", code))?;
-    let mapped = Mapped::new(&core.context, &physical, length)
-        .map_err(|code| failed("map CUDA memory", code))?;
-    // SAFETY: the range was mapped just now, and nobody else knows of it.
-    unsafe { core.upkeep.clear(mapped.address(), length)? };
-    Ok(enter(core, mapped.address(), bytes, Kind::Mapped { mapped, physicals: vec![physical] }))
+        // Otherwise the device could, but the node is not set up for it, or the process may not.
+        if ![Code::NOT_PERMITTED, Code::NOT_SUPPORTED, Code::INVALID_VALUE].contains(&last) {
+            break;
+        }
+    }
+    Err(failed(core, bytes, "allocate memory", last))
 }
 
 /// Allocates `bytes` bytes of zeroed memory of the host that kernels reach at the same address.
-pub(super) fn pinned(core: &Arc<Core>, bytes: u64) -> Result<Arc<CudaMemory>, HalError> {
+pub(crate) fn pinned<V: Vendor>(
+    core: &Arc<Core<V>>,
+    bytes: u64,
+) -> Result<Arc<GpuMemory<V>>, HalError> {
     check_size(core, bytes, isize::MAX as u64, "no range is that long")?;
     if !core.traits.pinned {
-        return Err(HalError::Unsupported { op: "allocate pinned memory", backend: Backend::Cuda });
+        return unsupported::<V, _>("allocate pinned memory");
     }
     let api = core.context.api();
     let _entered = core.context.enter()?;
     let _unrecorded = Unrecorded::new(api);
-    let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-    let what = "allocate pinned memory";
     let mut pointer = ptr::null_mut();
     // SAFETY: `pointer` is a valid place for the answer; the length fits an address.
-    let code = unsafe { (api.host_allocate)(&raw mut pointer, bytes as usize, flags) };
-    match code {
-        Code::OUT_OF_MEMORY => {
-            return Err(out_of_memory(core, bytes, api.error(what, code).to_string()));
-        }
-        code => api.check(what, code)?,
-    }
+    let code = unsafe { (api.host_allocate)(&raw mut pointer, bytes as usize, V::PINNED) };
+    code.ok().map_err(|code| failed(core, bytes, "allocate pinned memory", code))?;
     let address = pointer.expose_provenance() as u64;
     let memory = enter(core, address, bytes, Kind::Pinned);
     // SAFETY: `bytes` bytes were allocated just now, and nobody else knows of them.
@@ -124,24 +127,34 @@ pub(super) fn pinned(core: &Arc<Core>, bytes: u64) -> Result<Arc<CudaMemory>, Ha
 }
 
 /// Makes the object for memory at `address` and enters it in the device's table.
-pub(super) fn enter(core: &Arc<Core>, address: u64, bytes: u64, kind: Kind) -> Arc<CudaMemory> {
+pub(crate) fn enter<V: Vendor>(
+    core: &Arc<Core<V>>,
+    address: Address,
+    bytes: u64,
+    kind: Kind<V>,
+) -> Arc<GpuMemory<V>> {
     let core = Arc::clone(core);
-    let memory = Arc::new(CudaMemory { id: next_id(), address, bytes, kind, core });
+    let memory = Arc::new(GpuMemory { id: next_id(), address, bytes, kind, core });
     memory.core.ranges.enter(&memory);
     memory
 }
 
 /// `bytes` rounded up to whole units of allocation, if a range can be that long.
-pub(super) fn rounded(core: &Core, bytes: u64) -> Option<usize> {
+pub(crate) fn rounded<V: Vendor>(core: &Core<V>, bytes: u64) -> Option<usize> {
     let unit = usize::try_from(core.traits.caps.page_bytes).ok()?;
     let rounded = usize::try_from(bytes).ok()?.checked_next_multiple_of(unit)?;
     isize::try_from(rounded).is_ok().then_some(rounded)
 }
 
-fn check_size(core: &Core, bytes: u64, limit: u64, why: &str) -> Result<(), HalError> {
+fn check_size<V: Vendor>(
+    core: &Core<V>,
+    bytes: u64,
+    limit: u64,
+    why: &str,
+) -> Result<(), HalError> {
     if bytes == 0 {
         return Err(HalError::Invalid {
-            what: "allocate CUDA memory",
+            what: "allocate memory",
             saw: "0 bytes".to_owned(),
             allowed: "1 or more".to_owned(),
             cure: "allocate nothing where nothing is needed",
@@ -153,24 +166,19 @@ fn check_size(core: &Core, bytes: u64, limit: u64, why: &str) -> Result<(), HalE
     Ok(())
 }
 
-pub(super) fn check_mappable(core: &Core) -> Result<(), HalError> {
-    if core.traits.mappable {
-        return Ok(());
-    }
-    Err(HalError::Unavailable {
-        what: format!("memory of {}", core.name),
-        why: "its driver has no virtual memory management".to_owned(),
-        cure: "use a GPU that is not shared by a hypervisor in a mode without it".to_owned(),
-    })
+/// The error of an allocation.
+pub(crate) fn failed<V: Vendor>(core: &Core<V>, bytes: u64, what: &str, code: Code) -> HalError {
+    let error = core.context.api().error(what, code);
+    if code == Code::OUT_OF_MEMORY { out_of_memory(core, bytes, error.to_string()) } else { error }
 }
 
-fn out_of_memory(core: &Core, bytes: u64, why: String) -> HalError {
+fn out_of_memory<V: Vendor>(core: &Core<V>, bytes: u64, why: String) -> HalError {
     HalError::OutOfMemory { bytes, device: core.name.clone(), why }
 }
 
-impl Memory for CudaMemory {
+impl<V: Vendor> Memory for GpuMemory<V> {
     fn backend(&self) -> Backend {
-        Backend::Cuda
+        V::BACKEND
     }
 
     fn address(&self) -> *mut u8 {
@@ -198,15 +206,15 @@ impl Memory for CudaMemory {
     }
 
     fn export_fabric(&self) -> Result<MemoryHandle, HalError> {
-        export::fabric(self)
+        V::export_fabric(self)
     }
 
     fn export_dma_buf(&self, offset: u64, bytes: u64) -> Result<DmaBuf, HalError> {
-        export::dma_buf(self, offset, bytes)
+        V::export_dma_buf(self, offset, bytes)
     }
 }
 
-impl Drop for CudaMemory {
+impl<V: Vendor> Drop for GpuMemory<V> {
     fn drop(&mut self) {
         let api = self.core.context.api();
         // To let go of memory is no part of a graph that is being recorded.
@@ -215,7 +223,7 @@ impl Drop for CudaMemory {
             Kind::Foreign(_) => {}
             // Out of the table before the range is unmapped, here by the fields, which are dropped after this: the
             // next mapping may get the same address.
-            Kind::Mapped { .. } | Kind::Multicast { .. } => self.core.ranges.remove(self),
+            Kind::Mapped { .. } => self.core.ranges.remove(self),
             Kind::Pinned => {
                 self.core.ranges.remove(self);
                 if let Ok(_entered) = self.core.context.enter() {
@@ -230,13 +238,15 @@ impl Drop for CudaMemory {
                     opened.remove(handle);
                 }
                 self.core.ranges.remove(self);
-                let mut own = OWN.write();
-                own.remove(self.address);
+                drop(opened);
+                // No lock is held in the call below: it may wait for kernels, which may wait for other threads.
+                OWN.remove(self.address);
                 if let Ok(_entered) = self.core.context.enter() {
                     // SAFETY: opened by `open`, and closed here once for that; the driver counts.
                     let _ = unsafe { (api.ipc_close)(self.address) };
                 }
             }
+            Kind::Own(own) => V::let_go(self, own),
         }
     }
 }

@@ -1,0 +1,131 @@
+//! Passing memory on to peers, as handles.
+
+use crate::error::HalError;
+use crate::gpu::calls::{Address, IpcHandle};
+use crate::gpu::code::Code;
+use crate::gpu::core::Core;
+use crate::gpu::memory::{GpuMemory, Kind};
+use crate::gpu::vendor::{Context, Vendor, unsupported};
+use crate::gpu::vmm::Physical;
+use crate::gpu::{foreign, process_number};
+use crate::memory::MemoryHandle;
+use std::sync::Arc;
+
+/// That peers cannot map memory of some kind.
+pub(crate) fn not_shareable(why: &str, cure: &'static str) -> HalError {
+    HalError::NotShareable { why: why.to_owned(), cure }
+}
+
+/// Why memory cannot be passed on at all, if it cannot for a reason that all vendors have.
+pub(crate) fn barred<V: Vendor>(memory: &GpuMemory<V>) -> Option<HalError> {
+    Some(match &memory.kind {
+        Kind::Mapped { .. } | Kind::Foreign(_) | Kind::Own(_) => return None,
+        Kind::Opened { .. } => not_shareable(
+            "another process allocated it",
+            "let the process that allocated it export it",
+        ),
+        Kind::Pinned => {
+            not_shareable("it is pinned memory of the host", "allocate memory of the device")
+        }
+    })
+}
+
+/// The handles of `memory`, in the order of their addresses.
+pub(crate) fn parts<V: Vendor>(memory: &GpuMemory<V>) -> Result<Vec<MemoryHandle>, HalError> {
+    let core = &memory.core;
+    if !core.traits.caps.peer_mapping {
+        return unsupported::<V, _>("export memory");
+    }
+    if let Some(why) = barred(memory) {
+        return Err(why);
+    }
+    let _entered = core.context.enter()?;
+    match &memory.kind {
+        Kind::Mapped { mapped, physicals } => {
+            let mut left = memory.bytes;
+            let parts = physicals.iter().zip(mapped.parts());
+            parts
+                .map(|(physical, &length)| {
+                    let bytes = left.min(length as u64);
+                    left -= bytes;
+                    by_descriptor(physical, bytes)
+                })
+                .collect()
+        }
+        Kind::Foreign(origin) => foreign::export(memory, origin),
+        Kind::Own(own) => Ok(vec![V::export_own(memory, own)?]),
+        Kind::Opened { .. } | Kind::Pinned => unsupported::<V, _>("export memory"),
+    }
+}
+
+/// The handle of `memory`, if one is enough.
+pub(crate) fn whole<V: Vendor>(memory: &GpuMemory<V>) -> Result<MemoryHandle, HalError> {
+    let count = match &memory.kind {
+        Kind::Mapped { physicals, .. } => physicals.len(),
+        Kind::Foreign(origin) => origin.pieces.len(),
+        _ => 1,
+    };
+    if count == 1
+        && let Some(handle) = parts(memory)?.pop()
+    {
+        return Ok(handle);
+    }
+    Err(HalError::NotShareable {
+        why: format!("it lies in {count} pieces, which takes as many handles"),
+        cure: "export its parts",
+    })
+}
+
+/// The first `bytes` bytes of physical memory, as a descriptor.
+fn by_descriptor<V: Vendor>(physical: &Physical<V>, bytes: u64) -> Result<MemoryHandle, HalError> {
+    let descriptor = Arc::new(physical.export_descriptor()?);
+    Ok(MemoryHandle::Device { backend: V::BACKEND, descriptor, bytes })
+}
+
+/// The IPC handle of memory that the driver allocated at `address`. The context must be current.
+pub(crate) fn ipc_handle<V: Vendor>(core: &Core<V>, address: Address) -> Result<[u8; 64], Code> {
+    let mut handle = IpcHandle([0; 64]);
+    // SAFETY: `handle` is a valid place for the answer; the driver checks the address.
+    unsafe { (core.context.api().ipc_export)(&raw mut handle, address) }.ok()?;
+    Ok(handle.0)
+}
+
+/// The handle of `memory` by IPC.
+pub(crate) fn by_ipc<V: Vendor>(memory: &GpuMemory<V>, handle: [u8; 64]) -> MemoryHandle {
+    MemoryHandle::Ipc {
+        backend: V::BACKEND,
+        handle,
+        process: process_number(),
+        address: memory.address,
+        bytes: memory.bytes,
+    }
+}
+
+/// The handle of physical memory that the application's allocator made, `bytes` of which are mapped. The context must
+/// be current.
+pub(crate) fn physical<V: Vendor>(
+    core: &Core<V>,
+    physical: &Physical<V>,
+    bytes: u64,
+) -> Result<MemoryHandle, HalError> {
+    let unwilling = |answer: &str| HalError::NotShareable {
+        why: format!(
+            "the application's allocator made memory of {} that no process can import{answer}",
+            core.name
+        ),
+        cure: "let the allocator ask for memory that can be exported as a file descriptor, or copy its bytes through \
+               memory that the device allocated",
+    };
+    let properties = V::properties(physical);
+    if let Some(properties) = &properties
+        && properties.handle_types & crate::gpu::code::DESCRIPTOR == 0
+    {
+        let Some(handle) = V::fabric_only(physical, properties) else { return Err(unwilling("")) };
+        return Ok(MemoryHandle::Fabric { backend: V::BACKEND, handle: handle?, bytes });
+    }
+    by_descriptor(physical, bytes).map_err(|error| match error {
+        // Of a driver that says so only now.
+        HalError::Vendor { .. } if properties.is_none() => unwilling(&format!(" ({error})")),
+        error => error,
+    })
+}
