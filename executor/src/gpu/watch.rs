@@ -93,7 +93,7 @@ fn tick(shared: &Arc<Shared>, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) ->
         }
         let progress = context.progress();
         if let Some(error) = fault(shared, gpu, &context, marks[0], &progress) {
-            end(shared, gpu, error);
+            end(shared, error);
             continue;
         }
         let standing =
@@ -102,7 +102,7 @@ fn tick(shared: &Arc<Shared>, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) ->
             Some(then) => {
                 let waited = then.since.elapsed();
                 if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
-                    end(shared, gpu, stalled(shared, &context, limit, marks[0], &progress));
+                    end(shared, stalled(shared, &context, limit, marks[0], &progress));
                 }
             }
             None => {
@@ -119,8 +119,8 @@ fn tick(shared: &Arc<Shared>, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) ->
 }
 
 /// Breaks the communicator, and sees its launches off.
-fn end(shared: &Shared, gpu: &Gpu, error: ExecutorError) {
-    gpu.stop();
+fn end(shared: &Shared, error: ExecutorError) {
+    // Stops the devices once the failure is there: a launch that ends early must not look complete.
     shared.fail(error);
     shared.settle();
 }
