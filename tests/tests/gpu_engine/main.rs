@@ -2,6 +2,7 @@
 //! here has not run on a GPU.
 
 mod buffers;
+mod ends;
 mod faults;
 mod graphs;
 mod plans;

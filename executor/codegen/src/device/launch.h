@@ -168,6 +168,8 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
         // It is added to when the last block of a launch is over, so it is the same for all blocks.
         const u64 number = load_relaxed(&context_of(l)->count);
         state().number = number;
+        // Before anything that ends or waits: what has ended has begun, and the host sees every wait.
+        if (AP_BLOCK() == 0) store_relaxed(words(l.marks), number);
         // Never 0, which is what memory holds before the first packet.
         state().flag = (u32)(number % 0xffffffffull) + 1;
         state().runs = load_word(numbers(l.stop)) == 0;
@@ -196,7 +198,6 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
     }
     AP_SYNC();
     if (AP_BLOCK() == 0 && state().runs) {
-        if (AP_THREAD() == 0) store_relaxed(words(l.marks), state().number);
         for (u32 i = AP_THREAD(); i < l.reader_count; i += AP_THREADS()) publish(l, numbers(l.readers)[i]);
     }
     for (u32 i = AP_THREAD(); i < b.peer_count; i += AP_THREADS()) resolve(l, numbers(l.peers)[b.peers + i]);

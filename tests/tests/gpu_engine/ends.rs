@@ -1,0 +1,100 @@
+//! Launches that are queued when the communicator ends, by a failure or because it is dropped.
+
+use crate::{on_simulator, on_threads, options};
+use antiphon::DataType;
+use antiphon::executor::hal::{Memory, Stream};
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError, LoadedPlan};
+use antiphon::plan::builder::ProgramBuilder;
+use antiphon::plan::model::{Collective, Plan};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const BYTES: u64 = 64;
+
+/// Rank 0 copies its input to rank 1's output, and hears nothing of it.
+fn pushes() -> Plan {
+    let program = ProgramBuilder::new("pushes", Collective::SendRecv, 2);
+    let channel = program.channel(0, 1);
+    let block = program.block(0);
+    block.put(program.input(0).all(), program.output(1).all());
+    block.signal(&[channel]);
+    program.block(1).wait(&[channel]);
+    program.build().unwrap()
+}
+
+/// What calls of one rank take.
+struct Caller {
+    executor: Executor,
+    plan: Arc<LoadedPlan>,
+    stream: Arc<dyn Stream>,
+    input: Arc<dyn Memory>,
+    output: Arc<dyn Memory>,
+}
+
+impl Caller {
+    fn new(rank: &Communicator, plan: &Plan) -> Self {
+        let executor = Executor::new(rank);
+        let plan = executor.load(plan).unwrap();
+        let [input, output] = [(); 2].map(|()| rank.allocate(BYTES).unwrap());
+        Caller { executor, plan, stream: rank.stream().unwrap(), input, output }
+    }
+
+    fn execute(&self) -> Result<(), ExecutorError> {
+        let (from, to) = (self.input.address().cast_const(), self.output.address());
+        let call = Call::new(&self.plan, DataType::U32, (from, BYTES), (to, BYTES));
+        // SAFETY: both memories hold the call's bytes, and whoever drops them has seen the launches end.
+        unsafe { self.executor.execute(&call, &self.stream) }
+    }
+
+    fn synchronize(&self) -> Result<(), ExecutorError> {
+        self.executor.synchronize(&self.stream)
+    }
+}
+
+#[test]
+fn launches_that_begin_after_an_abort_are_over_at_once() {
+    let test = "ends::launches_that_begin_after_an_abort_are_over_at_once";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    on_threads(2, &options(), |rank| {
+        let caller = Caller::new(&rank, &pushes());
+        if rank.rank() == 1 {
+            // The first launch waits for rank 0, which never comes, and the others for the first.
+            (0..3).for_each(|_| caller.execute().unwrap());
+            rank.abort("enough");
+            assert!(caller.synchronize().is_err(), "a launch that was ended is not complete");
+        }
+        let began = Instant::now();
+        drop((caller, rank));
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(1), "the communicator ended after {took:?}");
+    });
+}
+
+#[test]
+fn a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit() {
+    let test = "ends::a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let options = options().with_timeout(Some(Duration::from_millis(300)));
+    on_threads(2, &options, |rank| {
+        let caller = Caller::new(&rank, &pushes());
+        caller.execute().unwrap();
+        caller.synchronize().unwrap();
+        rank.barrier().unwrap();
+        if rank.rank() == 1 {
+            // Calls no more, and is told.
+            while rank.failure().is_none() {
+                std::thread::yield_now();
+            }
+            return;
+        }
+        (0..3).for_each(|_| caller.execute().unwrap());
+        let error = caller.synchronize().unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, ExecutorError::Stalled { rank: 0, .. }), "{text}");
+        assert!(text.contains("for rank 1 to complete an earlier launch"), "{text}");
+    });
+}
