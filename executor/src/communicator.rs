@@ -539,6 +539,10 @@ impl Log {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        // First of all: launches need what peers still say, their end included.
+        if let Some(gpu) = &self.gpu {
+            gpu.finish(self);
+        }
         if !self.failed() {
             self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
             self.ports.leave();

@@ -15,7 +15,7 @@ use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::abi::{Address, BlockEntry, ContextWords, Launch, ScratchPlaces};
 use antiphon_codegen::{Tables, Variant};
-use antiphon_hal::{Device, HalError, Kernel, LaunchShape, Memory};
+use antiphon_hal::{Device, Event, HalError, Kernel, LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, Layout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::{BTreeSet, HashMap};
@@ -47,6 +47,11 @@ pub struct Context {
     sized: Mutex<HashMap<CallSizes, Arc<OnDevice>>>,
     /// Runtime blocks of launches, and the launch that reads them: 0 for one that is recorded into a graph.
     block_tables: Mutex<Vec<(u64, Arc<Words>)>>,
+    /// Stands for everything of the launch that was submitted last: copies and a division follow its kernel.
+    behind: Arc<dyn Event>,
+    /// The launch that it stands for, and the last one that is known to be over.
+    followed: AtomicU64,
+    over: AtomicU64,
     /// Device memory that stands in for memory which peers cannot map.
     pub staging: Mutex<Option<Arc<dyn Memory>>>,
 }
@@ -165,6 +170,9 @@ impl Context {
             variants: Mutex::default(),
             sized: Mutex::default(),
             block_tables: Mutex::default(),
+            behind: device.event()?,
+            followed: AtomicU64::new(0),
+            over: AtomicU64::new(0),
             staging: Mutex::default(),
             plan,
         })
@@ -419,6 +427,27 @@ impl Context {
         let [begun, ended] = self.marks();
         let given = self.pinned_word(self.pinned_shape.marks + 16);
         begun == ended && given == self.given.load(Ordering::Acquire)
+    }
+
+    /// Puts the end of launch `number` behind all that was submitted for it.
+    pub fn follow(&self, stream: &dyn Stream, number: u64) -> Result<(), ExecutorError> {
+        stream.record(&*self.behind)?;
+        self.followed.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether nothing of the context is under way or follows a kernel of it.
+    pub fn is_over(&self) -> bool {
+        let given = self.given.load(Ordering::Acquire);
+        if !self.is_idle() || self.followed.load(Ordering::Acquire) != given {
+            return false;
+        }
+        // Asked once for each end: the driver is slower than a word.
+        let over = self.over.load(Ordering::Relaxed) == given || self.behind.query();
+        if over {
+            self.over.store(given, Ordering::Relaxed);
+        }
+        over
     }
 
     /// For each block, what its last wait was and how often it has waited.

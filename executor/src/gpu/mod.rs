@@ -103,7 +103,6 @@ pub struct Gpu {
     device: Arc<dyn Device>,
     peers: Arc<Peers>,
     block_threads: Option<u32>,
-    timeout: Option<Duration>,
     upload: Upload,
     slots: Mutex<Slots>,
     /// Memory of the application, kept under the number by which peers know it.
@@ -145,6 +144,8 @@ struct Shape {
 
 /// How long launches that were told to end may take for it.
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks at launches that end soon.
+const PAUSE: Duration = Duration::from_micros(100);
 /// Elements that one block divides, where an average ends, and the most blocks that do so.
 const DIVIDED_BY_BLOCK: u64 = 4096;
 const DIVIDE_BLOCKS: u64 = 64;
@@ -164,7 +165,6 @@ impl Gpu {
             device: Arc::clone(device),
             peers: Arc::clone(peers),
             block_threads: options.block_threads,
-            timeout: options.timeout,
             slots: Mutex::default(),
             borrowed: Mutex::default(),
             outgrown: Mutex::default(),
@@ -240,7 +240,8 @@ impl Gpu {
             let sized = (&*recent.tables, sizes);
             let launch = context.launch(shared, self, &recent.compiled, sized, &given);
             // SAFETY: as this function's.
-            unsafe { self.submit(shared, recent, call, &launch, &buffers, stream) }
+            unsafe { self.submit(shared, recent, call, &launch, &buffers, stream)? };
+            if recorded { Ok(()) } else { context.follow(&**stream, number) }
         });
         if let Err(error) = &launched
             && !recorded
@@ -404,11 +405,33 @@ impl Gpu {
         })
     }
 
+    /// Whether everything that was submitted is over.
+    fn is_over(&self) -> bool {
+        self.contexts().iter().all(|context| context.is_over())
+    }
+
+    /// Waits for everything that was launched, while peers are still heard: it uses memory that goes next. What makes no
+    /// progress for the time limit is ended, and the peers are told.
+    pub fn finish(&self, shared: &Shared) {
+        let mut looks = watch::Looks::default();
+        let mut failed = None;
+        while !self.is_over() {
+            looks.tick(shared, self);
+            if shared.failed() && failed.get_or_insert_with(Instant::now).elapsed() >= QUIET_LIMIT {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        if let (Some(_), Err(error)) = (failed, shared.check()) {
+            log::warn!("launches that nobody waited for have ended: {error}");
+        }
+    }
+
     /// After a stop: waits until no launch runs. Each ends by itself within moments, unless the device is lost.
     pub fn quiet(&self) {
         let began = Instant::now();
         while self.runs() && began.elapsed() < QUIET_LIMIT {
-            std::thread::yield_now();
+            std::thread::sleep(PAUSE);
         }
     }
 
@@ -418,20 +441,15 @@ impl Gpu {
 }
 
 impl Drop for Gpu {
-    /// Waits for everything that was launched: it uses memory that goes now. What does not end keeps its memory.
+    /// What did not end, though it was told to, keeps its memory.
     fn drop(&mut self) {
-        let contexts = std::mem::take(&mut self.state().contexts);
-        self.state().recent.clear();
-        let limit = self.timeout.map(|timeout| timeout + QUIET_LIMIT);
-        let began = Instant::now();
-        while !contexts.values().all(|context| context.is_idle()) {
-            if limit.is_some_and(|limit| began.elapsed() >= limit) {
-                log::warn!("launches on {} do not end; their memory is kept", self.device.name());
-                std::mem::forget((contexts, Arc::clone(&self.peers)));
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(100));
+        if self.is_over() {
+            return;
         }
+        log::warn!("launches on {} do not end; their memory is kept", self.device.name());
+        let state = std::mem::take(&mut *self.state());
+        let outgrown = self.outgrown.get_mut().map(std::mem::take);
+        std::mem::forget((state, outgrown, Arc::clone(&self.peers)));
     }
 }
 

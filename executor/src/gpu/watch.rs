@@ -55,11 +55,11 @@ impl Watch {
 }
 
 fn run(bell: &Bell, shared: &Weak<Shared>) {
-    let mut seen = HashMap::new();
+    let mut looks = Looks::default();
     loop {
         let Some(strong) = shared.upgrade() else { return };
         let Some(gpu) = &strong.gpu else { return };
-        let busy = tick(&strong, gpu, &mut seen);
+        let busy = looks.tick(&strong, gpu);
         drop(strong);
         bell.busy.store(busy, Ordering::Release);
         let wait = if busy { TICK } else { IDLE_TICK };
@@ -76,12 +76,22 @@ struct Standing {
     progress: Vec<[u64; 2]>,
 }
 
-/// Looks at all contexts; whether some launch is under way.
-fn tick(shared: &Arc<Shared>, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool {
+/// What was seen of launches at the last look, by their contexts.
+#[derive(Default)]
+pub struct Looks(HashMap<usize, Standing>);
+
+impl Looks {
+    /// Looks at all contexts; whether some launch is under way.
+    pub fn tick(&mut self, shared: &Shared, gpu: &Gpu) -> bool {
+        tick(shared, gpu, &mut self.0)
+    }
+}
+
+fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool {
     let mut busy = false;
     for context in gpu.contexts() {
         let marks = context.marks();
-        busy |= !context.is_idle();
+        busy |= !context.is_over();
         let id = Arc::as_ptr(&context).addr();
         if marks[0] == marks[1] {
             seen.remove(&id);

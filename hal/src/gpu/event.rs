@@ -5,6 +5,7 @@ use crate::error::HalError;
 use crate::event::Event;
 use crate::gpu::calls::RawEvent;
 use crate::gpu::code::{Code, NO_TIMING};
+use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor};
 use std::ptr;
 use std::sync::Arc;
@@ -80,6 +81,8 @@ impl<V: Vendor> Event for GpuEvent<V> {
             return false;
         }
         let Ok(_entered) = self.context.enter() else { return true };
+        // A question is no part of a graph that another thread records.
+        let _unrecorded = Unrecorded::new(self.context.api());
         // SAFETY: the event lives until this object is dropped.
         let code = unsafe { (self.context.api().event_query)(self.raw) };
         code != Code::NOT_READY

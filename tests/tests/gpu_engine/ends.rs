@@ -6,7 +6,7 @@ use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError, LoadedPlan};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const BYTES: u64 = 64;
@@ -96,5 +96,57 @@ fn a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit() {
         let text = error.to_string();
         assert!(matches!(error, ExecutorError::Stalled { rank: 0, .. }), "{text}");
         assert!(text.contains("for rank 1 to complete an earlier launch"), "{text}");
+    });
+}
+
+#[test]
+fn a_communicator_that_goes_hears_its_peers_until_its_launches_are_over() {
+    let test = "ends::a_communicator_that_goes_hears_its_peers_until_its_launches_are_over";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let launched = Barrier::new(2);
+    on_threads(2, &options(), |rank| {
+        let caller = Caller::new(&rank, &pushes());
+        if rank.rank() == 1 {
+            // Where the arena of this rank is, rank 0 hears only once it has begun to go.
+            launched.wait();
+            caller.execute().unwrap();
+            return caller.synchronize().unwrap();
+        }
+        caller.execute().unwrap();
+        let Caller { executor, input: _input, output: _output, .. } = caller;
+        launched.wait();
+        let began = Instant::now();
+        drop((executor, rank));
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(20), "the communicator ended after {took:?}");
+    });
+}
+
+#[test]
+fn launches_of_a_communicator_that_goes_reach_the_time_limit() {
+    let test = "ends::launches_of_a_communicator_that_goes_reach_the_time_limit";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let options = options().with_timeout(Some(Duration::from_millis(300)));
+    on_threads(2, &options, |rank| {
+        if rank.rank() == 1 {
+            // Calls nothing, and is told.
+            while rank.failure().is_none() {
+                std::thread::yield_now();
+            }
+            let text = rank.failure().unwrap().to_string();
+            assert!(text.contains("for rank 1 to make its first launch"), "{text}");
+            return;
+        }
+        let caller = Caller::new(&rank, &pushes());
+        caller.execute().unwrap();
+        let Caller { executor, input: _input, output: _output, .. } = caller;
+        let began = Instant::now();
+        drop((executor, rank));
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(4), "the communicator ended after {took:?}");
     });
 }
