@@ -109,6 +109,10 @@ pub struct Gpu {
     borrowed: Mutex<VecDeque<Arc<dyn Memory>>>,
     /// Staging that has become too small, which launches may still use.
     outgrown: Mutex<Vec<Arc<dyn Memory>>>,
+    /// All that there are. Unlike `state` never held over a call of the driver, which waits where its queue is full: who
+    /// ends launches looks here.
+    contexts: Mutex<HashMap<ContextKey, Arc<Context>>>,
+    /// Held while a launch is submitted.
     state: Mutex<State>,
     watch: OnceLock<Watch>,
     /// For calls without a stream.
@@ -117,7 +121,6 @@ pub struct Gpu {
 
 #[derive(Default)]
 struct State {
-    contexts: HashMap<ContextKey, Arc<Context>>,
     recent: Vec<Recent>,
 }
 
@@ -168,6 +171,7 @@ impl Gpu {
             slots: Mutex::default(),
             borrowed: Mutex::default(),
             outgrown: Mutex::default(),
+            contexts: Mutex::default(),
             state: Mutex::default(),
             watch: OnceLock::new(),
             stream: OnceLock::new(),
@@ -207,15 +211,15 @@ impl Gpu {
         (sizes, blocks): (CallSizes, &[BlockBytes]),
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
-        let watch = self.watch(shared)?;
         let mut state = self.state();
+        let watch = self.watch(shared)?;
         let plan = Arc::as_ptr(call.plan).addr();
         let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream: stream.id() };
         let known = state.recent.iter().position(|recent| recent.shape == shape);
         let at = match known {
             Some(at) => at,
             None => {
-                let met = self.meet(shared, &mut state, call, shape)?;
+                let met = self.meet(shared, call, shape)?;
                 if state.recent.len() >= RECENT {
                     state.recent.clear();
                 }
@@ -299,7 +303,6 @@ impl Gpu {
     fn meet(
         &self,
         shared: &Arc<Shared>,
-        state: &mut State,
         call: &Call<'_>,
         shape: Shape,
     ) -> Result<Recent, ExecutorError> {
@@ -313,11 +316,13 @@ impl Gpu {
         let number = shared.log().stream(shape.stream);
         let content = plan.layout().fingerprint;
         let key = ContextKey { plan: content, stream: number, class, epoch: 0 };
-        let context = match state.contexts.get(&key) {
-            Some(context) => Arc::clone(context),
+        // The caller holds the state, so nobody else makes one.
+        let known = self.known().get(&key).map(Arc::clone);
+        let context = match known {
+            Some(context) => context,
             None => {
                 let context = Arc::new(Context::new(shared, self, Arc::clone(plan), key)?);
-                state.contexts.insert(key, Arc::clone(&context));
+                self.known().insert(key, Arc::clone(&context));
                 context
             }
         };
@@ -382,19 +387,22 @@ impl Gpu {
         Ok(())
     }
 
-    /// The watch, which no launch goes without.
+    /// The watch, which no launch goes without. The caller holds the state, so that only one is started.
     fn watch(&self, shared: &Arc<Shared>) -> Result<&Watch, ExecutorError> {
         if let Some(watch) = self.watch.get() {
             return Ok(watch);
         }
-        // Of two that start at once the second ends with its handle's communicator, too.
         let started = Watch::start(Arc::downgrade(shared))?;
         Ok(self.watch.get_or_init(|| started))
     }
 
     /// The contexts.
     fn contexts(&self) -> Vec<Arc<Context>> {
-        self.state().contexts.values().map(Arc::clone).collect()
+        self.known().values().map(Arc::clone).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<ContextKey, Arc<Context>>> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a launch of this rank is under way on the device.
@@ -447,7 +455,7 @@ impl Drop for Gpu {
             return;
         }
         log::warn!("launches on {} do not end; their memory is kept", self.device.name());
-        let state = std::mem::take(&mut *self.state());
+        let state = (std::mem::take(&mut *self.state()), std::mem::take(&mut *self.known()));
         let outgrown = self.outgrown.get_mut().map(std::mem::take);
         std::mem::forget((state, outgrown, Arc::clone(&self.peers)));
     }

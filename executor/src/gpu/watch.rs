@@ -123,7 +123,11 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
     }
     if !busy {
         gpu.tables.unmap_retired();
-        gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut outgrown = gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused = std::mem::take(&mut *outgrown);
+        // Unmapping waits for kernels, and these may wait for whoever wants the lock.
+        drop(outgrown);
+        drop(unused);
     }
     busy
 }

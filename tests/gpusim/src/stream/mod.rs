@@ -42,6 +42,8 @@ struct Item {
 }
 
 const NON_BLOCKING: u32 = 1;
+/// Items that a stream holds: who adds another waits, as drivers make their callers wait.
+const LENGTH: usize = 1024;
 
 static STREAMS: Table<Stream> = Table::new();
 static ALL: Mutex<Vec<Weak<Stream>>> = Mutex::new(Vec::new());
@@ -102,7 +104,9 @@ impl Stream {
         }
         self.context.sound()?;
         let after = self.others();
-        let mut queue = lock(&self.queue);
+        let queue = lock(&self.queue);
+        let room = self.changed.wait_while(queue, |queue| queue.items.len() >= LENGTH);
+        let mut queue = room.unwrap_or_else(PoisonError::into_inner);
         queue.items.push_back(Item { after, work });
         queue.submitted += 1;
         if !queue.threaded {
