@@ -10,6 +10,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const BYTES: u64 = 64;
+/// More than a simulated kernel takes on a busy machine until it says for what it waits.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// Rank 0 copies its input to rank 1's output, and hears nothing of it.
 fn pushes() -> Plan {
@@ -57,6 +59,7 @@ fn launches_that_begin_after_an_abort_are_over_at_once() {
     if on_simulator(test).is_none() {
         return;
     }
+    let aborted = Barrier::new(2);
     on_threads(2, &options(), |rank| {
         let caller = Caller::new(&rank, &pushes());
         if rank.rank() == 1 {
@@ -65,6 +68,7 @@ fn launches_that_begin_after_an_abort_are_over_at_once() {
             rank.abort("enough");
             assert!(caller.synchronize().is_err(), "a launch that was ended is not complete");
         }
+        aborted.wait();
         let began = Instant::now();
         drop((caller, rank));
         let took = began.elapsed();
@@ -78,7 +82,7 @@ fn a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit() {
     if on_simulator(test).is_none() {
         return;
     }
-    // Longer than the first launches are apart on a busy machine.
+    // More than the first launches are apart on a busy machine.
     let options = options().with_timeout(Some(Duration::from_secs(5)));
     on_threads(2, &options, |rank| {
         let caller = Caller::new(&rank, &pushes());
@@ -131,7 +135,7 @@ fn launches_of_a_communicator_that_goes_reach_the_time_limit() {
     if on_simulator(test).is_none() {
         return;
     }
-    let options = options().with_timeout(Some(Duration::from_millis(300)));
+    let options = options().with_timeout(Some(LIMIT));
     on_threads(2, &options, |rank| {
         if rank.rank() == 1 {
             // Calls nothing, and is told.
@@ -148,7 +152,7 @@ fn launches_of_a_communicator_that_goes_reach_the_time_limit() {
         let began = Instant::now();
         drop((executor, rank));
         let took = began.elapsed();
-        assert!(took < Duration::from_secs(4), "the communicator ended after {took:?}");
+        assert!(took < LIMIT + Duration::from_secs(4), "the communicator ended after {took:?}");
     });
 }
 
@@ -158,7 +162,7 @@ fn a_driver_whose_queue_is_full_does_not_keep_launches_from_the_time_limit() {
     if on_simulator(test).is_none() {
         return;
     }
-    let options = options().with_timeout(Some(Duration::from_millis(300)));
+    let options = options().with_timeout(Some(LIMIT));
     on_threads(2, &options, |rank| {
         if rank.rank() == 1 {
             // Calls nothing, and is told.
