@@ -1,15 +1,40 @@
 //! Where a launch's own buffers are for its peers: mapped by them, in the address space they share, or staged.
 
 use super::Gpu;
-use super::context::{Context, Seat};
+use super::context::{Context, Reader, Seat};
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use antiphon_bootstrap::MAX_DESCRIPTORS;
 use antiphon_codegen::abi::FOREIGN;
-use antiphon_hal::{Memory, Stream};
+use antiphon_hal::{HalError, Memory, Stream};
 use antiphon_plan::model::Collective;
-use std::sync::{Arc, PoisonError};
+use std::any::Any;
+use std::sync::{Arc, PoisonError, Weak};
+
+/// Memory of the application that peers know.
+pub struct Borrowed {
+    memory: Arc<dyn Memory>,
+    /// The last launch that named it, in each context.
+    uses: Vec<(Weak<Context>, u64)>,
+}
+
+impl Borrowed {
+    /// Whether no launch that peers know of names it any more.
+    fn is_unused(&self, gpu: &Gpu) -> bool {
+        self.uses.iter().all(|(context, number)| {
+            context.upgrade().is_none_or(|context| context.is_read(gpu, *number))
+        })
+    }
+
+    fn note(&mut self, context: &Arc<Context>, number: u64) {
+        let same = |(known, _): &&mut (Weak<Context>, u64)| known.as_ptr() == Arc::as_ptr(context);
+        match self.uses.iter_mut().find(same) {
+            Some((_, last)) => *last = number,
+            None => self.uses.push((Arc::downgrade(context), number)),
+        }
+    }
+}
 
 /// A launch's own buffers: where the kernel finds them, and what is copied before and after it.
 pub struct Buffers {
@@ -88,14 +113,18 @@ impl Gpu {
     pub fn place(
         &self,
         shared: &Shared,
-        context: &Context,
+        context: &Arc<Context>,
         call: &Call<'_>,
+        reader: &Reader<'_>,
     ) -> Result<Buffers, ExecutorError> {
         let uses = context.plan.uses(shared.rank);
         let side = |address: usize, bytes: u64, exposed: bool| -> Result<Side, ExecutorError> {
             let address = address as u64;
-            let at =
-                if bytes > 0 && exposed { self.region_of(shared, address, bytes)? } else { None };
+            let at = if bytes > 0 && exposed {
+                self.region_of(shared, (context, reader), address, bytes)?
+            } else {
+                None
+            };
             Ok(Side { address, bytes, exposed: exposed && bytes > 0, at })
         };
         let input = side(call.input.expose_provenance(), call.input_bytes, uses.input_exposed)?;
@@ -104,7 +133,7 @@ impl Gpu {
         let stage = |side: &Side| side.exposed && side.at.is_none() && !shared.one_process;
         let staged = [stage(&input), stage(&output)];
         if staged.contains(&true) {
-            return self.staged(shared, context, [input, output], staged);
+            return self.staged(shared, (context, reader), [input, output], staged);
         }
         let (before, after) = (Vec::new(), Vec::new());
         Ok(Buffers { input: input.seat(), output: output.seat(), before, after })
@@ -114,6 +143,7 @@ impl Gpu {
     fn region_of(
         &self,
         shared: &Shared,
+        user: (&Arc<Context>, &Reader<'_>),
         address: u64,
         bytes: u64,
     ) -> Result<Option<(u64, u64)>, ExecutorError> {
@@ -123,7 +153,7 @@ impl Gpu {
             if !self.is_kept(&memory) && !fits_a_message(&*memory) {
                 return Ok(None);
             }
-            self.keep(&memory);
+            self.keep(&memory, user)?;
         }
         Ok(Some((self.announce(shared, &memory)?, offset)))
     }
@@ -131,26 +161,56 @@ impl Gpu {
     /// Whether peers have been told about the application's memory.
     fn is_kept(&self, memory: &Arc<dyn Memory>) -> bool {
         let borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
-        borrowed.iter().any(|known| known.id() == memory.id())
+        borrowed.iter().any(|known| known.memory.id() == memory.id())
     }
 
-    /// Keeps the application's memory under the number by which peers know it.
-    fn keep(&self, memory: &Arc<dyn Memory>) {
+    /// Keeps the application's memory under the number by which peers know it, at least until its last launch is over on
+    /// all ranks, or as long as the graph that uses it.
+    fn keep(
+        &self,
+        memory: &Arc<dyn Memory>,
+        (context, reader): (&Arc<Context>, &Reader<'_>),
+    ) -> Result<(), ExecutorError> {
         let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
-        if borrowed.iter().any(|known| known.id() == memory.id()) {
-            return;
+        let at = borrowed.iter().position(|known| known.memory.id() == memory.id());
+        let known = at.and_then(|at| borrowed.remove(at));
+        let mut known =
+            known.unwrap_or_else(|| Borrowed { memory: Arc::clone(memory), uses: Vec::new() });
+        match reader {
+            Reader::Launch(number) => known.note(context, *number),
+            Reader::Graph(stream) => self.keep_for_graph(*stream, Arc::new(Arc::clone(memory)))?,
         }
-        if borrowed.len() >= MOST_BORROWED {
+        borrowed.push_back(known);
+        // In their order, so that one look tells that there is nothing to do; as many more as launches are queued may stay.
+        while borrowed.len() > MOST_BORROWED
+            && borrowed.front().is_some_and(|oldest| oldest.is_unused(self))
+        {
             borrowed.pop_front();
         }
-        borrowed.push_back(Arc::clone(memory));
+        Ok(())
+    }
+
+    /// Keeps what a recorded launch uses as long as its graph.
+    pub fn keep_for_graph(
+        &self,
+        stream: &dyn Stream,
+        object: Arc<dyn Any + Send + Sync>,
+    ) -> Result<(), ExecutorError> {
+        match stream.keep(Arc::clone(&object)) {
+            // A driver that does not tell when graphs go.
+            Err(HalError::Unsupported { .. }) => {
+                self.recorded.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+                Ok(())
+            }
+            other => Ok(other?),
+        }
     }
 
     /// Replaces the caller's buffers by memory that peers map. Buffers that overlap keep their distance.
     fn staged(
         &self,
         shared: &Shared,
-        context: &Context,
+        (context, reader): (&Context, &Reader<'_>),
         [input, output]: [Side; 2],
         [stage_input, stage_output]: [bool; 2],
     ) -> Result<Buffers, ExecutorError> {
@@ -167,6 +227,9 @@ impl Gpu {
             |staged: bool, place: u64, side: &Side| if staged { place + side.bytes } else { 0 };
         let needed = end(both[0], places[0], &input).max(end(both[1], places[1], &output));
         let staging = self.staging(context, needed)?;
+        if let Reader::Graph(stream) = reader {
+            self.keep_for_graph(*stream, Arc::new(Arc::clone(&staging)))?;
+        }
         let region = self.announce(shared, &staging)?;
         let base = staging.address().expose_provenance() as u64;
         let seat = |side: &Side, staged: bool, offset: u64| {
@@ -217,5 +280,5 @@ impl Gpu {
     }
 }
 
-/// Memories of the application that are kept under their numbers.
+/// Memories of the application that are kept under their numbers though no launch uses them.
 const MOST_BORROWED: usize = 64;

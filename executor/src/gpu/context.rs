@@ -13,12 +13,15 @@ use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
-use antiphon_codegen::abi::{Address, BlockEntry, ContextWords, Launch, ScratchPlaces};
+use antiphon_codegen::abi::{
+    Address, BlockEntry, ContextWords, DeviceStruct, Inbox, Launch, ScratchPlaces,
+};
 use antiphon_codegen::{Tables, Variant};
 use antiphon_hal::{Device, Event, HalError, Kernel, LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, Layout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::{BTreeSet, HashMap};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -99,6 +102,14 @@ pub struct Seat {
     pub region: u64,
     /// Its place there.
     pub offset: u64,
+}
+
+/// What is to use memory that is handed out.
+pub enum Reader<'a> {
+    /// A launch, by its number among those given to the context.
+    Launch(u64),
+    /// A graph that this stream is recorded into.
+    Graph(&'a dyn Stream),
 }
 
 /// What one launch adds to its context.
@@ -420,6 +431,33 @@ impl Context {
     /// The launch that was begun last, and the one that ended last, as the device counts them.
     pub fn marks(&self) -> [u64; 2] {
         [0, 8].map(|at| self.pinned_word(self.pinned_shape.marks + at))
+    }
+
+    /// The number that the next launch gets.
+    pub fn next(&self) -> u64 {
+        self.given.load(Ordering::Acquire) + 1
+    }
+
+    /// Whether no peer reads any more what launch `number` has told of.
+    pub fn is_read(&self, gpu: &Gpu, number: u64) -> bool {
+        let over = self.pinned_word(self.pinned_shape.marks + 16);
+        if over >= number + 2 {
+            // A launch waits until the readers of the one before last have completed it.
+            return true;
+        }
+        let [_, ended] = self.marks();
+        let completed = |peer: u32| {
+            let inbox = u64::from(peer) * Inbox::BYTES as u64;
+            let place = self.arena.address().expose_provenance() as u64
+                + inbox
+                + offset_of!(Inbox, completed) as u64;
+            // SAFETY: in the arena, which begins with an inbox for each rank.
+            let bytes = unsafe { gpu.upload.read(place, 8) };
+            let word = bytes.ok().and_then(|bytes| bytes.first_chunk().copied());
+            word.map_or(0, u64::from_le_bytes)
+        };
+        over >= number
+            && readers(self.plan.layout(), self.rank).iter().all(|&peer| completed(peer) >= ended)
     }
 
     /// Whether nothing of the context is under way: no launch that was given to a stream, and no replay that has begun.

@@ -33,8 +33,9 @@ use antiphon_codegen::abi::Launch;
 use antiphon_hal::{Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
-use buffers::Buffers;
-use context::{Compiled, Context, Given, OnDevice};
+use buffers::{Borrowed, Buffers};
+use context::{Compiled, Context, Given, OnDevice, Reader};
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -105,10 +106,12 @@ pub struct Gpu {
     block_threads: Option<u32>,
     upload: Upload,
     slots: Mutex<Slots>,
-    /// Memory of the application, kept under the number by which peers know it.
-    borrowed: Mutex<VecDeque<Arc<dyn Memory>>>,
+    /// Memory of the application, kept under the number by which peers know it; what was used last comes last.
+    borrowed: Mutex<VecDeque<Borrowed>>,
     /// Staging that has become too small, which launches may still use.
     outgrown: Mutex<Vec<Arc<dyn Memory>>>,
+    /// What graphs use, where the driver does not tell when they go.
+    recorded: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     /// All that there are. Unlike `state` never held over a call of the driver, which waits where its queue is full: who
     /// ends launches looks here.
     contexts: Mutex<HashMap<ContextKey, Arc<Context>>>,
@@ -171,6 +174,7 @@ impl Gpu {
             slots: Mutex::default(),
             borrowed: Mutex::default(),
             outgrown: Mutex::default(),
+            recorded: Mutex::default(),
             contexts: Mutex::default(),
             state: Mutex::default(),
             watch: OnceLock::new(),
@@ -229,8 +233,9 @@ impl Gpu {
         };
         let recent = &state.recent[at];
         let context = &recent.context;
-        let buffers = self.place(shared, context, call)?;
         let recorded = stream.is_capturing()?;
+        let reader = if recorded { Reader::Graph(&**stream) } else { Reader::Launch(context.next()) };
+        let buffers = self.place(shared, context, call, &reader)?;
         let number = if recorded { 0 } else { self.count(shared, recent, call) };
         let launched = context.keep_blocks(&*self.device, number, blocks).and_then(|blocks| {
             let given = Given {

@@ -127,13 +127,21 @@ impl Tables {
         Ok(())
     }
 
-    /// A peer has freed a region: its mapping goes when nothing runs any more.
+    /// A peer has freed a region: its mapping goes when nothing runs any more. A kernel that is told of the region all the
+    /// same does not find it, and waits.
     pub fn retire(&self, peer: u32, memory: &Arc<dyn Memory>) {
         let mut state = self.state();
         let gone = |(owner, slot): &(u32, u32), region: &(u64, Arc<dyn Memory>)| {
             (*owner == peer && Arc::ptr_eq(&region.1, memory)).then_some((*owner, *slot))
         };
         let found = state.regions.iter().find_map(|(place, region)| gone(place, region));
+        if let Some((_, slot)) = found
+            && let (chunk, at) = chunk_of(slot)
+            && let Some(words) = state.chunks.get(&(peer, chunk))
+            && let Some(number) = words.word(u64::from(at) * RegionEntry::BYTES as u64)
+        {
+            number.store(0, Ordering::Release);
+        }
         let before = found.and_then(|place| state.regions.remove(&place));
         state.retired.extend(before.map(|(_, memory)| memory));
     }
@@ -235,7 +243,10 @@ mod tests {
         tables.map(1, one, Arc::clone(&first)).unwrap();
         assert_eq!(lookup(&tables, 1, one), Some(first.address() as u64));
         assert_eq!(lookup(&tables, 0, one), None);
-        drop((first, std::mem::take(&mut tables.state().regions)));
+        tables.retire(1, &first);
+        assert_eq!(lookup(&tables, 1, one), None, "retired");
+        drop(first);
+        tables.unmap_retired();
         let second = device.allocate(64).unwrap();
         let (two, _) = slots.number(&second);
         assert_eq!(one as u32, two as u32, "the slot is free");
