@@ -80,10 +80,11 @@ pub enum ExecutorError {
     },
     /// Two ranks disagree on how much one sends to the other.
     #[error(
-        "launch {seq} of plan `{plan}` has counts that differ: rank {sender} sends {sent} elements ({source_block}), rank {receiver} expects {expected} ({destination}); pass equal counts on both ranks"
+        "{} of plan `{plan}` has counts that differ: rank {sender} sends {sent} elements ({source_block}), rank {receiver} expects {expected} ({destination}); pass equal counts on both ranks",
+        launch(.seq)
     )]
     Unequal {
-        /// Launch number on the communicator.
+        /// Launch number on the communicator; 0 for a replay of a graph.
         seq: u64,
         /// The plan's name.
         plan: String,
@@ -102,12 +103,13 @@ pub enum ExecutorError {
     },
     /// A launch made no progress for the time limit.
     #[error(
-        "launch {seq} of plan `{plan}` on rank {rank} made no progress for {limit:?}: {waits}; see that every rank makes the same calls, or check the plan for a missing signal"
+        "{} of plan `{plan}` on rank {rank} made no progress for {limit:?}: {waits}; see that every rank makes the same calls, or check the plan for a missing signal",
+        launch(.seq)
     )]
     Stalled {
         /// The rank that reports.
         rank: u32,
-        /// Launch number on the communicator.
+        /// Launch number on the communicator; 0 for a replay of a graph.
         seq: u64,
         /// The plan's name.
         plan: String,
@@ -118,12 +120,13 @@ pub enum ExecutorError {
     },
     /// Ranks made different calls.
     #[error(
-        "launch {seq} differs between ranks: rank {rank} called {own}, rank {peer} called {theirs}; make the same calls in the same order on every rank"
+        "{} differs between ranks: rank {rank} called {own}, rank {peer} called {theirs}; make the same calls in the same order on every rank",
+        launch(.seq)
     )]
     Mismatch {
         /// The rank that reports.
         rank: u32,
-        /// Launch number on the communicator.
+        /// Launch number on the communicator; 0 for a replay of a graph.
         seq: u64,
         /// This rank's call.
         own: String,
@@ -225,6 +228,11 @@ impl From<HalError> for ExecutorError {
     fn from(error: HalError) -> Self {
         ExecutorError::Hal(Arc::new(error))
     }
+}
+
+/// A launch, by its number.
+fn launch(seq: &u64) -> String {
+    if *seq == 0 { "a replayed launch".to_owned() } else { format!("launch {seq}") }
 }
 
 impl From<TransportError> for ExecutorError {

@@ -40,6 +40,9 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// The backend of the device that made it.
     fn backend(&self) -> Backend;
 
+    /// The number of the device that made it ([`crate::Device::index`]).
+    fn device(&self) -> u32;
+
     /// A number no other stream of this process has had or will have.
     fn id(&self) -> u64;
 

@@ -264,8 +264,8 @@ device_struct! {
         late: Address,
         /// [`Progress`] of each block.
         progress: Address,
-        /// In memory that the host reads, three `u64`s: the launch that was begun last, the one that ended last, and
-        /// [`given`](Self::given) of the last one that was not replayed.
+        /// In memory that the host reads, four `u64`s: the launch that was begun last, the one that ended last,
+        /// [`given`](Self::given) of the last one that ended and was not replayed, and of the one that was begun last.
         marks: Address,
         /// A word that the host sets when launches shall end: one `u32`, in memory that the device reads.
         stop: Address,

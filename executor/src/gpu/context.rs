@@ -3,6 +3,8 @@
 //! As on the host, channel counters, semaphores, barriers, scratch and packet flags are private to a context. What counts
 //! launches lies on the device, so that graphs that are replayed count as well.
 
+mod ends;
+
 use super::Gpu;
 use super::kernels::{Kernels, target};
 use super::shape::{ArenaShape, OwnShape, PinnedShape, blocks_of};
@@ -13,17 +15,16 @@ use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
-use antiphon_codegen::abi::{
-    Address, BlockEntry, ContextWords, DeviceStruct, Inbox, Launch, ScratchPlaces,
-};
+use antiphon_codegen::abi::{Address, BlockEntry, ContextWords, Launch, ScratchPlaces};
 use antiphon_codegen::{Tables, Variant};
-use antiphon_hal::{Device, Event, HalError, Kernel, LaunchShape, Memory, Stream};
+use antiphon_hal::{Event, HalError, Kernel, LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, Layout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
-use std::collections::{BTreeSet, HashMap};
-use std::mem::offset_of;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+pub use ends::Called;
 
 /// What kernels of one plan differ in: the element type, and the caller's operator.
 type Kind = (DataType, Option<ReduceOp>);
@@ -34,9 +35,10 @@ pub struct Context {
     pub plan: Arc<LoadedPlan>,
     /// Launches given to streams.
     pub given: AtomicU64,
-    /// The communicator's number of the launch that was given last, and bytes of its elements.
-    pub last: AtomicU64,
-    pub element: AtomicU64,
+    /// What launches that were given are called, for whoever asks what one that runs is.
+    calls: Mutex<VecDeque<Called>>,
+    /// Bytes of the elements of the call that was recorded last.
+    pub recorded_element: AtomicU64,
     rank: u32,
     class: u64,
     arena_shape: ArenaShape,
@@ -48,7 +50,7 @@ pub struct Context {
     lists: Lists,
     variants: Mutex<HashMap<Kind, Arc<Compiled>>>,
     sized: Mutex<HashMap<CallSizes, Arc<OnDevice>>>,
-    /// Runtime blocks of launches, and the launch that reads them: 0 for one that is recorded into a graph.
+    /// Runtime blocks of launches, and the launch that reads them.
     block_tables: Mutex<Vec<(u64, Arc<Words>)>>,
     /// Stands for everything of the launch that was submitted last: copies and a division follow its kernel.
     behind: Arc<dyn Event>,
@@ -167,8 +169,8 @@ impl Context {
         gpu.announce_arena(shared, key.number(), &arena)?;
         Ok(Context {
             given: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-            element: AtomicU64::new(1),
+            calls: Mutex::default(),
+            recorded_element: AtomicU64::new(1),
             rank,
             class: key.class,
             arena_shape: arenas[rank as usize],
@@ -387,29 +389,38 @@ impl Context {
         self.plan.layout().ranks[self.rank as usize].runtime_blocks.iter().sum()
     }
 
-    /// Words in pinned memory that hold the runtime blocks of a call for the launch with this number; 0 stands for one that
-    /// is recorded, which reads them as often as it is replayed.
+    /// Words in pinned memory that hold the runtime blocks of a call for whoever reads them: a launch, or a graph, as often
+    /// as it is replayed.
     pub fn keep_blocks(
         &self,
-        device: &dyn Device,
-        number: u64,
+        gpu: &Gpu,
+        reader: &Reader<'_>,
         blocks: &[BlockBytes],
     ) -> Result<Option<Arc<Words>>, ExecutorError> {
         if self.own_blocks() == 0 {
             return Ok(None);
         }
-        let over = self.pinned_word(self.pinned_shape.marks + 16);
-        let mut tables = self.block_tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = tables.iter_mut().find(|(reader, _)| *reader != 0 && *reader <= over);
-        let words = match free {
-            Some((reader, words)) => {
-                *reader = number;
-                Arc::clone(words)
-            }
-            None => {
-                let words = Arc::new(Words::new(device, u64::from(self.own_blocks()) * 16)?);
-                tables.push((number, Arc::clone(&words)));
+        let make = || Words::new(&*gpu.device, u64::from(self.own_blocks()) * 16).map(Arc::new);
+        let words = match reader {
+            Reader::Graph(stream) => {
+                let words = make()?;
+                gpu.keep_for_graph(*stream, Arc::clone(&words) as _)?;
                 words
+            }
+            Reader::Launch(number) => {
+                let over = self.pinned_word(self.pinned_shape.marks + 16);
+                let mut tables = self.block_tables.lock().unwrap_or_else(PoisonError::into_inner);
+                match tables.iter_mut().find(|(reader, _)| *reader <= over) {
+                    Some((reader, words)) => {
+                        *reader = *number;
+                        Arc::clone(words)
+                    }
+                    None => {
+                        let words = make()?;
+                        tables.push((*number, Arc::clone(&words)));
+                        words
+                    }
+                }
             }
         };
         for (place, value) in (0..).zip(blocks.iter().flat_map(|block| [block.offset, block.len])) {
@@ -426,73 +437,6 @@ impl Context {
             return 1;
         }
         [sizes.input, sizes.output, sizes.element].into_iter().fold(1, crate::executor::mix) | 1
-    }
-
-    /// The launch that was begun last, and the one that ended last, as the device counts them.
-    pub fn marks(&self) -> [u64; 2] {
-        [0, 8].map(|at| self.pinned_word(self.pinned_shape.marks + at))
-    }
-
-    /// The number that the next launch gets.
-    pub fn next(&self) -> u64 {
-        self.given.load(Ordering::Acquire) + 1
-    }
-
-    /// Whether no peer reads any more what launch `number` has told of.
-    pub fn is_read(&self, gpu: &Gpu, number: u64) -> bool {
-        let over = self.pinned_word(self.pinned_shape.marks + 16);
-        if over >= number + 2 {
-            // A launch waits until the readers of the one before last have completed it.
-            return true;
-        }
-        let [_, ended] = self.marks();
-        let completed = |peer: u32| {
-            let inbox = u64::from(peer) * Inbox::BYTES as u64;
-            let place = self.arena.address().expose_provenance() as u64
-                + inbox
-                + offset_of!(Inbox, completed) as u64;
-            // SAFETY: in the arena, which begins with an inbox for each rank.
-            let bytes = unsafe { gpu.upload.read(place, 8) };
-            let word = bytes.ok().and_then(|bytes| bytes.first_chunk().copied());
-            word.map_or(0, u64::from_le_bytes)
-        };
-        over >= number
-            && readers(self.plan.layout(), self.rank).iter().all(|&peer| completed(peer) >= ended)
-    }
-
-    /// Whether nothing of the context is under way: no launch that was given to a stream, and no replay that has begun.
-    pub fn is_idle(&self) -> bool {
-        let [begun, ended] = self.marks();
-        let given = self.pinned_word(self.pinned_shape.marks + 16);
-        begun == ended && given == self.given.load(Ordering::Acquire)
-    }
-
-    /// Puts the end of launch `number` behind all that was submitted for it.
-    pub fn follow(&self, stream: &dyn Stream, number: u64) -> Result<(), ExecutorError> {
-        stream.record(&*self.behind)?;
-        self.followed.store(number, Ordering::Release);
-        Ok(())
-    }
-
-    /// Whether nothing of the context is under way or follows a kernel of it.
-    pub fn is_over(&self) -> bool {
-        let given = self.given.load(Ordering::Acquire);
-        if !self.is_idle() || self.followed.load(Ordering::Acquire) != given {
-            return false;
-        }
-        // Asked once for each end: the driver is slower than a word.
-        let over = self.over.load(Ordering::Relaxed) == given || self.behind.query();
-        if over {
-            self.over.store(given, Ordering::Relaxed);
-        }
-        over
-    }
-
-    /// For each block, what its last wait was and how often it has waited.
-    pub fn progress(&self) -> Vec<[u64; 2]> {
-        let blocks = blocks_of(self.plan.layout(), self.rank).max(1);
-        let at = |block: u64| self.pinned_shape.progress + block * 16;
-        (0..blocks).map(|block| [0, 8].map(|word| self.pinned_word(at(block) + word))).collect()
     }
 
     fn pinned_word(&self, at: u64) -> u64 {

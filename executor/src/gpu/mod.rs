@@ -30,11 +30,11 @@ use crate::shared::arena::BlockBytes;
 use crate::shared::control::LaunchRecord;
 use antiphon_bootstrap::Message;
 use antiphon_codegen::abi::Launch;
-use antiphon_hal::{Device, HalError, Memory, Stream};
+use antiphon_hal::{Backend, Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use buffers::{Borrowed, Buffers};
-use context::{Compiled, Context, Given, OnDevice, Reader};
+use context::{Called, Compiled, Context, Given, OnDevice, Reader};
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
@@ -215,6 +215,7 @@ impl Gpu {
         (sizes, blocks): (CallSizes, &[BlockBytes]),
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
+        self.takes(&**stream)?;
         let mut state = self.state();
         let watch = self.watch(shared)?;
         let plan = Arc::as_ptr(call.plan).addr();
@@ -234,38 +235,65 @@ impl Gpu {
         let recent = &state.recent[at];
         let context = &recent.context;
         let recorded = stream.is_capturing()?;
-        let reader = if recorded { Reader::Graph(&**stream) } else { Reader::Launch(context.next()) };
+        let reader =
+            if recorded { Reader::Graph(&**stream) } else { Reader::Launch(context.next()) };
         let buffers = self.place(shared, context, call, &reader)?;
-        let number = if recorded { 0 } else { self.count(shared, recent, call) };
-        let launched = context.keep_blocks(&*self.device, number, blocks).and_then(|blocks| {
-            let given = Given {
-                input: buffers.input,
-                output: buffers.output,
-                fingerprint: recent.fingerprint,
-                number,
-                late: buffers.copies_back(),
-                blocks,
-            };
-            let sized = (&*recent.tables, sizes);
-            let launch = context.launch(shared, self, &recent.compiled, sized, &given);
-            // SAFETY: as this function's.
-            unsafe { self.submit(shared, recent, call, &launch, &buffers, stream)? };
-            if recorded { Ok(()) } else { context.follow(&**stream, number) }
-        });
-        if let Err(error) = &launched
-            && !recorded
-        {
-            // The peers count on a launch that has a number.
-            context.given.fetch_sub(1, Ordering::Release);
-            shared.fail(error.clone());
+        let blocks = context.keep_blocks(self, &reader, blocks)?;
+        // Last of all that may be refused: the peers count on a launch that has a number.
+        let number = if recorded {
+            context.recorded_element.store(call.dtype.size() as u64, Ordering::Relaxed);
+            0
+        } else {
+            self.count(shared, recent, call)
+        };
+        let given = Given {
+            input: buffers.input,
+            output: buffers.output,
+            fingerprint: recent.fingerprint,
+            number,
+            late: buffers.copies_back(),
+            blocks,
+        };
+        let sized = (&*recent.tables, sizes);
+        let launch = context.launch(shared, self, &recent.compiled, sized, &given);
+        let mut enqueued = false;
+        // SAFETY: as this function's.
+        let launched = unsafe {
+            self.submit(shared, recent, call, &launch, (&buffers, stream), &mut enqueued)
+        };
+        if recorded {
             return launched;
+        }
+        if enqueued {
+            // Also behind a kernel whose copies failed.
+            let followed = context.follow(&**stream, number);
+            launched.and(followed).inspect_err(|error| shared.fail(error.clone()))?;
+        } else if let Err(error) = launched {
+            context.given.store(number - 1, Ordering::Release);
+            shared.fail(error.clone());
+            return Err(error);
         }
         drop(state);
         watch.look();
-        launched
+        Ok(())
     }
 
-    /// Puts the kernel of a launch into a stream, with the copies before and after it.
+    /// Whether launches of this rank can be put into a stream.
+    fn takes(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
+        let name = |backend: Backend, index: u32| format!("{}:{index}", backend.name());
+        let (backend, index) = (stream.backend(), stream.device());
+        if (backend, index) == (self.device.backend(), self.device.index()) {
+            return Ok(());
+        }
+        let own = name(self.device.backend(), self.device.index());
+        Err(ExecutorError::Argument {
+            what: "launch on a stream",
+            saw: format!("a stream of {} on a rank of {own}", name(backend, index)),
+            allowed: "streams of the rank's own device",
+        })
+    }
+
+    /// Puts the kernel of a launch into a stream, with the copies before and after it; `enqueued` says whether it is there.
     ///
     /// # Safety
     /// As [`launch`](Self::launch).
@@ -275,8 +303,8 @@ impl Gpu {
         recent: &Recent,
         call: &Call<'_>,
         launch: &Launch,
-        buffers: &Buffers,
-        stream: &Arc<dyn Stream>,
+        (buffers, stream): (&Buffers, &Arc<dyn Stream>),
+        enqueued: &mut bool,
     ) -> Result<(), ExecutorError> {
         buffers.copy_in(&**stream)?;
         let arguments = [std::ptr::from_ref(launch).cast::<c_void>()];
@@ -284,6 +312,7 @@ impl Gpu {
         // SAFETY: the kernel's one parameter is a `Launch`; what it points to belongs to the context and to the call, whose
         // buffers are valid until it is complete by the caller's contract.
         unsafe { recent.compiled.kernel.launch(&**stream, shape, &arguments)? };
+        *enqueued = true;
         buffers.copy_out(&**stream)?;
         let in_place = call.input == call.output.cast_const();
         let divides = recent.plan.averages(shared.rank, in_place);
@@ -345,8 +374,9 @@ impl Gpu {
         let mut log = shared.log();
         log.seq += 1;
         log.chain = mix(log.chain, recent.fingerprint);
-        recent.context.last.store(log.seq, Ordering::Relaxed);
-        recent.context.element.store(call.dtype.size() as u64, Ordering::Relaxed);
+        let number = recent.context.next();
+        let (seq, element) = (log.seq, call.dtype.size() as u64);
+        recent.context.note(Called { number, seq, element });
         shared.control(shared.rank).publish(&LaunchRecord {
             seq: log.seq,
             chain: log.chain,
@@ -356,7 +386,9 @@ impl Gpu {
             name: LaunchRecord::cut_name(recent.plan.name()),
             ..LaunchRecord::default()
         });
-        recent.context.given.fetch_add(1, Ordering::AcqRel) + 1
+        // The caller holds the state, so nobody else counts.
+        recent.context.given.store(number, Ordering::Release);
+        number
     }
 
     /// The number of a memory of this rank by which peers' devices know it; tells them the first time.

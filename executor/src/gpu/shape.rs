@@ -135,7 +135,7 @@ impl PinnedShape {
     pub fn new(layout: &Layout, rank: u32) -> Option<Self> {
         let mut parts = Parts(Some(0));
         let progress = parts.part(blocks_of(layout, rank).max(1), Progress::BYTES as u64, 64);
-        let marks = parts.part(3, 8, 64);
+        let marks = parts.part(4, 8, 64);
         let arenas = parts.part(layout.ranks.len() as u64, 8, 64);
         Some(PinnedShape { progress, marks, arenas, bytes: parts.0? })
     }

@@ -164,12 +164,14 @@ fn fault(
 }
 
 fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> ExecutorError {
-    let element = context.element.load(Ordering::Relaxed).max(1);
+    let called = context.called();
+    let recorded = || context.recorded_element.load(Ordering::Relaxed);
+    let element = called.map_or_else(recorded, |called| called.element).max(1);
     let elements = |block| context.block_bytes(gpu, launch, block).unwrap_or(0) / element;
     let name = crate::diagnose::runtime_block;
     let BlockMove { source, destination, .. } = moved;
     ExecutorError::Unequal {
-        seq: context.last.load(Ordering::Relaxed),
+        seq: called.map_or(0, |called| called.seq),
         plan: context.plan.name().to_owned(),
         sender: source.rank,
         sent: elements(source),
@@ -181,9 +183,12 @@ fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> Execu
 }
 
 fn mismatched(shared: &Shared, context: &Context, peer: u32) -> ExecutorError {
-    let seq = context.last.load(Ordering::Relaxed);
+    let seq = context.called().map_or(0, |called| called.seq);
     let name = |rank: u32| {
-        let record = shared.control(rank).record(seq);
+        if rank == shared.rank && seq == 0 {
+            return format!("a replay of plan `{}`", context.plan.name());
+        }
+        let record = shared.control(rank).record(seq).filter(|_| seq != 0);
         record.map_or_else(|| "another call".to_owned(), |record| crate::diagnose::call(&record))
     };
     ExecutorError::Mismatch {
@@ -204,7 +209,7 @@ fn stalled(
 ) -> ExecutorError {
     ExecutorError::Stalled {
         rank: shared.rank,
-        seq: context.last.load(Ordering::Relaxed),
+        seq: context.called().map_or(0, |called| called.seq),
         plan: context.plan.name().to_owned(),
         limit,
         waits: waits(shared, context, launch, progress),

@@ -112,6 +112,10 @@ impl<V: Vendor> Stream for GpuStream<V> {
         V::BACKEND
     }
 
+    fn device(&self) -> u32 {
+        self.context.device().cast_unsigned()
+    }
+
     fn id(&self) -> u64 {
         self.id
     }

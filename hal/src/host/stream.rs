@@ -30,6 +30,10 @@ impl Stream for HostStream {
         Backend::Host
     }
 
+    fn device(&self) -> u32 {
+        0
+    }
+
     fn id(&self) -> u64 {
         self.id
     }

@@ -169,7 +169,10 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
         const u64 number = load_relaxed(&context_of(l)->count);
         state().number = number;
         // Before anything that ends or waits: what has ended has begun, and the host sees every wait.
-        if (AP_BLOCK() == 0) store_relaxed(words(l.marks), number);
+        if (AP_BLOCK() == 0) {
+            store_relaxed(words(l.marks) + 3, l.given);
+            store_release(words(l.marks), number);
+        }
         // Never 0, which is what memory holds before the first packet.
         state().flag = (u32)(number % 0xffffffffull) + 1;
         state().runs = load_word(numbers(l.stop)) == 0;

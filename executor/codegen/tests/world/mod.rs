@@ -93,7 +93,7 @@ impl<'a> World<'a> {
                 readers: upload(driver, &readers),
                 behind: upload(driver, &others),
                 progress: address(zeroed(driver, u64::from(blocks) * Progress::BYTES as u64)),
-                marks: address(zeroed(driver, 16)),
+                marks: address(zeroed(driver, 32)),
                 stop: address(stop),
                 input_region: FOREIGN,
                 output_region: FOREIGN,

@@ -1,0 +1,108 @@
+//! How far the launches of a context have come.
+
+use super::{Context, readers};
+use crate::error::ExecutorError;
+use crate::gpu::Gpu;
+use crate::gpu::shape::blocks_of;
+use antiphon_codegen::abi::{DeviceStruct, Inbox};
+use antiphon_hal::Stream;
+use std::mem::offset_of;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+/// A launch that was given to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// Its number among those given to the context.
+    pub number: u64,
+    /// The communicator's number of it.
+    pub seq: u64,
+    /// Bytes of its elements.
+    pub element: u64,
+}
+
+impl Context {
+    /// The number that the next launch gets.
+    pub fn next(&self) -> u64 {
+        self.given.load(Ordering::Acquire) + 1
+    }
+
+    /// Notes what the next launch is.
+    pub fn note(&self, called: Called) {
+        let over = self.pinned_word(self.pinned_shape.marks + 16);
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        while calls.front().is_some_and(|first| first.number <= over) {
+            calls.pop_front();
+        }
+        calls.push_back(called);
+    }
+
+    /// What the launch is that has begun last; `None` for a replay of a graph.
+    pub fn called(&self) -> Option<Called> {
+        let number = self.pinned_word(self.pinned_shape.marks + 24);
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.iter().find(|called| called.number == number).copied()
+    }
+
+    /// Whether no peer reads any more what launch `number` has told of.
+    pub fn is_read(&self, gpu: &Gpu, number: u64) -> bool {
+        let over = self.pinned_word(self.pinned_shape.marks + 16);
+        if over >= number + 2 {
+            // A launch waits until the readers of the one before last have completed it.
+            return true;
+        }
+        let [_, ended] = self.marks();
+        let completed = |peer: u32| {
+            let inbox = u64::from(peer) * Inbox::BYTES as u64;
+            let place = self.arena.address().expose_provenance() as u64
+                + inbox
+                + offset_of!(Inbox, completed) as u64;
+            // SAFETY: in the arena, which begins with an inbox for each rank.
+            let bytes = unsafe { gpu.upload.read(place, 8) };
+            let word = bytes.ok().and_then(|bytes| bytes.first_chunk().copied());
+            word.map_or(0, u64::from_le_bytes)
+        };
+        over >= number
+            && readers(self.plan.layout(), self.rank).iter().all(|&peer| completed(peer) >= ended)
+    }
+
+    /// The launch that was begun last, and the one that ended last, as the device counts them.
+    pub fn marks(&self) -> [u64; 2] {
+        [0, 8].map(|at| self.pinned_word(self.pinned_shape.marks + at))
+    }
+
+    /// Whether nothing of the context is under way: no launch that was given to a stream, and no replay that has begun.
+    pub fn is_idle(&self) -> bool {
+        let [begun, ended] = self.marks();
+        let given = self.pinned_word(self.pinned_shape.marks + 16);
+        begun == ended && given == self.given.load(Ordering::Acquire)
+    }
+
+    /// Puts the end of launch `number` behind all that was submitted for it.
+    pub fn follow(&self, stream: &dyn Stream, number: u64) -> Result<(), ExecutorError> {
+        stream.record(&*self.behind)?;
+        self.followed.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether nothing of the context is under way or follows a kernel of it.
+    pub fn is_over(&self) -> bool {
+        let given = self.given.load(Ordering::Acquire);
+        if !self.is_idle() || self.followed.load(Ordering::Acquire) != given {
+            return false;
+        }
+        // Asked once for each end: the driver is slower than a word.
+        let over = self.over.load(Ordering::Relaxed) == given || self.behind.query();
+        if over {
+            self.over.store(given, Ordering::Relaxed);
+        }
+        over
+    }
+
+    /// For each block, what its last wait was and how often it has waited.
+    pub fn progress(&self) -> Vec<[u64; 2]> {
+        let blocks = blocks_of(self.plan.layout(), self.rank).max(1);
+        let at = |block: u64| self.pinned_shape.progress + block * 16;
+        (0..blocks).map(|block| [0, 8].map(|word| self.pinned_word(at(block) + word))).collect()
+    }
+}
