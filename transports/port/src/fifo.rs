@@ -27,8 +27,9 @@ mod drain;
 #[cfg(test)]
 mod tests;
 
-pub use drain::{Drain, DrainError, End};
+pub use drain::{Done, Drain, DrainError, End};
 
+use antiphon_hal::{HalError, Memory};
 use std::fmt;
 use std::hint;
 use std::sync::Arc;
@@ -84,19 +85,36 @@ const FIRST: usize = 2;
 /// those that find room need not look.
 const BEYOND: u64 = 1 << 62;
 
-struct Lines(Box<[Line]>);
+/// Where the lines are.
+enum Lines {
+    /// In this process's own memory.
+    Own(Box<[Line]>),
+    /// At the start of a memory that a device reaches, too: so many.
+    Shared(Arc<dyn Memory>, usize),
+}
 
 impl Lines {
+    fn all(&self) -> &[Line] {
+        match self {
+            Lines::Own(lines) => lines,
+            // SAFETY: `consumer` has checked that so many lines fit the memory, which is mapped while this lives, and where
+            // they are aligned; the words are touched by atomic accesses alone, of the host's and of the device's.
+            Lines::Shared(memory, count) => unsafe {
+                std::slice::from_raw_parts(memory.address().cast(), *count)
+            },
+        }
+    }
+
     fn word(&self, (line, word): (usize, usize)) -> &AtomicU64 {
-        &self.0[line].0[word]
+        &self.all()[line].0[word]
     }
 
     fn capacity(&self) -> u64 {
-        (self.0.len() - FIRST) as u64
+        (self.all().len() - FIRST) as u64
     }
 
     fn place(&self, ticket: u64) -> &[AtomicU64; 8] {
-        &self.0[FIRST + (ticket & (self.capacity() - 1)) as usize].0
+        &self.all()[FIRST + (ticket & (self.capacity() - 1)) as usize].0
     }
 }
 
@@ -112,8 +130,35 @@ impl fmt::Debug for Lines {
 pub fn fifo(requests: u64) -> (Producer, Consumer) {
     let capacity = requests.clamp(2, 1 << 20).next_power_of_two() as usize;
     let lines = (0..capacity + FIRST).map(|_| Line::default()).collect();
-    let lines = Arc::new(Lines(lines));
+    let lines = Arc::new(Lines::Own(lines));
     (Producer(Arc::clone(&lines)), Consumer { lines, next: 0 })
+}
+
+/// Bytes of a FIFO of `capacity` requests.
+pub const fn bytes(capacity: u64) -> u64 {
+    (capacity + FIRST as u64) * size_of::<Line>() as u64
+}
+
+/// Where requests are consumed that a device produces: `memory` is zeroed, begins with a FIFO of `capacity` requests, and is
+/// reached by both at any time ([`antiphon_hal::Device::pinned`]). The device may keep the producers' line in memory of its
+/// own; then it learns that the FIFO is closed when it finds it full.
+///
+/// # Errors
+/// [`HalError::Invalid`] for a capacity that is no power of two from 2 on, and for memory that is too short for it or does not
+/// begin at a line.
+pub fn consumer(memory: Arc<dyn Memory>, capacity: u64) -> Result<Consumer, HalError> {
+    let fits = capacity >= 2 && capacity.is_power_of_two() && capacity <= memory.len();
+    let aligned = memory.address().addr().is_multiple_of(align_of::<Line>());
+    if !fits || !aligned || bytes(capacity) > memory.len() {
+        return Err(HalError::Invalid {
+            what: "make a queue of requests",
+            saw: format!("{capacity} requests in {} bytes", memory.len()),
+            allowed: "a power of two from 2 on, and memory for it that begins at a line".to_owned(),
+            cure: "allocate as many bytes as `fifo::bytes` says",
+        });
+    }
+    let lines = Lines::Shared(memory, capacity as usize + FIRST);
+    Ok(Consumer { lines: Arc::new(lines), next: 0 })
 }
 
 /// Where requests are produced, by any number of threads.

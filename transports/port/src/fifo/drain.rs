@@ -14,6 +14,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// A channel's done word: the number of its last request with [`FLUSH`] that is done, plus one.
+pub trait Done: Send + Sync + fmt::Debug {
+    /// It becomes `end`, by a release store.
+    fn reach(&self, end: u64);
+}
+
+impl Done for AtomicU64 {
+    fn reach(&self, end: u64) {
+        self.store(end, Ordering::Release);
+    }
+}
+
 /// Requests of one channel that are carried out before others have their turn.
 const TURN: usize = 16;
 
@@ -22,12 +34,11 @@ const TURN: usize = 16;
 pub struct End {
     /// The link to the peer.
     pub link: Arc<Attended>,
-    /// The peer's counter that signals raise: its region, and the byte offset there.
-    pub counter: (u64, u64),
-    /// What the counter is now.
-    pub signals: u64,
-    /// The channel's done word: the number of the last request with [`FLUSH`] that is done, plus one.
-    pub done: Arc<AtomicU64>,
+    /// The peer's counter that signals raise: its region, and the byte offset there; and what it is now. `None` where each
+    /// request names it, as the place that its bytes would go to: then none has both, and counters begin with 0.
+    pub counter: Option<((u64, u64), u64)>,
+    /// The channel's done word.
+    pub done: Arc<dyn Done>,
 }
 
 /// A request that could not be carried out, or not as a whole.
@@ -54,6 +65,8 @@ struct Waiting {
 #[derive(Debug)]
 struct Channel {
     end: End,
+    /// What the counters that requests named are now.
+    named: HashMap<(u64, u64), u64>,
     /// Requests that wait.
     waiting: VecDeque<Waiting>,
     /// For each flush the link's position that it waits for, and the request with its number.
@@ -107,8 +120,9 @@ impl Drain {
     /// Opens a channel; another of that number ends.
     pub fn open(&mut self, channel: u64, end: End) {
         self.close(channel);
-        let (waiting, flushes) = (VecDeque::new(), VecDeque::new());
-        self.channels.insert(channel, Channel { end, waiting, flushes, active: false });
+        let (waiting, flushes, named) = (VecDeque::new(), VecDeque::new(), HashMap::new());
+        let active = false;
+        self.channels.insert(channel, Channel { end, named, waiting, flushes, active });
     }
 
     /// Ends a channel: what waits is given up, and its flushes are never done.
@@ -228,7 +242,7 @@ impl Channel {
         let driving = attended.drive();
         for _ in 0..TURN {
             let Some(first) = self.waiting.front_mut() else { break };
-            let posted = self.end.post(first, sources);
+            let posted = self.end.post(first, sources, &mut self.named);
             let Waiting { ticket, request, .. } = *first;
             match posted {
                 Ok(Posted::Full) => break,
@@ -261,7 +275,7 @@ impl Channel {
                     if *position > completed {
                         break;
                     }
-                    self.end.done.store(ticket + 1, Ordering::Release);
+                    self.end.done.reach(ticket + 1);
                     self.flushes.pop_front();
                     look.moved = true;
                 }
@@ -286,6 +300,7 @@ impl End {
         &mut self,
         waiting: &mut Waiting,
         sources: &HashMap<u64, Arc<dyn Memory>>,
+        named: &mut HashMap<(u64, u64), u64>,
     ) -> Result<Posted, WireError> {
         let link = self.link.link();
         let Waiting { request, left, .. } = waiting;
@@ -302,11 +317,21 @@ impl End {
             *left &= !(DATA | PACKETS);
         }
         if *left & SIGNAL != 0 {
-            let (region, to) = self.counter;
-            if link.signal(region, to, self.signals + 1)? == Posted::Full {
+            let ((region, to), value) = match &mut self.counter {
+                Some((counter, value)) => (*counter, value),
+                None if request.kinds & DATA != 0 => {
+                    let saw = "bytes and a signal in one request".to_owned();
+                    return Err(invalid(saw, "one of them, where requests name the counter"));
+                }
+                None => {
+                    let counter = (request.region, request.to);
+                    (counter, named.entry(counter).or_default())
+                }
+            };
+            if link.signal(region, to, *value + 1)? == Posted::Full {
                 return Ok(Posted::Full);
             }
-            self.signals += 1;
+            *value += 1;
             *left &= !SIGNAL;
         }
         Ok(Posted::Queued)

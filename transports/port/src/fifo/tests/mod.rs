@@ -2,7 +2,9 @@
 
 mod scripted;
 
-use super::{Closed, DATA, Drain, End, FLUSH, PACKETS, Producer, Request, SIGNAL, fifo};
+use super::{
+    Closed, DATA, Drain, End, FLUSH, PACKETS, Producer, Request, SIGNAL, bytes, consumer, fifo,
+};
 use crate::WireError;
 use crate::proxy::Attended;
 use crate::wire::Link;
@@ -113,6 +115,59 @@ fn a_closed_fifo_takes_nothing_though_it_has_room() {
     assert!(producer.posted(0) && !producer.posted(1));
 }
 
+#[test]
+fn requests_of_a_device_are_found_where_the_layout_says() {
+    let device = antiphon_hal::driver(Backend::Host).unwrap().open(0).unwrap();
+    let memory = device.pinned(bytes(4)).unwrap();
+    for capacity in [0, 1, 3, 8, 1 << 63] {
+        assert!(consumer(Arc::clone(&memory), capacity).is_err(), "{capacity}");
+    }
+    let mut taken = consumer(Arc::clone(&memory), 4).unwrap();
+    // SAFETY: inside the memory, aligned, and shared with the consumer through atomics alone.
+    let word = |line: usize, at: usize| unsafe {
+        &*memory.address().add(line * 64 + at * 8).cast::<AtomicU64>()
+    };
+    for ticket in 0..9u64 {
+        assert_eq!(taken.take(), None);
+        let request = numbered(ticket);
+        let line = 2 + (ticket % 4) as usize;
+        let Request { kinds, channel, source, from, region, to, bytes } = request;
+        for (at, value) in (1..).zip([kinds, channel, source, from, region, to, bytes]) {
+            word(line, at).store(value, Ordering::Relaxed);
+        }
+        word(line, 0).store(ticket + 1, Ordering::Release);
+        assert_eq!(taken.take(), Some((ticket, request)));
+        taken.release(ticket + 1);
+        assert_eq!(word(1, 0).load(Ordering::Acquire), ticket + 1);
+    }
+    assert_eq!(word(1, 1).load(Ordering::Acquire), 0);
+    drop(taken);
+    assert_eq!(word(1, 1).load(Ordering::Acquire), 1);
+}
+
+#[test]
+fn requests_may_name_the_counter_that_they_raise() {
+    let mut bench = Bench::new(16, vec![Scripted::new(1, 1000, None)]);
+    let link = Arc::clone(&bench.links[0]) as Arc<dyn Link>;
+    let (link, done) = (Attended::new(link, |_| {}).unwrap(), Arc::new(AtomicU64::new(0)));
+    bench.drain.open(0, End { link, counter: None, done });
+    let named = |region, to| Request { kinds: SIGNAL, channel: 0, region, to, ..numbered(0) };
+    for (region, to) in [(7, 8), (7, 16), (7, 8), (9, 8), (7, 8)] {
+        bench.producer.push(&named(region, to)).unwrap();
+    }
+    bench.producer.push(&bench.request(DATA | SIGNAL, 0, 5)).unwrap();
+    let mut refused = Vec::new();
+    for _ in 0..100 {
+        refused.extend(bench.drain.turn().err());
+    }
+    assert_eq!(refused.len(), 1);
+    assert!(matches!(*refused[0].reason, WireError::Invalid { .. }), "{}", refused[0]);
+    let signal = |region, to, value| Op::Signal { region, to, value };
+    let raised = [signal(7, 8, 1), signal(7, 16, 1), signal(7, 8, 2), signal(9, 8, 1)];
+    assert_eq!(bench.links[0].log().0[..4], raised);
+    assert_eq!(bench.links[0].log().0[4], signal(7, 8, 3));
+}
+
 /// A drain with some channels, each on a link of its own.
 struct Bench {
     producer: Producer,
@@ -134,8 +189,8 @@ impl Bench {
             let attended = Attended::new(Arc::clone(link) as Arc<dyn Link>, |_| {}).unwrap();
             let word = Arc::new(AtomicU64::new(0));
             done.push(Arc::clone(&word));
-            let counter = (900 + channel, 8 * channel);
-            drain.open(channel, End { link: attended, counter, signals: 0, done: word });
+            let counter = Some(((900 + channel, 8 * channel), 0));
+            drain.open(channel, End { link: attended, counter, done: word });
         }
         Bench { producer, drain, links, done, source }
     }
