@@ -152,11 +152,7 @@ fn describe(
             let (kind, id) = own.channel_id(channel);
             format!("on {kind} channel {id} for {}", entry(launch, peer))
         }
-        Instruction::Flush { channel } => {
-            let peer = own.channels[channel as usize].peer;
-            let (kind, id) = own.channel_id(channel);
-            format!("on {kind} channel {id} for its transfers to reach rank {peer}")
-        }
+        Instruction::Flush { channel } => landing(own, channel),
         Instruction::Acquire { semaphore } => {
             let value = arena.semaphore(semaphore).load(Ordering::Relaxed);
             format!("{} (value {value})", wanted(own, uses, instruction))
@@ -206,6 +202,12 @@ pub fn wanted(own: &RankLayout, uses: &Uses, instruction: &Instruction) -> Strin
             let (kind, id) = own.channel_id(channel);
             format!("on {kind} channel {id} for a signal from rank {peer}")
         }
+        Instruction::Flush { channel } => landing(own, channel),
+        Instruction::Post { channel, .. } | Instruction::Signal { channel, .. } => {
+            let peer = own.channels[channel as usize].peer;
+            let (kind, id) = own.channel_id(channel);
+            format!("on {kind} channel {id} for room for requests to rank {peer}")
+        }
         Instruction::Acquire { semaphore } => format!("for semaphore {semaphore} of its own rank"),
         Instruction::Barrier { barrier, blocks } => {
             format!("for {blocks} blocks of its own rank at barrier {barrier}")
@@ -220,6 +222,13 @@ pub fn wanted(own: &RankLayout, uses: &Uses, instruction: &Instruction) -> Strin
         }
         _ => "(running)".to_owned(),
     }
+}
+
+/// What was posted to a channel is waited for.
+pub fn landing(own: &RankLayout, channel: u32) -> String {
+    let peer = own.channels[channel as usize].peer;
+    let (kind, id) = own.channel_id(channel);
+    format!("on {kind} channel {id} for its transfers to reach rank {peer}")
 }
 
 /// What a transfer to a peer may wait for.

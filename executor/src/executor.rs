@@ -166,7 +166,7 @@ impl Executor {
         self.fits(&loaded)?;
         let shared = &self.communicator.shared;
         if shared.gpu.is_some() {
-            Gpu::admits(&loaded)?;
+            Gpu::admits(shared, &loaded)?;
         }
         reach::prepare(shared, &loaded)?;
         let verdict = self.judge(plan, &loaded)?;

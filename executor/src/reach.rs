@@ -42,6 +42,10 @@ pub fn prepare(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> 
             shared.registry.pick(kind, &shared.peers[peer as usize])?;
         }
     }
+    // Kernels have links of their own.
+    if shared.gpu.is_some() {
+        return Ok(());
+    }
     if plan.layout().port.is_some() {
         shared.ports.enable();
     }

@@ -303,8 +303,8 @@ device_struct! {
         late_count: u32,
         /// Length of `own_blocks`.
         own_block_count: u32,
-        /// Nothing.
-        unused: u32,
+        /// Length of `links`.
+        link_count: u32,
         /// For each of the rank's switch channels, the address of the group's multicast at which the bound area begins
         /// (of scratch, that of even launches), 0 where there is none, or where the members' areas lie at different
         /// places of what is bound: `u64`s. 0 where no channel has one.
@@ -320,9 +320,8 @@ device_struct! {
         /// A [`Link`] for each of the rank's channels; those of memory channels are not read. 0 where the plan has no
         /// port channels.
         links: Address,
-        /// For each rank and each of its areas (input, output, scratch, packets), its [`PortSide`]. 0 where the plan has
-        /// no port channels.
-        port_sides: Address,
+        /// Nothing.
+        unused: u64,
     }
 }
 
@@ -337,26 +336,28 @@ device_struct! {
 }
 
 device_struct! {
-    /// The way from a port channel to its proxy.
+    /// The way from a port channel to its proxy. Requests name their channel by the peer, so that those for one peer are
+    /// carried out in order; and bytes and counters by their addresses, as [`FOREIGN`] regions.
     Link {
-        /// The queue of requests, as `antiphon_port::fifo` lays it out.
+        /// The queue of requests, as `antiphon_port::fifo` lays it out, in memory that the host reads.
         fifo: Address,
+        /// The places of the queue claimed so far, and a count of free places that some producer saw: two `u64`s in the
+        /// device's memory, which stand for the queue's first line.
+        claims: Address,
         /// Requests that it holds, a power of two.
         capacity: u64,
-        /// The channel's number in requests.
-        channel: u64,
-        /// The channel's done word.
+        /// The done word of the requests for the peer, in memory that the host writes.
         done: Address,
-    }
-}
-
-device_struct! {
-    /// How requests name an area of a rank.
-    PortSide {
-        /// The region's number in requests.
-        region: u64,
-        /// Bytes from its start; of scratch, that of even launches.
-        start: u64,
+        /// One more than the number of the last request for the peer, in the device's memory.
+        asked: Address,
+        /// The peer.
+        peer: u32,
+        /// The peer's channel that this one is paired with.
+        paired: u32,
+        /// 1 for the first port channel to the peer, else 0.
+        leads: u32,
+        /// Nothing.
+        unused: u32,
     }
 }
 
@@ -409,11 +410,13 @@ pub enum Where {
     Unequal(u32),
     /// Nothing any more: an instruction whose proxy has ended.
     Closed(u32),
+    /// What was handed to a proxy, by the channel: the launch's blocks are over.
+    Landing(u32),
 }
 
 impl Where {
     /// Names and numbers of the kinds, as device code spells them.
-    const KINDS: [&'static str; 9] = [
+    const KINDS: [&'static str; 10] = [
         "AT_INSTRUCTION",
         "AT_PACKETS",
         "AT_ARENA",
@@ -423,6 +426,7 @@ impl Where {
         "AT_MISMATCH",
         "AT_UNEQUAL",
         "AT_CLOSED",
+        "AT_LANDING",
     ];
 
     /// Reads the low word of [`Progress::at`]; `None` if no device writes such a one.
@@ -438,6 +442,7 @@ impl Where {
             6 => Where::Mismatch(index),
             7 => Where::Unequal(index),
             8 => Where::Closed(index),
+            9 => Where::Landing(index),
             _ => return None,
         })
     }
@@ -467,7 +472,6 @@ pub fn declarations() -> String {
     declare::<Progress>(&mut text);
     declare::<RuntimeBlock>(&mut text);
     declare::<Link>(&mut text);
-    declare::<PortSide>(&mut text);
     declare::<Launch>(&mut text);
     text
 }
@@ -512,7 +516,6 @@ mod tests {
         is_packed::<Progress>();
         is_packed::<RuntimeBlock>();
         is_packed::<Link>();
-        is_packed::<PortSide>();
         is_packed::<Launch>();
     }
 

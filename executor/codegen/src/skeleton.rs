@@ -82,8 +82,8 @@ pub struct Operands {
     pub blocks: Vec<u32>,
 }
 
-/// The ranks whose memory the blocks of a rank touch, its own apart: for each block in turn, ascending, the rank times two,
-/// plus one if that is not only scratch and counters.
+/// The ranks whose memory the blocks of a rank touch, or have a proxy touch, its own apart: for each block in turn,
+/// ascending, the rank times two, plus one if that is not only scratch and counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
     /// All words.
@@ -216,9 +216,9 @@ impl Reader<'_> {
                 let end = self.own.channels[channel as usize];
                 if end.port {
                     words.extend([place, end.paired.map_or(NOBODY, |_| channel)]);
-                    return;
+                } else {
+                    words.extend([end.peer, end.paired.unwrap_or(NOBODY)]);
                 }
-                words.extend([end.peer, end.paired.unwrap_or(NOBODY)]);
                 if end.paired.is_some() {
                     self.touch(end.peer, false);
                 }
@@ -229,8 +229,12 @@ impl Reader<'_> {
             Instruction::Acquire { semaphore } => words.extend([place, semaphore]),
             Instruction::Release { semaphore } => words.push(semaphore),
             Instruction::Post { channel, source, destination, index } => {
-                let sides = [source, destination].map(|at| side(self.own.accesses[at as usize]));
-                words.extend([place, index, channel, sides[0], sides[1]]);
+                let sides = [source, destination].map(|at| self.own.accesses[at as usize]);
+                for access in sides {
+                    self.touch(access.rank, matches!(access.area, Area::Input | Area::Output));
+                }
+                let [source, destination] = sides.map(side);
+                words.extend([place, index, channel, source, destination]);
             }
             _ => {}
         }
@@ -344,6 +348,6 @@ mod tests {
         let expected = [row(Row::Posts, 5), row(Row::PortSignals, 2), row(Row::Flushes, 2)];
         assert_eq!(skeleton.blocks[0], expected);
         assert_eq!(skeleton.operands.words, [0, 0, 0, 0, 5, 1, 0, 2, 0]);
-        assert_eq!(skeleton.peers.words.len(), 0, "a proxy touches it, and no block");
+        assert_eq!(skeleton.peers.words, [3], "the block finds what the proxy touches for it");
     }
 }

@@ -9,7 +9,7 @@ mod world;
 // Cargo builds the driver's library for it.
 use antiphon_gpusim as _;
 
-use antiphon_codegen::abi::{Link, PortSide, RuntimeBlock, Where};
+use antiphon_codegen::abi::{FOREIGN, Link, RuntimeBlock, Where};
 use antiphon_codegen::{Target, Variant};
 use antiphon_plan::DataType;
 use antiphon_plan::algorithms::{allreduce, alltoallv};
@@ -81,38 +81,144 @@ fn transfers_signals_and_flushes_go_to_the_proxy() {
     }
     let layout = Layout::new(&p.build().unwrap()).unwrap();
     let mut world = World::new(&driver, &layout, F32, sizes(6 * 64, 6 * 64));
-    let buffer = zeroed(&driver, 6 * 64);
-    (0..2).for_each(|rank| world.place(rank, buffer, buffer));
-    // Two places for eighteen requests.
-    let (capacity, channel) = (2_u64, 77);
-    let fifo = zeroed(&driver, (capacity + 2) * 64);
-    let done = zeroed(&driver, 8);
-    let link = Link { fifo: world::address(fifo), capacity, channel, done: world::address(done) };
-    let side = |region, start| PortSide { region, start };
-    let mut port_sides = [PortSide::default(); 8];
-    (port_sides[0], port_sides[5]) = (side(3, 1000), side(4, 5000));
+    let values: Vec<f32> = (0..6 * 16).map(|k| k as f32).collect();
+    let (input, output) = (upload(&driver, &values).0, zeroed(&driver, 6 * 64));
+    (0..2).for_each(|rank| world.place(rank, input, output));
+    // Two places for eighteen requests, and for one that the launch's end needs not: all is flushed.
+    let capacity = 2_u64;
+    let [fifo, claims, done, asked] =
+        [(capacity + 2) * 64, 16, 8, 8].map(|bytes| zeroed(&driver, bytes));
+    let [fifo_at, claims, done_at, asked] = [fifo, claims, done, asked].map(world::address);
+    let (peer, leads) = (1, 1);
+    let link = Link {
+        fifo: fifo_at,
+        claims,
+        capacity,
+        done: done_at,
+        asked,
+        peer,
+        leads,
+        ..Link::default()
+    };
     world.ranks[0].launch.links = upload(&driver, &[link]);
-    world.ranks[0].launch.port_sides = upload(&driver, &port_sides);
-    world.start_only(0..1);
-    let mut seen = Vec::new();
+    world.ranks[0].launch.link_count = 1;
+    world.start();
+    let mut counters = Vec::new();
     for ticket in 0..18 {
         let place = fifo + 64 * (2 + ticket % capacity);
         until("a request comes", || driver.read::<u64>(place, 1) == [ticket + 1]);
-        let request = driver.read::<u64>(place, 8);
-        assert_eq!(request[2], channel);
-        if request[1] == 4 {
-            driver.write(done, &[ticket + 1]);
+        let [_, kinds, to_rank, source, from, region, to, bytes] = driver.read::<u64>(place, 8)[..]
+        else {
+            panic!("eight words");
+        };
+        assert_eq!(to_rank, 1);
+        let chunk = ticket / 3;
+        match kinds {
+            1 => {
+                assert_eq!((source, from, bytes), (FOREIGN, input + 64 * chunk, 64));
+                assert_eq!((region, to), (FOREIGN, output + 64 * (5 - chunk)));
+                driver.write(to, &driver.read::<f32>(from, 16));
+            }
+            2 => {
+                assert_eq!((source, from, region, bytes), (0, 0, FOREIGN, 0));
+                driver.write(to, &[chunk + 1]);
+                counters.push(to);
+            }
+            4 => driver.write(done, &[ticket + 1]),
+            other => panic!("kinds {other}"),
         }
-        seen.push((request[1], request[3..].to_vec()));
         driver.write(fifo + 64, &[ticket + 1]);
     }
     world.finish();
-    for (chunk, requests) in seen.chunks(3).enumerate() {
-        let (from, to) = (1000 + 64 * chunk as u64, 5000 + 64 * (5 - chunk as u64));
-        assert_eq!(requests[0], (1, vec![3, from, 4, to, 64]));
-        assert_eq!(requests[1..], [(2, vec![0; 5]), (4, vec![0; 5])]);
+    assert!(counters.len() == 6 && counters.iter().all(|at| *at == counters[0]));
+    let expected: Vec<f32> =
+        values.chunks(16).rev().flat_map(|chunk| chunk.iter().copied()).collect();
+    assert_eq!(driver.read::<f32>(output, values.len()), expected);
+    assert_eq!([world.over(0), world.over(1)], [1, 1]);
+}
+
+#[test]
+fn a_launch_is_over_when_what_it_handed_to_the_proxy_has_landed() {
+    let driver = Driver::start();
+    let p = ProgramBuilder::new("late", Collective::Test, 2).chunk_counts(1, 1);
+    let port = p.port(0, 1);
+    p.block(0).put_with_signal(&port, p.input(0).all(), p.output(1).all());
+    p.block(1).wait(&[port]);
+    let layout = Layout::new(&p.build().unwrap()).unwrap();
+    let mut world = World::new(&driver, &layout, F32, sizes(64, 64));
+    let buffer = zeroed(&driver, 64);
+    (0..2).for_each(|rank| world.place(rank, buffer, buffer));
+    let capacity = 4_u64;
+    let [fifo, claims, done, asked] =
+        [(capacity + 2) * 64, 16, 8, 8].map(|bytes| zeroed(&driver, bytes));
+    let [fifo_at, claims, done_at, asked] = [fifo, claims, done, asked].map(world::address);
+    let (peer, leads) = (1, 1);
+    let link = Link {
+        fifo: fifo_at,
+        claims,
+        capacity,
+        done: done_at,
+        asked,
+        peer,
+        leads,
+        ..Link::default()
+    };
+    world.ranks[0].launch.links = upload(&driver, &[link]);
+    world.ranks[0].launch.link_count = 1;
+    world.start();
+    let request = |ticket: u64| driver.read::<u64>(fifo + 64 * (2 + ticket % capacity), 8);
+    for (ticket, kinds) in [(0, 1), (1, 2), (2, 4)] {
+        until("a request comes", || request(ticket)[0] == ticket + 1);
+        assert_eq!(request(ticket)[1], kinds);
     }
-    assert_eq!(world.over(0), 1);
+    driver.write(request(1)[6], &[1_u64]);
+    let here = (1, Where::Landing(0));
+    let seen = |(launch, word)| (launch, Where::unpack(word).unwrap());
+    until("the launch says what it waits for", || {
+        world.progress(0).into_iter().any(|at| seen(at) == here)
+    });
+    assert_eq!(world.over(0), 0);
+    driver.write(done, &[3_u64]);
+    world.finish();
+    assert_eq!([world.over(0), world.over(1)], [1, 1]);
+}
+
+#[test]
+fn a_block_that_finds_the_queue_full_ends_when_it_is_told_to_or_when_the_queue_is_closed() {
+    for closed in [false, true] {
+        let driver = Driver::start();
+        let p = ProgramBuilder::new("full", Collective::Test, 2).chunk_counts(4, 4).fuse(false);
+        let port = p.port(0, 1);
+        let block = p.block(0);
+        (0..4).for_each(|k| block.put_over(&port, p.input(0).chunk(k), p.output(1).chunk(k)));
+        block.signal(&[port]);
+        p.block(1).wait(&[port]);
+        let layout = Layout::new(&p.build().unwrap()).unwrap();
+        let mut world = World::new(&driver, &layout, F32, sizes(256, 256));
+        let buffer = zeroed(&driver, 256);
+        (0..2).for_each(|rank| world.place(rank, buffer, buffer));
+        // Two places, and nobody who takes what is there.
+        let [fifo, claims, done, asked] = [256, 16, 8, 8].map(|bytes| zeroed(&driver, bytes));
+        if closed {
+            driver.write(fifo + 72, &[1_u64]);
+        }
+        let [fifo, claims, done, asked] = [fifo, claims, done, asked].map(world::address);
+        let (capacity, peer, leads) = (2, 1, 1);
+        let link = Link { fifo, claims, capacity, done, asked, peer, leads, ..Link::default() };
+        world.ranks[0].launch.links = upload(&driver, &[link]);
+        world.ranks[0].launch.link_count = 1;
+        world.start();
+        let seen = |(_, word)| Where::unpack(word).unwrap();
+        until("the block says that it waits, or that nobody serves it", || {
+            world.progress(0).into_iter().map(seen).any(|at| match at {
+                Where::Instruction(_) => !closed,
+                Where::Closed(_) => closed,
+                _ => false,
+            })
+        });
+        driver.write(world.stop, &[1_u32]);
+        world.finish();
+    }
 }
 
 /// Runs an alltoallv whose blocks have these lengths, in elements, by sender and receiver.

@@ -7,6 +7,7 @@ mod ends;
 
 use super::Gpu;
 use super::kernels::{Kernels, target};
+use super::proxy::Queue;
 use super::shape::{ArenaShape, OwnShape, PinnedShape, blocks_of};
 use super::upload::Image;
 use super::words::Words;
@@ -21,7 +22,7 @@ use antiphon_hal::{Event, HalError, Kernel, LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, Layout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use ends::Called;
@@ -48,6 +49,10 @@ pub struct Context {
     pinned_shape: PinnedShape,
     pinned: Arc<Words>,
     lists: Lists,
+    /// Where launches put what they ask of port channels.
+    pub queue: Option<Queue>,
+    /// Launches were recorded into graphs.
+    recorded: AtomicBool,
     variants: Mutex<HashMap<Kind, Arc<Compiled>>>,
     sized: Mutex<HashMap<CallSizes, Arc<OnDevice>>>,
     /// Runtime blocks of launches, and the launch that reads them.
@@ -163,6 +168,16 @@ impl Context {
         image.put(own_shape.runtime[0] + u64::from(rank) * 8, &[base + places[rank as usize]]);
         image.put(own_shape.runtime[1], &places);
         image.put(own_shape.lists, &words);
+        let channels = &layout.ranks[rank as usize].channels;
+        let queue = match channels.iter().any(|channel| channel.port) {
+            true => Some(Queue::new(device, shared.world)?),
+            false => None,
+        };
+        if let Some(queue) = &queue {
+            let base = own.address().expose_provenance() as u64;
+            let links = queue.links(&layout.ranks[rank as usize], base + own_shape.claims);
+            image.put(own_shape.links, &links);
+        }
         gpu.upload.copy(&*own, &image.bytes)?;
         let pinned = Arc::new(Words::new(device, pinned_shape.bytes)?);
         gpu.tables.listen(key.number(), &pinned, pinned_shape.arenas);
@@ -180,6 +195,8 @@ impl Context {
             pinned_shape,
             pinned,
             lists,
+            queue,
+            recorded: AtomicBool::new(false),
             variants: Mutex::default(),
             sized: Mutex::default(),
             block_tables: Mutex::default(),
@@ -334,8 +351,8 @@ impl Context {
             runtime: own(self.own_shape.runtime[0]),
             runtime_places: own(self.own_shape.runtime[1]),
             own_blocks: Address(given.blocks.as_ref().map_or(0, |blocks| blocks.address())),
-            links: Address(0),
-            port_sides: Address(0),
+            links: own(self.own_shape.links),
+            unused: 0,
             regions: Address(gpu.tables.address()),
             readers: list(self.lists.readers),
             behind: list(behind),
@@ -360,8 +377,23 @@ impl Context {
             behind_count: behind.1,
             late_count: if given.late { self.lists.late.1 } else { 0 },
             own_block_count: if given.blocks.is_some() { self.own_blocks() } else { 0 },
-            unused: 0,
+            link_count: self.queue.as_ref().map_or(0, |_| self.channels()),
         }
+    }
+
+    /// Channels of this rank.
+    fn channels(&self) -> u32 {
+        self.plan.layout().ranks[self.rank as usize].channels.len() as u32
+    }
+
+    /// A launch was recorded into a graph: from now on there are launches that the host does not hear of.
+    pub fn record(&self) {
+        self.recorded.store(true, Ordering::Release);
+    }
+
+    /// Whether some launch was recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Acquire)
     }
 
     /// Bytes of a runtime block in a launch that is under way, as this rank sees it; `None` where it cannot be told.

@@ -15,6 +15,7 @@
 mod buffers;
 mod context;
 mod kernels;
+mod proxy;
 mod shape;
 mod tables;
 mod upload;
@@ -26,6 +27,7 @@ use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, mix};
 use crate::plan_cache::LoadedPlan;
+use crate::ports::LOCAL;
 use crate::shared::arena::BlockBytes;
 use crate::shared::control::LaunchRecord;
 use antiphon_bootstrap::Message;
@@ -35,8 +37,9 @@ use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use buffers::{Borrowed, Buffers};
 use context::{Called, Compiled, Context, Given, OnDevice, Reader};
+use proxy::Proxy;
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -118,6 +121,8 @@ pub struct Gpu {
     /// Held while a launch is submitted.
     state: Mutex<State>,
     watch: OnceLock<Watch>,
+    /// Serves port channels, once a plan has some.
+    proxy: OnceLock<Proxy>,
     /// For calls without a stream.
     stream: OnceLock<Arc<dyn Stream>>,
 }
@@ -178,21 +183,25 @@ impl Gpu {
             contexts: Mutex::default(),
             state: Mutex::default(),
             watch: OnceLock::new(),
+            proxy: OnceLock::new(),
             stream: OnceLock::new(),
         })
     }
 
-    /// Whether a plan can run on devices at all.
-    pub fn admits(plan: &LoadedPlan) -> Result<(), ExecutorError> {
-        let layout = plan.layout();
-        match &layout.port {
-            None => Ok(()),
-            Some(site) => Err(ExecutorError::Argument {
-                what: "run a plan on a GPU",
-                saw: format!("plan `{}`, which has port channels ({site})", plan.name()),
-                allowed: "plans of memory and switch channels; run it on the host",
-            }),
+    /// Whether a plan can run on the ranks' devices at all.
+    pub fn admits(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> {
+        let refused = |saw, allowed| {
+            let what = "run a plan on a GPU";
+            Err(ExecutorError::Argument { what, saw, allowed })
+        };
+        if !shared.one_node {
+            let saw = format!("plan `{}` on ranks of several nodes", plan.name());
+            return refused(saw, "ranks of one node; run it on the host");
         }
+        let wire = shared.options.wire.as_deref().filter(|&wire| wire != LOCAL);
+        let (Some(wire), Some(site)) = (wire, &plan.layout().port) else { return Ok(()) };
+        let saw = format!("plan `{}`, with port channels ({site}) over {wire}", plan.name());
+        refused(saw, "port channels by local copies; force no wire, or run it on the host")
     }
 
     /// The stream of calls without one.
@@ -241,6 +250,7 @@ impl Gpu {
         let blocks = context.keep_blocks(self, &reader, blocks)?;
         // Last of all that may be refused: the peers count on a launch that has a number.
         let number = if recorded {
+            context.record();
             context.recorded_element.store(call.dtype.size() as u64, Ordering::Relaxed);
             0
         } else {
@@ -272,6 +282,9 @@ impl Gpu {
             context.given.store(number - 1, Ordering::Release);
             shared.fail(error.clone());
             return Err(error);
+        }
+        if let Some(proxy) = context.queue.as_ref().and(self.proxy.get()) {
+            proxy.ring();
         }
         drop(state);
         watch.look();
@@ -341,7 +354,7 @@ impl Gpu {
         shape: Shape,
     ) -> Result<Recent, ExecutorError> {
         let plan = call.plan;
-        Gpu::admits(plan)?;
+        Gpu::admits(shared, plan)?;
         let sized = plan.sized(shape.sizes);
         // Refused before it takes a number: a call that one rank refuses, all refuse.
         sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
@@ -356,6 +369,7 @@ impl Gpu {
             Some(context) => context,
             None => {
                 let context = Arc::new(Context::new(shared, self, Arc::clone(plan), key)?);
+                self.serve(shared, &context)?;
                 self.known().insert(key, Arc::clone(&context));
                 context
             }
@@ -433,6 +447,22 @@ impl Gpu {
         Ok(self.watch.get_or_init(|| started))
     }
 
+    /// Has what launches of a context ask of port channels carried out.
+    fn serve(&self, shared: &Arc<Shared>, context: &Arc<Context>) -> Result<(), ExecutorError> {
+        let Some(queue) = &context.queue else { return Ok(()) };
+        let proxy = match self.proxy.get() {
+            Some(proxy) => proxy,
+            None => {
+                // Of two that start at once the second has nothing to do, and ends.
+                let started = Proxy::start(self, shared)?;
+                self.proxy.get_or_init(|| started)
+            }
+        };
+        let channels = &context.plan.layout().ranks[shared.rank as usize].channels;
+        let peers = channels.iter().filter(|channel| channel.port).map(|channel| channel.peer);
+        proxy.serve(context, queue, peers.collect::<BTreeSet<u32>>().into_iter())
+    }
+
     /// The contexts.
     fn contexts(&self) -> Vec<Arc<Context>> {
         self.known().values().map(Arc::clone).collect()
@@ -477,6 +507,9 @@ impl Gpu {
         let began = Instant::now();
         while self.runs() && began.elapsed() < QUIET_LIMIT {
             std::thread::sleep(PAUSE);
+        }
+        if let Some(proxy) = self.proxy.get() {
+            proxy.stop();
         }
     }
 

@@ -1,7 +1,8 @@
 //! Where things are in the memories of a context: the arena that peers map, and what is this rank's own.
 
+use super::proxy;
 use antiphon_codegen::abi::{
-    ContextWords, DeviceStruct, Inbox, LINE, Progress, Resolved, RuntimeBlock, ScratchPlaces,
+    ContextWords, DeviceStruct, Inbox, LINE, Link, Progress, Resolved, RuntimeBlock, ScratchPlaces,
 };
 use antiphon_plan::program::Layout;
 
@@ -75,6 +76,10 @@ pub struct OwnShape {
     pub multicasts: u64,
     /// A `u64` for each rank, and another: where its runtime blocks are, and how far from its arena's start.
     pub runtime: [u64; 2],
+    /// A [`Link`] for each channel, in a plan with port channels.
+    pub links: u64,
+    /// Words of the queue of requests.
+    pub claims: u64,
     /// Lists of ranks, one behind the other.
     pub lists: u64,
     /// Two [`Resolved`] for each block and rank; last, as it need not be uploaded.
@@ -97,6 +102,12 @@ impl OwnShape {
         let scratch = parts.part(world, ScratchPlaces::BYTES as u64, 128);
         let multicasts = parts.part(own.switches.len() as u64, 8, 128);
         let runtime = [world; 2].map(|world| parts.part(world, 8, 128));
+        let [links, words] = match layout.port {
+            Some(_) => [own.channels.len() as u64, proxy::claims(world)],
+            None => [0, 0],
+        };
+        let links = parts.part(links, Link::BYTES as u64, 128);
+        let claims = parts.part(words, 8, 128);
         let lists = parts.part(listed as u64, 4, 128);
         let pairs = blocks_of(layout, rank).max(1).checked_mul(2 * world)?;
         let resolved = parts.part(pairs, Resolved::BYTES as u64, 128);
@@ -110,6 +121,8 @@ impl OwnShape {
             scratch,
             multicasts,
             runtime,
+            links,
+            claims,
             lists,
             resolved,
             bytes,

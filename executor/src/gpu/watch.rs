@@ -269,6 +269,10 @@ fn describe(
         Where::Mismatch(peer) => format!("(rank {peer} called something else)"),
         Where::Unequal(_) => "(runtime blocks of different lengths)".to_owned(),
         Where::Closed(_) => "(the proxy has ended)".to_owned(),
+        Where::Landing(channel) if (channel as usize) < own.channels.len() => {
+            crate::diagnose::landing(own, channel)
+        }
+        Where::Landing(_) => String::new(),
     };
     (op, what)
 }

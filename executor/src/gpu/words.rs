@@ -21,6 +21,11 @@ impl Words {
         self.memory.address().expose_provenance() as u64
     }
 
+    /// The memory.
+    pub fn memory(&self) -> &Arc<dyn Memory> {
+        &self.memory
+    }
+
     /// The 64-bit word `at` bytes behind the start; `None` outside.
     pub fn word(&self, at: u64) -> Option<&AtomicU64> {
         let inside = at.is_multiple_of(8) && at.checked_add(8)? <= self.memory.len();

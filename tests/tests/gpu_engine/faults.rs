@@ -15,7 +15,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Calls a plan with buffers of `bytes` bytes.
-fn call(rank: &Communicator, plan: &Plan, bytes: u64) -> Result<(), ExecutorError> {
+pub fn call(rank: &Communicator, plan: &Plan, bytes: u64) -> Result<(), ExecutorError> {
     let executor = Executor::new(rank);
     let plan = executor.load(plan)?;
     let (input, output) = (rank.allocate(bytes)?, rank.allocate(bytes)?);

@@ -34,15 +34,18 @@ fn read(stream: &dyn Stream, memory: &Arc<dyn Memory>) -> Vec<u32> {
 fn replays_are_launches_of_their_own() {
     let Some(simulated) = beside_cuda("graphs::replays_are_launches_of_their_own") else { return };
     let application = &Application::new(&simulated);
-    for algorithm in [
+    let algorithms = [
         Algorithm::AllReduceOneShotPackets,
         Algorithm::AllReduceTwoShotPackets,
         Algorithm::AllReduceZeroCopy,
-    ] {
+    ];
+    let plans = algorithms.map(|algorithm| algorithm.plan(Shape::new(2)).unwrap());
+    for plan in plans.into_iter().chain([false, true].map(crate::ports::sum)) {
         on_threads(WORLD, &options(), |rank| {
             application.enter(0);
             let executor = Executor::new(&rank);
-            let plan = executor.load(&algorithm.plan(Shape::new(2)).unwrap()).unwrap();
+            let name = &plan.name;
+            let plan = executor.load(&plan).unwrap();
             let raw = application.stream();
             let place = std::ptr::without_provenance_mut(raw as usize);
             // SAFETY: the stream was made just now, and nobody destroys it.
@@ -60,7 +63,7 @@ fn replays_are_launches_of_their_own() {
                 application.finish(raw);
                 let all = [0, 1].map(|rank| values(rank, round));
                 let expected: Vec<u32> = all[0].iter().zip(&all[1]).map(|(a, b)| a + b).collect();
-                assert_eq!(read(&*other, &output), expected, "{what} of {}", algorithm.name());
+                assert_eq!(read(&*other, &output), expected, "{what} of {name}");
             };
             // SAFETY: the buffers hold the call's bytes, and outlive all launches and replays.
             let execute = || unsafe { executor.execute(&call, &stream) }.unwrap();

@@ -6,6 +6,7 @@ mod ends;
 mod faults;
 mod graphs;
 mod plans;
+mod ports;
 mod runtime_sizes;
 mod streams;
 

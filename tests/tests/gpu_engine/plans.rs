@@ -3,6 +3,7 @@
 use crate::{device, on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::{Communicator, ExecutorError};
+use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::{ChannelType, Collective};
 use antiphon_tests::harness::plans::{INDIVISIBLE, TINY, buffers, sizes, whole_chunks};
 use antiphon_tests::harness::processes::{Ranks, role};
@@ -12,10 +13,25 @@ use std::collections::BTreeSet;
 /// Launches of each case, back to back.
 const LAUNCHES: u32 = 4;
 
-/// The right plans that the engine runs: those without port channels.
-fn right() -> impl Iterator<Item = Entry> {
+/// The right plans, those with port channels or the others.
+fn right(ports: bool) -> impl Iterator<Item = Entry> {
     let right = |entry: &Entry| matches!(entry.verdict, Verdict::Ok | Verdict::Unknown);
-    entries().into_iter().filter(right).filter(|entry| !has_ports(entry))
+    let all = entries().into_iter().chain(over_nodes()).filter(right);
+    all.filter(move |entry| has_ports(entry) == ports)
+}
+
+/// The built-in algorithms over two nodes of one and of two ranks, which have port channels between them.
+fn over_nodes() -> impl Iterator<Item = Entry> {
+    let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.is_hierarchical());
+    let shapes = [1, 2].map(|ranks| Shape { nodes: 2, ..Shape::new(2 * ranks) });
+    algorithms.flat_map(move |algorithm| {
+        shapes.map(|shape| Entry {
+            name: format!("{algorithm} over 2 nodes of {} ranks", shape.ranks / 2),
+            plan: algorithm.plan(shape).unwrap(),
+            verdict: Verdict::Ok,
+            settled: true,
+        })
+    })
 }
 
 fn has_ports(entry: &Entry) -> bool {
@@ -81,45 +97,38 @@ fn report(failures: &[String]) {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), shown.join("\n"));
 }
 
-#[test]
-fn every_right_plan_gives_the_right_result_on_threads() {
-    if on_simulator("plans::every_right_plan_gives_the_right_result_on_threads").is_none() {
-        return;
-    }
+fn on_threads_all(ports: bool) {
     let seed = seed();
     println!("seed {seed}");
-    let mut failures = Vec::new();
-    for entry in right() {
+    let (mut failures, mut plans) = (Vec::new(), 0);
+    for entry in right(ports) {
         // What is proven elsewhere is not proven again.
         let options = options().with_verification(false);
         let ranks = on_threads(entry.ranks(), &options, |rank| run_all(&rank, &entry, seed));
         failures.extend(ranks.into_iter().flatten());
+        plans += 1;
     }
     report(&failures);
+    assert!(plans > 5, "only {plans} plans were found");
 }
 
-#[test]
-fn every_right_plan_gives_the_right_result_in_processes() {
-    if on_simulator("plans::every_right_plan_gives_the_right_result_in_processes").is_none() {
-        return;
-    }
+fn in_processes_all(ports: bool, test: &str) {
     let seed = seed();
     println!("seed {seed}");
-    let worlds: BTreeSet<u32> = right().map(|entry| entry.ranks()).collect();
+    let worlds: BTreeSet<u32> = right(ports).map(|entry| entry.ranks()).collect();
     for world in worlds {
-        Ranks::start("plans::rank_of_every_right_plan", world, &seed.to_string()).succeed();
+        Ranks::start(test, world, &seed.to_string()).succeed();
     }
 }
 
-/// One process of the test above.
-#[test]
-fn rank_of_every_right_plan() {
+/// One process of the tests below.
+fn rank_of_all(ports: bool) {
     let Some(role) = role() else { return };
     let seed: u64 = role.job.parse().unwrap();
     let options = options().with_verification(false).with_device(Some(device()));
     let all = role.connect(&options).unwrap();
     let mut failures = Vec::new();
-    for entry in right().filter(|entry| entry.ranks() == all.world()) {
+    for entry in right(ports).filter(|entry| entry.ranks() == all.world()) {
         // A plan that breaks its communicator does not keep the others from running.
         let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
         failures.extend(run_all(&communicator, &entry, seed));
@@ -128,21 +137,41 @@ fn rank_of_every_right_plan() {
 }
 
 #[test]
-fn plans_with_port_channels_are_refused_by_name() {
-    if on_simulator("plans::plans_with_port_channels_are_refused_by_name").is_none() {
-        return;
+fn every_right_plan_gives_the_right_result_on_threads() {
+    if on_simulator("plans::every_right_plan_gives_the_right_result_on_threads").is_some() {
+        on_threads_all(false);
     }
-    use antiphon::plan::builder::ProgramBuilder;
-    let program = ProgramBuilder::new("far", Collective::SendRecv, 2);
-    let port = program.port(0, 1);
-    program.block(0).put_with_signal(&port, program.input(0).all(), program.output(1).all());
-    program.block(1).wait(&[port]);
-    let plan = program.build().unwrap();
-    let errors = on_threads(2, &options(), |rank| {
-        let executor = antiphon::executor::Executor::new(&rank);
-        executor.load(&plan).unwrap_err().to_string()
-    });
-    for error in errors {
-        assert!(error.contains("plan `far`") && error.contains("port channels"), "{error}");
+}
+
+#[test]
+fn every_right_plan_with_ports_gives_the_right_result_on_threads() {
+    let test = "plans::every_right_plan_with_ports_gives_the_right_result_on_threads";
+    if on_simulator(test).is_some() {
+        on_threads_all(true);
     }
+}
+
+#[test]
+fn every_right_plan_gives_the_right_result_in_processes() {
+    if on_simulator("plans::every_right_plan_gives_the_right_result_in_processes").is_some() {
+        in_processes_all(false, "plans::rank_of_every_right_plan");
+    }
+}
+
+#[test]
+fn every_right_plan_with_ports_gives_the_right_result_in_processes() {
+    let test = "plans::every_right_plan_with_ports_gives_the_right_result_in_processes";
+    if on_simulator(test).is_some() {
+        in_processes_all(true, "plans::rank_of_every_right_plan_with_ports");
+    }
+}
+
+#[test]
+fn rank_of_every_right_plan() {
+    rank_of_all(false);
+}
+
+#[test]
+fn rank_of_every_right_plan_with_ports() {
+    rank_of_all(true);
 }

@@ -208,6 +208,8 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
     return state().runs != 0;
 }
 
+AP_INLINE void land(const Launch &l);
+
 // Every thread of the block calls it last.
 AP_DEVICE void finish(const Launch &l) {
     AP_SYNC();
@@ -218,6 +220,8 @@ AP_DEVICE void finish(const Launch &l) {
     }
     AP_SYNC();
     if (!state().last) return;
+    if (state().runs) land(l);
+    AP_SYNC();
     if (state().runs) {
         for (u32 peer = AP_THREAD(); peer < l.world; peer += AP_THREADS()) {
             if (peer == l.rank) continue;

@@ -1,0 +1,237 @@
+//! Port channels of kernels: a thread that carries out what they ask for.
+//!
+//! ```text
+//! kernel --request--> queue in pinned memory --> this thread --> a link to the peer: bytes, then the peer's counter
+//!        <--done word--------------------------------'
+//! ```
+//!
+//! Requests count on the device, so those of a graph's replays are requests like others. While a launch is under way the
+//! thread looks at its queue all the time; otherwise it sleeps, unless the context was recorded into a graph: whoever replays
+//! it tells nobody.
+
+mod copies;
+mod queue;
+
+use super::context::Context;
+use super::{Gpu, Peers};
+use crate::communicator::Shared;
+use crate::error::{Doing, ExecutorError};
+use antiphon_hal::{Device, HalError, Memory};
+use antiphon_port::fifo::{Drain, DrainError, End};
+use antiphon_port::{Attended, WireError};
+use copies::{Copies, Everything};
+pub use queue::{Queue, claims};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How often queues are looked at in vain before the thread sleeps between two looks.
+const SPINS: u32 = 2000;
+/// How long it sleeps then while launches are under way, and while nobody knows whether graphs are replayed.
+const PAUSE: Duration = Duration::from_micros(20);
+const REPLAY_PAUSE: Duration = Duration::from_micros(200);
+/// How long it sleeps at most while nothing runs: the communicator may have ended.
+const LONG: Duration = Duration::from_secs(1);
+
+/// The proxy of one rank's kernels.
+pub struct Proxy {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Inner {
+    device: Arc<dyn Device>,
+    peers: Arc<Peers>,
+    shared: Weak<Shared>,
+    links: Mutex<HashMap<u32, Arc<Attended>>>,
+    /// Contexts that the thread does not know yet.
+    news: Mutex<Vec<Served>>,
+    ended: AtomicBool,
+    rung: Mutex<bool>,
+    bell: Condvar,
+}
+
+/// A context whose requests are carried out.
+struct Served {
+    drain: Drain,
+    context: Weak<Context>,
+}
+
+/// What the thread does while there are no requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Mood {
+    /// Nothing can come before the bell is rung.
+    Sleep,
+    /// A graph may be replayed at any time.
+    Doze,
+    /// A launch is under way, or a transfer.
+    Wake,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Proxy {
+    /// The proxy of a rank, for as long as this lives.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start(gpu: &Gpu, shared: &Arc<Shared>) -> Result<Self, HalError> {
+        let inner = Arc::new(Inner {
+            device: Arc::clone(&gpu.device),
+            peers: Arc::clone(&gpu.peers),
+            shared: Arc::downgrade(shared),
+            links: Mutex::default(),
+            news: Mutex::default(),
+            ended: AtomicBool::new(false),
+            rung: Mutex::default(),
+            bell: Condvar::new(),
+        });
+        let thread = Arc::clone(&inner);
+        let named = thread::Builder::new().name("antiphon-ports".to_owned());
+        let started = named.spawn(move || thread.run());
+        let thread = started.map_err(|source| HalError::System {
+            what: "start the thread that serves the port channels of kernels".to_owned(),
+            source,
+        })?;
+        Ok(Proxy { inner, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Carries out what launches of a context ask for, over links to `peers`.
+    ///
+    /// # Errors
+    /// What the device or a link reports.
+    pub fn serve(
+        &self,
+        context: &Arc<Context>,
+        queue: &Queue,
+        peers: impl Iterator<Item = u32>,
+    ) -> Result<(), ExecutorError> {
+        let inner = &self.inner;
+        let mut drain = Drain::new(queue.consumer()?);
+        drain.lend(Arc::new(Everything(inner.device.backend())) as Arc<dyn Memory>);
+        for peer in peers {
+            let link = inner.link(peer)?;
+            drain.open(peer.into(), End { link, counter: None, done: queue.done(peer) });
+        }
+        lock(&inner.news).push(Served { drain, context: Arc::downgrade(context) });
+        self.ring();
+        Ok(())
+    }
+
+    /// A launch was added.
+    pub fn ring(&self) {
+        *lock(&self.inner.rung) = true;
+        self.inner.bell.notify_one();
+    }
+
+    /// Ends all transfers: once this returns nothing is read or written any more.
+    pub fn stop(&self) {
+        self.inner.stop();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stop();
+        self.ring();
+        let thread = lock(&self.thread).take();
+        // The thread itself may have let go of the communicator last.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Inner {
+    /// The link to a peer.
+    fn link(&self, peer: u32) -> Result<Arc<Attended>, ExecutorError> {
+        let mut links = lock(&self.links);
+        if let Some(link) = links.get(&peer) {
+            return Ok(Arc::clone(link));
+        }
+        let lost = |error: WireError| {
+            let (reason, doing) = (error.to_string(), Doing::default());
+            ExecutorError::Link { peer, reason, doing }
+        };
+        let copies = Arc::new(Copies::new(&self.device, peer)?);
+        // A request over a link that is lost fails, and says so.
+        let link = Attended::new(copies, |_| {}).map_err(lost)?;
+        links.insert(peer, Arc::clone(&link));
+        Ok(link)
+    }
+
+    fn run(&self) {
+        let mut all: Vec<Served> = Vec::new();
+        let mut idle = 0;
+        loop {
+            // Queues that nobody looks at any more are closed when `all` goes.
+            if self.ended.load(Ordering::Acquire) {
+                return;
+            }
+            if self.peers.stop.first().load(Ordering::Acquire) != 0 {
+                return self.stop();
+            }
+            all.append(&mut lock(&self.news));
+            let mut moved = false;
+            for served in &mut all {
+                match served.drain.turn() {
+                    Ok(some) => moved |= some,
+                    Err(error) => return self.fail(&error),
+                }
+            }
+            idle = if moved { 0 } else { idle + 1 };
+            if idle < SPINS {
+                thread::yield_now();
+                continue;
+            }
+            match all.iter().map(Served::mood).max().unwrap_or(Mood::Sleep) {
+                Mood::Wake => thread::sleep(PAUSE),
+                Mood::Doze => thread::sleep(REPLAY_PAUSE),
+                Mood::Sleep => self.sleep(),
+            }
+            // Whatever ends it, what comes is looked for at once.
+            idle = idle.min(SPINS);
+        }
+    }
+
+    /// Sleeps until the bell is rung.
+    fn sleep(&self) {
+        let rung = lock(&self.rung);
+        let woken = self.bell.wait_timeout_while(rung, LONG, |rung| !*rung);
+        *woken.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+
+    fn stop(&self) {
+        self.ended.store(true, Ordering::Release);
+        let links: Vec<_> = lock(&self.links).values().map(Arc::clone).collect();
+        links.iter().for_each(|link| link.link().stop());
+    }
+
+    /// A transfer cannot be carried out: the communicator is broken, unless it is already, or has ended.
+    fn fail(&self, error: &DrainError) {
+        let ended = self.ended.load(Ordering::Acquire);
+        self.stop();
+        let Some(shared) = self.shared.upgrade().filter(|_| !ended) else { return };
+        let (peer, reason) = (error.request.channel as u32, error.reason.to_string());
+        shared.fail(ExecutorError::Link { peer, reason, doing: Doing::default() });
+        shared.settle();
+    }
+}
+
+impl Served {
+    fn mood(&self) -> Mood {
+        let Some(context) = self.context.upgrade() else { return Mood::Sleep };
+        if !self.drain.idle() || !context.is_idle() {
+            Mood::Wake
+        } else if context.is_recorded() {
+            Mood::Doze
+        } else {
+            Mood::Sleep
+        }
+    }
+}
