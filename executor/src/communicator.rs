@@ -2,6 +2,7 @@
 
 mod join;
 mod listener;
+mod meet;
 mod options;
 
 use crate::context::{Context, ContextKey};
@@ -38,6 +39,8 @@ pub use options::Options;
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The bootstrap channel that carries region handles and what links need.
 pub(crate) const CONTROL: u64 = 1;
+/// Tells groups of two ranks from splits, which are numbered from 0.
+const PAIRS: u64 = u64::MAX;
 /// Names the key by which links prove themselves.
 const WIRES: &str = "wires";
 
@@ -369,6 +372,26 @@ impl Communicator {
         let end = self.shared.bootstrap.group(number, &ranks)?;
         let join = Join::begin(end, &self.shared.device, &self.shared.options)?;
         join.probe()?.finish().map(Some)
+    }
+
+    /// The communicator of this rank and a peer, which calls it likewise; the others have no part in it. The lower of both
+    /// is its rank 0. Make one of two ranks once.
+    ///
+    /// # Errors
+    /// `Argument` for this rank itself; the communicator's failure, or what the bootstrap reports.
+    pub fn pair(&self, peer: u32) -> Result<Communicator, ExecutorError> {
+        self.shared.check()?;
+        let (rank, world) = (self.rank(), self.world());
+        if peer == rank || peer >= world {
+            return Err(ExecutorError::Argument {
+                what: "pair up with a rank",
+                saw: format!("rank {peer} on rank {rank} of {world}"),
+                allowed: "other ranks of the communicator",
+            });
+        }
+        let end = self.shared.bootstrap.group(PAIRS, &[rank.min(peer), rank.max(peer)])?;
+        let join = Join::begin(end, &self.shared.device, &self.shared.options)?;
+        join.probe()?.finish()
     }
 }
 

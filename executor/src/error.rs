@@ -1,6 +1,8 @@
 //! What can go wrong with a call, grouped by what must be rebuilt: the call, or the communicator.
 
+use crate::selection::SelectionError;
 use antiphon_bootstrap::BootstrapError;
+use antiphon_bootstrap::launcher::LauncherError;
 use antiphon_hal::HalError;
 use antiphon_plan::LowerError;
 use antiphon_plan::check::Faults;
@@ -70,6 +72,12 @@ pub enum ExecutorError {
         /// What would be right.
         allowed: &'static str,
     },
+    /// No built-in algorithm serves the call.
+    #[error(transparent)]
+    Selection(#[from] SelectionError),
+    /// What a launcher left in the environment is of no use.
+    #[error(transparent)]
+    Launcher(Arc<LauncherError>),
     /// The runtime blocks of a call are not what the plan or the buffers allow.
     #[error("cannot run plan `{plan}`: {source}")]
     Counts {
@@ -220,6 +228,16 @@ impl From<BootstrapError> for ExecutorError {
                 ExecutorError::PeerLost { peer: peer.rank, pid: peer.pid, reason, doing }
             }
             other => ExecutorError::Bootstrap(other),
+        }
+    }
+}
+
+impl From<LauncherError> for ExecutorError {
+    /// Where the launcher did its part, what went wrong is what forming the job reports.
+    fn from(error: LauncherError) -> Self {
+        match error {
+            LauncherError::Bootstrap(error) => error.into(),
+            other => ExecutorError::Launcher(Arc::new(other)),
         }
     }
 }

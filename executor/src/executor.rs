@@ -145,6 +145,11 @@ impl Executor {
         }
     }
 
+    /// The communicator.
+    pub fn communicator(&self) -> &Communicator {
+        &self.communicator
+    }
+
     /// An executor that refuses sizes which the plan format's reference refuses.
     pub fn strict(communicator: &Communicator) -> Self {
         Executor { strict: true, ..Executor::new(communicator) }

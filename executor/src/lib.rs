@@ -9,6 +9,7 @@
 //! told so. No wait is for ever: a time limit, an abort and the death of a peer each end it with an error that says
 //! who waited for whom.
 
+mod collectives;
 mod communicator;
 mod context;
 pub mod controlled;
@@ -23,11 +24,13 @@ mod plan_cache;
 mod ports;
 mod reach;
 mod regions;
+pub mod selection;
 mod shared;
 mod touches;
 mod verification;
 mod waiting;
 
+pub use collectives::{Collectives, Request, What};
 pub use communicator::{Communicator, HOST_VARIABLE, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor};
@@ -35,7 +38,8 @@ pub use plan_cache::LoadedPlan;
 pub use ports::{PortLink, wires};
 pub use verification::Verdict;
 
-pub use antiphon_bootstrap::launcher;
+pub use antiphon_bootstrap::tcp::UniqueId;
+pub use antiphon_bootstrap::{BootstrapError, launcher};
 pub use antiphon_hal as hal;
 pub use antiphon_plan as plan;
 pub use antiphon_plan::counts::{Counts, CountsError, Extent};

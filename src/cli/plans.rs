@@ -3,12 +3,9 @@
 
 use super::{CliError, programs};
 use antiphon::ReduceOp;
-use antiphon::executor::hal;
-use antiphon::plan::algorithms::{self, Algorithm, Handshake, Shape, allgatherv, alltoallv};
-use antiphon::plan::builder::BuildError;
+use antiphon::executor::selection::{Spread, Wish, select};
 use antiphon::plan::model::{Collective, Op, OpKind, Plan};
 use antiphon::plan::{self, Read};
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -50,63 +47,15 @@ pub fn faults(plan: &Plan) -> Vec<String> {
     }
 }
 
-/// Where ranks run.
-#[derive(Clone, Copy, Debug)]
-pub struct Spread {
-    /// Number of ranks.
-    pub ranks: u32,
-    /// Nodes that they are spread over.
-    pub nodes: u32,
-    /// Some machine has more of them than cores.
-    pub crowded: bool,
-}
-
-impl Spread {
-    /// Ranks on this machine, however many nodes it stands for.
-    pub fn here(ranks: u32, nodes: u32) -> Self {
-        Spread { ranks, nodes, crowded: ranks > hal::host::usable_cores() }
-    }
-}
-
 /// The built-in algorithm for a collective of `bytes` bytes; rank 0 is the root where there is one.
 pub fn built_in(
     collective: &Collective,
-    Spread { ranks, nodes, crowded }: Spread,
+    spread: Spread,
     bytes: u64,
     in_place: bool,
 ) -> Result<Plan, CliError> {
-    if !ranks.is_multiple_of(nodes) {
-        return Err(CliError::Usage(format!(
-            "cannot bench over {ranks} ranks on {nodes} nodes: every node needs equally many ranks"
-        )));
-    }
-    let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
-    let nodes = nodes as usize;
-    let shape = Shape { in_place, handshake, nodes, ..Shape::new(ranks as usize) };
-    let built =
-        |plan: Result<Plan, BuildError>| plan.map_err(|error| CliError::Usage(error.to_string()));
-    match collective {
-        Collective::AllToAllV if nodes == 1 => {
-            return built(alltoallv::zero_copy(ranks as usize, 1, handshake));
-        }
-        Collective::AllGatherV if nodes == 1 => {
-            return built(allgatherv::zero_copy(ranks as usize, in_place, 1, handshake));
-        }
-        _ => {}
-    }
-    let Some(choice) = algorithms::select(collective, bytes, shape) else {
-        let known: BTreeSet<String> = Algorithm::ALL
-            .into_iter()
-            .filter(|algorithm| nodes == 1 || algorithm.is_hierarchical())
-            .map(|algorithm| algorithm.collective().to_string())
-            .collect();
-        let known = known.into_iter().collect::<Vec<_>>().join(", ");
-        return Err(CliError::Usage(format!(
-            "cannot bench `{collective}` over {nodes} nodes: there are built-in algorithms for {known}; name one of these, \
-             or run a plan of your own by `antiphon run`"
-        )));
-    };
-    built(choice.plan())
+    let selected = select(spread, Wish { collective, bytes, in_place, root: 0 });
+    selected.and_then(|selected| selected.plan()).map_err(|e| CliError::Usage(e.to_string()))
 }
 
 /// Every operation of a plan, those inside pipelines included.
@@ -198,30 +147,6 @@ mod tests {
         assert_eq!(reduction(&reducing(&[Some(Max), Some(Max)])), Some(Max));
         assert_eq!(reduction(&reducing(&[Some(Max), None])), None);
         assert!(reduces(&reducing(&[None])) && !reduces(&reducing(&[])));
-    }
-
-    #[test]
-    fn ranks_meet_by_what_their_machines_have_cores_for() {
-        let plan = |crowded| {
-            let spread = Spread { ranks: 4, nodes: 2, crowded };
-            built_in(&Collective::AllReduce, spread, 4096, false).unwrap().name
-        };
-        assert_ne!(plan(true), plan(false));
-        let cores = hal::host::usable_cores();
-        for nodes in [1, 2] {
-            assert!(!Spread::here(cores, nodes).crowded, "{nodes}");
-            assert!(Spread::here(cores + 1, nodes).crowded, "{nodes} nodes share this machine");
-        }
-    }
-
-    #[test]
-    fn a_collective_without_an_algorithm_over_nodes_is_refused_with_those_that_have_one() {
-        let spread = Spread { ranks: 4, nodes: 2, crowded: false };
-        let error = built_in(&Collective::Broadcast, spread, 4, false).err().unwrap().to_string();
-        for part in ["`broadcast`", "allgather, allreduce, alltoall, reducescatter", "antiphon run"]
-        {
-            assert!(error.contains(part), "{part}: {error}");
-        }
     }
 
     #[test]

@@ -4,15 +4,15 @@ use super::counts::{Blocks, Pattern, Rule};
 use super::job::{Item, Job, Settings};
 use super::launch::{Mode, launch};
 use super::launched::Started;
-use super::plans::Spread;
 use super::progress::Progress;
 use super::report::{Report, Start};
 use super::shape::Shape;
 use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, launched, plans, size};
 use antiphon::ReduceOp;
 use antiphon::executor::hal::Backend;
+use antiphon::executor::selection::Spread;
 use antiphon::plan::model::{Collective, Plan};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -63,10 +63,9 @@ fn plan_file(args: &RunArgs) -> Result<Job, CliError> {
 fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliError> {
     const RANKS: u32 = 4;
     let spread = match launched {
-        Some(Started { nodes, crowded }) => Spread {
-            ranks: nodes.len() as u32,
-            nodes: args.measure.nodes.map_or_else(|| count(nodes), Ok)?,
-            crowded: *crowded,
+        Some(Started { nodes, crowded }) => match args.measure.nodes {
+            Some(count) => Spread { ranks: nodes.len() as u32, nodes: count, crowded: *crowded },
+            None => Spread::over(nodes, *crowded).map_err(|e| CliError::Usage(e.to_string()))?,
         },
         None => Spread::here(args.ranks.unwrap_or(RANKS), args.measure.nodes.unwrap_or(1)),
     };
@@ -82,20 +81,6 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
         items.push((position, size));
     }
     job(plans, items, &args.measure)
-}
-
-/// The number of nodes, where consecutive ranks are on each, equally many.
-fn count(nodes: &[u32]) -> Result<u32, CliError> {
-    let runs: Vec<&[u32]> = nodes.chunk_by(|a, b| a == b).collect();
-    let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
-    let even = runs.windows(2).all(|pair| pair[0].len() == pair[1].len());
-    if even && distinct.len() == runs.len() {
-        return Ok(runs.len() as u32);
-    }
-    Err(CliError::Usage(format!(
-        "cannot choose an algorithm: the ranks are on nodes {nodes:?}; start consecutive ranks on each node, and equally \
-         many (for mpirun: --map-by ppr:N:node)"
-    )))
 }
 
 impl BuiltIn {
@@ -253,21 +238,6 @@ mod tests {
         assert!(message.contains("`test`") && message.contains("leave --in-place out"));
         test.in_place = true;
         assert!(!settings(test, "").unwrap().in_place);
-    }
-
-    #[test]
-    fn nodes_are_counted_where_they_are_regular() {
-        let cases: [(&[u32], Option<u32>); 6] = [
-            (&[0], Some(1)),
-            (&[0, 0, 1, 1], Some(2)),
-            (&[0, 1, 2], Some(3)),
-            (&[0, 1, 0, 1], None),
-            (&[0, 0, 1], None),
-            (&[0, 1, 1, 0], None),
-        ];
-        for (nodes, expected) in cases {
-            assert_eq!(count(nodes).ok(), expected, "{nodes:?}");
-        }
     }
 
     #[test]

@@ -1,0 +1,46 @@
+//! Where the ranks of a job meet: what a launcher says, or an id that went from rank 0 to the others.
+
+use super::{Communicator, Options};
+use crate::error::ExecutorError;
+use antiphon_bootstrap::launcher;
+use antiphon_bootstrap::tcp::{self, UniqueId};
+
+impl Communicator {
+    /// This rank's end of the group whose ranks a launcher started (torchrun, `mpirun`, `srun`), or that
+    /// `ANTIPHON_RANK`, `ANTIPHON_WORLD` and `ANTIPHON_COMM_ID` describe. Call it once a process: see
+    /// [`launcher`](crate::launcher).
+    ///
+    /// # Errors
+    /// [`Launcher`](ExecutorError::Launcher) where the environment lacks something or says something impossible,
+    /// `Argument` where it says nothing; what forming the group reports.
+    pub fn from_environment(options: &Options) -> Result<Communicator, ExecutorError> {
+        let Some(found) = launcher::find(&launcher::Environment::of_process())? else {
+            return Err(ExecutorError::Argument {
+                what: "find this rank's place in a job",
+                saw: "none of the variables of torchrun, Open MPI, PMI and Slurm".to_owned(),
+                allowed: "ranks that one of these started, or with ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID",
+            });
+        };
+        let interface = options.interface.clone().or_else(|| found.interface.clone());
+        let options = options.clone().with_interface(interface);
+        Communicator::join(found.connect()?, &options)
+    }
+
+    /// This rank's end of a group whose ranks all pass the same id, which the process of rank 0 made
+    /// ([`UniqueId::create`]) and told the others.
+    ///
+    /// # Errors
+    /// What the bootstrap reports: a rank that did not come in time, a wrong world, a duplicate rank.
+    pub fn from_id(
+        id: &UniqueId,
+        rank: u32,
+        world: u32,
+        options: &Options,
+    ) -> Result<Communicator, ExecutorError> {
+        // The id brings the secret that counts.
+        let secret = tcp::Secret::open();
+        let mut rendezvous = tcp::Rendezvous::new(tcp::Place::Id(id.clone()), rank, world, secret);
+        rendezvous.interface = options.interface.clone();
+        Communicator::join(tcp::connect(&rendezvous)?, options)
+    }
+}

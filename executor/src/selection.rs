@@ -1,0 +1,218 @@
+//! Which built-in algorithm serves a call: one choice for every caller, made from what all ranks know alike.
+
+use antiphon_plan::algorithms::{self, Algorithm, Choice, Handshake, Shape, allgatherv, alltoallv};
+use antiphon_plan::builder::BuildError;
+use antiphon_plan::model::{Collective, Plan};
+use std::collections::BTreeSet;
+
+/// Where ranks run, as far as the choice of an algorithm goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Spread {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Nodes that they are spread over.
+    pub nodes: u32,
+    /// Some machine has more of them than cores.
+    pub crowded: bool,
+}
+
+/// Why no algorithm could be chosen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectionError {
+    /// The nodes have different numbers of ranks.
+    #[error(
+        "cannot spread {ranks} ranks evenly over {nodes} nodes: every node needs equally many ranks"
+    )]
+    Uneven {
+        /// Number of ranks.
+        ranks: u32,
+        /// Number of nodes.
+        nodes: u32,
+    },
+    /// The ranks of a node are not consecutive, or the nodes have different numbers of them.
+    #[error(
+        "cannot choose an algorithm: the ranks are on nodes {nodes:?}; start consecutive ranks on each node, and equally many (for mpirun: --map-by ppr:N:node)"
+    )]
+    Scattered {
+        /// The node of each rank.
+        nodes: Vec<u32>,
+    },
+    /// Nothing built in does this.
+    #[error(
+        "cannot choose an algorithm for `{collective}` over {nodes} nodes: there are built-in algorithms for {known}; use one of these, or run a plan of your own"
+    )]
+    None {
+        /// What was asked for.
+        collective: Collective,
+        /// Number of nodes.
+        nodes: u32,
+        /// The collectives that have built-in algorithms there.
+        known: String,
+    },
+    /// The algorithm cannot be written for these ranks.
+    #[error(transparent)]
+    Build(BuildError),
+}
+
+impl Spread {
+    /// Ranks on this machine, however many nodes it stands for.
+    pub fn here(ranks: u32, nodes: u32) -> Self {
+        Spread { ranks, nodes, crowded: ranks > antiphon_hal::host::usable_cores() }
+    }
+
+    /// Ranks on these nodes, in rank order.
+    ///
+    /// # Errors
+    /// [`Scattered`](SelectionError::Scattered), unless consecutive ranks are on each node, equally many.
+    pub fn over(nodes: &[u32], crowded: bool) -> Result<Self, SelectionError> {
+        let runs: Vec<&[u32]> = nodes.chunk_by(|a, b| a == b).collect();
+        let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
+        let even = runs.windows(2).all(|pair| pair[0].len() == pair[1].len());
+        if !even || distinct.len() != runs.len() {
+            return Err(SelectionError::Scattered { nodes: nodes.to_vec() });
+        }
+        Ok(Spread { ranks: nodes.len() as u32, nodes: runs.len() as u32, crowded })
+    }
+
+    fn handshake(self) -> Handshake {
+        if self.crowded { Handshake::Hub } else { Handshake::Everyone }
+    }
+}
+
+/// What the choice hangs on beside the [`Spread`]. All ranks of a call must say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish<'a> {
+    /// The collective.
+    pub collective: &'a Collective,
+    /// Bytes of the larger of the call's two buffers: the output of an allgather, the input of a reducescatter. Those with
+    /// runtime sizes do not look at it.
+    pub bytes: u64,
+    /// Whether input and output are the same memory, by the collective's convention.
+    pub in_place: bool,
+    /// The rank that broadcasts or receives the reduction; other collectives ignore it.
+    pub root: u32,
+}
+
+/// A built-in algorithm, and what its plan is written for. Cheap to make, and to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Selected {
+    /// One of those that may be called with sizes alone.
+    Sized(Choice),
+    /// [`alltoallv`], which every call brings counts for.
+    AllToAllV(Spread),
+    /// [`allgatherv`], likewise, and whether it is in place.
+    AllGatherV(Spread, bool),
+}
+
+/// Chooses among the built-in algorithms.
+///
+/// # Errors
+/// [`Uneven`](SelectionError::Uneven), and [`None`](SelectionError::None) where nothing built in serves.
+pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError> {
+    let Spread { ranks, nodes, .. } = spread;
+    let Wish { collective, bytes, in_place, root } = wish;
+    if nodes == 0 || !ranks.is_multiple_of(nodes) {
+        return Err(SelectionError::Uneven { ranks, nodes });
+    }
+    match collective {
+        Collective::AllToAllV if nodes == 1 => return Ok(Selected::AllToAllV(spread)),
+        Collective::AllGatherV if nodes == 1 => return Ok(Selected::AllGatherV(spread, in_place)),
+        _ => {}
+    }
+    let shape = Shape {
+        in_place,
+        root: root as usize,
+        handshake: spread.handshake(),
+        nodes: nodes as usize,
+        ..Shape::new(ranks as usize)
+    };
+    algorithms::select(collective, bytes, shape).map(Selected::Sized).ok_or_else(|| {
+        let known: BTreeSet<String> = Algorithm::ALL
+            .into_iter()
+            .filter(|algorithm| nodes == 1 || algorithm.is_hierarchical())
+            .map(|algorithm| algorithm.collective().to_string())
+            .collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        SelectionError::None { collective: collective.clone(), nodes, known }
+    })
+}
+
+impl Selected {
+    /// Its plan.
+    ///
+    /// # Errors
+    /// [`Build`](SelectionError::Build) for a root that is not a rank.
+    pub fn plan(&self) -> Result<Plan, SelectionError> {
+        let built = match *self {
+            Selected::Sized(choice) => choice.plan(),
+            Selected::AllToAllV(spread) => {
+                alltoallv::zero_copy(spread.ranks as usize, 1, spread.handshake())
+            }
+            Selected::AllGatherV(spread, in_place) => {
+                allgatherv::zero_copy(spread.ranks as usize, in_place, 1, spread.handshake())
+            }
+        };
+        built.map_err(SelectionError::Build)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(collective: &Collective, bytes: u64) -> Wish<'_> {
+        Wish { collective, bytes, in_place: false, root: 0 }
+    }
+
+    #[test]
+    fn ranks_meet_by_what_their_machines_have_cores_for() {
+        let plan = |crowded| {
+            let spread = Spread { ranks: 4, nodes: 2, crowded };
+            select(spread, wish(&Collective::AllReduce, 4096)).unwrap().plan().unwrap().name
+        };
+        assert_ne!(plan(true), plan(false));
+        let cores = antiphon_hal::host::usable_cores();
+        for nodes in [1, 2] {
+            assert!(!Spread::here(cores, nodes).crowded, "{nodes}");
+            assert!(Spread::here(cores + 1, nodes).crowded, "{nodes} nodes share this machine");
+        }
+    }
+
+    #[test]
+    fn nodes_are_counted_where_they_are_even() {
+        let nodes = |nodes: &[u32]| Spread::over(nodes, false).map(|spread| spread.nodes).ok();
+        let cases: [(&[u32], Option<u32>); 6] = [
+            (&[0], Some(1)),
+            (&[0, 0, 1, 1], Some(2)),
+            (&[0, 1, 2], Some(3)),
+            (&[0, 1, 0, 1], None),
+            (&[0, 0, 1], None),
+            (&[0, 1, 1, 0], None),
+        ];
+        for (given, expected) in cases {
+            assert_eq!(nodes(given), expected, "{given:?}");
+        }
+        let error = Spread::over(&[0, 1, 0], false).unwrap_err().to_string();
+        assert!(error.contains("[0, 1, 0]") && error.contains("ppr:N:node"), "{error}");
+    }
+
+    #[test]
+    fn a_collective_without_an_algorithm_over_nodes_is_refused_with_those_that_have_one() {
+        let spread = Spread { ranks: 4, nodes: 2, crowded: false };
+        let error = select(spread, wish(&Collective::Broadcast, 4)).unwrap_err().to_string();
+        for part in ["`broadcast`", "allgather, allreduce, alltoall, reducescatter", "2 nodes"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let uneven = Spread { ranks: 3, nodes: 2, crowded: false };
+        let error = select(uneven, wish(&Collective::AllReduce, 4)).unwrap_err();
+        assert_eq!(error, SelectionError::Uneven { ranks: 3, nodes: 2 });
+    }
+
+    #[test]
+    fn a_root_that_is_no_rank_is_an_error() {
+        let spread = Spread { ranks: 2, nodes: 1, crowded: false };
+        let wish = Wish { root: 2, ..wish(&Collective::Broadcast, 4) };
+        assert!(matches!(select(spread, wish).unwrap().plan(), Err(SelectionError::Build(_))));
+    }
+}
