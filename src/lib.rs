@@ -1,19 +1,47 @@
 //! Antiphon runs execution plans of collective communication: who copies, reduces, signals and waits, thread
 //! block by thread block, over N ranks.
 //!
-//! This crate is the facade: it re-exports the layers under one name and adds the reference that results are
-//! checked with. The `antiphon` command is built from the same package.
+//! ```
+//! use antiphon::{Communicator, Op};
 //!
+//! std::thread::scope(|scope| {
+//!     for rank in Communicator::in_process(2)? {
+//!         scope.spawn(move || {
+//!             let mut sums = vec![1.5f32; 1 << 20];
+//!             rank.all_reduce(&mut sums, Op::Sum).unwrap();
+//!             assert!(sums.iter().all(|&sum| sum == 3.0));
+//!         });
+//!     }
+//!     Ok::<(), antiphon::ExecutorError>(())
+//! })?;
+//! # Ok::<(), antiphon::ExecutorError>(())
+//! ```
+//!
+//! This crate is the facade: a [`Communicator`] with collectives on slices, an [`Executor`] for [`Plan`]s of one's own,
+//! the layers below under one name, and the reference that results are checked with. The `antiphon` command is built
+//! from the same package.
+//!
+//! - [`Communicator`]: collectives over threads of this process, or processes of one host or many;
+//! - [`Executor`]: loads and launches plans, e.g. those that [`plan::read`] reads;
 //! - [`plan`]: the plan model, its JSON formats, checks, lowering, builder and built-in algorithms;
 //! - [`executor`]: communicators and the engines that run a lowered plan;
 //! - [`calibrate`]: how fast this machine runs plans, for predictions;
 //! - [`oracle`]: reproducible inputs and expected results in higher precision.
 
 pub use antiphon_executor as executor;
+pub use antiphon_executor::{
+    Call, Executor, ExecutorError, LoadedPlan, Options, Rendezvous, UniqueId,
+};
 pub use antiphon_plan as plan;
+pub use antiphon_plan::model::Plan;
+pub use antiphon_types::ReduceOp as Op;
 pub use antiphon_types::{DataType, ReduceOp, UnknownName};
+pub use communicator::{Communicator, Result};
+pub use element::Element;
 
 pub mod calibrate;
+mod communicator;
+mod element;
 pub mod oracle;
 
 /// The pages about the language of programs: their examples in Rust are tests.

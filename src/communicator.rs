@@ -1,0 +1,334 @@
+//! A communicator with its collectives, on typed slices.
+
+use crate::{Element, Op};
+use antiphon_executor::{
+    self as executor, Collectives, Counts, ExecutorError, Extent, Options, Rendezvous, Request,
+    UniqueId, What,
+};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// What a collective returns.
+pub type Result<T, E = ExecutorError> = std::result::Result<T, E>;
+
+/// One rank's end of a group of ranks that make calls together.
+///
+/// ```
+/// use antiphon::{Communicator, Op};
+///
+/// let ranks = Communicator::in_process(4)?;
+/// std::thread::scope(|scope| {
+///     for rank in &ranks {
+///         scope.spawn(move || {
+///             let mut sums = [rank.rank() as f32; 1000];
+///             rank.all_reduce(&mut sums, Op::Sum).unwrap();
+///             assert_eq!(sums, [6.0; 1000]);
+///         });
+///     }
+/// });
+/// # Ok::<(), antiphon::ExecutorError>(())
+/// ```
+///
+/// The collectives are methods; each call returns when this rank's part is complete. All ranks make the same calls in
+/// the same order, with equal lengths. Which built-in algorithm runs follows from the collective, the size and where the
+/// ranks are; to run a plan of one's own, load it with an [`Executor`](crate::Executor).
+///
+/// Whatever goes wrong elsewhere ends a call with an error that names the rank: a peer that died, one that called
+/// something else, one that did not come within the time limit. Clones are the same end, and dereference to the bare
+/// [`executor::Communicator`], which knows rank, world, nodes, barrier and more.
+#[derive(Clone, Debug)]
+pub struct Communicator {
+    collectives: Arc<Collectives>,
+}
+
+impl Deref for Communicator {
+    type Target = executor::Communicator;
+
+    fn deref(&self) -> &executor::Communicator {
+        self.collectives.communicator()
+    }
+}
+
+impl AsRef<executor::Communicator> for Communicator {
+    fn as_ref(&self) -> &executor::Communicator {
+        self
+    }
+}
+
+fn argument(what: &'static str, saw: String, allowed: &'static str) -> ExecutorError {
+    ExecutorError::Argument { what, saw, allowed }
+}
+
+impl Communicator {
+    /// The ends of `world` ranks that live in this process, in rank order. Each moves to a thread of its own.
+    ///
+    /// # Errors
+    /// `Argument` for a world of zero ranks; what the device or the bootstrap reports.
+    pub fn in_process(world: u32) -> Result<Vec<Communicator>> {
+        Communicator::in_process_with(world, &Options::default())
+    }
+
+    /// As [`in_process`](Self::in_process), with options.
+    ///
+    /// # Errors
+    /// As [`in_process`](Self::in_process).
+    pub fn in_process_with(world: u32, options: &Options) -> Result<Vec<Communicator>> {
+        let ends = executor::Communicator::in_process(world, options)?;
+        ends.into_iter().map(|end| Communicator::new(&end)).collect()
+    }
+
+    /// This process's end of the group whose processes a launcher started (torchrun, `mpirun`, `srun`), or that
+    /// `ANTIPHON_RANK`, `ANTIPHON_WORLD` and `ANTIPHON_COMM_ID` describe. Call it once a process.
+    ///
+    /// # Errors
+    /// What the environment lacks; a rank that did not come in time, and what else forming the group reports.
+    pub fn from_environment() -> Result<Communicator> {
+        Communicator::new(&executor::Communicator::from_environment(&Options::default())?)
+    }
+
+    /// This process's end of a group of processes of this machine that all pass the same address and world.
+    ///
+    /// # Errors
+    /// A rank that did not come in time, a wrong world, a duplicate rank.
+    pub fn connect(rendezvous: &Rendezvous) -> Result<Communicator> {
+        Communicator::new(&executor::Communicator::connect(rendezvous, &Options::default())?)
+    }
+
+    /// This process's end of a group over any hosts whose ranks all pass the same id. The process of rank 0 makes it
+    /// ([`UniqueId::create`]) and tells the others; its text is a secret.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn from_id(id: &UniqueId, rank: u32, world: u32) -> Result<Communicator> {
+        let options = Options::default();
+        Communicator::new(&executor::Communicator::from_id(id, rank, world, &options)?)
+    }
+
+    /// The collectives of a bare communicator, e.g. one on other devices or with other options. Make one for each end.
+    ///
+    /// # Errors
+    /// What the communicator reports.
+    pub fn new(communicator: &executor::Communicator) -> Result<Communicator> {
+        Ok(Communicator { collectives: Arc::new(Collectives::new(communicator)?) })
+    }
+
+    /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, then by rank.
+    /// Every rank calls it; a rank that passes `None` joins no group.
+    ///
+    /// # Errors
+    /// The communicator's failure, or what the bootstrap reports.
+    pub fn split(&self, color: Option<u32>, key: u32) -> Result<Option<Communicator>> {
+        let end = executor::Communicator::split(self, color, key)?;
+        end.as_ref().map(Communicator::new).transpose()
+    }
+
+    /// Replaces every rank's buffer by the reduction of all.
+    ///
+    /// # Errors
+    /// Why the call could not be completed; so do all collectives.
+    pub fn all_reduce<T: Element>(&self, buffer: &mut [T], op: Op) -> Result<()> {
+        let (at, count) = (buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
+        unsafe { self.call(What::AllReduce, at, at, count, op) }
+    }
+
+    /// Gives every rank the reduction of all ranks' `input`.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), and unequal lengths.
+    pub fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
+        equal("reduce into a slice", output.len(), input.len())?;
+        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
+        unsafe { self.call(What::AllReduce, from, to, input.len(), op) }
+    }
+
+    /// Gives every rank the inputs of all, in rank order.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), and an output that is not `world` times as long as the input.
+    pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        let count = input.len();
+        self.blocks("gather into a slice", output.len(), count)?;
+        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
+        unsafe { self.call(What::AllGather, from, to, count, Op::Sum) }
+    }
+
+    /// Gives every rank all blocks of `buffer`, of which each rank brings its own: block r is rank r's.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), and a length that `world` does not divide.
+    pub fn all_gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
+        let count = self.block_of(buffer.len())?;
+        let to = buffer.as_mut_ptr();
+        let own = to.wrapping_add(self.rank() as usize * count);
+        // SAFETY: the buffer is exclusively borrowed for this blocking call; the input is its block of this rank.
+        unsafe { self.call(What::AllGather, own, to, count, Op::Sum) }
+    }
+
+    /// Gives rank r the reduction of all ranks' block r.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), and an input that is not `world` times as long as the output.
+    pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
+        let count = output.len();
+        self.blocks("scatter a slice", input.len(), count)?;
+        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
+        unsafe { self.call(What::ReduceScatter, from, to, count, op) }
+    }
+
+    /// Exchanges blocks: block r of rank s becomes block s of rank r.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), unequal lengths, and lengths that `world` does not divide.
+    pub fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        equal("exchange slices", output.len(), input.len())?;
+        let count = self.block_of(input.len())?;
+        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
+        unsafe { self.call(What::AllToAll, from, to, count, Op::Sum) }
+    }
+
+    /// As [`all_to_all`](Self::all_to_all), with blocks of different lengths, one after the other: `send` says how many
+    /// elements go to each rank, `receive` how many come from it.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), numbers that do not fit the slices, and numbers that sender and receiver do
+    /// not agree on.
+    pub fn all_to_all_v<T: Element>(
+        &self,
+        (input, send): (&[T], &[u64]),
+        (output, receive): (&mut [T], &[u64]),
+    ) -> Result<()> {
+        let (send, receive) = (Extent::packed(send), Extent::packed(receive));
+        let sizes = (input.len() as u64, output.len() as u64);
+        let counts = Counts { send: &send, receive: &receive };
+        let at = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
+        unsafe { self.collectives.all_to_all_v(at, sizes, counts, T::DATA_TYPE, None) }
+    }
+
+    /// Replaces every rank's buffer by the root's.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), and a root that is no rank.
+    pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
+        let (at, count) = (buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
+        unsafe { self.call(What::Broadcast { root }, at, at, count, Op::Sum) }
+    }
+
+    /// Replaces the root's buffer by the reduction of all; the others' stay as they are.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub fn reduce<T: Element>(&self, buffer: &mut [T], op: Op, root: u32) -> Result<()> {
+        let (at, count) = (buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
+        unsafe { self.call(What::Reduce { root }, at, at, count, op) }
+    }
+
+    /// Gives the root the inputs of all, in rank order. The others' `output` is left alone, and may be empty.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast), and on the root an output that is not `world` times as long as the input.
+    pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: u32) -> Result<()> {
+        if self.rank() == root {
+            self.blocks("gather into a slice", output.len(), input.len())?;
+        }
+        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said where the
+        // rank has a part in them.
+        unsafe { self.call(What::Gather { root }, from, to, input.len(), Op::Sum) }
+    }
+
+    /// Gives rank r block r of the root's `input`. The others' is left alone, and may be empty.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast), and on the root an input that is not `world` times as long as the output.
+    pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: u32) -> Result<()> {
+        if self.rank() == root {
+            self.blocks("scatter a slice", input.len(), output.len())?;
+        }
+        let (from, to, count) = (input.as_ptr(), output.as_mut_ptr(), output.len());
+        // SAFETY: as for `gather`.
+        unsafe { self.call(What::Scatter { root }, from, to, count, Op::Sum) }
+    }
+
+    /// Sends a slice to a peer, which [receives](Self::receive) one of the same length. The other ranks have no part in
+    /// it. Returns when the peer has it.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce), and a peer that is this rank, or on another node.
+    pub fn send<T: Element>(&self, input: &[T], peer: u32) -> Result<()> {
+        let (at, count) = (input.as_ptr().cast(), input.len() as u64);
+        // SAFETY: the slice is borrowed for this blocking call, and is as long as said.
+        unsafe { self.collectives.send(at, count, T::DATA_TYPE, peer, None) }
+    }
+
+    /// Receives a slice that a peer [sends](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn receive<T: Element>(&self, output: &mut [T], peer: u32) -> Result<()> {
+        let (at, count) = (output.as_mut_ptr().cast(), output.len() as u64);
+        // SAFETY: the slice is exclusively borrowed for this blocking call, and is as long as said.
+        unsafe { self.collectives.receive(at, count, T::DATA_TYPE, peer, None) }
+    }
+
+    /// Ends every wait of every rank, from any thread. Later calls fail with the same reason.
+    pub fn abort(&self, reason: &str) {
+        self.collectives.abort(reason);
+    }
+
+    /// The calls by address, on streams, or of memory on a device.
+    pub fn collectives(&self) -> &Collectives {
+        &self.collectives
+    }
+
+    /// # Safety
+    /// As [`Collectives::call`].
+    unsafe fn call<T: Element>(
+        &self,
+        what: What,
+        input: *const T,
+        output: *mut T,
+        count: usize,
+        op: Op,
+    ) -> Result<()> {
+        let (input, output, count) = (input.cast(), output.cast(), count as u64);
+        let request = Request { what, input, output, count, dtype: T::DATA_TYPE, op };
+        // SAFETY: as this function's.
+        unsafe { self.collectives.call(&request, None) }
+    }
+
+    /// The length of one of `world` blocks of a slice.
+    fn block_of(&self, len: usize) -> Result<usize> {
+        let world = self.world() as usize;
+        if len.is_multiple_of(world) {
+            return Ok(len / world);
+        }
+        let saw = format!("{len} elements for {world} ranks");
+        Err(argument("divide a slice by ranks", saw, "multiples of the number of ranks"))
+    }
+
+    /// Whether a slice has `world` blocks of `block` elements.
+    fn blocks(&self, what: &'static str, len: usize, block: usize) -> Result<()> {
+        let world = self.world() as usize;
+        if block.checked_mul(world) == Some(len) {
+            return Ok(());
+        }
+        let saw = format!("{len} elements for {world} ranks with {block} each");
+        Err(argument(what, saw, "the ranks' elements together"))
+    }
+}
+
+fn equal(what: &'static str, output: usize, input: usize) -> Result<()> {
+    if output == input {
+        return Ok(());
+    }
+    let saw = format!("{output} elements for {input}");
+    Err(argument(what, saw, "slices of one length"))
+}
