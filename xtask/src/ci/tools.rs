@@ -1,0 +1,166 @@
+//! The tools that steps need and some machines lack: how to see whether they are there, and how to get them.
+
+/// A tool that some machines lack. Its command lines are [filled](super::filled) when they are run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tool {
+    pub name: &'static str,
+    /// Whether every machine can install it from the package registries, so that lacking it is a failure.
+    pub installable: bool,
+    /// Installs it; succeeds where it is there already.
+    pub install: &'static [&'static str],
+    /// Succeeds where it is there.
+    pub probe: &'static [&'static str],
+}
+
+pub(super) const NIGHTLY: Tool = Tool {
+    name: "a nightly toolchain",
+    installable: false,
+    install: &["rustup", "toolchain", "install", "nightly", "--profile", "minimal"],
+    probe: &["cargo", "+nightly", "--version"],
+};
+
+pub(super) const MIRI: Tool = Tool {
+    name: "Miri",
+    installable: false,
+    install: &["rustup", "component", "add", "miri", "rust-src", "--toolchain", "nightly"],
+    probe: &["cargo", "+nightly", "miri", "--version"],
+};
+
+/// What the fuzzer itself is written in.
+pub(super) const COMPILER: Tool = Tool {
+    name: "a C++ compiler",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq g++) >&2",
+    ],
+    probe: &["c++", "--version"],
+};
+
+/// A Python of its own, with what the package needs to be built and tested.
+pub(super) const PYTHON: Tool = Tool {
+    name: "Python 3.10 or later with maturin and pytest",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "python3 -c 'import ensurepip' 2>/dev/null || \
+         (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv) >&2
+         python3 -m venv --clear {venv}
+         {venv}/bin/pip install -q 'maturin>=1.9,<2' 'pytest>=8'",
+    ],
+    probe: &[
+        "{venv}/bin/python",
+        "-c",
+        "import sys, maturin, pytest; assert sys.version_info >= (3, 10)",
+    ],
+};
+
+/// A browser without a window, for the pages of plans.
+pub(super) const BROWSER: Tool = Tool {
+    name: "Chromium",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium) >&2",
+    ],
+    probe: &["chromium", "--version"],
+};
+
+/// The verbs library with what building against it needs.
+pub(super) const VERBS: Tool = Tool {
+    name: "libibverbs with headers",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+          libibverbs-dev librdmacm-dev libclang-dev pkg-config) >&2",
+    ],
+    probe: &[
+        "sh",
+        "-ec",
+        "pkg-config --exists libibverbs librdmacm; ls /usr/lib/llvm-*/lib/libclang*.so*",
+    ],
+};
+
+/// The declarations, the library and the run-time compiler of HIP.
+pub(super) const HIP: Tool = Tool {
+    name: "HIP with headers",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+          libamdhip64-dev) >&2",
+    ],
+    probe: &[
+        "sh",
+        "-ec",
+        "ls /usr/include/hip/hip_runtime_api.h || ls /opt/rocm/include/hip/hip_runtime_api.h",
+    ],
+};
+
+/// A virtual machine with an RDMA device: the emulator, what goes into it, and an unpacked kernel.
+pub(super) const MACHINE: Tool = Tool {
+    name: "QEMU and a kernel with RDMA",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq
+          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            qemu-system-x86 busybox-static iproute2 ibverbs-providers xz-utils
+          rm -rf {target}/vm && mkdir -p {target}/vm && cd {target}/vm
+          apt-get download -qq $(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: //p' | head -n 1)
+          dpkg -x linux-image-*.deb . && rm linux-image-*.deb) >&2",
+    ],
+    probe: &[
+        "sh",
+        "-ec",
+        "qemu-system-x86_64 --version; rdma -Version || rdma -V; busybox true; ls {target}/vm/boot/vmlinuz-* \
+         /etc/libibverbs.d/rxe.driver",
+    ],
+};
+
+/// A launcher with a Store. Of the distribution: that of the registry brings gigabytes for devices.
+pub(super) const TORCHRUN: Tool = Tool {
+    name: "torchrun",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq
+          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch iproute2) >&2",
+    ],
+    probe: &["torchrun", "--help"],
+};
+
+/// The C++ compiler that the simulated driver for GPUs makes kernels with.
+pub(super) const CXX: Tool = Tool {
+    name: "g++",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq g++) >&2",
+    ],
+    probe: &["g++", "--version"],
+};
+
+/// CUDA's run-time compiler, which needs no GPU. In a Python of its own, where the backend looks for it as in a user's.
+pub(super) const NVRTC: Tool = Tool {
+    name: "NVRTC",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "python3 -c 'import ensurepip' 2>/dev/null || \
+         (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv) >&2
+         python3 -m venv --clear {nvrtc}
+         {nvrtc}/bin/pip install -q 'nvidia-cuda-nvrtc-cu12==12.9.86'",
+    ],
+    probe: &["sh", "-ec", "ls {nvrtc}/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"],
+};
