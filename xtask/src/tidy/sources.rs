@@ -9,7 +9,8 @@ const HARD_LIMIT: usize = 1000;
 const SOFT_LIMIT: usize = 600;
 
 /// Files that may be longer than the soft limit, each with the reason: tables and generated text only.
-const LONG: &[(&str, &str)] = &[];
+const LONG: &[(&str, &str)] =
+    &[("ffi/include/antiphon.h", "generated from ffi/src, with the comments of all functions")];
 
 /// Endings of hand-written files whose size counts.
 const HAND_WRITTEN: &[&str] = &["rs", "c", "h", "cc", "py", "sh", "cu"];

@@ -1,0 +1,922 @@
+#ifndef ANTIPHON_H
+#define ANTIPHON_H
+
+/* Made from the Rust sources of Antiphon's C interface: change those. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A configuration that asks for nothing; see antiphon_config. */
+#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL }
+
+
+/**
+ * Bytes of an antiphon_unique_id.
+ */
+#define ANTIPHON_UNIQUE_ID_BYTES 128
+
+/**
+ * The major number of the binary interface: raised by whatever a compiled program may notice.
+ */
+#define ANTIPHON_ABI_MAJOR 1
+
+/**
+ * The minor number of the binary interface: raised by every addition.
+ */
+#define ANTIPHON_ABI_MINOR 0
+
+/**
+ * What functions return. Numbers are never used again for something else.
+ */
+enum antiphon_result
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * It is done.
+     */
+    ANTIPHON_RESULT_SUCCESS = 0,
+    /**
+     * An argument is wrong; nothing was done.
+     */
+    ANTIPHON_RESULT_INVALID_ARGUMENT = 1,
+    /**
+     * A handle is null, of another kind, or destroyed; nothing was done.
+     */
+    ANTIPHON_RESULT_INVALID_HANDLE = 2,
+    /**
+     * A plan cannot be read, is not valid, or is for another number of ranks.
+     */
+    ANTIPHON_RESULT_INVALID_PLAN = 3,
+    /**
+     * A plan is shown to go wrong.
+     */
+    ANTIPHON_RESULT_PLAN_REFUTED = 4,
+    /**
+     * Nothing here does what was asked for.
+     */
+    ANTIPHON_RESULT_UNSUPPORTED = 5,
+    /**
+     * A file cannot be read.
+     */
+    ANTIPHON_RESULT_FILE = 6,
+    /**
+     * Memory is exhausted, or the device or the system refused something.
+     */
+    ANTIPHON_RESULT_SYSTEM = 7,
+    /**
+     * The ranks could not meet, or could not talk to each other.
+     */
+    ANTIPHON_RESULT_RENDEZVOUS = 8,
+    /**
+     * A wait took longer than the time limit. The communicator is of no more use.
+     */
+    ANTIPHON_RESULT_TIMEOUT = 9,
+    /**
+     * Ranks called different things. The communicator is of no more use.
+     */
+    ANTIPHON_RESULT_MISMATCH = 10,
+    /**
+     * A peer died, or cannot be reached any more. The communicator is of no more use.
+     */
+    ANTIPHON_RESULT_PEER_LOST = 11,
+    /**
+     * A rank aborted the communicator.
+     */
+    ANTIPHON_RESULT_ABORTED = 12,
+    /**
+     * A buffer is too small for the answer.
+     */
+    ANTIPHON_RESULT_BUFFER_TOO_SMALL = 13,
+    /**
+     * A fault of the library itself; please report it.
+     */
+    ANTIPHON_RESULT_INTERNAL = 14,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum antiphon_result antiphon_result;
+#else
+typedef int32_t antiphon_result;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What is known of a plan that was loaded. One that is shown to go wrong is not.
+ */
+enum antiphon_verdict
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * No order of its blocks deadlocks, races or computes something else, at any size.
+     */
+    ANTIPHON_VERDICT_PROVEN = 0,
+    /**
+     * Neither shown right nor wrong; the report has the reasons.
+     */
+    ANTIPHON_VERDICT_NOT_PROVEN = 1,
+    /**
+     * Nobody looked: verification is off.
+     */
+    ANTIPHON_VERDICT_NOT_VERIFIED = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum antiphon_verdict antiphon_verdict;
+#else
+typedef int32_t antiphon_verdict;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Types of elements. Functions take them as numbers.
+ */
+enum antiphon_dtype
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * IEEE binary16.
+     */
+    ANTIPHON_DTYPE_F16 = 0,
+    /**
+     * bfloat16.
+     */
+    ANTIPHON_DTYPE_BF16 = 1,
+    /**
+     * float.
+     */
+    ANTIPHON_DTYPE_F32 = 2,
+    /**
+     * double.
+     */
+    ANTIPHON_DTYPE_F64 = 3,
+    /**
+     * int8_t.
+     */
+    ANTIPHON_DTYPE_I8 = 4,
+    /**
+     * uint8_t.
+     */
+    ANTIPHON_DTYPE_U8 = 5,
+    /**
+     * int32_t.
+     */
+    ANTIPHON_DTYPE_I32 = 6,
+    /**
+     * uint32_t.
+     */
+    ANTIPHON_DTYPE_U32 = 7,
+    /**
+     * int64_t.
+     */
+    ANTIPHON_DTYPE_I64 = 8,
+    /**
+     * uint64_t.
+     */
+    ANTIPHON_DTYPE_U64 = 9,
+    /**
+     * 8-bit float with 4 exponent bits, finite only (OCP E4M3).
+     */
+    ANTIPHON_DTYPE_F8E4M3 = 10,
+    /**
+     * 8-bit float with 5 exponent bits (OCP E5M2).
+     */
+    ANTIPHON_DTYPE_F8E5M2 = 11,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum antiphon_dtype antiphon_dtype;
+#else
+typedef int32_t antiphon_dtype;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Reductions. Functions take them as numbers.
+ */
+enum antiphon_op
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * What the plan says; for `antiphon_execute` alone.
+     */
+    ANTIPHON_OP_OF_PLAN = -1,
+    /**
+     * The sum.
+     */
+    ANTIPHON_OP_SUM = 0,
+    /**
+     * The product.
+     */
+    ANTIPHON_OP_PROD = 1,
+    /**
+     * The least.
+     */
+    ANTIPHON_OP_MIN = 2,
+    /**
+     * The greatest.
+     */
+    ANTIPHON_OP_MAX = 3,
+    /**
+     * The sum divided by the number of ranks.
+     */
+    ANTIPHON_OP_AVG = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum antiphon_op antiphon_op;
+#else
+typedef int32_t antiphon_op;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Something that is on or off, or as it is unless one asks.
+ */
+enum antiphon_switch
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * As it is unless one asks.
+     */
+    ANTIPHON_SWITCH_DEFAULT = 0,
+    /**
+     * On.
+     */
+    ANTIPHON_SWITCH_ON = 1,
+    /**
+     * Off.
+     */
+    ANTIPHON_SWITCH_OFF = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum antiphon_switch antiphon_switch;
+#else
+typedef int32_t antiphon_switch;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * One rank's end of a group of ranks that make calls together.
+ */
+typedef struct antiphon_communicator antiphon_communicator;
+
+/**
+ * What loads plans and runs them on a communicator.
+ */
+typedef struct antiphon_executor antiphon_executor;
+
+/**
+ * Memory that the ranks of this machine map: calls use it without a copy.
+ */
+typedef struct antiphon_memory antiphon_memory;
+
+/**
+ * A plan that is checked, verified, and ready to run.
+ */
+typedef struct antiphon_plan antiphon_plan;
+
+/**
+ * A queue of calls: they run in order, and independently of other streams.
+ */
+typedef struct antiphon_stream antiphon_stream;
+
+/**
+ * What the ranks of a group agree on before they meet: rank 0's process makes it, and a program carries its bytes to
+ * the others by any way of its own. It holds a secret: who has it can join.
+ */
+typedef struct antiphon_unique_id {
+    /**
+     * A text that ends with a zero.
+     */
+    char bytes[ANTIPHON_UNIQUE_ID_BYTES];
+} antiphon_unique_id;
+
+/**
+ * How a communicator behaves. Begin with ANTIPHON_CONFIG_INIT, which sets the size and leaves all else as it is unless
+ * one asks; later versions of the library add fields at the end, and read programs that were compiled before.
+ */
+typedef struct antiphon_config {
+    /**
+     * sizeof(antiphon_config), as the program was compiled.
+     */
+    uint64_t struct_size;
+    /**
+     * How long a call may make no progress before it fails, in milliseconds: 0 for the default of a minute, negative
+     * for ever.
+     */
+    int64_t timeout_ms;
+    /**
+     * Whether plans are verified when they are loaded: an antiphon_switch, on by default.
+     */
+    int32_t verification;
+    /**
+     * Whether peers may reach plain memory through the kernel where that is permitted: an antiphon_switch, on by
+     * default.
+     */
+    int32_t process_access;
+    /**
+     * The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks say the same.
+     */
+    const char *wire;
+    /**
+     * The network interface of wires and of the rendezvous, by its name, an address of it, or an address prefix;
+     * null for the one by which the ranks meet.
+     */
+    const char *network_interface;
+} antiphon_config;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Returns once all ranks have called it. Calls on streams may still be under way.
+ *
+ * Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handle is one, or null.
+ */
+antiphon_result antiphon_barrier(const struct antiphon_communicator *communicator);
+
+/**
+ * Gives every rank the reduction of all ranks' `count` elements. In place, on all ranks or on none, both buffers are
+ * the same.
+ *
+ * `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
+ * order; with null for it, it is complete on return. Any thread may call it, in the same order among a
+ * communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_all_reduce(const struct antiphon_communicator *communicator,
+                                    const void *send_buffer,
+                                    void *receive_buffer,
+                                    uint64_t count,
+                                    int32_t dtype,
+                                    int32_t op,
+                                    const struct antiphon_stream *stream);
+
+/**
+ * Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. In
+ * place, on all ranks or on none, the send buffer is the rank's block of the receive buffer.
+ *
+ * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+ * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_all_gather(const struct antiphon_communicator *communicator,
+                                    const void *send_buffer,
+                                    void *receive_buffer,
+                                    uint64_t count,
+                                    int32_t dtype,
+                                    const struct antiphon_stream *stream);
+
+/**
+ * Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. In
+ * place, on all ranks or on none, the receive buffer is the rank's block of the send buffer.
+ *
+ * `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
+ * order; with null for it, it is complete on return. Any thread may call it, in the same order among a
+ * communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_reduce_scatter(const struct antiphon_communicator *communicator,
+                                        const void *send_buffer,
+                                        void *receive_buffer,
+                                        uint64_t count,
+                                        int32_t dtype,
+                                        int32_t op,
+                                        const struct antiphon_stream *stream);
+
+/**
+ * Exchanges blocks: block r of rank s becomes block s of rank r. Both buffers have `count` elements for each rank.
+ * In place, on all ranks or on none, they are the same.
+ *
+ * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+ * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_all_to_all(const struct antiphon_communicator *communicator,
+                                    const void *send_buffer,
+                                    void *receive_buffer,
+                                    uint64_t count,
+                                    int32_t dtype,
+                                    const struct antiphon_stream *stream);
+
+/**
+ * Gives every rank the `count` elements of the root. Of the send buffer only the root's counts, the others may pass
+ * null; the root's may be its receive buffer.
+ *
+ * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+ * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_broadcast(const struct antiphon_communicator *communicator,
+                                   const void *send_buffer,
+                                   void *receive_buffer,
+                                   uint64_t count,
+                                   int32_t dtype,
+                                   uint32_t root,
+                                   const struct antiphon_stream *stream);
+
+/**
+ * Gives the root the reduction of all ranks' `count` elements. Of the receive buffer only the root's counts, the
+ * others may pass null; the root's may be its send buffer.
+ *
+ * `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
+ * order; with null for it, it is complete on return. Any thread may call it, in the same order among a
+ * communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_reduce(const struct antiphon_communicator *communicator,
+                                const void *send_buffer,
+                                void *receive_buffer,
+                                uint64_t count,
+                                int32_t dtype,
+                                int32_t op,
+                                uint32_t root,
+                                const struct antiphon_stream *stream);
+
+/**
+ * Gives the root the `count` elements of all, in rank order. Of the receive buffer only the root's counts, which has
+ * `count` for each rank, the others may pass null; the root's send buffer may be its block of it. For ranks of one
+ * node.
+ *
+ * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+ * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_gather(const struct antiphon_communicator *communicator,
+                                const void *send_buffer,
+                                void *receive_buffer,
+                                uint64_t count,
+                                int32_t dtype,
+                                uint32_t root,
+                                const struct antiphon_stream *stream);
+
+/**
+ * Gives rank r block r, of `count` elements, of the root. Of the send buffer only the root's counts, which has
+ * `count` for each rank, the others may pass null; the root's receive buffer may be its block of it. For ranks of
+ * one node.
+ *
+ * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+ * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_scatter(const struct antiphon_communicator *communicator,
+                                 const void *send_buffer,
+                                 void *receive_buffer,
+                                 uint64_t count,
+                                 int32_t dtype,
+                                 uint32_t root,
+                                 const struct antiphon_stream *stream);
+
+/**
+ * Exchanges blocks that have lengths of their own: the rank sends `send_counts[r]` elements from element
+ * `send_offsets[r]` on to rank r, and receives `receive_counts[r]` from there, to element `receive_offsets[r]`.
+ * Sender and receiver say the same count. Arrays have an element for each rank, and are read before the call
+ * returns. Out of place; for ranks of one node.
+ *
+ * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+ * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_all_to_all_v(const struct antiphon_communicator *communicator,
+                                      const void *send_buffer,
+                                      const uint64_t *send_counts,
+                                      const uint64_t *send_offsets,
+                                      void *receive_buffer,
+                                      const uint64_t *receive_counts,
+                                      const uint64_t *receive_offsets,
+                                      int32_t dtype,
+                                      const struct antiphon_stream *stream);
+
+/**
+ * Sends `count` elements to a peer of this node, which calls antiphon_receive with the same count and type; the
+ * other ranks have no part in it. Transfers between two ranks come in order; the first one waits until both have
+ * called, also on a stream.
+ *
+ * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null
+ * for it, it is complete on return. Any thread may call it, in the same order among the transfers of the two ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_send(const struct antiphon_communicator *communicator,
+                              const void *send_buffer,
+                              uint64_t count,
+                              int32_t dtype,
+                              uint32_t peer,
+                              const struct antiphon_stream *stream);
+
+/**
+ * Receives `count` elements from a peer of this node, which calls antiphon_send.
+ *
+ * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null
+ * for it, it is complete on return. Any thread may call it, in the same order among the transfers of the two ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+ * the send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_receive(const struct antiphon_communicator *communicator,
+                                 void *receive_buffer,
+                                 uint64_t count,
+                                 int32_t dtype,
+                                 uint32_t peer,
+                                 const struct antiphon_stream *stream);
+
+/**
+ * Makes the id of a group, in the process that will be its rank 0. From now on that process listens for the others.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * `out_id` is null or writable.
+ */
+antiphon_result antiphon_unique_id_create(struct antiphon_unique_id *out_id);
+
+/**
+ * Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
+ *
+ * Any thread may call it; ranks that live in one process call it from a thread each.
+ *
+ * The caller sees to it:
+ * The pointers are null or valid; the configuration is as long as it says.
+ */
+antiphon_result antiphon_communicator_create(const struct antiphon_unique_id *id,
+                                             uint32_t rank,
+                                             uint32_t world,
+                                             const struct antiphon_config *config,
+                                             struct antiphon_communicator **out_communicator);
+
+/**
+ * Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that the variables ANTIPHON_RANK,
+ * ANTIPHON_WORLD and ANTIPHON_COMM_ID describe. `config` may be null.
+ *
+ * Call it once a process, from any thread.
+ *
+ * The caller sees to it:
+ * As antiphon_communicator_create.
+ */
+antiphon_result antiphon_communicator_create_from_environment(const struct antiphon_config *config,
+                                                              struct antiphon_communicator **out_communicator);
+
+/**
+ * Makes a group of `world` ranks that all live in this process, and writes their communicators, in rank order, to an
+ * array of that many. Each is for a thread of its own, or one thread drives them all by calls on streams. `config`
+ * may be null.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The configuration is as long as it says; `out_communicators` is null or has room for `world`.
+ */
+antiphon_result antiphon_communicator_create_in_process(uint32_t world,
+                                                        const struct antiphon_config *config,
+                                                        struct antiphon_communicator **out_communicators);
+
+/**
+ * Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. Every rank calls
+ * it; one that passes a negative color joins none, and gets null.
+ *
+ * Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_communicator` is null or writable.
+ */
+antiphon_result antiphon_communicator_split(const struct antiphon_communicator *communicator,
+                                            int32_t color,
+                                            uint32_t key,
+                                            struct antiphon_communicator **out_communicator);
+
+/**
+ * Writes the rank of a communicator.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_rank` is null or writable.
+ */
+antiphon_result antiphon_communicator_rank(const struct antiphon_communicator *communicator,
+                                           uint32_t *out_rank);
+
+/**
+ * Writes the number of ranks of a communicator.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_world` is null or writable.
+ */
+antiphon_result antiphon_communicator_world(const struct antiphon_communicator *communicator,
+                                            uint32_t *out_world);
+
+/**
+ * Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
+ * which may be null.
+ *
+ * Any thread may call it at any time, also while others wait in calls on the communicator.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; the reason, if there is one, ends with a zero.
+ */
+antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *communicator,
+                                            const char *reason);
+
+/**
+ * Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. Where it is
+ * broken, antiphon_last_error then has the details. Does not wait.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_result` is null or writable.
+ */
+antiphon_result antiphon_communicator_async_error(const struct antiphon_communicator *communicator,
+                                                  antiphon_result *out_result);
+
+/**
+ * Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
+ * that was given to them is done.
+ *
+ * Any thread may call it, once, while no other call on the communicator is under way.
+ *
+ * The caller sees to it:
+ * The handle is one, or null, and not in use.
+ */
+antiphon_result antiphon_communicator_destroy(struct antiphon_communicator *communicator);
+
+/**
+ * Allocates zeroed memory on a communicator's device. Calls may use any part of it; it belongs to no communicator.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_memory` is null or writable.
+ */
+antiphon_result antiphon_memory_allocate(const struct antiphon_communicator *communicator,
+                                         uint64_t bytes,
+                                         struct antiphon_memory **out_memory);
+
+/**
+ * Writes the address of memory.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_address` is null or writable.
+ */
+antiphon_result antiphon_memory_address(const struct antiphon_memory *memory, void **out_address);
+
+/**
+ * Gives memory back.
+ *
+ * Any thread may call it, once, when no call of this rank uses the memory any more.
+ *
+ * The caller sees to it:
+ * The handle is one, or null, and not in use.
+ */
+antiphon_result antiphon_memory_free(struct antiphon_memory *memory);
+
+/**
+ * Makes an executor for a communicator. One for each use of a communicator is enough.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_executor` is null or writable.
+ */
+antiphon_result antiphon_executor_create(const struct antiphon_communicator *communicator,
+                                         struct antiphon_executor **out_executor);
+
+/**
+ * Destroys an executor.
+ *
+ * Any thread may call it, once, while no other call on the executor is under way.
+ *
+ * The caller sees to it:
+ * The handle is one, or null, and not in use.
+ */
+antiphon_result antiphon_executor_destroy(struct antiphon_executor *executor);
+
+/**
+ * Loads a plan from a JSON file, in the current format or either of the older ones. Verifying it may take a while.
+ *
+ * Any thread may call it at any time. Ranks may load at different times, or different plans.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; the path, if there is one, ends with a zero; `out_plan` is null or writable.
+ */
+antiphon_result antiphon_plan_load_file(const struct antiphon_executor *executor,
+                                        const char *path,
+                                        struct antiphon_plan **out_plan);
+
+/**
+ * Loads a plan from the bytes of such a file.
+ *
+ * Any thread may call it at any time. Ranks may load at different times, or different plans.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `bytes` is null or has `size` bytes; `out_plan` is null or writable.
+ */
+antiphon_result antiphon_plan_load_bytes(const struct antiphon_executor *executor,
+                                         const void *bytes,
+                                         uint64_t size,
+                                         struct antiphon_plan **out_plan);
+
+/**
+ * Loads the plan of a built-in algorithm, e.g. "allreduce_ring", for all ranks of one node. `in_place` says with 1
+ * that send and receive buffer are the same memory, with 0 that they are not; `root` is for those that have one.
+ *
+ * Any thread may call it at any time. Ranks may load at different times, or different plans.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; the name, if there is one, ends with a zero; `out_plan` is null or writable.
+ */
+antiphon_result antiphon_plan_load_name(const struct antiphon_executor *executor,
+                                        const char *name,
+                                        int32_t in_place,
+                                        uint32_t root,
+                                        struct antiphon_plan **out_plan);
+
+/**
+ * Writes what is known of a plan: an antiphon_verdict.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_verdict` is null or writable.
+ */
+antiphon_result antiphon_plan_verdict(const struct antiphon_plan *plan, antiphon_verdict *out_verdict);
+
+/**
+ * Writes what the verifier says of a plan, as a text that ends with a zero, and its bytes with that zero. With a null
+ * buffer and a capacity of 0 it writes only how many bytes are needed. The first call verifies, whatever the
+ * communicator's configuration says, and may take a while.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `buffer` is null or has `capacity` bytes; `out_bytes` is null or writable.
+ */
+antiphon_result antiphon_plan_report(const struct antiphon_plan *plan,
+                                     char *buffer,
+                                     uint64_t capacity,
+                                     uint64_t *out_bytes);
+
+/**
+ * Destroys a plan. Calls of it that are under way go on.
+ *
+ * Any thread may call it, once, while no other function is busy with the plan.
+ *
+ * The caller sees to it:
+ * The handle is one, or null, and not in use.
+ */
+antiphon_result antiphon_plan_destroy(struct antiphon_plan *plan);
+
+/**
+ * Runs a plan. All ranks call it with plans of the same content, equal sizes, type and reduction. Sizes are in bytes
+ * and multiples of the element's; `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on
+ * by itself, in the stream's order; with null for it, it is complete on return.
+ *
+ * Any thread may call it, in the same order among a communicator's calls on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers have as many bytes until the call is complete, and nobody else writes the
+ * send buffer or touches the receive buffer meanwhile.
+ */
+antiphon_result antiphon_execute(const struct antiphon_executor *executor,
+                                 const struct antiphon_plan *plan,
+                                 const void *send_buffer,
+                                 uint64_t send_bytes,
+                                 void *receive_buffer,
+                                 uint64_t receive_bytes,
+                                 int32_t dtype,
+                                 int32_t op,
+                                 const struct antiphon_stream *stream);
+
+/**
+ * What went wrong in the last function of this library that failed on the calling thread, in words that name values
+ * and ranks and say what to do; empty where none has. The text is UTF-8 and stays until the next failure on this
+ * thread.
+ *
+ * Any thread may call it at any time.
+ */
+const char *antiphon_last_error(void);
+
+/**
+ * What a result means in general, in a few words; a text that lives as long as the library. Of a number that is no
+ * result's, that it is unknown.
+ *
+ * Any thread may call it at any time.
+ */
+const char *antiphon_result_text(int32_t result);
+
+/**
+ * Makes a stream on a communicator's device. Calls of several communicators of that device may share it.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_stream` is null or writable.
+ */
+antiphon_result antiphon_stream_create(const struct antiphon_communicator *communicator,
+                                       struct antiphon_stream **out_stream);
+
+/**
+ * Waits until all calls on a stream are complete, and returns the first error among those since the last time.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null.
+ */
+antiphon_result antiphon_stream_synchronize(const struct antiphon_stream *stream);
+
+/**
+ * Writes 1 if all calls on a stream are complete, else 0. Does not wait.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_done` is null or writable.
+ */
+antiphon_result antiphon_stream_query(const struct antiphon_stream *stream, int32_t *out_done);
+
+/**
+ * Destroys a stream. Calls on it that are under way go on; synchronize first to learn what becomes of them.
+ *
+ * Any thread may call it, once, while no other call on the stream is under way.
+ *
+ * The caller sees to it:
+ * The handle is one, or null, and not in use.
+ */
+antiphon_result antiphon_stream_destroy(struct antiphon_stream *stream);
+
+/**
+ * Bytes of an element of a type (an antiphon_dtype); 0 for a number that is no type's.
+ *
+ * Any thread may call it at any time.
+ */
+size_t antiphon_dtype_size(int32_t dtype);
+
+/**
+ * The binary interface of the library that is loaded: the major number in the upper 16 bits, the minor one in the
+ * lower. A program works with the major number it was compiled with, and with that minor number or a later one.
+ *
+ * Any thread may call it at any time.
+ */
+uint32_t antiphon_abi_version(void);
+
+/**
+ * The version of the library, e.g. "0.1.0"; a text that lives as long as the library.
+ *
+ * Any thread may call it at any time.
+ */
+const char *antiphon_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* ANTIPHON_H */

@@ -1,0 +1,470 @@
+//! Collectives by name for C.
+
+use crate::communicator::antiphon_communicator;
+use crate::entry::entry;
+use crate::handle::borrow;
+use crate::result::{Failure, antiphon_result};
+use crate::stream::{antiphon_stream, queue};
+use crate::types::{antiphon_op, data_type, reduce_op};
+use antiphon_executor::{Collectives, Counts, Extent, Request, What};
+use std::ffi::c_void;
+
+/// One call, as C says it.
+struct Said {
+    communicator: *const antiphon_communicator,
+    what: What,
+    send_buffer: *const c_void,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    stream: *const antiphon_stream,
+}
+
+/// # Safety
+/// As the functions of this file.
+unsafe fn call(said: &Said) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(said.communicator)? };
+        // SAFETY: as this function's.
+        let queue = unsafe { queue(said.stream)? };
+        let request = Request {
+            what: said.what,
+            input: said.send_buffer.cast(),
+            output: said.receive_buffer.cast(),
+            count: said.count,
+            dtype: data_type(said.dtype)?,
+            op: reduce_op(said.op)?,
+        };
+        // SAFETY: as this function's.
+        unsafe { collectives.call(&request, queue) }.map_err(Failure::from)
+    })
+}
+
+/// For collectives that do not reduce.
+const ANY: i32 = antiphon_op::Sum as i32;
+
+/// Returns once all ranks have called it. Calls on streams may still be under way.
+///
+/// Any thread may call it, in the same order among a communicator's calls on all ranks.
+///
+/// # Safety
+/// The handle is one, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_barrier(
+    communicator: *const antiphon_communicator,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        Ok(unsafe { borrow::<Collectives>(communicator)? }.communicator().barrier()?)
+    })
+}
+
+/// Gives every rank the reduction of all ranks' `count` elements. In place, on all ranks or on none, both buffers are
+/// the same.
+///
+/// `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
+/// order; with null for it, it is complete on return. Any thread may call it, in the same order among a
+/// communicator's calls on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_all_reduce(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    // SAFETY: as this function's.
+    unsafe {
+        call(&Said {
+            communicator,
+            what: What::AllReduce,
+            send_buffer,
+            receive_buffer,
+            count,
+            dtype,
+            op,
+            stream,
+        })
+    }
+}
+
+/// Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. In
+/// place, on all ranks or on none, the send buffer is the rank's block of the receive buffer.
+///
+/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_all_gather(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    // SAFETY: as this function's.
+    unsafe {
+        call(&Said {
+            communicator,
+            what: What::AllGather,
+            send_buffer,
+            receive_buffer,
+            count,
+            dtype,
+            op: ANY,
+            stream,
+        })
+    }
+}
+
+/// Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. In
+/// place, on all ranks or on none, the receive buffer is the rank's block of the send buffer.
+///
+/// `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
+/// order; with null for it, it is complete on return. Any thread may call it, in the same order among a
+/// communicator's calls on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_reduce_scatter(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    // SAFETY: as this function's.
+    unsafe {
+        call(&Said {
+            communicator,
+            what: What::ReduceScatter,
+            send_buffer,
+            receive_buffer,
+            count,
+            dtype,
+            op,
+            stream,
+        })
+    }
+}
+
+/// Exchanges blocks: block r of rank s becomes block s of rank r. Both buffers have `count` elements for each rank.
+/// In place, on all ranks or on none, they are the same.
+///
+/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_all_to_all(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    // SAFETY: as this function's.
+    unsafe {
+        call(&Said {
+            communicator,
+            what: What::AllToAll,
+            send_buffer,
+            receive_buffer,
+            count,
+            dtype,
+            op: ANY,
+            stream,
+        })
+    }
+}
+
+/// Gives every rank the `count` elements of the root. Of the send buffer only the root's counts, the others may pass
+/// null; the root's may be its receive buffer.
+///
+/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_broadcast(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    root: u32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    // SAFETY: as this function's.
+    unsafe {
+        call(&Said {
+            communicator,
+            what: What::Broadcast { root },
+            send_buffer,
+            receive_buffer,
+            count,
+            dtype,
+            op: ANY,
+            stream,
+        })
+    }
+}
+
+/// Gives the root the reduction of all ranks' `count` elements. Of the receive buffer only the root's counts, the
+/// others may pass null; the root's may be its send buffer.
+///
+/// `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
+/// order; with null for it, it is complete on return. Any thread may call it, in the same order among a
+/// communicator's calls on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_reduce(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    root: u32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    // SAFETY: as this function's.
+    unsafe {
+        call(&Said {
+            communicator,
+            what: What::Reduce { root },
+            send_buffer,
+            receive_buffer,
+            count,
+            dtype,
+            op,
+            stream,
+        })
+    }
+}
+
+/// Gives the root the `count` elements of all, in rank order. Of the receive buffer only the root's counts, which has
+/// `count` for each rank, the others may pass null; the root's send buffer may be its block of it. For ranks of one
+/// node.
+///
+/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_gather(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    root: u32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    // SAFETY: as this function's.
+    unsafe {
+        call(&Said {
+            communicator,
+            what: What::Gather { root },
+            send_buffer,
+            receive_buffer,
+            count,
+            dtype,
+            op: ANY,
+            stream,
+        })
+    }
+}
+
+/// Gives rank r block r, of `count` elements, of the root. Of the send buffer only the root's counts, which has
+/// `count` for each rank, the others may pass null; the root's receive buffer may be its block of it. For ranks of
+/// one node.
+///
+/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_scatter(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    root: u32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    // SAFETY: as this function's.
+    unsafe {
+        call(&Said {
+            communicator,
+            what: What::Scatter { root },
+            send_buffer,
+            receive_buffer,
+            count,
+            dtype,
+            op: ANY,
+            stream,
+        })
+    }
+}
+
+/// Blocks of C's counts and offsets, of which there are `world` each, and the elements that they span.
+///
+/// # Safety
+/// Each is null or has `world` elements.
+unsafe fn extents(
+    counts: *const u64,
+    offsets: *const u64,
+    world: u32,
+    name: &str,
+) -> Result<(Vec<Extent>, u64), Failure> {
+    if counts.is_null() || offsets.is_null() {
+        let text =
+            format!("cannot read `{name}_counts` and `{name}_offsets`: saw null, allowed arrays");
+        return Err(Failure::argument(text));
+    }
+    // SAFETY: as this function's.
+    let [counts, offsets] =
+        [counts, offsets].map(|at| unsafe { std::slice::from_raw_parts(at, world as usize) });
+    let blocks = offsets.iter().zip(counts).map(|(&offset, &count)| Extent { offset, count });
+    let blocks: Vec<Extent> = blocks.collect();
+    let filled = blocks.iter().filter(|block| block.count > 0);
+    let ends = filled.map(Extent::end).collect::<Option<Vec<_>>>();
+    let ends = ends.ok_or_else(|| {
+        Failure::argument(format!("cannot use `{name}_counts`: they end beyond all memory"))
+    })?;
+    Ok((blocks, ends.into_iter().max().unwrap_or(0)))
+}
+
+/// Exchanges blocks that have lengths of their own: the rank sends `send_counts[r]` elements from element
+/// `send_offsets[r]` on to rank r, and receives `receive_counts[r]` from there, to element `receive_offsets[r]`.
+/// Sender and receiver say the same count. Arrays have an element for each rank, and are read before the call
+/// returns. Out of place; for ranks of one node.
+///
+/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
+/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_all_to_all_v(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    send_counts: *const u64,
+    send_offsets: *const u64,
+    receive_buffer: *mut c_void,
+    receive_counts: *const u64,
+    receive_offsets: *const u64,
+    dtype: i32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        // SAFETY: as this function's.
+        let queue = unsafe { queue(stream)? };
+        let world = collectives.communicator().world();
+        // SAFETY: the arrays have an element for each rank.
+        let (send, sent) = unsafe { extents(send_counts, send_offsets, world, "send")? };
+        // SAFETY: as above.
+        let (receive, received) =
+            unsafe { extents(receive_counts, receive_offsets, world, "receive")? };
+        let counts = Counts { send: &send, receive: &receive };
+        let at = (send_buffer.cast(), receive_buffer.cast());
+        // SAFETY: as this function's.
+        unsafe {
+            collectives.all_to_all_v(at, (sent, received), counts, data_type(dtype)?, queue)?;
+        }
+        Ok(())
+    })
+}
+
+/// Sends `count` elements to a peer of this node, which calls antiphon_receive with the same count and type; the
+/// other ranks have no part in it. Transfers between two ranks come in order; the first one waits until both have
+/// called, also on a stream.
+///
+/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null
+/// for it, it is complete on return. Any thread may call it, in the same order among the transfers of the two ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_send(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    count: u64,
+    dtype: i32,
+    peer: u32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        // SAFETY: as this function's.
+        let queue = unsafe { queue(stream)? };
+        let dtype = data_type(dtype)?;
+        // SAFETY: as this function's.
+        unsafe { collectives.send(send_buffer.cast(), count, dtype, peer, queue) }
+            .map_err(Failure::from)
+    })
+}
+
+/// Receives `count` elements from a peer of this node, which calls antiphon_send.
+///
+/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null
+/// for it, it is complete on return. Any thread may call it, in the same order among the transfers of the two ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
+/// the send buffer or touches the receive buffer meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_receive(
+    communicator: *const antiphon_communicator,
+    receive_buffer: *mut c_void,
+    count: u64,
+    dtype: i32,
+    peer: u32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        // SAFETY: as this function's.
+        let queue = unsafe { queue(stream)? };
+        let dtype = data_type(dtype)?;
+        // SAFETY: as this function's.
+        unsafe { collectives.receive(receive_buffer.cast(), count, dtype, peer, queue) }
+            .map_err(Failure::from)
+    })
+}

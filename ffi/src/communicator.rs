@@ -1,0 +1,293 @@
+//! Communicators for C.
+
+use crate::config::{antiphon_config, options};
+use crate::entry::{Out, entry, text};
+use crate::handle::{borrow, issue, object, take};
+use crate::result::{Failure, antiphon_result, code, remember};
+use antiphon_executor::{Collectives, Communicator, UniqueId};
+use std::ffi::c_char;
+
+/// One rank's end of a group of ranks that make calls together.
+pub struct antiphon_communicator {
+    _private: [u8; 0],
+}
+
+object!(Collectives, antiphon_communicator, b"antiComm", "a communicator");
+
+/// Bytes of an antiphon_unique_id.
+pub const ANTIPHON_UNIQUE_ID_BYTES: usize = 128;
+
+/// What the ranks of a group agree on before they meet: rank 0's process makes it, and a program carries its bytes to
+/// the others by any way of its own. It holds a secret: who has it can join.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct antiphon_unique_id {
+    /// A text that ends with a zero.
+    pub bytes: [c_char; ANTIPHON_UNIQUE_ID_BYTES],
+}
+
+impl antiphon_unique_id {
+    fn of(id: &UniqueId) -> Result<Self, Failure> {
+        let text = id.to_string();
+        let mut bytes = [0; ANTIPHON_UNIQUE_ID_BYTES];
+        if text.len() >= bytes.len() {
+            let length = text.len();
+            return Err(Failure::new(
+                antiphon_result::Internal,
+                format!("an id has {length} bytes"),
+            ));
+        }
+        for (byte, &from) in bytes.iter_mut().zip(text.as_bytes()) {
+            *byte = from as c_char;
+        }
+        Ok(antiphon_unique_id { bytes })
+    }
+
+    fn id(&self) -> Result<UniqueId, Failure> {
+        let bytes = self.bytes.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
+        let text = String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned();
+        text.parse().map_err(|error| Failure::argument(format!("{error}")))
+    }
+}
+
+fn handle(communicator: &Communicator) -> Result<*mut antiphon_communicator, Failure> {
+    Ok(issue(Collectives::new(communicator)?))
+}
+
+/// Makes the id of a group, in the process that will be its rank 0. From now on that process listens for the others.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// `out_id` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_unique_id_create(
+    out_id: *mut antiphon_unique_id,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_id, "out_id")?;
+        let id = UniqueId::create(None)
+            .map_err(|error| Failure::new(antiphon_result::Rendezvous, error.to_string()))?;
+        let id = antiphon_unique_id::of(&id)?;
+        // SAFETY: as this function's.
+        unsafe { out.set(id) };
+        Ok(())
+    })
+}
+
+/// Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
+///
+/// Any thread may call it; ranks that live in one process call it from a thread each.
+///
+/// # Safety
+/// The pointers are null or valid; the configuration is as long as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_create(
+    id: *const antiphon_unique_id,
+    rank: u32,
+    world: u32,
+    config: *const antiphon_config,
+    out_communicator: *mut *mut antiphon_communicator,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_communicator, "out_communicator")?;
+        // SAFETY: as this function's.
+        let id = unsafe { id.as_ref() };
+        let id =
+            id.ok_or_else(|| Failure::argument("cannot read `id`: saw null, allowed an id"))?;
+        // SAFETY: as this function's.
+        let options = unsafe { options(config)? };
+        let handle = handle(&Communicator::from_id(&id.id()?, rank, world, &options)?)?;
+        // SAFETY: as this function's.
+        unsafe { out.set(handle) };
+        Ok(())
+    })
+}
+
+/// Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that the variables ANTIPHON_RANK,
+/// ANTIPHON_WORLD and ANTIPHON_COMM_ID describe. `config` may be null.
+///
+/// Call it once a process, from any thread.
+///
+/// # Safety
+/// As antiphon_communicator_create.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_create_from_environment(
+    config: *const antiphon_config,
+    out_communicator: *mut *mut antiphon_communicator,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_communicator, "out_communicator")?;
+        // SAFETY: as this function's.
+        let options = unsafe { options(config)? };
+        let handle = handle(&Communicator::from_environment(&options)?)?;
+        // SAFETY: as this function's.
+        unsafe { out.set(handle) };
+        Ok(())
+    })
+}
+
+/// Makes a group of `world` ranks that all live in this process, and writes their communicators, in rank order, to an
+/// array of that many. Each is for a thread of its own, or one thread drives them all by calls on streams. `config`
+/// may be null.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The configuration is as long as it says; `out_communicators` is null or has room for `world`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_create_in_process(
+    world: u32,
+    config: *const antiphon_config,
+    out_communicators: *mut *mut antiphon_communicator,
+) -> antiphon_result {
+    entry(|| {
+        Out::new(out_communicators, "out_communicators")?;
+        // SAFETY: as this function's.
+        let options = unsafe { options(config)? };
+        let ends = Communicator::in_process(world, &options)?;
+        let ends = ends.iter().map(Collectives::new).collect::<Result<Vec<_>, _>>()?;
+        for (rank, end) in ends.into_iter().enumerate() {
+            // SAFETY: there is room for as many as there are ranks.
+            unsafe { out_communicators.wrapping_add(rank).write(issue(end)) };
+        }
+        Ok(())
+    })
+}
+
+/// Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. Every rank calls
+/// it; one that passes a negative color joins none, and gets null.
+///
+/// Any thread may call it, in the same order among a communicator's calls on all ranks.
+///
+/// # Safety
+/// The handle is one, or null; `out_communicator` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_split(
+    communicator: *const antiphon_communicator,
+    color: i32,
+    key: u32,
+    out_communicator: *mut *mut antiphon_communicator,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_communicator, "out_communicator")?;
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        let group = collectives.communicator().split(u32::try_from(color).ok(), key)?;
+        let handle = group.as_ref().map_or(Ok(std::ptr::null_mut()), handle)?;
+        // SAFETY: as this function's.
+        unsafe { out.set(handle) };
+        Ok(())
+    })
+}
+
+/// Writes the rank of a communicator.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `out_rank` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_rank(
+    communicator: *const antiphon_communicator,
+    out_rank: *mut u32,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_rank, "out_rank")?;
+        // SAFETY: as this function's.
+        let rank = unsafe { borrow::<Collectives>(communicator)? }.communicator().rank();
+        // SAFETY: as this function's.
+        unsafe { out.set(rank) };
+        Ok(())
+    })
+}
+
+/// Writes the number of ranks of a communicator.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `out_world` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_world(
+    communicator: *const antiphon_communicator,
+    out_world: *mut u32,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_world, "out_world")?;
+        // SAFETY: as this function's.
+        let world = unsafe { borrow::<Collectives>(communicator)? }.communicator().world();
+        // SAFETY: as this function's.
+        unsafe { out.set(world) };
+        Ok(())
+    })
+}
+
+/// Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
+/// which may be null.
+///
+/// Any thread may call it at any time, also while others wait in calls on the communicator.
+///
+/// # Safety
+/// The handle is one, or null; the reason, if there is one, ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_abort(
+    communicator: *const antiphon_communicator,
+    reason: *const c_char,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        let reason = match reason.is_null() {
+            true => "no reason given",
+            // SAFETY: as this function's.
+            false => unsafe { text(reason, "reason")? },
+        };
+        collectives.abort(reason);
+        Ok(())
+    })
+}
+
+/// Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. Where it is
+/// broken, antiphon_last_error then has the details. Does not wait.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `out_result` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_async_error(
+    communicator: *const antiphon_communicator,
+    out_result: *mut antiphon_result,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_result, "out_result")?;
+        // SAFETY: as this function's.
+        let failure = unsafe { borrow::<Collectives>(communicator)? }.failure();
+        if let Some(error) = &failure {
+            remember(&error.to_string());
+        }
+        let result = failure.as_ref().map_or(antiphon_result::Success, code);
+        // SAFETY: as this function's.
+        unsafe { out.set(result) };
+        Ok(())
+    })
+}
+
+/// Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
+/// that was given to them is done.
+///
+/// Any thread may call it, once, while no other call on the communicator is under way.
+///
+/// # Safety
+/// The handle is one, or null, and not in use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_destroy(
+    communicator: *mut antiphon_communicator,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        drop(unsafe { take::<Collectives>(communicator)? });
+        Ok(())
+    })
+}

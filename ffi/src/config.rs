@@ -1,0 +1,171 @@
+//! How a communicator behaves, as C says it.
+
+use crate::entry::text;
+use crate::result::Failure;
+use crate::types::switch;
+use antiphon_executor::Options;
+use std::ffi::c_char;
+use std::mem::offset_of;
+use std::time::Duration;
+
+/// How a communicator behaves. Begin with ANTIPHON_CONFIG_INIT, which sets the size and leaves all else as it is unless
+/// one asks; later versions of the library add fields at the end, and read programs that were compiled before.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct antiphon_config {
+    /// sizeof(antiphon_config), as the program was compiled.
+    pub struct_size: u64,
+    /// How long a call may make no progress before it fails, in milliseconds: 0 for the default of a minute, negative
+    /// for ever.
+    pub timeout_ms: i64,
+    /// Whether plans are verified when they are loaded: an antiphon_switch, on by default.
+    pub verification: i32,
+    /// Whether peers may reach plain memory through the kernel where that is permitted: an antiphon_switch, on by
+    /// default.
+    pub process_access: i32,
+    /// The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks say the same.
+    pub wire: *const c_char,
+    /// The network interface of wires and of the rendezvous, by its name, an address of it, or an address prefix;
+    /// null for the one by which the ranks meet.
+    pub network_interface: *const c_char,
+}
+
+/// Size of the structure of the first version: what every program gives at least.
+const FIRST: u64 =
+    offset_of!(antiphon_config, network_interface) as u64 + size_of::<*const c_char>() as u64;
+
+/// What a caller asks for.
+///
+/// # Errors
+/// A size that no version had, fields that this version does not know and that ask for something, and values that are
+/// none.
+///
+/// # Safety
+/// The structure, if there is one, is as long as it says, and its texts end with a zero.
+pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, Failure> {
+    let mut options = Options::default();
+    if config.is_null() {
+        return Ok(options);
+    }
+    if !config.is_aligned() {
+        return Err(Failure::argument("cannot read `config`: it is not aligned as a structure is"));
+    }
+    // SAFETY: the structure begins with its size in every version.
+    let size = unsafe { (&raw const (*config).struct_size).read() };
+    const MOST: u64 = 4096;
+    if !(FIRST..=MOST).contains(&size) {
+        return Err(Failure::argument(format!(
+            "cannot read `config`: saw a struct_size of {size}, allowed {FIRST} or more; begin with ANTIPHON_CONFIG_INIT"
+        )));
+    }
+    let known = size_of::<antiphon_config>();
+    let rest = (size as usize).saturating_sub(known);
+    let beyond = config.cast::<u8>().wrapping_add(known);
+    // SAFETY: the structure is as long as it says.
+    if (0..rest).any(|at| unsafe { *beyond.wrapping_add(at) } != 0) {
+        return Err(Failure::argument(format!(
+            "cannot read `config`: it asks for something in bytes {known}..{size}, which version {} of the library does not \
+             know; use a later one",
+            env!("CARGO_PKG_VERSION")
+        )));
+    }
+    // SAFETY: the structure is at least as long as in the first version, which is this one.
+    let config = unsafe { &*config };
+    let milliseconds = config.timeout_ms;
+    if milliseconds != 0 {
+        options.timeout = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+    }
+    options.verification = switch(config.verification)?.unwrap_or(options.verification);
+    options.process_access = switch(config.process_access)?.unwrap_or(options.process_access);
+    let named = |at: *const c_char, name| -> Result<Option<String>, Failure> {
+        if at.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: texts end with a zero.
+        unsafe { text(at, name) }.map(|text| Some(text.to_owned()))
+    };
+    options.wire = named(config.wire, "config.wire")?;
+    options.interface = named(config.network_interface, "config.network_interface")?;
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    fn config() -> antiphon_config {
+        antiphon_config {
+            struct_size: size_of::<antiphon_config>() as u64,
+            timeout_ms: 0,
+            verification: 0,
+            process_access: 0,
+            wire: ptr::null(),
+            network_interface: ptr::null(),
+        }
+    }
+
+    fn read(config: &antiphon_config) -> Result<Options, Failure> {
+        // SAFETY: as long as it says, or refused before it is read.
+        unsafe { options(config) }
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_by_default() {
+        let default = format!("{:?}", Options::default());
+        assert_eq!(format!("{:?}", read(&config()).unwrap()), default);
+        // SAFETY: there is none.
+        assert_eq!(format!("{:?}", unsafe { options(ptr::null()) }.unwrap()), default);
+    }
+
+    #[test]
+    fn what_is_said_counts() {
+        let asked = read(&antiphon_config {
+            timeout_ms: 1500,
+            verification: 2,
+            process_access: 2,
+            wire: c"tcp".as_ptr(),
+            network_interface: c"lo".as_ptr(),
+            ..config()
+        });
+        let asked = asked.unwrap();
+        assert_eq!(asked.timeout, Some(Duration::from_millis(1500)));
+        assert!(!asked.verification && !asked.process_access);
+        assert_eq!(asked.wire.as_deref(), Some("tcp"));
+        assert_eq!(asked.interface.as_deref(), Some("lo"));
+        let patient = antiphon_config { timeout_ms: -1, ..config() };
+        assert_eq!(read(&patient).unwrap().timeout, None);
+    }
+
+    #[test]
+    fn structures_of_other_versions_are_read_or_refused() {
+        for struct_size in [0, 8, FIRST - 1, 4097, u64::MAX] {
+            let text = read(&antiphon_config { struct_size, ..config() }).unwrap_err().text;
+            assert!(text.contains("ANTIPHON_CONFIG_INIT"), "{text}");
+        }
+        #[repr(C)]
+        struct Later {
+            config: antiphon_config,
+            more: [u64; 2],
+        }
+        let mut later = Later { config: config(), more: [0; 2] };
+        later.config.struct_size = size_of::<Later>() as u64;
+        // SAFETY: as long as it says.
+        unsafe { options((&raw const later).cast()) }.unwrap();
+        later.more[1] = 1 << 40;
+        // SAFETY: as long as it says.
+        let text = unsafe { options((&raw const later).cast()) }.unwrap_err().text;
+        assert!(text.contains("a later one"), "{text}");
+    }
+
+    #[test]
+    fn values_that_are_none_are_refused() {
+        for bad in [
+            antiphon_config { verification: 3, ..config() },
+            antiphon_config { process_access: -1, ..config() },
+            antiphon_config { wire: c"\xff".as_ptr(), ..config() },
+        ] {
+            assert!(read(&bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Opaque handles: what C holds instead of objects.
+//!
+//! A handle is the address of a slot, which begins with a word that says what is in it. Slots are used again, for objects
+//! of the same kind, but never given back to the allocator: so whatever was a handle once can be told from one that is.
+//! (A destroyed handle whose slot has a new object is taken for that one.)
+
+use crate::result::{Failure, antiphon_result};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// What handles stand for.
+pub(crate) trait Object: Sized + Send + Sync + 'static {
+    /// What C takes it for.
+    type Opaque;
+    /// Says that a slot has one. A different one for each kind.
+    const MARK: u64;
+    /// What it is called in messages.
+    const NAME: &'static str;
+
+    /// The slots of this kind that are free.
+    fn free() -> &'static Pool<Self>;
+}
+
+/// Where an object is.
+#[repr(C)]
+pub(crate) struct Slot<T> {
+    /// [`Object::MARK`], or 0.
+    mark: AtomicU64,
+    value: UnsafeCell<Option<T>>,
+}
+
+// SAFETY: the value is written by whoever owns the slot: `issue`, before the handle is out, and `take`, which only one
+// caller passes. In between it is only read, and `T` is `Sync`.
+unsafe impl<T: Send + Sync> Sync for Slot<T> {}
+
+/// Slots for a kind of object.
+pub(crate) struct Pool<T: 'static>(Mutex<Vec<&'static Slot<T>>>);
+
+impl<T> Pool<T> {
+    pub const fn new() -> Self {
+        Pool(Mutex::new(Vec::new()))
+    }
+}
+
+/// Makes a handle of an object.
+pub(crate) fn issue<T: Object>(object: T) -> *mut T::Opaque {
+    let free = T::free().0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let slot = free.unwrap_or_else(|| {
+        Box::leak(Box::new(Slot { mark: AtomicU64::new(0), value: UnsafeCell::new(None) }))
+    });
+    // SAFETY: a free slot is nobody's, and this one is not free any more.
+    unsafe { *slot.value.get() = Some(object) };
+    slot.mark.store(T::MARK, Ordering::Release);
+    std::ptr::from_ref(slot).cast_mut().cast()
+}
+
+fn invalid<T: Object>(saw: &str) -> Failure {
+    let name = T::NAME;
+    let text = format!(
+        "cannot use a handle: saw {saw}, allowed {name} that was created and not destroyed"
+    );
+    Failure::new(antiphon_result::InvalidHandle, text)
+}
+
+/// The slot that a handle means.
+///
+/// # Safety
+/// As [`borrow`].
+unsafe fn slot<T: Object>(handle: *const T::Opaque) -> Result<&'static Slot<T>, Failure> {
+    let slot = handle.cast::<Slot<T>>();
+    if slot.is_null() {
+        return Err(invalid::<T>("null"));
+    }
+    if !slot.is_aligned() {
+        return Err(invalid::<T>("an address that is none"));
+    }
+    // SAFETY: slots of all kinds begin with the mark and stay for ever.
+    let mark = unsafe { &*slot.cast::<AtomicU64>() };
+    match mark.load(Ordering::Acquire) {
+        // SAFETY: the mark says that it is one.
+        known if known == T::MARK => Ok(unsafe { &*slot }),
+        0 => Err(invalid::<T>("one that is destroyed")),
+        _ => Err(invalid::<T>("one of another kind")),
+    }
+}
+
+/// The object of a handle.
+///
+/// # Errors
+/// `INVALID_HANDLE` for null, a destroyed handle and one of another kind.
+///
+/// # Safety
+/// The handle is null or came from [`issue`], of any kind; nobody destroys it for `'a`.
+pub(crate) unsafe fn borrow<'a, T: Object>(handle: *const T::Opaque) -> Result<&'a T, Failure> {
+    // SAFETY: as this function's; nobody takes the value meanwhile.
+    let value = unsafe { &*slot::<T>(handle)?.value.get() };
+    value.as_ref().ok_or_else(|| invalid::<T>("one that is destroyed"))
+}
+
+/// The object of a handle, which is none any more.
+///
+/// # Errors
+/// As [`borrow`].
+///
+/// # Safety
+/// The handle is null or came from [`issue`], of any kind; nobody uses its object meanwhile.
+pub(crate) unsafe fn take<T: Object>(handle: *mut T::Opaque) -> Result<T, Failure> {
+    // SAFETY: as this function's.
+    let slot = unsafe { slot::<T>(handle)? };
+    let destroyed = || invalid::<T>("one that is destroyed");
+    // Of two who destroy it at once only one goes on.
+    let mine = slot.mark.compare_exchange(T::MARK, 0, Ordering::AcqRel, Ordering::Acquire);
+    mine.map_err(|_| destroyed())?;
+    // SAFETY: nobody else passes the exchange, and nobody uses the object.
+    let object = unsafe { (*slot.value.get()).take() };
+    T::free().0.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    object.ok_or_else(destroyed)
+}
+
+/// Declares what C sees of a kind of object, and its pool.
+macro_rules! object {
+    ($object:ty, $opaque:ty, $mark:literal, $name:literal) => {
+        impl $crate::handle::Object for $object {
+            type Opaque = $opaque;
+            const MARK: u64 = u64::from_le_bytes(*$mark);
+            const NAME: &'static str = $name;
+
+            fn free() -> &'static $crate::handle::Pool<Self> {
+                static FREE: $crate::handle::Pool<$object> = $crate::handle::Pool::new();
+                &FREE
+            }
+        }
+    };
+}
+
+pub(crate) use object;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    struct One(u32);
+    struct Other;
+    struct OpaqueOne;
+    struct OpaqueOther;
+    object!(One, OpaqueOne, b"test-one", "a one");
+    object!(Other, OpaqueOther, b"test-two", "another");
+
+    #[test]
+    fn a_handle_is_what_it_was_made_from_until_it_is_destroyed() {
+        let handle = issue(One(7));
+        let other = issue(Other);
+        let text = |failure: Failure| {
+            assert_eq!(failure.code, antiphon_result::InvalidHandle);
+            failure.text
+        };
+        // SAFETY: all of these are null or handles, and nobody else has them.
+        unsafe {
+            assert_eq!(borrow::<One>(handle).unwrap().0, 7);
+            let null = borrow::<One>(ptr::null()).err().map(text).unwrap();
+            assert!(null.contains("null") && null.contains("a one"), "{null}");
+            let kind = borrow::<One>(other.cast()).err().map(text).unwrap();
+            assert!(kind.contains("another kind"), "{kind}");
+            let odd = handle.wrapping_byte_add(1);
+            assert!(borrow::<One>(odd).err().map(text).unwrap().contains("address"));
+            assert_eq!(take::<One>(handle).unwrap().0, 7);
+            for gone in [borrow::<One>(handle).err(), take::<One>(handle).err()] {
+                assert!(gone.map(text).unwrap().contains("destroyed"));
+            }
+            // Used again.
+            let again = issue(One(8));
+            assert_eq!(again, handle);
+            assert_eq!(take::<One>(again).unwrap().0, 8);
+            take::<Other>(other).unwrap();
+        }
+    }
+}

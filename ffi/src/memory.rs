@@ -1,0 +1,79 @@
+//! Memory that peers map, for C.
+
+use crate::communicator::antiphon_communicator;
+use crate::entry::{Out, entry};
+use crate::handle::{borrow, issue, object, take};
+use crate::result::antiphon_result;
+use antiphon_executor::Collectives;
+use antiphon_executor::hal::Memory;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Memory that the ranks of this machine map: calls use it without a copy.
+pub struct antiphon_memory {
+    _private: [u8; 0],
+}
+
+pub(crate) struct Allocation(Arc<dyn Memory>);
+
+object!(Allocation, antiphon_memory, b"antiMemo", "memory");
+
+/// Allocates zeroed memory on a communicator's device. Calls may use any part of it; it belongs to no communicator.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `out_memory` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_memory_allocate(
+    communicator: *const antiphon_communicator,
+    bytes: u64,
+    out_memory: *mut *mut antiphon_memory,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_memory, "out_memory")?;
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        // Memory of no length has no address.
+        let memory = collectives.communicator().allocate(bytes.max(1))?;
+        // SAFETY: as this function's.
+        unsafe { out.set(issue(Allocation(memory))) };
+        Ok(())
+    })
+}
+
+/// Writes the address of memory.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `out_address` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_memory_address(
+    memory: *const antiphon_memory,
+    out_address: *mut *mut c_void,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_address, "out_address")?;
+        // SAFETY: as this function's.
+        let address = unsafe { borrow::<Allocation>(memory)? }.0.address();
+        // SAFETY: as this function's.
+        unsafe { out.set(address.cast()) };
+        Ok(())
+    })
+}
+
+/// Gives memory back.
+///
+/// Any thread may call it, once, when no call of this rank uses the memory any more.
+///
+/// # Safety
+/// The handle is one, or null, and not in use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_memory_free(memory: *mut antiphon_memory) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        drop(unsafe { take::<Allocation>(memory)? });
+        Ok(())
+    })
+}

@@ -1,0 +1,168 @@
+//! What functions return, and the text behind the last failure of a thread.
+
+use crate::entry::entry_or;
+use antiphon_executor::{BootstrapError, ExecutorError};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+
+/// What functions return. Numbers are never used again for something else.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum antiphon_result {
+    /// It is done.
+    Success = 0,
+    /// An argument is wrong; nothing was done.
+    InvalidArgument = 1,
+    /// A handle is null, of another kind, or destroyed; nothing was done.
+    InvalidHandle = 2,
+    /// A plan cannot be read, is not valid, or is for another number of ranks.
+    InvalidPlan = 3,
+    /// A plan is shown to go wrong.
+    PlanRefuted = 4,
+    /// Nothing here does what was asked for.
+    Unsupported = 5,
+    /// A file cannot be read.
+    File = 6,
+    /// Memory is exhausted, or the device or the system refused something.
+    System = 7,
+    /// The ranks could not meet, or could not talk to each other.
+    Rendezvous = 8,
+    /// A wait took longer than the time limit. The communicator is of no more use.
+    Timeout = 9,
+    /// Ranks called different things. The communicator is of no more use.
+    Mismatch = 10,
+    /// A peer died, or cannot be reached any more. The communicator is of no more use.
+    PeerLost = 11,
+    /// A rank aborted the communicator.
+    Aborted = 12,
+    /// A buffer is too small for the answer.
+    BufferTooSmall = 13,
+    /// A fault of the library itself; please report it.
+    Internal = 14,
+}
+
+/// Why a function fails.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub code: antiphon_result,
+    pub text: String,
+}
+
+impl Failure {
+    pub fn new(code: antiphon_result, text: impl Into<String>) -> Self {
+        Failure { code, text: text.into() }
+    }
+
+    pub fn argument(text: impl Into<String>) -> Self {
+        Failure::new(antiphon_result::InvalidArgument, text)
+    }
+}
+
+impl From<ExecutorError> for Failure {
+    fn from(error: ExecutorError) -> Self {
+        Failure { code: code(&error), text: error.to_string() }
+    }
+}
+
+/// The number of an error.
+pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
+    use ExecutorError as E;
+    use antiphon_result as R;
+    match error {
+        E::Plan { .. } | E::World { .. } => R::InvalidPlan,
+        E::Refuted { .. } => R::PlanRefuted,
+        E::Lower { .. } | E::Argument { .. } | E::Counts { .. } => R::InvalidArgument,
+        E::Generate(_) | E::Selection(_) => R::Unsupported,
+        E::Unequal { .. } | E::Mismatch { .. } => R::Mismatch,
+        E::Stalled { .. } => R::Timeout,
+        E::PeerLost { .. } | E::Link { .. } => R::PeerLost,
+        E::Aborted { .. } => R::Aborted,
+        E::Bootstrap(BootstrapError::Timeout { .. }) => R::Timeout,
+        E::Bootstrap(_) | E::Launcher(_) | E::Layout { .. } => R::Rendezvous,
+        E::Reach { .. } | E::Wire { .. } | E::Hal(_) | E::Transport(_) => R::System,
+        _ => R::Internal,
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// Keeps the text of this thread's last failure.
+pub(crate) fn remember(text: &str) {
+    let bytes: Vec<u8> = text.bytes().filter(|&byte| byte != 0).collect();
+    let text = CString::new(bytes).ok();
+    // Late in the life of a thread there is nobody left to ask.
+    let _ = LAST.try_with(|last| last.replace(text));
+}
+
+/// What went wrong in the last function of this library that failed on the calling thread, in words that name values
+/// and ranks and say what to do; empty where none has. The text is UTF-8 and stays until the next failure on this
+/// thread.
+///
+/// Any thread may call it at any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn antiphon_last_error() -> *const c_char {
+    let none = c"".as_ptr();
+    entry_or(none, || {
+        let kept = LAST.try_with(|last| last.borrow().as_ref().map_or(none, |text| text.as_ptr()));
+        kept.unwrap_or(none)
+    })
+}
+
+/// What a result means in general, in a few words; a text that lives as long as the library. Of a number that is no
+/// result's, that it is unknown.
+///
+/// Any thread may call it at any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn antiphon_result_text(result: i32) -> *const c_char {
+    entry_or(c"".as_ptr(), || text(result).as_ptr())
+}
+
+fn text(result: i32) -> &'static CStr {
+    const TEXTS: [&CStr; 15] = [
+        c"success",
+        c"invalid argument",
+        c"invalid handle",
+        c"invalid plan",
+        c"the plan is shown to go wrong",
+        c"not supported",
+        c"a file cannot be read",
+        c"the system or the device refused",
+        c"the ranks could not meet",
+        c"a wait exceeded the time limit",
+        c"ranks called different things",
+        c"a peer is lost",
+        c"aborted",
+        c"the buffer is too small",
+        c"internal error",
+    ];
+    usize::try_from(result).ok().and_then(|at| TEXTS.get(at)).copied().unwrap_or(c"unknown result")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_result_has_a_text() {
+        let last = antiphon_result::Internal as i32;
+        for result in 0..=last {
+            assert_ne!(text(result), c"unknown result", "{result}");
+        }
+        assert_eq!((text(last + 1), text(-1)), (c"unknown result", c"unknown result"));
+    }
+
+    #[test]
+    fn the_last_failure_is_kept_for_its_thread() {
+        remember("one\0two");
+        // SAFETY: the text stays until the next failure on this thread.
+        let kept = unsafe { CStr::from_ptr(antiphon_last_error()) };
+        assert_eq!(kept, c"onetwo");
+        let other = std::thread::spawn(|| {
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(antiphon_last_error()) }.to_bytes().len()
+        });
+        assert_eq!(other.join().unwrap(), 0);
+    }
+}

@@ -1,0 +1,111 @@
+//! Streams for C: calls that go on by themselves.
+
+use crate::communicator::antiphon_communicator;
+use crate::entry::{Out, entry};
+use crate::handle::{borrow, issue, object, take};
+use crate::result::{Failure, antiphon_result};
+use antiphon_executor::hal::Stream as Queue;
+use antiphon_executor::{Collectives, Executor};
+use std::sync::Arc;
+
+/// A queue of calls: they run in order, and independently of other streams.
+pub struct antiphon_stream {
+    _private: [u8; 0],
+}
+
+pub(crate) struct Stream {
+    queue: Arc<dyn Queue>,
+    executor: Executor,
+}
+
+object!(Stream, antiphon_stream, b"antiStrm", "a stream");
+
+/// The queue that a caller means; none for null, which stands for a call that is complete on return.
+///
+/// # Safety
+/// As [`borrow`].
+pub(crate) unsafe fn queue<'a>(
+    stream: *const antiphon_stream,
+) -> Result<Option<&'a Arc<dyn Queue>>, Failure> {
+    if stream.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as this function's.
+    Ok(Some(&unsafe { borrow::<Stream>(stream)? }.queue))
+}
+
+/// Makes a stream on a communicator's device. Calls of several communicators of that device may share it.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `out_stream` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_stream_create(
+    communicator: *const antiphon_communicator,
+    out_stream: *mut *mut antiphon_stream,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_stream, "out_stream")?;
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        let queue = collectives.communicator().stream()?;
+        let stream = Stream { queue, executor: collectives.executor().clone() };
+        // SAFETY: as this function's.
+        unsafe { out.set(issue(stream)) };
+        Ok(())
+    })
+}
+
+/// Waits until all calls on a stream are complete, and returns the first error among those since the last time.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_stream_synchronize(
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let Stream { queue, executor } = unsafe { borrow::<Stream>(stream)? };
+        Ok(executor.synchronize(queue)?)
+    })
+}
+
+/// Writes 1 if all calls on a stream are complete, else 0. Does not wait.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `out_done` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_stream_query(
+    stream: *const antiphon_stream,
+    out_done: *mut i32,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_done, "out_done")?;
+        // SAFETY: as this function's.
+        let done = unsafe { borrow::<Stream>(stream)? }.queue.query();
+        // SAFETY: as this function's.
+        unsafe { out.set(i32::from(done)) };
+        Ok(())
+    })
+}
+
+/// Destroys a stream. Calls on it that are under way go on; synchronize first to learn what becomes of them.
+///
+/// Any thread may call it, once, while no other call on the stream is under way.
+///
+/// # Safety
+/// The handle is one, or null, and not in use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_stream_destroy(stream: *mut antiphon_stream) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        drop(unsafe { take::<Stream>(stream)? });
+        Ok(())
+    })
+}

@@ -1,0 +1,171 @@
+//! The binary interface is the one that was agreed on: `abi/antiphon.txt` has its version and every declaration.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Set to write the agreement anew, after the version was raised.
+const WRITE: &str = "ANTIPHON_WRITE_ABI";
+
+type Version = (u32, u32);
+
+/// The declarations of a header, a line each, in its order: functions, fields, numbers of enumerations, constants.
+fn declarations(header: &str) -> Vec<String> {
+    let mut code = String::new();
+    let mut rest = header;
+    while let Some((before, comment)) = rest.split_once("/*") {
+        code += before;
+        rest = comment.split_once("*/").map_or("", |(_, after)| after);
+    }
+    code += rest;
+    let mut found = Vec::new();
+    let mut text = String::new();
+    let mut skipped = 0;
+    for line in code.lines().map(str::trim) {
+        if line.starts_with("#if") && (skipped > 0 || line.contains("__cplusplus")) {
+            // What C++ or a later C adds says nothing new.
+            skipped += 1;
+        } else if line.starts_with("#endif") && skipped > 0 {
+            skipped -= 1;
+        } else if let Some(constant) = line.strip_prefix("#define ").filter(|_| skipped == 0) {
+            if constant.contains(' ') {
+                found.push(format!("constant {constant}"));
+            }
+        } else if skipped == 0 && !line.starts_with('#') {
+            text += line;
+            text.push(' ');
+        }
+    }
+    let mut owner = String::new();
+    let mut piece = String::new();
+    for letter in text.chars() {
+        match letter {
+            '{' => {
+                owner = words(&piece).trim_start_matches("typedef ").to_owned();
+                piece.clear();
+            }
+            '}' => {
+                found.extend(entry(&owner, &piece));
+                owner.clear();
+                piece.clear();
+            }
+            ';' => {
+                found.extend(entry(&owner, &piece));
+                piece.clear();
+            }
+            ',' if owner.starts_with("enum") => {
+                found.extend(entry(&owner, &piece));
+                piece.clear();
+            }
+            letter => piece.push(letter),
+        }
+    }
+    found
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn entry(owner: &str, piece: &str) -> Option<String> {
+    let piece = words(piece);
+    // The name behind a structure's brace.
+    let is_name = owner.is_empty() && !piece.contains(' ');
+    let line = if owner.is_empty() { piece.clone() } else { format!("{owner}: {piece}") };
+    (!piece.is_empty() && !is_name).then_some(line)
+}
+
+fn version(declarations: &[String]) -> Version {
+    let number = |name: &str| {
+        let line = declarations.iter().find_map(|line| line.strip_prefix(name));
+        line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+    };
+    (number("constant ANTIPHON_ABI_MAJOR "), number("constant ANTIPHON_ABI_MINOR "))
+}
+
+/// Why an interface may not take the place of another, if it may not.
+fn unannounced(old: &[String], new: &[String]) -> Option<String> {
+    let numbers = |line: &&String| !line.starts_with("constant ANTIPHON_ABI_M");
+    let [before, after] =
+        [old, new].map(|lines| lines.iter().filter(numbers).collect::<BTreeSet<_>>());
+    let gone: Vec<_> = before.difference(&after).collect();
+    let added: Vec<_> = after.difference(&before).collect();
+    let (was, is) = (version(old), version(new));
+    let announced = match (gone.is_empty(), added.is_empty()) {
+        (false, _) => is.0 > was.0,
+        (true, false) => is > was,
+        (true, true) => is == was,
+    };
+    (!announced).then(|| {
+        format!("version {was:?} became {is:?}\n  gone or changed: {gone:#?}\n  new: {added:#?}")
+    })
+}
+
+#[test]
+fn the_interface_is_the_one_agreed_on() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = fs::read_to_string(root.join("include/antiphon.h")).expect("the header");
+    let new = declarations(&header);
+    let path = root.join("abi/antiphon.txt");
+    let old: Vec<String> =
+        fs::read_to_string(&path).unwrap_or_default().lines().map(str::to_owned).collect();
+    if std::env::var_os(WRITE).is_some() {
+        let why = unannounced(&old, &new).filter(|_| !old.is_empty());
+        assert!(
+            why.is_none(),
+            "raise ANTIPHON_ABI_MAJOR or _MINOR in src/version.rs first: {}",
+            why.unwrap()
+        );
+        fs::write(&path, new.join("\n") + "\n").expect("writable");
+        return;
+    }
+    assert!(
+        old == new,
+        "the interface is not that of ffi/abi/antiphon.txt: {}\nraise ANTIPHON_ABI_MINOR for additions, ANTIPHON_ABI_MAJOR for \
+         all else; then {WRITE}=1 cargo test -p antiphon-ffi --test abi",
+        unannounced(&old, &new)
+            .unwrap_or_else(|| "in its order, or announced but not written".into())
+    );
+}
+
+#[test]
+fn a_change_must_be_announced() {
+    let lines = |version: [u32; 2], rest: &[&str]| {
+        let [major, minor] = version;
+        let numbers = [
+            format!("constant ANTIPHON_ABI_MAJOR {major}"),
+            format!("constant ANTIPHON_ABI_MINOR {minor}"),
+        ];
+        numbers.into_iter().chain(rest.iter().map(|&line| line.to_owned())).collect::<Vec<_>>()
+    };
+    let old = lines([1, 2], &["int f(int x)", "enum e: E_A = 0"]);
+    for (version, rest, allowed) in [
+        ([1, 2], vec!["int f(int x)", "enum e: E_A = 0"], true),
+        ([1, 2], vec!["int f(int x)", "enum e: E_A = 0", "int g(void)"], false),
+        ([1, 3], vec!["int f(int x)", "enum e: E_A = 0", "int g(void)"], true),
+        ([1, 3], vec!["int f(long x)", "enum e: E_A = 0"], false),
+        ([1, 3], vec!["int f(int x)", "enum e: E_A = 1"], false),
+        ([1, 9], vec!["int f(int x)"], false),
+        ([2, 0], vec!["int f(int x)"], true),
+        ([1, 1], vec!["int f(int x)", "enum e: E_A = 0"], false),
+    ] {
+        let why = unannounced(&old, &lines(version, &rest));
+        assert_eq!(why.is_none(), allowed, "{version:?} {rest:?}: {why:?}");
+    }
+}
+
+#[test]
+fn declarations_are_read_whatever_their_form() {
+    let header = "/* x; */\n#define A_B 7\n#define GUARD\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\
+                  enum e\n#if defined(__cplusplus)\n  : int32_t\n#endif\n {\n A = 0,\n /* y */ B = -1,\n};\n\
+                  typedef struct s {\n  int x;\n  char y[8];\n} s;\nint f(int a,\n      int b);\n";
+    let expected = [
+        "constant A_B 7",
+        "enum e: A = 0",
+        "enum e: B = -1",
+        "struct s: int x",
+        "struct s: char y[8]",
+        "int f(int a, int b)",
+    ];
+    assert_eq!(declarations(header), expected);
+}
