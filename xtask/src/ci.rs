@@ -74,6 +74,24 @@ const STEPS: &[Step] = &[
         environment: &[("ANTIPHON_NEEDS_TORCHRUN", "1")],
         needs: Some(TORCHRUN),
     },
+    // Once more by itself, as above.
+    Step {
+        name: "use the library from C and C++",
+        program: Program::Cargo,
+        arguments: &[
+            "test",
+            "-p",
+            "antiphon-ffi",
+            "-p",
+            "xtask",
+            "--test",
+            "programs",
+            "--test",
+            "installed",
+        ],
+        environment: &[("ANTIPHON_NEEDS_C_TOOLS", "1")],
+        needs: Some(C_TOOLS),
+    },
     // The steps that take the whole workspace do it with the CUDA backend, which the tests ask for.
     Step {
         name: "lint without the CUDA backend",
@@ -243,6 +261,13 @@ const STEPS: &[Step] = &[
         name: "run the example in Rust",
         program: Program::Cargo,
         arguments: &["run", "--release", "--example", "ring_allreduce"],
+        environment: &[],
+        needs: None,
+    },
+    Step {
+        name: "reduce over processes from Rust",
+        program: Program::Cargo,
+        arguments: &["run", "--release", "--example", "all_reduce"],
         environment: &[],
         needs: None,
     },

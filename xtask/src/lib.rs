@@ -2,7 +2,7 @@
 //!
 //! [`ci`] runs what a change must pass, [`tidy`] holds the rules of the repository that no compiler checks (they
 //! are also tests of this crate), [`mod@fuzz`] feeds parsers what they do not expect, [`mutate`] measures the verifier with
-//! plans broken on purpose, [`gpu_compile`] compiles generated kernels, [`simulator`] holds
+//! plans broken on purpose, [`gpu_compile`] compiles generated kernels, [`install`] installs the C library, [`simulator`] holds
 //! predictions against the clock, [`mod@bench`] measures collectives beside other libraries. Nothing that users
 //! run depends on this crate.
 
@@ -11,6 +11,7 @@ pub mod ci;
 pub mod error;
 pub mod fuzz;
 pub mod gpu_compile;
+pub mod install;
 pub mod mutate;
 pub mod repo;
 pub mod section;

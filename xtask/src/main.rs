@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::bench::{self, hosts, options::Options, options::RankOptions};
-use xtask::{Error, Result, ci, fuzz, gpu_compile, mutate, repo, simulator, tidy};
+use xtask::{Error, Result, ci, fuzz, gpu_compile, install, mutate, repo, simulator, tidy};
 
 /// Developer tasks of the workspace
 #[derive(Parser)]
@@ -29,6 +29,8 @@ enum Task {
     Mutate(mutate::options::Options),
     /// Compile generated kernels by the vendors' compilers, without a GPU
     GpuCompile(gpu_compile::Options),
+    /// Build and install the C library, its header, and the command
+    Install(install::Options),
     /// Measure collectives beside MPI libraries, Gloo and a hand-written floor
     BenchPeers(Options),
     /// Measure allreduce over two hosts (network namespaces) beside Open MPI, and the wire below it
@@ -56,6 +58,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Fuzz(options) => fuzz::run(options),
         Task::Mutate(options) => mutate::run(options),
         Task::GpuCompile(options) => gpu_compile::run(options),
+        Task::Install(options) => install::run(options),
         Task::BenchPeers(options) => bench::run(options),
         Task::BenchHosts(options) => hosts::run(options),
         Task::CheckSimulator(options) => simulator::check(options),

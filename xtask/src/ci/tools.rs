@@ -164,3 +164,21 @@ pub(super) const NVRTC: Tool = Tool {
     ],
     probe: &["sh", "-ec", "ls {nvrtc}/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"],
 };
+
+/// Compilers for C and C++ with their sanitizers, and CMake, for programs that use the C interface.
+pub(super) const C_TOOLS: Tool = Tool {
+    name: "gcc, g++, CMake and pkg-config",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "(apt-get update -qq
+          DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            gcc g++ libc6-dev make cmake pkg-config binutils) >&2",
+    ],
+    probe: &[
+        "sh",
+        "-ec",
+        "gcc --version; g++ --version; cmake --version; pkg-config --version; nm --version",
+    ],
+};

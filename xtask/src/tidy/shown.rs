@@ -9,6 +9,9 @@ use crate::{Error, Result};
 const SHOWN: &[(&str, &str, &str)] = &[
     ("README.md", "rust", "examples/ring_allreduce.rs"),
     ("README.md", "python", "examples/dsl/ring_allreduce.py"),
+    ("docs/c.md", "c", "examples/c/all_reduce.c"),
+    ("docs/c.md", "cmake", "examples/c/CMakeLists.txt"),
+    ("docs/c.md", "cpp", "examples/c/client.cpp"),
 ];
 
 /// Checks the pages of the repository at `root`.

@@ -1,0 +1,110 @@
+//! `cargo xtask install`: the C library, what programs find it by, and the command, below a prefix.
+//!
+//! Nothing that is installed names the prefix, so a tree may be moved.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::{Error, Result, repo};
+
+/// What to install where.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// The folder below which include, lib and bin are
+    #[arg(long)]
+    pub prefix: PathBuf,
+    /// Install what was built for debugging
+    #[arg(long)]
+    pub debug: bool,
+}
+
+/// What a program that links the static library links beside it, as `rustc --print native-static-libs` says.
+pub const NATIVE: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
+
+/// The numbers of the binary interface.
+///
+/// # Errors
+/// Where the header does not say them.
+pub fn abi() -> Result<(u32, u32)> {
+    let path = repo::root().join("ffi/include/antiphon.h");
+    let header =
+        fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;
+    let number = |name: &str| {
+        let line = header.lines().find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+        line.and_then(|number| number.trim().parse().ok())
+            .ok_or_else(|| Error::message(format!("antiphon.h does not define {name}")))
+    };
+    Ok((number("ANTIPHON_ABI_MAJOR")?, number("ANTIPHON_ABI_MINOR")?))
+}
+
+/// Builds and installs.
+///
+/// # Errors
+/// What cargo or the file system says.
+pub fn run(options: &Options) -> Result<()> {
+    let mut build = repo::cargo();
+    build.args(["build", "-p", "antiphon-ffi", "-p", "antiphon", "--lib", "--bin", "antiphon"]);
+    if !options.debug {
+        build.arg("--release");
+    }
+    repo::stream("build the library", &mut build)?;
+    let built = repo::target_dir().join(if options.debug { "debug" } else { "release" });
+    let (major, minor) = abi()?;
+    let (soname, shared) =
+        (format!("libantiphon.so.{major}"), format!("libantiphon.so.{major}.{minor}"));
+    let prefix = &options.prefix;
+    let package = repo::root().join("ffi/package");
+
+    copy(&repo::root().join("ffi/include/antiphon.h"), &prefix.join("include/antiphon.h"))?;
+    copy(&built.join("libantiphon_c.so"), &prefix.join("lib").join(&shared))?;
+    link(&shared, &prefix.join("lib").join(&soname))?;
+    link(&soname, &prefix.join("lib/libantiphon.so"))?;
+    copy(&built.join("libantiphon_c.a"), &prefix.join("lib/libantiphon.a"))?;
+    copy(&built.join("antiphon"), &prefix.join("bin/antiphon"))?;
+    let values = [
+        ("@VERSION@", env!("CARGO_PKG_VERSION")),
+        ("@SHARED@", shared.as_str()),
+        ("@SONAME@", soname.as_str()),
+        ("@NATIVE@", NATIVE),
+    ];
+    for (template, to) in [
+        ("antiphon.pc.in", "lib/pkgconfig/antiphon.pc"),
+        ("antiphon-config.cmake.in", "lib/cmake/antiphon/antiphon-config.cmake"),
+        ("antiphon-config-version.cmake.in", "lib/cmake/antiphon/antiphon-config-version.cmake"),
+    ] {
+        let template = package.join(template);
+        let text = fs::read_to_string(&template)
+            .map_err(Error::io(format!("read {}", template.display())))?;
+        let filled = values.iter().fold(text, |text, (name, value)| text.replace(name, value));
+        let to = prefix.join(to);
+        parents(&to)?;
+        fs::write(&to, filled).map_err(Error::io(format!("write {}", to.display())))?;
+    }
+    Ok(())
+}
+
+fn parents(path: &Path) -> Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder).map_err(Error::io(format!("make {}", folder.display())))
+}
+
+/// Puts a file in place as a new one: whoever runs the old one keeps it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    parents(to)?;
+    let new = to.with_extension("new");
+    fs::copy(from, &new).map_err(Error::io(format!("copy {}", from.display())))?;
+    fs::rename(&new, to).map_err(Error::io(format!("write {}", to.display())))
+}
+
+fn link(to: &str, at: &Path) -> Result<()> {
+    match fs::remove_file(at) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::io(format!("remove {}", at.display()))(error));
+        }
+        _ => {}
+    }
+    symlink(to, at).map_err(Error::io(format!("link {}", at.display())))
+}
