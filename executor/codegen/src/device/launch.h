@@ -67,13 +67,15 @@ AP_INLINE u8 *arena(const Launch &l, u32 rank) {
 
 // The same, waiting until it is mapped; 0 if the launch ends before.
 AP_INLINE u8 *await_arena(const Launch &l, u32 rank) {
-    u8 *known = arena(l, rank);
+    if (rank == l.rank) return (u8 *)l.arena;
+    // Another block may have put it there a moment ago: with it comes what it wrote before.
+    u8 *known = (u8 *)load_acquire(words(l.arenas) + rank);
     if (known) return known;
     const u64 *mapped = words(l.mapped_arenas) + rank;
     if (!look(l, AT_ARENA, rank, [&] { return load_acquire(mapped) != 0; })) return 0;
     const u64 address = load_relaxed(mapped);
-    words(l.arenas)[rank] = address;
-    if (l.runtime_places) words(l.runtime)[rank] = address + words(l.runtime_places)[rank];
+    if (l.runtime_places) store_relaxed(words(l.runtime) + rank, address + words(l.runtime_places)[rank]);
+    store_release(words(l.arenas) + rank, address);
     return (u8 *)address;
 }
 
