@@ -43,7 +43,8 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// The number of the device that made it ([`crate::Device::index`]).
     fn device(&self) -> u32;
 
-    /// A number no other stream of this process has had or will have.
+    /// A number no other stream of this process has had or will have. One of the application that is adopted again has the
+    /// same again; where the driver does not number streams, so has one that was given the handle of one that is gone.
     fn id(&self) -> u64;
 
     /// Submits a task.

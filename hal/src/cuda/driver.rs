@@ -119,20 +119,30 @@ impl Vendor for CudaDriver {
         caps::probe(context)
     }
 
-    unsafe fn check_stream(context: &Context, raw: RawStream) -> Result<(), HalError> {
+    unsafe fn number_of_stream(
+        context: &Context,
+        raw: RawStream,
+    ) -> Result<(usize, u64), HalError> {
         let mut its_context = ptr::null_mut();
         // SAFETY: the caller vouches for the stream; `its_context` is a valid place for the answer.
         let code = unsafe { (context.api().stream_context)(raw, &raw mut its_context) };
         context.api().check("adopt a CUDA stream", code)?;
-        if its_context == context.raw() {
-            return Ok(());
+        if its_context != context.raw() {
+            return Err(HalError::Invalid {
+                what: "adopt a CUDA stream",
+                saw: "a stream of another context".to_owned(),
+                allowed: "one of the context that the device was opened on".to_owned(),
+                cure: "open the device of the stream's GPU while the stream's context is current",
+            });
         }
-        Err(HalError::Invalid {
-            what: "adopt a CUDA stream",
-            saw: "a stream of another context".to_owned(),
-            allowed: "one of the context that the device was opened on".to_owned(),
-            cure: "open the device of the stream's GPU while the stream's context is current",
-        })
+        // Newer drivers number streams; before, one that gets the handle of one that is gone counts as the same.
+        let mut number = raw.addr() as u64;
+        if let Some(ask) = context.api().stream_number {
+            // SAFETY: as above.
+            let code = unsafe { ask(raw, &raw mut number) };
+            context.api().check("adopt a CUDA stream", code)?;
+        }
+        Ok((context.raw().addr(), number))
     }
 
     unsafe fn clear(api: &Api<Self>, address: Address, bytes: usize, stream: RawStream) -> Code {

@@ -98,6 +98,7 @@ symbols! {
             (RawFunction, sys::CUfunction_attribute, c_int);
     }
     optional {
+        stream_number = "cuStreamGetId" (RawStream, *mut c_ulonglong);
         memory_properties = "cuMemGetAllocationPropertiesFromHandle"
             (*mut AllocationProperties, RawPhysical);
         range_handle = "cuMemGetHandleForAddressRange" (

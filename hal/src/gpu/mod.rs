@@ -3,6 +3,7 @@
 //! Devices, memory, streams, events and kernels are written once, over a table of the driver's functions (`calls`) whose
 //! names each backend gives, and over the trait [`vendor::Vendor`], by which each says what it has in its own way.
 
+pub(crate) mod adopted;
 pub(crate) mod cache;
 pub(crate) mod calls;
 pub(crate) mod code;

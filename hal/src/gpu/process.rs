@@ -4,6 +4,7 @@
 use crate::device::Device;
 use crate::driver::{Backend, DeviceInfo, Driver};
 use crate::error::HalError;
+use crate::gpu::adopted::Adopted;
 use crate::gpu::calls;
 use crate::gpu::code;
 use crate::gpu::core::{memory_bytes, name};
@@ -20,6 +21,8 @@ pub(crate) struct Process<V: Vendor> {
     api: OnceLock<Api<V>>,
     loading: Mutex<()>,
     opened: Mutex<BTreeMap<u32, Arc<GpuDevice<V>>>>,
+    /// The streams of the application.
+    pub(crate) adopted: Adopted,
 }
 
 impl<V: Vendor> Process<V> {
@@ -29,6 +32,7 @@ impl<V: Vendor> Process<V> {
             api: OnceLock::new(),
             loading: Mutex::new(()),
             opened: Mutex::new(BTreeMap::new()),
+            adopted: Adopted::new(),
         }
     }
 

@@ -53,8 +53,9 @@ impl<V: Vendor> GpuStream<V> {
     ) -> Result<Self, HalError> {
         let _entered = context.enter()?;
         // SAFETY: the caller vouches for the stream.
-        unsafe { V::check_stream(context, raw)? };
-        Ok(GpuStream { id: next_id(), raw, owned: false, context: Arc::clone(context) })
+        let (of, number) = unsafe { V::number_of_stream(context, raw)? };
+        let id = V::process().adopted.id(of, number);
+        Ok(GpuStream { id, raw, owned: false, context: Arc::clone(context) })
     }
 
     /// The driver's stream.

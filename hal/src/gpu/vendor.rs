@@ -63,12 +63,16 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
     /// What the device has.
     fn probe(context: &Self::Context) -> Result<Self::Traits, HalError>;
 
-    /// Refuses a stream of the application that is none of the context's. The context must be current.
+    /// What tells a stream of the application from others: a number of its context, and one of the stream. Refuses one
+    /// that is none of the context's. The context must be current.
     ///
     /// # Safety
     ///
     /// `raw` must be a stream of the driver, or one of its numbers for a default stream.
-    unsafe fn check_stream(context: &Self::Context, raw: RawStream) -> Result<(), HalError>;
+    unsafe fn number_of_stream(
+        context: &Self::Context,
+        raw: RawStream,
+    ) -> Result<(usize, u64), HalError>;
 
     /// Sets `bytes` bytes at `address` to zero, in a stream.
     ///

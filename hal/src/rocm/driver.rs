@@ -90,15 +90,20 @@ impl Vendor for RocmDriver {
         caps::probe(context)
     }
 
-    unsafe fn check_stream(context: &Context, raw: RawStream) -> Result<(), HalError> {
+    unsafe fn number_of_stream(
+        context: &Context,
+        raw: RawStream,
+    ) -> Result<(usize, u64), HalError> {
+        // One that gets the handle of one that is gone counts as the same.
+        let number = (context.device() as usize, raw.addr() as u64);
         // Older releases do not tell.
-        let Some(ask) = context.api().stream_device else { return Ok(()) };
+        let Some(ask) = context.api().stream_device else { return Ok(number) };
         let mut device = context.device();
         // SAFETY: the caller vouches for the stream; `device` is a valid place for the answer.
         let code = unsafe { ask(raw, &raw mut device) };
         context.api().check("adopt a HIP stream", code)?;
         if device == context.device() {
-            return Ok(());
+            return Ok(number);
         }
         Err(HalError::Invalid {
             what: "adopt a HIP stream",
