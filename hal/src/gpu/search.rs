@@ -43,7 +43,7 @@ impl Search {
         for &name in self.names {
             match open(name.into(), 0) {
                 Ok(library) => return Ok(Found { library, name: name.to_owned() }),
-                Err(why) if why.contains("No such file") => {}
+                Err(why) if is_missing(name, &why) => {}
                 Err(why) => broken.push(why),
             }
         }
@@ -76,6 +76,12 @@ impl Search {
         }
         reason
     }
+}
+
+/// Whether the loader's words say that there is no file `name`. They begin with the file that is missing: another one is a
+/// library that this one needs; one that is there has its path there.
+fn is_missing(name: &str, why: &str) -> bool {
+    why.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'))
 }
 
 /// Opens `name` with `flags` in addition to the usual ones.
@@ -118,6 +124,17 @@ mod tests {
         assert!(why.starts_with("no libnowhere.so.1 in "), "{why}");
         assert!(!why.contains("does not load"), "{why}");
         assert!(why.contains("/first") && why.contains("/second"), "{why}");
+    }
+
+    #[test]
+    fn a_library_that_another_one_needs_is_told() {
+        let why =
+            "libnvrtc-builtins.so.13: cannot open shared object file: No such file or directory";
+        assert!(is_missing("libnvrtc-builtins.so.13", why));
+        assert!(!is_missing("libnvrtc.so.13", why));
+        assert!(!is_missing("libnvrtc.so.13", "/lib/libnvrtc.so.13: file too short"));
+        let loader = open("libnowhere.so.1".into(), 0).unwrap_err();
+        assert!(is_missing("libnowhere.so.1", &loader), "{loader}");
     }
 
     #[test]
