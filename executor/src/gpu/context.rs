@@ -180,7 +180,14 @@ impl Context {
         }
         gpu.upload.copy(&*own, &image.bytes)?;
         let pinned = Arc::new(Words::new(device, pinned_shape.bytes)?);
-        gpu.tables.listen(key.number(), &pinned, pinned_shape.arenas);
+        let bytes = arenas.iter().map(|arena| arena.bytes).collect();
+        gpu.tables.listen(key.number(), (&pinned, pinned_shape.arenas), bytes).map_err(
+            |(peer, found)| ExecutorError::Layout {
+                what: "message about device memory",
+                peer,
+                found,
+            },
+        )?;
         gpu.announce_arena(shared, key.number(), &arena)?;
         Ok(Context {
             given: AtomicU64::new(0),

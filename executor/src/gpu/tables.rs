@@ -26,12 +26,42 @@ struct State {
     chunks: HashMap<(u32, u32), Words>,
     /// By rank and slot: the region, and what keeps it mapped.
     regions: HashMap<(u32, u32), (u64, Arc<dyn Memory>)>,
-    /// By context and rank.
-    arenas: HashMap<(u64, u32), u64>,
-    /// Where contexts want to know of arenas: the words, and the first one's place.
-    listeners: HashMap<u64, (Weak<Words>, u64)>,
+    /// By rank: slots that it has used, which it takes one after the other.
+    used: HashMap<u32, u32>,
+    /// By context and rank: address and bytes.
+    arenas: HashMap<(u64, u32), (u64, u64)>,
+    /// By rank, how many arenas it has told of.
+    told: HashMap<u32, u32>,
+    /// Where contexts want to know of arenas.
+    listeners: HashMap<u64, Listener>,
     /// Mappings that peers have retired, while kernels may still use them.
     retired: Vec<Arc<dyn Memory>>,
+}
+
+/// A context that wants to know of arenas.
+#[derive(Debug)]
+struct Listener {
+    words: Weak<Words>,
+    /// The first one's place.
+    at: u64,
+    /// By rank, bytes that its arena has at least: kernels write there unchecked.
+    bytes: Vec<u64>,
+}
+
+impl Listener {
+    /// Tells kernels of an arena, if it is long enough.
+    fn hear(&self, peer: u32, (address, bytes): (u64, u64)) -> Result<(), String> {
+        let needed = self.bytes.get(peer as usize).copied().unwrap_or(u64::MAX);
+        if bytes < needed {
+            return Err(format!("an arena of {bytes} bytes, where {needed} are needed"));
+        }
+        if let Some(words) = self.words.upgrade()
+            && let Some(word) = words.word(self.at + u64::from(peer) * 8)
+        {
+            word.store(address, Ordering::Release);
+        }
+        Ok(())
+    }
 }
 
 /// This rank's own regions, numbered.
@@ -113,6 +143,12 @@ impl Tables {
             return Err(format!("region {region:#x}, which no device can look up"));
         }
         let mut state = self.state();
+        // So that memory grows with what a peer has sent, and no further.
+        let used = state.used.entry(peer).or_default();
+        if slot > *used {
+            return Err(format!("slot {slot}, where {used} are in use"));
+        }
+        *used = (*used).max(slot + 1);
         let base = memory.address().expose_provenance() as u64;
         let words = self.chunk(&mut state, peer, chunk).map_err(|error| error.to_string())?;
         let place = u64::from(at) * RegionEntry::BYTES as u64;
@@ -160,28 +196,34 @@ impl Tables {
         let Some((_, memory)) = known else {
             return Err(format!("an arena in region {region:#x}, which it has not told of"));
         };
-        let address = memory.address().expose_provenance() as u64;
-        state.arenas.insert((context, peer), address);
-        if let Some((words, at)) = state.listeners.get(&context)
-            && let Some(words) = words.upgrade()
-            && let Some(word) = words.word(at + u64::from(peer) * 8)
-        {
-            word.store(address, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// Keeps the words at `at` up to date about the arenas of a context.
-    pub fn listen(&self, context: u64, words: &Arc<Words>, at: u64) {
-        let mut state = self.state();
-        state.listeners.insert(context, (Arc::downgrade(words), at));
-        for (&(of, peer), &address) in &state.arenas {
-            if of == context
-                && let Some(word) = words.word(at + u64::from(peer) * 8)
-            {
-                word.store(address, Ordering::Release);
+        let arena = (memory.address().expose_provenance() as u64, memory.len());
+        if state.arenas.insert((context, peer), arena).is_none() {
+            let used = state.used.get(&peer).copied().unwrap_or_default();
+            let told = state.told.entry(peer).or_default();
+            *told += 1;
+            if *told > used {
+                return Err(format!("{told} arenas in {used} regions"));
             }
         }
+        state.listeners.get(&context).map_or(Ok(()), |listener| listener.hear(peer, arena))
+    }
+
+    /// Keeps the words at `at` up to date about the arenas of a context, which have `bytes` bytes at least, by rank. An
+    /// error names the rank whose arena is too short.
+    pub fn listen(
+        &self,
+        context: u64,
+        (words, at): (&Arc<Words>, u64),
+        bytes: Vec<u64>,
+    ) -> Result<(), (u32, String)> {
+        let mut state = self.state();
+        let listener = Listener { words: Arc::downgrade(words), at, bytes };
+        let known = state.arenas.iter().filter(|((of, _), _)| *of == context);
+        let heard = known
+            .map(|(&(_, peer), &arena)| listener.hear(peer, arena).map_err(|found| (peer, found)));
+        heard.collect::<Result<(), _>>()?;
+        state.listeners.insert(context, listener);
+        Ok(())
     }
 
     fn chunk<'a>(
@@ -260,12 +302,17 @@ mod tests {
         let device = device();
         let tables = Tables::new(&device, 1).unwrap();
         let memory = device.allocate(64).unwrap();
-        for slot in [0, FIRST_CHUNK - 1, FIRST_CHUNK, 5 * FIRST_CHUNK] {
+        for slot in 0..=3 * FIRST_CHUNK {
             let region = region_id(slot, 3);
             tables.map(0, region, Arc::clone(&memory)).unwrap();
             assert_eq!(lookup(&tables, 0, region), Some(memory.address() as u64));
         }
-        for (peer, region) in [(1, region_id(0, 0)), (0, 5), (0, region_id(u32::MAX, 0))] {
+        for (peer, region) in [
+            (1, region_id(0, 0)),
+            (0, 5),
+            (0, region_id(u32::MAX, 0)),
+            (0, region_id(3 * FIRST_CHUNK + 2, 0)),
+        ] {
             assert!(tables.map(peer, region, Arc::clone(&memory)).is_err(), "{region:#x}");
         }
     }
@@ -281,10 +328,16 @@ mod tests {
         tables.map(1, region_id(0, 0), Arc::clone(&memory)).unwrap();
         tables.map(2, region_id(0, 0), Arc::clone(&memory)).unwrap();
         tables.arena(1, 9, region_id(0, 0)).unwrap();
-        tables.listen(9, &words, 8);
+        tables.listen(9, (&words, 8), vec![0, 64, 64]).unwrap();
         assert_eq!([seen(0), seen(1), seen(2)], [0, memory.address() as u64, 0]);
         tables.arena(2, 9, region_id(0, 0)).unwrap();
-        tables.arena(2, 10, region_id(0, 0)).unwrap();
         assert_eq!(seen(2), memory.address() as u64);
+        assert!(tables.arena(2, 10, region_id(0, 0)).is_err(), "more arenas than regions");
+        let (peer, found) = tables.listen(9, (&words, 8), vec![0, 64, 65]).unwrap_err();
+        assert_eq!((peer, found.as_str()), (2, "an arena of 64 bytes, where 65 are needed"));
+        tables.listen(11, (&words, 8), vec![0, 65, 64]).unwrap();
+        tables.map(1, region_id(1, 0), Arc::clone(&memory)).unwrap();
+        let short = tables.arena(1, 11, region_id(1, 0)).unwrap_err();
+        assert_eq!(short, "an arena of 64 bytes, where 65 are needed");
     }
 }
