@@ -37,6 +37,11 @@ pub trait Memory: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether it is [borrowed](Self::is_borrowed), and the application has freed it. Asks the driver.
+    fn is_freed(&self) -> bool {
+        false
+    }
+
     /// What a peer needs to map the same bytes. Memory that no peer can map, or that takes more than one handle, is
     /// [`HalError::NotShareable`].
     fn export(&self) -> Result<MemoryHandle, HalError>;

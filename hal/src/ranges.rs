@@ -50,6 +50,12 @@ impl<M: Memory> Ranges<M> {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
+    /// Memory that is not entered here is gone.
+    #[cfg(any(feature = "cuda", feature = "rocm"))]
+    pub(crate) fn changed(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
     /// The live memory that holds the `bytes` bytes at `address`, and the offset of `address` in it.
     pub(crate) fn find(&self, address: usize, bytes: u64) -> Option<(Arc<M>, u64)> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);

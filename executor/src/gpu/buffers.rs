@@ -158,6 +158,16 @@ impl Gpu {
         Ok(Some((self.announce(shared, &memory)?, offset)))
     }
 
+    /// Lets go of memory that the application has freed, once no launch that names it is left: peers are to unmap it.
+    pub fn let_go(&self, shared: &Shared) -> Result<(), ExecutorError> {
+        let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = borrowed.len();
+        borrowed.retain(|known| !(known.memory.is_freed() && known.is_unused(self)));
+        let gone = borrowed.len() < before;
+        drop(borrowed);
+        if gone { shared.regions.sweep(&*shared.bootstrap) } else { Ok(()) }
+    }
+
     /// Whether peers have been told about the application's memory.
     fn is_kept(&self, memory: &Arc<dyn Memory>) -> bool {
         let borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -128,6 +128,11 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         // Unmapping waits for kernels, and these may wait for whoever wants the lock.
         drop(outgrown);
         drop(unused);
+        if !shared.failed()
+            && let Err(error) = gpu.let_go(shared)
+        {
+            shared.fail(error);
+        }
     }
     busy
 }

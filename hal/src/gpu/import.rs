@@ -144,6 +144,8 @@ fn open<V: Vendor>(
     let end = base.saturating_add(length as u64);
     let fits = address.checked_add(bytes).is_some_and(|wanted| bytes > 0 && wanted <= end);
     if code != Code::SUCCESS || !fits {
+        // The call below may wait for kernels, which may wait for other threads.
+        drop((own, opened));
         // SAFETY: opened above, and used by nobody.
         let _ = unsafe { (api.ipc_close)(address) };
         api.check(what, code)?;

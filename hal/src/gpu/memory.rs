@@ -197,6 +197,13 @@ impl<V: Vendor> Memory for GpuMemory<V> {
         matches!(self.kind, Kind::Foreign(_))
     }
 
+    fn is_freed(&self) -> bool {
+        let Kind::Foreign(origin) = &self.kind else { return false };
+        let Ok(_entered) = self.core.context.enter() else { return false };
+        let _unrecorded = Unrecorded::new(self.core.context.api());
+        foreign::check_alive(&self.core, origin).is_err()
+    }
+
     fn export(&self) -> Result<MemoryHandle, HalError> {
         export::whole(self)
     }
@@ -220,7 +227,7 @@ impl<V: Vendor> Drop for GpuMemory<V> {
         // To let go of memory is no part of a graph that is being recorded.
         let _unrecorded = Unrecorded::new(api);
         match &self.kind {
-            Kind::Foreign(_) => {}
+            Kind::Foreign(_) => self.core.ranges.changed(),
             // Out of the table before the range is unmapped, here by the fields, which are dropped after this: the
             // next mapping may get the same address.
             Kind::Mapped { .. } => self.core.ranges.remove(self),
@@ -238,9 +245,10 @@ impl<V: Vendor> Drop for GpuMemory<V> {
                     opened.remove(handle);
                 }
                 self.core.ranges.remove(self);
-                drop(opened);
-                // No lock is held in the call below: it may wait for kernels, which may wait for other threads.
+                // Before the handle can be opened again, which gives the same address.
                 OWN.remove(self.address);
+                // No lock is held in the call below: it may wait for kernels, which may wait for other threads.
+                drop(opened);
                 if let Ok(_entered) = self.core.context.enter() {
                     // SAFETY: opened by `open`, and closed here once for that; the driver counts.
                     let _ = unsafe { (api.ipc_close)(self.address) };
