@@ -26,7 +26,7 @@ pub struct Options {
     pub interface: Option<String>,
     /// The device of the ranks' buffers; `None` is the host. All ranks must pass devices of one backend.
     pub device: Option<Arc<dyn Device>>,
-    /// Threads of each thread block on a GPU, at most what the device allows; `None` takes what the plan says.
+    /// Threads of each thread block on a GPU, 1 to 512; `None` takes what the plan says.
     pub block_threads: Option<u32>,
 }
 

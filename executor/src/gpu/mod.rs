@@ -171,6 +171,14 @@ impl Gpu {
         peers: &Arc<Peers>,
         options: &Options,
     ) -> Result<Self, ExecutorError> {
+        let most = antiphon_codegen::THREADS;
+        if let Some(asked) = options.block_threads.filter(|asked| !(1..=most).contains(asked)) {
+            return Err(ExecutorError::Argument {
+                what: "launch thread blocks",
+                saw: format!("{asked} threads in each"),
+                allowed: "1 to 512 (`Options::with_block_threads`)",
+            });
+        }
         Ok(Gpu {
             upload: Upload::new(&**device)?,
             device: Arc::clone(device),
