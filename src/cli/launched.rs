@@ -56,7 +56,8 @@ pub fn run(
         other => CliError::Rank(format!("rank {}: {other}", found.rank)),
     };
     let limits = ranks::limits(args.timeout.0, !args.no_verify, args.wire());
-    let device = ranks::device(args.device, found.rank).map_err(label)?;
+    let device =
+        ranks::device(args.device, found.local_rank.unwrap_or(found.rank)).map_err(label)?;
     let rank = Rank::join(found, limits.with_device(device).with_block_threads(args.block_threads))
         .map_err(label)?;
     let job = agree(&rank, found, plan).map_err(|error| {

@@ -42,7 +42,7 @@ pub fn options(settings: &Settings, rank: u32) -> Result<Options, CliError> {
     Ok(common(settings).with_device(device(settings.device, rank)?))
 }
 
-/// The device of a rank's buffers; none for the host.
+/// The device of a rank's buffers, where `rank` counts the ranks of the host; none for the host.
 pub fn device(name: DeviceName, rank: u32) -> Result<Option<Arc<dyn Device>>, CliError> {
     if name.backend == Backend::Host {
         return Ok(None);
