@@ -9,7 +9,7 @@ use crate::gpu::foreign::Origin;
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor, unsupported};
 use crate::gpu::vmm::{Mapped, OWN, Physical};
-use crate::gpu::{export, keep, lock};
+use crate::gpu::{export, foreign, keep, lock};
 use crate::id::next_id;
 use crate::memory::{DmaBuf, Memory, MemoryHandle};
 use std::ptr;

@@ -7,6 +7,7 @@ use antiphon::executor::{Call, Communicator, Executor};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
+use std::time::Duration;
 
 /// Words of 64 bits of a buffer that begins in one chunk and ends in the next but one.
 const WORDS: usize = CHUNK / 8 + 200;
@@ -77,4 +78,115 @@ fn rank_with_any_allocators_buffers() {
     for kind in KINDS {
         add_up(&application, &rank, kind);
     }
+}
+
+/// More than peers keep mapped that no launch uses.
+const LAUNCHES: u64 = 40;
+/// Longer than a rank that launches nothing takes until it unmaps what it was told to.
+const IDLE: Duration = Duration::from_millis(1200);
+
+#[test]
+fn buffers_of_queued_launches_stay_mapped_in_processes() {
+    let test = "buffers::buffers_of_queued_launches_stay_mapped_in_processes";
+    if beside_cuda(test).is_some() {
+        Ranks::start("buffers::rank_with_many_buffers", WORLD, "").succeed();
+    }
+}
+
+/// One process of the test above: rank 0 is far ahead with other buffers in each launch.
+#[test]
+fn rank_with_many_buffers() {
+    let Some(role) = role() else { return };
+    let test = "buffers::rank_with_many_buffers";
+    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
+    let rank = role.connect(&options().with_device(Some(device()))).unwrap();
+    let executor = Executor::new(&rank);
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(WORLD as usize)).unwrap();
+    let plan = executor.load(&plan).unwrap();
+    let stream = rank.stream().unwrap();
+    let values =
+        |rank: u32, launch: u64| (0..8u64).map(move |at| at * 1000 + launch * 10 + u64::from(rank));
+    let buffers: Vec<_> = (0..LAUNCHES)
+        .map(|launch| {
+            let [input, output] = [(); 2].map(|()| application.allocate(64));
+            application.write(input, &values(rank.rank(), launch).collect::<Vec<_>>());
+            (input, output)
+        })
+        .collect();
+    let execute = |&(input, output): &(u64, u64)| {
+        let from = (std::ptr::with_exposed_provenance(input as usize), 64);
+        let to = (std::ptr::with_exposed_provenance_mut(output as usize), 64);
+        let call = Call::new(&plan, DataType::U64, from, to);
+        // SAFETY: the buffers hold the call's bytes, and live as long as the process.
+        unsafe { executor.execute(&call, &stream) }.unwrap();
+    };
+    if rank.rank() == 0 {
+        buffers.iter().for_each(execute);
+        rank.barrier().unwrap();
+    } else {
+        rank.barrier().unwrap();
+        std::thread::sleep(IDLE);
+        buffers.iter().for_each(execute);
+    }
+    executor.synchronize(&stream).unwrap();
+    for (launch, &(_, output)) in (0..).zip(&buffers) {
+        let sums: Vec<_> = values(0, launch).zip(values(1, launch)).map(|(a, b)| a + b).collect();
+        assert_eq!(application.read(output, 8), sums, "launch {launch}");
+    }
+    rank.barrier().unwrap();
+}
+
+#[test]
+fn a_graph_keeps_its_staging_when_a_larger_call_needs_more() {
+    let test = "buffers::a_graph_keeps_its_staging_when_a_larger_call_needs_more";
+    if beside_cuda(test).is_some() {
+        Ranks::start("buffers::rank_with_a_graph_of_staged_buffers", WORLD, "").succeed();
+    }
+}
+
+/// One process of the test above.
+#[test]
+fn rank_with_a_graph_of_staged_buffers() {
+    let Some(role) = role() else { return };
+    let test = "buffers::rank_with_a_graph_of_staged_buffers";
+    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
+    let rank = role.connect(&options().with_device(Some(device()))).unwrap();
+    let executor = Executor::new(&rank);
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(WORLD as usize)).unwrap();
+    let plan = executor.load(&plan).unwrap();
+    let raw = application.stream();
+    let place = std::ptr::without_provenance_mut(raw as usize);
+    // SAFETY: the stream was made just now, and nobody destroys it.
+    let stream = unsafe { rank.device().adopt_stream(place) }.unwrap();
+    let [input, output] = [(); 2].map(|()| application.segment(0, 3, false));
+    let execute = |words: u64| {
+        let from = (std::ptr::with_exposed_provenance(input as usize), words * 8);
+        let to = (std::ptr::with_exposed_provenance_mut(output as usize), words * 8);
+        let call = Call::new(&plan, DataType::U64, from, to);
+        // SAFETY: the buffers hold the call's bytes, and live as long as the process.
+        unsafe { executor.execute(&call, &stream) }.unwrap();
+    };
+    let check = |what: &str, round: u64, launch: &dyn Fn()| {
+        let values = |rank: u64| (0..64u64).map(move |at| at * (rank + 1) + round);
+        application.write(input, &values(u64::from(rank.rank())).collect::<Vec<_>>());
+        rank.barrier().unwrap();
+        launch();
+        application.finish(raw);
+        let sums: Vec<_> = values(0).zip(values(1)).map(|(a, b)| a + b).collect();
+        assert_eq!(application.read(output, 64), sums, "{what}");
+    };
+    check("a launch", 1, &|| execute(64));
+    application.begin(raw);
+    execute(64);
+    let graph = application.end(raw);
+    let executable = application.instantiate(graph);
+    // Staging of 4 MiB takes the place of that of the graph.
+    check("a larger one", 2, &|| execute(WORDS as u64));
+    rank.barrier().unwrap();
+    std::thread::sleep(IDLE);
+    for round in 3..5 {
+        check("a replay", round, &|| application.replay(executable, raw));
+    }
+    rank.barrier().unwrap();
+    application.destroy(graph, executable);
 }

@@ -20,6 +20,8 @@ fn real(test: &str) -> Option<Arc<dyn Device>> {
     match driver(Backend::Cuda).unwrap().open(0) {
         Ok(device) => Some(device),
         Err(error @ (HalError::Unavailable { .. } | HalError::Invalid { .. })) => {
+            let needed = std::env::var_os("ANTIPHON_NEEDS_GPU").is_some();
+            assert!(!needed, "{test}: ANTIPHON_NEEDS_GPU is set, but {error}");
             // Once, and not for each case. Written past the harness's capture.
             static TOLD: std::sync::Once = std::sync::Once::new();
             TOLD.call_once(|| {
