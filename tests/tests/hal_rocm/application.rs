@@ -103,10 +103,10 @@ impl Application {
         ok!(self, hipFree(u64), address);
     }
 
-    /// A range of addresses with one piece of physical memory of `device`, which can be exported as a file descriptor
-    /// where `shareable`.
-    pub fn segment(&self, device: i32, shareable: bool) -> u64 {
-        let (mut base, mut handle) = (0u64, 0u64);
+    /// As PyTorch's expandable segments: a range of addresses with `chunks` pieces of physical memory of `device`, which
+    /// can be exported as file descriptors where `shareable`.
+    pub fn segment(&self, device: i32, chunks: usize, shareable: bool) -> u64 {
+        let mut base = 0u64;
         let place = || Location { kind: 1, id: device };
         let properties = Properties {
             kind: 1,
@@ -114,28 +114,38 @@ impl Application {
             location: place(),
             rest: [0; 2],
         };
+        let bytes = chunks * CHUNK;
         ok!(
             self,
             hipMemAddressReserve(*mut u64, usize, usize, u64, u64),
             &mut base,
-            CHUNK,
+            bytes,
             0,
             0,
             0
         );
-        ok!(
-            self,
-            hipMemCreate(*mut u64, usize, *const Properties, u64),
-            &mut handle,
-            CHUNK,
-            &properties,
-            0
-        );
-        ok!(self, hipMemMap(u64, usize, usize, u64, u64), base, CHUNK, 0, handle, 0);
-        ok!(self, hipMemRelease(u64), handle);
+        for chunk in 0..chunks {
+            let mut handle = 0u64;
+            ok!(
+                self,
+                hipMemCreate(*mut u64, usize, *const Properties, u64),
+                &mut handle,
+                CHUNK,
+                &properties,
+                0
+            );
+            let address = base + (chunk * CHUNK) as u64;
+            ok!(self, hipMemMap(u64, usize, usize, u64, u64), address, CHUNK, 0, handle, 0);
+            ok!(self, hipMemRelease(u64), handle);
+        }
         let access = Access { location: place(), flags: 3 };
-        ok!(self, hipMemSetAccess(u64, usize, *const Access, usize), base, CHUNK, &access, 1);
+        ok!(self, hipMemSetAccess(u64, usize, *const Access, usize), base, bytes, &access, 1);
         base
+    }
+
+    /// Takes the piece of memory at the place `chunk` of a segment away.
+    pub fn unmap_chunk(&self, base: u64, chunk: usize) {
+        ok!(self, hipMemUnmap(u64, usize), base + (chunk * CHUNK) as u64, CHUNK);
     }
 
     pub fn write(&self, to: u64, values: &[u64]) {

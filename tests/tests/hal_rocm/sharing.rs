@@ -69,7 +69,7 @@ fn mapped_memory_of_the_application_goes_by_a_descriptor() {
         let Some(simulated) = on_simulator(test, environment) else { continue };
         let application = Application::new(&simulated);
         let (device, access) = (open(0), Access::new(&open(0)));
-        let base = application.segment(0, true);
+        let base = application.segment(0, 1, true);
         application.write(base + 8, &[5, 6]);
         let (memory, offset) = found(base + 8, 16);
         assert_eq!((offset, memory.len(), memory.is_borrowed()), (8, CHUNK as u64, true));
@@ -83,11 +83,50 @@ fn mapped_memory_of_the_application_goes_by_a_descriptor() {
         drop((second, handle, memory));
         assert_eq!(application.read(base + 8, 2), [7, 6], "it is the application's still");
 
-        let (secret, _) = found(application.segment(0, false), CHUNK);
+        let (secret, _) = found(application.segment(0, 1, false), CHUNK);
         let text = unshareable(secret.export());
-        assert!(text.contains("did not ask for that") && text.contains("copy"), "{text}");
+        assert!(text.contains("no process can import") && text.contains("copy"), "{text}");
         let text = unshareable(device.pinned(8).unwrap().export());
         assert!(text.contains("pinned memory of the host"), "{text}");
+        return;
+    }
+}
+
+#[test]
+fn a_buffer_over_several_chunks_is_one_memory_for_peers() {
+    let test = "sharing::a_buffer_over_several_chunks_is_one_memory_for_peers";
+    for environment in [&[][..], &[OLDER][..]] {
+        let Some(simulated) = on_simulator(test, environment) else { continue };
+        let application = Application::new(&simulated);
+        let (device, access) = (open(0), Access::new(&open(0)));
+        let base = application.segment(0, 4, true);
+        let (begin, count) = (CHUNK - 4096, (CHUNK + 8192) / 8);
+        let values: Vec<u64> = (0..count as u64).map(|at| at * 3).collect();
+        application.write(base + begin as u64, &values);
+        let (memory, offset) = found(base + begin as u64, count * 8);
+        assert_eq!((memory.address().addr() as u64, offset), (base, begin as u64));
+        assert_eq!(
+            memory.len(),
+            3 * CHUNK as u64,
+            "the chunks that the buffer touches, and no other"
+        );
+        let text = unshareable(memory.export());
+        assert!(text.contains("3 pieces") && text.contains("export its parts"), "{text}");
+        let parts = memory.export_parts().unwrap();
+        assert_eq!(parts.iter().map(MemoryHandle::bytes).collect::<Vec<_>>(), [CHUNK as u64; 3]);
+        let mapped = device.import_parts(&parts).unwrap();
+        assert_eq!(mapped.len(), memory.len());
+        assert_eq!(access.read(&mapped, begin / 8 + count)[begin / 8..], values);
+        access.store(&mapped, begin / 8, 77);
+        assert_eq!(application.read(base + begin as u64, 1), [77]);
+        application.unmap_chunk(base, 1);
+        let error = memory.export_parts().unwrap_err().to_string();
+        assert!(error.contains("freed"), "{error}");
+
+        let apart = [application.allocate(CHUNK), application.allocate(CHUNK)];
+        let place = std::ptr::with_exposed_provenance(apart[0].min(apart[1]) as usize);
+        let error = device.locate(place, 2 * CHUNK as u64).unwrap_err().to_string();
+        assert!(error.contains("a range within one allocation"), "{error}");
         return;
     }
 }
