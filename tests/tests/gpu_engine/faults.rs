@@ -126,7 +126,18 @@ fn the_death_of_a_rank_ends_the_kernels_of_the_others() {
     if on_simulator(test).is_none() {
         return;
     }
-    let mut ranks = Ranks::start("faults::rank_whose_peer_dies", 2, "");
+    kill_in_second_launch("faults::rank_whose_peer_dies");
+}
+
+/// A process of the test above.
+#[test]
+fn rank_whose_peer_dies() {
+    await_death(&Algorithm::AllReduceTwoShotPackets.plan(Shape::new(2)).unwrap());
+}
+
+/// Starts two processes that run the test `role`, which [awaits a death](await_death), and kills rank 1's.
+pub fn kill_in_second_launch(role: &str) {
+    let mut ranks = Ranks::start(role, 2, "");
     // Both: rank 0 may still be in its first launch when that of rank 1 is over.
     let said: Vec<_> = (0..2)
         .map(|rank| {
@@ -145,19 +156,17 @@ fn the_death_of_a_rank_ends_the_kernels_of_the_others() {
     assert!(outputs[0].status.success(), "{}", String::from_utf8_lossy(&outputs[0].stderr));
 }
 
-/// A process of the test above: rank 1 launches once and is killed; rank 0 waits for its second launch.
-#[test]
-fn rank_whose_peer_dies() {
+/// Rank 1 launches once and is killed; rank 0 waits for its second launch.
+pub fn await_death(plan: &Plan) {
     let Some(role) = role() else { return };
     let rank = role.connect(&options().with_device(Some(device()))).unwrap();
-    let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(2)).unwrap();
-    call(&rank, &plan, 4096).unwrap();
+    call(&rank, plan, 4096).unwrap();
     println!("ready");
     if rank.rank() == 1 {
         loop {
             std::thread::park();
         }
     }
-    let error = call(&rank, &plan, 4096).unwrap_err().to_string();
+    let error = call(&rank, plan, 4096).unwrap_err().to_string();
     assert!(error.contains("rank 1"), "{error}");
 }

@@ -1,12 +1,11 @@
 //! Port channels of kernels: results, launches that wait in vain, and peers that die.
 
-use crate::faults::call;
-use crate::{device, on_simulator, on_threads, options};
+use crate::faults::{await_death, call, kill_in_second_launch};
+use crate::{on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan, Protocol};
-use antiphon_tests::harness::processes::{Ranks, role};
 use std::time::Duration;
 
 /// The sum of two ranks' buffers, each sent to the other by port: as packets, or as bytes with a signal.
@@ -146,32 +145,13 @@ fn the_death_of_a_rank_ends_waits_for_its_port() {
     if on_simulator("ports::the_death_of_a_rank_ends_waits_for_its_port").is_none() {
         return;
     }
-    let mut ranks = Ranks::start("ports::rank_whose_peer_dies", 2, "");
-    let mut said = std::io::BufReader::new(ranks.output_of(1).unwrap());
-    let mut line = String::new();
-    while !line.contains("ready") {
-        line.clear();
-        assert!(std::io::BufRead::read_line(&mut said, &mut line).unwrap() > 0, "rank 1 ended");
-    }
-    ranks.kill(1);
-    let outputs = ranks.wait();
-    assert!(outputs[0].status.success(), "{}", String::from_utf8_lossy(&outputs[0].stderr));
+    kill_in_second_launch("ports::rank_whose_peer_dies");
 }
 
-/// A process of the test above: rank 1 launches once and is killed; rank 0 waits for its second launch.
+/// A process of the test above.
 #[test]
 fn rank_whose_peer_dies() {
-    let Some(role) = role() else { return };
-    let rank = role.connect(&options().with_device(Some(device()))).unwrap();
-    call(&rank, &sum(false), 4096).unwrap();
-    if rank.rank() == 1 {
-        println!("ready");
-        loop {
-            std::thread::park();
-        }
-    }
-    let error = call(&rank, &sum(false), 4096).unwrap_err().to_string();
-    assert!(error.contains("rank 1"), "{error}");
+    await_death(&sum(false));
 }
 
 /// What a rank is told that loads a plan.
