@@ -331,7 +331,7 @@ const STEPS: &[Step] = &[
         program: Program::Cargo,
         arguments: &["run", "-p", "xtask", "--", "fuzz"],
         environment: &[],
-        needs: Some(COMPILER),
+        needs: Some(CXX),
     },
     Step {
         name: "explore the lock-free protocols",

@@ -26,18 +26,6 @@ pub(super) const MIRI: Tool = Tool {
     probe: &["cargo", "+nightly", "miri", "--version"],
 };
 
-/// What the fuzzer itself is written in.
-pub(super) const COMPILER: Tool = Tool {
-    name: "a C++ compiler",
-    installable: true,
-    install: &[
-        "sh",
-        "-ec",
-        "(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq g++) >&2",
-    ],
-    probe: &["c++", "--version"],
-};
-
 /// A Python of its own, with what the package needs to be built and tested.
 pub(super) const PYTHON: Tool = Tool {
     name: "Python 3.10 or later with maturin and pytest",
@@ -138,7 +126,7 @@ pub(super) const TORCHRUN: Tool = Tool {
     probe: &["torchrun", "--help"],
 };
 
-/// The C++ compiler that the simulated driver for GPUs makes kernels with.
+/// The C++ compiler that the simulated driver for GPUs makes kernels with, and that the fuzzer is built by.
 pub(super) const CXX: Tool = Tool {
     name: "g++",
     installable: true,
