@@ -35,6 +35,34 @@ fn sizes(input: u64, output: u64) -> CallSizes {
     CallSizes { input, output, element: 4, strict: false }
 }
 
+/// Where rank 0 asks a proxy for what goes to rank 1. The test stands for the proxy.
+struct Queue {
+    fifo: u64,
+    /// How much of what was asked is done.
+    done: u64,
+}
+
+impl Queue {
+    /// One with `capacity` places, empty.
+    fn new(driver: &Driver, world: &mut World<'_>, capacity: u64) -> Self {
+        let [fifo, claims, done, asked] =
+            [(capacity + 2) * 64, 16, 8, 8].map(|bytes| zeroed(driver, bytes));
+        let link = Link {
+            fifo: world::address(fifo),
+            claims: world::address(claims),
+            capacity,
+            done: world::address(done),
+            asked: world::address(asked),
+            peer: 1,
+            leads: 1,
+            ..Link::default()
+        };
+        let launch = &mut world.ranks[0].launch;
+        (launch.links, launch.link_count) = (upload(driver, &[link]), 1);
+        Queue { fifo, done }
+    }
+}
+
 #[test]
 fn a_launch_that_waits_in_vain_says_where_and_ends_when_it_is_told_to() {
     let driver = Driver::start();
@@ -86,22 +114,7 @@ fn transfers_signals_and_flushes_go_to_the_proxy() {
     (0..2).for_each(|rank| world.place(rank, input, output));
     // Two places for eighteen requests, and for one that the launch's end needs not: all is flushed.
     let capacity = 2_u64;
-    let [fifo, claims, done, asked] =
-        [(capacity + 2) * 64, 16, 8, 8].map(|bytes| zeroed(&driver, bytes));
-    let [fifo_at, claims, done_at, asked] = [fifo, claims, done, asked].map(world::address);
-    let (peer, leads) = (1, 1);
-    let link = Link {
-        fifo: fifo_at,
-        claims,
-        capacity,
-        done: done_at,
-        asked,
-        peer,
-        leads,
-        ..Link::default()
-    };
-    world.ranks[0].launch.links = upload(&driver, &[link]);
-    world.ranks[0].launch.link_count = 1;
+    let Queue { fifo, done } = Queue::new(&driver, &mut world, capacity);
     world.start();
     let mut counters = Vec::new();
     for ticket in 0..18 {
@@ -149,22 +162,7 @@ fn a_launch_is_over_when_what_it_handed_to_the_proxy_has_landed() {
     let buffer = zeroed(&driver, 64);
     (0..2).for_each(|rank| world.place(rank, buffer, buffer));
     let capacity = 4_u64;
-    let [fifo, claims, done, asked] =
-        [(capacity + 2) * 64, 16, 8, 8].map(|bytes| zeroed(&driver, bytes));
-    let [fifo_at, claims, done_at, asked] = [fifo, claims, done, asked].map(world::address);
-    let (peer, leads) = (1, 1);
-    let link = Link {
-        fifo: fifo_at,
-        claims,
-        capacity,
-        done: done_at,
-        asked,
-        peer,
-        leads,
-        ..Link::default()
-    };
-    world.ranks[0].launch.links = upload(&driver, &[link]);
-    world.ranks[0].launch.link_count = 1;
+    let Queue { fifo, done } = Queue::new(&driver, &mut world, capacity);
     world.start();
     let request = |ticket: u64| driver.read::<u64>(fifo + 64 * (2 + ticket % capacity), 8);
     for (ticket, kinds) in [(0, 1), (1, 2), (2, 4)] {
@@ -198,15 +196,10 @@ fn a_block_that_finds_the_queue_full_ends_when_it_is_told_to_or_when_the_queue_i
         let buffer = zeroed(&driver, 256);
         (0..2).for_each(|rank| world.place(rank, buffer, buffer));
         // Two places, and nobody who takes what is there.
-        let [fifo, claims, done, asked] = [256, 16, 8, 8].map(|bytes| zeroed(&driver, bytes));
+        let queue = Queue::new(&driver, &mut world, 2);
         if closed {
-            driver.write(fifo + 72, &[1_u64]);
+            driver.write(queue.fifo + 72, &[1_u64]);
         }
-        let [fifo, claims, done, asked] = [fifo, claims, done, asked].map(world::address);
-        let (capacity, peer, leads) = (2, 1, 1);
-        let link = Link { fifo, claims, capacity, done, asked, peer, leads, ..Link::default() };
-        world.ranks[0].launch.links = upload(&driver, &[link]);
-        world.ranks[0].launch.link_count = 1;
         world.start();
         let seen = |(_, word)| Where::unpack(word).unwrap();
         until("the block says that it waits, or that nobody serves it", || {

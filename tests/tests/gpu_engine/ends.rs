@@ -1,5 +1,6 @@
 //! Launches that are queued when the communicator ends, by a failure or because it is dropped.
 
+use crate::faults::await_failure;
 use crate::{on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
@@ -102,9 +103,7 @@ fn a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit() {
         rank.barrier().unwrap();
         if rank.rank() == 1 {
             // Calls no more, and is told.
-            while rank.failure().is_none() {
-                std::thread::yield_now();
-            }
+            await_failure(&rank);
             return;
         }
         (0..3).for_each(|_| caller.execute().unwrap());
@@ -150,10 +149,7 @@ fn launches_of_a_communicator_that_goes_reach_the_time_limit() {
     on_threads(2, &options, |rank| {
         if rank.rank() == 1 {
             // Calls nothing, and is told.
-            while rank.failure().is_none() {
-                std::thread::yield_now();
-            }
-            let text = rank.failure().unwrap().to_string();
+            let text = await_failure(&rank).to_string();
             assert!(text.contains("for rank 1 to make its first launch"), "{text}");
             return;
         }
@@ -177,9 +173,7 @@ fn a_driver_whose_queue_is_full_does_not_keep_launches_from_the_time_limit() {
     on_threads(2, &options, |rank| {
         if rank.rank() == 1 {
             // Calls nothing, and is told.
-            while rank.failure().is_none() {
-                std::thread::yield_now();
-            }
+            await_failure(&rank);
             return;
         }
         let caller = Caller::new(&rank, &pushes());

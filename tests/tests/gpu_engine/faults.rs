@@ -46,24 +46,35 @@ fn a_wait_without_a_signal_ends_with_the_operation_and_the_channel() {
     if on_simulator(test).is_none() {
         return;
     }
+    stalls(&hangs(), ["rank 1 block 0 waits at op 1 (wait)", "memory channel 0", "from rank 0"]);
+}
+
+/// Rank 1 of two waits in a plan for what never comes: its error has all of `parts`, and rank 0 is told.
+pub fn stalls(plan: &Plan, parts: [&str; 3]) {
     let options = options().with_timeout(Some(LIMIT)).with_verification(false);
     let errors = on_threads(2, &options, |rank| {
-        let outcome = call(&rank, &hangs(), 64);
+        let outcome = call(&rank, plan, 64);
         assert!(rank.rank() == 0 || outcome.is_err(), "a launch that was ended is not complete");
         // Until the other has seen the end, too.
-        while rank.failure().is_none() {
-            std::thread::yield_now();
-        }
-        outcome.and(rank.failure().map_or(Ok(()), Err)).unwrap_err()
+        let failure = await_failure(&rank);
+        outcome.and(Err::<(), _>(failure)).unwrap_err()
     });
     let text = errors[1].to_string();
     assert!(matches!(errors[1], ExecutorError::Stalled { rank: 1, .. }), "{text}");
-    for part in
-        ["plan `hangs`", "rank 1 block 0 waits at op 1 (wait)", "memory channel 0", "rank 0"]
-    {
+    for part in parts.into_iter().chain([&*format!("plan `{}`", plan.name)]) {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(matches!(errors[0], ExecutorError::Aborted { by: 1, .. }), "{}", errors[0]);
+}
+
+/// What broke the communicator, once it is broken.
+pub fn await_failure(rank: &Communicator) -> ExecutorError {
+    loop {
+        if let Some(failure) = rank.failure() {
+            return failure;
+        }
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -77,9 +88,7 @@ fn a_rank_that_does_not_come_is_named() {
         if rank.rank() == 0 {
             return Some(call(&rank, &plan, 4096).unwrap_err().to_string());
         }
-        while rank.failure().is_none() {
-            std::thread::yield_now();
-        }
+        await_failure(&rank);
         None
     });
     let text = errors[0].as_ref().unwrap();
@@ -91,10 +100,14 @@ fn an_abort_ends_a_kernel_that_waits() {
     if on_simulator("faults::an_abort_ends_a_kernel_that_waits").is_none() {
         return;
     }
-    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    is_aborted(&Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap());
+}
+
+/// Rank 1 of two aborts instead of calling a plan, which ends the launch of rank 0.
+pub fn is_aborted(plan: &Plan) {
     let errors = on_threads(2, &options(), |rank| {
         if rank.rank() == 0 {
-            return Some(call(&rank, &plan, 4096).unwrap_err().to_string());
+            return Some(call(&rank, plan, 4096).unwrap_err().to_string());
         }
         rank.abort("enough");
         None

@@ -1,12 +1,11 @@
 //! Port channels of kernels: results, launches that wait in vain, and peers that die.
 
-use crate::faults::{await_death, call, kill_in_second_launch};
+use crate::faults::{await_death, is_aborted, kill_in_second_launch, stalls};
 use crate::{on_simulator, on_threads, options};
 use antiphon::DataType;
-use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
+use antiphon::executor::{Call, Communicator, Executor};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan, Protocol};
-use std::time::Duration;
 
 /// The sum of two ranks' buffers, each sent to the other by port: as packets, or as bytes with a signal.
 pub fn sum(packets: bool) -> Plan {
@@ -103,25 +102,7 @@ fn a_wait_for_a_signal_by_port_ends_with_the_operation_and_the_channel() {
     if on_simulator(test).is_none() {
         return;
     }
-    // Blocks say where they are once they have looked a while: on a busy machine not at once.
-    let limit = Duration::from_secs(3);
-    let options = options().with_timeout(Some(limit)).with_verification(false);
-    let errors = on_threads(2, &options, |rank| {
-        let outcome = call(&rank, &hangs(), 64);
-        // Until the other has seen the end, too.
-        while rank.failure().is_none() {
-            std::thread::yield_now();
-        }
-        outcome.and(rank.failure().map_or(Ok(()), Err)).unwrap_err()
-    });
-    let text = errors[1].to_string();
-    assert!(matches!(errors[1], ExecutorError::Stalled { rank: 1, .. }), "{text}");
-    for part in
-        ["plan `hangs`", "rank 1 block 0 waits at op 0 (wait)", "port channel 0", "from rank 0"]
-    {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    assert!(matches!(errors[0], ExecutorError::Aborted { by: 1, .. }), "{}", errors[0]);
+    stalls(&hangs(), ["rank 1 block 0 waits at op 0 (wait)", "port channel 0", "from rank 0"]);
 }
 
 #[test]
@@ -129,15 +110,7 @@ fn an_abort_ends_a_kernel_that_waits_for_a_port() {
     if on_simulator("ports::an_abort_ends_a_kernel_that_waits_for_a_port").is_none() {
         return;
     }
-    let errors = on_threads(2, &options(), |rank| {
-        if rank.rank() == 0 {
-            return Some(call(&rank, &sum(false), 4096).unwrap_err().to_string());
-        }
-        rank.abort("enough");
-        None
-    });
-    let text = errors[0].as_ref().unwrap();
-    assert!(text.contains("aborted by rank 1: enough"), "{text}");
+    is_aborted(&sum(false));
 }
 
 #[test]
