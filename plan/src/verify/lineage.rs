@@ -15,10 +15,20 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Most writes of packets, and cells that they were made from, that are written down.
-const MOST: usize = 1 << 22;
-/// Most that is looked at to answer: beyond, nothing is known.
-const MOST_LOOKS: u64 = 1 << 28;
+/// How much memory and time a lineage may take. Beyond, nothing is known.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Writes of packets, and cells that they were made from, that are written down.
+    most: usize,
+    /// What is looked at to answer.
+    looks: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { most: 1 << 22, looks: 1 << 28 }
+    }
+}
 
 /// The writes of a packet in a launch.
 #[derive(Clone, Copy, Debug)]
@@ -68,12 +78,13 @@ pub(super) struct Lineage {
     pub looped: bool,
     full: bool,
     looks: Cell<u64>,
+    limits: Limits,
 }
 
 impl Lineage {
     /// Notes that a step wrote a packet; whether in a pipeline.
     pub fn record(&mut self, cell: u32, launch: u32, step: Epoch, made_from: &[u32], looped: bool) {
-        self.full |= self.writes.len() + self.sources.len() + made_from.len() >= MOST;
+        self.full |= self.writes.len() + self.sources.len() + made_from.len() >= self.limits.most;
         if self.full {
             return;
         }
@@ -104,6 +115,7 @@ impl Lineage {
         let mut sets = Sets::default();
         let mut tells: Vec<Option<u32>> = vec![None; self.packets.len()];
         let mut looks = 0u64;
+        let limits = self.limits;
         let mut changed = true;
         // From "everything" downwards, until nothing speaks against what is left.
         while std::mem::take(&mut changed) {
@@ -115,7 +127,7 @@ impl Lineage {
                     let own = [(rank, 0)].into_iter().chain(proxy);
                     let mut one = Some(sets.number(own.collect()));
                     for source in self.packets_of(write.made_from, packet.launch) {
-                        if looks > MOST_LOOKS || sets.len > MOST {
+                        if looks > limits.looks || sets.len > limits.most {
                             return None;
                         }
                         looks += 1;
@@ -130,7 +142,7 @@ impl Lineage {
                 changed |= all != tells[at];
                 tells[at] = all;
             }
-            if looks > MOST_LOOKS || sets.len > MOST {
+            if looks > limits.looks || sets.len > limits.most {
                 return None;
             }
         }
@@ -142,7 +154,7 @@ impl Lineage {
 
     /// Whether it has been asked so much that it no longer answers.
     pub fn is_exhausted(&self) -> bool {
-        self.looks.get() > MOST_LOOKS
+        self.looks.get() > self.limits.looks
     }
 
     /// What whoever sees a packet of a launch knows, and a number for it.
@@ -295,7 +307,11 @@ mod tests {
     /// Packets of launch 1: which cell, whose step, made from what. Actors below 10 are ranks of one block, those above are
     /// proxies of rank 0.
     fn lineage(writes: &[(u32, u32, &[u32])]) -> Lineage {
-        let mut lineage = Lineage::default();
+        limited(writes, Limits::default()).expect("a few packets")
+    }
+
+    fn limited(writes: &[(u32, u32, &[u32])], limits: Limits) -> Option<Lineage> {
+        let mut lineage = Lineage { limits, ..Lineage::default() };
         for &(cell, actor, made_from) in writes {
             lineage.record(cell, 1, step(actor), made_from, false);
         }
@@ -303,7 +319,7 @@ mod tests {
             proxy @ 10.. => (0, Some(proxy)),
             rank => (rank, None),
         };
-        lineage.finish(of).expect("a few packets")
+        lineage.finish(of)
     }
 
     fn tells(lineage: &Lineage, cell: u32) -> Vec<u32> {
@@ -357,5 +373,26 @@ mod tests {
         assert!(of.implies(&[8], 1, |write| read(1)(write) || read(2)(write)));
         assert!(of.implies(&[8, 9], 1, read(1)));
         assert!(!of.implies(&[9], 2, read(1)) && !of.implies(&[RAW | 1], 1, read(1)));
+    }
+
+    #[test]
+    fn what_takes_too_much_memory_or_time_is_not_known() {
+        let writes: [(u32, u32, &[u32]); 3] = [(7, 0, &[RAW]), (8, 1, &[7]), (9, 2, &[8])];
+        let known = |most, looks| limited(&writes, Limits { most, looks });
+        // Three writes, made from a cell each; what they tell is eight entries.
+        assert!(known(8, 100).is_some());
+        assert!(known(7, 100).is_none(), "too much to tell");
+        assert!(known(8, 2).is_none(), "too long to find out");
+        let own = writes.map(|(cell, _, made_from)| (cell, 0, made_from));
+        let noted = |most| limited(&own, Limits { most, looks: 100 }).is_some();
+        assert!(noted(6) && !noted(4), "too much to write down");
+
+        let first = |write: Written<'_>| write.step == step(0);
+        let of = known(8, 20).expect("enough to find out");
+        assert!(of.implies(&[9], 1, first) && !of.is_exhausted());
+        let asked = (0..20).take_while(|_| of.implies(&[9], 1, first)).count();
+        assert!((1..20).contains(&asked), "{asked} answers and no end");
+        assert!(of.is_exhausted());
+        assert!(!of.implies(&[8], 1, first), "a lineage that is exhausted says nothing more");
     }
 }
