@@ -1,4 +1,4 @@
-//! Programs in C and C++ against the library: shared and static, by gcc and g++, and under sanitizers.
+//! Programs in C and C++ against the library: shared and static, by gcc and g++, under sanitizers and valgrind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -110,6 +110,10 @@ const SANITIZED: Build = Build {
     more: &["-fsanitize=address,undefined", "-fno-omit-frame-pointer"],
 };
 
+/// By itself, so that no other test writes the file while it runs.
+const WATCHED: Build =
+    Build { name: "c-watched", compiler: "gcc", language: C, statically: false, more: &[] };
+
 /// The programs, with their arguments.
 fn programs() -> [(&'static str, Vec<PathBuf>); 2] {
     let plan = package().join("../examples/plans/allreduce_zero_copy_4.json");
@@ -134,6 +138,21 @@ fn the_address_sanitizer_finds_nothing() {
         let symbols = run(Command::new("nm").arg(&program));
         assert!(symbols.contains("__asan_init"), "{source} is not sanitized");
         let out = run(Command::new(program).args(arguments).env("ASAN_OPTIONS", "detect_leaks=1"));
+        assert!(out.contains(": ok"), "{out}");
+    }
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    if !is_there("valgrind") {
+        return;
+    }
+    for (source, arguments) in programs() {
+        let Some(program) = WATCHED.program(source) else { continue };
+        let mut command = Command::new("valgrind");
+        command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+        command.args(["--errors-for-leak-kinds=definite", "--fair-sched=yes"]);
+        let out = run(command.arg(program).args(arguments));
         assert!(out.contains(": ok"), "{out}");
     }
 }

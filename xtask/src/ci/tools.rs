@@ -155,18 +155,18 @@ pub(super) const NVRTC: Tool = Tool {
 
 /// Compilers for C and C++ with their sanitizers, and CMake, for programs that use the C interface.
 pub(super) const C_TOOLS: Tool = Tool {
-    name: "gcc, g++, CMake and pkg-config",
+    name: "gcc, g++, CMake, pkg-config and valgrind",
     installable: true,
     install: &[
         "sh",
         "-ec",
         "(apt-get update -qq
           DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            gcc g++ libc6-dev make cmake pkg-config binutils) >&2",
+            gcc g++ libc6-dev make cmake pkg-config binutils valgrind) >&2",
     ],
     probe: &[
         "sh",
         "-ec",
-        "gcc --version; g++ --version; cmake --version; pkg-config --version; nm --version",
+        "gcc --version; g++ --version; cmake --version; pkg-config --version; nm --version; valgrind --version",
     ],
 };
