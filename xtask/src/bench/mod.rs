@@ -1,7 +1,8 @@
 //! `cargo xtask bench-peers`: collectives of Antiphon, of MPI libraries and Gloo, and of a hand-written floor, measured by one loop.
 //!
 //! This module takes the options and goes through the rounds; [`peers`] knows how a subject is installed, built and started,
-//! [`launch`] runs a group of processes, [`antiphon`] and bench/harness.c are the loop itself, [`report`] writes the tables.
+//! [`launch`] runs a group of processes, [`antiphon`] and bench/harness.c are the loop itself, [`report`] writes the tables,
+//! [`replay`] those of earlier runs.
 
 pub mod antiphon;
 pub mod control;
@@ -11,8 +12,10 @@ pub mod job;
 pub mod launch;
 pub mod machine;
 pub mod options;
+pub mod page;
 pub mod peers;
 pub mod probe;
+pub mod replay;
 pub mod report;
 pub mod results;
 
@@ -26,14 +29,21 @@ use job::{Collective, Job, Place};
 use launch::Ending;
 use options::{Options, RankOptions};
 use peers::{Group, Ready};
-use probe::Distance;
 use report::Column;
-use results::Results;
+use results::{Alike, Results};
 
 use crate::{Error, Result, section};
 
 /// Rows whose buffers, over all ranks, need more are left out.
 const MOST_BYTES: usize = 1 << 30;
+
+/// More than the caches of the machines that this runs on hold.
+const CACHES: usize = 64 << 20;
+
+/// Which rows are not told apart by the cores' distance on this machine.
+fn alike() -> Alike {
+    Alike { ranks: machine::cores(), bytes: CACHES }
+}
 
 /// Measures what `options` ask for, prints the tables, and writes them where wanted.
 pub fn run(options: &Options) -> Result<()> {
@@ -41,9 +51,12 @@ pub fn run(options: &Options) -> Result<()> {
         peers::all().iter().for_each(|s| println!("{}", s.name()));
         return Ok(());
     }
+    if !options.from.is_empty() {
+        return publish(options, &replay::section(&options.from)?);
+    }
     let machine = machine::describe();
     let subjects = prepare(options)?;
-    let mut bench = Bench { options, results: Results::default(), slow: BTreeSet::new() };
+    let mut bench = Bench { options, results: Results::with(alike()), slow: BTreeSet::new() };
     for round in 1..=options.rounds() {
         for &ranks in &options.ranks {
             for &collective in &options.collectives {
@@ -53,10 +66,14 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
     }
-    let section = bench.section(&machine, &subjects);
+    publish(options, &bench.section(&machine, &subjects))
+}
+
+/// Prints a section, and writes it where it is wanted.
+fn publish(options: &Options, section: &str) -> Result<()> {
     println!("\n{section}");
     match &options.write {
-        Some(path) => section::write(path, "bench-peers", &section),
+        Some(path) => section::write(path, "bench-peers", section),
         None => Ok(()),
     }
 }
@@ -170,50 +187,13 @@ impl Bench<'_> {
     }
 
     fn section(&self, machine: &[String], subjects: &[Ready]) -> String {
-        let options = self.options;
-        let mut text = format!("Made by `{}`.\n\n", options.command_line());
-        for line in machine.iter().cloned().chain(subjects.iter().map(title)) {
-            text += &format!("- {line}\n");
-        }
-        if let Some((shortest, longest)) = self.results.lines() {
-            text += &format!("- a cache line between two cores: {shortest} to {longest} ns\n");
-        }
-        text += &format!(
-            "\nTimes in µs: p50 / p99 of the slowest rank of each iteration, in parentheses the p50 with the reading of the \
-             output inside the timing; medians of {} rounds, subjects in turn. n is the fewest iterations of any cell's \
-             round: {} wanted up to 1 MiB and {} above, fewer where a row would have taken more than {} s ({} s with more \
-             ranks than cores). Sizes are bytes of f32: allreduce the whole buffer, allgather one rank's \
-             contribution, alltoall the block for one peer, reducescatter one rank's result.\n\n",
-            options.rounds(),
-            options.iterations(),
-            options.iterations_large(),
-            options.budget(false).as_secs_f64(),
-            options.budget(true).as_secs_f64(),
-        );
+        let made = format!("Made by `{}`.", self.options.command_line());
+        let facts: Vec<String> =
+            machine.iter().cloned().chain(subjects.iter().map(title)).collect();
         let column =
             |s: &Ready| Column { name: s.subject.name().into(), peer: s.subject.is_peer() };
         let columns: Vec<Column> = subjects.iter().map(column).collect();
-        let limit = self.results.limit();
-        let census = self.results.census();
-        let rows = |distance| census.get(&distance).copied().unwrap_or(0);
-        if rows(Some(Distance::Far)) + rows(None) > 0 {
-            text += &format!(
-                "The cores of this machine moved: a cache line took up to {limit} ns from one to the other during {} rows (near), \
-                 longer during {} (far), and {} rows were dropped because it changed meanwhile. Near and far are \
-                 tabled apart; medians are over the rounds that each row has there.\n\n",
-                rows(Some(Distance::Near)),
-                rows(Some(Distance::Far)),
-                rows(None)
-            );
-        }
-        for (distance, title) in [(Distance::Far, "far"), (Distance::Near, "near")] {
-            let tables = report::tables(&self.results, &columns, distance);
-            if !tables.is_empty() && rows(Some(Distance::Far)) > 0 {
-                text += &format!("## Cores {title}\n\n");
-            }
-            text += &tables;
-        }
-        text
+        page::section(&self.results, &columns, &made, &facts)
     }
 }
 

@@ -52,6 +52,9 @@ pub struct Options {
     /// Write the tables into the marked section of this document, relative to the repository
     #[arg(long, value_name = "PATH")]
     pub write: Option<PathBuf>,
+    /// Measure nothing: make the tables of what earlier runs printed, whose rounds add up
+    #[arg(long, value_name = "FILES", value_delimiter = ',')]
+    pub from: Vec<PathBuf>,
     /// List the subjects
     #[arg(long)]
     pub list: bool,

@@ -20,6 +20,8 @@ pub enum Distance {
     Near,
     /// Much longer than the shortest.
     Far,
+    /// Whatever it was: it does not matter.
+    Any,
 }
 
 /// One way of a cache line between the first two cores, in nanoseconds: the median of several batches. 0 where it

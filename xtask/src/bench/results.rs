@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::job::{Collective, Place};
+use super::job::{Collective, Job, Place};
 use super::probe::{self, Distance};
 
 /// Which row a measurement belongs to.
@@ -73,6 +73,17 @@ pub fn parse(line: &str) -> Option<(Key, Times)> {
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     rounds: BTreeMap<Key, BTreeMap<String, Vec<Round>>>,
+    alike: Option<Alike>,
+}
+
+/// Which rows are not told apart by how far the cores were from each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Alike {
+    /// Those with more ranks than this: who has a core matters more to them.
+    pub ranks: usize,
+    /// Those whose buffers, of all ranks together and out of place, take so many bytes: more than any cache has, so that
+    /// memory bounds them, and how far lines travel does not.
+    pub bytes: usize,
 }
 
 /// One round's row, and how far apart the cores were before and after it in nanoseconds.
@@ -83,24 +94,41 @@ struct Round {
 }
 
 impl Results {
+    /// Results in which some rows are not told apart by the cores' distance.
+    pub fn with(alike: Alike) -> Self {
+        Results { alike: Some(alike), ..Results::default() }
+    }
+
+    /// At which distance a row was measured; `None` where it changed meanwhile.
+    fn distance(&self, key: &Key, line: [u64; 2], limit: u64) -> Option<Distance> {
+        let Key { ranks, collective, place, bytes } = *key;
+        let job = Job { collective, place, count: bytes / size_of::<f32>(), ranks };
+        let is_alike = |alike: Alike| ranks > alike.ranks || job.total_bytes() >= alike.bytes;
+        if self.alike.is_some_and(is_alike) {
+            return Some(Distance::Any);
+        }
+        probe::distance(line, limit)
+    }
+
     /// Adds one round's row of a subject; `line` is the probe before and after it.
     pub fn add(&mut self, subject: &str, key: Key, times: Times, line: [u64; 2]) {
         let subjects = self.rounds.entry(key).or_default();
         subjects.entry(subject.into()).or_default().push(Round { times, line });
     }
 
-    fn all(&self) -> impl Iterator<Item = &Round> {
-        self.rounds.values().flat_map(|subjects| subjects.values()).flatten()
+    fn all(&self) -> impl Iterator<Item = (&Key, &Round)> {
+        let rows = self.rounds.iter();
+        rows.flat_map(|(key, subjects)| subjects.values().flatten().map(move |round| (key, round)))
     }
 
     /// The limit between near and far, in nanoseconds a line.
     pub fn limit(&self) -> u64 {
-        probe::limit(self.all().flat_map(|round| round.line))
+        probe::limit(self.all().flat_map(|(_, round)| round.line))
     }
 
     /// The shortest and the longest time that a line took, in nanoseconds.
     pub fn lines(&self) -> Option<(u64, u64)> {
-        let seen = || self.all().flat_map(|round| round.line);
+        let seen = || self.all().flat_map(|(_, round)| round.line);
         Some((seen().min()?, seen().max()?))
     }
 
@@ -108,8 +136,8 @@ impl Results {
     pub fn census(&self) -> BTreeMap<Option<Distance>, usize> {
         let limit = self.limit();
         let mut census = BTreeMap::new();
-        for round in self.all() {
-            *census.entry(probe::distance(round.line, limit)).or_default() += 1;
+        for (key, round) in self.all() {
+            *census.entry(self.distance(key, round.line, limit)).or_default() += 1;
         }
         census
     }
@@ -119,15 +147,15 @@ impl Results {
         self.rounds.keys().copied()
     }
 
-    /// A subject's row: the median of each figure over the rounds at one distance, the fewest iterations of any of them.
+    /// A subject's row: the median of each figure over the rounds at one distance, and their iterations together.
     pub fn median(&self, key: &Key, subject: &str, distance: Distance) -> Option<Times> {
         let limit = self.limit();
-        let here = |round: &&Round| probe::distance(round.line, limit) == Some(distance);
+        let here = |round: &&Round| self.distance(key, round.line, limit) == Some(distance);
         let rounds = self.rounds.get(key)?.get(subject)?.iter().filter(here);
         let rounds: Vec<Times> = rounds.map(|round| round.times).collect();
         let middle = |figure: fn(&Times) -> u64| median(rounds.iter().map(figure).collect());
         Some(Times {
-            iterations: rounds.iter().map(|t| t.iterations).min()?,
+            iterations: rounds.iter().map(|t| t.iterations).sum(),
             p50: middle(|t| t.p50)?,
             p99: middle(|t| t.p99)?,
             read_p50: middle(|t| t.read_p50)?,
@@ -177,10 +205,19 @@ mod tests {
         }
         results.add("floor", KEY, times(1), [50, 200]);
         let median_at = |distance| results.median(&KEY, "floor", distance);
-        assert_eq!(median_at(Distance::Near), Some(times(20)));
-        assert_eq!(median_at(Distance::Far), Some(times(2450)));
+        let row = |p50, rounds: usize| Some(Times { iterations: rounds * 2000, ..times(p50) });
+        assert_eq!(median_at(Distance::Near), row(20, 3));
+        assert_eq!(median_at(Distance::Far), row(2450, 2));
         assert_eq!(results.median(&KEY, "gloo", Distance::Near), None);
         let census = [(None, 1), (Some(Distance::Near), 3), (Some(Distance::Far), 2)];
         assert_eq!(results.census(), BTreeMap::from(census));
+        // Two contributions of 4 KiB and two gathered buffers of 8.
+        for (ranks, bytes, alike) in [(2, 24 << 10, true), (1, usize::MAX, true), (2, 24577, false)]
+        {
+            results.alike = Some(Alike { ranks, bytes });
+            let any = results.median(&KEY, "floor", Distance::Any);
+            assert_eq!(any, row(25, 6).filter(|_| alike), "{ranks} ranks, {bytes} bytes");
+            assert_eq!(results.census().contains_key(&Some(Distance::Near)), !alike);
+        }
     }
 }

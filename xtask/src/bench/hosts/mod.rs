@@ -190,9 +190,9 @@ impl Bench<'_> {
         }
         text += &format!(
             "\nTimes in µs: p50 / p99 of the slowest of {RANKS} ranks on {} hosts in each iteration, in parentheses the p50 \
-             with the reading of the output inside the timing; medians over rounds ({}), subjects in turn. n is the fewest \
-             iterations of any cell's round: {} wanted up to 1 MiB and {} above, fewer where a row would have taken more \
-             than {} s. Sizes are bytes of f32, the whole buffer. All subjects start each iteration from one barrier in \
+             with the reading of the output inside the timing; medians over rounds ({}), subjects in turn. n counts the \
+             iterations of a cell's rounds together, the fewest of any cell: {} a round were wanted up to 1 MiB and {} \
+             above, fewer where a row would have taken more than {} s. Sizes are bytes of f32, the whole buffer. All subjects start each iteration from one barrier in \
              shared memory.\n\n",
             HOSTS.len(),
             options.rounds(),
