@@ -1,7 +1,8 @@
 //! `cargo xtask gpu-compile`: generated kernels through the vendors' own compilers, to machine code, without a GPU.
 //!
-//! Every operator on every data type, and the built-in and example plans, by NVRTC for three architectures and by hipRTC for
-//! one. Where bodies of operations stand alone, no register may spill. What compiles here has not run.
+//! Every operator on every data type by NVRTC, the built-in and example plans by it and by hipRTC, and what holds
+//! instructions of one architecture for all of them; on request, all for all. Where bodies of operations stand alone, no
+//! register may spill. What compiles here has not run.
 
 mod compilers;
 mod report;
@@ -12,6 +13,9 @@ use antiphon_codegen::Target;
 use compilers::{Compiled, Compiler};
 use report::Report;
 use std::collections::HashSet;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 /// What is compiled.
@@ -43,6 +47,8 @@ struct Text {
 enum When {
     /// For every architecture.
     Always,
+    /// For the first architecture of each vendor, unless everything is compiled.
+    Vendors,
     /// For the first architecture alone, unless everything is compiled.
     Once,
     /// Where everything is compiled.
@@ -60,24 +66,56 @@ pub fn run(options: &Options) -> Result<()> {
         let compiler = Compiler::open(target)?;
         println!("{}", compiler.name());
         let texts = texts::all(target, options.all)?;
-        let architectures: &[&str] = if target == Target::Cuda { &CUDA } else { &[HIP] };
-        for (number, architecture) in architectures.iter().enumerate() {
-            let first = number == 0 && target == Target::Cuda;
-            let mut seen = HashSet::new();
-            for text in &texts {
-                let wanted = options.only.as_ref().is_none_or(|only| text.name.contains(only));
-                let most = if first { When::Once } else { When::Always };
-                let wanted = wanted && (options.all || text.when <= most);
-                if !wanted || !seen.insert(&text.text) {
-                    continue;
-                }
-                let compiled = compiler.compile(&text.text, architecture, text.bodies)?;
-                report.add(text, architecture, &compiled);
-            }
+        let jobs = jobs(target, &texts, options);
+        for ((text, architecture), compiled) in jobs.iter().zip(compile(&compiler, &jobs)) {
+            report.add(text, architecture, &compiled?);
         }
     }
     report.print(started.elapsed());
     report.end()
+}
+
+/// Which texts are compiled for what; none twice for the same.
+fn jobs<'t>(target: Target, texts: &'t [Text], options: &Options) -> Vec<(&'t Text, &'static str)> {
+    let architectures: &[&str] = if target == Target::Cuda { &CUDA } else { &[HIP] };
+    let mut seen = HashSet::new();
+    let mut jobs = Vec::new();
+    for (number, &architecture) in architectures.iter().enumerate() {
+        let most = match (number, target) {
+            (0, Target::Cuda) => When::Once,
+            (0, Target::Hip) => When::Vendors,
+            _ => When::Always,
+        };
+        let wanted = |text: &&Text| {
+            options.only.as_ref().is_none_or(|only| text.name.contains(only))
+                && (options.all || text.when <= most)
+        };
+        let texts = texts.iter().filter(wanted);
+        jobs.extend(texts.map(|text| (text, architecture)));
+    }
+    jobs.retain(|&(text, architecture)| seen.insert((&text.text, architecture)));
+    jobs
+}
+
+/// What becomes of each, in their order. As many at once as there are cores: compilers use one each.
+fn compile(compiler: &Compiler, jobs: &[(&Text, &str)]) -> Vec<Result<Compiled>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let done = std::iter::from_fn(|| {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (text, architecture) = jobs.get(at)?;
+            Some((at, compiler.compile(&text.text, architecture, text.bodies)))
+        });
+        done.collect::<Vec<_>>()
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut done: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined.flat_map(|done| done.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    done.sort_by_key(|&(at, _)| at);
+    done.into_iter().map(|(_, compiled)| compiled).collect()
 }
 
 fn failed(what: &str, log: &str) -> Error {

@@ -20,8 +20,7 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
         for op in OPS {
             let when = match (dtype, op) {
                 (DataType::F16 | DataType::F32, ReduceOp::Sum) => When::Always,
-                (_, ReduceOp::Sum) | (DataType::F32, _) => When::Once,
-                _ => When::All,
+                _ => When::Once,
             };
             let variant = Variant { target, dtype, op: Some(op) };
             add(&mut texts, &format!("{dtype} {op:?}"), &reductions, variant, (true, when), 1)?;
@@ -30,7 +29,7 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
             name: format!("{dtype} average"),
             text: divide::text(target, dtype),
             bodies: true,
-            when: if dtype == DataType::F32 { When::Always } else { When::All },
+            when: if dtype == DataType::F32 { When::Always } else { When::Once },
         });
     }
     let variant = Variant { target, dtype: DataType::F16, op: None };
@@ -41,8 +40,7 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
         shape.nodes = if algorithm.is_hierarchical() { 2 } else { 1 };
         let when = match algorithm {
             Algorithm::AllReduceTwoShotPackets => When::Always,
-            Algorithm::AllReduceZeroCopy | Algorithm::AllReduceRing => When::Once,
-            _ => When::All,
+            _ => When::Vendors,
         };
         let plan = algorithm.plan(shape).map_err(wrong)?;
         add(&mut texts, algorithm.name(), &plan, variant, (false, when), if all { 8 } else { 1 })?;
@@ -50,7 +48,7 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
     let v = alltoallv::zero_copy(4, 1, Default::default()).map_err(wrong)?;
     add(&mut texts, "alltoallv", &v, variant, (false, When::Always), 1)?;
     for (name, plan) in examples().map_err(wrong)? {
-        add(&mut texts, name, &plan, variant, (false, When::All), if all { 8 } else { 1 })?;
+        add(&mut texts, name, &plan, variant, (false, When::Vendors), if all { 8 } else { 1 })?;
     }
     let shared = repo::root().join("../shared/plans");
     if all && !shared.is_dir() {
