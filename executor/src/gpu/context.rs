@@ -4,6 +4,7 @@
 //! launches lies on the device, so that graphs that are replayed count as well.
 
 mod ends;
+mod sizes;
 
 use super::Gpu;
 use super::kernels::{Kernels, target};
@@ -26,6 +27,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use ends::Called;
+pub use sizes::OnDevice;
+use sizes::{Places, Sizes};
 
 /// What kernels of one plan differ in: the element type, and the caller's operator.
 type Kind = (DataType, Option<ReduceOp>);
@@ -54,7 +57,7 @@ pub struct Context {
     /// Launches were recorded into graphs.
     recorded: AtomicBool,
     variants: Mutex<HashMap<Kind, Arc<Compiled>>>,
-    sized: Mutex<HashMap<CallSizes, Arc<OnDevice>>>,
+    sizes: Mutex<Sizes>,
     /// Runtime blocks of launches, and the launch that reads them.
     block_tables: Mutex<Vec<(u64, Arc<Words>)>>,
     /// Stands for everything of the launch that was submitted last: copies and a division follow its kernel.
@@ -88,16 +91,6 @@ pub struct Compiled {
     operands: u64,
     peers: u64,
     _all: Kernels,
-}
-
-/// The byte ranges of one set of sizes, on the device.
-pub struct OnDevice {
-    memory: Arc<dyn Memory>,
-    moves: u64,
-    pieces: u64,
-    offsets: u64,
-    loops: u64,
-    silent: bool,
 }
 
 /// Where one buffer of a call is.
@@ -205,7 +198,7 @@ impl Context {
             queue,
             recorded: AtomicBool::new(false),
             variants: Mutex::default(),
-            sized: Mutex::default(),
+            sizes: Mutex::default(),
             block_tables: Mutex::default(),
             behind: device.event()?,
             followed: AtomicU64::new(0),
@@ -299,24 +292,44 @@ impl Context {
 
     /// The byte ranges of some sizes.
     pub fn on_device(&self, gpu: &Gpu, sized: &Sized) -> Result<Arc<OnDevice>, ExecutorError> {
-        let mut known = self.sized.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get(&sized.sizes()) {
-            return Ok(Arc::clone(known));
+        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = sizes.find(sized.sizes()) {
+            return Ok(known);
         }
         let layout = self.plan.layout();
         let program = sized.program(layout, self.rank);
         let program = program.map_err(|error| self.plan.lower_error(error))?;
         let tables = Tables::of(program);
         let mut image = Image::default();
-        let moves = image.add(&tables.moves);
-        let pieces = image.add(&tables.pieces);
-        let offsets = image.add(&tables.offsets);
-        let loops = image.add(&tables.loops);
-        let memory = gpu.upload.new_memory(&*gpu.device, &image.bytes)?;
-        let silent = sized.silent(layout, self.rank);
-        let made = Arc::new(OnDevice { memory, moves, pieces, offsets, loops, silent });
-        known.insert(sized.sizes(), Arc::clone(&made));
-        Ok(made)
+        let places = Places {
+            moves: image.add(&tables.moves),
+            pieces: image.add(&tables.pieces),
+            offsets: image.add(&tables.offsets),
+            loops: image.add(&tables.loops),
+            silent: sized.silent(layout, self.rank),
+        };
+        let over = self.pinned_word(self.pinned_shape.marks + 16);
+        let (set, whom) = ((&*image.bytes, places), (&*gpu.device, &gpu.upload));
+        let mut unused = Vec::new();
+        let made = sizes.add(sized.sizes(), set, whom, (over, &mut unused));
+        gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner).append(&mut unused);
+        Ok(made?)
+    }
+
+    /// Notes who reads byte ranges: a launch, or a graph, which holds them.
+    pub fn read(
+        &self,
+        gpu: &Gpu,
+        tables: &Arc<OnDevice>,
+        reader: &Reader<'_>,
+    ) -> Result<(), ExecutorError> {
+        match reader {
+            Reader::Launch(number) => {
+                tables.note(*number);
+                Ok(())
+            }
+            Reader::Graph(stream) => gpu.keep_for_graph(*stream, Arc::clone(tables) as _),
+        }
     }
 
     /// The parameter of a kernel's launch.

@@ -256,6 +256,7 @@ impl Gpu {
             if recorded { Reader::Graph(&**stream) } else { Reader::Launch(context.next()) };
         let buffers = self.place(shared, context, call, &reader)?;
         let blocks = context.keep_blocks(self, &reader, blocks)?;
+        context.read(self, &recent.tables, &reader)?;
         // Last of all that may be refused: the peers count on a launch that has a number.
         let number = if recorded {
             context.record();

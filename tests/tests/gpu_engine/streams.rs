@@ -175,3 +175,49 @@ fn an_average_is_divided_and_sizes_may_change_from_launch_to_launch() {
         rank.barrier().unwrap();
     });
 }
+
+/// Bytes of address space that this process has.
+fn mapped_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn sizes_that_vary_without_end_take_no_more_memory() {
+    if on_simulator("streams::sizes_that_vary_without_end_take_no_more_memory").is_none() {
+        return;
+    }
+    /// More than a context keeps, and as many again.
+    const KEPT: usize = 60;
+    const MORE: usize = 240;
+    on_threads(2, &options(), |rank| {
+        let executor = Executor::new(&rank);
+        let plan = Algorithm::AllReduceOneShotPackets.plan(Shape::new(2)).unwrap();
+        let plan = executor.load(&plan).unwrap();
+        let stream = rank.stream().unwrap();
+        let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
+        write(&stream, &input, &values(rank.rank(), 0));
+        let (whole, mut before) = (sums(2, 0), 0);
+        for round in 1..=KEPT + MORE {
+            // All differ, and come in no order of their sizes.
+            let elements = round * 211 % 641;
+            write(&stream, &output, &[u32::MAX; ELEMENTS]);
+            let bytes = elements as u64 * 4;
+            let from = (input.address().cast_const(), bytes);
+            let call = Call::new(&plan, DataType::U32, from, (output.address(), bytes));
+            // SAFETY: as above.
+            unsafe { executor.execute(&call, &stream) }.unwrap();
+            executor.synchronize(&stream).unwrap();
+            let found = read(&stream, &output);
+            assert_eq!(found[..elements], whole[..elements], "{elements} elements");
+            assert!(found[elements..].iter().all(|&rest| rest == u32::MAX));
+            if round == KEPT {
+                before = mapped_bytes();
+            }
+        }
+        rank.barrier().unwrap();
+        // The two ranks would take an allocation for each.
+        let grown = mapped_bytes().saturating_sub(before);
+        assert!(grown < MORE as u64 * (2 << 20), "{grown} bytes more");
+    });
+}
