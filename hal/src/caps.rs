@@ -19,6 +19,8 @@ pub struct Caps {
     pub tasks: bool,
     /// Kernels can be loaded ([`crate::Device::load`]).
     pub kernels: bool,
+    /// Launches can promise that their blocks run at the same time ([`crate::Kernel::launch_cooperative`]).
+    pub cooperative: bool,
     /// Multicast groups can be made ([`crate::Device::multicast`]).
     pub multicast: bool,
     /// Ranges of memory can be given to network cards as descriptors ([`crate::Memory::export_dma_buf`]).

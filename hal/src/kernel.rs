@@ -77,8 +77,15 @@ pub trait Kernel: Send + Sync + fmt::Debug {
         arguments: &[*const c_void],
     ) -> Result<(), HalError>;
 
-    /// As [`launch`](Self::launch), with the promise that all blocks run at the same time: a launch of more blocks
-    /// than [`resident_blocks`](Self::resident_blocks) is refused.
+    /// As [`launch`](Self::launch), with the promise that all blocks run at the same time, on devices with
+    /// [`crate::Caps::cooperative`]. It can be recorded into a graph, whose replays promise the same.
+    ///
+    /// Such launches of one device may be run one after the other, whatever their streams; ROCm does so. One that waits for
+    /// what another launch does must not be cooperative.
+    ///
+    /// # Errors
+    ///
+    /// [`HalError::Invalid`] for more blocks than [`resident_blocks`](Self::resident_blocks).
     ///
     /// # Safety
     ///

@@ -6,6 +6,7 @@ mod folder;
 pub mod hal;
 pub mod harness;
 pub mod net;
+pub mod recorder;
 pub mod simulated;
 pub mod vm;
 pub mod wire;

@@ -61,6 +61,7 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         host_access: false,
         tasks: false,
         kernels: true,
+        cooperative: has(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH),
         multicast: passed_on && multicast,
         dma_buf: has(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)
             && api.range_handle.is_some(),
@@ -75,7 +76,6 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         architecture: conv::architecture(major, minor),
         mapping,
         pinned: has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY),
-        cooperative: has(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH),
         shared_bytes: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
     };
     Ok(Traits { shared, sharing })

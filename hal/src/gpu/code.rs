@@ -17,6 +17,7 @@ impl Code {
     pub(crate) const INVALID_HANDLE: Code = Code(400);
     pub(crate) const NOT_READY: Code = Code(600);
     pub(crate) const PEER_ENABLED: Code = Code(704);
+    pub(crate) const TOO_MANY_BLOCKS: Code = Code(720);
     pub(crate) const NOT_PERMITTED: Code = Code(800);
     pub(crate) const NOT_SUPPORTED: Code = Code(801);
     pub(crate) const CAPTURE_IMPLICIT: Code = Code(906);

@@ -24,8 +24,6 @@ pub(crate) struct Traits {
     pub(crate) mapping: Option<Virtual>,
     /// Whether kernels reach pinned memory of the host.
     pub(crate) pinned: bool,
-    /// Whether blocks of one launch can be promised to run at the same time.
-    pub(crate) cooperative: bool,
     /// Bytes of shared memory that a block has without asking.
     pub(crate) shared_bytes: u32,
 }

@@ -44,6 +44,7 @@ unsafe impl<V: Vendor> Sync for GpuKernel<V> {}
 impl<V: Vendor> GpuKernel<V> {
     /// Compiles a source, or finds it compiled, and loads it.
     pub(crate) fn load(core: &Arc<Core<V>>, source: KernelSource<'_>) -> Result<Self, HalError> {
+        let what = format!("find the kernel {} in its module", source.entry);
         let Ok(entry) = CString::new(source.entry) else {
             return Err(HalError::Invalid {
                 what: "load a kernel",
@@ -61,11 +62,16 @@ impl<V: Vendor> GpuKernel<V> {
             KernelCode::Binary(code) => Module::load(core, code)?,
         };
         let _entered = core.context.enter()?;
+        let _unrecorded = Unrecorded::new(api);
         let mut function = ptr::null_mut();
         // SAFETY: the module is loaded, `entry` ends with a zero byte, `function` is a place for the answer.
         let code = unsafe { (api.module_function)(&raw mut function, module.raw, entry.as_ptr()) };
-        api.check(&format!("find the kernel {} in its module", source.entry), code)?;
-        Ok(GpuKernel { function, shared_bytes: AtomicU32::new(core.traits.shared_bytes), module })
+        api.check(&what, code)?;
+        let shared_bytes = AtomicU32::new(core.traits.shared_bytes);
+        let kernel = GpuKernel { function, shared_bytes, module };
+        // Drivers that load code when it is first needed may wait for running kernels to do so: better now than at a launch.
+        kernel.attribute(code::REGISTERS)?;
+        Ok(kernel)
     }
 
     fn attribute(&self, attribute: c_uint) -> Result<u32, HalError> {
@@ -180,17 +186,33 @@ impl<V: Vendor> Kernel for GpuKernel<V> {
         let core = &self.module.core;
         let what = "launch a kernel cooperatively";
         let Some(launch) =
-            core.context.api().launch_cooperative.filter(|_| core.traits.cooperative)
+            core.context.api().launch_cooperative.filter(|_| core.traits.caps.cooperative)
         else {
             return unsupported::<V, _>(what);
         };
         let LaunchShape { blocks, threads, shared_bytes } = shape;
         let arguments = arguments.as_ptr().cast_mut().cast();
-        self.add(what, stream, shape, |stream| {
+        let mut crowded = false;
+        let launched = self.add(what, stream, shape, |stream| {
             // SAFETY: as in `launch`.
-            unsafe {
+            let code = unsafe {
                 launch(self.function, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, arguments)
-            }
+            };
+            crowded = code == Code::TOO_MANY_BLOCKS;
+            code
+        });
+        if !crowded {
+            return launched;
+        }
+        let room = self.resident_blocks(shape);
+        Err(HalError::Invalid {
+            what,
+            saw: format!("{blocks} thread blocks of {threads} threads"),
+            allowed: match room {
+                Ok(room) => format!("{room}, as many as {} runs at the same time", core.name),
+                Err(_) => format!("as many as {} runs at the same time", core.name),
+            },
+            cure: "launch fewer blocks",
         })
     }
 }

@@ -13,6 +13,7 @@ pub(super) fn probe(sealed: bool) -> Caps {
         host_access: true,
         tasks: true,
         kernels: false,
+        cooperative: false,
         multicast: false,
         dma_buf: false,
         peers: Vec::new(),

@@ -55,6 +55,8 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         host_access: false,
         tasks: false,
         kernels: true,
+        cooperative: has(Attribute::hipDeviceAttributeCooperativeLaunch)
+            && api.launch_cooperative.is_some(),
         multicast: false,
         dma_buf: false,
         peers: peers::links(api, device)?,
@@ -68,8 +70,6 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         architecture: architecture(api, device)?,
         mapping,
         pinned: has(Attribute::hipDeviceAttributeCanMapHostMemory),
-        cooperative: has(Attribute::hipDeviceAttributeCooperativeLaunch)
-            && api.launch_cooperative.is_some(),
         // Blocks have what there is without asking.
         shared_bytes: u32::MAX,
     };

@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 /// The source of all kernels of the suite.
 pub const SOURCE: &str = r#"
-#ifndef ANTIPHON_GPUSIM
+#ifdef ANTIPHON_GPUSIM
+#define MEET_PAUSE __nanosleep(20);
+#else
+#define MEET_PAUSE
 #define ANTIPHON_SHARED_ARRAY(type, name, count) __shared__ type name[count]
 #endif
 extern "C" __global__ void add(const unsigned long long *from, unsigned long long *to, unsigned long long count) {
@@ -23,6 +26,11 @@ extern "C" __global__ void turn(unsigned long long *data) {
     kept[threadIdx.x] = block[threadIdx.x];
     __syncthreads();
     block[threadIdx.x] = kept[63 - threadIdx.x];
+}
+extern "C" __global__ void meet(unsigned long long *arrived, unsigned long long blocks) {
+    if (threadIdx.x != 0) return;
+    unsigned long long full = (atomicAdd(arrived, 1ull) / blocks + 1) * blocks;
+    while (atomicAdd(arrived, 0ull) < full) { MEET_PAUSE }
 }
 "#;
 const SHAPE: LaunchShape = LaunchShape { blocks: 4, threads: 64, shared_bytes: 0 };
@@ -67,8 +75,17 @@ pub fn a_kernel_does_what_its_source_says(subject: &Subject) {
     add(&*add_kernel, &*stream, &to, &from, count - 1);
     {
         let data = to.address();
+        let arguments = [pointer(&data)];
+        let cooperative = device.caps().cooperative;
         // SAFETY: an address, as the kernel says, of four blocks of 64 words; the memory lives until the stream is done.
-        unsafe { turn.launch_cooperative(&*stream, SHAPE, &[pointer(&data)]) }.unwrap();
+        let launched = unsafe { turn.launch_cooperative(&*stream, SHAPE, &arguments) };
+        match launched {
+            Err(HalError::Unsupported { .. }) if !cooperative => {
+                // SAFETY: as above.
+                unsafe { turn.launch(&*stream, SHAPE, &arguments) }.unwrap();
+            }
+            launched => launched.unwrap(),
+        }
     }
     stream.synchronize().unwrap();
     let sum = |at: u64| if at + 1 < count { at << 32 | at } else { at << 32 };
@@ -122,12 +139,55 @@ pub fn launches_that_cannot_be_are_refused(subject: &Subject) {
     let data = device.allocate(64 * 8).unwrap().address();
     let blocks = u32::try_from(kernel.resident_blocks(SHAPE).unwrap()).unwrap() + 1;
     let crowd = LaunchShape { blocks, ..SHAPE };
-    // SAFETY: the launch is refused, so that nothing follows the address.
-    assert!(unsafe { kernel.launch_cooperative(&*stream, crowd, &[pointer(&data)]) }.is_err());
+    if subject.has(device.caps().cooperative, "cooperative launches") {
+        // SAFETY: the launch is refused, so that nothing follows the address.
+        let refused = unsafe { kernel.launch_cooperative(&*stream, crowd, &[pointer(&data)]) };
+        let error = refused.unwrap_err();
+        assert!(matches!(error, HalError::Invalid { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("{blocks} thread blocks of 64 threads")), "{text}");
+        assert!(text.contains(&format!("allowed {}", blocks - 1)), "{text}");
+    }
     let wide = LaunchShape { threads: 1 << 20, ..SHAPE };
     // SAFETY: as above.
     assert!(unsafe { kernel.launch(&*stream, wide, &[pointer(&data)]) }.is_err());
     stream.synchronize().unwrap();
+}
+
+/// All blocks of a cooperative launch run at the same time, though other streams keep the device busy: each waits for all.
+pub fn blocks_of_a_cooperative_launch_meet(subject: &Subject) {
+    if !subject.has(subject.device.caps().cooperative, "cooperative launches") {
+        return;
+    }
+    let (Some(meet), Some(add_kernel)) = (kernel(subject, "meet"), kernel(subject, "add")) else {
+        return;
+    };
+    let device = &subject.device;
+    let access = Access::new(device);
+    let room = u32::try_from(meet.resident_blocks(SHAPE).unwrap()).unwrap();
+    let full = LaunchShape { blocks: room.min(64), ..SHAPE };
+    let streams = [(); 2].map(|()| device.stream().unwrap());
+    let counters = [(); 2].map(|()| device.allocate(8).unwrap());
+    let busy = device.stream().unwrap();
+    let [from, to] = [(); 2].map(|()| device.allocate(4096 * 8).unwrap());
+    for memory in counters.iter().chain([&from, &to]) {
+        access.write(memory, &vec![0; (memory.len() / 8) as usize]);
+    }
+    for _ in 0..3 {
+        add(&*add_kernel, &*busy, &to, &from, 4096);
+        for (stream, counter) in streams.iter().zip(&counters) {
+            let (counter, blocks) = (counter.address(), u64::from(full.blocks));
+            let arguments = [pointer(&counter), pointer(&blocks)];
+            // SAFETY: an address of a word and a count, as the kernel says; the memory lives until the stream is done.
+            unsafe { meet.launch_cooperative(&**stream, full, &arguments) }.unwrap();
+        }
+    }
+    for stream in streams.iter().chain([&busy]) {
+        stream.synchronize().unwrap();
+    }
+    for counter in &counters {
+        assert_eq!(access.read(counter, 1), [3 * u64::from(full.blocks)]);
+    }
 }
 
 /// What does not compile is an error that holds the compiler's own words; a function that is not there, one that names

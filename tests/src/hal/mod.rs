@@ -74,6 +74,7 @@ macro_rules! hal_cases {
             kernel::launches_keep_their_place
             kernel::what_is_known_of_a_kernel_is_plausible
             kernel::launches_that_cannot_be_are_refused
+            kernel::blocks_of_a_cooperative_launch_meet
             kernel::a_source_with_a_fault_is_an_error_with_the_log
             process::another_process_maps_the_same_bytes
             process::another_process_is_reached_by_address

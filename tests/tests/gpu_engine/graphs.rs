@@ -1,11 +1,11 @@
 //! Launches that the application records into graphs: replays count as launches, and see the data of their time.
 
-use crate::{beside_cuda, on_threads, options};
+use crate::{backend, on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Executor};
 use antiphon::plan::algorithms::{Algorithm, Shape};
-use antiphon_tests::application::Application;
+use antiphon_tests::recorder::Recorder;
 use std::sync::Arc;
 
 const ELEMENTS: usize = 500;
@@ -32,8 +32,8 @@ fn read(stream: &dyn Stream, memory: &Arc<dyn Memory>) -> Vec<u32> {
 
 #[test]
 fn replays_are_launches_of_their_own() {
-    let Some(simulated) = beside_cuda("graphs::replays_are_launches_of_their_own") else { return };
-    let application = &Application::new(&simulated);
+    let Some(simulated) = on_simulator("graphs::replays_are_launches_of_their_own") else { return };
+    let application = &Recorder::new(&simulated, backend());
     let algorithms = [
         Algorithm::AllReduceOneShotPackets,
         Algorithm::AllReduceTwoShotPackets,
@@ -42,7 +42,7 @@ fn replays_are_launches_of_their_own() {
     let plans = algorithms.map(|algorithm| algorithm.plan(Shape::new(2)).unwrap());
     for plan in plans.into_iter().chain([false, true].map(crate::ports::sum)) {
         on_threads(WORLD, &options(), |rank| {
-            application.enter(0);
+            application.enter();
             let executor = Executor::new(&rank);
             let name = &plan.name;
             let plan = executor.load(&plan).unwrap();
@@ -68,21 +68,20 @@ fn replays_are_launches_of_their_own() {
             // SAFETY: the buffers hold the call's bytes, and outlive all launches and replays.
             let execute = || unsafe { executor.execute(&call, &stream) }.unwrap();
             check("a launch", &execute);
-            application.begin(raw);
             // Two launches in one graph, that the second replay of it follows at once.
-            execute();
-            execute();
-            let graph = application.end(raw);
-            let executable = application.instantiate(graph);
-            check("a replay", &|| application.replay(executable, raw));
+            let recorded = application.record(raw, || {
+                execute();
+                execute();
+            });
+            check("a replay", &|| application.replay(recorded, raw));
             check("two replays", &|| {
-                application.replay(executable, raw);
-                application.replay(executable, raw);
+                application.replay(recorded, raw);
+                application.replay(recorded, raw);
             });
             check("a launch after replays", &execute);
-            check("a replay after that", &|| application.replay(executable, raw));
+            check("a replay after that", &|| application.replay(recorded, raw));
             executor.synchronize(&stream).unwrap();
-            application.destroy(graph, executable);
+            application.destroy(recorded);
             rank.barrier().unwrap();
         });
     }

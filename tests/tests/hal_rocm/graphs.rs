@@ -55,7 +55,7 @@ fn work_of_a_recorded_stream_is_done_by_replays() {
         let _ = stream.copy(b.address(), a.address(), BYTES).unwrap();
         let (data, by) = (b.address(), 3u64);
         let arguments = [(&raw const data).cast::<c_void>(), (&raw const by).cast()];
-        kernel.launch(&*stream, SHAPE, &arguments).unwrap();
+        kernel.launch_cooperative(&*stream, SHAPE, &arguments).unwrap();
     }
     stream.record(&*inside).unwrap();
     stream.keep(Arc::clone(&kept) as _).unwrap();

@@ -3,7 +3,7 @@
 use super::cu;
 use crate::abi::{In, Out};
 use crate::kernel::launch::{
-    cuLaunchCooperativeKernel, cuLaunchKernel, cuOccupancyMaxActiveBlocksPerMultiprocessor,
+    Request, cuLaunchKernel, cuOccupancyMaxActiveBlocksPerMultiprocessor, submit,
 };
 use crate::kernel::module::{
     cuFuncGetAttribute, cuModuleGetFunction, cuModuleLoadData, cuModuleUnload,
@@ -76,17 +76,20 @@ hip_calls! {
         stream: u64,
         parameters: In<In<u8>>,
     ) {
-        cu(cuLaunchCooperativeKernel(
-            function,
-            grid_x,
-            grid_y,
-            grid_z,
-            block_x,
-            block_y,
-            block_z,
-            shared_bytes,
-            stream,
-            parameters,
-        ))
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        submit(
+            &Request {
+                function,
+                grid,
+                block,
+                shared_bytes,
+                stream,
+                parameters,
+                cooperative: true,
+                // One queue of the device takes those of all streams.
+                alone: true,
+            },
+            In::none(),
+        )
     }
 }

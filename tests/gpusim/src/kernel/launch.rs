@@ -24,6 +24,8 @@ pub struct Launch {
     pub block: [u32; 3],
     pub shared_bytes: u32,
     pub cooperative: bool,
+    /// No other launch that is so runs on the device meanwhile, as with HIP's cooperative ones.
+    pub alone: bool,
     /// Each parameter, aligned for any type.
     arguments: Vec<Vec<u128>>,
 }
@@ -62,17 +64,19 @@ fn resident(threads: u32, shared_bytes: u32) -> u32 {
 }
 
 /// What a call asks to be launched.
-struct Request {
-    function: u64,
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared_bytes: u32,
-    stream: u64,
-    parameters: In<In<u8>>,
-    cooperative: bool,
+pub struct Request {
+    pub function: u64,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+    pub stream: u64,
+    pub parameters: In<In<u8>>,
+    pub cooperative: bool,
+    pub alone: bool,
 }
 
-fn submit(request: &Request, extra: In<u8>) -> Answer {
+/// Puts a launch into a stream.
+pub fn submit(request: &Request, extra: In<u8>) -> Answer {
     if !extra.is_null() {
         return Err(Status::NOT_SUPPORTED);
     }
@@ -112,6 +116,7 @@ fn submit(request: &Request, extra: In<u8>) -> Answer {
         block: request.block,
         shared_bytes: request.shared_bytes,
         cooperative: request.cooperative,
+        alone: request.alone,
         arguments,
     });
     let together = u64::from(launch.per_multiprocessor() * MULTIPROCESSORS);
@@ -148,6 +153,7 @@ driver_calls! {
                 stream,
                 parameters,
                 cooperative: false,
+                alone: false,
             },
             extra,
         )
@@ -167,7 +173,16 @@ driver_calls! {
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         submit(
-            &Request { function, grid, block, shared_bytes, stream, parameters, cooperative: true },
+            &Request {
+                function,
+                grid,
+                block,
+                shared_bytes,
+                stream,
+                parameters,
+                cooperative: true,
+                alone: false,
+            },
             In::none(),
         )
     }
@@ -184,7 +199,16 @@ driver_calls! {
         let cooperative = |one: &LaunchAttribute| one.id == COOPERATIVE && one.value[0] as u32 != 0;
         let cooperative = attributes.iter().any(cooperative);
         submit(
-            &Request { function, grid, block, shared_bytes, stream, parameters, cooperative },
+            &Request {
+                function,
+                grid,
+                block,
+                shared_bytes,
+                stream,
+                parameters,
+                cooperative,
+                alone: false,
+            },
             extra,
         )
     }

@@ -1,7 +1,8 @@
 //! The threads of the system that step resident blocks.
 //!
 //! A block becomes resident when its device has room, as on a GPU: a cooperative launch only with all its blocks at
-//! once, others block by block. Resident blocks all make progress, however long any of them spins.
+//! once, others block by block. Resident blocks all make progress, however long any of them spins. Of the launches that
+//! want to be alone, a device runs one at a time, in the order in which they came.
 
 use super::block::Block;
 use super::launch::Launch;
@@ -38,17 +39,20 @@ struct End {
 struct Waiting {
     launches: VecDeque<Running>,
     used: [u32; 8],
+    /// Blocks that are left of the launch that wants to be alone.
+    alone: [u64; 8],
 }
 
 /// A block in the hands of a thread.
 struct Resident {
     block: Box<Block>,
-    device: usize,
+    launch: Arc<Launch>,
     share: u32,
     end: Arc<End>,
 }
 
-static WAITING: Mutex<Waiting> = Mutex::new(Waiting { launches: VecDeque::new(), used: [0; 8] });
+static WAITING: Mutex<Waiting> =
+    Mutex::new(Waiting { launches: VecDeque::new(), used: [0; 8], alone: [0; 8] });
 static ADDED: Condvar = Condvar::new();
 
 /// Runs a launch to its end.
@@ -83,6 +87,10 @@ impl Waiting {
     fn take(&mut self) -> Option<(Arc<Launch>, u64, u32, Arc<End>)> {
         for place in 0..self.launches.len() {
             let running = &mut self.launches[place];
+            let alone = &mut self.alone[running.launch.device];
+            if running.launch.alone && !running.reserved && *alone > 0 {
+                continue;
+            }
             let used = &mut self.used[running.launch.device];
             let wanted = match (running.launch.cooperative, running.reserved) {
                 (true, true) => 0,
@@ -93,6 +101,9 @@ impl Waiting {
                 continue;
             }
             *used += wanted;
+            if running.launch.alone && !running.reserved {
+                *alone = running.launch.blocks();
+            }
             running.reserved = true;
             let taken = (running.launch.clone(), running.next, running.share, running.end.clone());
             running.next += 1;
@@ -111,11 +122,10 @@ fn next(idle: bool) -> Option<Resident> {
     loop {
         if let Some((launch, index, share, end)) = waiting.take() {
             drop(waiting);
-            let device = launch.device;
-            match Block::new(launch, index) {
-                Ok(block) => return Some(Resident { block, device, share, end }),
+            match Block::new(launch.clone(), index) {
+                Ok(block) => return Some(Resident { block, launch, share, end }),
                 Err(status) => {
-                    account(device, share, &end, Err(status));
+                    account(&launch, share, &end, Err(status));
                     return None;
                 }
             }
@@ -128,8 +138,11 @@ fn next(idle: bool) -> Option<Resident> {
 }
 
 /// Notes the end of a block.
-fn account(device: usize, share: u32, end: &End, how: Answer) {
-    lock(&WAITING).used[device] -= share;
+fn account(launch: &Launch, share: u32, end: &End, how: Answer) {
+    let mut waiting = lock(&WAITING);
+    waiting.used[launch.device] -= share;
+    waiting.alone[launch.device] -= u64::from(launch.alone);
+    drop(waiting);
     ADDED.notify_all();
     let mut left = lock(&end.left);
     left.0 -= 1;
@@ -148,8 +161,8 @@ fn work() {
         while place < residents.len() {
             progress |= residents[place].block.step();
             if residents[place].block.done() {
-                let Resident { block, device, share, end } = residents.swap_remove(place);
-                account(device, share, &end, block.finish());
+                let Resident { block, launch, share, end } = residents.swap_remove(place);
+                account(&launch, share, &end, block.finish());
             } else {
                 place += 1;
             }

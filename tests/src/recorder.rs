@@ -1,0 +1,148 @@
+//! An application that records streams into graphs by the driver's own calls, CUDA's or HIP's: both have the same ones under
+//! names of their own.
+
+use crate::simulated::Simulated;
+use antiphon_hal::Backend;
+use libloading::Library;
+use std::fmt;
+
+/// The names of the calls.
+struct Names {
+    init: &'static str,
+    enter: fn(&Recorder),
+    stream: &'static str,
+    finish: &'static str,
+    begin: &'static str,
+    end: &'static str,
+    instantiate: &'static str,
+    replay: &'static str,
+    destroy: [&'static str; 2],
+}
+
+const CUDA: Names = Names {
+    init: "cuInit",
+    enter: |recorder| {
+        let mut context = 0u64;
+        recorder.call("cuDevicePrimaryCtxRetain", (&raw mut context, 0));
+        recorder.call("cuCtxSetCurrent", (context,));
+    },
+    stream: "cuStreamCreate",
+    finish: "cuStreamSynchronize",
+    begin: "cuStreamBeginCapture_v2",
+    end: "cuStreamEndCapture",
+    instantiate: "cuGraphInstantiateWithFlags",
+    replay: "cuGraphLaunch",
+    destroy: ["cuGraphExecDestroy", "cuGraphDestroy"],
+};
+
+const HIP: Names = Names {
+    init: "hipInit",
+    enter: |recorder| recorder.call("hipSetDevice", (0,)),
+    stream: "hipStreamCreateWithFlags",
+    finish: "hipStreamSynchronize",
+    begin: "hipStreamBeginCapture",
+    end: "hipStreamEndCapture",
+    instantiate: "hipGraphInstantiateWithFlags",
+    replay: "hipGraphLaunch",
+    destroy: ["hipGraphExecDestroy", "hipGraphDestroy"],
+};
+
+/// The application.
+pub struct Recorder {
+    driver: Library,
+    names: &'static Names,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("driver", &self.driver).finish_non_exhaustive()
+    }
+}
+
+/// A graph that was recorded, and its executable.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded {
+    graph: u64,
+    executable: u64,
+}
+
+/// What a call takes.
+trait Arguments {
+    /// Calls `name` with them.
+    fn pass(self, driver: &Library, name: &str) -> i32;
+}
+
+macro_rules! arguments {
+    ($($value:ident: $kind:ident),+) => {
+        impl<$($kind: Copy),+> Arguments for ($($kind,)+) {
+            fn pass(self, driver: &Library, name: &str) -> i32 {
+                let ($($value,)+) = self;
+                // SAFETY: callers, all in this file, give arguments of the driver's types, and pointers that live for the
+                // call.
+                unsafe {
+                    let call = driver.get::<unsafe extern "C" fn($($kind),+) -> i32>(name.as_bytes());
+                    call.expect("the driver has the function")($($value),+)
+                }
+            }
+        }
+    };
+}
+
+arguments!(a: A);
+arguments!(a: A, b: B);
+arguments!(a: A, b: B, c: C);
+
+impl Recorder {
+    /// In a process with the simulated driver.
+    pub fn new(simulated: &Simulated, backend: Backend) -> Self {
+        // SAFETY: the library has no constructors, and is the one that the device layer loads.
+        let driver = unsafe { Library::new(&simulated.driver) }.expect("the driver loads");
+        let names = if backend == Backend::Rocm { &HIP } else { &CUDA };
+        let recorder = Recorder { driver, names };
+        recorder.call(names.init, (0u32,));
+        recorder
+    }
+
+    /// Makes device 0 current for the calling thread, as the run-time library does.
+    pub fn enter(&self) {
+        (self.names.enter)(self);
+    }
+
+    /// A stream that does not wait for the default one.
+    pub fn stream(&self) -> u64 {
+        let mut stream = 0u64;
+        self.call(self.names.stream, (&raw mut stream, 1u32));
+        stream
+    }
+
+    /// Waits for a stream.
+    pub fn finish(&self, stream: u64) {
+        self.call(self.names.finish, (stream,));
+    }
+
+    /// Records what `work` gives to a stream, by the strictest rules.
+    pub fn record(&self, stream: u64, work: impl FnOnce()) -> Recorded {
+        self.call(self.names.begin, (stream, 0u32));
+        work();
+        let (mut graph, mut executable) = (0u64, 0u64);
+        self.call(self.names.end, (stream, &raw mut graph));
+        self.call(self.names.instantiate, (&raw mut executable, graph, 0u64));
+        Recorded { graph, executable }
+    }
+
+    /// Launches what was recorded on a stream.
+    pub fn replay(&self, recorded: Recorded, stream: u64) {
+        self.call(self.names.replay, (recorded.executable, stream));
+    }
+
+    /// Destroys what was recorded.
+    pub fn destroy(&self, recorded: Recorded) {
+        self.call(self.names.destroy[0], (recorded.executable,));
+        self.call(self.names.destroy[1], (recorded.graph,));
+    }
+
+    fn call(&self, name: &str, arguments: impl Arguments) {
+        let code = arguments.pass(&self.driver, name);
+        assert_eq!(code, 0, "{name} answers {code}");
+    }
+}
