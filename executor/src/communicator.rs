@@ -7,6 +7,7 @@ mod options;
 
 use crate::context::{Context, ContextKey};
 use crate::error::{Doing, ExecutorError};
+use crate::gpu::neighbours::Neighbours;
 use crate::gpu::{self, Gpu};
 use crate::ports::{Mirrors, PortLink, Ports};
 use crate::regions::Regions;
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub ports: Arc<Ports>,
     /// What is known of every rank, this one included.
     pub peers: Vec<Peer>,
+    /// The devices of all ranks.
+    pub neighbours: Neighbours,
     /// The transports that serve plans' channels.
     pub registry: Registry,
     /// Whether every rank of this node may read and write every other's memory through the kernel.

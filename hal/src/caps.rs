@@ -1,5 +1,7 @@
 //! What a device can do, as data.
 
+use crate::pci::PciAddress;
+
 /// What a device has wired, and its limits.
 ///
 /// `true` means that the operations work; `false` that they answer [`crate::HalError::Unsupported`]. The
@@ -25,6 +27,8 @@ pub struct Caps {
     pub multicast: bool,
     /// Ranges of memory can be given to network cards as descriptors ([`crate::Memory::export_dma_buf`]).
     pub dma_buf: bool,
+    /// Where the device is on the machine's buses; `None` for the host, and where the driver does not tell.
+    pub pci: Option<PciAddress>,
     /// The other devices of the backend that this process sees, in the order of their numbers. Empty where a device
     /// has no other beside it.
     pub peers: Vec<PeerLink>,
@@ -46,6 +50,8 @@ pub struct Caps {
 pub struct PeerLink {
     /// The number of the other device ([`crate::Driver::open`]).
     pub index: u32,
+    /// Where it is on the machine's buses; `None` where the driver does not tell.
+    pub pci: Option<PciAddress>,
     /// Kernels of this device read and write the other's memory, once it is imported.
     pub access: bool,
     /// Atomic operations of this device's kernels on the other's memory are single steps for all devices. So it is

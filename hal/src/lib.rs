@@ -41,6 +41,7 @@ pub mod kernels;
 mod memory;
 mod multicast;
 mod parts;
+mod pci;
 mod ranges;
 #[cfg(feature = "rocm")]
 pub mod rocm;
@@ -55,5 +56,6 @@ pub use event::Event;
 pub use kernel::{Kernel, KernelAttributes, KernelCode, KernelSource, LaunchShape};
 pub use memory::{DmaBuf, Memory, MemoryHandle};
 pub use multicast::Multicast;
+pub use pci::{NoPciAddress, PciAddress};
 pub use stream::{Stream, Submitted};
 pub use task::{Effort, Task, TaskState};

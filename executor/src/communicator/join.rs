@@ -3,6 +3,7 @@
 //! Each step begins an exchange that the next one finishes, so that one thread can bring up several ranks.
 
 use super::*;
+use crate::gpu::neighbours::{Gap, RankDevice};
 use crate::ports::{Introduction, LOCAL, open_wires};
 use crate::shared::LAYOUT_VERSION;
 use antiphon_port::Settings;
@@ -37,6 +38,7 @@ struct Greeting {
     /// Names the machine, whatever nodes are made of it: its ranks share its cores.
     machine: u64,
     cores: Cores,
+    device: RankDevice,
     wires: Vec<String>,
 }
 
@@ -71,7 +73,8 @@ impl Cores {
 impl Greeting {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let Greeting { page, mirrors, token, machine, cores, .. } = self;
+        let Greeting { page, mirrors, token, machine, cores, device, .. } = self;
+        let [what, place] = device.to_words();
         let numbers = cores.numbers.len() as u64;
         let words = [
             LAYOUT_VERSION,
@@ -82,6 +85,8 @@ impl Greeting {
             token.1,
             *machine,
             cores.quota,
+            what,
+            place,
             numbers,
         ];
         let cores = cores.numbers.iter().copied().map(u64::from);
@@ -93,11 +98,23 @@ impl Greeting {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<72>()?;
-        let words: [u64; 9] = std::array::from_fn(|word| {
+        let (head, rest) = bytes.split_first_chunk::<88>()?;
+        let words: [u64; 11] = std::array::from_fn(|word| {
             u64::from_le_bytes(std::array::from_fn(|byte| head[8 * word + byte]))
         });
-        let [LAYOUT_VERSION, page, mirrors, pid, address, token, machine, quota, numbers] = words
+        let [
+            LAYOUT_VERSION,
+            page,
+            mirrors,
+            pid,
+            address,
+            token,
+            machine,
+            quota,
+            what,
+            place,
+            numbers,
+        ] = words
         else {
             return None;
         };
@@ -109,7 +126,8 @@ impl Greeting {
         let names = std::str::from_utf8(names).ok()?;
         let wires = names.lines().map(str::to_owned).collect();
         let token = (address, token);
-        Some(Greeting { page, mirrors, pid: pid as u32, token, machine, cores, wires })
+        let device = RankDevice::from_words([what, place])?;
+        Some(Greeting { page, mirrors, pid: pid as u32, token, machine, cores, device, wires })
     }
 }
 
@@ -178,6 +196,7 @@ impl Join {
             token: (address, *token),
             machine: machine(),
             cores: Cores::of_this_thread(),
+            device: RankDevice::of(&**device),
             wires: ports.names().map(str::to_owned).collect(),
         };
         let ticket = bootstrap.exchange_begin(&greeting.encode())?;
@@ -236,12 +255,22 @@ impl Greeted {
             .map(|(rank, blob)| Greeting::decode(blob).ok_or_else(|| garbled(rank, blob.len())));
         let greetings = greetings.collect::<Result<Vec<_>, _>>()?;
         let near = join.near()?;
-        let mut here = greetings.iter().zip(near).filter(|(_, near)| *near);
+        let mut here = greetings.iter().zip(&near).filter(|(_, near)| **near);
         let reachable = join.options.process_access
             && here.all(|(greeting, _)| {
                 process::probe(greeting.pid as i32, greeting.token.0, greeting.token.1)
             });
-        let ticket = join.bootstrap.exchange_begin(&[u8::from(reachable)])?;
+        let mut answer = vec![u8::from(reachable)];
+        for ((peer, greeting), near) in (0..).zip(&greetings).zip(&near) {
+            // What is on another node is not reached by its address.
+            if !near {
+                answer.push(Gap::to_byte(None));
+                continue;
+            }
+            let same_process = join.bootstrap.peer(peer)?.same_process;
+            answer.push(Gap::to_byte(greeting.device.gap(&*join.device, same_process)));
+        }
+        let ticket = join.bootstrap.exchange_begin(&answer)?;
         Ok(Probed { join, greetings, ticket })
     }
 }
@@ -252,7 +281,7 @@ impl Probed {
         let answers = ticket.wait()?;
         let near = join.near()?;
         let process_access =
-            answers.iter().zip(&near).all(|(answer, near)| !near || answer[..] == [1]);
+            answers.iter().zip(&near).all(|(answer, near)| !near || answer.first() == Some(&1));
         let (rank, world) = (join.bootstrap.rank(), join.bootstrap.world());
         let mut peers = Vec::new();
         for (peer, greeting) in (0..world).zip(&greetings) {
@@ -267,6 +296,7 @@ impl Probed {
                 process_access,
             });
         }
+        let neighbours = neighbours(rank, &peers, &greetings, &answers)?;
         let mut control = Vec::new();
         let mut first_page = None;
         for (peer, greeting) in peers.iter().zip(&greetings) {
@@ -311,6 +341,7 @@ impl Probed {
             one_process: here == peers.len(),
             shared_process: here > 1,
             peers,
+            neighbours,
             registry,
             options: join.options,
             device: join.device,
@@ -327,4 +358,25 @@ impl Probed {
         drop(join.token);
         Ok(Communicator { shared: Arc::new(shared) })
     }
+}
+
+/// The devices of all ranks, from their greetings and what they answered.
+fn neighbours(
+    rank: u32,
+    peers: &[Peer],
+    greetings: &[Greeting],
+    answers: &[Vec<u8>],
+) -> Result<Neighbours, ExecutorError> {
+    let devices = greetings.iter().zip(peers);
+    let devices = devices.map(|(greeting, peer)| (greeting.device, peer.same_process)).collect();
+    let mut gaps = Vec::new();
+    for (one, answer) in (0..).zip(answers) {
+        let told = answer.get(1..).filter(|told| told.len() == peers.len());
+        let told = told.ok_or_else(|| garbled(one, answer.len()))?;
+        for (other, &byte) in (0..).zip(told) {
+            let gap = Gap::from_byte(byte).ok_or_else(|| garbled(one, answer.len()))?;
+            gaps.extend(gap.map(|gap| (one, other, gap)));
+        }
+    }
+    Ok(Neighbours::new(rank, devices, gaps.into_iter()))
 }

@@ -129,8 +129,9 @@ impl Gpu {
         };
         let input = side(call.input.expose_provenance(), call.input_bytes, uses.input_exposed)?;
         let output = side(call.output.expose_provenance(), call.output_bytes, uses.output_exposed)?;
-        // Ranks of one process use each other's addresses.
-        let stage = |side: &Side| side.exposed && side.at.is_none() && !shared.one_process;
+        // Ranks of one process use each other's addresses, where one device serves all.
+        let shares = shared.neighbours.all_share();
+        let stage = |side: &Side| side.exposed && side.at.is_none() && !shares;
         let staged = [stage(&input), stage(&output)];
         if staged.contains(&true) {
             return self.staged(shared, (context, reader), [input, output], staged);

@@ -237,8 +237,9 @@ impl Context {
             let op = "run plans by kernels";
             return Err(HalError::Unsupported { op, backend: device.backend() }.into());
         };
-        let others = shared.peers.iter().filter(|peer| peer.same_process && peer.rank != self.rank);
-        let ranks: Vec<u32> = [self.rank].into_iter().chain(others.map(|peer| peer.rank)).collect();
+        let others =
+            (0..shared.world).filter(|&peer| peer != self.rank && shared.neighbours.share(peer));
+        let ranks: Vec<u32> = [self.rank].into_iter().chain(others).collect();
         let variant = Variant { target, dtype, op };
         let average = op == Some(ReduceOp::Avg);
         let all = Kernels::new(device, &self.plan, &ranks, variant, average)?;
@@ -269,7 +270,7 @@ impl Context {
         Ok(Compiled { kernel, divide, blocks, memory, operands, peers, _all: all })
     }
 
-    /// Whether all blocks of the ranks of this process run on the device at the same time: they wait for each other.
+    /// Whether all blocks of the ranks of this process on this device run at the same time: they wait for each other.
     fn fits(&self, gpu: &Gpu, kernel: &dyn Kernel, ranks: &[u32]) -> Result<(), ExecutorError> {
         let layout = self.plan.layout();
         let shape = gpu.shape(&self.plan, 1);
@@ -281,7 +282,7 @@ impl Context {
         Err(ExecutorError::Argument {
             what: "launch a plan's kernels",
             saw: format!(
-                "{needed} thread blocks of {} threads ({} ranks of this process together)",
+                "{needed} thread blocks of {} threads ({} ranks of this process on one device together)",
                 shape.threads,
                 ranks.len()
             ),

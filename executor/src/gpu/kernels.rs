@@ -1,7 +1,7 @@
 //! Kernels of plans, compiled once for each device of the process.
 //!
-//! Loading code while kernels of the same device wait for each other could stop them all. So the first rank of a process
-//! that needs a kernel of a plan loads those of all ranks of the process.
+//! Loading code while kernels of the same device wait for each other could stop them all. So the first rank on a device
+//! that needs a kernel of a plan loads those of all ranks of the process on that device.
 
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
@@ -43,13 +43,13 @@ pub fn load(device: &dyn Device, entry: &str, text: &str) -> Result<Arc<dyn Kern
     Ok(kernel)
 }
 
-/// The kernels of a plan for the ranks of this process.
+/// The kernels of a plan for the ranks of this process on one device.
 pub struct Kernels {
     /// The rank's own.
     pub own: (Generated, Arc<dyn Kernel>),
     /// Divides a rank's sums, where the call is an average.
     pub divide: Option<Arc<dyn Kernel>>,
-    /// Those of the other ranks of the process, kept for them.
+    /// Those of the other ranks on the device, kept for them.
     _others: Vec<Arc<dyn Kernel>>,
 }
 

@@ -15,6 +15,7 @@
 mod buffers;
 mod context;
 mod kernels;
+pub mod neighbours;
 mod proxy;
 mod shape;
 mod tables;
@@ -202,6 +203,12 @@ impl Gpu {
             let what = "run a plan on a GPU";
             Err(ExecutorError::Argument { what, saw, allowed })
         };
+        if let Some(saw) = shared.neighbours.refusal() {
+            let saw = format!("plan `{}` on {saw}", plan.name());
+            let allowed = "ranks whose devices map each other's memory and have atomic operations on it (NVLink, \
+                           xGMI), or that share a device; run it on the host";
+            return refused(saw, allowed);
+        }
         if !shared.one_node {
             let saw = format!("plan `{}` on ranks of several nodes", plan.name());
             return refused(saw, "ranks of one node; run it on the host");

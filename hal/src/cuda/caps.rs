@@ -65,6 +65,7 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         multicast: passed_on && multicast,
         dma_buf: has(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)
             && api.range_handle.is_some(),
+        pci: peers::place(api, device),
         peers: peers::links(api, device)?,
         process_access: false,
         memory_bytes: memory_bytes(api, device)?,

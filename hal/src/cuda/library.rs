@@ -45,6 +45,7 @@ const NAMES: Names = Names {
     object_create: "cuUserObjectCreate",
     object_release: "cuUserObjectRelease",
     object_retain: "cuGraphRetainUserObject",
+    device_place: "cuDeviceGetPCIBusId",
     peer_possible: "cuDeviceCanAccessPeer",
     peer_attribute: "cuDeviceGetP2PAttribute",
 };

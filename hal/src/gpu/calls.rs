@@ -214,6 +214,7 @@ table! {
         );
         object_release (*mut c_void, c_uint);
         object_retain (*mut c_void, *mut c_void, c_uint, c_uint);
+        device_place (*mut c_char, c_int, Device);
         peer_possible (*mut c_int, Device, Device);
         peer_attribute (*mut c_int, c_uint, Device, Device);
     }

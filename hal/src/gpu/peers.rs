@@ -5,9 +5,10 @@ use crate::error::HalError;
 use crate::gpu::calls::{Address, Device};
 use crate::gpu::code::{self, Code};
 use crate::gpu::core::Core;
-use crate::gpu::library::Api;
+use crate::gpu::library::{Api, text_of};
 use crate::gpu::process;
 use crate::gpu::vendor::{Context, Vendor};
+use crate::pci::PciAddress;
 
 /// What helps where memory cannot be mapped by a peer.
 pub(crate) const STAGE: &str =
@@ -34,12 +35,22 @@ pub(crate) fn links<V: Vendor>(
         let (atomics, rank) = V::LINK;
         links.push(PeerLink {
             index,
+            pci: place(api, other),
             access,
             atomics: access && ask(atomics).is_some_and(|value| value != 0),
             rank: ask(rank).unwrap_or(u32::MAX),
         });
     }
     Ok(links)
+}
+
+/// Where a device is on the machine's buses; `None` where the driver does not tell.
+pub(crate) fn place<V: Vendor>(api: &Api<V>, device: Device) -> Option<PciAddress> {
+    let mut text = [0; 64];
+    // SAFETY: the driver writes at most the length that it is given, with the zero byte at the end.
+    let code = unsafe { (api.device_place?)(text.as_mut_ptr(), 64, device) };
+    let text = text_of(&text.map(|byte| byte as u8));
+    text.parse().ok().filter(|_| code == Code::SUCCESS)
 }
 
 /// Whether `device` can reach the memory of `other`; `None` where the driver does not tell, as for a device that this

@@ -44,6 +44,7 @@ const NAMES: Names = Names {
     object_create: "hipUserObjectCreate",
     object_release: "hipUserObjectRelease",
     object_retain: "hipGraphRetainUserObject",
+    device_place: "hipDeviceGetPCIBusId",
     peer_possible: "hipDeviceCanAccessPeer",
     peer_attribute: "hipDeviceGetP2PAttribute",
 };

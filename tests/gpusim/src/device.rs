@@ -49,6 +49,13 @@ pub fn peers() -> bool {
         .get_or_init(|| std::env::var_os("ANTIPHON_GPUSIM_PEERS").is_none_or(|value| value != "0"))
 }
 
+/// Whether atomic operations on another device's memory are single steps for all.
+fn atomics() -> bool {
+    static ATOMICS: OnceLock<bool> = OnceLock::new();
+    let name = "ANTIPHON_GPUSIM_ATOMICS";
+    *ATOMICS.get_or_init(|| std::env::var_os(name).is_none_or(|value| value != "0"))
+}
+
 /// The device of an ordinal.
 pub fn ordinal(device: i32) -> Result<usize, Status> {
     let known = usize::try_from(device).ok().filter(|device| *device < count());
@@ -132,7 +139,8 @@ driver_calls! {
         // Performance rank, access, native atomics, array access.
         match attribute {
             1 => out.set(0),
-            2..=4 => out.set(i32::from(peers())),
+            2 | 4 => out.set(i32::from(peers())),
+            3 => out.set(i32::from(peers() && atomics())),
             _ => Err(Status::INVALID_VALUE),
         }
     }

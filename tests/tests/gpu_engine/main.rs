@@ -2,6 +2,7 @@
 //! here has not run on a GPU.
 
 mod buffers;
+mod devices;
 mod ends;
 mod faults;
 mod graphs;
@@ -57,8 +58,16 @@ fn on_threads<T: Send>(
     options: &Options,
     work: impl Fn(Communicator) -> T + Sync,
 ) -> Vec<T> {
-    let devices = vec![device(); world as usize];
-    let ranks = Communicator::in_process_over(&devices, options).unwrap();
+    on_devices(&vec![device(); world as usize], options, work)
+}
+
+/// The same of ranks with these devices.
+fn on_devices<T: Send>(
+    devices: &[Arc<dyn Device>],
+    options: &Options,
+    work: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
+    let ranks = Communicator::in_process_over(devices, options).unwrap();
     let work = &work;
     std::thread::scope(|scope| {
         let ranks: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(rank))).collect();

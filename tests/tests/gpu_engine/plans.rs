@@ -13,8 +13,15 @@ use std::collections::BTreeSet;
 /// Launches of each case, back to back.
 const LAUNCHES: u32 = 4;
 
+/// Which sizes of which type are run: by the type's number and the size's position.
+pub type Chosen = fn(usize, usize) -> bool;
+/// Every second size of each type: half as long, and every size is there.
+const HALF: Chosen = |number, position| position % 2 == number;
+/// One size, of one type.
+pub const ONE: Chosen = |number, position| (number, position) == (0, 2);
+
 /// The right plans, those with port channels or the others.
-fn right(ports: bool) -> impl Iterator<Item = Entry> {
+pub fn right(ports: bool) -> impl Iterator<Item = Entry> {
     let right = |entry: &Entry| matches!(entry.verdict, Verdict::Ok | Verdict::Unknown);
     let all = entries().into_iter().chain(over_nodes()).filter(right);
     all.filter(move |entry| has_ports(entry) == ports)
@@ -41,13 +48,17 @@ fn has_ports(entry: &Entry) -> bool {
 }
 
 /// Runs a plan as one rank, at several sizes and in two types; what is wrong.
-fn run_all(communicator: &Communicator, entry: &Entry, seed: u64) -> Vec<String> {
+pub fn run_all(
+    communicator: &Communicator,
+    entry: &Entry,
+    seed: u64,
+    chosen: Chosen,
+) -> Vec<String> {
     let mut failures = Vec::new();
     for (number, dtype) in [DataType::F32, DataType::Bf16].into_iter().enumerate() {
         let element = dtype.size() as u64;
         for (position, (what, elements)) in sizes(&entry.plan, element).into_iter().enumerate() {
-            // Every second size of each type: half as long, and every size is there.
-            if position % 2 != number {
+            if !chosen(number, position) {
                 continue;
             }
             let case = Case {
@@ -92,7 +103,7 @@ fn may_refuse(entry: &Entry, what: &str, error: &ExecutorError) -> bool {
         && matches!(error, ExecutorError::Lower { .. })
 }
 
-fn report(failures: &[String]) {
+pub fn report(failures: &[String]) {
     let shown: Vec<&str> = failures.iter().map(String::as_str).take(40).collect();
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), shown.join("\n"));
 }
@@ -104,7 +115,7 @@ fn on_threads_all(ports: bool) {
     for entry in right(ports) {
         // What is proven elsewhere is not proven again.
         let options = options().with_verification(false);
-        let ranks = on_threads(entry.ranks(), &options, |rank| run_all(&rank, &entry, seed));
+        let ranks = on_threads(entry.ranks(), &options, |rank| run_all(&rank, &entry, seed, HALF));
         failures.extend(ranks.into_iter().flatten());
         plans += 1;
     }
@@ -131,7 +142,7 @@ fn rank_of_all(ports: bool) {
     for entry in right(ports).filter(|entry| entry.ranks() == all.world()) {
         // A plan that breaks its communicator does not keep the others from running.
         let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
-        failures.extend(run_all(&communicator, &entry, seed));
+        failures.extend(run_all(&communicator, &entry, seed, HALF));
     }
     report(&failures);
 }

@@ -43,6 +43,9 @@ fn devices_know_their_peers() {
     let peers = &device.caps().peers;
     assert_eq!(peers.iter().map(|peer| peer.index).collect::<Vec<_>>(), [0, 2]);
     assert!(peers.iter().all(|peer| peer.access && peer.atomics && peer.rank == 0), "{peers:?}");
+    let places = peers.iter().map(|peer| peer.pci.map(|place| place.to_string()));
+    assert_eq!(places.flatten().collect::<Vec<_>>(), ["0000:10:00.0", "0000:12:00.0"]);
+    assert_eq!(device.caps().pci, "0000:11:00.0".parse().ok());
     assert!(device.caps().multicast);
 }
 

@@ -103,6 +103,7 @@ fn the_devices_are_those_of_the_driver() {
         peers.iter().map(|peer| (peer.index, peer.access)).collect::<Vec<_>>(),
         [(0, true), (2, true)]
     );
+    assert_eq!(device.caps().pci, "0000:11:00.0".parse().ok());
 }
 
 /// The simulated driver has every function that the backend can use, or its paths are not tested.

@@ -5,7 +5,7 @@ use crate::abi::Out;
 use crate::context::{cuCtxEnablePeerAccess, cuCtxSynchronize};
 use crate::device::{
     BLOCK_THREADS, DEFAULT_SHARED_BYTES, MULTIPROCESSORS, WARP, count, cuDeviceCanAccessPeer,
-    cuDeviceGetName, cuDeviceGetP2PAttribute, cuDeviceTotalMem_v2, ordinal,
+    cuDeviceGetName, cuDeviceGetP2PAttribute, cuDeviceGetPCIBusId, cuDeviceTotalMem_v2, ordinal,
 };
 use crate::status::Status;
 use std::ffi::c_char;
@@ -53,6 +53,10 @@ hip_calls! {
 
     fn hipDeviceGetName(out: Out<c_char>, length: i32, device: i32) {
         cu(cuDeviceGetName(out, length, device))
+    }
+
+    fn hipDeviceGetPCIBusId(out: Out<c_char>, length: i32, device: i32) {
+        cu(cuDeviceGetPCIBusId(out, length, device))
     }
 
     fn hipDeviceTotalMem(out: Out<usize>, device: i32) {

@@ -1,0 +1,226 @@
+//! Which devices the ranks use, and what these are to each other.
+//!
+//! Each rank tells the others what its device is, and then what it lacks to reach theirs. So all ranks know the same, and
+//! refuse the same.
+
+use antiphon_hal::{Backend, Device, PciAddress};
+use std::fmt;
+
+/// A rank's device, as it names it to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankDevice {
+    /// Whose it is.
+    backend: Backend,
+    /// Its number in the rank's process.
+    index: u32,
+    /// Its place, if the driver tells.
+    pci: Option<PciAddress>,
+    /// Whether it takes part in multicast groups.
+    multicast: bool,
+}
+
+/// What lacks between two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// They are of different backends.
+    Backend,
+    /// One does not reach the other's memory.
+    Access,
+    /// Atomic operations of one on the other's memory are no single steps.
+    Atomics,
+}
+
+impl RankDevice {
+    /// What a rank says of its device.
+    pub fn of(device: &dyn Device) -> Self {
+        let caps = device.caps();
+        RankDevice {
+            backend: device.backend(),
+            index: device.index(),
+            pci: caps.pci,
+            multicast: caps.multicast,
+        }
+    }
+
+    /// The same as words of a greeting.
+    pub fn to_words(self) -> [u64; 2] {
+        let number = Backend::ALL.iter().position(|&backend| backend == self.backend);
+        let what = number.unwrap_or(0) as u64 | u64::from(self.multicast) << 8;
+        [what | u64::from(self.index) << 32, self.pci.map_or(u64::MAX, PciAddress::to_bits)]
+    }
+
+    /// What a peer's words say; `None` if they say nothing.
+    pub fn from_words([what, place]: [u64; 2]) -> Option<Self> {
+        let backend = *Backend::ALL.get((what & 0xFF) as usize)?;
+        let multicast = what >> 8 & 1 != 0;
+        Some(RankDevice {
+            backend,
+            index: (what >> 32) as u32,
+            pci: PciAddress::from_bits(place),
+            multicast,
+        })
+    }
+
+    /// Whether both are one device. Ranks of different processes may count devices otherwise.
+    fn is(&self, other: &Self, same_process: bool) -> bool {
+        let places = (self.pci, other.pci);
+        self.backend == other.backend
+            && match places {
+                (Some(own), Some(theirs)) => own == theirs,
+                _ => same_process && self.index == other.index,
+            }
+    }
+
+    /// What `own`, of this process, lacks to reach this device.
+    pub fn gap(&self, own: &dyn Device, same_process: bool) -> Option<Gap> {
+        if own.backend() != self.backend {
+            return Some(Gap::Backend);
+        }
+        if self.is(&RankDevice::of(own), same_process) {
+            return None;
+        }
+        let by_place = |link: &&antiphon_hal::PeerLink| match (link.pci, self.pci) {
+            (Some(link), Some(place)) => link == place,
+            _ => same_process && link.index == self.index,
+        };
+        // Of a device that this process does not see nobody tells before its memory is mapped.
+        let link = own.caps().peers.iter().find(by_place)?;
+        match (link.access, link.atomics) {
+            (false, _) => Some(Gap::Access),
+            (true, false) => Some(Gap::Atomics),
+            (true, true) => None,
+        }
+    }
+}
+
+impl fmt::Display for RankDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.backend, self.index)?;
+        self.pci.map_or(Ok(()), |place| write!(f, " at {place}"))
+    }
+}
+
+impl Gap {
+    /// As a byte of an answer, where 0 stands for no gap.
+    pub fn to_byte(gap: Option<Self>) -> u8 {
+        match gap {
+            None => 0,
+            Some(Gap::Backend) => 1,
+            Some(Gap::Access) => 2,
+            Some(Gap::Atomics) => 3,
+        }
+    }
+
+    /// What a byte stands for; `None` for no such byte.
+    pub fn from_byte(byte: u8) -> Option<Option<Self>> {
+        [None, Some(Gap::Backend), Some(Gap::Access), Some(Gap::Atomics)]
+            .get(usize::from(byte))
+            .copied()
+    }
+}
+
+/// The devices of all ranks of a communicator.
+#[derive(Clone, Debug)]
+pub struct Neighbours {
+    devices: Vec<RankDevice>,
+    /// By rank, whether it lives in this process.
+    here: Vec<bool>,
+    rank: u32,
+    /// The first two ranks of a node between whose devices something lacks.
+    gap: Option<(u32, u32, Gap)>,
+}
+
+impl Neighbours {
+    /// What `rank` has heard: each rank's device and whether it lives in this process, and what each said of the others.
+    pub fn new(
+        rank: u32,
+        devices: Vec<(RankDevice, bool)>,
+        mut gaps: impl Iterator<Item = (u32, u32, Gap)>,
+    ) -> Self {
+        let (devices, here) = devices.into_iter().unzip();
+        Neighbours { devices, here, rank, gap: gaps.next() }
+    }
+
+    /// Whether a peer's device is this rank's, in the same process: their blocks share it.
+    pub fn share(&self, peer: u32) -> bool {
+        let (own, theirs) = (&self.devices[self.rank as usize], &self.devices[peer as usize]);
+        self.here[peer as usize] && own.is(theirs, true)
+    }
+
+    /// Whether all ranks live in this process and use one device: what one can address, all can.
+    pub fn all_share(&self) -> bool {
+        (0..self.devices.len() as u32).all(|peer| self.share(peer))
+    }
+
+    /// Which ranks' devices cannot work together, and why.
+    pub fn refusal(&self) -> Option<String> {
+        let (one, other, gap) = self.gap?;
+        let name = |rank: u32| format!("rank {rank} ({})", self.devices[rank as usize]);
+        let (one, other) = (name(one), name(other));
+        Some(match gap {
+            Gap::Backend => format!("{one} and {other}, on devices of different kinds"),
+            Gap::Access => {
+                format!("{one} and {other}, whose devices do not reach each other's memory")
+            }
+            Gap::Atomics => {
+                format!("{one} and {other}, between whose devices there are no atomic operations")
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(index: u32, pci: &str) -> RankDevice {
+        RankDevice { backend: Backend::Cuda, index, pci: pci.parse().ok(), multicast: index == 1 }
+    }
+
+    #[test]
+    fn devices_are_told_apart_by_their_places() {
+        let [first, second] = ["0000:10:00.0", "0000:11:00.0"];
+        for (own, theirs, same_process, same) in [
+            (device(0, first), device(0, first), true, true),
+            // Each process sees one device, and counts from 0.
+            (device(0, first), device(0, second), false, false),
+            (device(0, first), device(1, first), false, true),
+            (device(0, ""), device(0, ""), true, true),
+            (device(0, ""), device(0, ""), false, false),
+            (device(0, ""), device(1, ""), true, false),
+        ] {
+            assert_eq!(own.is(&theirs, same_process), same, "{own}, {theirs}");
+            assert_eq!(RankDevice::from_words(own.to_words()), Some(own));
+        }
+        assert_eq!(RankDevice::from_words([9, 0]), None);
+    }
+
+    #[test]
+    fn what_lacks_is_named_with_both_ranks() {
+        let devices = || vec![(device(0, "0000:10:00.0"), true), (device(1, ""), true)];
+        assert_eq!(Neighbours::new(0, devices(), std::iter::empty()).refusal(), None);
+        for (gap, word) in [
+            (Gap::Backend, "different kinds"),
+            (Gap::Access, "reach each other's memory"),
+            (Gap::Atomics, "atomic"),
+        ] {
+            assert_eq!(Gap::from_byte(Gap::to_byte(Some(gap))), Some(Some(gap)));
+            let neighbours = Neighbours::new(0, devices(), [(0, 1, gap)].into_iter());
+            let text = neighbours.refusal().unwrap();
+            assert!(text.starts_with("rank 0 (cuda:0 at 0000:10:00.0) and rank 1 (cuda:1)"));
+            assert!(text.contains(word), "{text}");
+        }
+        assert_eq!(Gap::from_byte(0), Some(None));
+        assert_eq!(Gap::from_byte(4), None);
+    }
+
+    #[test]
+    fn ranks_that_share_a_device_are_counted_for_each() {
+        let place = ["0000:10:00.0", "0000:11:00.0"];
+        let devices = (0..4).map(|rank| (device(rank % 2, place[rank as usize % 2]), rank != 2));
+        let neighbours = Neighbours::new(0, devices.collect(), std::iter::empty());
+        let share: Vec<bool> = (0..4).map(|peer| neighbours.share(peer)).collect();
+        assert_eq!(share, [true, false, false, false]);
+        assert!(!neighbours.all_share());
+    }
+}

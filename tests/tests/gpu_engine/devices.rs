@@ -1,0 +1,161 @@
+//! Ranks on several devices: right results as threads and as processes, and devices that cannot work together.
+
+use crate::faults::call;
+use crate::plans::{ONE, report, right, run_all};
+use crate::{backend, beside_cuda, on_devices, on_simulator, options};
+use antiphon::DataType;
+use antiphon::executor::hal::{Device, driver};
+use antiphon::executor::{Call, Executor, ExecutorError};
+use antiphon::plan::algorithms::{Algorithm, Shape};
+use antiphon_tests::application::{Application, CHUNK};
+use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::harness::seed;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// How many devices ranks take turns on: two, and as many as there are.
+const COUNTS: [u32; 2] = [2, 8];
+
+/// The device of a rank, of `count` devices.
+fn device_of(rank: u32, count: u32) -> Arc<dyn Device> {
+    driver(backend()).unwrap().open(rank % count).unwrap()
+}
+
+fn devices(world: u32, count: u32) -> Vec<Arc<dyn Device>> {
+    (0..world).map(|rank| device_of(rank, count)).collect()
+}
+
+#[test]
+fn every_right_plan_gives_the_right_result_on_threads_over_devices() {
+    let test = "devices::every_right_plan_gives_the_right_result_on_threads_over_devices";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    let options = options().with_verification(false);
+    let mut failures = Vec::new();
+    for entry in [false, true].into_iter().flat_map(right) {
+        for count in COUNTS {
+            let devices = devices(entry.ranks(), count);
+            let ranks = on_devices(&devices, &options, |rank| run_all(&rank, &entry, seed, ONE));
+            let over = |text| format!("{text} (over {count} devices)");
+            failures.extend(ranks.into_iter().flatten().map(over));
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn every_right_plan_gives_the_right_result_in_processes_over_devices() {
+    let test = "devices::every_right_plan_gives_the_right_result_in_processes_over_devices";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    let plans = [false, true].into_iter().flat_map(right);
+    let worlds: BTreeSet<u32> = plans.map(|entry| entry.ranks()).collect();
+    for world in worlds {
+        for count in COUNTS {
+            let job = format!("{seed} {count}");
+            Ranks::start("devices::rank_over_devices", world, &job).succeed();
+        }
+    }
+}
+
+/// One process of the test above.
+#[test]
+fn rank_over_devices() {
+    let Some(role) = role() else { return };
+    let (seed, count) = role.job.split_once(' ').unwrap();
+    let (seed, count): (u64, u32) = (seed.parse().unwrap(), count.parse().unwrap());
+    let device = device_of(role.rendezvous.rank, count);
+    let options = options().with_verification(false).with_device(Some(device));
+    let all = role.connect(&options).unwrap();
+    let mut failures = Vec::new();
+    let plans = [false, true].into_iter().flat_map(right);
+    for entry in plans.filter(|entry| entry.ranks() == all.world()) {
+        // A plan that breaks its communicator does not keep the others from running.
+        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
+        failures.extend(run_all(&communicator, &entry, seed, ONE));
+    }
+    report(&failures);
+}
+
+#[test]
+fn devices_that_cannot_work_together_are_named_on_every_rank() {
+    for (test, variable, why) in [
+        ("devices::devices_without_access_are_named", "ANTIPHON_GPUSIM_PEERS", "do not reach"),
+        ("devices::devices_without_atomics_are_named", "ANTIPHON_GPUSIM_ATOMICS", "no atomic"),
+    ] {
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        let environment = [(variable, "0"), (WHY, why)];
+        assert!(antiphon_tests::simulated::enter(test, folder, &environment).is_none());
+    }
+}
+
+/// What is expected of the tests below, which the one above starts.
+const WHY: &str = "ANTIPHON_TEST_WHY";
+
+#[test]
+fn devices_without_access_are_named() {
+    refused();
+}
+
+#[test]
+fn devices_without_atomics_are_named() {
+    refused();
+}
+
+fn refused() {
+    let Ok(why) = std::env::var(WHY) else { return };
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(3)).unwrap();
+    // Ranks 0 and 2 share a device.
+    let errors = on_devices(&devices(3, 2), &options(), |rank| call(&rank, &plan, 192));
+    for error in errors.into_iter().map(Result::unwrap_err) {
+        let text = error.to_string();
+        assert!(matches!(error, ExecutorError::Argument { .. }), "{text}");
+        for part in ["rank 0 (", ":0 at 0000:10:00.0", "rank 1 (", "0000:11:00.0", &why] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    // One device needs nothing of the kind.
+    for outcome in on_devices(&devices(3, 1), &options(), |rank| call(&rank, &plan, 192)) {
+        outcome.unwrap();
+    }
+}
+
+/// Ranks of one process use each other's addresses only on one device: another one reaches what it has mapped.
+#[test]
+fn memory_that_nobody_can_import_is_staged_between_devices() {
+    let test = "devices::memory_that_nobody_can_import_is_staged_between_devices";
+    let Some(simulated) = beside_cuda(test) else { return };
+    let application = &Application::new(&simulated);
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let (words, bytes) = (CHUNK / 8, CHUNK as u64);
+    on_devices(&devices(2, 2), &options(), |rank| {
+        // Prepares everything but staging.
+        call(&rank, &plan, bytes).unwrap();
+        rank.barrier().unwrap();
+        let own = rank.rank().cast_signed();
+        application.enter(own);
+        let executor = Executor::new(&rank);
+        let (plan, stream) = (executor.load(&plan).unwrap(), rank.stream().unwrap());
+        let [input, output] = [(); 2].map(|()| application.segment(own, 1, false));
+        let values = |rank: u64| (0..words as u64).map(move |at| at * (rank + 1));
+        application.write(input, &values(u64::from(rank.rank())).collect::<Vec<_>>());
+        rank.barrier().unwrap();
+        let before = rank.device().epoch();
+        let from = (std::ptr::with_exposed_provenance(input as usize), bytes);
+        let to = (std::ptr::with_exposed_provenance_mut(output as usize), bytes);
+        let call = Call::new(&plan, DataType::U64, from, to);
+        // SAFETY: the buffers hold the call's bytes, and live as long as the process.
+        unsafe { executor.execute(&call, &stream) }.unwrap();
+        executor.synchronize(&stream).unwrap();
+        assert_ne!(rank.device().epoch(), before, "no memory was allocated to stage it");
+        let sums: Vec<u64> = values(0).zip(values(1)).map(|(a, b)| a + b).collect();
+        assert!(application.read(output, words) == sums);
+        rank.barrier().unwrap();
+    });
+}
