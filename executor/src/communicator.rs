@@ -431,6 +431,11 @@ impl Shared {
         unsafe { self.control[rank as usize].page.as_ref() }
     }
 
+    /// The memory of this rank's control page.
+    pub fn own_page(&self) -> &Arc<dyn Memory> {
+        &self.page
+    }
+
     /// The verdicts that the ranks of this node share: those in the page of its lowest rank.
     pub fn verdicts(&self) -> &VerdictTable {
         &rank_page(&self.first_page).verdicts

@@ -42,13 +42,12 @@ pub fn prepare(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> 
             shared.registry.pick(kind, &shared.peers[peer as usize])?;
         }
     }
-    // Kernels have links of their own.
-    if shared.gpu.is_some() {
-        return Ok(());
-    }
-    if plan.layout().port.is_some() {
+    // Kernels have links of their own, where no wire is needed.
+    let peers = plan.uses(shared.rank).port_peers.iter().copied();
+    let linked = |&peer: &u32| shared.gpu.is_none() || shared.is_staged(peer);
+    let linked: Vec<u32> = peers.filter(linked).collect();
+    if plan.layout().port.is_some() && (shared.gpu.is_none() || !linked.is_empty()) {
         shared.ports.enable();
     }
-    let peers = &plan.uses(shared.rank).port_peers;
-    peers.iter().try_for_each(|&peer| shared.ports.want(peer))
+    linked.into_iter().try_for_each(|peer| shared.ports.want(peer))
 }

@@ -169,6 +169,8 @@ device_struct! {
         finished: u32,
         /// Nothing.
         unused: u32,
+        /// What ranks of other nodes are told of even and of odd launches, while it is on its way. But for the counts.
+        outgoing: [Descriptor; 2],
     }
 }
 
@@ -317,11 +319,12 @@ device_struct! {
         runtime_places: Address,
         /// The [`RuntimeBlock`]s of this launch, which it puts where peers read them.
         own_blocks: Address,
-        /// A [`Link`] for each of the rank's channels; those of memory channels are not read. 0 where the plan has no
-        /// port channels.
+        /// A [`Link`] for each of the rank's channels, and then for ranks of other nodes; those of memory channels are not
+        /// read. 0 where the plan has no port channels.
         links: Address,
-        /// Nothing.
-        unused: u64,
+        /// For each rank, how launches tell it of themselves: by memory that is mapped ([`NEAR`]), by a link, or all ones
+        /// where they have nothing to do with it: `u32`s. 0 where all are near.
+        ways: Address,
     }
 }
 
@@ -362,8 +365,16 @@ device_struct! {
 }
 
 /// The kinds of a request to a proxy, and their bits.
-const REQUESTS: [(&str, u64); 4] =
-    [("REQUEST_DATA", 1), ("REQUEST_SIGNAL", 2), ("REQUEST_FLUSH", 4), ("REQUEST_PACKETS", 8)];
+const REQUESTS: [(&str, u64); 5] = [
+    ("REQUEST_DATA", 1),
+    ("REQUEST_SIGNAL", 2),
+    ("REQUEST_FLUSH", 4),
+    ("REQUEST_PACKETS", 8),
+    ("REQUEST_VALUE", 16),
+];
+
+/// In [`Launch::ways`], a rank whose memory is mapped.
+pub const NEAR: u32 = u32::MAX - 1;
 
 /// Stands for a region in a [`Descriptor`] whose offset is an address that the peer uses as it is.
 pub const FOREIGN: u64 = u64::MAX;
@@ -451,7 +462,8 @@ impl Where {
 /// Everything that both sides know, as device code reads it.
 pub fn declarations() -> String {
     let mut text = format!(
-        "#define LINE {LINE}\n#define FOREIGN {FOREIGN:#x}ull\n#define FIRST_CHUNK {FIRST_CHUNK}\n#define CHUNKS {CHUNKS}\n"
+        "#define LINE {LINE}\n#define FOREIGN {FOREIGN:#x}ull\n#define FIRST_CHUNK {FIRST_CHUNK}\n#define CHUNKS {CHUNKS}\n\
+         #define NEAR {NEAR:#x}u\n"
     );
     for (number, kind) in Where::KINDS.iter().enumerate() {
         let _ = writeln!(text, "#define {kind} {number}u");

@@ -6,12 +6,12 @@
 mod ends;
 mod sizes;
 
-use super::Gpu;
 use super::kernels::{Kernels, target};
 use super::proxy::Queue;
 use super::shape::{ArenaShape, OwnShape, PinnedShape, blocks_of};
 use super::upload::Image;
 use super::words::Words;
+use super::{Gpu, far};
 use crate::communicator::Shared;
 use crate::context::ContextKey;
 use crate::error::ExecutorError;
@@ -52,6 +52,10 @@ pub struct Context {
     pinned_shape: PinnedShape,
     pinned: Arc<Words>,
     lists: Lists,
+    /// Ranks of other nodes that launches have to do with: their links follow those of the channels.
+    partners: Vec<u32>,
+    /// Some rank is on another node.
+    apart: bool,
     /// Where launches put what they ask of port channels.
     pub queue: Option<Queue>,
     /// Launches were recorded into graphs.
@@ -139,6 +143,7 @@ impl Context {
         let layout = plan.layout();
         let rank = shared.rank;
         let (words, lists) = lists(&plan, rank);
+        let partners = far::partners(shared, &plan);
         let too_large = || ExecutorError::Argument {
             what: "allocate scratch",
             saw: format!("{} bytes for each half", key.class),
@@ -146,7 +151,8 @@ impl Context {
         };
         let arenas = (0..shared.world).map(|rank| ArenaShape::new(layout, rank, key.class));
         let arenas = arenas.collect::<Option<Vec<_>>>().ok_or_else(too_large)?;
-        let own_shape = OwnShape::new(layout, rank, words.len()).ok_or_else(too_large)?;
+        let own_shape = OwnShape::new(layout, rank, words.len(), partners.len());
+        let own_shape = own_shape.ok_or_else(too_large)?;
         let pinned_shape = PinnedShape::new(layout, rank).ok_or_else(too_large)?;
         let device = &*gpu.device;
         let arena = device.allocate(arenas[rank as usize].bytes)?;
@@ -162,13 +168,16 @@ impl Context {
         image.put(own_shape.runtime[1], &places);
         image.put(own_shape.lists, &words);
         let channels = &layout.ranks[rank as usize].channels;
-        let queue = match channels.iter().any(|channel| channel.port) {
+        let ways = far::ways(shared, &partners, channels.len() as u32);
+        image.put(own_shape.ways, &ways);
+        let queue = match channels.iter().any(|channel| channel.port) || !partners.is_empty() {
             true => Some(Queue::new(device, shared.world)?),
             false => None,
         };
         if let Some(queue) = &queue {
             let base = own.address().expose_provenance() as u64;
-            let links = queue.links(&layout.ranks[rank as usize], base + own_shape.claims);
+            let own = &layout.ranks[rank as usize];
+            let links = queue.links(own, &partners, base + own_shape.claims);
             image.put(own_shape.links, &links);
         }
         gpu.upload.copy(&*own, &image.bytes)?;
@@ -182,6 +191,7 @@ impl Context {
             },
         )?;
         gpu.announce_arena(shared, key.number(), &arena)?;
+        gpu.announce_far(shared, key.number(), (&arena, &partners))?;
         Ok(Context {
             given: AtomicU64::new(0),
             calls: Mutex::default(),
@@ -195,6 +205,8 @@ impl Context {
             pinned_shape,
             pinned,
             lists,
+            partners,
+            apart: !shared.one_node,
             queue,
             recorded: AtomicBool::new(false),
             variants: Mutex::default(),
@@ -373,7 +385,7 @@ impl Context {
             runtime_places: own(self.own_shape.runtime[1]),
             own_blocks: Address(given.blocks.as_ref().map_or(0, |blocks| blocks.address())),
             links: own(self.own_shape.links),
-            unused: 0,
+            ways: if self.apart { own(self.own_shape.ways) } else { Address(0) },
             regions: Address(gpu.tables.address()),
             readers: list(self.lists.readers),
             behind: list(behind),
@@ -398,8 +410,29 @@ impl Context {
             behind_count: behind.1,
             late_count: if given.late { self.lists.late.1 } else { 0 },
             own_block_count: if given.blocks.is_some() { self.own_blocks() } else { 0 },
-            link_count: self.queue.as_ref().map_or(0, |_| self.channels()),
+            link_count: self
+                .queue
+                .as_ref()
+                .map_or(0, |_| self.channels() + self.partners.len() as u32),
         }
+    }
+
+    /// Whether launches have to do with ranks of other nodes.
+    pub fn has_partners(&self) -> bool {
+        !self.partners.is_empty()
+    }
+
+    /// The rank of another node that a link is for, of those that follow the channels'.
+    pub fn partner(&self, link: u32) -> Option<u32> {
+        let at = link.checked_sub(self.channels())?;
+        self.partners.get(at as usize).copied()
+    }
+
+    /// Ranks to which requests go.
+    pub fn asked(&self) -> BTreeSet<u32> {
+        let channels = &self.plan.layout().ranks[self.rank as usize].channels;
+        let ports = channels.iter().filter(|channel| channel.port).map(|channel| channel.peer);
+        ports.chain(self.partners.iter().copied()).collect()
     }
 
     /// Channels of this rank.

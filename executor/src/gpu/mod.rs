@@ -10,10 +10,12 @@
 //! graph, and replays count like launches.
 //!
 //! The host prepares: it maps what peers tell about ([`tables`]), compiles ([`kernels`]), uploads byte ranges once for each
-//! size ([`context`]), and watches for launches that no longer move ([`watch`]).
+//! size ([`context`]), and watches for launches that no longer move ([`watch`]). Ranks of other nodes take part through port
+//! channels ([`far`]).
 
 mod buffers;
 mod context;
+mod far;
 mod kernels;
 pub mod neighbours;
 mod proxy;
@@ -23,24 +25,23 @@ mod upload;
 mod watch;
 mod words;
 
-use crate::communicator::{CONTROL, Options, Shared};
+use crate::communicator::{Options, Shared};
 use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, mix};
 use crate::plan_cache::LoadedPlan;
-use crate::ports::LOCAL;
 use crate::shared::arena::BlockBytes;
 use crate::shared::control::LaunchRecord;
-use antiphon_bootstrap::Message;
 use antiphon_codegen::abi::Launch;
 use antiphon_hal::{Backend, Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use buffers::{Borrowed, Buffers};
 use context::{Called, Compiled, Context, Given, OnDevice, Reader};
+use far::{FAR_ARENA, PARCELS};
 use proxy::Proxy;
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -62,17 +63,20 @@ pub struct Peers {
     pub tables: Tables,
     /// Ends launches.
     pub stop: Words,
+    /// For each rank that sends over a wire, the region of the parcels that it takes.
+    parcels: Mutex<HashMap<u32, u64>>,
 }
 
 impl Peers {
     /// Nothing known of `world` ranks.
     pub fn new(device: &Arc<dyn Device>, world: u32) -> Result<Self, HalError> {
-        Ok(Peers { tables: Tables::new(device, world)?, stop: Words::new(&**device, 8)? })
+        let (tables, stop) = (Tables::new(device, world)?, Words::new(&**device, 8)?);
+        Ok(Peers { tables, stop, parcels: Mutex::default() })
     }
 
     /// Whether a message with this tag is about devices.
     pub fn takes(tag: u32) -> bool {
-        matches!(tag, NUMBER | ARENA)
+        matches!(tag, NUMBER | ARENA | FAR_ARENA | PARCELS)
     }
 
     /// Handles a peer's message; `mapped` finds its regions.
@@ -83,18 +87,36 @@ impl Peers {
         payload: &[u8],
         mapped: impl Fn(u64) -> Option<Arc<dyn Memory>>,
     ) -> Result<(), String> {
-        let &[first, second] = payload.as_chunks::<8>().0 else {
+        let words = payload.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        let words: Vec<u64> = words.collect();
+        if let (FAR_ARENA, &[context, address, bytes]) = (tag, &*words) {
+            return self.tables.far_arena(peer, context, (address, bytes));
+        }
+        let &[first, second] = &*words else {
             return Err(format!("a message of {} bytes", payload.len()));
         };
-        let (first, second) = (u64::from_le_bytes(first), u64::from_le_bytes(second));
         match tag {
             NUMBER => {
                 let memory = mapped(second).ok_or("the number of a region it has not offered")?;
                 self.tables.map(peer, first, memory)
             }
             ARENA => self.tables.arena(peer, first, second),
+            PARCELS if second == proxy::PARCELS_BYTES => {
+                self.all_parcels().insert(peer, first);
+                Ok(())
+            }
+            PARCELS => Err(format!("{second} bytes of parcels")),
             other => Err(format!("a message with tag {other}")),
         }
+    }
+
+    /// The region of a peer's parcels, once it has told of it.
+    pub fn parcels(&self, peer: u32) -> Option<u64> {
+        self.all_parcels().get(&peer).copied()
+    }
+
+    fn all_parcels(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
+        self.parcels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the launches that run, and those that begin later.
@@ -109,7 +131,7 @@ pub struct Gpu {
     peers: Arc<Peers>,
     block_threads: Option<u32>,
     upload: Upload,
-    slots: Mutex<Slots>,
+    slots: Arc<Mutex<Slots>>,
     /// Memory of the application, kept under the number by which peers know it; what was used last comes last.
     borrowed: Mutex<VecDeque<Borrowed>>,
     /// Staging that has become too small, which launches may still use.
@@ -185,7 +207,7 @@ impl Gpu {
             device: Arc::clone(device),
             peers: Arc::clone(peers),
             block_threads: options.block_threads,
-            slots: Mutex::default(),
+            slots: Arc::default(),
             borrowed: Mutex::default(),
             outgrown: Mutex::default(),
             recorded: Mutex::default(),
@@ -199,24 +221,13 @@ impl Gpu {
 
     /// Whether a plan can run on the ranks' devices at all.
     pub fn admits(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> {
-        let refused = |saw, allowed| {
-            let what = "run a plan on a GPU";
-            Err(ExecutorError::Argument { what, saw, allowed })
-        };
-        if let Some(saw) = shared.neighbours.refusal() {
-            let saw = format!("plan `{}` on {saw}", plan.name());
-            let allowed = "ranks whose devices map each other's memory and have atomic operations on it (NVLink, \
-                           xGMI), or that share a device; run it on the host";
-            return refused(saw, allowed);
-        }
-        if !shared.one_node {
-            let saw = format!("plan `{}` on ranks of several nodes", plan.name());
-            return refused(saw, "ranks of one node; run it on the host");
-        }
-        let wire = shared.options.wire.as_deref().filter(|&wire| wire != LOCAL);
-        let (Some(wire), Some(site)) = (wire, &plan.layout().port) else { return Ok(()) };
-        let saw = format!("plan `{}`, with port channels ({site}) over {wire}", plan.name());
-        refused(saw, "port channels by local copies; force no wire, or run it on the host")
+        let Some(saw) = shared.neighbours.refusal() else { return Ok(()) };
+        Err(ExecutorError::Argument {
+            what: "run a plan on a GPU",
+            saw: format!("plan `{}` on {saw}", plan.name()),
+            allowed: "ranks whose devices map each other's memory and have atomic operations on it (NVLink, xGMI), or \
+                      that share a device; run it on the host",
+        })
     }
 
     /// The stream of calls without one.
@@ -416,6 +427,9 @@ impl Gpu {
             name: LaunchRecord::cut_name(recent.plan.name()),
             ..LaunchRecord::default()
         });
+        if let Some(proxy) = self.proxy.get().filter(|_| recent.context.has_partners()) {
+            proxy.describe(log.seq);
+        }
         // The caller holds the state, so nobody else counts.
         recent.context.given.store(number, Ordering::Release);
         number
@@ -445,13 +459,8 @@ impl Gpu {
     }
 
     fn tell(&self, shared: &Shared, tag: u32, words: [u64; 2]) -> Result<(), ExecutorError> {
-        let payload: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-        for peer in (0..shared.world).filter(|&peer| peer != shared.rank) {
-            let (payload, descriptors) = (payload.clone(), Vec::new());
-            let message = Message { channel: CONTROL, tag, payload, descriptors };
-            shared.bootstrap.send(peer, message)?;
-        }
-        Ok(())
+        let near = |&peer: &u32| peer != shared.rank && !shared.is_far(peer);
+        (0..shared.world).filter(near).try_for_each(|peer| shared.tell_device(peer, tag, &words))
     }
 
     /// The watch, which no launch goes without. The caller holds the state, so that only one is started.
@@ -461,22 +470,6 @@ impl Gpu {
         }
         let started = Watch::start(Arc::downgrade(shared))?;
         Ok(self.watch.get_or_init(|| started))
-    }
-
-    /// Has what launches of a context ask of port channels carried out.
-    fn serve(&self, shared: &Arc<Shared>, context: &Arc<Context>) -> Result<(), ExecutorError> {
-        let Some(queue) = &context.queue else { return Ok(()) };
-        let proxy = match self.proxy.get() {
-            Some(proxy) => proxy,
-            None => {
-                // Of two that start at once the second has nothing to do, and ends.
-                let started = Proxy::start(self, shared)?;
-                self.proxy.get_or_init(|| started)
-            }
-        };
-        let channels = &context.plan.layout().ranks[shared.rank as usize].channels;
-        let peers = channels.iter().filter(|channel| channel.port).map(|channel| channel.peer);
-        proxy.serve(context, queue, peers.collect::<BTreeSet<u32>>().into_iter())
     }
 
     /// The contexts.
@@ -513,6 +506,7 @@ impl Gpu {
             }
             std::thread::sleep(PAUSE);
         }
+        self.linger(shared);
         if let (Some(_), Err(error)) = (failed, shared.check()) {
             log::warn!("launches that nobody waited for have ended: {error}");
         }

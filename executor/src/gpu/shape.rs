@@ -76,10 +76,12 @@ pub struct OwnShape {
     pub multicasts: u64,
     /// A `u64` for each rank, and another: where its runtime blocks are, and how far from its arena's start.
     pub runtime: [u64; 2],
-    /// A [`Link`] for each channel, in a plan with port channels.
+    /// A [`Link`] for each channel, in a plan with port channels, and for each rank of another node.
     pub links: u64,
     /// Words of the queue of requests.
     pub claims: u64,
+    /// A `u32` for each rank: how launches tell it of themselves.
+    pub ways: u64,
     /// Lists of ranks, one behind the other.
     pub lists: u64,
     /// Two [`Resolved`] for each block and rank; last, as it need not be uploaded.
@@ -89,8 +91,9 @@ pub struct OwnShape {
 }
 
 impl OwnShape {
-    /// The own memory of a rank with lists of so many ranks together; `None` if it does not fit 64 bits.
-    pub fn new(layout: &Layout, rank: u32, listed: usize) -> Option<Self> {
+    /// The own memory of a rank with lists of so many ranks together, and so many partners on other nodes; `None` if it does
+    /// not fit 64 bits.
+    pub fn new(layout: &Layout, rank: u32, listed: usize, partners: usize) -> Option<Self> {
         let own = &layout.ranks[rank as usize];
         let world = layout.ranks.len() as u64;
         let mut parts = Parts(Some(0));
@@ -103,11 +106,12 @@ impl OwnShape {
         let multicasts = parts.part(own.switches.len() as u64, 8, 128);
         let runtime = [world; 2].map(|world| parts.part(world, 8, 128));
         let [links, words] = match layout.port {
-            Some(_) => [own.channels.len() as u64, proxy::claims(world)],
+            Some(_) => [(own.channels.len() + partners) as u64, proxy::claims(world)],
             None => [0, 0],
         };
         let links = parts.part(links, Link::BYTES as u64, 128);
         let claims = parts.part(words, 8, 128);
+        let ways = parts.part(world, 4, 128);
         let lists = parts.part(listed as u64, 4, 128);
         let pairs = blocks_of(layout, rank).max(1).checked_mul(2 * world)?;
         let resolved = parts.part(pairs, Resolved::BYTES as u64, 128);
@@ -123,6 +127,7 @@ impl OwnShape {
             runtime,
             links,
             claims,
+            ways,
             lists,
             resolved,
             bytes,
@@ -175,7 +180,7 @@ mod tests {
         assert!(arena.scratch.packets >= arena.scratch.raw + 2 * 4096);
         assert_eq!(arena.bytes, arena.scratch.packets + 2 * 2 * 4096);
         assert_eq!(ArenaShape::new(&layout, 1, u64::MAX - 1), None);
-        let own = OwnShape::new(&layout, 1, 7).unwrap();
+        let own = OwnShape::new(&layout, 1, 7, 0).unwrap();
         assert!(own.resolved >= own.lists + 7 * 4 && own.bytes > own.resolved);
     }
 }

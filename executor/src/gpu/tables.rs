@@ -97,6 +97,14 @@ impl Slots {
         (region_id(slot, self.generations[slot as usize]), true)
     }
 
+    /// The memory that peers know by a number.
+    pub fn memory(&self, region: u64) -> Option<Arc<dyn Memory>> {
+        let slot = region as u32;
+        let known = self.numbered.values().find(|(known, _)| *known == slot)?;
+        let generation = *self.generations.get(slot as usize)?;
+        known.1.upgrade().filter(|_| region_id(slot, generation) == region)
+    }
+
     /// Frees the slots of memory that is gone.
     fn collect(&mut self) {
         let Slots { numbered, free, .. } = self;
@@ -208,6 +216,24 @@ impl Tables {
         state.listeners.get(&context).map_or(Ok(()), |listener| listener.hear(peer, arena))
     }
 
+    /// A peer of another node has told where the arena of a context is in its own address space.
+    pub fn far_arena(&self, peer: u32, context: u64, arena: (u64, u64)) -> Result<(), String> {
+        let mut state = self.state();
+        state.arenas.insert((context, peer), arena);
+        state.listeners.get(&context).map_or(Ok(()), |listener| listener.hear(peer, arena))
+    }
+
+    /// The region of a peer in which some bytes lie that are mapped here, and where in it.
+    pub fn name(&self, peer: u32, address: u64, bytes: u64) -> Option<(u64, u64)> {
+        let state = self.state();
+        let theirs = state.regions.iter().filter(|((owner, _), _)| *owner == peer);
+        theirs.map(|(_, region)| region).find_map(|(region, memory)| {
+            let offset = address.checked_sub(memory.address().expose_provenance() as u64)?;
+            let end = offset.checked_add(bytes)?;
+            (end <= memory.len()).then_some((*region, offset))
+        })
+    }
+
     /// Keeps the words at `at` up to date about the arenas of a context, which have `bytes` bytes at least, by rank. An
     /// error names the rank whose arena is too short.
     pub fn listen(
@@ -295,6 +321,22 @@ mod tests {
         tables.map(1, two, Arc::clone(&second)).unwrap();
         assert_eq!(lookup(&tables, 1, one), None);
         assert_eq!(lookup(&tables, 1, two), Some(second.address() as u64));
+        assert!(slots.memory(one).is_none());
+        assert_eq!(slots.memory(two).map(|memory| memory.id()), Some(second.id()));
+    }
+
+    #[test]
+    fn bytes_of_a_mapped_region_have_a_name() {
+        let device = device();
+        let tables = Tables::new(&device, 2).unwrap();
+        let memory = device.allocate(64).unwrap();
+        let start = memory.address() as u64;
+        tables.map(1, region_id(0, 0), Arc::clone(&memory)).unwrap();
+        assert_eq!(tables.name(1, start + 8, 56), Some((region_id(0, 0), 8)));
+        assert_eq!(tables.name(1, start + 8, 57), None);
+        assert_eq!(tables.name(0, start + 8, 8), None);
+        tables.retire(1, &memory);
+        assert_eq!(tables.name(1, start, 8), None);
     }
 
     #[test]
@@ -333,6 +375,8 @@ mod tests {
         tables.arena(2, 9, region_id(0, 0)).unwrap();
         assert_eq!(seen(2), memory.address() as u64);
         assert!(tables.arena(2, 10, region_id(0, 0)).is_err(), "more arenas than regions");
+        tables.far_arena(0, 9, (4096, 64)).unwrap();
+        assert_eq!(seen(0), 4096);
         let (peer, found) = tables.listen(9, (&words, 8), vec![0, 64, 65]).unwrap_err();
         assert_eq!((peer, found.as_str()), (2, "an arena of 64 bytes, where 65 are needed"));
         tables.listen(11, (&words, 8), vec![0, 65, 64]).unwrap();

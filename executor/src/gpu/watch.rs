@@ -19,6 +19,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// How often contexts without a known launch are: graphs launch without the host's knowledge.
 const IDLE_TICK: Duration = Duration::from_millis(500);
 
+/// How long a watch waits for word of what a rank of another node has called.
+const HEARSAY: Duration = Duration::from_millis(500);
+
 /// The watching thread of one rank.
 pub struct Watch {
     bell: Arc<Bell>,
@@ -193,7 +196,13 @@ fn mismatched(shared: &Shared, context: &Context, peer: u32) -> ExecutorError {
         if rank == shared.rank && seq == 0 {
             return format!("a replay of plan `{}`", context.plan.name());
         }
-        let record = shared.control(rank).record(seq).filter(|_| seq != 0);
+        let known = || shared.control(rank).record(seq).filter(|_| seq != 0);
+        // Over nodes it may come a little later than what shows that something is wrong.
+        let began = Instant::now();
+        while seq != 0 && shared.is_far(rank) && known().is_none() && began.elapsed() < HEARSAY {
+            std::thread::sleep(TICK);
+        }
+        let record = known();
         record.map_or_else(|| "another call".to_owned(), |record| crate::diagnose::call(&record))
     };
     ExecutorError::Mismatch {
@@ -277,7 +286,10 @@ fn describe(
         Where::Landing(channel) if (channel as usize) < own.channels.len() => {
             crate::diagnose::landing(own, channel)
         }
-        Where::Landing(_) => String::new(),
+        Where::Landing(link) => {
+            let partner = context.partner(link);
+            partner.map_or_else(String::new, |peer| format!("for transfers to reach rank {peer}"))
+        }
     };
     (op, what)
 }

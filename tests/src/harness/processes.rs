@@ -3,7 +3,7 @@
 //! The test binary has a test that does nothing unless the environment makes it a rank; the parent starts that test
 //! alone. A rank that fails panics, which its parent sees as the status and the text of a failed test.
 
-use antiphon::executor::{Communicator, ExecutorError, Options, Rendezvous};
+use antiphon::executor::{Communicator, ExecutorError, HOST_VARIABLE, Options, Rendezvous};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -57,15 +57,24 @@ impl Ranks {
     /// # Panics
     /// If a process cannot be started.
     pub fn start(test: &str, world: u32, job: &str) -> Ranks {
+        Ranks::start_on(test, &vec![None; world as usize], job)
+    }
+
+    /// As [`start`](Self::start), a process for each of `hosts`: those with names are on nodes of their own.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn start_on(test: &str, hosts: &[Option<&str>], job: &str) -> Ranks {
         let address = Rendezvous::unique().expect("random bits");
         let program = std::env::current_exe().expect("the path of this program");
         let mut ranks = Ranks { children: Vec::new() };
-        for rank in 0..world {
+        for (rank, host) in hosts.iter().enumerate() {
             let child = Command::new(&program)
                 .args([test, "--exact", "--nocapture", "--test-threads=1"])
                 .env(ADDRESS, &address)
                 .env(RANK, rank.to_string())
-                .env(WORLD, world.to_string())
+                .env(WORLD, hosts.len().to_string())
+                .envs(host.map(|host| (HOST_VARIABLE, host)))
                 .env(JOB, job)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())

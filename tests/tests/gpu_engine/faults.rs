@@ -150,7 +150,12 @@ fn rank_whose_peer_dies() {
 
 /// Starts two processes that run the test `role`, which [awaits a death](await_death), and kills rank 1's.
 pub fn kill_in_second_launch(role: &str) {
-    let mut ranks = Ranks::start(role, 2, "");
+    kill_on(role, [None; 2]);
+}
+
+/// The same, on these hosts.
+pub fn kill_on(role: &str, hosts: [Option<&str>; 2]) {
+    let mut ranks = Ranks::start_on(role, &hosts, "");
     // Both: rank 0 may still be in its first launch when that of rank 1 is over.
     let said: Vec<_> = (0..2)
         .map(|rank| {

@@ -16,7 +16,7 @@ const LAUNCHES: u32 = 4;
 /// Which sizes of which type are run: by the type's number and the size's position.
 pub type Chosen = fn(usize, usize) -> bool;
 /// Every second size of each type: half as long, and every size is there.
-const HALF: Chosen = |number, position| position % 2 == number;
+pub const HALF: Chosen = |number, position| position % 2 == number;
 /// One size, of one type.
 pub const ONE: Chosen = |number, position| (number, position) == (0, 2);
 

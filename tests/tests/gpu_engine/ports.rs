@@ -3,7 +3,7 @@
 use crate::faults::{await_death, is_aborted, kill_in_second_launch, stalls};
 use crate::{on_simulator, on_threads, options};
 use antiphon::DataType;
-use antiphon::executor::{Call, Communicator, Executor};
+use antiphon::executor::{Call, Executor};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan, Protocol};
 
@@ -35,7 +35,7 @@ pub fn sum(packets: bool) -> Plan {
 }
 
 /// Rank 1 waits for a signal over a port that rank 0 never sends.
-fn hangs() -> Plan {
+pub fn hangs() -> Plan {
     let program = ProgramBuilder::new("hangs", Collective::SendRecv, 2);
     let port = program.port(0, 1);
     program.block(0).put_with_signal(&port, program.input(0).all(), program.output(1).all());
@@ -125,20 +125,4 @@ fn the_death_of_a_rank_ends_waits_for_its_port() {
 #[test]
 fn rank_whose_peer_dies() {
     await_death(&sum(false));
-}
-
-/// What a rank is told that loads a plan.
-fn refusal(rank: &Communicator, plan: &Plan) -> String {
-    Executor::new(rank).load(plan).unwrap_err().to_string()
-}
-
-#[test]
-fn a_wire_that_kernels_do_not_use_is_refused_by_name() {
-    if on_simulator("ports::a_wire_that_kernels_do_not_use_is_refused_by_name").is_none() {
-        return;
-    }
-    let options = options().with_wire(Some("tcp".to_owned()));
-    for error in on_threads(2, &options, |rank| refusal(&rank, &sum(false))) {
-        assert!(error.contains("plan `sum by port`") && error.contains("over tcp"), "{error}");
-    }
 }

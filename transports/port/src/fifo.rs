@@ -44,11 +44,14 @@ pub const SIGNAL: u64 = 2;
 pub const FLUSH: u64 = 4;
 /// The bytes are packets, whose aligned 8-byte units appear whole. With [`DATA`] only.
 pub const PACKETS: u64 = 8;
+/// The counter becomes what [`Request::bytes`] says, rather than one more than it was. With [`SIGNAL`] only, and where each
+/// request names its counter.
+pub const VALUE: u64 = 16;
 
 /// What a thread block asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// [`DATA`], [`SIGNAL`], [`FLUSH`], [`PACKETS`]; carried out in this order.
+    /// [`DATA`], [`SIGNAL`], [`FLUSH`], [`PACKETS`], [`VALUE`]; carried out in this order.
     pub kinds: u64,
     /// The channel.
     pub channel: u64,
@@ -60,7 +63,7 @@ pub struct Request {
     pub region: u64,
     /// Byte offset in it.
     pub to: u64,
-    /// How many bytes.
+    /// How many bytes; of a [`VALUE`], the value.
     pub bytes: u64,
 }
 

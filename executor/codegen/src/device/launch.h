@@ -1,5 +1,7 @@
 // A launch's begin and end: where peers' memory is, who must be waited for, and what the host can see of it.
 
+#define NOBODY 0xffffffffu
+
 AP_INLINE u64 *words(u64 address) { return (u64 *)address; }
 AP_INLINE const u32 *numbers(u64 address) { return (const u32 *)address; }
 
@@ -151,11 +153,35 @@ AP_INLINE u64 *inbound(const Launch &l, u32 rank, u32 channel) {
     return (u64 *)(arena(l, rank) + l.counters + (u64)channel * LINE);
 }
 
+// How launches tell a rank of themselves: by memory that is mapped, by a link, or not at all.
+AP_INLINE u32 way(const Launch &l, u32 peer) { return l.ways ? numbers(l.ways)[peer] : NEAR; }
+
+// Has a word of a peer on another node set, behind all that was handed over for it before.
+AP_DEVICE void tell(const Launch &l, u32 link, const u64 *word, u64 value);
+
+// The same for some bytes of this rank's own memory, which stay as they are until they have landed.
+AP_DEVICE void send(const Launch &l, u32 link, const u64 *from, const u64 *to, u64 bytes);
+
+// Tells a peer on another node where this rank's buffers are, by their addresses here.
+AP_INLINE void publish_far(const Launch &l, u32 link, Descriptor *there) {
+    // Each thread that does so puts the same there.
+    Descriptor *d = &context_of(l)->outgoing[state().number & 1];
+    store_relaxed(&d->fingerprint, l.fingerprint);
+    store_relaxed(&d->input_region, FOREIGN);
+    store_relaxed(&d->input_offset, l.input);
+    store_relaxed(&d->output_region, FOREIGN);
+    store_relaxed(&d->output_offset, l.output);
+    send(l, link, &d->fingerprint, &there->fingerprint, 5 * sizeof(u64));
+    tell(l, link, &there->count, state().number);
+}
+
 // Tells a peer where this rank's buffers are.
 AP_INLINE void publish(const Launch &l, u32 peer) {
     u8 *there = await_arena(l, peer);
     if (!there) return;
     Descriptor *d = &inbox(there, l.rank)->descriptors[state().number & 1];
+    const u32 by = way(l, peer);
+    if (by != NEAR) return publish_far(l, by, d);
     store_relaxed(&d->fingerprint, l.fingerprint);
     store_relaxed(&d->input_region, l.input_region);
     store_relaxed(&d->input_offset, l.input_offset);
@@ -190,7 +216,7 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
         const u32 count = other ? l.world : l.behind_count;
         for (u32 i = AP_THREAD(); i < count; i += AP_THREADS()) {
             const u32 peer = other ? i : numbers(l.behind)[i];
-            if (peer == l.rank) continue;
+            if (peer == l.rank || way(l, peer) == NOBODY) continue;
             const u64 *completed = &inbox((u8 *)l.arena, peer)->completed;
             look(l, AT_COMPLETION, peer, [&] { return load_acquire(completed) >= least; });
         }
@@ -222,11 +248,21 @@ AP_DEVICE void finish(const Launch &l) {
     }
     AP_SYNC();
     if (!state().last) return;
+    if (l.ways && state().runs) {
+        // Behind all that was handed over, so that it says as much as what follows says to ranks that are near.
+        for (u32 peer = AP_THREAD(); peer < l.world; peer += AP_THREADS()) {
+            const u32 by = way(l, peer);
+            if (peer == l.rank || by == NEAR || by == NOBODY) continue;
+            u8 *there = await_arena(l, peer);
+            if (there) tell(l, by, &inbox(there, l.rank)->completed, state().number);
+        }
+    }
+    AP_SYNC();
     if (state().runs) land(l);
     AP_SYNC();
     if (state().runs) {
         for (u32 peer = AP_THREAD(); peer < l.world; peer += AP_THREADS()) {
-            if (peer == l.rank) continue;
+            if (peer == l.rank || way(l, peer) != NEAR) continue;
             u8 *there = await_arena(l, peer);
             if (there) store_release(&inbox(there, l.rank)->completed, state().number);
         }

@@ -6,7 +6,6 @@ struct Window {
 };
 
 #define NO_WINDOW (Window{0, ~0ull})
-#define NOBODY 0xffffffffu
 
 AP_INLINE Pieces pieces_of(const Launch &l, u32 index) { return ((const Pieces *)l.moves)[index]; }
 AP_INLINE Piece piece_at(const Launch &l, u32 k) { return ((const Piece *)l.pieces)[k]; }

@@ -33,6 +33,19 @@ AP_DEVICE u64 push(const Launch &l, const Link &link, u32 kind, u32 index, u64 k
     return ticket;
 }
 
+// Words of launches, for ranks of other nodes.
+AP_DEVICE void tell(const Launch &l, u32 link, const u64 *word, u64 value) {
+    if (!state().runs) return;
+    const u64 data[5] = {0, 0, FOREIGN, (u64)word, value};
+    push(l, link_of(l, link), AT_LANDING, link, REQUEST_SIGNAL | REQUEST_VALUE, data);
+}
+
+AP_DEVICE void send(const Launch &l, u32 link, const u64 *from, const u64 *to, u64 bytes) {
+    if (!state().runs) return;
+    const u64 data[5] = {FOREIGN, (u64)from, FOREIGN, (u64)to, bytes};
+    push(l, link_of(l, link), AT_LANDING, link, REQUEST_DATA, data);
+}
+
 // Waits until all that was handed over for a peer before is done.
 AP_DEVICE void flush(const Launch &l, const Link &link, u32 kind, u32 index) {
     const u64 ticket = push(l, link, kind, index, REQUEST_FLUSH, 0);

@@ -52,18 +52,20 @@ impl Context {
             return true;
         }
         let [_, ended] = self.marks();
-        let completed = |peer: u32| {
-            let inbox = u64::from(peer) * Inbox::BYTES as u64;
-            let place = self.arena.address().expose_provenance() as u64
-                + inbox
-                + offset_of!(Inbox, completed) as u64;
-            // SAFETY: in the arena, which begins with an inbox for each rank.
-            let bytes = unsafe { gpu.upload.read(place, 8) };
-            let word = bytes.ok().and_then(|bytes| bytes.first_chunk().copied());
-            word.map_or(0, u64::from_le_bytes)
-        };
-        over >= number
-            && readers(self.plan.layout(), self.rank).iter().all(|&peer| completed(peer) >= ended)
+        let readers = readers(self.plan.layout(), self.rank);
+        over >= number && readers.iter().all(|&peer| self.has_completed(gpu, peer, ended))
+    }
+
+    /// Whether a peer has said that its launches up to `number`, as the device counts them, are over.
+    pub fn has_completed(&self, gpu: &Gpu, peer: u32, number: u64) -> bool {
+        let inbox = u64::from(peer) * Inbox::BYTES as u64;
+        let place = self.arena.address().expose_provenance() as u64
+            + inbox
+            + offset_of!(Inbox, completed) as u64;
+        // SAFETY: in the arena, which begins with an inbox for each rank.
+        let bytes = unsafe { gpu.upload.read(place, 8) };
+        let word = bytes.ok().and_then(|bytes| bytes.first_chunk().copied());
+        word.map_or(0, u64::from_le_bytes) >= number
     }
 
     /// The launch that was begun last, and the one that ended last, as the device counts them.

@@ -78,6 +78,9 @@ enum Step {
 }
 
 impl Copies {
+    /// The name, in errors.
+    pub const NAME: &'static str = NAME;
+
     /// The link to `peer`.
     ///
     /// # Errors

@@ -7,22 +7,29 @@
 //!
 //! Requests count on the device, so those of a graph's replays are requests like others. While a launch is under way the
 //! thread looks at its queue all the time; otherwise it sleeps, unless the context was recorded into a graph: whoever replays
-//! it tells nobody.
+//! it tells nobody. It looks for what comes over wires at least as often.
 
 mod copies;
 mod queue;
+mod staged;
 
 use super::context::Context;
+use super::far::PARCELS;
+use super::tables::Slots;
 use super::{Gpu, Peers};
 use crate::communicator::Shared;
 use crate::error::{Doing, ExecutorError};
+use crate::ports::Ports;
+use crate::shared::control::RING;
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_port::fifo::{Drain, DrainError, End};
-use antiphon_port::{Attended, WireError};
+use antiphon_port::{Attended, Link, WireError};
 use copies::{Copies, Everything};
 pub use queue::{Queue, claims};
+pub use staged::BYTES as PARCELS_BYTES;
+use staged::{OverPorts, Path, Staged};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -45,7 +52,15 @@ struct Inner {
     device: Arc<dyn Device>,
     peers: Arc<Peers>,
     shared: Weak<Shared>,
+    slots: Arc<Mutex<Slots>>,
+    ports: Arc<Ports>,
+    /// This rank's control page.
+    page: Arc<dyn Memory>,
     links: Mutex<HashMap<u32, Arc<Attended>>>,
+    /// Those over wires, by peer, which may bring something at any time.
+    staged: Mutex<Vec<(u32, Arc<Staged>)>>,
+    /// The last launch that ranks of other nodes are to hear of, for the messages of errors.
+    described: AtomicU64,
     /// Contexts that the thread does not know yet.
     news: Mutex<Vec<Served>>,
     ended: AtomicBool,
@@ -84,7 +99,12 @@ impl Proxy {
             device: Arc::clone(&gpu.device),
             peers: Arc::clone(&gpu.peers),
             shared: Arc::downgrade(shared),
+            slots: Arc::clone(&gpu.slots),
+            ports: Arc::clone(&shared.ports),
+            page: Arc::clone(shared.own_page()),
             links: Mutex::default(),
+            staged: Mutex::default(),
+            described: AtomicU64::new(0),
             news: Mutex::default(),
             ended: AtomicBool::new(false),
             rung: Mutex::default(),
@@ -100,21 +120,26 @@ impl Proxy {
         Ok(Proxy { inner, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Carries out what launches of a context ask for, over links to `peers`.
+    /// Carries out what launches of a context ask for, and receives what the peers in `staged` send over wires.
     ///
     /// # Errors
     /// What the device or a link reports.
     pub fn serve(
         &self,
+        shared: &Shared,
         context: &Arc<Context>,
-        queue: &Queue,
-        peers: impl Iterator<Item = u32>,
+        staged: &[u32],
     ) -> Result<(), ExecutorError> {
         let inner = &self.inner;
+        staged.iter().try_for_each(|&peer| inner.link(shared, peer).map(drop))?;
+        let Some(queue) = &context.queue else {
+            self.ring();
+            return Ok(());
+        };
         let mut drain = Drain::new(queue.consumer()?);
         drain.lend(Arc::new(Everything(inner.device.backend())) as Arc<dyn Memory>);
-        for peer in peers {
-            let link = inner.link(peer)?;
+        for peer in context.asked() {
+            let link = inner.link(shared, peer)?;
             drain.open(peer.into(), End { link, counter: None, done: queue.done(peer) });
         }
         lock(&inner.news).push(Served { drain, context: Arc::downgrade(context) });
@@ -126,6 +151,16 @@ impl Proxy {
     pub fn ring(&self) {
         *lock(&self.inner.rung) = true;
         self.inner.bell.notify_one();
+    }
+
+    /// Has ranks of other nodes told what launch `seq` is.
+    pub fn describe(&self, seq: u64) {
+        self.inner.described.store(seq, Ordering::Release);
+    }
+
+    /// Whether all that has come over wires has landed, and the senders know.
+    pub fn is_calm(&self) -> bool {
+        lock(&self.inner.staged).iter().all(|(_, link)| link.is_calm())
     }
 
     /// Ends all transfers: once this returns nothing is read or written any more.
@@ -149,7 +184,7 @@ impl Drop for Proxy {
 
 impl Inner {
     /// The link to a peer.
-    fn link(&self, peer: u32) -> Result<Arc<Attended>, ExecutorError> {
+    fn link(&self, shared: &Shared, peer: u32) -> Result<Arc<Attended>, ExecutorError> {
         let mut links = lock(&self.links);
         if let Some(link) = links.get(&peer) {
             return Ok(Arc::clone(link));
@@ -158,16 +193,62 @@ impl Inner {
             let (reason, doing) = (error.to_string(), Doing::default());
             ExecutorError::Link { peer, reason, doing }
         };
-        let copies = Arc::new(Copies::new(&self.device, peer)?);
+        let made: Arc<dyn Link> = if shared.is_staged(peer) {
+            let staged = Arc::new(self.stage(shared, peer)?);
+            lock(&self.staged).push((peer, Arc::clone(&staged)));
+            staged
+        } else {
+            Arc::new(Copies::new(&self.device, peer)?)
+        };
         // A request over a link that is lost fails, and says so.
-        let link = Attended::new(copies, |_| {}).map_err(lost)?;
+        let link = Attended::new(made, |_| {}).map_err(lost)?;
         links.insert(peer, Arc::clone(&link));
         Ok(link)
     }
 
+    /// A link over a wire; the peer is told where to write.
+    fn stage(&self, shared: &Shared, peer: u32) -> Result<Staged, ExecutorError> {
+        let mut region = 0;
+        let staged = Staged::new(&self.device, peer, |memory| {
+            region = memory.id();
+            let (wires, known) = ((&self.ports, &self.peers), (&self.slots, &self.device));
+            let path = OverPorts::new(peer, memory, wires, known)?;
+            Ok(Box::new(path) as Box<dyn Path>)
+        });
+        let staged = staged.map_err(|error| {
+            let (reason, doing) = (error.to_string(), Doing::default());
+            ExecutorError::Link { peer, reason, doing }
+        })?;
+        shared.tell_device(peer, PARCELS, &[region, PARCELS_BYTES])?;
+        Ok(staged)
+    }
+
+    /// Makes progress on what goes over wires. An error is the fault of a peer.
+    fn look_at_wires(&self, told: &mut u64) -> Result<bool, (u32, String)> {
+        let staged = lock(&self.staged);
+        let mut moved = false;
+        for (peer, link) in &*staged {
+            // What a link had to do with that is lost fails by itself.
+            moved |= link.progress().unwrap_or(false);
+            link.fault().map_or(Ok(()), |fault| Err((*peer, fault)))?;
+        }
+        let described = self.described.load(Ordering::Acquire);
+        if described <= *told {
+            return Ok(moved);
+        }
+        // Older ones are not in the control page any more.
+        let next = (*told + 1).max(described.saturating_sub(RING - 1));
+        let publish = |peer| self.ports.publish(peer, next, &self.page).unwrap_or(true);
+        if staged.iter().all(|(peer, _)| publish(*peer)) {
+            *told = next;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
     fn run(&self) {
         let mut all: Vec<Served> = Vec::new();
-        let mut idle = 0;
+        let (mut idle, mut told) = (0, 0);
         loop {
             // Queues that nobody looks at any more are closed when `all` goes.
             if self.ended.load(Ordering::Acquire) {
@@ -177,11 +258,16 @@ impl Inner {
                 return self.stop();
             }
             all.append(&mut lock(&self.news));
-            let mut moved = false;
+            let mut moved = match self.look_at_wires(&mut told) {
+                Ok(some) => some,
+                Err((peer, reason)) => return self.fail(peer, reason),
+            };
             for served in &mut all {
                 match served.drain.turn() {
                     Ok(some) => moved |= some,
-                    Err(error) => return self.fail(&error),
+                    Err(DrainError { request, reason, .. }) => {
+                        return self.fail(request.channel as u32, reason.to_string());
+                    }
                 }
             }
             idle = if moved { 0 } else { idle + 1 };
@@ -189,7 +275,8 @@ impl Inner {
                 thread::yield_now();
                 continue;
             }
-            match all.iter().map(Served::mood).max().unwrap_or(Mood::Sleep) {
+            let least = if lock(&self.staged).is_empty() { Mood::Sleep } else { Mood::Doze };
+            match all.iter().map(Served::mood).max().unwrap_or(least).max(least) {
                 Mood::Wake => thread::sleep(PAUSE),
                 Mood::Doze => thread::sleep(REPLAY_PAUSE),
                 Mood::Sleep => self.sleep(),
@@ -213,11 +300,10 @@ impl Inner {
     }
 
     /// A transfer cannot be carried out: the communicator is broken, unless it is already, or has ended.
-    fn fail(&self, error: &DrainError) {
+    fn fail(&self, peer: u32, reason: String) {
         let ended = self.ended.load(Ordering::Acquire);
         self.stop();
         let Some(shared) = self.shared.upgrade().filter(|_| !ended) else { return };
-        let (peer, reason) = (error.request.channel as u32, error.reason.to_string());
         shared.fail(ExecutorError::Link { peer, reason, doing: Doing::default() });
         shared.settle();
     }

@@ -66,25 +66,28 @@ impl Queue {
         Arc::new(DoneWord { words: Arc::clone(&self.words), at: done_at(peer) })
     }
 
-    /// What kernels need for each of a rank's channels, with words of the device's own from `own` on.
-    pub fn links(&self, layout: &RankLayout, own: u64) -> Vec<Link> {
+    /// What kernels need for each of a rank's channels, and then for each of `partners`, with words of the device's own from
+    /// `own` on.
+    pub fn links(&self, layout: &RankLayout, partners: &[u32], own: u64) -> Vec<Link> {
         let mut met = BTreeSet::new();
-        let link = |channel: &antiphon_plan::program::Channel| {
-            if !channel.port {
-                return Link::default();
-            }
+        let channels = layout.channels.iter().map(|channel| {
+            channel.port.then(|| (channel.peer, channel.paired.unwrap_or(u32::MAX)))
+        });
+        let ends = channels.chain(partners.iter().map(|&peer| Some((peer, u32::MAX))));
+        let link = |end: Option<(u32, u32)>| {
+            let Some((peer, paired)) = end else { return Link::default() };
             Link {
                 fifo: Address(self.words.address()),
                 claims: Address(own),
                 capacity: CAPACITY,
-                done: Address(self.words.address() + done_at(channel.peer)),
-                asked: Address(own + (2 + u64::from(channel.peer)) * 8),
-                peer: channel.peer,
-                paired: channel.paired.unwrap_or(u32::MAX),
-                leads: u32::from(met.insert(channel.peer)),
+                done: Address(self.words.address() + done_at(peer)),
+                asked: Address(own + (2 + u64::from(peer)) * 8),
+                peer,
+                paired,
+                leads: u32::from(met.insert(peer)),
                 unused: 0,
             }
         };
-        layout.channels.iter().map(link).collect()
+        ends.map(link).collect()
     }
 }

@@ -4,7 +4,7 @@
 //! link does not take stays in the FIFO, where its place is taken, and so do the later ones of its channel, while those of
 //! other channels pass. Once such requests fill the FIFO the producers wait.
 
-use super::{Consumer, DATA, FLUSH, PACKETS, Request, SIGNAL};
+use super::{Consumer, DATA, FLUSH, PACKETS, Request, SIGNAL, VALUE};
 use crate::WireError;
 use crate::proxy::Attended;
 use crate::wire::{Posted, Unit, Write};
@@ -227,11 +227,13 @@ fn invalid(saw: String, allowed: &str) -> WireError {
 /// What is wrong with the kinds of a request.
 fn fault(request: &Request) -> Option<(String, &'static str)> {
     let kinds = request.kinds;
-    let known = kinds & !(DATA | SIGNAL | FLUSH | PACKETS) == 0;
+    let known = kinds & !(DATA | SIGNAL | FLUSH | PACKETS | VALUE) == 0;
     let some = kinds & (DATA | SIGNAL | FLUSH) != 0;
     let packets = kinds & PACKETS == 0 || kinds & DATA != 0;
-    let allowed = "1 (data), 2 (signal), 4 (flush) and their sums, and 8 (packets) with data";
-    (!(known && some && packets)).then(|| (format!("kinds {kinds:#x}"), allowed))
+    let value = kinds & VALUE == 0 || kinds & (SIGNAL | DATA) == SIGNAL;
+    let allowed = "1 (data), 2 (signal), 4 (flush) and their sums, 8 (packets) with data, and 16 (value) with a \
+                   signal alone";
+    (!(known && some && packets && value)).then(|| (format!("kinds {kinds:#x}"), allowed))
 }
 
 impl Channel {
@@ -315,6 +317,16 @@ impl End {
                 return Ok(Posted::Full);
             }
             *left &= !(DATA | PACKETS);
+        }
+        if *left & VALUE != 0 {
+            if self.counter.is_some() {
+                let saw = "a value for a counter that counts".to_owned();
+                return Err(invalid(saw, "values where requests name the counter"));
+            }
+            if link.signal(request.region, request.to, request.bytes)? == Posted::Full {
+                return Ok(Posted::Full);
+            }
+            *left &= !(SIGNAL | VALUE);
         }
         if *left & SIGNAL != 0 {
             let ((region, to), value) = match &mut self.counter {

@@ -3,7 +3,8 @@
 mod scripted;
 
 use super::{
-    Closed, DATA, Drain, End, FLUSH, PACKETS, Producer, Request, SIGNAL, bytes, consumer, fifo,
+    Closed, DATA, Drain, End, FLUSH, PACKETS, Producer, Request, SIGNAL, VALUE, bytes, consumer,
+    fifo,
 };
 use crate::WireError;
 use crate::proxy::Attended;
@@ -155,6 +156,8 @@ fn requests_may_name_the_counter_that_they_raise() {
     for (region, to) in [(7, 8), (7, 16), (7, 8), (9, 8), (7, 8)] {
         bench.producer.push(&named(region, to)).unwrap();
     }
+    let value = Request { kinds: SIGNAL | VALUE, bytes: 77, ..named(9, 8) };
+    bench.producer.push(&value).unwrap();
     bench.producer.push(&bench.request(DATA | SIGNAL, 0, 5)).unwrap();
     let mut refused = Vec::new();
     for _ in 0..100 {
@@ -165,7 +168,7 @@ fn requests_may_name_the_counter_that_they_raise() {
     let signal = |region, to, value| Op::Signal { region, to, value };
     let raised = [signal(7, 8, 1), signal(7, 16, 1), signal(7, 8, 2), signal(9, 8, 1)];
     assert_eq!(bench.links[0].log().0[..4], raised);
-    assert_eq!(bench.links[0].log().0[4], signal(7, 8, 3));
+    assert_eq!(bench.links[0].log().0[4..6], [signal(7, 8, 3), signal(9, 8, 77)]);
 }
 
 /// A drain with some channels, each on a link of its own.
@@ -329,6 +332,8 @@ fn requests_that_make_no_sense_are_told_and_skipped() {
         (Request { kinds: 16 | DATA, ..good }, "kinds 0x11"),
         (Request { kinds: 1 << 32 | DATA, ..good }, "kinds 0x100000001"),
         (Request { kinds: SIGNAL | PACKETS, ..good }, "kinds 0xa"),
+        (Request { kinds: DATA | SIGNAL | VALUE, ..good }, "kinds 0x13"),
+        (Request { kinds: SIGNAL | VALUE, ..good }, "a value for a counter that counts"),
         (Request { source: good.source + 1_000_000, ..good }, "source region"),
     ];
     for (request, _) in &cases {

@@ -1,0 +1,115 @@
+//! Ranks of other nodes: which of them launches of a plan have to do with, and what goes to them by messages.
+//!
+//! Nothing of theirs is mapped here. A kernel names their memory by its addresses there, and what it would store there it hands
+//! to the proxy, in order with its transfers.
+
+use super::context::Context;
+use super::{Gpu, PAUSE};
+use crate::communicator::{CONTROL, Shared};
+use crate::error::ExecutorError;
+use crate::plan_cache::LoadedPlan;
+use crate::ports::LOCAL;
+use antiphon_bootstrap::Message;
+use antiphon_codegen::abi::NEAR;
+use antiphon_hal::Memory;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Message tag: the arena of a context, for ranks that cannot map it: the context, address and bytes.
+pub const FAR_ARENA: u32 = 34;
+/// Message tag: the memory of parcels for the receiver: its region and bytes.
+pub const PARCELS: u32 = 35;
+
+/// How long a rank that leaves waits for peers that are still in a launch that it is through with.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// In `Launch::ways`, a rank that launches have nothing to do with.
+const NOBODY: u32 = u32::MAX;
+
+impl Shared {
+    /// Whether a rank is on another node.
+    pub fn is_far(&self, peer: u32) -> bool {
+        !self.peers[peer as usize].same_node
+    }
+
+    /// Whether transfers to a rank go over a wire, by way of pinned memory.
+    pub fn is_staged(&self, peer: u32) -> bool {
+        let forced = self.options.wire.as_deref().is_some_and(|wire| wire != LOCAL);
+        peer != self.rank && (forced || self.is_far(peer))
+    }
+
+    /// Tells a peer's control thread something about devices.
+    pub fn tell_device(&self, peer: u32, tag: u32, words: &[u64]) -> Result<(), ExecutorError> {
+        let payload: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
+        let message = Message { channel: CONTROL, tag, payload, descriptors: Vec::new() };
+        Ok(self.bootstrap.send(peer, message)?)
+    }
+}
+
+/// The ranks of other nodes that launches of a plan have to do with.
+pub fn partners(shared: &Shared, plan: &LoadedPlan) -> Vec<u32> {
+    let peers = &plan.uses(shared.rank).port_peers;
+    peers.iter().copied().filter(|&peer| shared.is_far(peer)).collect()
+}
+
+/// For each rank, how launches tell it of themselves, where the links of `partners` are from number `first` on.
+pub fn ways(shared: &Shared, partners: &[u32], first: u32) -> Vec<u32> {
+    let way = |peer: u32| {
+        if !shared.is_far(peer) {
+            return NEAR;
+        }
+        let found = (first..).zip(partners).find(|(_, partner)| **partner == peer);
+        found.map_or(NOBODY, |(link, _)| link)
+    };
+    (0..shared.world).map(way).collect()
+}
+
+impl Gpu {
+    /// Tells partners where the arena of a context is.
+    pub fn announce_far(
+        &self,
+        shared: &Shared,
+        context: u64,
+        (arena, partners): (&Arc<dyn Memory>, &[u32]),
+    ) -> Result<(), ExecutorError> {
+        let place = [context, arena.address().expose_provenance() as u64, arena.len()];
+        partners.iter().try_for_each(|&peer| shared.tell_device(peer, FAR_ARENA, &place))
+    }
+
+    /// Has what launches of a context ask of port channels carried out, and what peers send by wires received.
+    pub fn serve(&self, shared: &Arc<Shared>, context: &Arc<Context>) -> Result<(), ExecutorError> {
+        let staged = &context.plan.uses(shared.rank).port_peers;
+        let staged: Vec<u32> =
+            staged.iter().copied().filter(|&peer| shared.is_staged(peer)).collect();
+        if context.queue.is_none() && staged.is_empty() {
+            return Ok(());
+        }
+        let proxy = match self.proxy.get() {
+            Some(proxy) => proxy,
+            None => {
+                // Of two that start at once the second has nothing to do, and ends.
+                let started = super::Proxy::start(self, shared)?;
+                self.proxy.get_or_init(|| started)
+            }
+        };
+        proxy.serve(shared, context, &staged)
+    }
+
+    /// Waits, within bounds, until peers whose transfers end here are through the launches that this rank is through with.
+    pub fn linger(&self, shared: &Shared) {
+        let Some(proxy) = self.proxy.get() else { return };
+        let deadline = Instant::now() + LINGER;
+        let is_heard = |context: &Arc<Context>| {
+            let staged = context.plan.uses(shared.rank).port_peers.iter();
+            let mut staged = staged.copied().filter(|&peer| shared.is_staged(peer));
+            let [_, ended] = context.marks();
+            staged.all(|peer| context.has_completed(self, peer, ended))
+        };
+        while !shared.failed() && Instant::now() < deadline {
+            if self.contexts().iter().all(is_heard) && proxy.is_calm() {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}

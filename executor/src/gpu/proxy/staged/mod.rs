@@ -1,0 +1,362 @@
+//! Links over wires: to ranks of other nodes, and where a wire is forced.
+//!
+//! ```text
+//! device memory --copy--> parcel, pinned --wire--> the peer's parcel, pinned --copy--> the peer's device memory
+//!       this rank's proxy                               the peer's proxy
+//! ```
+//!
+//! Wires read and write the memory of hosts. Both copies are a [`Copies`] link of the device's, so bytes land before the signal
+//! that follows them: the sender writes parcels in their order, and the receiver has a signal copied once all before it has
+//! landed. What has landed at the peer's, the peer counts; with the count its parcels are free, and flushes are done.
+
+mod parcels;
+mod path;
+
+#[cfg(test)]
+mod tests;
+
+use super::copies::{Copies, Everything};
+use antiphon_codegen::abi::FOREIGN;
+use antiphon_hal::{Backend, Device, HalError, Memory, MemoryHandle};
+use antiphon_port::{Link, Posted, Unit, WireError, Write};
+pub use parcels::BYTES;
+use parcels::{
+    ARRIVED, HEADER, Header, LANDED, Load, Outbox, Parcel, Place, Post, incoming, outgoing,
+};
+pub use path::{OverPorts, Path};
+use path::{Peering, Reached};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const NAME: &str = "staged";
+
+/// Page-locked memory, which wires know as what it is to them: the host's.
+#[derive(Debug)]
+struct Pinned(Arc<dyn Memory>);
+
+impl Memory for Pinned {
+    fn backend(&self) -> Backend {
+        Backend::Host
+    }
+
+    fn address(&self) -> *mut u8 {
+        self.0.address()
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn id(&self) -> u64 {
+        self.0.id()
+    }
+
+    fn export(&self) -> Result<MemoryHandle, HalError> {
+        self.0.export()
+    }
+}
+
+/// A link to a rank over a wire.
+#[derive(Debug)]
+pub struct Staged {
+    peer: u32,
+    path: Box<dyn Path>,
+    everything: Arc<dyn Memory>,
+    /// What the wire reads, and the peer's wire writes.
+    memory: Arc<dyn Memory>,
+    /// Copies to parcels, and from parcels.
+    out: Copies,
+    into: Copies,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outbox: Outbox,
+    /// Parcels that are being filled: each with the position of its copy.
+    filling: VecDeque<(Header, u64)>,
+    /// Parcels that the wire has, and of how many the peer was told.
+    written: u64,
+    told: u64,
+    /// The peer's parcels whose copies have begun, and of how many that have landed it was told.
+    begun: u64,
+    acknowledged: u64,
+    /// Why nothing goes on.
+    lost: Option<String>,
+    /// That is a fault, rather than the end of the wire's link or of this one.
+    faulty: bool,
+}
+
+impl Staged {
+    /// The link to `peer` by a path. The peer makes one, too.
+    ///
+    /// # Errors
+    /// What the device or the wire reports.
+    pub fn new(
+        device: &Arc<dyn Device>,
+        peer: u32,
+        path: impl FnOnce(&Arc<dyn Memory>) -> Result<Box<dyn Path>, String>,
+    ) -> Result<Self, WireError> {
+        let lost = |reason: String| WireError::Lost { wire: NAME.to_owned(), peer, reason };
+        let system = |error: HalError| lost(error.to_string());
+        let pinned = device.pinned(BYTES).map_err(system)?;
+        let memory: Arc<dyn Memory> = Arc::new(Pinned(pinned));
+        Ok(Staged {
+            peer,
+            everything: Arc::new(Everything(device.backend())),
+            out: Copies::new(device, peer).map_err(system)?,
+            into: Copies::new(device, peer).map_err(system)?,
+            path: path(&memory).map_err(lost)?,
+            memory,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Whether all that the peer has sent has landed, and the peer knows.
+    pub fn is_calm(&self) -> bool {
+        let state = self.enter();
+        state.lost.is_some() || self.word(ARRIVED).load(Ordering::Acquire) == state.acknowledged
+    }
+
+    /// What is wrong with what the peer has sent, or with the device.
+    pub fn fault(&self) -> Option<String> {
+        let state = self.enter();
+        state.lost.clone().filter(|_| state.faulty)
+    }
+
+    fn enter(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, reason: String) -> WireError {
+        WireError::Lost { wire: NAME.to_owned(), peer: self.peer, reason }
+    }
+
+    fn alive(&self) -> Result<MutexGuard<'_, State>, WireError> {
+        let state = self.enter();
+        match &state.lost {
+            Some(reason) => Err(self.error(reason.clone())),
+            None => Ok(state),
+        }
+    }
+
+    /// A count that the peer's wire sets.
+    fn word(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: inside of `BYTES` bytes that are mapped as long as `self`, aligned, and touched by atomic accesses alone.
+        unsafe { &*self.memory.address().add(at as usize).cast::<AtomicU64>() }
+    }
+
+    fn at(&self, offset: u64) -> u64 {
+        self.memory.address().expose_provenance() as u64 + offset
+    }
+
+    fn post(&self, post: Post) -> Result<Posted, WireError> {
+        let mut state = self.alive()?;
+        Ok(if state.outbox.post(post) { Posted::Queued } else { Posted::Full })
+    }
+
+    /// Begins to fill parcels whose slots are free.
+    fn fill(&self, state: &mut State) -> Result<bool, WireError> {
+        let mut moved = false;
+        while let Some(Parcel { header, from }) = state.outbox.cut() {
+            let slot = outgoing(header.number);
+            // SAFETY: a slot inside of the memory, which the wire has read: the parcel before in it has landed.
+            unsafe {
+                self.memory.address().add(slot as usize).cast::<[u64; 8]>().write(header.words())
+            };
+            if let Load::Bytes(bytes) = header.load {
+                let (source, unit) = (&self.everything, Unit::Bytes);
+                let to = self.at(slot + HEADER);
+                let write = Write { source, from, region: FOREIGN, to, bytes, unit };
+                // There are fewer slots than such a link takes posts.
+                if self.out.write(&write)? == Posted::Full {
+                    return Err(self.error("more copies than parcels".to_owned()));
+                }
+            }
+            state.filling.push_back((header, self.out.posted()));
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Hands parcels that are full to the wire, and tells the peer of them.
+    fn ship(&self, state: &mut State, reached: &Reached) -> Result<bool, WireError> {
+        let link = reached.attended.link();
+        let mut moved = self.out.progress()?;
+        let filled = self.out.completed()?;
+        while let Some((header, copied)) = state.filling.front() {
+            let (number, bytes) = (header.number, header.bytes());
+            let write = Write {
+                source: &reached.source,
+                from: outgoing(number),
+                region: reached.region,
+                to: incoming(number),
+                bytes,
+                unit: Unit::Bytes,
+            };
+            if *copied > filled || link.write(&write)? == Posted::Full {
+                break;
+            }
+            state.filling.pop_front();
+            state.written += 1;
+            moved = true;
+        }
+        if state.told < state.written
+            && link.signal(reached.region, ARRIVED, state.written)? == Posted::Queued
+        {
+            state.told = state.written;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Begins the copies of parcels that have come.
+    fn unpack(&self, state: &mut State) -> Result<bool, WireError> {
+        let arrived = self.word(ARRIVED).load(Ordering::Acquire);
+        if arrived < state.begun || arrived > state.acknowledged + parcels::SLOTS {
+            let (begun, known) = (state.begun, state.acknowledged);
+            let saw = format!("{arrived} parcels came, of {begun} before and {known} landed");
+            return Err(self.error(saw));
+        }
+        let mut moved = false;
+        while state.begun < arrived {
+            let slot = incoming(state.begun);
+            // SAFETY: a slot inside of the memory. The peer writes it again once it was told that the parcel has landed; what
+            // a peer writes that does not keep to that are still words.
+            let words = unsafe {
+                self.memory.address().add(slot as usize).cast::<[u64; 8]>().read_volatile()
+            };
+            let header = Header::parse(words, state.begun).map_err(|saw| self.error(saw))?;
+            let bytes = match header.load {
+                Load::Bytes(bytes) => bytes,
+                Load::Value(_) => 8,
+            };
+            let Some(to) = self.path.find(header.to.region, header.to.offset, bytes) else {
+                let Place { region, offset } = header.to;
+                let saw = format!("{bytes} bytes to region {region:#x}, offset {offset:#x}");
+                return Err(self.error(format!("saw {saw}, allowed this rank's device memory")));
+            };
+            let (source, unit) = (&self.everything, Unit::Bytes);
+            let from = self.at(slot + HEADER);
+            let posted = match header.load {
+                Load::Value(value) => self.into.signal(FOREIGN, to, value)?,
+                Load::Bytes(bytes) => {
+                    let region = FOREIGN;
+                    self.into.write(&Write { source, from, region, to, bytes, unit })?
+                }
+            };
+            if posted == Posted::Full {
+                break;
+            }
+            state.begun += 1;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Tells the peer what has landed.
+    fn acknowledge(&self, state: &mut State, reached: &Reached) -> Result<bool, WireError> {
+        let mut moved = self.into.progress()?;
+        let landed = self.into.completed()?;
+        if landed > state.acknowledged
+            && reached.attended.link().signal(reached.region, LANDED, landed)? == Posted::Queued
+        {
+            state.acknowledged = landed;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    fn advance(&self, state: &mut State) -> Result<bool, WireError> {
+        let mut moved = self.fill(state)?;
+        let reached = match self.path.reach() {
+            Peering::Reached(reached) => reached,
+            Peering::Soon => return Ok(moved),
+            Peering::Lost(reason) => {
+                state.lost.get_or_insert_with(|| reason.clone());
+                return Err(self.error(reason));
+            }
+        };
+        let driving = reached.attended.drive();
+        let wired = (|| {
+            let mut moved = driving.progress()?;
+            let landed = self.word(LANDED).load(Ordering::Acquire);
+            let news = state.outbox.land(landed, state.written);
+            moved |= news.map_err(|saw| self.error(saw))?;
+            moved |= self.ship(state, &reached)?;
+            moved |= self.unpack(state)?;
+            moved |= self.acknowledge(state, &reached)?;
+            Ok(moved)
+        })();
+        drop(driving);
+        match wired {
+            Ok(some) => moved |= some,
+            // Who broke the communicator is heard of a little later, and counts.
+            Err(WireError::Lost { wire, .. }) if wire != NAME && wire != Copies::NAME => {}
+            Err(error) => return Err(error),
+        }
+        Ok(moved)
+    }
+}
+
+impl Link for Staged {
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    fn accept(&self, _: u64, _: u64, _: &[u8]) -> Result<(), WireError> {
+        Ok(())
+    }
+
+    fn retire(&self, _: u64) {}
+
+    /// Packets too: parcels hold whole ones, and the copy that ends at the peer's writes aligned units of 8 bytes whole.
+    fn write(&self, write: &Write<'_>) -> Result<Posted, WireError> {
+        let Write { source, from, to, bytes, .. } = *write;
+        let start = source.address().expose_provenance() as u64;
+        let to = self.path.name(to, bytes);
+        self.post(Post::Bytes { from: start.wrapping_add(from), to, bytes })
+    }
+
+    fn signal(&self, _: u64, to: u64, value: u64) -> Result<Posted, WireError> {
+        self.post(Post::Value { to: self.path.name(to, 8), value })
+    }
+
+    fn posted(&self) -> u64 {
+        self.enter().outbox.posted
+    }
+
+    fn completed(&self) -> Result<u64, WireError> {
+        Ok(self.alive()?.outbox.done)
+    }
+
+    fn progress(&self) -> Result<bool, WireError> {
+        let mut state = self.alive()?;
+        let advanced = self.advance(&mut state);
+        if let (Err(error), None) = (&advanced, &state.lost) {
+            state.lost = Some(error.to_string());
+            state.faulty = true;
+        }
+        advanced
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn arm(&self) -> Result<bool, WireError> {
+        self.alive().map(|_| true)
+    }
+
+    fn stop(&self) {
+        self.enter().lost.get_or_insert_with(|| "this rank ended it".to_owned());
+        self.out.stop();
+        self.into.stop();
+    }
+
+    fn describe(&self) -> String {
+        format!("parcels of pinned memory, {}", self.out.describe())
+    }
+}

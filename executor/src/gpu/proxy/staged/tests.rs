@@ -1,0 +1,258 @@
+//! Two ends of a staged link over a wire that is late, full, and out of order wherever it may be.
+
+use super::parcels::{BYTES, PAYLOAD, Place};
+use super::path::{Path, Peering, Reached};
+use super::*;
+use antiphon_hal::driver;
+use antiphon_port::Attended;
+
+/// Numbers that differ from seed to seed.
+#[derive(Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+#[derive(Debug)]
+enum Op {
+    Write { from: u64, to: u64, bytes: u64 },
+    Signal { to: u64, value: u64 },
+}
+
+/// A wire that does as little as it may, as late as it may.
+#[derive(Debug)]
+struct Late {
+    /// Where the peer's memory is.
+    there: u64,
+    state: Mutex<(Dice, Vec<Op>, u64, bool)>,
+}
+
+impl Late {
+    fn post(&self, op: Op) -> Result<Posted, WireError> {
+        let mut state = self.state.lock().unwrap();
+        if state.3 {
+            let (wire, reason) = ("late".to_owned(), "cut".to_owned());
+            return Err(WireError::Lost { wire, peer: 1, reason });
+        }
+        if state.1.len() > 12 || state.0.below(4) == 0 {
+            return Ok(Posted::Full);
+        }
+        state.1.push(op);
+        state.2 += 1;
+        Ok(Posted::Queued)
+    }
+}
+
+impl Link for Late {
+    fn peer(&self) -> u32 {
+        1
+    }
+    fn accept(&self, _: u64, _: u64, _: &[u8]) -> Result<(), WireError> {
+        Ok(())
+    }
+    fn retire(&self, _: u64) {}
+    fn write(&self, write: &Write<'_>) -> Result<Posted, WireError> {
+        assert!(write.to + write.bytes <= BYTES && write.from + write.bytes <= BYTES);
+        let from = write.source.address() as u64 + write.from;
+        self.post(Op::Write { from, to: write.to, bytes: write.bytes })
+    }
+    fn signal(&self, _: u64, to: u64, value: u64) -> Result<Posted, WireError> {
+        self.post(Op::Signal { to, value })
+    }
+    fn posted(&self) -> u64 {
+        self.state.lock().unwrap().2
+    }
+    fn completed(&self) -> Result<u64, WireError> {
+        let state = self.state.lock().unwrap();
+        Ok(state.2 - state.1.len() as u64)
+    }
+    /// Carries out one post: a write of those before the first signal, or that, once there is none.
+    fn progress(&self) -> Result<bool, WireError> {
+        let mut state = self.state.lock().unwrap();
+        let signal = |op: &Op| matches!(op, Op::Signal { .. });
+        let writes = state.1.iter().position(signal).unwrap_or(state.1.len()) as u64;
+        if state.1.is_empty() || state.0.below(3) == 0 {
+            return Ok(false);
+        }
+        let at = if writes > 0 { state.0.below(writes) } else { 0 };
+        let there =
+            |at: u64| std::ptr::with_exposed_provenance_mut::<u8>((self.there + at) as usize);
+        match state.1.remove(at as usize) {
+            Op::Write { from, to, bytes } => {
+                let from = std::ptr::with_exposed_provenance::<u8>(from as usize);
+                // SAFETY: inside of both ends' memories, as `write` has seen.
+                unsafe { std::ptr::copy_nonoverlapping(from, there(to), bytes as usize) }
+            }
+            Op::Signal { to, value } => {
+                // SAFETY: a word of the peer's memory, which is touched by atomic accesses alone.
+                unsafe { &*there(to).cast::<AtomicU64>() }.store(value, Ordering::Release);
+            }
+        }
+        Ok(true)
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn arm(&self) -> Result<bool, WireError> {
+        Ok(true)
+    }
+    fn stop(&self) {
+        self.state.lock().unwrap().3 = true;
+    }
+    fn describe(&self) -> String {
+        "late".to_owned()
+    }
+}
+
+/// Names are addresses, of which those from `start` on are allowed.
+#[derive(Debug)]
+struct Fixed {
+    reached: Mutex<Option<Reached>>,
+    start: u64,
+}
+
+impl Path for Arc<Fixed> {
+    fn reach(&self) -> Peering {
+        self.reached.lock().unwrap().clone().map_or(Peering::Soon, Peering::Reached)
+    }
+    fn name(&self, address: u64, _: u64) -> Place {
+        Place { region: FOREIGN, offset: address }
+    }
+    fn find(&self, _: u64, offset: u64, _: u64) -> Option<u64> {
+        (offset >= self.start).then_some(offset)
+    }
+}
+
+/// Two ends on the host's memory, and the memory that is written.
+struct Bench {
+    ends: [Staged; 2],
+    paths: [Arc<Fixed>; 2],
+    memory: Arc<dyn Memory>,
+}
+
+const ROOM: u64 = 4 * PAYLOAD;
+
+impl Bench {
+    fn new(seed: u64) -> Self {
+        let device = driver(Backend::Host).unwrap().open(0).unwrap();
+        let memory = device.allocate(2 * ROOM).unwrap();
+        let start = memory.address() as u64;
+        let paths = [(); 2].map(|()| Arc::new(Fixed { reached: Mutex::default(), start }));
+        let end = |peer: u32| {
+            let path = Arc::clone(&paths[1 - peer as usize]);
+            Staged::new(&device, peer, |_| Ok(Box::new(path) as Box<dyn Path>)).unwrap()
+        };
+        let ends = [end(1), end(0)];
+        for own in 0..2 {
+            let there = ends[1 - own].memory.address() as u64;
+            let dice = Dice(seed * 2 + own as u64);
+            let late = Late { there, state: Mutex::new((dice, Vec::new(), 0, false)) };
+            let attended = Attended::new(Arc::new(late), |_| {}).unwrap();
+            let source = Arc::clone(&ends[own].memory);
+            let reached = Reached { attended, source, region: 1 };
+            *paths[own].reached.lock().unwrap() = Some(reached);
+        }
+        Bench { ends, paths, memory }
+    }
+
+    fn at(&self, offset: u64) -> u64 {
+        self.memory.address() as u64 + offset
+    }
+
+    fn byte(&self, offset: u64) -> u8 {
+        // SAFETY: inside; what is written there has landed, or is a byte of whatever comes.
+        unsafe { self.memory.address().add(offset as usize).read_volatile() }
+    }
+
+    fn word(&self, offset: u64) -> u64 {
+        // SAFETY: inside, and aligned; a word that a copy may write.
+        let word = unsafe { &*self.memory.address().add(offset as usize).cast::<AtomicU64>() };
+        word.load(Ordering::Acquire)
+    }
+
+    fn write(&self, from: u64, to: u64, bytes: u64) -> Posted {
+        let source: Arc<dyn Memory> = Arc::new(Everything(Backend::Host));
+        let (from, to, unit) = (self.at(from), self.at(to), Unit::Bytes);
+        let write = Write { source: &source, from, region: FOREIGN, to, bytes, unit };
+        self.ends[0].write(&write).unwrap()
+    }
+}
+
+#[test]
+fn bytes_land_whole_before_the_word_that_follows_them_whatever_the_wire_does() {
+    const ROUNDS: u64 = 12;
+    for seed in 0..6 {
+        let bench = Bench::new(seed);
+        let mut dice = Dice(seed + 100);
+        // The word is behind all bytes.
+        let word = 2 * ROOM - 8;
+        let (mut round, mut sent, mut lengths) = (0, 0, Vec::new());
+        while bench.word(word) < ROUNDS {
+            let seen = bench.word(word);
+            if sent == 0 && round < ROUNDS && seen == round {
+                // The bytes before have landed, so that they may change.
+                let bytes = 1 + dice.below(ROOM - 16);
+                // SAFETY: inside; nothing reads it.
+                unsafe { bench.memory.address().write_bytes(round as u8 + 1, bytes as usize) };
+                lengths.push(bytes);
+                sent = u64::from(bench.write(0, ROOM, bytes) == Posted::Queued);
+                assert_eq!(sent, 1, "nothing else is under way");
+                let to = bench.at(word);
+                assert_eq!(bench.ends[0].signal(FOREIGN, to, round + 1), Ok(Posted::Queued));
+                round += 1;
+                sent = 0;
+            }
+            let turn = dice.below(2) as usize;
+            bench.ends[turn].progress().unwrap();
+            let seen = bench.word(word);
+            if seen > 0 {
+                let bytes = lengths[seen as usize - 1];
+                if seen == round {
+                    let [first, last] = [ROOM, ROOM + bytes - 1].map(|at| bench.byte(at));
+                    assert_eq!([first, last], [seen as u8; 2], "seed {seed} of {bytes} bytes");
+                }
+            }
+        }
+        while bench.ends[0].completed().unwrap() < bench.ends[0].posted()
+            || !bench.ends[1].is_calm()
+        {
+            bench.ends.iter().for_each(|end| assert!(end.progress().is_ok()));
+        }
+        assert_eq!(bench.ends[0].posted(), 2 * ROUNDS);
+    }
+}
+
+#[test]
+fn a_place_that_is_no_memory_of_the_receiver_ends_the_link() {
+    let bench = Bench::new(9);
+    assert_eq!(bench.ends[0].signal(FOREIGN, 64, 1), Ok(Posted::Queued));
+    let error = loop {
+        bench.ends[0].progress().unwrap();
+        if let Err(error) = bench.ends[1].progress() {
+            break error.to_string();
+        }
+    };
+    assert!(error.contains("allowed this rank's device memory"), "{error}");
+    assert!(bench.ends[1].progress().is_err() && bench.ends[1].completed().is_err());
+    assert_eq!([0, 1].map(|end| bench.ends[end].fault().is_some()), [false, true]);
+}
+
+#[test]
+fn posts_wait_for_a_wire_that_does_not_stand_yet_and_a_stopped_link_takes_none() {
+    let bench = Bench::new(3);
+    let reached = bench.paths[0].reached.lock().unwrap().take();
+    assert_eq!(bench.write(0, ROOM, 8), Posted::Queued);
+    bench.ends[0].progress().unwrap();
+    assert_eq!(bench.ends[0].completed(), Ok(0));
+    *bench.paths[0].reached.lock().unwrap() = reached;
+    while bench.ends[0].completed() != Ok(1) {
+        bench.ends.iter().for_each(|end| assert!(end.progress().is_ok()));
+    }
+    bench.ends[0].stop();
+    assert!(bench.ends[0].signal(FOREIGN, bench.at(8), 1).is_err());
+}

@@ -1,0 +1,196 @@
+//! Port channels of kernels over wires: between nodes, and on one node where a wire is forced.
+
+use crate::faults::{await_death, await_failure, call, kill_on};
+use crate::plans::{HALF, report, right, run_all};
+use crate::ports::{hangs, sum};
+use crate::{device, on_simulator, on_threads, options};
+use antiphon::executor::{Communicator, ExecutorError, Options};
+use antiphon::plan::builder::ProgramBuilder;
+use antiphon::plan::model::{Collective, Plan};
+use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::harness::{Entry, on_hosts, seed};
+use std::time::Duration;
+
+/// Runs `work` as each of the ranks on these hosts.
+pub fn apart<T: Send>(
+    hosts: &[&str],
+    options: &Options,
+    work: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
+    on_hosts(hosts, &options.clone().with_device(Some(device())), work).unwrap()
+}
+
+#[test]
+fn every_right_plan_with_ports_gives_the_right_result_across_nodes() {
+    let test = "hosts::every_right_plan_with_ports_gives_the_right_result_across_nodes";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    let (mut failures, mut crossed) = (Vec::new(), 0);
+    for entry in right(true) {
+        let nodes: Vec<String> = entry.nodes().iter().map(u32::to_string).collect();
+        let hosts: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        crossed += usize::from(hosts.iter().any(|host| *host != hosts[0]));
+        let options = options().with_verification(false);
+        let ranks = apart(&hosts, &options, |rank| {
+            let mut wrong = run_all(&rank, &entry, seed, HALF);
+            for link in rank.links() {
+                if link.wire != "tcp" {
+                    wrong.push(format!("{}: {link:?}", entry.name));
+                }
+            }
+            wrong
+        });
+        failures.extend(ranks.into_iter().flatten());
+    }
+    report(&failures);
+    assert!(crossed > 5, "only {crossed} plans cross nodes");
+}
+
+/// The hosts of so many processes: two, with half of them on each.
+fn halves(world: u32) -> Vec<Option<&'static str>> {
+    (0..world).map(|rank| Some(if rank < world / 2 { "a" } else { "b" })).collect()
+}
+
+/// The right plans with ports whose loads and stores stay within these hosts.
+fn within(hosts: &[Option<&str>]) -> impl Iterator<Item = Entry> {
+    let fits = |entry: &Entry| {
+        let nodes = entry.nodes();
+        let same = |rank: usize| hosts[rank] == hosts[nodes[rank] as usize];
+        nodes.len() == hosts.len() && (0..nodes.len()).all(same)
+    };
+    right(true).filter(fits)
+}
+
+#[test]
+fn plans_give_the_right_result_in_processes_of_two_nodes() {
+    let test = "hosts::plans_give_the_right_result_in_processes_of_two_nodes";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    for world in [2, 4] {
+        let hosts = halves(world);
+        assert!(within(&hosts).count() > 1);
+        let ranks = Ranks::start_on("hosts::rank_of_two_nodes", &hosts, &seed.to_string());
+        ranks.succeed();
+    }
+}
+
+/// A process of the test above.
+#[test]
+fn rank_of_two_nodes() {
+    let Some(role) = role() else { return };
+    let seed: u64 = role.job.parse().unwrap();
+    let options = options().with_verification(false).with_device(Some(device()));
+    let all = role.connect(&options).unwrap();
+    let mut failures = Vec::new();
+    for entry in within(&halves(all.world())) {
+        // A plan that breaks its communicator does not keep the others from running.
+        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
+        failures.extend(run_all(&communicator, &entry, seed, HALF));
+    }
+    report(&failures);
+}
+
+#[test]
+fn every_right_plan_with_ports_gives_the_right_result_over_a_forced_wire() {
+    let test = "hosts::every_right_plan_with_ports_gives_the_right_result_over_a_forced_wire";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    let options = options().with_verification(false).with_wire(Some("tcp".to_owned()));
+    let mut failures = Vec::new();
+    for entry in right(true) {
+        let ranks = on_threads(entry.ranks(), &options, |rank| run_all(&rank, &entry, seed, HALF));
+        failures.extend(ranks.into_iter().flatten());
+    }
+    report(&failures);
+}
+
+#[test]
+fn memory_channels_between_nodes_are_refused_by_name() {
+    if on_simulator("hosts::memory_channels_between_nodes_are_refused_by_name").is_none() {
+        return;
+    }
+    let program = ProgramBuilder::new("near", Collective::SendRecv, 2);
+    let channel = program.channel(0, 1);
+    program.block(0).put(program.input(0).all(), program.output(1).all());
+    program.block(0).signal(&[channel]);
+    program.block(1).wait(&[channel]);
+    let plan = program.build().unwrap();
+    let errors = apart(&["a", "b"], &options(), |rank| call(&rank, &plan, 64).unwrap_err());
+    for error in errors {
+        let text = error.to_string();
+        assert!(matches!(error, ExecutorError::Transport(_)) && text.contains("memory"), "{text}");
+    }
+}
+
+#[test]
+fn a_wait_for_a_signal_from_another_node_ends_with_its_name() {
+    if on_simulator("hosts::a_wait_for_a_signal_from_another_node_ends_with_its_name").is_none() {
+        return;
+    }
+    let limit = Some(Duration::from_secs(2));
+    let options = options().with_timeout(limit).with_verification(false);
+    let errors = apart(&["a", "b"], &options, |rank| {
+        let outcome = call(&rank, &hangs(), 64);
+        let failure = await_failure(&rank);
+        outcome.and(Err::<(), _>(failure)).unwrap_err()
+    });
+    let text = errors[1].to_string();
+    let parts = ["rank 1 block 0 waits at op 0 (wait)", "port channel 0", "from rank 0"];
+    for part in parts {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// Both ranks send each other their input by port. Scratch would give other sizes contexts of their own.
+fn exchange() -> Plan {
+    let program = ProgramBuilder::new("exchange", Collective::Test, 2).chunk_counts(1, 1);
+    let port = program.port(0, 1);
+    for rank in 0..2 {
+        let block = program.block(rank);
+        let (from, to) = (program.input(rank).all(), program.output(1 - rank).all());
+        block.put_with_signal(&port, from, to);
+        block.wait(&[port]);
+        block.flush(&[port]);
+    }
+    program.build().unwrap()
+}
+
+#[test]
+fn ranks_of_several_nodes_that_call_different_things_are_told_so() {
+    let test = "hosts::ranks_of_several_nodes_that_call_different_things_are_told_so";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let errors = apart(&["a", "b"], &options(), |rank| {
+        let bytes = if rank.rank() == 0 { 4096 } else { 2048 };
+        call(&rank, &exchange(), bytes).unwrap_err()
+    });
+    let mismatch = |error: &&ExecutorError| matches!(error, ExecutorError::Mismatch { .. });
+    let text = errors.iter().find(mismatch).unwrap_or_else(|| panic!("{errors:?}")).to_string();
+    for part in ["4096 bytes in", "2048 bytes in"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn the_death_of_a_rank_of_another_node_ends_waits_for_it() {
+    if on_simulator("hosts::the_death_of_a_rank_of_another_node_ends_waits_for_it").is_none() {
+        return;
+    }
+    kill_on("hosts::rank_whose_peer_dies", [Some("a"), Some("b")]);
+}
+
+/// A process of the test above.
+#[test]
+fn rank_whose_peer_dies() {
+    await_death(&sum(false));
+}
