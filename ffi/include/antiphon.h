@@ -23,7 +23,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 0
+#define ANTIPHON_ABI_MINOR 1
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -590,6 +590,22 @@ antiphon_result antiphon_communicator_create(const struct antiphon_unique_id *id
                                              struct antiphon_communicator **out_communicator);
 
 /**
+ * Joins a group as `rank` of `world` at a place, a text as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
+ * "file:/path". Returns when all ranks, which pass the same place, are there. Over TCP they prove to know a secret, which
+ * ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. `config` may be null.
+ *
+ * Any thread may call it, for one group at a place at a time.
+ *
+ * The caller sees to it:
+ * The pointers are null or valid; the place ends with a zero; the configuration is as long as it says.
+ */
+antiphon_result antiphon_communicator_create_at(const char *place,
+                                                uint32_t rank,
+                                                uint32_t world,
+                                                const struct antiphon_config *config,
+                                                struct antiphon_communicator **out_communicator);
+
+/**
  * Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that the variables ANTIPHON_RANK,
  * ANTIPHON_WORLD and ANTIPHON_COMM_ID describe. `config` may be null.
  *
@@ -650,6 +666,18 @@ antiphon_result antiphon_communicator_rank(const struct antiphon_communicator *c
  */
 antiphon_result antiphon_communicator_world(const struct antiphon_communicator *communicator,
                                             uint32_t *out_world);
+
+/**
+ * Writes the number of the node that a rank is on: ranks of equal numbers map each other's memory.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_node` is null or writable.
+ */
+antiphon_result antiphon_communicator_node(const struct antiphon_communicator *communicator,
+                                           uint32_t rank,
+                                           uint32_t *out_node);
 
 /**
  * Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,

@@ -104,6 +104,35 @@ pub unsafe extern "C" fn antiphon_communicator_create(
     })
 }
 
+/// Joins a group as `rank` of `world` at a place, a text as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
+/// "file:/path". Returns when all ranks, which pass the same place, are there. Over TCP they prove to know a secret, which
+/// ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. `config` may be null.
+///
+/// Any thread may call it, for one group at a place at a time.
+///
+/// # Safety
+/// The pointers are null or valid; the place ends with a zero; the configuration is as long as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_create_at(
+    place: *const c_char,
+    rank: u32,
+    world: u32,
+    config: *const antiphon_config,
+    out_communicator: *mut *mut antiphon_communicator,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_communicator, "out_communicator")?;
+        // SAFETY: as this function's.
+        let place = unsafe { text(place, "place")? };
+        // SAFETY: as this function's.
+        let options = unsafe { options(config)? };
+        let handle = handle(&Communicator::from_place(place, rank, world, &options)?)?;
+        // SAFETY: as this function's.
+        unsafe { out.set(handle) };
+        Ok(())
+    })
+}
+
 /// Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that the variables ANTIPHON_RANK,
 /// ANTIPHON_WORLD and ANTIPHON_COMM_ID describe. `config` may be null.
 ///
@@ -219,6 +248,28 @@ pub unsafe extern "C" fn antiphon_communicator_world(
         let world = unsafe { borrow::<Collectives>(communicator)? }.communicator().world();
         // SAFETY: as this function's.
         unsafe { out.set(world) };
+        Ok(())
+    })
+}
+
+/// Writes the number of the node that a rank is on: ranks of equal numbers map each other's memory.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `out_node` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_node(
+    communicator: *const antiphon_communicator,
+    rank: u32,
+    out_node: *mut u32,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_node, "out_node")?;
+        // SAFETY: as this function's.
+        let node = unsafe { borrow::<Collectives>(communicator)? }.communicator().node_of(rank)?;
+        // SAFETY: as this function's.
+        unsafe { out.set(node) };
         Ok(())
     })
 }

@@ -215,11 +215,14 @@ static void *rank_main(void *argument)
     antiphon_communicator *c = (antiphon_communicator *)argument, *half = NULL;
     antiphon_stream *stream = NULL;
     antiphon_result error = ANTIPHON_RESULT_INTERNAL;
-    uint32_t me = 99, world = 0, rank = 99;
+    uint32_t me = 99, world = 0, rank = 99, node = 99, last = 98;
     int32_t done = 0;
     OK(antiphon_communicator_rank(c, &me));
     OK(antiphon_communicator_world(c, &world));
     CHECK(me < WORLD && world == WORLD);
+    OK(antiphon_communicator_node(c, me, &node));
+    OK(antiphon_communicator_node(c, WORLD - 1, &last));
+    CHECK(node == last);
 
     collectives(c, me, NULL);
     OK(antiphon_stream_create(c, &stream));

@@ -28,6 +28,10 @@ static void nulls(antiphon_communicator *c)
     FAILS(ARGUMENT, "unique id", antiphon_communicator_create(&id, 0, 1, NULL, &communicator));
     FAILS(ARGUMENT, "out_communicator", antiphon_communicator_create(&id, 0, 1, NULL, NULL));
     FAILS(ARGUMENT, "out_communicator", antiphon_communicator_create_from_environment(NULL, NULL));
+    FAILS(ARGUMENT, "`place`", antiphon_communicator_create_at(NULL, 0, 1, NULL, &communicator));
+    FAILS(ARGUMENT, "out_communicator", antiphon_communicator_create_at("host:1", 0, 1, NULL, NULL));
+    CHECK(antiphon_communicator_create_at("nowhere", 0, 1, NULL, &communicator) != ANTIPHON_RESULT_SUCCESS);
+    CHECK(antiphon_communicator_create_at("file:/x", 2, 2, NULL, &communicator) != ANTIPHON_RESULT_SUCCESS);
     FAILS(ARGUMENT, "out_communicators", antiphon_communicator_create_in_process(1, NULL, NULL));
     CHECK(antiphon_communicator_create_in_process(0, NULL, &communicator) != ANTIPHON_RESULT_SUCCESS);
     FAILS(HANDLE, "null", antiphon_communicator_split(none, 0, 0, &communicator));
@@ -36,6 +40,8 @@ static void nulls(antiphon_communicator *c)
     FAILS(ARGUMENT, "out_rank", antiphon_communicator_rank(c, NULL));
     FAILS(HANDLE, "null", antiphon_communicator_world(none, &number));
     FAILS(ARGUMENT, "out_world", antiphon_communicator_world(c, NULL));
+    FAILS(ARGUMENT, "out_node", antiphon_communicator_node(c, 0, NULL));
+    CHECK(antiphon_communicator_node(c, 1000, &number) != ANTIPHON_RESULT_SUCCESS);
     FAILS(HANDLE, "null", antiphon_communicator_abort(none, "x"));
     FAILS(HANDLE, "null", antiphon_communicator_async_error(none, &result));
     FAILS(ARGUMENT, "out_result", antiphon_communicator_async_error(c, NULL));

@@ -14,16 +14,28 @@ impl Communicator {
     /// [`Launcher`](ExecutorError::Launcher) where the environment lacks something or says something impossible,
     /// `Argument` where it says nothing; what forming the group reports.
     pub fn from_environment(options: &Options) -> Result<Communicator, ExecutorError> {
-        let Some(found) = launcher::find(&launcher::Environment::of_process())? else {
-            return Err(ExecutorError::Argument {
-                what: "find this rank's place in a job",
-                saw: "none of the variables of torchrun, Open MPI, PMI and Slurm".to_owned(),
-                allowed: "ranks that one of these started, or with ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID",
-            });
-        };
-        let interface = options.interface.clone().or_else(|| found.interface.clone());
-        let options = options.clone().with_interface(interface);
-        Communicator::join(found.connect()?, &options)
+        let environment = launcher::Environment::of_process();
+        Communicator::found(launcher::find(&environment)?, options)
+    }
+
+    /// This rank's end of a group whose ranks all name the same place, as `ANTIPHON_COMM_ID` does: `host:port`,
+    /// `interface:ip:port`, `file:/path`, a unique id, or an address on this host. What else a meeting takes, such as the
+    /// secret, the environment says: see [`launcher`](crate::launcher).
+    ///
+    /// # Errors
+    /// [`Launcher`](ExecutorError::Launcher) for a place that is none, a rank outside the world, and a missing secret; what
+    /// forming the group reports.
+    pub fn from_place(
+        place: &str,
+        rank: u32,
+        world: u32,
+        options: &Options,
+    ) -> Result<Communicator, ExecutorError> {
+        let environment = launcher::Environment::of_process()
+            .with("ANTIPHON_COMM_ID", place)
+            .with("ANTIPHON_RANK", rank.to_string())
+            .with("ANTIPHON_WORLD", world.to_string());
+        Communicator::found(launcher::find(&environment)?, options)
     }
 
     /// This rank's end of a group whose ranks all pass the same id, which the process of rank 0 made
@@ -42,5 +54,21 @@ impl Communicator {
         let mut rendezvous = tcp::Rendezvous::new(tcp::Place::Id(id.clone()), rank, world, secret);
         rendezvous.interface = options.interface.clone();
         Communicator::join(tcp::connect(&rendezvous)?, options)
+    }
+
+    fn found(
+        found: Option<launcher::Found>,
+        options: &Options,
+    ) -> Result<Communicator, ExecutorError> {
+        let Some(found) = found else {
+            return Err(ExecutorError::Argument {
+                what: "find this rank's place in a job",
+                saw: "none of the variables of torchrun, Open MPI, PMI and Slurm".to_owned(),
+                allowed: "ranks that one of these started, or with ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID",
+            });
+        };
+        let interface = options.interface.clone().or_else(|| found.interface.clone());
+        let options = options.clone().with_interface(interface);
+        Communicator::join(found.connect()?, &options)
     }
 }

@@ -27,6 +27,12 @@ impl Environment {
             .collect()
     }
 
+    /// These variables with another value for one.
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.0.insert(name.to_owned(), value.into());
+        self
+    }
+
     /// A variable's value.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
@@ -121,6 +127,14 @@ impl Environment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_takes_the_place_of_another() {
+        let environment: Environment = [("A", "1"), ("B", "2")].into_iter().collect();
+        let changed = environment.with("A", "3").with("C", "4");
+        let read = ["A", "B", "C"].map(|name| changed.get(name));
+        assert_eq!(read, [Some("3"), Some("2"), Some("4")]);
+    }
 
     #[test]
     fn times_are_read_with_and_without_units() {
