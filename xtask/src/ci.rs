@@ -293,15 +293,13 @@ const STEPS: &[Step] = &[
         environment: &[("CARGO_TARGET_DIR", "{target}/python-package")],
         needs: Some(PYTHON),
     },
-    // By way of a wheel, as everywhere; but with the tools that are there, so that it needs no network.
+    // By way of a wheel, as everywhere; but with the tools that are there, so that it needs no network. The library that the
+    // package carries is built of what the command was.
     Step {
         name: "install the Python package",
         program: Program::Python("pip"),
         arguments: &["install", "-q", "--no-build-isolation", "--no-deps", "./ffi/python"],
-        environment: &[
-            ("CARGO_TARGET_DIR", "{target}/python-package"),
-            ("PATH", "{venv}/bin:{path}"),
-        ],
+        environment: &[("CARGO_TARGET_DIR", "{target}"), ("PATH", "{venv}/bin:{path}")],
         needs: Some(PYTHON),
     },
     Step {

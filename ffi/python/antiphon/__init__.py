@@ -1,7 +1,8 @@
-"""Antiphon: execution plans of collective communication, written as programs.
+"""Antiphon: execution plans of collective communication, written as programs and run over many ranks.
 
 `antiphon.language` is the language of the programs; `python -m antiphon compile prog.py -o plan.json` compiles one.
-The names to run plans by are here too; each says when used what it lacks.
+`antiphon.all_reduce(x)` and its like make calls over the ranks that a launcher started; `Communicator` is a group of ranks,
+`Executor` runs plans over one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,24 @@ from typing import TYPE_CHECKING, Any
 from antiphon import _aliases
 
 if TYPE_CHECKING:
+    from antiphon.collectives import (
+        all_gather,
+        all_reduce,
+        all_to_all,
+        all_to_all_v,
+        barrier,
+        broadcast,
+        gather,
+        receive,
+        reduce,
+        reduce_scatter,
+        scatter,
+        send,
+    )
     from antiphon.comm import CommGroup
+    from antiphon.communicator import Communicator, Memory, Op, Stream, UniqueId
     from antiphon.dsl import jit, presets
+    from antiphon.errors import AntiphonError
     from antiphon.plan import (
         DataType,
         ExecutionPlan,
@@ -28,7 +45,27 @@ if TYPE_CHECKING:
 
 # Python may import this whenever it starts: whatever takes time is looked up when it is asked for.
 _HOMES = {
+    "all_gather": "collectives",
+    "all_reduce": "collectives",
+    "all_to_all": "collectives",
+    "all_to_all_v": "collectives",
+    "barrier": "collectives",
+    "broadcast": "collectives",
+    "gather": "collectives",
+    "receive": "collectives",
+    "reduce": "collectives",
+    "reduce_scatter": "collectives",
+    "scatter": "collectives",
+    "send": "collectives",
     "CommGroup": "comm",
+    "Communicator": "communicator",
+    "Memory": "communicator",
+    "Op": "communicator",
+    "Stream": "communicator",
+    "UniqueId": "communicator",
+    "jit": "dsl",
+    "presets": "dsl",
+    "AntiphonError": "errors",
     "DataType": "plan",
     "ExecutionPlan": "plan",
     "ExecutionPlanRegistry": "plan",
@@ -36,10 +73,19 @@ _HOMES = {
     "PacketType": "plan",
     "PlanHandle": "plan",
     "Request": "plan",
-    "jit": "dsl",
-    "presets": "dsl",
 }
-_MODULES = {"comm", "default_algos", "dsl", "language", "plan", "topologies", "utils"}
+_MODULES = {
+    "collectives",
+    "comm",
+    "communicator",
+    "default_algos",
+    "dsl",
+    "errors",
+    "language",
+    "plan",
+    "topologies",
+    "utils",
+}
 
 __all__ = ["__version__", *sorted(_HOMES), *sorted(_MODULES)]
 

@@ -1,25 +1,22 @@
-"""The ranks that run plans together."""
+"""The ranks that run plans together, as programs written for the format's own package form them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from antiphon.plan import unavailable
+from antiphon.communicator import Communicator, UniqueId
 
 __all__ = ["CommGroup"]
 
 
 class CommGroup:
-    """A group of processes, a rank each: not available yet."""
+    """A group of processes, a rank each.
 
-    my_rank: int
-    """This process's rank."""
-    nranks: int
-    """Number of ranks."""
-    nranks_per_node: int
-    """Ranks of a node."""
-    communicator: Any
-    """What an Executor runs over."""
+    `mpi_comm` is a communicator of mpi4py, `torch_group` a process group of torch.distributed, whose ranks get an id from
+    rank 0. `interfaceIpPortTrio` is a place to meet, such as "eth0:10.0.0.1:5000": rank 0 listens there, and all ranks
+    prove to know the secret that ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says. Raises RuntimeError without any of them, and
+    with more than one.
+    """
 
     def __init__(
         self,
@@ -29,13 +26,45 @@ class CommGroup:
         rank: int | None = None,
         size: int | None = None,
     ) -> None:
-        if mpi_comm is None and torch_group is None and not interfaceIpPortTrio:
+        given = [source for source in (mpi_comm, torch_group, interfaceIpPortTrio or None) if source is not None]
+        if len(given) != 1:
             raise RuntimeError(
-                "cannot form a group of ranks: saw no source of it, allowed mpi_comm, torch_group and "
-                "interfaceIpPortTrio; give one"
+                f"cannot form a group of ranks: saw {len(given) or 'no'} sources of it, allowed one of mpi_comm, torch_group "
+                "and interfaceIpPortTrio"
             )
-        unavailable("form a group of ranks", "the bootstrap of ranks", "run plans by the command `antiphon run`")
+        if mpi_comm is not None:
+            self.communicator = _by_mpi(mpi_comm)
+        elif torch_group is not None:
+            self.communicator = _by_torch(torch_group)
+        else:
+            if rank is None or size is None:
+                raise RuntimeError(f"cannot meet at {interfaceIpPortTrio}: saw rank {rank} of {size}; give rank and size")
+            self.communicator = Communicator.from_place(interfaceIpPortTrio, rank, size)
+        self.my_rank: int = self.communicator.rank
+        """This process's rank."""
+        self.nranks: int = self.communicator.world
+        """Number of ranks."""
+        self.nranks_per_node: int = self.communicator.ranks_of_node(self.communicator.node(self.my_rank))
+        """Ranks of this rank's node."""
 
     def barrier(self) -> None:
-        """Waits for all ranks: not available yet."""
-        unavailable("wait for all ranks", "the bootstrap of ranks", "run plans by the command `antiphon run`")
+        """Waits for all ranks."""
+        self.communicator.barrier()
+
+
+def _by_mpi(comm: Any) -> Communicator:
+    rank, world = comm.Get_rank(), comm.Get_size()
+    id = comm.bcast(bytes(UniqueId.create()) if rank == 0 else None, root=0)
+    return Communicator.from_id(UniqueId(id), rank, world)
+
+
+def _by_torch(group: Any) -> Communicator:
+    import torch.distributed as dist
+
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    # Of a group's own ranks, the first is its rank 0; broadcast names it by its number among all.
+    ranks = dist.get_process_group_ranks(group) if hasattr(dist, "get_process_group_ranks") else None
+    first = ranks[0] if ranks else dist.distributed_c10d._get_global_rank(group, 0)
+    said: list[Any] = [bytes(UniqueId.create()) if rank == 0 else None]
+    dist.broadcast_object_list(said, src=first, group=group)
+    return Communicator.from_id(UniqueId(said[0]), rank, world)

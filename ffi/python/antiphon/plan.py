@@ -7,7 +7,11 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+if TYPE_CHECKING:
+    from antiphon.communicator import Communicator, Op, Stream
+    from antiphon.executor import LoadedPlan
 
 __all__ = [
     "Constraint",
@@ -24,7 +28,7 @@ __all__ = [
 
 
 class DataType(Enum):
-    """Types of elements; the values are their numbers in the format's runtime."""
+    """Types of elements; the values are their numbers in the format's runtime, from 256 on Antiphon's own."""
 
     int32 = 0
     uint32 = 1
@@ -38,6 +42,11 @@ class DataType(Enum):
     uint8 = 9
     float8_e4m3b15 = 10
     auto = 255
+    # Those that the format's runtime lacks.
+    float64 = 256
+    int8 = 257
+    int64 = 258
+    uint64 = 259
 
 
 class PacketType(Enum):
@@ -63,8 +72,9 @@ class ExecutionPlan:
         """The file."""
         self.rank = rank
         """The rank."""
-        with open(self.path, encoding="utf-8") as file:
-            plan = json.load(file)
+        with open(self.path, "rb") as file:
+            self._bytes = file.read()
+        plan = json.loads(self._bytes)
         if not isinstance(plan, dict) or "gpus" not in plan:
             raise ValueError(f"cannot use {self.path} as a plan: it has no ranks; write one by `antiphon compile`")
         ranks = len(plan["gpus"])
@@ -177,7 +187,7 @@ class ExecutionPlanRegistry:
 
     def select(self, **request: Any) -> PlanHandle | None:
         """Chooses a plan for a call: not available yet."""
-        unavailable("select a plan", "the selection among registered plans", "take one by get(id)")
+        unavailable("select a plan", "the selection among registered plans", "take one by get(id), and run it by an Executor")
 
 
 def register(plan: PlanHandle) -> None:
@@ -191,22 +201,64 @@ def set_selector(selector: Selector | None) -> None:
 
 
 class Executor:
-    """What runs plans over a communicator."""
+    """What loads plans and runs them over a communicator."""
 
-    def __init__(self, communicator: object) -> None:
+    def __init__(self, communicator: Communicator) -> None:
+        from antiphon.communicator import Communicator
+        from antiphon.executor import Loader
+
+        if not isinstance(communicator, Communicator):
+            raise TypeError(
+                f"cannot run plans over {communicator!r:.80}: allowed a Communicator, as CommGroup(...).communicator is"
+            )
         self.communicator = communicator
+        """What it runs over."""
+        self._loader = Loader(communicator)
+
+    def load(self, plan: ExecutionPlan | PlanHandle) -> LoadedPlan:
+        """The plan, checked, verified and ready to run; each is loaded once.
+
+        Raises PlanRefutedError for one that is shown to go wrong, InvalidPlanError for one that is none or is for another
+        number of ranks.
+        """
+        return self._loader.load(plan.plan if isinstance(plan, PlanHandle) else plan)
+
+    def load_name(self, name: str, in_place: bool = False, root: int = 0) -> LoadedPlan:
+        """The plan of a built-in algorithm, such as "allreduce_ring", for all ranks of one node."""
+        return self._loader.load_name(name, in_place, root)
+
+    def run(
+        self,
+        plan: ExecutionPlan | PlanHandle | LoadedPlan,
+        send: Any,
+        receive: Any = None,
+        op: Op | None = None,
+        *,
+        stream: Stream | None = None,
+    ) -> Any:
+        """Runs a plan over two buffers, in place over one; `op` is the plan's own reduction unless given. All ranks run
+        plans of the same content, with equal sizes and types. Returns the receive buffer."""
+        loaded = self.load(plan) if isinstance(plan, (ExecutionPlan, PlanHandle)) else plan
+        return self._loader.run(loaded, send, receive, op, stream)
 
     def execute(
         self,
         rank: int,
-        send_ptr: int,
-        recv_ptr: int,
+        send_ptr: Any,
+        recv_ptr: Any,
         send_bytes: int,
         recv_bytes: int,
-        dtype: DataType,
-        plan: ExecutionPlan,
-        stream: int = 0,
+        dtype: object,
+        plan: ExecutionPlan | PlanHandle,
+        stream: Any = 0,
         packet_type: PacketType = PacketType.LL16,
     ) -> None:
-        """Runs a plan: not available yet."""
-        unavailable("execute a plan", "the executor", "run the plan's file by the command `antiphon run`")
+        """Runs a plan, by addresses or buffers, sizes in bytes, and a type of elements; reductions are the plan's own.
+
+        `rank` is that of the communicator. With 0 for a stream it is complete on return; another one is a `Stream`.
+        `packet_type` is taken and has no effect: how packets lie in scratch is the engine's own affair.
+        """
+        if rank != self.communicator.rank:
+            raise ValueError(f"cannot execute as rank {rank}: allowed {self.communicator.rank}, the communicator's")
+        PacketType(packet_type)
+        self._loader.execute(self.load(plan), (send_ptr, send_bytes), (recv_ptr, recv_bytes), dtype, stream)

@@ -1,4 +1,4 @@
-"""The names by which programs run plans: what works, and what says that it cannot yet."""
+"""The names by which programs make plans to run, and the registry: what works, and what says that it cannot yet."""
 
 import json
 
@@ -152,17 +152,10 @@ REFUSALS = {
     "no collective": (
         lambda: jit.compile(algo=lambda spec: None, **{**GIVEN, "collective": "own"}), ValueError, "a Collective"
     ),
-    "executing": (
-        lambda: Executor(None).execute(0, 0, 0, 16, 16, DataType.float16, None),
-        NotImplementedError,
-        "the executor is not available yet",
-    ),
-    "a group": (
-        lambda: antiphon.CommGroup(interfaceIpPortTrio="eth0:10.0.0.1:5000", rank=0, size=2),
-        NotImplementedError,
-        "not available yet",
-    ),
+    "executing over nothing": (lambda: Executor(None), TypeError, "allowed a Communicator"),
     "a group of nothing": (lambda: antiphon.CommGroup(), RuntimeError, "no source"),
+    "a group of two": (lambda: antiphon.CommGroup(3, 4), RuntimeError, "saw 2 sources"),
+    "a group without a rank": (lambda: antiphon.CommGroup(interfaceIpPortTrio="x:1:2"), RuntimeError, "give rank"),
     "selecting": (
         lambda: ExecutionPlanRegistry().select(collective="allreduce"), NotImplementedError, "not available yet"
     ),

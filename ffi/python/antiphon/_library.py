@@ -1,0 +1,122 @@
+"""Finding and loading libantiphon.so, which owns all state of a process that communicates.
+
+A process has one: where something has loaded it already (a program that links it, the drop-in for NCCL), that one serves
+Python too. Otherwise it is the file `ANTIPHON_LIB_PATH`, or the one that the package brings.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from antiphon import _abi
+from antiphon.errors import BY_RESULT, AntiphonError, InternalError, InvalidArgumentError, UnsupportedError
+
+__all__ = ["Handle", "check", "failure", "library"]
+
+SONAME = f"libantiphon.so.{_abi.MAJOR}"
+OWN = Path(__file__).parent / "lib" / SONAME
+"""The library that the package brings."""
+
+_lock = threading.Lock()
+_loaded: Any = None
+
+
+def library() -> Any:
+    """The library, loaded at the first call.
+
+    Raises UnsupportedError where there is none, or one of another interface.
+    """
+    global _loaded
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                _loaded = _prepare(_find())
+    return _loaded
+
+
+def _find() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(SONAME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        pass  # Nobody has loaded one.
+    path = os.environ.get("ANTIPHON_LIB_PATH") or str(OWN)
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise UnsupportedError(
+            f"cannot load libantiphon.so: saw {error}; allowed the file that ANTIPHON_LIB_PATH names, else {OWN}; "
+            "install the package by pip, or set ANTIPHON_LIB_PATH"
+        ) from None
+
+
+def _prepare(library: ctypes.CDLL) -> ctypes.CDLL:
+    version = library.antiphon_abi_version
+    version.restype = ctypes.c_uint32
+    major, minor = divmod(version(), 1 << 16)
+    if major != _abi.MAJOR or minor < _abi.MINOR:
+        raise UnsupportedError(
+            f"cannot use {library._name}: saw version {major}.{minor} of its interface, "
+            f"allowed {_abi.MAJOR}.{_abi.MINOR} or a later {_abi.MAJOR}.x"
+        )
+    for name, (result, parameters) in _abi.FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype = _abi.TYPES[result]
+        function.argtypes = [_abi.TYPES[parameter] for parameter in parameters.split()]
+    return library
+
+
+def failure(result: int) -> AntiphonError:
+    """The error of a function that just returned `result` on this thread."""
+    text = library().antiphon_last_error().decode("utf-8", "replace")
+    return BY_RESULT.get(result, InternalError)(text)
+
+
+def check(result: int) -> None:
+    """Raises the error of a result that is none of success."""
+    if result:
+        raise failure(result)
+
+
+def _destroy(function: Callable[[int], int], value: int, pid: int) -> None:
+    # In a process that was forked from the library's, nothing of it may be called.
+    if os.getpid() == pid:
+        function(value)
+
+
+class Handle:
+    """An object of the library, destroyed when it is closed or nobody refers to it any more."""
+
+    _destroyed_by: str
+
+    def __init__(self, value: int) -> None:
+        self._handle = value
+        """Its address; 0 once it is closed, which the library refuses."""
+        destroy = getattr(library(), self._destroyed_by)
+        self._end = weakref.finalize(self, _destroy, destroy, value, os.getpid())
+
+    def close(self) -> None:
+        """Gives it back; closing twice is closing once. What was made from it stays."""
+        self._handle = 0
+        self._end()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return not self._handle
+
+    def _open(self) -> int:
+        if not self._handle:
+            raise InvalidArgumentError(f"cannot use a {type(self).__name__}: it is closed; make another one")
+        return self._handle
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,563 @@
+"""Ranks that make calls together, and the collectives as methods."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+from antiphon import _abi
+from antiphon._buffers import Span, span
+from antiphon._library import Handle, check, failure, library
+from antiphon.errors import AntiphonError, InvalidArgumentError
+
+__all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "set_default"]
+
+_U8 = int(_abi.Dtype.U8)
+
+
+class Op(IntEnum):
+    """Reductions."""
+
+    sum = 0
+    """The sum."""
+    prod = 1
+    """The product."""
+    min = 2
+    """The least."""
+    max = 3
+    """The greatest."""
+    avg = 4
+    """The sum divided by the number of ranks."""
+
+
+class UniqueId:
+    """What the ranks of a group agree on before they meet. It holds a secret: who has it can join."""
+
+    def __init__(self, raw: bytes) -> None:
+        if not 0 < len(raw) <= 128:
+            raise InvalidArgumentError(f"cannot read an id: saw {len(raw)} bytes, allowed 1 to 128")
+        self._raw = raw
+
+    @classmethod
+    def create(cls) -> UniqueId:
+        """Makes one, in the process that will be rank 0, which listens for the others from now on."""
+        id = _abi.UniqueId()
+        check(library().antiphon_unique_id_create(id))
+        return cls(id.bytes)
+
+    def __bytes__(self) -> bytes:
+        """What is carried to the other ranks."""
+        return self._raw
+
+    def __repr__(self) -> str:
+        return "UniqueId(...)"
+
+
+class Memory(Handle):
+    """Memory that the ranks of this machine map: calls use it without a copy. It is a buffer: `numpy.frombuffer(memory)`."""
+
+    _destroyed_by = "antiphon_memory_free"
+
+    def __init__(self, value: int, size: int) -> None:
+        super().__init__(value)
+        address = ctypes.c_void_p()
+        check(library().antiphon_memory_address(value, address))
+        self.size = size
+        """Bytes."""
+        self.address = address.value or 0
+        """Where it begins."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """It, as bytes, for NumPy: `numpy.asarray(memory).view(dtype)`."""
+        self._open()
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
+
+
+class Stream(Handle):
+    """A queue of calls: they run in order, and independently of other streams. It keeps the buffers of its calls."""
+
+    _destroyed_by = "antiphon_stream_destroy"
+
+    def __init__(self, communicator: Communicator) -> None:
+        made = ctypes.c_void_p()
+        check(library().antiphon_stream_create(communicator._open(), made))
+        super().__init__(made.value or 0)
+        self._kept: list[object] = []
+
+    def synchronize(self) -> None:
+        """Waits until all calls on it are complete; raises the first error among those since the last time."""
+        kept, self._kept = self._kept, []
+        try:
+            check(library().antiphon_stream_synchronize(self._open()))
+        finally:
+            kept.clear()
+
+    def done(self) -> bool:
+        """Whether all calls on it are complete. Does not wait."""
+        done = ctypes.c_int32()
+        check(library().antiphon_stream_query(self._open(), done))
+        return bool(done.value)
+
+    def close(self) -> None:
+        """Waits for its calls, and gives it back."""
+        if not self.closed:
+            try:
+                self.synchronize()
+            finally:
+                super().close()
+
+
+def _config(
+    timeout: float | None, verification: bool, process_access: bool, wire: str | None, interface: str | None
+) -> _abi.Config:
+    milliseconds = 0
+    if timeout is not None:
+        if math.isnan(timeout) or timeout <= 0:
+            raise InvalidArgumentError(f"cannot wait for {timeout} seconds: allowed more than 0, and infinity")
+        milliseconds = -1 if math.isinf(timeout) else max(1, round(timeout * 1000))
+    return _abi.Config(
+        ctypes.sizeof(_abi.Config),
+        milliseconds,
+        _abi.Switch.DEFAULT if verification else _abi.Switch.OFF,
+        _abi.Switch.DEFAULT if process_access else _abi.Switch.OFF,
+        wire.encode() if wire else None,
+        interface.encode() if interface else None,
+    )
+
+
+class Communicator(Handle):
+    """One rank's end of a group of ranks that make calls together.
+
+    All ranks make the same calls in the same order, with equal counts, types and reductions; ranks that do not are told so
+    (MismatchError). Buffers are NumPy arrays, PyTorch tensors on the CPU, or anything with the buffer protocol, DLPack or
+    `__array_interface__`; receive buffers may be written. A call returns when it is complete on this rank, and other
+    threads run meanwhile; with a `stream` it returns at once and goes on by itself.
+    """
+
+    _destroyed_by = "antiphon_communicator_destroy"
+
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
+        lib = library()
+        number = ctypes.c_uint32()
+        check(lib.antiphon_communicator_rank(value, number))
+        self.rank: int = number.value
+        """This rank."""
+        check(lib.antiphon_communicator_world(value, number))
+        self.world: int = number.value
+        """Number of ranks."""
+        # Looked up once: attributes of a ctypes library cost.
+        self._all_reduce = lib.antiphon_all_reduce
+
+    @classmethod
+    def from_environment(
+        cls,
+        *,
+        timeout: float | None = None,
+        verification: bool = True,
+        process_access: bool = True,
+        wire: str | None = None,
+        interface: str | None = None,
+    ) -> Communicator:
+        """Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that ANTIPHON_RANK, ANTIPHON_WORLD
+        and ANTIPHON_COMM_ID describe. Once a process.
+
+        `timeout` is how many seconds a call may make no progress before it fails, a minute unless given;
+        `verification` whether plans are verified when they are loaded, `process_access` whether peers may reach plain
+        memory through the kernel; `wire` names the wire between hosts, `interface` its network interface.
+        """
+        made = ctypes.c_void_p()
+        config = _config(timeout, verification, process_access, wire, interface)
+        check(library().antiphon_communicator_create_from_environment(config, made))
+        return cls(made.value or 0)
+
+    @classmethod
+    def from_id(
+        cls,
+        id: UniqueId,
+        rank: int,
+        world: int,
+        *,
+        timeout: float | None = None,
+        verification: bool = True,
+        process_access: bool = True,
+        wire: str | None = None,
+        interface: str | None = None,
+    ) -> Communicator:
+        """Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there."""
+        made = ctypes.c_void_p()
+        config = _config(timeout, verification, process_access, wire, interface)
+        rank, world = number("rank", rank), number("world", world)
+        check(library().antiphon_communicator_create(_abi.UniqueId(bytes(id)), rank, world, config, made))
+        return cls(made.value or 0)
+
+    @classmethod
+    def from_place(
+        cls,
+        place: str,
+        rank: int,
+        world: int,
+        *,
+        timeout: float | None = None,
+        verification: bool = True,
+        process_access: bool = True,
+        wire: str | None = None,
+        interface: str | None = None,
+    ) -> Communicator:
+        """Joins a group as `rank` of `world` at a place, written as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
+        "file:/path". Over TCP ranks prove to know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says."""
+        made = ctypes.c_void_p()
+        config = _config(timeout, verification, process_access, wire, interface)
+        rank, world = number("rank", rank), number("world", world)
+        if "\0" in place:
+            raise InvalidArgumentError(f"cannot meet at {place!r}: allowed texts without a zero")
+        check(library().antiphon_communicator_create_at(place.encode(), rank, world, config, made))
+        return cls(made.value or 0)
+
+    @classmethod
+    def in_process(
+        cls,
+        world: int,
+        *,
+        timeout: float | None = None,
+        verification: bool = True,
+        process_access: bool = True,
+    ) -> list[Communicator]:
+        """The ranks of a group that all live in this process, each for a thread of its own."""
+        if not 0 < world < 1 << 16:
+            raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {(1 << 16) - 1}")
+        made = (ctypes.c_void_p * world)()
+        config = _config(timeout, verification, process_access, None, None)
+        check(library().antiphon_communicator_create_in_process(world, config, made))
+        return [cls(value or 0) for value in made]
+
+    def node(self, rank: int) -> int:
+        """The number of the node that a rank is on: ranks of equal numbers map each other's memory."""
+        node = ctypes.c_uint32()
+        check(library().antiphon_communicator_node(self._open(), number("rank", rank), node))
+        return node.value
+
+    def ranks_of_node(self, node: int) -> int:
+        """How many ranks are on a node."""
+        return sum(self.node(rank) == node for rank in range(self.world))
+
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """Divides the ranks into groups: ranks of one color form a new one, ordered by key, then by rank. Every rank calls
+        it; one without a color joins none, and gets None."""
+        if color is not None and not 0 <= color < 1 << 31:
+            raise InvalidArgumentError(f"cannot split by color {color}: allowed 0 to {(1 << 31) - 1}, and None")
+        made = ctypes.c_void_p()
+        colored = -1 if color is None else color
+        check(library().antiphon_communicator_split(self._open(), colored, number("key", key), made))
+        return Communicator(made.value) if made.value else None
+
+    def allocate(self, size: int) -> Memory:
+        """Zeroed memory of `size` bytes that the ranks of this machine map."""
+        made = ctypes.c_void_p()
+        if size < 0:
+            raise InvalidArgumentError(f"cannot allocate {size} bytes: allowed 0 and more")
+        check(library().antiphon_memory_allocate(self._open(), size, made))
+        return Memory(made.value or 0, size)
+
+    def stream(self) -> Stream:
+        """A new queue of calls."""
+        return Stream(self)
+
+    def abort(self, reason: str = "no reason given") -> None:
+        """Ends every wait of every rank; later calls raise AbortedError with the reason."""
+        check(library().antiphon_communicator_abort(self._open(), reason.replace("\0", " ").encode()))
+
+    def error(self) -> AntiphonError | None:
+        """What broke the communicator; None while it is whole. Does not wait."""
+        result = ctypes.c_int32()
+        check(library().antiphon_communicator_async_error(self._open(), result))
+        return failure(result.value) if result.value else None
+
+    def barrier(self) -> None:
+        """Returns once all ranks have called it."""
+        check(library().antiphon_barrier(self._open()))
+
+    def all_reduce(self, send: Any, receive: Any = None, op: Op = Op.sum, *, stream: Stream | None = None) -> Any:
+        """Gives every rank the reduction of all ranks' elements; in place where `receive` is not given. Returns the
+        receive buffer."""
+        sent = span(send, receive is None)
+        received = sent if receive is None else span(receive, True)
+        if sent.bytes != received.bytes:
+            raise _unequal("all_reduce", sent, received, 1, 1)
+        dtype, count = _reduced(sent, received)
+        result = self._all_reduce(
+            self._handle, sent.address, received.address, count, dtype, op, queue(stream, sent, received)
+        )
+        if result:
+            raise failure(result)
+        return send if receive is None else receive
+
+    def all_gather(self, send: Any, receive: Any, *, stream: Stream | None = None) -> Any:
+        """Gives every rank the elements of all, in rank order. In place, on all ranks or on none, `send` is None: the
+        rank's block of `receive`. Returns the receive buffer."""
+        received = span(receive, True)
+        sent = self._block(received) if send is None else span(send, False)
+        if received.bytes != sent.bytes * self.world:
+            raise _unequal("all_gather", sent, received, 1, self.world)
+        self._move("antiphon_all_gather", sent, received, sent.bytes, stream)
+        return receive
+
+    def reduce_scatter(self, send: Any, receive: Any = None, op: Op = Op.sum, *, stream: Stream | None = None) -> Any:
+        """Gives rank r the reduction of all ranks' block r. In place, on all ranks or on none, where `receive` is not
+        given: the rank's block of `send`. Returns the receive buffer."""
+        sent = span(send, receive is None)
+        received = self._block(sent) if receive is None else span(receive, True)
+        if sent.bytes != received.bytes * self.world:
+            raise _unequal("reduce_scatter", sent, received, self.world, 1)
+        dtype, count = _reduced(received, sent)
+        check(
+            library().antiphon_reduce_scatter(
+                self._handle, sent.address, received.address, count, dtype, op, queue(stream, sent, received)
+            )
+        )
+        return send if receive is None else receive
+
+    def all_to_all(self, send: Any, receive: Any = None, *, stream: Stream | None = None) -> Any:
+        """Exchanges blocks: block r of rank s becomes block s of rank r. In place, on all ranks or on none, where `receive`
+        is not given. Returns the receive buffer."""
+        sent = span(send, receive is None)
+        received = sent if receive is None else span(receive, True)
+        if sent.bytes != received.bytes:
+            raise _unequal("all_to_all", sent, received, 1, 1)
+        self._move("antiphon_all_to_all", sent, received, self._block(sent).bytes, stream)
+        return send if receive is None else receive
+
+    def all_to_all_v(
+        self,
+        send: Any,
+        send_counts: Sequence[int],
+        receive: Any,
+        receive_counts: Sequence[int],
+        *,
+        send_offsets: Sequence[int] | None = None,
+        receive_offsets: Sequence[int] | None = None,
+        stream: Stream | None = None,
+    ) -> Any:
+        """Exchanges blocks that have lengths of their own: `send_counts[r]` elements go to rank r, `receive_counts[r]` come
+        from there. Blocks are one behind the other, unless offsets, in elements, are given. Out of place; for ranks of
+        one node. Returns the receive buffer."""
+        sent, received = span(send, False), span(receive, True)
+        dtype, size = _common(sent, received, _item(send))
+        arrays = []
+        for which, counts, offsets, whole in (
+            ("send", send_counts, send_offsets, sent),
+            ("receive", receive_counts, receive_offsets, received),
+        ):
+            arrays += _extents(which, counts, offsets, whole.bytes // size, self.world, size if dtype == _U8 else 1)
+        line = queue(stream, sent, received)
+        check(
+            library().antiphon_all_to_all_v(
+                self._open(), sent.address, arrays[0], arrays[1], received.address, arrays[2], arrays[3], dtype, line
+            )
+        )
+        return receive
+
+    def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> Any:
+        """Gives every rank the root's buffer. Returns the buffer."""
+        own = span(buffer, root != self.rank)
+        self._move("antiphon_broadcast", own, own, own.bytes, stream, number("root", root))
+        return buffer
+
+    def reduce(
+        self, send: Any, receive: Any = None, op: Op = Op.sum, root: int = 0, *, stream: Stream | None = None
+    ) -> Any:
+        """Gives the root the reduction of all ranks' elements, in place where its `receive` is not given; those of the
+        others do not count. Returns the root's receive buffer, None on others."""
+        at_root = root == self.rank
+        sent = span(send, at_root and receive is None)
+        received = sent if receive is None else span(receive, True)
+        if at_root and sent.bytes != received.bytes:
+            raise _unequal("reduce", sent, received, 1, 1)
+        dtype, count = _reduced(sent, received if at_root else sent)
+        to = received.address if at_root else None
+        check(
+            library().antiphon_reduce(
+                self._open(), sent.address, to, count, dtype, op, number("root", root), queue(stream, sent, received)
+            )
+        )
+        return (send if receive is None else receive) if at_root else None
+
+    def gather(self, send: Any, receive: Any = None, root: int = 0, *, stream: Stream | None = None) -> Any:
+        """Gives the root the elements of all, in rank order; the others need no receive buffer. The root's `send` may be
+        None: its block of `receive`. For ranks of one node. Returns the root's receive buffer, None on others."""
+        if root != self.rank:
+            sent = span(send, False)
+            self._move("antiphon_gather", sent, None, sent.bytes, stream, number("root", root))
+            return None
+        received = span(receive, True)
+        sent = self._block(received) if send is None else span(send, False)
+        if received.bytes != sent.bytes * self.world:
+            raise _unequal("gather", sent, received, 1, self.world)
+        self._move("antiphon_gather", sent, received, sent.bytes, stream, root)
+        return receive
+
+    def scatter(self, send: Any, receive: Any = None, root: int = 0, *, stream: Stream | None = None) -> Any:
+        """Gives rank r block r of the root's elements; the others need no send buffer. The root's `receive` may be None: its
+        block of `send`. For ranks of one node. Returns the receive buffer."""
+        if root != self.rank:
+            received = span(receive, True)
+            self._move("antiphon_scatter", None, received, received.bytes, stream, number("root", root))
+            return receive
+        sent = span(send, False)
+        received = self._block(sent) if receive is None else span(receive, True)
+        if sent.bytes != received.bytes * self.world:
+            raise _unequal("scatter", sent, received, self.world, 1)
+        self._move("antiphon_scatter", sent, received, received.bytes, stream, root)
+        return send if receive is None else receive
+
+    def send(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> None:
+        """Sends the buffer to a peer of this node, which calls `receive` with one of the same size and type. Transfers
+        between two ranks are made in the same order on both."""
+        own = span(buffer, False)
+        dtype, size = _common(own, own)
+        check(
+            library().antiphon_send(
+                self._open(), own.address, own.bytes // size, dtype, number("peer", peer), queue(stream, own)
+            )
+        )
+
+    def receive(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> Any:
+        """Receives into the buffer what a peer of this node sends. Returns the buffer."""
+        own = span(buffer, True)
+        dtype, size = _common(own, own)
+        check(
+            library().antiphon_receive(
+                self._open(), own.address, own.bytes // size, dtype, number("peer", peer), queue(stream, own)
+            )
+        )
+        return buffer
+
+    def _block(self, whole: Span) -> Span:
+        """This rank's block of a buffer that has one for each."""
+        size, rest = divmod(whole.bytes, self.world)
+        if rest or (whole.dtype is not None and size % _SIZES[whole.dtype]):
+            raise InvalidArgumentError(
+                f"cannot divide {whole.bytes} bytes among {self.world} ranks: allowed equally many elements for each"
+            )
+        return Span(whole.address + self.rank * size, size, whole.dtype, whole.keeps)
+
+    def _move(
+        self, function: str, sent: Span | None, received: Span | None, block: int, stream: Stream | None, *root: int
+    ) -> None:
+        """Calls a function that reduces nothing, for blocks of so many bytes."""
+        dtype, size = _common(sent or received, received or sent)
+        line = queue(stream, sent, received)
+        from_, to = (part.address if part else None for part in (sent, received))
+        check(getattr(library(), function)(self._open(), from_, to, block // size, dtype, *root, line))
+
+
+_SIZES = {0: 2, 1: 2, 2: 4, 3: 8, 4: 1, 5: 1, 6: 4, 7: 4, 8: 8, 9: 8, 10: 1, 11: 1}
+"""Bytes of the types of elements."""
+
+
+def element_bytes(dtype: int) -> int:
+    """Bytes of an element of a type."""
+    return _SIZES[dtype]
+
+
+def number(what: str, value: int) -> int:
+    """A rank, or another number that C takes as 32 bits."""
+    if not 0 <= value < 1 << 32:
+        raise InvalidArgumentError(f"cannot use {what} {value}: allowed 0 to {(1 << 32) - 1}")
+    return int(value)
+
+
+def queue(stream: Stream | None, *used: object) -> int | None:
+    """The stream's handle, which from now on keeps what its call uses."""
+    if stream is None:
+        return None
+    handle = stream._open()
+    stream._kept.append(used)
+    return handle
+
+
+def _reduced(one: Span, other: Span) -> tuple[int, int]:
+    """The type of elements of a reduction, and how many the first buffer has."""
+    dtype = one.dtype
+    if dtype is None or dtype != other.dtype:
+        raise _mixed(one, other) if dtype != other.dtype else InvalidArgumentError(
+            "cannot reduce elements of this type: allowed floats, and integers of 8, 32 and 64 bits; "
+            "view them as a type that is"
+        )
+    return dtype, one.bytes // _SIZES[dtype]
+
+
+def _common(one: Span | None, other: Span | None, item: int = 1) -> tuple[int, int]:
+    """The type of elements that are moved, and their size: bytes where they have a type of their own."""
+    assert one is not None and other is not None
+    if one.dtype != other.dtype:
+        raise _mixed(one, other)
+    return (_U8, item) if one.dtype is None else (one.dtype, _SIZES[one.dtype])
+
+
+def _item(holder: Any) -> int:
+    """Bytes of an element, as the object says."""
+    size: Any = getattr(holder, "itemsize", None) or getattr(holder, "element_size", 1)
+    return int(size() if callable(size) else size)
+
+
+def _mixed(one: Span, other: Span) -> InvalidArgumentError:
+    names = [_abi.Dtype(part.dtype).name if part.dtype is not None else "others" for part in (one, other)]
+    return InvalidArgumentError(f"cannot make a call with elements of two types: saw {names[0]} and {names[1]}; allowed one")
+
+
+def _unequal(call: str, sent: Span, received: Span, sends: int, receives: int) -> InvalidArgumentError:
+    allowed = "equal ones"
+    if sends > receives:
+        allowed = f"a send buffer {sends} times as long"
+    elif receives > sends:
+        allowed = f"a receive buffer {receives} times as long"
+    return InvalidArgumentError(
+        f"cannot call {call} with a send buffer of {sent.bytes} bytes and a receive buffer of {received.bytes}: "
+        f"allowed {allowed}"
+    )
+
+
+def _extents(
+    which: str, counts: Sequence[int], offsets: Sequence[int] | None, elements: int, world: int, factor: int
+) -> list[ctypes.Array[ctypes.c_uint64]]:
+    """Counts and offsets for C, after a look whether they lie in a buffer of so many elements."""
+    if offsets is None:
+        offsets = [sum(counts[:rank]) for rank in range(len(counts))]
+    if len(counts) != world or len(offsets) != world:
+        raise InvalidArgumentError(
+            f"cannot use {which}_counts and offsets for {len(counts)} and {len(offsets)} ranks: allowed {world}"
+        )
+    for rank, (count, offset) in enumerate(zip(counts, offsets, strict=True)):
+        if count < 0 or offset < 0 or (count and offset + count > elements):
+            raise InvalidArgumentError(
+                f"cannot use {which}_counts for rank {rank}: saw {count} elements from {offset} on, "
+                f"allowed what lies in a buffer of {elements}"
+            )
+    kind = ctypes.c_uint64 * world
+    return [kind(*(int(value) * factor for value in values)) for values in (counts, offsets)]
+
+
+_default: Communicator | None = None
+_default_lock = threading.Lock()
+
+
+def default() -> Communicator:
+    """The communicator of the functions of the package: that of the environment, made at the first call."""
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                _default = Communicator.from_environment()
+    return _default
+
+
+def set_default(communicator: Communicator | None) -> None:
+    """Has the functions of the package use another communicator."""
+    global _default
+    _default = communicator

@@ -1,0 +1,144 @@
+"""Plans that are loaded, and what loads and runs them: the half of `antiphon.plan.Executor` that knows the library."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import TYPE_CHECKING, Any
+
+from antiphon import _abi
+from antiphon._buffers import NAMES, Span, name_of, span
+from antiphon._library import Handle, check, library
+from antiphon.communicator import Communicator, Op, Stream, element_bytes, number, queue
+from antiphon.errors import InvalidArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from antiphon.plan import ExecutionPlan
+
+__all__ = ["LoadedPlan", "Loader"]
+
+
+class LoadedPlan(Handle):
+    """A plan that is checked, verified, and ready to run on one rank."""
+
+    _destroyed_by = "antiphon_plan_destroy"
+
+    def verdict(self) -> str:
+        """What is known of it: `proven`, `not proven` (the report has the reasons), or `not verified`."""
+        verdict = ctypes.c_int32()
+        check(library().antiphon_plan_verdict(self._open(), verdict))
+        return _abi.Verdict(verdict.value).name.lower().replace("_", " ")
+
+    def report(self) -> str:
+        """What the verifier says of it. The first call may take a while."""
+        needed = ctypes.c_uint64()
+        check(library().antiphon_plan_report(self._open(), None, 0, needed))
+        text = ctypes.create_string_buffer(needed.value)
+        check(library().antiphon_plan_report(self._open(), text, needed.value, needed))
+        return text.value.decode("utf-8", "replace")
+
+
+class _Executor(Handle):
+    """The library's executor."""
+
+    _destroyed_by = "antiphon_executor_destroy"
+
+
+class Loader:
+    """Loads each plan once, by its content, and runs what is loaded."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        made = ctypes.c_void_p()
+        check(library().antiphon_executor_create(communicator._open(), made))
+        self._executor = _Executor(made.value or 0)
+        self._loaded: dict[object, LoadedPlan] = {}
+        self._lock = threading.Lock()
+
+    def load(self, plan: ExecutionPlan) -> LoadedPlan:
+        """The plan, loaded once."""
+        content = plan._bytes
+        return self._once(content, "antiphon_plan_load_bytes", content, len(content))
+
+    def load_name(self, name: str, in_place: bool, root: int) -> LoadedPlan:
+        """A built-in algorithm's, loaded once."""
+        place = int(in_place), number("root", root)
+        return self._once((name, *place), "antiphon_plan_load_name", name.encode(), *place)
+
+    def _once(self, key: object, function: str, *arguments: Any) -> LoadedPlan:
+        with self._lock:
+            loaded = self._loaded.get(key)
+        if loaded is None or loaded.closed:
+            made = ctypes.c_void_p()
+            # Not under the lock: verifying may take a while.
+            check(getattr(library(), function)(self._executor._open(), *arguments, made))
+            with self._lock:
+                loaded = self._loaded[key] = LoadedPlan(made.value or 0)
+        return loaded
+
+    def run(self, plan: LoadedPlan, send: Any, receive: Any, op: Op | None, stream: Stream | None) -> Any:
+        """Runs a plan over buffers."""
+        sent = span(send, receive is None)
+        received = sent if receive is None else span(receive, True)
+        dtype = sent.dtype if sent.dtype is not None else received.dtype
+        if dtype is None or received.dtype not in (None, dtype):
+            raise InvalidArgumentError(
+                "cannot run a plan over these elements: allowed one type for both buffers, of floats, or of integers of "
+                "8, 32 or 64 bits"
+            )
+        self._call(plan, sent, received, dtype, _abi.Op.OF_PLAN if op is None else op, queue(stream, sent, received))
+        return send if receive is None else receive
+
+    def execute(
+        self, plan: LoadedPlan, send: tuple[Any, int], receive: tuple[Any, int], dtype: object, stream: Any
+    ) -> None:
+        """Runs a plan over bytes at addresses."""
+        sent, received = _side(*send, False), _side(*receive, True)
+        type = _number_of(dtype)
+        for side in (sent, received):
+            if side.bytes % element_bytes(type):
+                raise InvalidArgumentError(
+                    f"cannot execute a plan over {side.bytes} bytes: allowed a multiple of {element_bytes(type)}"
+                )
+        if not isinstance(stream, Stream):
+            if stream:
+                raise UnsupportedError(
+                    f"cannot execute on stream {stream!r:.40}: communicators are on the host so far; "
+                    "allowed 0, and a Stream of the communicator"
+                )
+            stream = None
+        self._call(plan, sent, received, type, _abi.Op.OF_PLAN, queue(stream, sent, received))
+
+    def _call(self, plan: LoadedPlan, sent: Span, received: Span, dtype: int, op: int, line: int | None) -> None:
+        check(
+            library().antiphon_execute(
+                self._executor._open(),
+                plan._open(),
+                sent.address,
+                sent.bytes,
+                received.address,
+                received.bytes,
+                dtype,
+                op,
+                line,
+            )
+        )
+
+
+def _side(at: Any, size: int, writable: bool) -> Span:
+    """A buffer of a call: an address with its size, or an object that has at least as many bytes."""
+    if size < 0:
+        raise InvalidArgumentError(f"cannot execute a plan over {size} bytes: allowed 0 and more")
+    if isinstance(at, int) or at is None:
+        return Span(at or 0, size, None, None)
+    holder = span(at, writable)
+    if holder.bytes < size:
+        raise InvalidArgumentError(f"cannot use {size} bytes of a buffer: it has {holder.bytes}")
+    return holder._replace(bytes=size)
+
+
+def _number_of(dtype: object) -> int:
+    """The C interface's number of a type of elements: a DataType, or what `utils.torch_dtype_to_mscclpp_dtype` takes."""
+    known = NAMES.get(name_of(dtype))
+    if known is None:
+        raise UnsupportedError(f"cannot execute a plan over elements of type {dtype}: allowed {', '.join(NAMES)}")
+    return known

@@ -1,0 +1,55 @@
+"""Ranks for tests: threads of this process, or processes of a script."""
+
+import os
+import secrets
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from antiphon import Communicator
+
+LIMIT = 180
+"""Seconds after which a test's ranks are given up."""
+
+
+def on_ranks(world, body, **options):
+    """What `body(communicator)` returns on each rank; the ranks are threads."""
+    with ThreadPoolExecutor(world) as pool:
+        ends = Communicator.in_process(world, **{"timeout": LIMIT, **options})
+        try:
+            return [future.result(LIMIT) for future in [pool.submit(body, end) for end in ends]]
+        finally:
+            for end in ends:
+                end.close()
+
+
+def place():
+    """A meeting place of this host that nobody else has."""
+    return f"antiphon-{secrets.token_hex(16)}"
+
+
+def environment(rank, world, at, **more):
+    """The environment of a rank that is a process."""
+    said = {"ANTIPHON_RANK": str(rank), "ANTIPHON_WORLD": str(world), "ANTIPHON_COMM_ID": at}
+    return {**os.environ, **said, **more}
+
+
+def processes(world, command, folder, python=sys.executable, **more):
+    """What the processes of a Python command line print, one for each rank, which must all succeed."""
+    at = place()
+    ranks = [
+        subprocess.Popen(
+            [python, *command], cwd=folder, env=environment(rank, world, at, **more),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(world)
+    ]  # fmt: skip
+    try:
+        said = [rank.communicate(timeout=LIMIT) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    for number, (rank, (out, err)) in enumerate(zip(ranks, said)):
+        assert rank.returncode == 0, f"rank {number}: {rank.returncode}\n{out}\n{err}"
+    return [out for out, _ in said]

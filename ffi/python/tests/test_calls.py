@@ -1,0 +1,339 @@
+"""Collectives over NumPy arrays, held against NumPy."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from ranks import on_ranks
+
+import antiphon
+from antiphon import Communicator, Op
+from antiphon.errors import AbortedError, InvalidArgumentError, MismatchError, UnsupportedError
+
+WORLDS = [1, 2, 3]
+COUNTS = [0, 1, 1000]
+TYPES = ["float16", "float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64"]
+
+
+def values(rank, count, dtype="int32"):
+    """Small whole numbers, different on each rank."""
+    return ((np.arange(count) * 3 + rank * 7) % 5 + 1).astype(dtype)
+
+
+def all_values(world, count, dtype="int32"):
+    return [values(rank, count, dtype) for rank in range(world)]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_sums_of_every_type(dtype):
+    def body(comm):
+        return comm.all_reduce(values(comm.rank, 100, dtype))
+
+    for sums in on_ranks(2, body):
+        assert sums.dtype == dtype
+        np.testing.assert_array_equal(sums, sum(all_values(2, 100, dtype)))
+
+
+@pytest.mark.parametrize("op", Op)
+def test_every_reduction(op):
+    reference = {
+        Op.sum: np.sum, Op.prod: np.prod, Op.min: np.min, Op.max: np.max, Op.avg: np.mean,
+    }[op]  # fmt: skip
+
+    def body(comm):
+        own = values(comm.rank, 64, "float32")
+        out, scattered = np.zeros(64, "float32"), np.zeros(32, "float32")
+        comm.reduce_scatter(own, scattered, op)
+        return comm.all_reduce(own, out, op), scattered
+
+    expected = reference(np.stack(all_values(2, 64, "float32")), axis=0)
+    for rank, (out, scattered) in enumerate(on_ranks(2, body)):
+        np.testing.assert_allclose(out, expected)
+        np.testing.assert_allclose(scattered, expected[32 * rank :][:32])
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("streamed", [False, True], ids=["at once", "on a stream"])
+def test_every_collective(world, count, streamed):
+    def body(comm):
+        stream = comm.stream() if streamed else None
+        own, every = values(comm.rank, count), values(comm.rank, count * world)
+        out = {name: np.zeros(count, "int32") for name in ("all_reduce", "reduce_scatter", "broadcast", "scatter", "reduce")}
+        out |= {name: np.zeros(count * world, "int32") for name in ("all_gather", "all_to_all", "gather")}
+        root = world - 1
+        comm.all_reduce(own, out["all_reduce"], stream=stream)
+        comm.reduce_scatter(every, out["reduce_scatter"], Op.max, stream=stream)
+        comm.all_gather(own, out["all_gather"], stream=stream)
+        comm.all_to_all(every, out["all_to_all"], stream=stream)
+        comm.scatter(every if comm.rank == root else None, out["scatter"], root, stream=stream)
+        comm.gather(own, out["gather"] if comm.rank == root else None, root, stream=stream)
+        comm.reduce(own, out["reduce"] if comm.rank == root else None, Op.sum, root, stream=stream)
+        out["broadcast"][:] = own
+        comm.broadcast(out["broadcast"], root, stream=stream)
+        if stream:
+            stream.synchronize()
+            assert stream.done()
+            stream.close()
+        comm.barrier()
+        return out
+
+    each, whole = all_values(world, count), all_values(world, count * world)
+    for rank, out in enumerate(on_ranks(world, body)):
+        own = slice(rank * count, (rank + 1) * count)
+        np.testing.assert_array_equal(out["all_reduce"], sum(each))
+        np.testing.assert_array_equal(out["reduce_scatter"], np.max(whole, axis=0)[own])
+        np.testing.assert_array_equal(out["all_gather"], np.concatenate(each))
+        np.testing.assert_array_equal(out["all_to_all"], np.concatenate([part[own] for part in whole]))
+        np.testing.assert_array_equal(out["scatter"], whole[-1][own])
+        np.testing.assert_array_equal(out["broadcast"], each[-1])
+        if rank == world - 1:
+            np.testing.assert_array_equal(out["gather"], np.concatenate(each))
+            np.testing.assert_array_equal(out["reduce"], sum(each))
+
+
+def test_in_place():
+    def body(comm):
+        own = slice(comm.rank * 10, (comm.rank + 1) * 10)
+        gathered, scattered, exchanged, everyone = (values(comm.rank, 20) for _ in range(4))
+        assert comm.all_gather(None, gathered) is gathered
+        assert comm.reduce_scatter(scattered) is scattered
+        assert comm.all_to_all(exchanged) is exchanged
+        if comm.rank == 1:
+            comm.gather(None, everyone, 1)
+            comm.scatter(everyone, None, 1)
+        else:
+            comm.gather(values(0, 10), None, 1)
+            comm.scatter(None, everyone[:10], 1)
+        return gathered, scattered[own], exchanged, everyone
+
+    whole = all_values(2, 20)
+    for rank, (gathered, scattered, exchanged, everyone) in enumerate(on_ranks(2, body)):
+        own = slice(rank * 10, (rank + 1) * 10)
+        np.testing.assert_array_equal(gathered, np.concatenate([whole[0][:10], whole[1][10:]]))
+        np.testing.assert_array_equal(scattered, sum(whole)[own])
+        np.testing.assert_array_equal(exchanged, np.concatenate([part[own] for part in whole]))
+        np.testing.assert_array_equal(everyone[:10], values(0, 10))
+
+
+def test_blocks_of_their_own_lengths():
+    """Rank r sends r + s + 1 elements to rank s; of a type that can be moved alone, too."""
+
+    def body(comm, dtype):
+        counts = [comm.rank + peer + 1 for peer in range(3)]
+        send = (np.arange(sum(counts)) + 100 * comm.rank).astype(dtype)
+        out = np.zeros(sum(counts), dtype)
+        comm.all_to_all_v(send, counts, out, counts)
+        spread = np.zeros(32, dtype)
+        comm.all_to_all_v(send, counts, spread, counts, receive_offsets=[20, 10, 0])
+        np.testing.assert_array_equal(spread[20 : 20 + counts[0]], out[: counts[0]])
+        return out
+
+    for dtype in ("float32", "complex128"):
+        for rank, out in enumerate(on_ranks(3, lambda comm: body(comm, dtype))):  # noqa: B023
+            parts = []
+            for peer in range(3):
+                begin = sum(peer + other + 1 for other in range(rank))
+                parts.append(np.arange(begin, begin + peer + rank + 1) + 100 * peer)
+            np.testing.assert_array_equal(out, np.concatenate(parts).astype(dtype))
+
+
+def test_point_to_point():
+    def body(comm):
+        peer = 1 - comm.rank
+        box = np.zeros(5, "datetime64[s]")
+        own = np.arange(5).astype("datetime64[s]") + comm.rank
+        for sender in (0, 1):
+            if comm.rank == sender:
+                comm.send(own, peer)
+            else:
+                assert comm.receive(box, peer) is box
+        return box
+
+    for rank, box in enumerate(on_ranks(2, body)):
+        np.testing.assert_array_equal(box, np.arange(5).astype("datetime64[s]") + (1 - rank))
+
+
+def test_groups():
+    def body(comm):
+        group = comm.split(comm.rank % 2, key=comm.world - comm.rank)
+        nobody = comm.split(None if comm.rank else 0)
+        assert (nobody is None) == (comm.rank > 0)
+        assert [comm.node(rank) for rank in range(3)] == [comm.node(0)] * 3
+        return group.rank, group.world, group.all_reduce(np.array([comm.rank]))[0]
+
+    assert on_ranks(3, body) == [(1, 2, 2), (0, 1, 1), (0, 2, 2)]
+
+
+def test_memory_that_peers_map():
+    def body(comm):
+        with comm.allocate(400) as memory:
+            array = np.asarray(memory).view("float32")
+            assert (array.size, memory.size, not array.any()) == (100, 400, True)
+            array[:] = comm.rank + 1
+            comm.all_reduce(array)
+            comm.barrier()
+            return float(array.sum())
+
+    assert on_ranks(2, body) == [300, 300]
+
+
+def test_functions_use_the_communicator_that_is_given_or_set():
+    def body(comm):
+        x = np.ones(3)
+        antiphon.all_reduce(x, communicator=comm)
+        antiphon.barrier(comm)
+        return x[0]
+
+    assert on_ranks(2, body) == [2, 2]
+    (alone,) = Communicator.in_process(1)
+    antiphon.communicator.set_default(alone)
+    try:
+        assert antiphon.all_gather(np.ones(2), np.zeros(2)).tolist() == [1, 1]
+        antiphon.barrier()
+    finally:
+        antiphon.communicator.set_default(None)
+        alone.close()
+
+
+@pytest.fixture
+def alone():
+    (communicator,) = Communicator.in_process(1)
+    yield communicator
+    communicator.close()
+
+
+class OnGpu:
+    """What a CUDA array looks like."""
+
+    __cuda_array_interface__ = {"data": (1 << 20, False), "shape": (4,), "typestr": "<f4", "version": 3}
+
+
+class Dlpack:
+    """Memory that is reached by DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__dlpack__ = array.__dlpack__
+        self.__dlpack_device__ = array.__dlpack_device__
+
+
+class Interface:
+    """Memory that is reached by `__array_interface__` alone."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+BUFFERS = {
+    "numpy": lambda array: array,
+    "bytearray": lambda array: bytearray(array.tobytes()),
+    "memoryview": lambda array: memoryview(array),
+    "ctypes": lambda array: (ctypes.c_float * 6)(*array.ravel()),
+    "DLPack": Dlpack,
+    "array interface": Interface,
+}
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_buffers_of_all_kinds(alone, kind):
+    source = BUFFERS[kind](np.arange(6, dtype="float32").reshape(2, 3))
+    out = np.zeros(6, "uint8" if kind == "bytearray" else "float32")
+    if kind == "bytearray":
+        out = bytearray(24)
+    alone.all_gather(source, out)
+    assert bytes(out) == np.arange(6, dtype="float32").tobytes()
+    if kind != "bytearray":
+        alone.all_reduce(source, out)
+        assert out.tolist() == [0, 1, 2, 3, 4, 5]
+    alone.broadcast(source)
+
+
+def test_what_is_read_only_is_sent_only(alone):
+    sent = np.arange(6.0)
+    sent.flags.writeable = False
+    out = np.zeros(6)
+    assert alone.all_reduce(sent, out) is out and out.tolist() == sent.tolist()
+    assert alone.all_gather(b"some bytes", box := bytearray(10)) is box and box == b"some bytes"
+
+
+REFUSED = {
+    "read-only": lambda c: c.all_reduce(b"bytes"),
+    "not contiguous": lambda c: c.all_reduce(np.ones((4, 4)).T),
+    "a GPU's": lambda c: c.all_reduce(OnGpu()),
+    "a str": lambda c: c.all_reduce("text"),
+    "two types": lambda c: c.all_reduce(np.ones(4, "f4"), np.ones(4, "i4")),
+    "of this type": lambda c: c.all_reduce(np.ones(4, "bool")),
+    "equal": lambda c: c.all_reduce(np.ones(4), np.ones(5)),
+    "equal ones": lambda c: c.all_gather(np.ones(4), np.ones(5)),
+    "rank 1": lambda c: c.broadcast(np.ones(4), 1),
+    "root -1": lambda c: c.broadcast(np.ones(4), -1),
+    "reduction": lambda c: c.all_reduce(np.ones(4), op=17),
+    "lies in a buffer of 4": lambda c: c.all_to_all_v(np.ones(4), [5], np.ones(4), [4]),
+    "for 2": lambda c: c.all_to_all_v(np.ones(4), [4, 0], np.ones(4), [4]),
+    "bytes": lambda c: antiphon.UniqueId(b""),
+    "color": lambda c: c.split(-1),
+    "seconds": lambda c: Communicator.in_process(1, timeout=0),
+    "0 ranks": lambda c: Communicator.in_process(0),
+}
+
+
+@pytest.mark.parametrize(("text", "call"), REFUSED.items(), ids=REFUSED)
+def test_what_cannot_be_is_refused(alone, text, call):
+    with pytest.raises((InvalidArgumentError, UnsupportedError), match=text):
+        call(alone)
+    assert alone.all_reduce(np.ones(2)).tolist() == [1, 1]
+
+
+def test_sizes_that_do_not_fit_the_ranks_are_refused():
+    def body(comm):
+        for call, text in (
+            (lambda: comm.all_gather(np.ones(4), np.ones(4)), "a receive buffer 2 times as long"),
+            (lambda: comm.reduce_scatter(np.ones(4), np.ones(4)), "a send buffer 2 times as long"),
+            (lambda: comm.all_to_all(np.ones(5), np.ones(5)), "equally many elements"),
+            (lambda: comm.all_gather(None, np.ones(5)), "equally many elements"),
+            (lambda: comm.reduce_scatter(np.ones(5)), "equally many elements"),
+        ):
+            with pytest.raises(InvalidArgumentError, match=text):
+                call()
+        return comm.all_reduce(np.ones(1))[0]
+
+    assert on_ranks(2, body) == [2, 2]
+
+
+def test_what_is_closed_is_refused():
+    with Communicator.in_process(1)[0] as comm:
+        stream = comm.stream()
+    assert comm.closed
+    for call in (comm.barrier, lambda: comm.all_reduce(np.ones(1)), lambda: comm.broadcast(np.ones(1)), comm.stream):
+        with pytest.raises(InvalidArgumentError):
+            call()
+    stream.close()
+    stream.close()
+    comm.close()
+
+
+def test_ranks_that_call_different_things_are_told():
+    def body(comm):
+        with pytest.raises((MismatchError, AbortedError)) as told:
+            comm.all_reduce(np.ones(4 + comm.rank))
+        assert type(comm.error()) is type(told.value)
+        return told.value
+
+    told = on_ranks(2, body)
+    # One sees it, and may tell the other before that sees it itself.
+    assert any(isinstance(error, MismatchError) for error in told)
+    for error in told:
+        assert "rank 0 called" in str(error) and "rank 1 called" in str(error)
+
+
+def test_an_abort_ends_waits():
+    def body(comm):
+        if comm.rank == 0:
+            comm.abort("enough")
+        with pytest.raises(AbortedError, match="enough"):
+            comm.all_reduce(np.ones(4))
+        return comm.error().result
+
+    assert on_ranks(2, body) == [12, 12]

@@ -1,0 +1,180 @@
+"""Ranks that are processes: how they find each other, and what they do when one goes."""
+
+import secrets
+import socket
+import textwrap
+
+import pytest
+from ranks import processes
+
+import antiphon
+from antiphon.errors import AntiphonError
+
+SUM = """
+    import numpy as np, antiphon
+    x = np.full(1000, antiphon.communicator.default().rank + 1, "float32")
+    antiphon.all_reduce(x)
+    print(x[0], x[999])
+"""
+
+
+def on_processes(world, code, folder, *arguments, **more):
+    (folder / "rank.py").write_text(textwrap.dedent(code))
+    return processes(world, ["rank.py", *map(str, arguments)], folder, **more)
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_sum_over_processes(world, tmp_path):
+    total = float(world * (world + 1) // 2)
+    assert on_processes(world, SUM, tmp_path) == [f"{total} {total}\n"] * world
+
+
+def test_a_group_by_a_place(tmp_path):
+    code = """
+        import sys, numpy as np
+        from mscclpp import CommGroup, Executor, ExecutionPlan, DataType
+        place, rank = sys.argv[1], int(__import__("os").environ["ANTIPHON_RANK"])
+        group = CommGroup(interfaceIpPortTrio=place, rank=rank, size=2)
+        group.barrier()
+        x = group.communicator.all_reduce(np.array([group.my_rank + 1]))
+        print(group.my_rank == rank, group.nranks, group.nranks_per_node, x[0])
+    """
+    place = f"lo:127.0.0.1:{free_port()}"
+    said = on_processes(2, code, tmp_path, place, ANTIPHON_SECRET=secrets.token_hex(16))
+    assert said == ["True 2 2 3\n"] * 2
+
+
+def test_a_group_on_two_nodes(tmp_path):
+    code = """
+        import os, sys, numpy as np
+        rank = int(os.environ["ANTIPHON_RANK"])
+        os.environ["ANTIPHON_HOSTID"] = f"node {rank}"
+        from antiphon import CommGroup
+        group = CommGroup(interfaceIpPortTrio=sys.argv[1], rank=rank, size=2)
+        print(group.nranks_per_node, group.communicator.all_reduce(np.array([rank + 1.0]))[0])
+    """
+    place = f"127.0.0.1:{free_port()}"
+    assert on_processes(2, code, tmp_path, place, ANTIPHON_INSECURE="1") == ["1 3.0\n"] * 2
+
+
+def test_a_group_without_a_secret_is_refused(monkeypatch):
+    for name in ("ANTIPHON_SECRET", "ANTIPHON_SECRET_FILE", "ANTIPHON_INSECURE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(AntiphonError, match="ANTIPHON_SECRET"):
+        antiphon.CommGroup(interfaceIpPortTrio="127.0.0.1:1", rank=0, size=2)
+
+
+def test_a_group_by_mpi(tmp_path):
+    """By what mpi4py's communicators offer; the ranks exchange the id by files."""
+    code = """
+        import os, pathlib, time, numpy as np
+        from antiphon import CommGroup
+
+        class Comm:
+            def Get_rank(self): return int(os.environ["ANTIPHON_RANK"])
+            def Get_size(self): return 2
+            def bcast(self, value, root):
+                file = pathlib.Path("id")
+                if self.Get_rank() == root:
+                    file.with_suffix(".new").write_bytes(value)
+                    file.with_suffix(".new").rename(file)
+                while not file.exists(): time.sleep(0.01)
+                return file.read_bytes()
+
+        group = CommGroup(mpi_comm=Comm())
+        print(group.communicator.all_reduce(np.array([group.my_rank + 1]))[0])
+    """
+    assert on_processes(2, code, tmp_path) == ["3\n"] * 2
+
+
+def test_a_rank_that_dies_is_named(tmp_path):
+    code = """
+        import os, numpy as np, antiphon
+        from antiphon.errors import PeerLostError
+        comm = antiphon.communicator.default()
+        if comm.rank == 1:
+            comm.barrier()
+            os._exit(0)
+        try:
+            comm.barrier()
+            while True:
+                comm.all_reduce(np.ones(10))
+        except PeerLostError as error:
+            print("rank 1" in str(error))
+    """
+    assert on_processes(2, code, tmp_path) == ["True\n", ""]
+
+
+def test_other_threads_run_while_a_call_waits(tmp_path):
+    code = """
+        import threading, numpy as np, antiphon
+        comm = antiphon.communicator.default()
+        go = threading.Event()
+        if comm.rank == 0:
+            # Only while the main thread waits in the call does this one get to say so to rank 1.
+            with comm.split(0) as side:
+                threading.Thread(target=lambda: side.barrier()).start()
+                comm.all_reduce(np.ones(10))
+        else:
+            with comm.split(0) as side:
+                side.barrier()
+                comm.all_reduce(np.ones(10))
+        print("done")
+    """
+    assert on_processes(2, code, tmp_path) == ["done\n"] * 2
+
+
+def test_a_forked_child_may_end(tmp_path):
+    code = """
+        import os, sys, numpy as np, antiphon
+        comm = antiphon.communicator.default()
+        comm.all_reduce(np.ones(10))
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        comm.all_reduce(np.ones(10))
+        print("done")
+    """
+    assert on_processes(2, code, tmp_path) == ["done\n"] * 2
+
+
+def test_a_library_that_is_loaded_already_is_shared(tmp_path):
+    code = """
+        import ctypes, sys, antiphon._library as library
+        there = ctypes.CDLL(sys.argv[1])
+        ours = library.library()
+        print(ours._name, ctypes.cast(ours.antiphon_version, ctypes.c_void_p).value
+              == ctypes.cast(there.antiphon_version, ctypes.c_void_p).value)
+    """
+    from antiphon._library import OWN
+
+    (tmp_path / "another.so").write_bytes(OWN.read_bytes())
+    more = {"ANTIPHON_LIB_PATH": "/nonexistent"}
+    assert on_processes(1, code, tmp_path, tmp_path / "another.so", **more) == ["libantiphon.so.1 True\n"]
+
+
+def test_a_library_that_is_not_there(tmp_path):
+    code = """
+        import antiphon
+        try:
+            antiphon.Communicator.in_process(1)
+        except antiphon.errors.UnsupportedError as error:
+            print("/nonexistent" in str(error), "ANTIPHON_LIB_PATH" in str(error))
+    """
+    assert on_processes(1, code, tmp_path, ANTIPHON_LIB_PATH="/nonexistent") == ["True True\n"]
+
+
+def test_the_package_imports_no_numpy(tmp_path):
+    code = """
+        import sys, antiphon, antiphon.collectives, antiphon.comm, antiphon.plan
+        print("numpy" in sys.modules, "ctypes" in sys.modules)
+    """
+    (out,) = on_processes(1, code, tmp_path)
+    assert out == "False True\n"
