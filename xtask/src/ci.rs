@@ -305,9 +305,17 @@ const STEPS: &[Step] = &[
     Step {
         name: "pass the tests of the Python package",
         program: Program::Python("pytest"),
-        arguments: &["-q", "-rs", "ffi/python/tests"],
+        arguments: &["-q", "-rs", "ffi/python/tests", "--ignore=ffi/python/tests/test_torch.py"],
         environment: &[("ANTIPHON_COMMAND", "{target}/release/antiphon")],
         needs: Some(PYTHON),
+    },
+    Step {
+        name: "train over processes by torch",
+        program: Program::Python("pytest"),
+        arguments: &["-q", "ffi/python/tests/test_torch.py"],
+        environment: &[("ANTIPHON_NEEDS_TORCH", "1")],
+        // Debian's torch comes with it.
+        needs: Some(TORCHRUN),
     },
     Step {
         name: "run the example in Python",

@@ -81,6 +81,7 @@ _MODULES = {
     "default_algos",
     "dsl",
     "errors",
+    "executor_test",
     "language",
     "plan",
     "topologies",

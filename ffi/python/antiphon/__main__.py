@@ -5,8 +5,16 @@ from collections.abc import Callable
 
 from antiphon import _compile, _install
 
+
+def _executor_test(arguments: list[str]) -> int:
+    from antiphon.executor_test import main
+
+    return main(arguments)
+
+
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "compile": (_compile.main, "compile a program file to a plan"),
+    "executor_test": (_executor_test, "check and time a plan, with the flags of the format's own test"),
     "install": (_install.main, "write the default plans into the cache"),
 }
 

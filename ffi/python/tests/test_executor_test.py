@@ -1,0 +1,109 @@
+"""`python -m antiphon.executor_test`: what it prints, and that it notices what is wrong."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ranks import LIMIT, processes
+
+from antiphon import executor_test
+from antiphon.executor_test import Job, Numbers, expected, size
+from antiphon.presets import allreduce_nvls
+
+PLANS = Path(__file__).parents[3] / "examples" / "plans"
+QUICK = ["--n_iters", "3", "--n_graph_iters", "2"]
+
+
+def command(*arguments, folder=None):
+    line = [sys.executable, "-m", "antiphon.executor_test", *map(str, arguments)]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+LINE = re.compile(
+    r"Rank: (\d) Execution time: \d+\.\d{3} us, data size: (\d+) bytes data type: (\w+) "
+    r"bandwidth: \d+\.\d\d GB/s, packet type: (\w+)"
+)
+
+CASES = {
+    "allreduce": ("allreduce_two_shot_packets_4", ["--size", "64K", "--packet_type", "LL8"], 65536, "float16", "LL8"),
+    "allreduce in place": (
+        "allreduce_zero_copy_4", ["--size", "4K", "--in_place", "--dtype", "bfloat16"], 4096, "bfloat16", "LL16"
+    ),
+    "allgather": ("allgather_zero_copy_4", ["--size", "16K", "--dtype", "int32"], 16384, "int32", "LL16"),
+    "reducescatter": ("reducescatter_packets_4", ["--size", "16K", "--dtype", "float32"], 4096, "float32", "LL16"),
+    "alltoall": ("alltoall_packets_4", ["--size", "1K", "--dtype", "int32"], 1024, "int32", "LL16"),
+    "sendrecv": ("sendrecv_zero_copy_2", ["--size", "1K"], 1024, "float16", "LL16"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_plans_are_checked_and_timed(case):
+    name, arguments, received, dtype, packets = CASES[case]
+    done = command("-path", PLANS / f"{name}.json", *arguments, *QUICK)
+    assert done.returncode == 0, done.stderr
+    found = sorted(LINE.fullmatch(line).groups() for line in done.stdout.splitlines())
+    assert found == [(str(rank), str(received), dtype, packets) for rank in range(len(found))]
+    assert len(found) == (2 if case == "sendrecv" else 4)
+
+
+def test_ranks_of_a_launcher(tmp_path):
+    allreduce_nvls("nvls", 2).write(tmp_path / "nvls.json")
+    line = ["-m", "antiphon", "executor_test", "--execution_plan_path", "nvls.json", "--size", "1K", "--in_place", *QUICK]
+    assert all(LINE.fullmatch(out.strip()) for out in processes(2, line, tmp_path))
+
+
+def test_wrong_results_are_noticed(tmp_path):
+    """A sendrecv that says it is an allreduce."""
+    text = (PLANS / "sendrecv_zero_copy_2.json").read_text().replace('"sendrecv"', '"allreduce"')
+    (tmp_path / "wrong.json").write_text(text)
+    done = command("-path", "wrong.json", "--size", "1K", *QUICK, folder=tmp_path)
+    assert done.returncode == 1 and not done.stdout
+    # Refused as soon as it is loaded: the verifier knows better.
+    assert "PlanRefutedError" in done.stderr
+
+
+def test_numbers_off_by_one_are_wrong():
+    for dtype in executor_test.TYPES:
+        numbers = Numbers(dtype)
+        job = Job("allreduce", 2, 64, dtype, False, 0)
+        right = expected(job, numbers, 0, 1)
+        got = numbers.store(right.astype("float32")) if dtype != "int32" else right.astype("int32")
+        assert numbers.wrong(got, right, 2) == 0
+        got[3] = numbers.load(got)[3] + 1 if dtype != "bfloat16" else 0
+        assert numbers.wrong(got, right, 2) == 1
+        first, second = numbers.fill(0, 1, 64), numbers.fill(1, 1, 64)
+        assert (first != second).any() and (first != numbers.fill(0, 2, 64)).any()
+
+
+def test_groups_of_a_sendrecv():
+    assert [Job("sendrecv", 4, 64, "int32", False, 0).source(rank) for rank in range(4)] == [3, 0, 1, 2]
+    assert [Job("sendrecv", 4, 64, "int32", False, 1).source(rank) for rank in range(4)] == [2, 3, 0, 1]
+
+
+@pytest.mark.parametrize("text", ["1K", "1024", "1k"])
+def test_sizes(text):
+    assert size(text) == 1024
+    assert (size("3M"), size("2G")) == (3 << 20, 2 << 30)
+
+
+REFUSED = {
+    "a mask that is none": (["--split_mask", "0x4"], "2^k - 1"),
+    "a mask that does not divide": (["--split_mask", "0x7"], "2^k - 1"),
+    "no whole elements": (["--size", "1001"], "a multiple of 2"),
+    "no size": (["--size", "-4"], "--size"),
+    "a type that is none": (["--dtype", "float8"], "--dtype"),
+    "no runs": (["--n_iters", "0"], "less than once"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "text"), REFUSED.values(), ids=REFUSED)
+def test_what_makes_no_sense_is_refused(arguments, text):
+    done = command("-path", PLANS / "allreduce_zero_copy_4.json", "--size", "1K", *arguments)
+    assert done.returncode == 2 and text in done.stderr, done.stderr
+
+
+def test_a_file_that_is_not_there():
+    done = command("-path", "nowhere.json", "--size", "1K")
+    assert done.returncode == 1 and "nowhere.json" in done.stderr

@@ -1,0 +1,230 @@
+"""What each rank does of `test_torch.py`: run as `torch_ranks.py CASE`, over torch.distributed's own rendezvous."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import antiphon.torch  # noqa: F401: it registers the backend.
+
+
+def same(tensor, expected):
+    assert torch.equal(tensor, torch.as_tensor(expected, dtype=tensor.dtype)), (tensor, expected)
+
+
+def collectives(rank, world):
+    own = torch.arange(6.0) + 10 * rank
+    every = [torch.arange(6.0) + 10 * other for other in range(world)]
+
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int32, torch.int64):
+        x = torch.ones(5, dtype=dtype) * (rank + 1)
+        dist.all_reduce(x)
+        same(x, [world * (world + 1) // 2] * 5)
+    for op, expected in (
+        (dist.ReduceOp.MAX, every[-1]), (dist.ReduceOp.MIN, every[0]), (dist.ReduceOp.PRODUCT, torch.stack(every).prod(0)),
+    ):  # fmt: skip
+        x = own.clone()
+        dist.all_reduce(x, op)
+        same(x, expected)
+    flags = torch.tensor([rank == 0, True, False])
+    dist.all_reduce(flags, dist.ReduceOp.MIN)
+    same(flags, [world == 1, True, False])
+    turned = torch.arange(6.0).reshape(2, 3).t()
+    dist.all_reduce(turned)
+    same(turned, torch.arange(6.0).reshape(2, 3).t() * world)
+
+    for root in range(world):
+        x = own.clone()
+        dist.broadcast(x, root)
+        same(x, every[root])
+        mixed = torch.full((3,), bool(rank == root))
+        dist.broadcast(mixed, root)
+        same(mixed, [True] * 3)
+        x = own.clone()
+        dist.reduce(x, root)
+        same(x, sum(every) if rank == root else own)
+        parts = [torch.zeros(6) for _ in range(world)] if rank == root else None
+        dist.gather(own, parts, root)
+        if rank == root:
+            same(torch.stack(parts), torch.stack(every))
+        part = torch.zeros(6)
+        dist.scatter(part, [each + 1 for each in every] if rank == root else None, root)
+        same(part, own + 1)
+    objects = [{"rank": rank, "text": "a" * (rank + 1)}] * 1
+    dist.broadcast_object_list(objects, 0)
+    assert objects == [{"rank": 0, "text": "a"}]
+    gathered = [None] * world
+    dist.all_gather_object(gathered, ("rank", rank))
+    assert gathered == [("rank", other) for other in range(world)]
+
+    parts = [torch.zeros(2, 3) for _ in range(world)]
+    dist.all_gather(parts, own.reshape(2, 3))
+    same(torch.stack(parts).reshape(world, 6), torch.stack(every))
+    group = dist.distributed_c10d._get_default_group()
+    whole = torch.zeros(world * 6)
+    group._allgather_base(whole, own).wait()
+    same(whole, torch.cat(every))
+    lists = [[torch.zeros(6), torch.zeros(1)] for _ in range(world)]
+    dist.all_gather_coalesced(lists, [own, torch.tensor([float(rank)])])
+    for other, (first, second) in enumerate(lists):
+        same(first, every[other])
+        same(second, [other])
+    out = torch.zeros(6)
+    dist.reduce_scatter(out, [own + other for other in range(world)])
+    same(out, sum(every) + world * rank)
+    group._reduce_scatter_base(out, torch.cat([own + other for other in range(world)])).wait()
+    same(out, sum(every) + world * rank)
+
+    out = torch.zeros(world * 2)
+    dist.all_to_all_single(out, torch.arange(world * 2.0) + 100 * rank)
+    same(out, torch.cat([torch.arange(2.0) + 2 * rank + 100 * other for other in range(world)]))
+    counts = [rank + other + 1 for other in range(world)]
+    for dtype in (torch.float32, torch.int16):
+        out = torch.zeros(sum(counts), 2, dtype=dtype)
+        dist.all_to_all_single(out, torch.full((sum(counts), 2), rank, dtype=dtype), counts, counts)
+        same(out[:, 1], torch.cat([torch.full((counts[other],), other, dtype=dtype) for other in range(world)]))
+    outs = [torch.zeros(rank + other + 1) for other in range(world)]
+    dist.all_to_all(outs, [torch.full((rank + other + 1,), float(rank)) for other in range(world)])
+    for other, part in enumerate(outs):
+        same(part, [other] * (rank + other + 1))
+    dist.barrier()
+
+
+def transfers(rank, world):
+    """In whatever order ranks send and receive."""
+    others = [other for other in range(world) if other != rank]
+    boxes = {other: torch.zeros(4) for other in others}
+    works = [dist.irecv(boxes[other], other) for other in others]
+    works += [dist.isend(torch.full((4,), 10.0 * rank + other), other) for other in others]
+    for work in works:
+        work.wait()
+    for other, box in boxes.items():
+        same(box, [10 * other + rank] * 4)
+    # Tags tell transfers apart, whatever their order.
+    peer = rank ^ 1
+    first, second = torch.zeros(1), torch.zeros(1)
+    if rank == 0:
+        dist.send(torch.tensor([1.0]), peer, tag=1)
+        dist.send(torch.tensor([2.0]), peer, tag=2)
+    elif rank == 1:
+        later = dist.irecv(second, peer, tag=2)
+        dist.recv(first, peer, tag=1)
+        later.wait()
+        same(torch.cat([first, second]), [1, 2])
+    dist.barrier()
+
+
+def asynchronous(rank, world):
+    sums = [torch.full((1000,), float(rank + number)) for number in range(20)]
+    works = [dist.all_reduce(x, async_op=True) for x in sums]
+    called = []
+    works[3].get_future().then(lambda future: called.append(future.value()[0].sum().item()))
+    for number, (work, x) in enumerate(zip(works, sums)):
+        work.wait()
+        assert work.is_completed()
+        same(x, [number * world + sum(range(world))] * 1000)
+    dist.barrier()
+    assert called == [(3 * world + sum(range(world))) * 1000.0], called
+    half = dist.new_group([0, 1], backend="antiphon")
+    if rank < 2:
+        x = torch.tensor([float(rank)])
+        dist.all_reduce(x, group=half)
+        same(x, [1])
+        from antiphon import CommGroup
+
+        group = CommGroup(torch_group=half)
+        assert (group.my_rank, group.nranks) == (rank, 2)
+        x = group.communicator.all_reduce(torch.tensor([1.0, 2.0], dtype=torch.bfloat16))
+        same(x, [2, 4])
+
+
+def refused(rank, world):
+    from antiphon.errors import AntiphonError
+
+    def fails(text, call):
+        try:
+            work = call()
+            if work is not None:
+                work.wait()
+        except Exception as error:
+            # Through a future torch makes errors its own; the text stays.
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"nothing said {text!r}")
+
+    fails("allowed SUM", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.BAND))
+    fails("cannot reduce tensors of torch.int16", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int16)))
+    fails("dense", lambda: dist.all_reduce(torch.eye(3).to_sparse()))
+    fails("elements", lambda: dist.all_gather([torch.zeros(3)] * world, torch.zeros(4)))
+    fails("on meta", lambda: dist.all_reduce(torch.ones(3, device="meta")))
+    x = torch.tensor([1.0])
+    dist.all_reduce(x)
+    same(x, [world])
+    # Ranks that call different things learn it when they wait, and from every call after.
+    group = dist.new_group(backend="antiphon")
+    for _ in range(2):
+        fails("rank 0 called", lambda: dist.all_reduce(torch.ones(3 + rank), group=group))
+    assert issubclass(AntiphonError, RuntimeError)
+
+
+def model():
+    torch.manual_seed(7)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+
+
+def batches(world):
+    generator = torch.Generator().manual_seed(11)
+    for _ in range(10):
+        inputs = torch.randn(8 * world, 8, generator=generator)
+        yield inputs, inputs.sum(1, keepdim=True)
+
+
+def train(network, part):
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for inputs, targets in part:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(network(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def training(rank, world):
+    """Two processes with half of each batch come to the weights of one process with all of it."""
+    alone = model()
+    train(alone, batches(world))
+    network = model()
+    if rank:
+        # What DistributedDataParallel must replace by rank 0's.
+        torch.nn.init.zeros_(network[0].weight)
+    together = DistributedDataParallel(network)
+    own = slice(8 * rank, 8 * (rank + 1))
+    losses = train(together, ((inputs[own], targets[own]) for inputs, targets in batches(world)))
+    assert losses[-1] < losses[0]
+    for expected, parameter in zip(alone.parameters(), together.module.parameters()):
+        torch.testing.assert_close(parameter, expected)
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in together.parameters()])
+    every = [torch.zeros_like(flat) for _ in range(world)]
+    dist.all_gather(every, flat)
+    for other in every:
+        same(other, flat)
+
+
+def main():
+    case, file = sys.argv[1:]
+    rank, world = (int(os.environ[name]) for name in ("ANTIPHON_RANK", "ANTIPHON_WORLD"))
+    torch.set_num_threads(1)
+    if os.environ.get("NODES"):
+        os.environ["ANTIPHON_HOSTID"] = f"node {rank * int(os.environ['NODES']) // world}"
+    dist.init_process_group("antiphon", init_method=f"file://{file}", rank=rank, world_size=world)
+    globals()[case](rank, world)
+    dist.barrier()
+    dist.destroy_process_group()
+    print(f"{case}: ok")
+
+
+main()
