@@ -42,6 +42,20 @@ fn built_in_algorithms_and_runtime_sizes_run_on_a_device() {
 }
 
 #[test]
+fn ranks_on_devices_may_be_spread_over_nodes() {
+    for mode in ["--processes", "--threads"] {
+        let options = "--ranks 4 --nodes 2 --size 2K --iters 2 --warmup 1 --block-threads 32";
+        let arguments = format!("bench allreduce {options} {mode} --device cuda");
+        let Some(output) = antiphon("ranks_on_devices_may_be_spread_over_nodes", &arguments) else {
+            return;
+        };
+        let (printed, said) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{mode}: {said}\n{printed}");
+        assert!(printed.contains("hierarchical"), "{mode}: {printed}");
+    }
+}
+
+#[test]
 fn info_lists_devices_and_a_wrong_one_is_refused() {
     let test = "info_lists_devices_and_a_wrong_one_is_refused";
     let Some(output) = antiphon(test, "info") else { return };

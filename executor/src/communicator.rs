@@ -84,7 +84,7 @@ pub(crate) struct Shared {
     pub shared_process: bool,
     control: Vec<Page>,
     /// This rank's page.
-    page: Arc<dyn Memory>,
+    pub page: Arc<dyn Memory>,
     /// The page of the node's lowest rank.
     first_page: Arc<dyn Memory>,
     failure: Arc<Failure>,
@@ -188,8 +188,27 @@ impl Communicator {
         devices: &[Arc<dyn Device>],
         options: &Options,
     ) -> Result<Vec<Communicator>, ExecutorError> {
-        let hosts = vec!["this"; devices.len()];
-        let ends = in_process_with(&hosts, options.timeout.unwrap_or(NO_LIMIT))?;
+        Communicator::in_process_at(&vec!["this"; devices.len()], devices, options)
+    }
+
+    /// As [`in_process_over`](Self::in_process_over), where ranks of different names of hosts are on different nodes, as with
+    /// [`in_process_on`](Self::in_process_on).
+    ///
+    /// # Errors
+    /// As [`in_process`](Self::in_process); `Argument` for more or fewer hosts than devices.
+    pub fn in_process_at(
+        hosts: &[&str],
+        devices: &[Arc<dyn Device>],
+        options: &Options,
+    ) -> Result<Vec<Communicator>, ExecutorError> {
+        if hosts.len() != devices.len() {
+            return Err(ExecutorError::Argument {
+                what: "bring up ranks in this process",
+                saw: format!("{} hosts and {} devices", hosts.len(), devices.len()),
+                allowed: "a host and a device for each rank",
+            });
+        }
+        let ends = in_process_with(hosts, options.timeout.unwrap_or(NO_LIMIT))?;
         form(ends.into_iter().zip(devices.iter().map(Arc::clone)), options)
     }
 
@@ -429,11 +448,6 @@ impl Shared {
     pub fn control(&self, rank: u32) -> &ControlPage {
         // SAFETY: `Page` keeps its page mapped, and a control page is all atomics.
         unsafe { self.control[rank as usize].page.as_ref() }
-    }
-
-    /// The memory of this rank's control page.
-    pub fn own_page(&self) -> &Arc<dyn Memory> {
-        &self.page
     }
 
     /// The verdicts that the ranks of this node share: those in the page of its lowest rank.

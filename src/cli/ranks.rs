@@ -96,14 +96,12 @@ impl Rank {
         let devices = ranks.clone().map(|rank| device(settings.device, rank));
         let devices = devices.collect::<Result<Option<Vec<_>>, _>>();
         let options = common(settings);
+        let hosts: Vec<String> =
+            ranks.map(|rank| settings.host(rank).unwrap_or_default()).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
         let communicators = match devices? {
-            Some(devices) => Communicator::in_process_over(&devices, &options),
-            None => {
-                let hosts: Vec<String> =
-                    ranks.map(|rank| settings.host(rank).unwrap_or_default()).collect();
-                let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-                Communicator::in_process_on(&hosts, &options)
-            }
+            Some(devices) => Communicator::in_process_at(&hosts, &devices, &options),
+            None => Communicator::in_process_on(&hosts, &options),
         };
         communicators.map_err(executor_error)?.into_iter().map(Rank::new).collect()
     }

@@ -9,7 +9,6 @@ use super::report::{Report, Start};
 use super::shape::Shape;
 use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, launched, plans, size};
 use antiphon::ReduceOp;
-use antiphon::executor::hal::Backend;
 use antiphon::executor::selection::Spread;
 use antiphon::plan::model::{Collective, Plan};
 use std::collections::BTreeMap;
@@ -129,12 +128,6 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         Ok(Item { plan, shape: blocks.widest(element), blocks: Some(blocks) })
     };
     let items = sizes.into_iter().map(item).collect::<Result<Vec<Item>, CliError>>()?;
-    if args.nodes.unwrap_or(1) > 1 && args.threads && args.device.backend != Backend::Host {
-        return Err(CliError::Usage(
-            "cannot spread threads over --nodes on a GPU: plans over port channels run on the host; leave one out"
-                .into(),
-        ));
-    }
     if !first.gpus.len().is_multiple_of(args.nodes.unwrap_or(1) as usize) {
         return Err(CliError::Usage(format!(
             "cannot spread {} ranks over {} nodes: saw no even number for each; choose another --nodes",

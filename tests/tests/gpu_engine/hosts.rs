@@ -4,7 +4,8 @@ use crate::faults::{await_death, await_failure, call, kill_on};
 use crate::plans::{HALF, report, right, run_all};
 use crate::ports::{hangs, sum};
 use crate::{device, on_simulator, on_threads, options};
-use antiphon::executor::{Communicator, ExecutorError, Options};
+use antiphon::DataType;
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError, Options};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::harness::processes::{Ranks, role};
@@ -162,6 +163,41 @@ fn exchange() -> Plan {
         block.flush(&[port]);
     }
     program.build().unwrap()
+}
+
+#[test]
+fn transfers_of_several_parcels_arrive_whole_in_every_launch() {
+    let test = "hosts::transfers_of_several_parcels_arrive_whole_in_every_launch";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    /// More than all parcels that are under way at once, and no whole number of them.
+    const WORDS: usize = (5 << 20) / 8 + 3;
+    const BYTES: u64 = WORDS as u64 * 8;
+    let values = |rank: u32, launch: u64| -> Vec<u64> {
+        (0..WORDS as u64).map(|at| at * 7 + u64::from(rank) * 1_000_003 + (launch << 40)).collect()
+    };
+    apart(&["a", "b"], &options(), |rank| {
+        let executor = Executor::new(&rank);
+        let plan = executor.load(&exchange()).unwrap();
+        let stream = rank.stream().unwrap();
+        let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
+        let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
+        let call = Call::new(&plan, DataType::U32, from, to);
+        for launch in 0..3 {
+            let sent = values(rank.rank(), launch);
+            let mut came = vec![0u64; WORDS];
+            // SAFETY: all are `BYTES` long and outlive the stream's work, which the rank waits for.
+            unsafe {
+                let _ = stream.copy(input.address(), sent.as_ptr().cast(), BYTES).unwrap();
+                executor.execute(&call, &stream).unwrap();
+                let _ = stream.copy(came.as_mut_ptr().cast(), output.address(), BYTES).unwrap();
+            }
+            executor.synchronize(&stream).unwrap();
+            assert!(came == values(1 - rank.rank(), launch), "launch {launch}");
+        }
+        rank.barrier().unwrap();
+    });
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Proxy {
             shared: Arc::downgrade(shared),
             slots: Arc::clone(&gpu.slots),
             ports: Arc::clone(&shared.ports),
-            page: Arc::clone(shared.own_page()),
+            page: Arc::clone(&shared.page),
             links: Mutex::default(),
             staged: Mutex::default(),
             described: AtomicU64::new(0),

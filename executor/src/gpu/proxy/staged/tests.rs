@@ -135,7 +135,7 @@ struct Bench {
     memory: Arc<dyn Memory>,
 }
 
-const ROOM: u64 = 4 * PAYLOAD;
+const ROOM: u64 = 8 * PAYLOAD;
 
 impl Bench {
     fn new(seed: u64) -> Self {
@@ -185,42 +185,48 @@ impl Bench {
 
 #[test]
 fn bytes_land_whole_before_the_word_that_follows_them_whatever_the_wire_does() {
-    const ROUNDS: u64 = 12;
+    const ROUNDS: u64 = 16;
+    // Rounds take turns with four areas, each of two parcels, and so many rounds are under way at once.
+    const AREAS: u64 = 4;
+    const AREA: u64 = ROOM / AREAS;
     for seed in 0..6 {
         let bench = Bench::new(seed);
         let mut dice = Dice(seed + 100);
         // The word is behind all bytes.
         let word = 2 * ROOM - 8;
-        let (mut round, mut sent, mut lengths) = (0, 0, Vec::new());
-        while bench.word(word) < ROUNDS {
-            let seen = bench.word(word);
-            if sent == 0 && round < ROUNDS && seen == round {
-                // The bytes before have landed, so that they may change.
-                let bytes = 1 + dice.below(ROOM - 16);
-                // SAFETY: inside; nothing reads it.
-                unsafe { bench.memory.address().write_bytes(round as u8 + 1, bytes as usize) };
-                lengths.push(bytes);
-                sent = u64::from(bench.write(0, ROOM, bytes) == Posted::Queued);
-                assert_eq!(sent, 1, "nothing else is under way");
+        let mut lengths = Vec::new();
+        let mut seen = 0;
+        while seen < ROUNDS {
+            let round = lengths.len() as u64;
+            let done = bench.ends[0].completed().unwrap() / 2;
+            if round < ROUNDS && round < done + AREAS && dice.below(3) == 0 {
+                let (from, bytes) = (round % AREAS * AREA, 1 + dice.below(AREA - 16));
+                // SAFETY: inside; what was sent from here has landed.
+                unsafe {
+                    let start = bench.memory.address().add(from as usize);
+                    start.write_bytes(round as u8 + 1, bytes as usize);
+                }
+                assert_eq!(bench.write(from, ROOM + from, bytes), Posted::Queued);
                 let to = bench.at(word);
                 assert_eq!(bench.ends[0].signal(FOREIGN, to, round + 1), Ok(Posted::Queued));
-                round += 1;
-                sent = 0;
+                lengths.push(bytes);
             }
-            let turn = dice.below(2) as usize;
-            bench.ends[turn].progress().unwrap();
-            let seen = bench.word(word);
+            bench.ends[dice.below(2) as usize].progress().unwrap();
+            let now = bench.word(word);
+            assert!(now >= seen, "seed {seed}: {now} after {seen}");
+            seen = now;
             if seen > 0 {
-                let bytes = lengths[seen as usize - 1];
-                if seen == round {
-                    let [first, last] = [ROOM, ROOM + bytes - 1].map(|at| bench.byte(at));
-                    assert_eq!([first, last], [seen as u8; 2], "seed {seed} of {bytes} bytes");
+                let (area, bytes) = ((seen - 1) % AREAS, lengths[seen as usize - 1]);
+                for at in [0, bytes - 1] {
+                    let byte = u64::from(bench.byte(ROOM + area * AREA + at));
+                    // Of this round, or of a later one in the same area.
+                    let fits = byte >= seen && (byte - seen).is_multiple_of(AREAS);
+                    assert!(fits, "seed {seed}: {byte} at {at} of {bytes} in round {seen}");
                 }
             }
         }
-        while bench.ends[0].completed().unwrap() < bench.ends[0].posted()
-            || !bench.ends[1].is_calm()
-        {
+        let is_done = || bench.ends[0].completed() == Ok(2 * ROUNDS) && bench.ends[1].is_calm();
+        while !is_done() {
             bench.ends.iter().for_each(|end| assert!(end.progress().is_ok()));
         }
         assert_eq!(bench.ends[0].posted(), 2 * ROUNDS);
