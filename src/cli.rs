@@ -32,6 +32,7 @@ mod verify_json;
 
 use antiphon::{DataType, ReduceOp};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ranks::KernelForm;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -177,6 +178,9 @@ struct MeasureArgs {
     /// Threads of each thread block on a GPU [default: what the plan says]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
     block_threads: Option<u32>,
+    /// What plans become on a GPU: generated (kernels of their own) or interpreted [default: ANTIPHON_KERNELS, else generated]
+    #[arg(long, value_name = "FORM")]
+    kernels: Option<KernelForm>,
     /// The wire of port channels: local, tcp, or a plugin's name [default: ANTIPHON_WIRE, else for each peer the one
     /// of least cost]
     #[arg(long, value_name = "NAME")]
@@ -190,6 +194,13 @@ struct MeasureArgs {
 }
 
 impl MeasureArgs {
+    /// The form of kernels asked for.
+    fn kernels(&self) -> Result<KernelForm, CliError> {
+        let named = || std::env::var("ANTIPHON_KERNELS").ok().filter(|name| !name.is_empty());
+        let form = self.kernels.map(Ok).or_else(|| named().map(|name| name.parse()));
+        form.transpose().map(Option::unwrap_or_default).map_err(CliError::Usage)
+    }
+
     /// The wire asked for.
     fn wire(&self) -> Option<String> {
         let named = || std::env::var("ANTIPHON_WIRE").ok().filter(|name| !name.is_empty());

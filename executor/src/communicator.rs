@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
-pub use options::Options;
+pub use options::{KernelForm, Options};
 
 /// The bootstrap's time limit where there is to be none.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);

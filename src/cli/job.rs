@@ -2,6 +2,7 @@
 
 use super::counts::Blocks;
 use super::device::DeviceName;
+use super::ranks::KernelForm;
 use super::shape::{Placement, Shape};
 use super::{CliError, plans};
 use antiphon::plan::model::Plan;
@@ -53,6 +54,9 @@ pub struct Settings {
     pub device: DeviceName,
     /// Threads of each thread block there.
     pub block_threads: Option<u32>,
+    /// What plans become there.
+    #[serde(with = "by_name")]
+    pub kernels: KernelForm,
     /// The wire that port channels must use.
     pub wire: Option<String>,
     /// Seed of the inputs.
@@ -239,6 +243,7 @@ pub mod testing {
             verify: false,
             device: "cuda:1".parse().unwrap(),
             block_threads: Some(96),
+            kernels: KernelForm::Interpreted,
             wire: Some("local".into()),
             seed: u64::MAX,
             counts: Some("even".into()),

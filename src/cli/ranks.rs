@@ -4,13 +4,13 @@ use super::CliError;
 use super::device::DeviceName;
 use super::job::{Item, Settings};
 use super::shape::{Placement, Shape};
-pub use antiphon::executor::HOST_VARIABLE;
 use antiphon::executor::hal::{self, Backend, Device, Stream};
 use antiphon::executor::launcher::{self, Environment, Found};
 use antiphon::executor::{
     Call, Communicator, Counts, Executor, Extent, LoadedPlan, Options, Rendezvous, Verdict,
     WireError,
 };
+pub use antiphon::executor::{HOST_VARIABLE, KernelForm};
 use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ fn executor_error(error: impl Display) -> CliError {
 /// How all ranks of a run behave.
 fn common(settings: &Settings) -> Options {
     let limits = limits(settings.timeout, settings.verify, settings.wire.clone());
-    limits.with_block_threads(settings.block_threads)
+    limits.with_block_threads(settings.block_threads).with_kernels(settings.kernels)
 }
 
 /// How a rank of a run behaves.

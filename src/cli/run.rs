@@ -173,6 +173,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         verify: !args.no_verify,
         device: args.device,
         block_threads: args.block_threads,
+        kernels: args.kernels()?,
         wire: args.wire(),
         seed,
         counts: rule.map(|rule| rule.to_string()),

@@ -114,7 +114,8 @@ device_struct! {
 device_struct! {
     /// One block of a rank.
     BlockEntry {
-        /// Which of the kernel's programs it runs.
+        /// Which of the kernel's programs it runs; for the interpreting kernel, where among [`Launch::operands`] its
+        /// [`Step`]s begin. All ones for none.
         program: u32,
         /// Its first word in [`Launch::operands`].
         operands: u32,
@@ -122,6 +123,20 @@ device_struct! {
         peers: u32,
         /// How many peers it has.
         peer_count: u32,
+    }
+}
+
+device_struct! {
+    /// One step of a block, as the interpreting kernel reads it.
+    Step {
+        /// Which of the kernel's calls it is, or one of the `STEP_` numbers.
+        call: u32,
+        /// The words that it takes of the operands.
+        words: u32,
+        /// The first number that the call is given; of a 64-bit one, the low half. Of a pipeline, its steps.
+        one: u32,
+        /// The second one, or the high half. Of a pipeline, the words of its steps.
+        two: u32,
     }
 }
 
@@ -475,6 +490,7 @@ pub fn declarations() -> String {
     declare::<Piece>(&mut text);
     declare::<Pieces>(&mut text);
     declare::<BlockEntry>(&mut text);
+    declare::<Step>(&mut text);
     declare::<Descriptor>(&mut text);
     declare::<Inbox>(&mut text);
     declare::<ContextWords>(&mut text);
@@ -519,6 +535,7 @@ mod tests {
         is_packed::<Piece>();
         is_packed::<Pieces>();
         is_packed::<BlockEntry>();
+        is_packed::<Step>();
         is_packed::<Descriptor>();
         is_packed::<Inbox>();
         is_packed::<ContextWords>();

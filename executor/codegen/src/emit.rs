@@ -1,16 +1,14 @@
 //! The text of a kernel.
 
+use crate::calls::Call;
 use crate::repeat::{Node, fold};
-use crate::skeleton::{Code, Operands, Peers, Row, Skeleton};
+use crate::skeleton::{Code, Operands, Peers, Skeleton};
 use crate::target::Variant;
 use crate::{abi, target};
 use antiphon_plan::ReduceOp;
 use antiphon_plan::program::Layout;
 use std::collections::HashMap;
 use std::fmt::Write;
-
-/// The most sides of a move that the device library has code for; longer lists are walked.
-const WIDEST: usize = 8;
 
 /// A kernel, as text, and the data that make it a rank's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,18 +37,10 @@ pub const ENTRY: &str = "antiphon";
 /// # Errors
 /// A rank that the plan does not have.
 pub fn generate(layout: &Layout, rank: u32, variant: Variant) -> Result<Generated, Unsupported> {
-    if rank as usize >= layout.ranks.len() {
-        let ranks = layout.ranks.len();
-        return Err(Unsupported { plan: layout.name.clone(), rank, ranks });
-    }
+    Unsupported::check(layout, rank)?;
     let Skeleton { blocks, operands, peers } = Skeleton::of(layout, rank);
-    // Slices of runtime blocks are whole multiples of it.
-    let unit = layout.alignment.max(variant.dtype.size() as u64);
-    let op = |own: ReduceOp| match variant.op.unwrap_or(own) {
-        // Divided when the launch ends.
-        ReduceOp::Avg => ReduceOp::Sum,
-        other => other,
-    };
+    let unit = variant.unit(layout);
+    let op = |own: ReduceOp| variant.op.unwrap_or(own);
     let mut numbers: HashMap<Vec<Node>, u32> = HashMap::new();
     let mut bodies = String::new();
     let mut programs = Vec::new();
@@ -86,6 +76,17 @@ pub struct Unsupported {
     pub rank: u32,
     /// How many ranks the plan has.
     pub ranks: usize,
+}
+
+impl Unsupported {
+    /// Whether a plan has a rank.
+    pub(crate) fn check(layout: &Layout, rank: u32) -> Result<(), Self> {
+        let ranks = layout.ranks.len();
+        if (rank as usize) < ranks {
+            return Ok(());
+        }
+        Err(Unsupported { plan: layout.name.clone(), rank, ranks })
+    }
 }
 
 fn program(
@@ -163,64 +164,10 @@ impl Body<'_> {
 
     fn step(&mut self, code: &Code, at: u32) {
         let depth = self.depth;
-        let o = format!("o{depth} + {at}");
-        match code {
-            Code::Move { sources, destinations, op, multicast } => {
-                let (reads, writes) = (sources.len(), destinations.len());
-                let op = operator((self.op)(*op));
-                let packets = sources.contains(&true) || destinations.contains(&true);
-                let name = match (packets, multicast) {
-                    (true, _) => "move_packets",
-                    (false, true) => "move_multicast",
-                    (false, false) => "move_bytes",
-                };
-                if reads <= WIDEST && writes <= WIDEST {
-                    let (from, to) = (mask(sources), mask(destinations));
-                    let kinds = if packets { format!(", {from}, {to}") } else { String::new() };
-                    self.line(format_args!(
-                        "{name}<{op}, {reads}, {writes}{kinds}>(l, {o}, w{depth});"
-                    ));
-                } else {
-                    self.line(format_args!(
-                        "{name}_wide<{op}>(l, {o}, {reads}, {writes}, w{depth});"
-                    ));
-                }
-            }
-            Code::MoveBlock => {
-                let unit = self.unit;
-                self.line(format_args!("move_block(l, {o}, {unit}ull);"));
-            }
-            Code::Row { row, count, first } => {
-                let name = match row {
-                    Row::Signals { release } => format!("signals<{release}>"),
-                    Row::PortSignals => "port_signals".to_owned(),
-                    Row::Waits { acquire } => format!("waits<{acquire}>"),
-                    Row::Acquires => "acquires".to_owned(),
-                    Row::Releases => "releases".to_owned(),
-                    Row::Posts => "posts".to_owned(),
-                    Row::Flushes => "flushes".to_owned(),
-                };
-                let window = if *row == Row::Posts { format!(", w{depth}") } else { String::new() };
-                self.line(format_args!("{name}(l, {o}, {count}, {first}{window});"));
-            }
-            Code::Barrier => self.line(format_args!("barrier(l, {o});")),
-            Code::Sync => self.line(format_args!("AP_SYNC();")),
-        }
+        let call = Call::of(code, self.op, self.unit);
+        let text = call.text(&format!("o{depth} + {at}"), &call.numbers(), &format!("w{depth}"));
+        self.line(format_args!("{text};"));
     }
-}
-
-fn operator(op: ReduceOp) -> &'static str {
-    match op {
-        ReduceOp::Sum | ReduceOp::Avg => "Sum",
-        ReduceOp::Prod => "Prod",
-        ReduceOp::Min => "Min",
-        ReduceOp::Max => "Max",
-    }
-}
-
-/// One bit for each side that is packets.
-fn mask(sides: &[bool]) -> u32 {
-    sides.iter().enumerate().map(|(at, &packets)| u32::from(packets) << at).sum()
 }
 
 fn kernel(text: &mut String, programs: u32) {

@@ -18,8 +18,10 @@
 #![warn(missing_docs)]
 
 pub mod abi;
+mod calls;
 pub mod divide;
 mod emit;
+pub mod interpret;
 mod repeat;
 mod skeleton;
 mod tables;

@@ -261,7 +261,7 @@ impl Reader<'_> {
                 if multicast.is_some() {
                     words.extend([self.group(sources), self.group(destinations)]);
                 }
-                // Of a single source nothing is combined.
+                // One for all where nothing is combined, so that they are equal.
                 let op = if sources.len() > 1 { reduce } else { ReduceOp::Sum };
                 let (sources, destinations) = kinds;
                 Code::Move { sources, destinations, op, multicast: multicast.is_some() }

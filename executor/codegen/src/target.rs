@@ -1,5 +1,6 @@
 //! For whom the text is written: the vendor's prelude, and what a kernel is specialised for.
 
+use antiphon_plan::program::Layout;
 use antiphon_plan::{DataType, ReduceOp};
 
 /// A family of compilers.
@@ -33,6 +34,13 @@ pub struct Variant {
     pub dtype: DataType,
     /// The operator that replaces the plan's own.
     pub op: Option<ReduceOp>,
+}
+
+impl Variant {
+    /// Bytes of which slices of runtime blocks are whole multiples.
+    pub(crate) fn unit(self, layout: &Layout) -> u64 {
+        layout.alignment.max(self.dtype.size() as u64)
+    }
 }
 
 /// The device functions that the programs call: the same for all vendors.

@@ -10,7 +10,8 @@ mod world;
 use antiphon_gpusim as _;
 
 use antiphon_codegen::abi::{FOREIGN, Link, RuntimeBlock, Where};
-use antiphon_codegen::{Target, Variant};
+use antiphon_codegen::interpret::interpreted;
+use antiphon_codegen::{Target, Variant, generate};
 use antiphon_plan::DataType;
 use antiphon_plan::algorithms::{allreduce, alltoallv};
 use antiphon_plan::builder::ProgramBuilder;
@@ -18,7 +19,7 @@ use antiphon_plan::model::Collective;
 use antiphon_plan::program::{CallSizes, Layout};
 use std::time::{Duration, Instant};
 use support::Driver;
-use world::{World, group, upload, zeroed};
+use world::{Make, World, group, upload, zeroed};
 
 const F32: Variant = Variant { target: Target::Cuda, dtype: DataType::F32, op: None };
 
@@ -281,6 +282,15 @@ fn runtime_blocks_have_the_lengths_of_the_call() {
 
 #[test]
 fn switches_go_through_the_multicast() {
+    multicast(generate);
+}
+
+#[test]
+fn switches_of_the_interpreting_kernel_do_too() {
+    multicast(interpreted);
+}
+
+fn multicast(make: Make) {
     let driver = Driver::start();
     let (multicast, members) = group::group(&driver, 4);
     let plan = allreduce::switch(4).unwrap();
@@ -289,7 +299,7 @@ fn switches_go_through_the_multicast() {
     for (chunk, elsewhere) in [(76_usize, true), (75, false)] {
         let (count, at) = (4 * chunk, 256_u64);
         let sizes = sizes(4 * count as u64, 4 * count as u64);
-        let mut world = World::new(&driver, &layout, F32, sizes);
+        let mut world = World::with(make, &driver, &layout, F32, sizes);
         for (rank, member) in members.iter().enumerate() {
             let values: Vec<f32> = (0..count).map(|k| ((rank + 1) * (k % 50)) as f32).collect();
             driver.write(member + at, &values);

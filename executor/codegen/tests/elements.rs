@@ -9,7 +9,8 @@ mod world;
 // Cargo builds the driver's library for it.
 use antiphon_gpusim as _;
 
-use antiphon_codegen::{Target, Variant, divide};
+use antiphon_codegen::interpret::interpreted;
+use antiphon_codegen::{Target, Variant, divide, generate};
 use antiphon_hal::kernels;
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::{Collective, Op, Plan};
@@ -17,7 +18,7 @@ use antiphon_plan::program::{Area, CallSizes, Instruction, Layout, Program};
 use antiphon_plan::{DataType, ReduceOp};
 use std::ffi::c_void;
 use support::Driver;
-use world::World;
+use world::{Make, World};
 
 /// Chunks of the input.
 const INPUTS: usize = 10;
@@ -119,7 +120,7 @@ fn same(dtype: DataType, a: &[u8], b: &[u8]) -> bool {
     })
 }
 
-fn elements(dtype: DataType) {
+fn elements(dtype: DataType, make: Make) {
     let driver = Driver::start();
     let layout = Layout::new(&plan()).unwrap();
     let variant = Variant { target: Target::Cuda, dtype, op: None };
@@ -131,7 +132,7 @@ fn elements(dtype: DataType) {
         element: size as u64,
         strict: false,
     };
-    let mut world = World::new(&driver, &layout, variant, sizes(83));
+    let mut world = World::with(make, &driver, &layout, variant, sizes(83));
     let room = sizes(90);
     let [from, to] = [room.input, room.output].map(|bytes| world::zeroed(&driver, bytes));
     for (seed, elements) in (1..).zip(per_chunk) {
@@ -224,7 +225,7 @@ macro_rules! elements {
         $(
             #[test]
             fn $name() {
-                elements(DataType::$dtype);
+                elements(DataType::$dtype, generate);
             }
         )*
     };
@@ -233,4 +234,12 @@ macro_rules! elements {
 elements! {
     f16: F16, bf16: Bf16, f32: F32, f64: F64, i8: I8, u8: U8, i32: I32, u32: U32, i64: I64, u64: U64, f8e4m3: F8E4m3,
     f8e5m2: F8E5m2,
+}
+
+/// The same functions are called for all types: one of each width of a side's elements and of what they are combined in.
+#[test]
+fn of_the_interpreting_kernel() {
+    for dtype in [DataType::F32, DataType::F8E4m3] {
+        elements(dtype, interpreted);
+    }
 }

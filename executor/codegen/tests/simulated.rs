@@ -8,24 +8,40 @@ mod world;
 // Cargo builds the driver's library for it.
 use antiphon_gpusim as _;
 
-use antiphon_codegen::{Target, Variant};
+use antiphon_codegen::interpret::interpreted;
+use antiphon_codegen::{Target, Variant, generate};
 use antiphon_plan::DataType;
 use antiphon_plan::algorithms::{Algorithm, Shape, examples};
 use antiphon_plan::interpret::{Interpreter, Memory};
 use antiphon_plan::model::Plan;
 use antiphon_plan::program::{CallSizes, Layout};
 use support::Driver;
-use world::World;
+use world::{Make, World};
 
 const F32: Variant = Variant { target: Target::Cuda, dtype: DataType::F32, op: None };
 
+/// Both kinds of kernels.
+const MAKES: [(&str, Make); 2] = [("generated", generate), ("interpreting", interpreted)];
+
 /// Runs launches of a plan with changing data, and compares all outputs with the interpreter's.
 fn compare(driver: &Driver, plan: &Plan, input: usize, output: usize) {
-    let name = &plan.name;
+    for (what, make) in MAKES {
+        compare_with((what, make), driver, plan, input, output);
+    }
+}
+
+fn compare_with(
+    (what, make): (&str, Make),
+    driver: &Driver,
+    plan: &Plan,
+    input: usize,
+    output: usize,
+) {
+    let name = format!("{} by the {what} kernel", plan.name);
     let layout = Layout::new(plan).unwrap();
     let sizes =
         CallSizes { input: 4 * input as u64, output: 4 * output as u64, element: 4, strict: false };
-    let mut world = World::new(driver, &layout, F32, sizes);
+    let mut world = World::with(make, driver, &layout, F32, sizes);
     let count = layout.ranks.len();
     let mut interpreter = Interpreter::new(&layout);
     let buffers: Vec<[u64; 2]> = (0..count)

@@ -2,8 +2,51 @@
 
 use crate::error::ExecutorError;
 use antiphon_hal::Device;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What a plan becomes on a GPU. The results are the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KernelForm {
+    /// A kernel of the plan's own, compiled when the plan is first called with a type.
+    #[default]
+    Generated,
+    /// A table for the interpreting kernel, of which there is one for each type.
+    Interpreted,
+}
+
+impl KernelForm {
+    /// All of them.
+    pub const ALL: [KernelForm; 2] = [KernelForm::Generated, KernelForm::Interpreted];
+
+    /// Its name, in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            KernelForm::Generated => "generated",
+            KernelForm::Interpreted => "interpreted",
+        }
+    }
+}
+
+impl fmt::Display for KernelForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for KernelForm {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        KernelForm::ALL.into_iter().find(|form| form.name() == name).ok_or_else(|| {
+            let names = KernelForm::ALL.map(KernelForm::name).join(" or ");
+            format!("cannot use kernels of the form `{name}`: allowed {names}")
+        })
+    }
+}
 
 /// How a communicator behaves.
 #[derive(Clone, Debug)]
@@ -28,6 +71,8 @@ pub struct Options {
     pub device: Option<Arc<dyn Device>>,
     /// Threads of each thread block on a GPU, 1 to 512; `None` takes what the plan says.
     pub block_threads: Option<u32>,
+    /// What plans become on a GPU. Ranks may differ.
+    pub kernels: KernelForm,
 }
 
 impl Default for Options {
@@ -40,6 +85,7 @@ impl Default for Options {
             interface: None,
             device: None,
             block_threads: None,
+            kernels: KernelForm::default(),
         }
     }
 }
@@ -84,6 +130,13 @@ impl Options {
     #[must_use]
     pub fn with_block_threads(mut self, threads: Option<u32>) -> Self {
         self.block_threads = threads;
+        self
+    }
+
+    /// These options with a form of kernels.
+    #[must_use]
+    pub fn with_kernels(mut self, form: KernelForm) -> Self {
+        self.kernels = form;
         self
     }
 

@@ -254,7 +254,7 @@ impl Context {
         let ranks: Vec<u32> = [self.rank].into_iter().chain(others).collect();
         let variant = Variant { target, dtype, op };
         let average = op == Some(ReduceOp::Avg);
-        let all = Kernels::new(device, &self.plan, &ranks, variant, average)?;
+        let all = Kernels::new(device, &self.plan, &ranks, (variant, gpu.kernels), average)?;
         let (generated, kernel) = &all.own;
         let kernel = Arc::clone(kernel);
         let places = generated.operands.blocks.iter().zip(&generated.peers.blocks);

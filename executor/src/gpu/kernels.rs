@@ -3,15 +3,19 @@
 //! Loading code while kernels of the same device wait for each other could stop them all. So the first rank on a device
 //! that needs a kernel of a plan loads those of all ranks of the process on that device.
 
+use crate::communicator::KernelForm;
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
-use antiphon_codegen::{ENTRY, Generated, Target, Variant, divide, generate};
+use antiphon_codegen::interpret::{self, interpreted};
+use antiphon_codegen::{ENTRY, Generated, Target, Unsupported, Variant, divide, generate};
 use antiphon_hal::{Backend, Device, HalError, Kernel, KernelCode, KernelSource};
+use antiphon_plan::program::Layout;
+use antiphon_types::DataType;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// What was compiled: the device and the text.
-type Key = (Backend, u32, String);
+/// What was loaded: the device, the kernel's name, and the text.
+type Key = (Backend, u32, &'static str, String);
 
 /// Kernels that somebody uses.
 fn loaded() -> &'static Mutex<HashMap<Key, Weak<dyn Kernel>>> {
@@ -29,8 +33,12 @@ pub fn target(backend: Backend) -> Option<Target> {
 }
 
 /// The kernel of a text, compiled and loaded unless it is there.
-pub fn load(device: &dyn Device, entry: &str, text: &str) -> Result<Arc<dyn Kernel>, HalError> {
-    let key = (device.backend(), device.index(), text.to_owned());
+pub fn load(
+    device: &dyn Device,
+    entry: &'static str,
+    text: &str,
+) -> Result<Arc<dyn Kernel>, HalError> {
+    let key = (device.backend(), device.index(), entry, text.to_owned());
     // Held while it compiles: who wants the same one waits rather than compiling it again.
     let mut loaded = loaded().lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(kernel) = loaded.get(&key).and_then(Weak::upgrade) {
@@ -42,6 +50,9 @@ pub fn load(device: &dyn Device, entry: &str, text: &str) -> Result<Arc<dyn Kern
     loaded.insert(key, Arc::downgrade(&kernel));
     Ok(kernel)
 }
+
+/// Makes the kernel of a rank of a plan.
+type Make = fn(&Layout, u32, Variant) -> Result<Generated, Unsupported>;
 
 /// The kernels of a plan for the ranks of this process on one device.
 pub struct Kernels {
@@ -59,17 +70,21 @@ impl Kernels {
         device: &dyn Device,
         plan: &LoadedPlan,
         ranks: &[u32],
-        variant: Variant,
+        (variant, form): (Variant, KernelForm),
         average: bool,
     ) -> Result<Self, ExecutorError> {
+        let (make, divide): (Make, fn(Target, DataType) -> String) = match form {
+            KernelForm::Generated => (generate, divide::text),
+            KernelForm::Interpreted => (interpreted, interpret::text),
+        };
         let mut kernels = Vec::new();
         for &rank in ranks {
-            let generated = generate(plan.layout(), rank, variant)?;
+            let generated = make(plan.layout(), rank, variant)?;
             let kernel = load(device, ENTRY, &generated.text)?;
             kernels.push((generated, kernel));
         }
         let divide = if average {
-            Some(load(device, divide::ENTRY, &divide::text(variant.target, variant.dtype))?)
+            Some(load(device, divide::ENTRY, &divide(variant.target, variant.dtype))?)
         } else {
             None
         };

@@ -25,7 +25,7 @@ mod upload;
 mod watch;
 mod words;
 
-use crate::communicator::{Options, Shared};
+use crate::communicator::{KernelForm, Options, Shared};
 use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, mix};
@@ -130,6 +130,7 @@ pub struct Gpu {
     device: Arc<dyn Device>,
     peers: Arc<Peers>,
     block_threads: Option<u32>,
+    kernels: KernelForm,
     upload: Upload,
     slots: Arc<Mutex<Slots>>,
     /// Memory of the application, kept under the number by which peers know it; what was used last comes last.
@@ -207,6 +208,7 @@ impl Gpu {
             device: Arc::clone(device),
             peers: Arc::clone(peers),
             block_threads: options.block_threads,
+            kernels: options.kernels,
             slots: Arc::default(),
             borrowed: Mutex::default(),
             outgrown: Mutex::default(),

@@ -2,7 +2,7 @@
 
 use crate::{device, on_simulator, on_threads, options};
 use antiphon::DataType;
-use antiphon::executor::{Communicator, ExecutorError};
+use antiphon::executor::{Communicator, ExecutorError, KernelForm};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::{ChannelType, Collective};
 use antiphon_tests::harness::plans::{INDIVISIBLE, TINY, buffers, sizes, whole_chunks};
@@ -108,13 +108,13 @@ pub fn report(failures: &[String]) {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), shown.join("\n"));
 }
 
-fn on_threads_all(ports: bool) {
+fn on_threads_all(ports: bool, form: KernelForm) {
     let seed = seed();
     println!("seed {seed}");
     let (mut failures, mut plans) = (Vec::new(), 0);
     for entry in right(ports) {
         // What is proven elsewhere is not proven again.
-        let options = options().with_verification(false);
+        let options = options().with_verification(false).with_kernels(form);
         let ranks = on_threads(entry.ranks(), &options, |rank| run_all(&rank, &entry, seed, HALF));
         failures.extend(ranks.into_iter().flatten());
         plans += 1;
@@ -150,7 +150,7 @@ fn rank_of_all(ports: bool) {
 #[test]
 fn every_right_plan_gives_the_right_result_on_threads() {
     if on_simulator("plans::every_right_plan_gives_the_right_result_on_threads").is_some() {
-        on_threads_all(false);
+        on_threads_all(false, KernelForm::Generated);
     }
 }
 
@@ -158,7 +158,16 @@ fn every_right_plan_gives_the_right_result_on_threads() {
 fn every_right_plan_with_ports_gives_the_right_result_on_threads() {
     let test = "plans::every_right_plan_with_ports_gives_the_right_result_on_threads";
     if on_simulator(test).is_some() {
-        on_threads_all(true);
+        on_threads_all(true, KernelForm::Generated);
+    }
+}
+
+#[test]
+fn every_right_plan_gives_the_right_result_when_it_is_interpreted() {
+    let test = "plans::every_right_plan_gives_the_right_result_when_it_is_interpreted";
+    if on_simulator(test).is_some() {
+        on_threads_all(false, KernelForm::Interpreted);
+        on_threads_all(true, KernelForm::Interpreted);
     }
 }
 

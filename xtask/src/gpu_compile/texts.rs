@@ -2,7 +2,7 @@
 
 use super::{Text, When};
 use crate::{Error, Result, repo};
-use antiphon_codegen::{Target, Variant, divide, generate};
+use antiphon_codegen::{Target, Variant, divide, generate, interpret};
 use antiphon_plan::algorithms::{Algorithm, Shape, alltoallv, examples};
 use antiphon_plan::builder::{BuildError, ProgramBuilder};
 use antiphon_plan::model::{Buffer, Collective, Plan};
@@ -30,6 +30,12 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
             text: divide::text(target, dtype),
             bodies: true,
             when: if dtype == DataType::F32 { When::Always } else { When::Once },
+        });
+        texts.push(Text {
+            name: format!("{dtype} interpreter"),
+            text: interpret::text(target, dtype),
+            bodies: false,
+            when: if dtype == DataType::F16 { When::Always } else { When::All },
         });
     }
     let variant = Variant { target, dtype: DataType::F16, op: None };

@@ -100,7 +100,26 @@ template <class Op, int reads, int writes> AP_DEVICE void move_bytes(const Launc
     }
 }
 
-// Any number of sides, element by element.
+// Any number of sides, element by element: the bytes of a piece from `begin` to `end`.
+template <class Op>
+AP_DEVICE void elements(const Launch &l, const u32 *all, const u64 *offsets, u32 reads, u32 writes, u64 start, u64 begin, u64 end) {
+    for (u64 at = begin + AP_THREAD() * sizeof(Stored); at < end; at += AP_THREADS() * sizeof(Stored)) {
+        Stored stored = *(const Stored *)(area(l, all[0]) + offsets[0] + start + at);
+        if (reads > 1) {
+            Wide sum = Element::widen(stored);
+            for (u32 i = 1; i < reads; ++i) {
+                const u8 *from = area(l, all[i]) + offsets[i] + start + at;
+                sum = Op::template apply<Wide>(sum, Element::widen(*(const Stored *)from));
+            }
+            stored = Element::narrow(sum);
+        }
+        for (u32 i = 0; i < writes; ++i) {
+            *(Stored *)(area(l, all[reads + i]) + offsets[reads + i] + start + at) = stored;
+        }
+    }
+}
+
+// Words as above.
 template <class Op> AP_DEVICE void move_bytes_wide(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
     if (!state().runs) return;
     const Pieces pieces = pieces_of(l, o[0]);
@@ -108,21 +127,6 @@ template <class Op> AP_DEVICE void move_bytes_wide(const Launch &l, const u32 *o
         const Piece piece = piece_at(l, k);
         u64 start, len, padded;
         if (!clip(piece, w, start, len, padded)) continue;
-        const u64 *offsets = offsets_of(l, piece);
-        for (u64 at = AP_THREAD() * sizeof(Stored); at < len; at += AP_THREADS() * sizeof(Stored)) {
-            Stored stored = *(const Stored *)(area(l, o[1]) + offsets[0] + start + at);
-            if (reads > 1) {
-                Wide sum = Element::widen(stored);
-                for (u32 i = 1; i < reads; ++i) {
-                    const u8 *from = area(l, o[1 + i]) + offsets[i] + start + at;
-                    sum = Op::template apply<Wide>(sum, Element::widen(*(const Stored *)from));
-                }
-                stored = Element::narrow(sum);
-            }
-            for (u32 i = 0; i < writes; ++i) {
-                *(Stored *)(area(l, o[1 + reads + i]) + offsets[reads + i] + start + at) = stored;
-            }
-        }
+        elements<Op>(l, o + 1, offsets_of(l, piece), reads, writes, start, 0, len);
     }
 }
-

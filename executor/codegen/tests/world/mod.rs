@@ -8,13 +8,16 @@ use antiphon_codegen::abi::{
     Address, BlockEntry, ContextWords, DeviceStruct, FOREIGN, Inbox, LINE, Launch, Progress,
     Resolved, ScratchPlaces,
 };
-use antiphon_codegen::{ENTRY, Generated, Tables, Variant, generate};
+use antiphon_codegen::{ENTRY, Generated, Tables, Unsupported, Variant, generate};
 use antiphon_plan::program::{CallSizes, Layout};
 use std::collections::HashMap;
 use std::ffi::c_void;
 
 /// Threads of each block.
 pub const THREADS: u32 = 64;
+
+/// Makes the kernel of a rank: generated, or interpreting.
+pub type Make = fn(&Layout, u32, Variant) -> Result<Generated, Unsupported>;
 
 /// The ranks of a plan, all on device 0.
 pub struct World<'a> {
@@ -35,11 +38,22 @@ pub struct Rank {
 }
 
 impl<'a> World<'a> {
-    /// The ranks of a plan, with scratch for `sizes`.
+    /// The ranks of a plan as generated kernels, with scratch for `sizes`.
     pub fn new(driver: &'a Driver, layout: &Layout, variant: Variant, sizes: CallSizes) -> Self {
+        Self::with(generate, driver, layout, variant, sizes)
+    }
+
+    /// The same, with the kernels of `make`.
+    pub fn with(
+        make: Make,
+        driver: &'a Driver,
+        layout: &Layout,
+        variant: Variant,
+        sizes: CallSizes,
+    ) -> Self {
         let world = layout.ranks.len() as u32;
         let all: Vec<Generated> =
-            (0..world).map(|rank| generate(layout, rank, variant).expect("a rank")).collect();
+            (0..world).map(|rank| make(layout, rank, variant).expect("a rank")).collect();
         let most = layout.ranks.iter().map(|rank| rank.channels.len()).max().unwrap_or(0) as u64;
         let counters = (u64::from(world) * Inbox::BYTES as u64).next_multiple_of(LINE);
         let shapes: Vec<(ScratchPlaces, u64)> = (0..world)

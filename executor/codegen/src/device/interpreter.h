@@ -1,0 +1,169 @@
+// The interpreting kernel: moves that count their sides while they run, and blocks that walk along a table of steps.
+
+#define WIDEST 8
+
+// The sides of a piece, where they are few.
+struct Counted {
+    u8 *from[WIDEST], *to[WIDEST];
+};
+
+// Vectors that are in flight at once.
+#define IN_FLIGHT (sizeof(Stored) == 1 && sizeof(Wide) > 1 ? 2 : 4)
+
+// The vectors of a piece from `begin` to `end`, which is a multiple of 16 bytes behind it.
+template <class Op> AP_INLINE void counted_vectors(const Counted &sides, u32 reads, u32 writes, u64 begin, u64 end) {
+    const u64 stride = (u64)AP_THREADS() * 16;
+    for (u64 at = begin + (u64)AP_THREAD() * 16; at < end; at += IN_FLIGHT * stride) {
+        Vector in[IN_FLIGHT];
+#pragma unroll
+        for (int d = 0; d < IN_FLIGHT; ++d) {
+            if (at + d * stride < end) in[d] = load_vector(sides.from[0] + at + d * stride);
+        }
+        if (reads > 1) {
+            Sums sums[IN_FLIGHT];
+#pragma unroll
+            for (int d = 0; d < IN_FLIGHT; ++d) take(sums[d], in[d]);
+#pragma unroll 1
+            for (u32 i = 1; i < reads; ++i) {
+                const u8 *from = sides.from[i] + at;
+#pragma unroll
+                for (int d = 0; d < IN_FLIGHT; ++d) {
+                    if (at + d * stride < end) in[d] = load_vector(from + d * stride);
+                }
+#pragma unroll
+                for (int d = 0; d < IN_FLIGHT; ++d) combine<Op>(sums[d], in[d]);
+            }
+#pragma unroll
+            for (int d = 0; d < IN_FLIGHT; ++d) in[d] = result(sums[d]);
+        }
+#pragma unroll 1
+        for (u32 i = 0; i < writes; ++i) {
+            u8 *to = sides.to[i] + at;
+#pragma unroll
+            for (int d = 0; d < IN_FLIGHT; ++d) {
+                if (at + d * stride < end) store_vector(to + d * stride, in[d]);
+            }
+        }
+    }
+}
+
+// Words: the move's number, its sides. Many sides are walked element by element.
+template <class Op> AP_DEVICE void move_bytes_counted(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
+    if (!state().runs) return;
+    const u32 *all = o + 1;
+    const Pieces pieces = pieces_of(l, o[0]);
+    for (u32 k = pieces.start; k < pieces.end; ++k) {
+        const Piece piece = piece_at(l, k);
+        u64 start, len, padded;
+        if (!clip(piece, w, start, len, padded)) continue;
+        const u64 *offsets = offsets_of(l, piece);
+        u64 head = len, body = 0;
+        if (reads <= WIDEST && writes <= WIDEST) {
+            Counted sides;
+            u64 skews = 0;
+            for (u32 i = 0; i < reads; ++i) {
+                sides.from[i] = area(l, all[i]) + offsets[i] + start;
+                skews |= 1ull << ((u64)sides.from[i] & 15);
+            }
+            for (u32 i = 0; i < writes; ++i) {
+                sides.to[i] = area(l, all[reads + i]) + offsets[reads + i] + start;
+                skews |= 1ull << ((u64)sides.to[i] & 15);
+            }
+            // All sides alike: elements up to the first 16 bytes that are aligned, then vectors.
+            if ((skews & (skews - 1)) == 0) {
+                head = (16 - ((u64)sides.from[0] & 15)) & 15;
+                if (head > len) head = len;
+                body = (len - head) & ~15ull;
+                counted_vectors<Op>(sides, reads, writes, head, head + body);
+            }
+        }
+        elements<Op>(l, all, offsets, reads, writes, start, 0, head);
+        elements<Op>(l, all, offsets, reads, writes, start, head + body, len);
+    }
+}
+
+#ifdef AP_MULTICAST
+
+// Words as of moves over switch channels: what no multicast reaches is walked element by element.
+template <class Op> AP_DEVICE void move_multicast_counted(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
+    if (!state().runs) return;
+    fence_alias();
+    const u32 *all = o + 1;
+    const Pieces pieces = pieces_of(l, o[0]);
+    for (u32 k = pieces.start; k < pieces.end; ++k) {
+        const Piece piece = piece_at(l, k);
+        u64 start, len, padded;
+        if (!clip(piece, w, start, len, padded)) continue;
+        const u64 *offsets = offsets_of(l, piece);
+        const bool combined = Combined<Element, Op>::known && reads > 1;
+        const u64 from = combined ? multicast_side(l, all[reads + writes], all, offsets, reads, start) : 0;
+        const u64 to = multicast_side(l, all[reads + writes + 1], all + reads, offsets + reads, writes, start);
+        u64 places = from | to;
+        for (u32 i = 0; !from && i < reads; ++i) places |= (u64)area(l, all[i]) + offsets[i] + start;
+        for (u32 i = 0; !to && i < writes; ++i) places |= (u64)area(l, all[reads + i]) + offsets[reads + i] + start;
+        // What several sources make member by member, elements do.
+        const bool reached = from ? true : to && reads == 1;
+        const u64 body = reached && (places & 15) == 0 ? len & ~15ull : 0;
+        for (u64 at = (u64)AP_THREAD() * 16; at < body; at += (u64)AP_THREADS() * 16) {
+            const Vector v = from ? Combined<Element, Op>::load((const u8 *)from + at)
+                                  : load_vector(area(l, all[0]) + offsets[0] + start + at);
+            if (to) multicast_store((u8 *)to + at, v);
+            for (u32 i = 0; !to && i < writes; ++i) {
+                store_vector(area(l, all[reads + i]) + offsets[reads + i] + start + at, v);
+            }
+        }
+        elements<Op>(l, all, offsets, reads, writes, start, body, len);
+    }
+    fence_alias();
+}
+
+#else
+
+template <class Op> AP_INLINE void move_multicast_counted(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
+    move_bytes_counted<Op>(l, o, reads, writes, w);
+}
+
+#endif
+
+AP_INLINE void call(const Launch &l, const Step &s, const u32 *o, Window w);
+
+// Every thread of the block does it, each on its own.
+AP_INLINE void walk(const Launch &l, const Step *at, const u32 *o) {
+    Window w = NO_WINDOW;
+    // The pipeline that the block is in: its first step, its operands, the windows done and all of them.
+    const Step *first = at;
+    const u32 *pipeline = o;
+    u64 done = 0, windows = 0;
+    for (;;) {
+        const Step s = *at++;
+        switch (s.call) {
+        case STEP_END: return;
+        case STEP_PIPELINE:
+            windows = loop_count(l, o);
+            if (windows == 0) {
+                at += s.one;
+                o += s.words + s.two;
+                break;
+            }
+            first = at;
+            pipeline = o;
+            done = 0;
+            w = loop_window(pipeline, 0);
+            o += s.words;
+            break;
+        case STEP_AGAIN:
+            if (++done < windows) {
+                at = first;
+                o = pipeline + PIPELINE_WORDS;
+                w = loop_window(pipeline, done);
+            } else {
+                w = NO_WINDOW;
+            }
+            break;
+        default:
+            call(l, s, o, w);
+            o += s.words;
+        }
+    }
+}
+
