@@ -58,6 +58,8 @@ pub struct Communicator {
 pub(crate) struct Shared {
     pub rank: u32,
     pub world: u32,
+    /// Equal on all ranks, and on no other communicator.
+    pub identity: u64,
     pub options: Options,
     pub device: Arc<dyn Device>,
     /// The engine of ranks whose device is a GPU.

@@ -288,6 +288,16 @@ impl Executor {
         call: &Call<'_>,
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
+        let (sizes, blocks) = self.checked(call)?;
+        // SAFETY: as this function's.
+        unsafe { gpu.launch(&self.communicator.shared, call, (sizes, &blocks), stream) }
+    }
+
+    /// The sizes and the runtime blocks of a call that a device can be asked for.
+    pub(crate) fn checked(
+        &self,
+        call: &Call<'_>,
+    ) -> Result<(CallSizes, Vec<BlockBytes>), ExecutorError> {
         let shared = &self.communicator.shared;
         shared.check()?;
         self.fits(call.plan)?;
@@ -295,8 +305,7 @@ impl Executor {
         call.check_counts(shared.rank)?;
         let mut blocks = Vec::new();
         add_runtime_blocks(call, &mut blocks);
-        // SAFETY: as this function's.
-        unsafe { gpu.launch(shared, call, (self.sizes(call), &blocks), stream) }
+        Ok((self.sizes(call), blocks))
     }
 
     /// Whether the buffers of a call are aligned to its elements.

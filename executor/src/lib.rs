@@ -26,6 +26,7 @@ mod reach;
 mod regions;
 pub mod selection;
 mod shared;
+mod together;
 mod touches;
 mod verification;
 mod waiting;
@@ -36,6 +37,7 @@ pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor};
 pub use plan_cache::LoadedPlan;
 pub use ports::{PortLink, wires};
+pub use together::RankCall;
 pub use verification::Verdict;
 
 pub use antiphon_bootstrap::tcp::UniqueId;

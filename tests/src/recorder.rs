@@ -15,6 +15,7 @@ struct Names {
     begin: &'static str,
     end: &'static str,
     instantiate: &'static str,
+    nodes: Option<&'static str>,
     replay: &'static str,
     destroy: [&'static str; 2],
 }
@@ -31,6 +32,7 @@ const CUDA: Names = Names {
     begin: "cuStreamBeginCapture_v2",
     end: "cuStreamEndCapture",
     instantiate: "cuGraphInstantiateWithFlags",
+    nodes: Some("cuGraphGetNodes"),
     replay: "cuGraphLaunch",
     destroy: ["cuGraphExecDestroy", "cuGraphDestroy"],
 };
@@ -43,6 +45,7 @@ const HIP: Names = Names {
     begin: "hipStreamBeginCapture",
     end: "hipStreamEndCapture",
     instantiate: "hipGraphInstantiateWithFlags",
+    nodes: None,
     replay: "hipGraphLaunch",
     destroy: ["hipGraphExecDestroy", "hipGraphDestroy"],
 };
@@ -128,6 +131,14 @@ impl Recorder {
         self.call(self.names.end, (stream, &raw mut graph));
         self.call(self.names.instantiate, (&raw mut executable, graph, 0u64));
         Recorded { graph, executable }
+    }
+
+    /// Nodes of what was recorded; `None` of HIP, whose simulated driver does not tell.
+    pub fn nodes(&self, recorded: Recorded) -> Option<usize> {
+        let mut count = 0usize;
+        let name = self.names.nodes?;
+        self.call(name, (recorded.graph, std::ptr::null_mut::<u64>(), &raw mut count));
+        Some(count)
     }
 
     /// Launches what was recorded on a stream.

@@ -236,7 +236,8 @@ device_struct! {
 }
 
 device_struct! {
-    /// The parameter of a kernel, by value: everything that one launch of one rank reads. Captured launches keep it.
+    /// The parameter of a kernel, by value: everything that one launch of one rank reads. Captured launches keep it. A
+    /// kernel of several ranks has one for each, in the order of their blocks.
     Launch {
         /// The rank's [`BlockEntry`]s.
         blocks: Address,
@@ -340,6 +341,10 @@ device_struct! {
         /// For each rank, how launches tell it of themselves: by memory that is mapped ([`NEAR`]), by a link, or all ones
         /// where they have nothing to do with it: `u32`s. 0 where all are near.
         ways: Address,
+        /// The kernel's first block that is the rank's: others are before it where ranks are one kernel.
+        first_block: u32,
+        /// Nothing.
+        unused: u32,
     }
 }
 

@@ -23,6 +23,27 @@ pub struct Generated {
     pub peers: Peers,
 }
 
+/// A kernel of several ranks, as text, and the data that make its blocks a rank's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeneratedTogether {
+    /// The whole text, as [`Generated::text`]. The kernel's one parameter is an [`abi::Launch`] for each rank, one behind
+    /// the other, by value.
+    pub text: String,
+    /// The ranks, in the order of their blocks.
+    pub ranks: Vec<RankBlocks>,
+}
+
+/// The data of one rank in a kernel of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankBlocks {
+    /// For each block of the rank, which program it runs.
+    pub programs: Vec<u32>,
+    /// The operands of the rank's blocks.
+    pub operands: Operands,
+    /// The ranks that the rank's blocks touch.
+    pub peers: Peers,
+}
+
 /// Divides what all kernels have from what this one has.
 const PROGRAMS: &str = "// The programs of this kernel's blocks.\n\n";
 
@@ -32,36 +53,109 @@ pub const THREADS: u32 = 512;
 /// The kernel's name. Its one parameter is an [`abi::Launch`], by value.
 pub const ENTRY: &str = "antiphon";
 
+/// The most ranks that one kernel has: their [`abi::Launch`]es are its parameter, of which every device takes 4 KiB.
+pub const TOGETHER: usize = 4096 / <abi::Launch as abi::DeviceStruct>::BYTES;
+
 /// Writes the kernel of a rank of a plan. Ranks whose blocks look alike get the same text.
 ///
 /// # Errors
 /// A rank that the plan does not have.
 pub fn generate(layout: &Layout, rank: u32, variant: Variant) -> Result<Generated, Unsupported> {
-    Unsupported::check(layout, rank)?;
-    let Skeleton { blocks, operands, peers } = Skeleton::of(layout, rank);
-    let unit = variant.unit(layout);
-    let op = |own: ReduceOp| variant.op.unwrap_or(own);
-    let mut numbers: HashMap<Vec<Node>, u32> = HashMap::new();
-    let mut bodies = String::new();
-    let mut programs = Vec::new();
-    for block in &blocks {
-        let nodes = fold(block);
-        let next = numbers.len() as u32;
-        let number = *numbers.entry(nodes).or_insert_with_key(|nodes| {
-            program(&mut bodies, next, nodes, &op, unit);
-            next
-        });
-        programs.push(number);
+    let mut programs = Programs::default();
+    let RankBlocks { programs: numbers, operands, peers } = programs.add(layout, rank, variant)?;
+    let mut text = programs.text(variant);
+    let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch l) {{");
+    programs.branch(&mut text);
+    Ok(Generated { text, programs: numbers, operands, peers })
+}
+
+/// Writes one kernel for several ranks of a plan: the blocks of the first, behind them those of the second, and so on. Equal
+/// blocks of all of them share their code, so sets of ranks that look alike get the same text.
+///
+/// # Errors
+/// A rank that the plan does not have.
+pub fn generate_together(
+    layout: &Layout,
+    ranks: &[u32],
+    variant: Variant,
+) -> Result<GeneratedTogether, Unsupported> {
+    let mut programs = Programs::default();
+    let blocks = ranks.iter().map(|&rank| programs.add(layout, rank, variant));
+    let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+    let count = ranks.len();
+    let mut text = programs.text(variant);
+    let _ = writeln!(text, "struct Together {{\n    Launch ranks[{count}];\n}};\n");
+    // Kept where all threads of a block find it: a parameter that is indexed might be copied by each of them.
+    text.push_str("AP_SHARED(Launch, own_launch)\n\n");
+    let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Together all) {{");
+    text.push_str("    u32 rank = 0;\n");
+    let _ = writeln!(
+        text,
+        "    while (rank + 1 < {count} && AP_BLOCK() >= all.ranks[rank + 1].first_block) ++rank;"
+    );
+    text.push_str("    const u64 *from = (const u64 *)&all.ranks[rank];\n");
+    text.push_str("    u64 *to = (u64 *)&own_launch();\n");
+    text.push_str(
+        "    for (u32 i = AP_THREAD(); i < sizeof(Launch) / 8; i += AP_THREADS()) to[i] = from[i];\n",
+    );
+    text.push_str("    AP_SYNC();\n    const Launch &l = own_launch();\n");
+    programs.branch(&mut text);
+    Ok(GeneratedTogether { text, ranks: blocks })
+}
+
+/// The programs of a kernel: one for all blocks that are equal.
+#[derive(Default)]
+struct Programs {
+    numbers: HashMap<Vec<Node>, u32>,
+    bodies: String,
+}
+
+impl Programs {
+    /// Adds what the blocks of a rank run.
+    fn add(
+        &mut self,
+        layout: &Layout,
+        rank: u32,
+        variant: Variant,
+    ) -> Result<RankBlocks, Unsupported> {
+        Unsupported::check(layout, rank)?;
+        let Skeleton { blocks, operands, peers } = Skeleton::of(layout, rank);
+        let unit = variant.unit(layout);
+        let op = |own: ReduceOp| variant.op.unwrap_or(own);
+        let mut programs = Vec::new();
+        for block in &blocks {
+            let nodes = fold(block);
+            let next = self.numbers.len() as u32;
+            let bodies = &mut self.bodies;
+            programs.push(*self.numbers.entry(nodes).or_insert_with_key(|nodes| {
+                program(bodies, next, nodes, &op, unit);
+                next
+            }));
+        }
+        Ok(RankBlocks { programs, operands, peers })
     }
-    let mut text = String::new();
-    text.push_str(&variant.target.prelude());
-    text.push_str(&abi::declarations());
-    text.push_str(&target::element(variant.dtype));
-    text.push_str(target::LIBRARY);
-    text.push_str(PROGRAMS);
-    text.push_str(&bodies);
-    kernel(&mut text, numbers.len() as u32);
-    Ok(Generated { text, programs, operands, peers })
+
+    /// The text of a kernel up to its entry.
+    fn text(&self, variant: Variant) -> String {
+        let mut text = variant.target.prelude();
+        text.push_str(&abi::declarations());
+        text.push_str(&target::element(variant.dtype));
+        text.push_str(target::LIBRARY);
+        text.push_str(PROGRAMS);
+        text.push_str(&self.bodies);
+        text
+    }
+
+    /// The end of the kernel: each block to its program. The rank's launch is `l`.
+    fn branch(&self, text: &mut String) {
+        text.push_str("    const BlockEntry b = ((const BlockEntry *)l.blocks)[block_of(l)];\n");
+        text.push_str("    const u32 *o = (const u32 *)l.operands + b.operands;\n");
+        text.push_str("    if (begin(l, b)) {\n        switch (b.program) {\n");
+        for number in 0..self.numbers.len() {
+            let _ = writeln!(text, "        case {number}: program_{number}(l, o); break;");
+        }
+        text.push_str("        }\n    }\n    finish(l);\n}\n");
+    }
 }
 
 /// A rank that a plan does not have.
@@ -170,17 +264,6 @@ impl Body<'_> {
     }
 }
 
-fn kernel(text: &mut String, programs: u32) {
-    let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch l) {{");
-    text.push_str("    const BlockEntry b = ((const BlockEntry *)l.blocks)[AP_BLOCK()];\n");
-    text.push_str("    const u32 *o = (const u32 *)l.operands + b.operands;\n");
-    text.push_str("    if (begin(l, b)) {\n        switch (b.program) {\n");
-    for number in 0..programs {
-        let _ = writeln!(text, "        case {number}: program_{number}(l, o); break;");
-    }
-    text.push_str("        }\n    }\n    finish(l);\n}\n");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,6 +306,39 @@ mod tests {
         let all: Vec<_> = (0..8).map(|rank| generated(&plan, rank)).collect();
         assert!(all.iter().all(|kernel| kernel.text == all[0].text));
         assert_ne!(all[0].operands, all[1].operands);
+    }
+
+    fn together(plan: &Plan, ranks: &[u32]) -> GeneratedTogether {
+        let layout = Layout::new(plan).unwrap();
+        let variant = Variant { target: Target::Cuda, dtype: DataType::F32, op: None };
+        generate_together(&layout, ranks, variant).unwrap()
+    }
+
+    #[test]
+    fn ranks_that_are_one_kernel_keep_their_programs_and_their_data() {
+        // The root of a reduction does something else than the others.
+        let plan = built_in(Algorithm::ReduceZeroCopy, 4);
+        let all = together(&plan, &[1, 0, 2]);
+        insta::assert_snapshot!("reduce_zero_copy_together", own(&all.text));
+        let alone = [1, 0, 2].map(|rank| generated(&plan, rank));
+        assert_eq!(alone[0].text, alone[2].text);
+        assert_ne!(alone[0].text, alone[1].text);
+        for (blocks, alone) in all.ranks.iter().zip(&alone) {
+            assert_eq!((&blocks.operands, &blocks.peers), (&alone.operands, &alone.peers));
+            assert_eq!(blocks.programs.len(), alone.programs.len());
+        }
+        assert_eq!(all.ranks[0].programs, all.ranks[2].programs);
+        assert_ne!(all.ranks[0].programs, all.ranks[1].programs);
+    }
+
+    #[test]
+    fn sets_of_ranks_that_look_alike_share_a_kernel() {
+        let plan = built_in(Algorithm::AllReduceTwoShotPackets, 8);
+        assert_eq!(together(&plan, &[0, 1]).text, together(&plan, &[2, 7]).text);
+        let every: Vec<u32> = (0..8).collect();
+        let all = together(&plan, &every);
+        assert_eq!(all.ranks[5].operands, generated(&plan, 5).operands);
+        const { assert!(TOGETHER >= 8, "eight ranks are one kernel") };
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub fn text(target: Target, dtype: DataType) -> String {
     text
 }
 
-const KERNEL: &str = "    const BlockEntry b = ((const BlockEntry *)l.blocks)[AP_BLOCK()];
+const KERNEL: &str = "    const BlockEntry b = ((const BlockEntry *)l.blocks)[block_of(l)];
     const u32 *o = numbers(l.operands);
     if (begin(l, b) && b.program != NOBODY) walk(l, (const Step *)(o + b.program), o + b.operands);
     finish(l);

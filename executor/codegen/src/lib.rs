@@ -27,7 +27,10 @@ mod skeleton;
 mod tables;
 mod target;
 
-pub use emit::{ENTRY, Generated, THREADS, Unsupported, generate};
+pub use emit::{
+    ENTRY, Generated, GeneratedTogether, RankBlocks, THREADS, TOGETHER, Unsupported, generate,
+    generate_together,
+};
 pub use skeleton::{Operands, Peers};
 pub use tables::Tables;
 pub use target::{Target, Variant};

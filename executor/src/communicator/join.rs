@@ -333,6 +333,8 @@ impl Probed {
         let shared = Shared {
             rank,
             world,
+            // Drawn at random by the first rank.
+            identity: greetings.first().map_or(0, |first| first.token.1),
             gpu,
             process_access,
             one_node: near.iter().all(|&near| near),

@@ -6,9 +6,9 @@
 mod ends;
 mod sizes;
 
-use super::kernels::{Kernels, target};
+use super::compiled::{Compiled, Kind};
 use super::proxy::Queue;
-use super::shape::{ArenaShape, OwnShape, PinnedShape, blocks_of};
+use super::shape::{ArenaShape, OwnShape, PinnedShape};
 use super::upload::Image;
 use super::words::Words;
 use super::{Gpu, far};
@@ -17,9 +17,9 @@ use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
-use antiphon_codegen::abi::{Address, BlockEntry, ContextWords, Launch, ScratchPlaces};
-use antiphon_codegen::{Tables, Variant};
-use antiphon_hal::{Event, HalError, Kernel, LaunchShape, Memory, Stream};
+use antiphon_codegen::Tables;
+use antiphon_codegen::abi::{Address, ContextWords, Launch, ScratchPlaces};
+use antiphon_hal::{Event, LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, Layout, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -29,9 +29,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use ends::Called;
 pub use sizes::OnDevice;
 use sizes::{Places, Sizes};
-
-/// What kernels of one plan differ in: the element type, and the caller's operator.
-type Kind = (DataType, Option<ReduceOp>);
 
 /// A launch context of one rank.
 pub struct Context {
@@ -81,20 +78,6 @@ struct Lists {
     /// As `behind`, where the last launch heard from fewer peers than the plan says.
     behind_silent: (u64, u32),
     late: (u64, u32),
-}
-
-/// A plan's kernel of a rank, for one element type and operator.
-pub struct Compiled {
-    /// The kernel.
-    pub kernel: Arc<dyn Kernel>,
-    /// Divides the sums of an average.
-    pub divide: Option<Arc<dyn Kernel>>,
-    /// Blocks of a launch: at least one.
-    pub blocks: u32,
-    memory: Arc<dyn Memory>,
-    operands: u64,
-    peers: u64,
-    _all: Kernels,
 }
 
 /// Where one buffer of a call is.
@@ -232,75 +215,9 @@ impl Context {
         if let Some(known) = variants.get(&(dtype, op)) {
             return Ok(Arc::clone(known));
         }
-        let compiled = Arc::new(self.compile(shared, gpu, dtype, op)?);
+        let compiled = Arc::new(Compiled::load(shared, gpu, &self.plan, (dtype, op))?);
         variants.insert((dtype, op), Arc::clone(&compiled));
         Ok(compiled)
-    }
-
-    fn compile(
-        &self,
-        shared: &Shared,
-        gpu: &Gpu,
-        dtype: DataType,
-        op: Option<ReduceOp>,
-    ) -> Result<Compiled, ExecutorError> {
-        let device = &*gpu.device;
-        let Some(target) = target(device.backend()) else {
-            let op = "run plans by kernels";
-            return Err(HalError::Unsupported { op, backend: device.backend() }.into());
-        };
-        let others =
-            (0..shared.world).filter(|&peer| peer != self.rank && shared.neighbours.share(peer));
-        let ranks: Vec<u32> = [self.rank].into_iter().chain(others).collect();
-        let variant = Variant { target, dtype, op };
-        let average = op == Some(ReduceOp::Avg);
-        let all = Kernels::new(device, &self.plan, &ranks, (variant, gpu.kernels), average)?;
-        let (generated, kernel) = &all.own;
-        let kernel = Arc::clone(kernel);
-        let places = generated.operands.blocks.iter().zip(&generated.peers.blocks);
-        let ends = generated.peers.blocks.iter().skip(1).copied();
-        let ends = ends.chain([generated.peers.words.len() as u32]);
-        let entries = generated.programs.iter().zip(places).zip(ends);
-        let mut entries: Vec<BlockEntry> = entries
-            .map(|((&program, (&operands, &peers)), end)| {
-                let peer_count = end - peers;
-                BlockEntry { program, operands, peers, peer_count }
-            })
-            .collect();
-        if entries.is_empty() {
-            // A rank that has nothing to do still tells its peers that it came, and left.
-            entries.push(BlockEntry { program: u32::MAX, ..BlockEntry::default() });
-        }
-        let mut image = Image::default();
-        image.add(&entries);
-        let operands = image.add(&generated.operands.words);
-        let peers = image.add(&generated.peers.words);
-        let memory = gpu.upload.new_memory(device, &image.bytes)?;
-        let blocks = entries.len() as u32;
-        self.fits(gpu, &*kernel, &ranks)?;
-        let divide = all.divide.clone();
-        Ok(Compiled { kernel, divide, blocks, memory, operands, peers, _all: all })
-    }
-
-    /// Whether all blocks of the ranks of this process on this device run at the same time: they wait for each other.
-    fn fits(&self, gpu: &Gpu, kernel: &dyn Kernel, ranks: &[u32]) -> Result<(), ExecutorError> {
-        let layout = self.plan.layout();
-        let shape = gpu.shape(&self.plan, 1);
-        let room = kernel.resident_blocks(shape)?;
-        let needed: u64 = ranks.iter().map(|&rank| blocks_of(layout, rank).max(1)).sum();
-        if needed <= room {
-            return Ok(());
-        }
-        Err(ExecutorError::Argument {
-            what: "launch a plan's kernels",
-            saw: format!(
-                "{needed} thread blocks of {} threads ({} ranks of this process on one device together)",
-                shape.threads,
-                ranks.len()
-            ),
-            allowed: "as many as the device runs at the same time; use a plan with fewer thread blocks, or fewer \
-                      ranks on a device",
-        })
     }
 
     /// The byte ranges of some sizes.
@@ -414,6 +331,8 @@ impl Context {
                 .queue
                 .as_ref()
                 .map_or(0, |_| self.channels() + self.partners.len() as u32),
+            first_block: 0,
+            unused: 0,
         }
     }
 

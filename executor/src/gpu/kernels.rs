@@ -10,7 +10,6 @@ use antiphon_codegen::interpret::{self, interpreted};
 use antiphon_codegen::{ENTRY, Generated, Target, Unsupported, Variant, divide, generate};
 use antiphon_hal::{Backend, Device, HalError, Kernel, KernelCode, KernelSource};
 use antiphon_plan::program::Layout;
-use antiphon_types::DataType;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -54,6 +53,20 @@ pub fn load(
 /// Makes the kernel of a rank of a plan.
 type Make = fn(&Layout, u32, Variant) -> Result<Generated, Unsupported>;
 
+/// The kernel that divides a rank's sums, where the call is an average.
+pub fn divide_kernel(
+    device: &dyn Device,
+    (variant, form): (Variant, KernelForm),
+    average: bool,
+) -> Result<Option<Arc<dyn Kernel>>, HalError> {
+    let text = match form {
+        KernelForm::Generated => divide::text,
+        KernelForm::Interpreted => interpret::text,
+    };
+    let load = || load(device, divide::ENTRY, &text(variant.target, variant.dtype));
+    average.then(load).transpose()
+}
+
 /// The kernels of a plan for the ranks of this process on one device.
 pub struct Kernels {
     /// The rank's own.
@@ -61,7 +74,7 @@ pub struct Kernels {
     /// Divides a rank's sums, where the call is an average.
     pub divide: Option<Arc<dyn Kernel>>,
     /// Those of the other ranks on the device, kept for them.
-    _others: Vec<Arc<dyn Kernel>>,
+    pub others: Vec<Arc<dyn Kernel>>,
 }
 
 impl Kernels {
@@ -73,9 +86,9 @@ impl Kernels {
         (variant, form): (Variant, KernelForm),
         average: bool,
     ) -> Result<Self, ExecutorError> {
-        let (make, divide): (Make, fn(Target, DataType) -> String) = match form {
-            KernelForm::Generated => (generate, divide::text),
-            KernelForm::Interpreted => (interpreted, interpret::text),
+        let make: Make = match form {
+            KernelForm::Generated => generate,
+            KernelForm::Interpreted => interpreted,
         };
         let mut kernels = Vec::new();
         for &rank in ranks {
@@ -83,13 +96,9 @@ impl Kernels {
             let kernel = load(device, ENTRY, &generated.text)?;
             kernels.push((generated, kernel));
         }
-        let divide = if average {
-            Some(load(device, divide::ENTRY, &divide(variant.target, variant.dtype))?)
-        } else {
-            None
-        };
+        let divide = divide_kernel(device, (variant, form), average)?;
         let mut kernels = kernels.into_iter();
         let Some(own) = kernels.next() else { unreachable!("the rank itself is among `ranks`") };
-        Ok(Kernels { own, divide, _others: kernels.map(|(_, kernel)| kernel).collect() })
+        Ok(Kernels { own, divide, others: kernels.map(|(_, kernel)| kernel).collect() })
     }
 }

@@ -14,13 +14,16 @@
 //! channels ([`far`]).
 
 mod buffers;
+mod compiled;
 mod context;
 mod far;
 mod kernels;
 pub mod neighbours;
 mod proxy;
 mod shape;
+mod submission;
 mod tables;
+mod together;
 mod upload;
 mod watch;
 mod words;
@@ -30,23 +33,22 @@ use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, mix};
 use crate::plan_cache::LoadedPlan;
-use crate::shared::arena::BlockBytes;
-use crate::shared::control::LaunchRecord;
-use antiphon_codegen::abi::Launch;
-use antiphon_hal::{Backend, Device, HalError, Memory, Stream};
+use antiphon_hal::{Device, Event, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
-use buffers::{Borrowed, Buffers};
-use context::{Called, Compiled, Context, Given, OnDevice, Reader};
+use buffers::Borrowed;
+use compiled::Compiled;
+use context::{Context, OnDevice};
 use far::{FAR_ARENA, PARCELS};
 use proxy::Proxy;
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
-use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tables::{Slots, Tables};
+use together::Merged;
+pub use together::{Member, launch_together};
 use upload::Upload;
 use watch::Watch;
 use words::Words;
@@ -142,6 +144,10 @@ pub struct Gpu {
     /// All that there are. Unlike `state` never held over a call of the driver, which waits where its queue is full: who
     /// ends launches looks here.
     contexts: Mutex<HashMap<ContextKey, Arc<Context>>>,
+    /// Kernels of several ranks of this process, of which this is the lowest.
+    merged: Mutex<Merged>,
+    /// Stands for where the streams of ranks that are one kernel meet.
+    meeting: OnceLock<Arc<dyn Event>>,
     /// Held while a launch is submitted.
     state: Mutex<State>,
     watch: OnceLock<Watch>,
@@ -161,10 +167,28 @@ struct Recent {
     /// Keeps the address in `shape` from being another plan's.
     plan: Arc<LoadedPlan>,
     shape: Shape,
+    /// The ranks that are one kernel; none of a call that is launched alone.
+    ranks: Vec<u32>,
     context: Arc<Context>,
     compiled: Arc<Compiled>,
     tables: Arc<OnDevice>,
     fingerprint: u64,
+}
+
+impl State {
+    /// Where a call's context is.
+    fn find(&self, shape: Shape, ranks: &[u32]) -> Option<usize> {
+        self.recent.iter().position(|recent| recent.shape == shape && recent.ranks == ranks)
+    }
+
+    /// Keeps a call's context at hand; where.
+    fn add(&mut self, recent: Recent) -> usize {
+        if self.recent.len() >= RECENT {
+            self.recent.clear();
+        }
+        self.recent.push(recent);
+        self.recent.len() - 1
+    }
 }
 
 /// What distinguishes calls that need another context, kernel or other byte ranges.
@@ -177,14 +201,17 @@ struct Shape {
     stream: u64,
 }
 
+impl Shape {
+    fn of(call: &Call<'_>, sizes: CallSizes, stream: &dyn Stream) -> Self {
+        let plan = Arc::as_ptr(call.plan).addr();
+        Shape { plan, sizes, dtype: call.dtype, op: call.op, stream: stream.id() }
+    }
+}
+
 /// How long launches that were told to end may take for it.
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks at launches that end soon.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Elements that one block divides, where an average ends, and the most blocks that do so.
-const DIVIDED_BY_BLOCK: u64 = 4096;
-const DIVIDE_BLOCKS: u64 = 64;
-
 /// Calls whose context is kept at hand.
 const RECENT: usize = 16;
 
@@ -214,6 +241,8 @@ impl Gpu {
             outgrown: Mutex::default(),
             recorded: Mutex::default(),
             contexts: Mutex::default(),
+            merged: Mutex::default(),
+            meeting: OnceLock::new(),
             state: Mutex::default(),
             watch: OnceLock::new(),
             proxy: OnceLock::new(),
@@ -241,146 +270,14 @@ impl Gpu {
         Ok(Arc::clone(self.stream.get_or_init(|| made)))
     }
 
-    /// Launches a call on a stream.
-    ///
-    /// # Safety
-    /// As `Executor::execute`.
-    pub unsafe fn launch(
-        &self,
-        shared: &Arc<Shared>,
-        call: &Call<'_>,
-        (sizes, blocks): (CallSizes, &[BlockBytes]),
-        stream: &Arc<dyn Stream>,
-    ) -> Result<(), ExecutorError> {
-        self.takes(&**stream)?;
-        let mut state = self.state();
-        let watch = self.watch(shared)?;
-        let plan = Arc::as_ptr(call.plan).addr();
-        let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream: stream.id() };
-        let known = state.recent.iter().position(|recent| recent.shape == shape);
-        let at = match known {
-            Some(at) => at,
-            None => {
-                let met = self.meet(shared, call, shape)?;
-                if state.recent.len() >= RECENT {
-                    state.recent.clear();
-                }
-                state.recent.push(met);
-                state.recent.len() - 1
-            }
-        };
-        let recent = &state.recent[at];
-        let context = &recent.context;
-        let recorded = stream.is_capturing()?;
-        let reader =
-            if recorded { Reader::Graph(&**stream) } else { Reader::Launch(context.next()) };
-        let buffers = self.place(shared, context, call, &reader)?;
-        let blocks = context.keep_blocks(self, &reader, blocks)?;
-        context.read(self, &recent.tables, &reader)?;
-        // Last of all that may be refused: the peers count on a launch that has a number.
-        let number = if recorded {
-            context.record();
-            context.recorded_element.store(call.dtype.size() as u64, Ordering::Relaxed);
-            0
-        } else {
-            self.count(shared, recent, call)
-        };
-        let given = Given {
-            input: buffers.input,
-            output: buffers.output,
-            fingerprint: recent.fingerprint,
-            number,
-            late: buffers.copies_back(),
-            blocks,
-        };
-        let sized = (&*recent.tables, sizes);
-        let launch = context.launch(shared, self, &recent.compiled, sized, &given);
-        let mut enqueued = false;
-        // SAFETY: as this function's.
-        let launched = unsafe {
-            self.submit(shared, recent, call, &launch, (&buffers, stream), &mut enqueued)
-        };
-        if recorded {
-            return launched;
-        }
-        if enqueued {
-            // Also behind a kernel whose copies failed.
-            let followed = context.follow(&**stream, number);
-            launched.and(followed).inspect_err(|error| shared.fail(error.clone()))?;
-        } else if let Err(error) = launched {
-            context.given.store(number - 1, Ordering::Release);
-            shared.fail(error.clone());
-            return Err(error);
-        }
-        if let Some(proxy) = context.queue.as_ref().and(self.proxy.get()) {
-            proxy.ring();
-        }
-        drop(state);
-        watch.look();
-        Ok(())
-    }
-
-    /// Whether launches of this rank can be put into a stream.
-    fn takes(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
-        let name = |backend: Backend, index: u32| format!("{}:{index}", backend.name());
-        let (backend, index) = (stream.backend(), stream.device());
-        if (backend, index) == (self.device.backend(), self.device.index()) {
-            return Ok(());
-        }
-        let own = name(self.device.backend(), self.device.index());
-        Err(ExecutorError::Argument {
-            what: "launch on a stream",
-            saw: format!("a stream of {} on a rank of {own}", name(backend, index)),
-            allowed: "streams of the rank's own device",
-        })
-    }
-
-    /// Puts the kernel of a launch into a stream, with the copies before and after it; `enqueued` says whether it is there.
-    ///
-    /// # Safety
-    /// As [`launch`](Self::launch).
-    unsafe fn submit(
-        &self,
-        shared: &Shared,
-        recent: &Recent,
-        call: &Call<'_>,
-        launch: &Launch,
-        (buffers, stream): (&Buffers, &Arc<dyn Stream>),
-        enqueued: &mut bool,
-    ) -> Result<(), ExecutorError> {
-        buffers.copy_in(&**stream)?;
-        let arguments = [std::ptr::from_ref(launch).cast::<c_void>()];
-        let shape = self.shape(&recent.plan, recent.compiled.blocks);
-        // SAFETY: the kernel's one parameter is a `Launch`; what it points to belongs to the context and to the call, whose
-        // buffers are valid until it is complete by the caller's contract.
-        unsafe { recent.compiled.kernel.launch(&**stream, shape, &arguments)? };
-        *enqueued = true;
-        buffers.copy_out(&**stream)?;
-        let in_place = call.input == call.output.cast_const();
-        let divides = recent.plan.averages(shared.rank, in_place);
-        let Some(divide) = recent.compiled.divide.as_ref().filter(|_| divides) else {
-            return Ok(());
-        };
-        let output = call.output.expose_provenance() as u64;
-        let elements = call.output_bytes / call.dtype.size() as u64;
-        let arguments = [
-            (&raw const output).cast::<c_void>(),
-            (&raw const elements).cast(),
-            (&raw const shared.world).cast(),
-        ];
-        let blocks = elements.div_ceil(DIVIDED_BY_BLOCK).clamp(1, DIVIDE_BLOCKS) as u32;
-        let shape = self.shape(&recent.plan, blocks);
-        // SAFETY: the parameters are the output, its elements, and the divisor; the output is the call's.
-        unsafe { divide.launch(&**stream, shape, &arguments)? };
-        Ok(())
-    }
-
-    /// Finds or makes the context of a call.
+    /// Finds or makes the context of a call; `kernel` gives the kernel, of which `ranks` have a part if it is not alone.
     fn meet(
         &self,
         shared: &Arc<Shared>,
         call: &Call<'_>,
         shape: Shape,
+        ranks: &[u32],
+        kernel: impl FnOnce(&Context) -> Result<Arc<Compiled>, ExecutorError>,
     ) -> Result<Recent, ExecutorError> {
         let plan = call.plan;
         Gpu::admits(shared, plan)?;
@@ -403,38 +300,14 @@ impl Gpu {
                 context
             }
         };
-        let compiled = context.compiled(shared, self, shape.dtype, shape.op)?;
+        let compiled = kernel(&context)?;
         let tables = context.on_device(self, &sized)?;
         let op = shape.op.map_or(0, |op| op as u64 + 1);
         let CallSizes { input, output, .. } = shape.sizes;
         let what = [content, input, output, shape.dtype as u64, op, number.into()];
         let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
-        Ok(Recent { plan: Arc::clone(plan), shape, context, compiled, tables, fingerprint })
-    }
-
-    /// Gives a call its number among the context's, and says in the control page what it is, for the messages of peers.
-    fn count(&self, shared: &Shared, recent: &Recent, call: &Call<'_>) -> u64 {
-        let mut log = shared.log();
-        log.seq += 1;
-        log.chain = mix(log.chain, recent.fingerprint);
-        let number = recent.context.next();
-        let (seq, element) = (log.seq, call.dtype.size() as u64);
-        recent.context.note(Called { number, seq, element });
-        shared.control(shared.rank).publish(&LaunchRecord {
-            seq: log.seq,
-            chain: log.chain,
-            fingerprint: recent.fingerprint,
-            bytes: (call.input_bytes, call.output_bytes),
-            shape: (call.dtype as u8, call.op.map_or(0, |op| op as u8 + 1)),
-            name: LaunchRecord::cut_name(recent.plan.name()),
-            ..LaunchRecord::default()
-        });
-        if let Some(proxy) = self.proxy.get().filter(|_| recent.context.has_partners()) {
-            proxy.describe(log.seq);
-        }
-        // The caller holds the state, so nobody else counts.
-        recent.context.given.store(number, Ordering::Release);
-        number
+        let (plan, ranks) = (Arc::clone(plan), ranks.to_vec());
+        Ok(Recent { plan, shape, ranks, context, compiled, tables, fingerprint })
     }
 
     /// The number of a memory of this rank by which peers' devices know it; tells them the first time.
@@ -539,7 +412,8 @@ impl Drop for Gpu {
         log::warn!("launches on {} do not end; their memory is kept", self.device.name());
         let state = (std::mem::take(&mut *self.state()), std::mem::take(&mut *self.known()));
         let outgrown = self.outgrown.get_mut().map(std::mem::take);
-        std::mem::forget((state, outgrown, Arc::clone(&self.peers)));
+        let merged = self.merged.get_mut().map(std::mem::take);
+        std::mem::forget((state, outgrown, merged, Arc::clone(&self.peers)));
     }
 }
 

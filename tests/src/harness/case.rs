@@ -102,6 +102,19 @@ struct Slot {
 /// # Errors
 /// The first error of loading or of a launch.
 pub fn run_case(communicator: &Communicator, case: &Case<'_>) -> Result<Outcome, ExecutorError> {
+    // SAFETY: the buffers of calls have the calls' lengths and live until they are complete.
+    run_case_by(communicator, case, &|executor, call| unsafe { executor.run(call) })
+}
+
+/// As [`run_case`], with `run` making each call, and returning when it is complete.
+///
+/// # Errors
+/// As [`run_case`].
+pub fn run_case_by(
+    communicator: &Communicator,
+    case: &Case<'_>,
+    run: &dyn Fn(&Executor, &Call<'_>) -> Result<(), ExecutorError>,
+) -> Result<Outcome, ExecutorError> {
     let rank = communicator.rank();
     let executor = Executor::new(communicator);
     let loaded = executor.load(case.plan)?;
@@ -127,8 +140,7 @@ pub fn run_case(communicator: &Communicator, case: &Case<'_>) -> Result<Outcome,
         }
         communicator.barrier()?;
         for slot in &slots {
-            // SAFETY: the slot's areas have the call's lengths and live to the end of this function.
-            unsafe { executor.run(&call(slot)) }?;
+            run(&executor, &call(slot))?;
         }
         // Plans without a post-condition may end on one rank while others still write to its buffers.
         communicator.barrier()?;
@@ -145,8 +157,7 @@ pub fn run_case(communicator: &Communicator, case: &Case<'_>) -> Result<Outcome,
         }
         let last = slots.len() - 1;
         case.fill(&mut slots[last], rank, launch);
-        // SAFETY: as above.
-        unsafe { executor.run(&call(&slots[last])) }?;
+        run(&executor, &call(&slots[last]))?;
         case.check(&slots[last], rank, launch, &mut outcome);
     }
     communicator.barrier()?;

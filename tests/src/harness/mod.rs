@@ -12,7 +12,7 @@ pub mod random;
 pub mod verdicts;
 
 pub use buffers::{Area, Source};
-pub use case::{Case, Outcome, run_case};
+pub use case::{Case, Outcome, run_case, run_case_by};
 pub use plans::{Entry, Verdict, entries};
 pub use random::{Random, seed};
 pub use verdicts::assert_verdict;

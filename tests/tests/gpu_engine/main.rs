@@ -11,6 +11,7 @@ mod plans;
 mod ports;
 mod runtime_sizes;
 mod streams;
+mod together;
 
 use antiphon::executor::hal::{Backend, Device, driver};
 use antiphon::executor::{Communicator, Options};

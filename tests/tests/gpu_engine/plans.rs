@@ -97,7 +97,7 @@ pub fn run_all(
 
 /// Whether a plan may refuse a size, as on the host: one that combines chunks with each other, where they would differ in
 /// length.
-fn may_refuse(entry: &Entry, what: &str, error: &ExecutorError) -> bool {
+pub fn may_refuse(entry: &Entry, what: &str, error: &ExecutorError) -> bool {
     entry.plan.collective == Collective::Test
         && [INDIVISIBLE, TINY].contains(&what)
         && matches!(error, ExecutorError::Lower { .. })

@@ -16,13 +16,16 @@ struct State {
 
 AP_SHARED(State, state)
 
+// Which of its rank's blocks this is.
+AP_INLINE u32 block_of(const Launch &l) { return AP_BLOCK() - l.first_block; }
+
 AP_INLINE ContextWords *context_of(const Launch &l) { return (ContextWords *)l.context; }
 
 // How often a wait looks before it says where it is.
 #define PATIENCE 256
 
 AP_INLINE void note(const Launch &l, u32 kind, u32 index) {
-    Progress *mine = (Progress *)l.progress + AP_BLOCK();
+    Progress *mine = (Progress *)l.progress + block_of(l);
     store_relaxed(&mine->at, state().number << 32 | kind << 28 | (index & 0xfffffffu));
     // Threads that count at once may count once: it still changes.
     store_relaxed(&mine->waits, ++state().waits);
@@ -110,7 +113,7 @@ AP_INLINE void resolve(const Launch &l, u32 entry) {
     if (load_relaxed(&d->fingerprint) != l.fingerprint) {
         return fail(l, AT_MISMATCH, peer);
     }
-    Resolved *found = (Resolved *)l.resolved + ((u64)AP_BLOCK() * l.world + peer) * 2;
+    Resolved *found = (Resolved *)l.resolved + ((u64)block_of(l) * l.world + peer) * 2;
     for (u32 side = 0; side < 2; ++side) {
         const u64 region = load_relaxed(side ? &d->output_region : &d->input_region);
         const u64 offset = load_relaxed(side ? &d->output_offset : &d->input_offset);
@@ -138,7 +141,7 @@ AP_INLINE u8 *area(const Launch &l, u32 side) {
         return arena(l, rank) + at;
     }
     if (rank == l.rank) return (u8 *)(kind ? l.output : l.input);
-    return (u8 *)((const Resolved *)l.resolved)[((u64)AP_BLOCK() * l.world + rank) * 2 + kind].address;
+    return (u8 *)((const Resolved *)l.resolved)[((u64)block_of(l) * l.world + rank) * 2 + kind].address;
 }
 
 // How far a side of a move is behind where it is in even launches.
@@ -197,7 +200,7 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
         const u64 number = load_relaxed(&context_of(l)->count);
         state().number = number;
         // Before anything that ends or waits: what has ended has begun, and the host sees every wait.
-        if (AP_BLOCK() == 0) {
+        if (block_of(l) == 0) {
             store_relaxed(words(l.marks) + 3, l.given);
             store_release(words(l.marks), number);
         }
@@ -228,7 +231,7 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
         store_relaxed(there + i, load_relaxed(own + i));
     }
     AP_SYNC();
-    if (AP_BLOCK() == 0 && state().runs) {
+    if (block_of(l) == 0 && state().runs) {
         for (u32 i = AP_THREAD(); i < l.reader_count; i += AP_THREADS()) publish(l, numbers(l.readers)[i]);
     }
     for (u32 i = AP_THREAD(); i < b.peer_count; i += AP_THREADS()) resolve(l, numbers(l.peers)[b.peers + i]);

@@ -1,0 +1,153 @@
+//! Compiled plans: a rank's part of a kernel, alone or together with other ranks of its process.
+
+use super::Gpu;
+use super::kernels::{self, Kernels, target};
+use super::shape::blocks_of;
+use super::upload::Image;
+use crate::communicator::{KernelForm, Shared};
+use crate::error::ExecutorError;
+use crate::plan_cache::LoadedPlan;
+use antiphon_codegen::abi::BlockEntry;
+use antiphon_codegen::{
+    ENTRY, Generated, GeneratedTogether, RankBlocks, Variant, generate_together,
+};
+use antiphon_hal::{HalError, Kernel, Memory};
+use antiphon_types::{DataType, ReduceOp};
+use std::sync::Arc;
+
+/// What kernels of one plan differ in: the element type, and the caller's operator.
+pub type Kind = (DataType, Option<ReduceOp>);
+
+/// A plan's kernel of a rank, for one element type and operator.
+pub struct Compiled {
+    /// The kernel.
+    pub kernel: Arc<dyn Kernel>,
+    /// Divides the sums of an average.
+    pub divide: Option<Arc<dyn Kernel>>,
+    /// Blocks of a launch: at least one.
+    pub blocks: u32,
+    /// [`BlockEntry`]s, operands and peers of the blocks.
+    pub memory: Arc<dyn Memory>,
+    /// Where operands begin there.
+    pub operands: u64,
+    /// Where peers begin there.
+    pub peers: u64,
+    /// Those of the other ranks on the device, kept for them.
+    _others: Vec<Arc<dyn Kernel>>,
+}
+
+impl Compiled {
+    /// The kernel of a rank alone. Those of all ranks of the process on the device are loaded with it.
+    pub fn load(
+        shared: &Shared,
+        gpu: &Gpu,
+        plan: &LoadedPlan,
+        kind: Kind,
+    ) -> Result<Self, ExecutorError> {
+        let device = &*gpu.device;
+        let ranks = ranks_here(shared);
+        let variant = variant(gpu, kind)?;
+        let average = kind.1 == Some(ReduceOp::Avg);
+        let Kernels { own: (generated, kernel), divide, others } =
+            Kernels::new(device, plan, &ranks, (variant, gpu.kernels), average)?;
+        let Generated { programs, operands, peers, .. } = generated;
+        let blocks = RankBlocks { programs, operands, peers };
+        fits(gpu, plan, &*kernel, &ranks)?;
+        Compiled::new(gpu, (kernel, divide), &blocks, others)
+    }
+
+    /// One kernel of several ranks of this process, the calling one among them; what each has of it, in their order.
+    pub fn load_together(
+        shared: &Shared,
+        gpu: &Gpu,
+        plan: &LoadedPlan,
+        kind: Kind,
+        ranks: &[u32],
+    ) -> Result<Vec<Arc<Self>>, ExecutorError> {
+        let device = &*gpu.device;
+        let variant = variant(gpu, kind)?;
+        let GeneratedTogether { text, ranks: blocks } =
+            generate_together(plan.layout(), ranks, variant)?;
+        let kernel = kernels::load(device, ENTRY, &text)?;
+        let divide = kernels::divide_kernel(
+            device,
+            (variant, KernelForm::Generated),
+            kind.1 == Some(ReduceOp::Avg),
+        )?;
+        fits(gpu, plan, &*kernel, &ranks_here(shared))?;
+        let of = |blocks| {
+            let kernels = (Arc::clone(&kernel), divide.clone());
+            Compiled::new(gpu, kernels, blocks, Vec::new()).map(Arc::new)
+        };
+        blocks.iter().map(of).collect()
+    }
+
+    /// A kernel, and the one that divides behind it, with the data that make its blocks a rank's.
+    pub fn new(
+        gpu: &Gpu,
+        (kernel, divide): (Arc<dyn Kernel>, Option<Arc<dyn Kernel>>),
+        blocks: &RankBlocks,
+        others: Vec<Arc<dyn Kernel>>,
+    ) -> Result<Self, ExecutorError> {
+        let RankBlocks { programs, operands, peers } = blocks;
+        let places = operands.blocks.iter().zip(&peers.blocks);
+        let ends = peers.blocks.iter().skip(1).copied().chain([peers.words.len() as u32]);
+        let entries = programs.iter().zip(places).zip(ends);
+        let mut entries: Vec<BlockEntry> = entries
+            .map(|((&program, (&operands, &peers)), end)| {
+                let peer_count = end - peers;
+                BlockEntry { program, operands, peers, peer_count }
+            })
+            .collect();
+        if entries.is_empty() {
+            // A rank that has nothing to do still tells its peers that it came, and left.
+            entries.push(BlockEntry { program: u32::MAX, ..BlockEntry::default() });
+        }
+        let mut image = Image::default();
+        image.add(&entries);
+        let operands = image.add(&operands.words);
+        let peers = image.add(&peers.words);
+        let memory = gpu.upload.new_memory(&*gpu.device, &image.bytes)?;
+        let blocks = entries.len() as u32;
+        Ok(Compiled { kernel, divide, blocks, memory, operands, peers, _others: others })
+    }
+}
+
+/// Whether all blocks of these ranks run on the device at the same time: they wait for each other.
+fn fits(
+    gpu: &Gpu,
+    plan: &LoadedPlan,
+    kernel: &dyn Kernel,
+    ranks: &[u32],
+) -> Result<(), ExecutorError> {
+    let shape = gpu.shape(plan, 1);
+    let room = kernel.resident_blocks(shape)?;
+    let needed: u64 = ranks.iter().map(|&rank| blocks_of(plan.layout(), rank).max(1)).sum();
+    if needed <= room {
+        return Ok(());
+    }
+    Err(ExecutorError::Argument {
+        what: "launch a plan's kernels",
+        saw: format!(
+            "{needed} thread blocks of {} threads ({} ranks of this process on one device together)",
+            shape.threads,
+            ranks.len()
+        ),
+        allowed: "as many as the device runs at the same time; use a plan with fewer thread blocks, or fewer \
+                  ranks on a device",
+    })
+}
+
+/// The ranks of this process on this device, the calling one first.
+fn ranks_here(shared: &Shared) -> Vec<u32> {
+    let here = |&peer: &u32| peer != shared.rank && shared.neighbours.share(peer);
+    [shared.rank].into_iter().chain((0..shared.world).filter(here)).collect()
+}
+
+/// What kernels of calls of a kind are written for.
+fn variant(gpu: &Gpu, (dtype, op): Kind) -> Result<Variant, HalError> {
+    let backend = gpu.device.backend();
+    let unsupported = HalError::Unsupported { op: "run plans by kernels", backend };
+    let target = target(backend).ok_or(unsupported)?;
+    Ok(Variant { target, dtype, op })
+}

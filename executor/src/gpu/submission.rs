@@ -1,0 +1,250 @@
+//! Launches: from a call to what is in its stream.
+
+use super::buffers::Buffers;
+use super::context::{Called, Context, Given, Reader};
+use super::words::Words;
+use super::{Gpu, Recent, Shape};
+use crate::communicator::Shared;
+use crate::error::ExecutorError;
+use crate::executor::{Call, mix};
+use crate::shared::arena::BlockBytes;
+use crate::shared::control::LaunchRecord;
+use antiphon_codegen::abi::Launch;
+use antiphon_hal::{Backend, Stream};
+use antiphon_plan::program::CallSizes;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Elements that one block divides, where an average ends, and the most blocks that do so.
+const DIVIDED_BY_BLOCK: u64 = 4096;
+const DIVIDE_BLOCKS: u64 = 64;
+
+/// What one launch of a call uses.
+pub struct Ready {
+    /// It is recorded into a graph.
+    pub recorded: bool,
+    /// Where the kernel finds the call's buffers.
+    pub buffers: Buffers,
+    /// Its runtime blocks.
+    blocks: Option<Arc<Words>>,
+}
+
+impl Gpu {
+    /// Launches a call on a stream.
+    ///
+    /// # Safety
+    /// As `Executor::execute`.
+    pub unsafe fn launch(
+        &self,
+        shared: &Arc<Shared>,
+        call: &Call<'_>,
+        (sizes, blocks): (CallSizes, &[BlockBytes]),
+        stream: &Arc<dyn Stream>,
+    ) -> Result<(), ExecutorError> {
+        self.takes(&**stream)?;
+        let mut state = self.state();
+        let watch = self.watch(shared)?;
+        let shape = Shape::of(call, sizes, &**stream);
+        let at = match state.find(shape, &[]) {
+            Some(at) => at,
+            None => {
+                let kernel =
+                    |context: &Context| context.compiled(shared, self, call.dtype, call.op);
+                let met = self.meet(shared, call, shape, &[], kernel)?;
+                state.add(met)
+            }
+        };
+        let recent = &state.recent[at];
+        let ready = self.ready(shared, recent, call, blocks, &**stream)?;
+        let number = self.number(shared, recent, call, ready.recorded);
+        let launch = self.parameter(shared, recent, &ready, number);
+        let mut enqueued = false;
+        let sent = (&ready.buffers, stream);
+        // SAFETY: as this function's.
+        let launched = unsafe { self.submit(shared, recent, call, &launch, sent, &mut enqueued) };
+        self.settle(shared, recent, (&**stream, number), enqueued, launched)?;
+        drop(state);
+        watch.look();
+        Ok(())
+    }
+
+    /// Finds or makes what a launch uses; nobody counts on it yet.
+    pub(super) fn ready(
+        &self,
+        shared: &Shared,
+        recent: &Recent,
+        call: &Call<'_>,
+        blocks: &[BlockBytes],
+        stream: &dyn Stream,
+    ) -> Result<Ready, ExecutorError> {
+        let context = &recent.context;
+        let recorded = stream.is_capturing()?;
+        let reader = if recorded { Reader::Graph(stream) } else { Reader::Launch(context.next()) };
+        let buffers = self.place(shared, context, call, &reader)?;
+        let blocks = context.keep_blocks(self, &reader, blocks)?;
+        context.read(self, &recent.tables, &reader)?;
+        Ok(Ready { recorded, buffers, blocks })
+    }
+
+    /// Numbers a launch, 0 for one that is recorded. After all that may be refused: the peers count on a launch that has a
+    /// number.
+    pub(super) fn number(
+        &self,
+        shared: &Shared,
+        recent: &Recent,
+        call: &Call<'_>,
+        recorded: bool,
+    ) -> u64 {
+        if !recorded {
+            return self.count(shared, recent, call);
+        }
+        let context = &recent.context;
+        context.record();
+        context.recorded_element.store(call.dtype.size() as u64, Ordering::Relaxed);
+        0
+    }
+
+    /// What the kernel of a launch is given.
+    pub(super) fn parameter(
+        &self,
+        shared: &Shared,
+        recent: &Recent,
+        ready: &Ready,
+        number: u64,
+    ) -> Launch {
+        let given = Given {
+            input: ready.buffers.input,
+            output: ready.buffers.output,
+            fingerprint: recent.fingerprint,
+            number,
+            late: ready.buffers.copies_back(),
+            blocks: ready.blocks.clone(),
+        };
+        let sized = (&*recent.tables, recent.shape.sizes);
+        recent.context.launch(shared, self, &recent.compiled, sized, &given)
+    }
+
+    /// Follows a launch that was `enqueued`, or takes its number back; what became of it.
+    pub(super) fn settle(
+        &self,
+        shared: &Shared,
+        recent: &Recent,
+        (stream, number): (&dyn Stream, u64),
+        enqueued: bool,
+        launched: Result<(), ExecutorError>,
+    ) -> Result<(), ExecutorError> {
+        let context = &recent.context;
+        if number == 0 {
+            return launched;
+        }
+        if enqueued {
+            // Also behind a kernel whose copies failed.
+            let followed = context.follow(stream, number);
+            launched.and(followed).inspect_err(|error| shared.fail(error.clone()))?;
+        } else if let Err(error) = launched {
+            context.given.store(number - 1, Ordering::Release);
+            shared.fail(error.clone());
+            return Err(error);
+        }
+        if let Some(proxy) = context.queue.as_ref().and(self.proxy.get()) {
+            proxy.ring();
+        }
+        Ok(())
+    }
+
+    /// Whether launches of this rank can be put into a stream.
+    pub fn takes(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
+        let name = |backend: Backend, index: u32| format!("{}:{index}", backend.name());
+        let (backend, index) = (stream.backend(), stream.device());
+        if (backend, index) == (self.device.backend(), self.device.index()) {
+            return Ok(());
+        }
+        let own = name(self.device.backend(), self.device.index());
+        Err(ExecutorError::Argument {
+            what: "launch on a stream",
+            saw: format!("a stream of {} on a rank of {own}", name(backend, index)),
+            allowed: "streams of the rank's own device",
+        })
+    }
+
+    /// Puts the kernel of a launch into a stream, with the copies before and after it; `enqueued` says whether it is there.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch).
+    unsafe fn submit(
+        &self,
+        shared: &Shared,
+        recent: &Recent,
+        call: &Call<'_>,
+        launch: &Launch,
+        (buffers, stream): (&Buffers, &Arc<dyn Stream>),
+        enqueued: &mut bool,
+    ) -> Result<(), ExecutorError> {
+        buffers.copy_in(&**stream)?;
+        let arguments = [std::ptr::from_ref(launch).cast::<c_void>()];
+        let shape = self.shape(&recent.plan, recent.compiled.blocks);
+        // SAFETY: the kernel's one parameter is a `Launch`; what it points to belongs to the context and to the call, whose
+        // buffers are valid until it is complete by the caller's contract.
+        unsafe { recent.compiled.kernel.launch(&**stream, shape, &arguments)? };
+        *enqueued = true;
+        // SAFETY: as this function's.
+        unsafe { self.finish_call(shared, recent, call, (buffers, stream)) }
+    }
+
+    /// Puts what follows the kernel of a launch into its stream: copies, and the division of an average.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch).
+    pub(super) unsafe fn finish_call(
+        &self,
+        shared: &Shared,
+        recent: &Recent,
+        call: &Call<'_>,
+        (buffers, stream): (&Buffers, &Arc<dyn Stream>),
+    ) -> Result<(), ExecutorError> {
+        buffers.copy_out(&**stream)?;
+        let in_place = call.input == call.output.cast_const();
+        let divides = recent.plan.averages(shared.rank, in_place);
+        let Some(divide) = recent.compiled.divide.as_ref().filter(|_| divides) else {
+            return Ok(());
+        };
+        let output = call.output.expose_provenance() as u64;
+        let elements = call.output_bytes / call.dtype.size() as u64;
+        let arguments = [
+            (&raw const output).cast::<c_void>(),
+            (&raw const elements).cast(),
+            (&raw const shared.world).cast(),
+        ];
+        let blocks = elements.div_ceil(DIVIDED_BY_BLOCK).clamp(1, DIVIDE_BLOCKS) as u32;
+        let shape = self.shape(&recent.plan, blocks);
+        // SAFETY: the parameters are the output, its elements, and the divisor; the output is the call's.
+        unsafe { divide.launch(&**stream, shape, &arguments)? };
+        Ok(())
+    }
+
+    /// Gives a call its number among the context's, and says in the control page what it is, for the messages of peers.
+    fn count(&self, shared: &Shared, recent: &Recent, call: &Call<'_>) -> u64 {
+        let mut log = shared.log();
+        log.seq += 1;
+        log.chain = mix(log.chain, recent.fingerprint);
+        let number = recent.context.next();
+        let (seq, element) = (log.seq, call.dtype.size() as u64);
+        recent.context.note(Called { number, seq, element });
+        shared.control(shared.rank).publish(&LaunchRecord {
+            seq: log.seq,
+            chain: log.chain,
+            fingerprint: recent.fingerprint,
+            bytes: (call.input_bytes, call.output_bytes),
+            shape: (call.dtype as u8, call.op.map_or(0, |op| op as u8 + 1)),
+            name: LaunchRecord::cut_name(recent.plan.name()),
+            ..LaunchRecord::default()
+        });
+        if let Some(proxy) = self.proxy.get().filter(|_| recent.context.has_partners()) {
+            proxy.describe(log.seq);
+        }
+        // The caller holds the state, so nobody else counts.
+        recent.context.given.store(number, Ordering::Release);
+        number
+    }
+}

@@ -1,0 +1,274 @@
+//! Ranks of this process that are one kernel.
+//!
+//! Ranks that share a device wait for each other, so all their blocks must run at the same time. As kernels of their own
+//! nothing promises that: a stream that has other work before it, or a driver that starts kernels of several streams one
+//! after the other, leaves one rank waiting for blocks that have not begun. One kernel has the blocks of all of them, and
+//! where these are all the ranks that there are, the device promises to run them together.
+//!
+//! Stream order stays: the kernel waits, on the device, for what is before it in each rank's stream, and what follows in
+//! each waits for it.
+
+use super::compiled::{Compiled, Kind};
+use super::submission::Ready;
+use super::{Gpu, Recent, Shape, State};
+use crate::communicator::{KernelForm, Shared};
+use crate::error::ExecutorError;
+use crate::executor::Call;
+use crate::shared::arena::BlockBytes;
+use antiphon_codegen::TOGETHER;
+use antiphon_codegen::abi::Launch;
+use antiphon_hal::{Event, LaunchShape, Stream};
+use antiphon_plan::program::CallSizes;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+/// A call of one rank, among those that are launched together.
+pub struct Member<'a> {
+    /// The rank's communicator.
+    pub shared: &'a Arc<Shared>,
+    /// Its engine.
+    pub gpu: &'a Gpu,
+    /// The call.
+    pub call: &'a Call<'a>,
+    /// Its sizes.
+    pub sizes: CallSizes,
+    /// Its runtime blocks.
+    pub blocks: Vec<BlockBytes>,
+    /// The rank's stream.
+    pub stream: &'a Arc<dyn Stream>,
+}
+
+/// Kernels of several ranks: by the plan's content, the types, and the ranks in the order of their blocks; what each rank has
+/// of one.
+pub type Merged = HashMap<(u64, Kind, Vec<u32>), Vec<Arc<Compiled>>>;
+
+/// Launches calls of several ranks of this process, each rank once: those that make the same call on one device as one
+/// kernel, the others as kernels of their own.
+///
+/// # Safety
+/// As `Executor::execute`, for each call.
+pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorError> {
+    let twice = |at: usize, one: &Member<'_>| {
+        members[..at].iter().any(|other| Arc::ptr_eq(other.shared, one.shared))
+    };
+    if let Some((_, one)) = members.iter().enumerate().find(|(at, one)| twice(*at, one)) {
+        return Err(ExecutorError::Argument {
+            what: "launch ranks together",
+            saw: format!("two calls of rank {}", one.shared.rank),
+            allowed: "one call of each rank; launch the others by another call",
+        });
+    }
+    let mut left: Vec<&Member<'_>> = members.iter().collect();
+    while let Some(&first) = left.first() {
+        let (mut group, rest): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|one| first.joins(one));
+        left = rest;
+        group.sort_by_key(|one| one.shared.rank);
+        for part in group.chunks(TOGETHER) {
+            match part {
+                [alone] => {
+                    let what = (alone.sizes, &*alone.blocks);
+                    // SAFETY: as this function's.
+                    unsafe { alone.gpu.launch(alone.shared, alone.call, what, alone.stream)? };
+                }
+                // SAFETY: as this function's.
+                _ => unsafe { launch_group(part)? },
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Member<'_> {
+    fn kind(&self) -> Kind {
+        (self.call.dtype, self.call.op)
+    }
+
+    /// Whether its blocks and another's can be of one kernel.
+    fn joins(&self, other: &Self) -> bool {
+        let content = |one: &Self| one.call.plan.layout().fingerprint;
+        let shape = |one: &Self| one.gpu.shape(one.call.plan, 1);
+        // A kernel that interprets has one rank.
+        let generated = |one: &Self| matches!(one.gpu.kernels, KernelForm::Generated);
+        generated(self)
+            && generated(other)
+            && self.shared.identity == other.shared.identity
+            && Arc::ptr_eq(&self.gpu.device, &other.gpu.device)
+            && (content(self), self.kind(), shape(self))
+                == (content(other), other.kind(), shape(other))
+    }
+}
+
+/// A member, with what its launch uses.
+struct Prepared<'a> {
+    member: &'a Member<'a>,
+    recent: &'a Recent,
+    ready: Ready,
+    number: u64,
+}
+
+/// Launches calls of several ranks as one kernel, whose blocks are in the order of the members.
+///
+/// # Safety
+/// As [`launch_together`].
+unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
+    for member in members {
+        member.gpu.takes(&**member.stream)?;
+    }
+    one_graph_or_none(members)?;
+    // In the order of ranks, as everybody who wants several: nobody waits in a circle.
+    let mut states: Vec<MutexGuard<'_, State>> =
+        members.iter().map(|member| member.gpu.state()).collect();
+    let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
+    let mut places = Vec::with_capacity(members.len());
+    for (position, (member, state)) in members.iter().zip(&mut states).enumerate() {
+        member.gpu.watch(member.shared)?;
+        places.push(find(members, position, &ranks, state)?);
+    }
+    let mut prepared = Vec::with_capacity(members.len());
+    for ((member, state), at) in members.iter().zip(&states).zip(places) {
+        let (recent, stream) = (&state.recent[at], &**member.stream);
+        let Member { shared, gpu, call, blocks, .. } = member;
+        let ready = gpu.ready(shared, recent, call, blocks, stream)?;
+        prepared.push(Prepared { member, recent, ready, number: 0 });
+    }
+    // Nothing is refused any more, so that a launch of some is a launch of all.
+    for one in &mut prepared {
+        let Member { shared, gpu, call, .. } = one.member;
+        one.number = gpu.number(shared, one.recent, call, one.ready.recorded);
+    }
+    let mut enqueued = false;
+    // SAFETY: as this function's.
+    let launched = unsafe { submit(&prepared, &mut enqueued) };
+    let mut failed = launched.as_ref().err().cloned();
+    for one in &prepared {
+        let Member { shared, gpu, call, stream, .. } = one.member;
+        let mut own = launched.clone();
+        if own.is_ok() {
+            let sent = (&one.ready.buffers, *stream);
+            // SAFETY: as this function's.
+            own = unsafe { gpu.finish_call(shared, one.recent, call, sent) };
+        }
+        let settled = gpu.settle(shared, one.recent, (&***stream, one.number), enqueued, own);
+        failed = failed.or(settled.err());
+    }
+    drop(prepared);
+    drop(states);
+    for member in members {
+        if let Some(watch) = member.gpu.watch.get() {
+            watch.look();
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// A kernel is part of a graph, or it is not.
+fn one_graph_or_none(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
+    let mut recorded = Vec::with_capacity(members.len());
+    for member in members {
+        recorded.push(member.stream.is_capturing()?);
+    }
+    if recorded.iter().all(|one| *one == recorded[0]) {
+        return Ok(());
+    }
+    let count = recorded.iter().filter(|one| **one).count();
+    Err(ExecutorError::Argument {
+        what: "launch ranks together",
+        saw: format!("{count} of {} streams recorded into a graph", members.len()),
+        allowed: "all or none; let the others wait for an event of the stream that is recorded first",
+    })
+}
+
+/// Finds or makes the context of a member's call.
+fn find(
+    members: &[&Member<'_>],
+    position: usize,
+    ranks: &[u32],
+    state: &mut State,
+) -> Result<usize, ExecutorError> {
+    let Member { shared, gpu, call, sizes, stream, .. } = members[position];
+    let shape = Shape::of(call, *sizes, &***stream);
+    if let Some(at) = state.find(shape, ranks) {
+        return Ok(at);
+    }
+    let met = gpu.meet(shared, call, shape, ranks, |_| {
+        let parts = members[0].gpu.parts(members[0], ranks)?;
+        Ok(Arc::clone(&parts[position]))
+    })?;
+    Ok(state.add(met))
+}
+
+impl Gpu {
+    /// The kernel of several ranks of which this is the lowest, compiled unless it is there: what each has of it.
+    fn parts(&self, own: &Member<'_>, ranks: &[u32]) -> Result<Vec<Arc<Compiled>>, ExecutorError> {
+        let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = own.call.plan;
+        let key = (plan.layout().fingerprint, own.kind(), ranks.to_vec());
+        if let Some(parts) = merged.get(&key) {
+            return Ok(parts.clone());
+        }
+        let parts = Compiled::load_together(own.shared, self, plan, own.kind(), ranks)?;
+        merged.insert(key, parts.clone());
+        Ok(parts)
+    }
+
+    /// Stands for where streams meet. Whoever holds the state uses it.
+    fn meeting(&self) -> Result<&dyn Event, ExecutorError> {
+        if let Some(event) = self.meeting.get() {
+            return Ok(&**event);
+        }
+        let made = self.device.event()?;
+        Ok(&**self.meeting.get_or_init(|| made))
+    }
+}
+
+/// Puts the kernel of several ranks into the first one's stream, behind what is in all their streams, and lets these wait
+/// for it; `enqueued` says whether it is there.
+///
+/// # Safety
+/// As [`launch_together`].
+unsafe fn submit(prepared: &[Prepared<'_>], enqueued: &mut bool) -> Result<(), ExecutorError> {
+    let first = &prepared[0];
+    let stream = first.member.stream;
+    let elsewhere = || prepared.iter().filter(|one| one.member.stream.id() != stream.id());
+    for one in prepared {
+        one.ready.buffers.copy_in(&**one.member.stream)?;
+    }
+    for one in elsewhere() {
+        let meeting = one.member.gpu.meeting()?;
+        one.member.stream.record(meeting)?;
+        stream.wait(meeting)?;
+    }
+    let mut blocks = 0;
+    let mut launches: Vec<Launch> = Vec::with_capacity(prepared.len());
+    for Prepared { member, recent, ready, number } in prepared {
+        let launch = member.gpu.parameter(member.shared, recent, ready, *number);
+        launches.push(Launch { first_block: blocks, ..launch });
+        blocks += recent.compiled.blocks;
+    }
+    let arguments = [launches.as_ptr().cast::<c_void>()];
+    let gpu = first.member.gpu;
+    let shape: LaunchShape = gpu.shape(&first.recent.plan, blocks);
+    // One that waits for other launches must not be cooperative.
+    let all = prepared.len() == first.member.shared.world as usize;
+    let kernel = &first.recent.compiled.kernel;
+    // SAFETY: the kernel's one parameter is a `Launch` for each member, as many as it was generated for; what they point to
+    // belongs to the members' contexts and calls, whose buffers are valid until they are complete by the caller's contract.
+    unsafe {
+        if all && gpu.device.caps().cooperative {
+            kernel.launch_cooperative(&**stream, shape, &arguments)?;
+        } else {
+            kernel.launch(&**stream, shape, &arguments)?;
+        }
+    }
+    *enqueued = true;
+    if elsewhere().next().is_some() {
+        let meeting = gpu.meeting()?;
+        stream.record(meeting)?;
+        for one in elsewhere() {
+            one.member.stream.wait(meeting)?;
+        }
+    }
+    Ok(())
+}
