@@ -7,13 +7,15 @@
 mod compilers;
 mod report;
 mod texts;
+mod times;
 
-use crate::{Error, Result};
+use crate::{Error, Result, section};
 use antiphon_codegen::Target;
 use compilers::{Compiled, Compiler};
 use report::Report;
 use std::collections::HashSet;
 use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -24,6 +26,12 @@ pub struct Options {
     /// Compile everything for every architecture, and plans of another implementation where they are at hand; takes long
     #[arg(long)]
     all: bool,
+    /// Measure how long programs of many steps take to compile instead
+    #[arg(long)]
+    times: bool,
+    /// Write the table to this document rather than only printing it
+    #[arg(long, requires = "times", value_name = "PATH")]
+    write: Option<PathBuf>,
     /// Compile only texts whose name has this
     only: Option<String>,
 }
@@ -60,6 +68,14 @@ enum When {
 /// # Errors
 /// A compiler that cannot be had, a text that does not compile, or registers that spill.
 pub fn run(options: &Options) -> Result<()> {
+    if options.times {
+        let table = times::table()?;
+        print!("{table}");
+        return match &options.write {
+            Some(document) => section::write(document, "kernel compile times", &table),
+            None => Ok(()),
+        };
+    }
     let started = Instant::now();
     let mut report = Report::default();
     for target in [Target::Cuda, Target::Hip] {
