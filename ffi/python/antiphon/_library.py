@@ -17,7 +17,7 @@ from typing import Any
 from antiphon import _abi
 from antiphon.errors import BY_RESULT, AntiphonError, InternalError, InvalidArgumentError, UnsupportedError
 
-__all__ = ["Handle", "check", "failure", "library"]
+__all__ = ["Handle", "Owned", "check", "failure", "library"]
 
 SONAME = f"libantiphon.so.{_abi.MAJOR}"
 OWN = Path(__file__).parent / "lib" / SONAME
@@ -89,31 +89,36 @@ def _destroy(function: Callable[[int], int], value: int, pid: int) -> None:
         function(value)
 
 
+class Owned(ctypes.c_void_p):
+    """An object's address. A call that has it as an argument refers to it, so that nothing is destroyed under a call."""
+
+
 class Handle:
-    """An object of the library, destroyed when it is closed or nobody refers to it any more."""
+    """An object of the library, destroyed when it is closed, or nobody refers to it any more, and no call uses it."""
 
     _destroyed_by: str
 
     def __init__(self, value: int) -> None:
-        self._handle = value
-        """Its address; 0 once it is closed, which the library refuses."""
+        self._handle: Owned | None = Owned(value)
+        """Its address; None once it is closed, which the library refuses."""
         destroy = getattr(library(), self._destroyed_by)
-        self._end = weakref.finalize(self, _destroy, destroy, value, os.getpid())
+        weakref.finalize(self._handle, _destroy, destroy, value, os.getpid())
 
     def close(self) -> None:
-        """Gives it back; closing twice is closing once. What was made from it stays."""
-        self._handle = 0
-        self._end()
+        """Gives it back, once calls of other threads are done with it; closing twice is closing once. What was made from
+        it stays."""
+        self._handle = None
 
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
-        return not self._handle
+        return self._handle is None
 
-    def _open(self) -> int:
-        if not self._handle:
+    def _open(self) -> Owned:
+        handle = self._handle
+        if handle is None:
             raise InvalidArgumentError(f"cannot use a {type(self).__name__}: it is closed; make another one")
-        return self._handle
+        return handle
 
     def __enter__(self) -> Any:
         return self

@@ -11,7 +11,7 @@ from typing import Any
 
 from antiphon import _abi
 from antiphon._buffers import Span, span
-from antiphon._library import Handle, check, failure, library
+from antiphon._library import Handle, Owned, check, failure, library
 from antiphon.errors import AntiphonError, InvalidArgumentError
 
 __all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "set_default"]
@@ -472,7 +472,7 @@ def number(what: str, value: int) -> int:
     return int(value)
 
 
-def queue(stream: Stream | None, *used: object) -> int | None:
+def queue(stream: Stream | None, *used: object) -> Owned | None:
     """The stream's handle, which from now on keeps what its call uses."""
     if stream is None:
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon import _abi
 from antiphon._buffers import NAMES, Span, name_of, span
-from antiphon._library import Handle, check, library
+from antiphon._library import Handle, Owned, check, library
 from antiphon.communicator import Communicator, Op, Stream, element_bytes, number, queue
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
@@ -108,7 +108,7 @@ class Loader:
             stream = None
         self._call(plan, sent, received, type, _abi.Op.OF_PLAN, queue(stream, sent, received))
 
-    def _call(self, plan: LoadedPlan, sent: Span, received: Span, dtype: int, op: int, line: int | None) -> None:
+    def _call(self, plan: LoadedPlan, sent: Span, received: Span, dtype: int, op: int, line: Owned | None) -> None:
         check(
             library().antiphon_execute(
                 self._executor._open(),

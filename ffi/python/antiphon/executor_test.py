@@ -35,7 +35,7 @@ LAUNCHED = (
 
 def size(text: str) -> int:
     """A number of bytes; K, M and G are powers of 1024."""
-    factor = 1024 ** (" KMG".find(text[-1:].upper()) if text[-1:].upper() in tuple("KMG") else 0)
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
     number = int(text[:-1] if factor > 1 else text)
     if number <= 0:
         raise ValueError(text)

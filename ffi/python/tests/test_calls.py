@@ -1,10 +1,11 @@
 """Collectives over NumPy arrays, held against NumPy."""
 
 import ctypes
+import threading
 
 import numpy as np
 import pytest
-from ranks import on_ranks
+from ranks import LIMIT, on_ranks
 
 import antiphon
 from antiphon import Communicator, Op
@@ -314,11 +315,36 @@ def test_what_is_closed_is_refused():
     comm.close()
 
 
+def test_what_is_closed_under_a_call_stays_until_the_call_is_done():
+    def body(comm):
+        group = comm.split(0)
+        if comm.rank:
+            group.abort("enough")
+            return True
+        told = []
+
+        def wait():
+            try:
+                group.barrier()
+            except (AbortedError, InvalidArgumentError) as error:
+                # Ended by the other rank; or closed before it began.
+                told.append(error)
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        group.close()
+        waiter.join(LIMIT)
+        return group.closed and len(told) == 1
+
+    for _ in range(20):
+        assert on_ranks(2, body) == [True, True]
+
+
 def test_ranks_that_call_different_things_are_told():
     def body(comm):
         with pytest.raises((MismatchError, AbortedError)) as told:
             comm.all_reduce(np.ones(4 + comm.rank))
-        assert type(comm.error()) is type(told.value)
+        assert isinstance(comm.error(), (MismatchError, AbortedError))
         return told.value
 
     told = on_ranks(2, body)

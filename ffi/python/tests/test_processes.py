@@ -115,12 +115,13 @@ def test_other_threads_run_while_a_call_waits(tmp_path):
     code = """
         import threading, numpy as np, antiphon
         comm = antiphon.communicator.default()
-        go = threading.Event()
         if comm.rank == 0:
             # Only while the main thread waits in the call does this one get to say so to rank 1.
             with comm.split(0) as side:
-                threading.Thread(target=lambda: side.barrier()).start()
+                other = threading.Thread(target=lambda: side.barrier())
+                other.start()
                 comm.all_reduce(np.ones(10))
+                other.join()
         else:
             with comm.split(0) as side:
                 side.barrier()
