@@ -67,6 +67,12 @@ impl Application {
         *unsafe { self.0.get::<T>(name.as_bytes()) }.expect("the driver has the function")
     }
 
+    /// How often kernels of this process have used a multicast address.
+    pub fn multicasts(&self) -> u64 {
+        // SAFETY: the type is that of the fixture's function, which takes nothing.
+        unsafe { self.get::<unsafe extern "C" fn() -> u64>("antiphon_gpusim_multicasts")() }
+    }
+
     /// Makes the primary context of a device current.
     pub fn enter(&self, device: i32) {
         let mut context = 0u64;

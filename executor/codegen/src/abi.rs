@@ -323,9 +323,9 @@ device_struct! {
         own_block_count: u32,
         /// Length of `links`.
         link_count: u32,
-        /// For each of the rank's switch channels, the address of the group's multicast at which the bound area begins
-        /// (of scratch, that of even launches), 0 where there is none, or where the members' areas lie at different
-        /// places of what is bound: `u64`s. 0 where no channel has one.
+        /// For each block, for each of the rank's switch channels, the address of a multicast at which the bound area of
+        /// this launch begins (of scratch, that of even launches), 0 where there is none: `u64`s that the block finds by
+        /// `groups`, or that the host has put there where `groups` is 0. 0 where no channel has one.
         multicasts: Address,
         /// For each rank, where this rank sees its [`RuntimeBlock`]s of even launches: those of its input, then those of its
         /// output; as many of odd launches follow: `u64`s. 0 where the plan has no runtime sizes.
@@ -341,10 +341,13 @@ device_struct! {
         /// For each rank, how launches tell it of themselves: by memory that is mapped ([`NEAR`]), by a link, or all ones
         /// where they have nothing to do with it: `u32`s. 0 where all are near.
         ways: Address,
+        /// For each of the rank's switch channels, where its multicasts are listed, as [`GROUPS_HEAD`] says, 0 where there are
+        /// none: `u64`s in memory that the host writes. 0 where no channel has any.
+        groups: Address,
+        /// Length of `groups`.
+        switch_count: u32,
         /// The kernel's first block that is the rank's: others are before it where ranks are one kernel.
         first_block: u32,
-        /// Nothing.
-        unused: u32,
     }
 }
 
@@ -398,6 +401,12 @@ pub const NEAR: u32 = u32::MAX - 1;
 
 /// Stands for a region in a [`Descriptor`] whose offset is an address that the peer uses as it is.
 pub const FOREIGN: u64 = u64::MAX;
+
+/// Words at the start of a list of multicasts: how many there are, members of each, and the area (0 input, 1 output, 2
+/// scratch). The members' ranks follow, then for each multicast its address, and the members' regions that are bound to it.
+/// A buffer is reached by one whose regions are those of the launch, where all members have it at the same offset; scratch
+/// by the first, whose address is that of the area.
+pub const GROUPS_HEAD: u64 = 3;
 
 /// Chunks of a rank's [`RegionEntry`]s. Chunk k holds `FIRST_CHUNK << k` of them, so that tables grow without moving.
 pub const CHUNKS: u32 = 24;
@@ -483,7 +492,7 @@ impl Where {
 pub fn declarations() -> String {
     let mut text = format!(
         "#define LINE {LINE}\n#define FOREIGN {FOREIGN:#x}ull\n#define FIRST_CHUNK {FIRST_CHUNK}\n#define CHUNKS {CHUNKS}\n\
-         #define NEAR {NEAR:#x}u\n"
+         #define NEAR {NEAR:#x}u\n#define GROUPS_HEAD {GROUPS_HEAD}\n"
     );
     for (number, kind) in Where::KINDS.iter().enumerate() {
         let _ = writeln!(text, "#define {kind} {number}u");

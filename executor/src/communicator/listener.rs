@@ -35,7 +35,10 @@ impl Handler for Listener {
             ("memory handle", self.regions.receive(from, tag, payload, descriptors))
         } else if let Some(devices) = devices.filter(|_| gpu::Peers::takes(tag)) {
             let mapped = |region| self.regions.memory.region(from, region);
-            ("message about device memory", devices.receive(from, tag, payload, mapped))
+            (
+                "message about device memory",
+                devices.receive(from, tag, (payload, descriptors), mapped),
+            )
         } else {
             ("message about a link", self.ports.receive(from, tag, payload))
         };

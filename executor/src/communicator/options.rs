@@ -73,6 +73,9 @@ pub struct Options {
     pub block_threads: Option<u32>,
     /// What plans become on a GPU. Ranks may differ.
     pub kernels: KernelForm,
+    /// Whether switch channels go through multicast groups where the members' devices have them. Sums then round as the
+    /// switch does, from the launch on in which a rank's group is ready. Off, each member is reached by itself, always.
+    pub multicast: bool,
 }
 
 impl Default for Options {
@@ -86,6 +89,7 @@ impl Default for Options {
             device: None,
             block_threads: None,
             kernels: KernelForm::default(),
+            multicast: true,
         }
     }
 }
@@ -137,6 +141,13 @@ impl Options {
     #[must_use]
     pub fn with_kernels(mut self, form: KernelForm) -> Self {
         self.kernels = form;
+        self
+    }
+
+    /// These options with or without multicast groups.
+    #[must_use]
+    pub fn with_multicast(mut self, on: bool) -> Self {
+        self.multicast = on;
         self
     }
 

@@ -4,9 +4,11 @@
 //! launches lies on the device, so that graphs that are replayed count as well.
 
 mod ends;
+mod lists;
 mod sizes;
 
 use super::compiled::{Compiled, Kind};
+use super::groups::{self, Part};
 use super::proxy::Queue;
 use super::shape::{ArenaShape, OwnShape, PinnedShape};
 use super::upload::Image;
@@ -20,13 +22,14 @@ use crate::shared::arena::BlockBytes;
 use antiphon_codegen::Tables;
 use antiphon_codegen::abi::{Address, ContextWords, Launch, ScratchPlaces};
 use antiphon_hal::{Event, LaunchShape, Memory, Stream};
-use antiphon_plan::program::{CallSizes, Layout, RuntimeBlock};
+use antiphon_plan::program::{CallSizes, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use ends::Called;
+use lists::{Lists, lists, readers};
 pub use sizes::OnDevice;
 use sizes::{Places, Sizes};
 
@@ -53,6 +56,8 @@ pub struct Context {
     partners: Vec<u32>,
     /// Some rank is on another node.
     apart: bool,
+    /// Groups that switch channels may go through.
+    pub parts: Vec<Part>,
     /// Where launches put what they ask of port channels.
     pub queue: Option<Queue>,
     /// Launches were recorded into graphs.
@@ -68,16 +73,6 @@ pub struct Context {
     over: AtomicU64,
     /// Device memory that stands in for memory which peers cannot map.
     pub staging: Mutex<Option<Arc<dyn Memory>>>,
-}
-
-/// Lists of ranks, as a launch names them: where they begin among a context's lists, and how long they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Lists {
-    readers: (u64, u32),
-    behind: (u64, u32),
-    /// As `behind`, where the last launch heard from fewer peers than the plan says.
-    behind_silent: (u64, u32),
-    late: (u64, u32),
 }
 
 /// Where one buffer of a call is.
@@ -173,8 +168,15 @@ impl Context {
                 found,
             },
         )?;
-        gpu.announce_arena(shared, key.number(), &arena)?;
+        let region = gpu.announce_arena(shared, key.number(), &arena)?;
         gpu.announce_far(shared, key.number(), (&arena, &partners))?;
+        let parts = match shared.options.multicast {
+            true => groups::parts(shared, layout, key.number(), &arenas),
+            false => Vec::new(),
+        };
+        for part in parts.iter().filter(|part| part.is_scratch()) {
+            gpu.tell_region(shared, part, 0, region)?;
+        }
         Ok(Context {
             given: AtomicU64::new(0),
             calls: Mutex::default(),
@@ -190,6 +192,7 @@ impl Context {
             lists,
             partners,
             apart: !shared.one_node,
+            parts,
             queue,
             recorded: AtomicBool::new(false),
             variants: Mutex::default(),
@@ -296,13 +299,18 @@ impl Context {
             arenas: own(self.own_shape.arenas),
             mapped_arenas: pinned(self.pinned_shape.arenas),
             scratch: own(self.own_shape.scratch),
-            // All 0: members are reached one by one.
             multicasts: own(self.own_shape.multicasts),
             runtime: own(self.own_shape.runtime[0]),
             runtime_places: own(self.own_shape.runtime[1]),
             own_blocks: Address(given.blocks.as_ref().map_or(0, |blocks| blocks.address())),
             links: own(self.own_shape.links),
             ways: if self.apart { own(self.own_shape.ways) } else { Address(0) },
+            groups: if !self.parts.is_empty() {
+                pinned(self.pinned_shape.groups)
+            } else {
+                Address(0)
+            },
+            switch_count: self.plan.layout().ranks[self.rank as usize].switches.len() as u32,
             regions: Address(gpu.tables.address()),
             readers: list(self.lists.readers),
             behind: list(behind),
@@ -332,7 +340,6 @@ impl Context {
                 .as_ref()
                 .map_or(0, |_| self.channels() + self.partners.len() as u32),
             first_block: 0,
-            unused: 0,
         }
     }
 
@@ -352,6 +359,13 @@ impl Context {
         let channels = &self.plan.layout().ranks[self.rank as usize].channels;
         let ports = channels.iter().filter(|channel| channel.port).map(|channel| channel.peer);
         ports.chain(self.partners.iter().copied()).collect()
+    }
+
+    /// Shows launches that begin from now on the multicasts of a switch channel.
+    pub fn show_groups(&self, channel: u32, list: u64) {
+        if let Some(word) = self.pinned.word(self.pinned_shape.groups + u64::from(channel) * 8) {
+            word.store(list, Ordering::Release);
+        }
     }
 
     /// Channels of this rank.
@@ -456,64 +470,5 @@ impl Gpu {
         // Kernels are compiled for so many registers that more threads would not fit.
         let threads = asked.min(antiphon_codegen::THREADS);
         LaunchShape { blocks, threads, shared_bytes: 0 }
-    }
-}
-
-/// The lists of ranks of a plan's launches, one behind the other, and where each is.
-fn lists(plan: &LoadedPlan, rank: u32) -> (Vec<u32>, Lists) {
-    let uses = plan.uses(rank);
-    let readers = readers(plan.layout(), rank);
-    let with = |others: &[u32]| -> Vec<u32> {
-        let all: BTreeSet<u32> = readers.iter().chain(others).copied().collect();
-        all.into_iter().collect()
-    };
-    let mut words = Vec::new();
-    let mut add = |ranks: &[u32]| {
-        let start = words.len() as u64 * 4;
-        words.extend_from_slice(ranks);
-        (start, ranks.len() as u32)
-    };
-    let lists = Lists {
-        readers: add(&readers),
-        behind: add(&with(&uses.unheard)),
-        behind_silent: add(&with(&uses.packet_targets)),
-        late: add(&uses.late_writers),
-    };
-    (words, lists)
-}
-
-/// The other ranks that touch a rank's input or output.
-fn readers(layout: &Layout, rank: u32) -> Vec<u32> {
-    let touches = |own: &&antiphon_plan::program::RankLayout| own.buffer_peers.contains(&rank);
-    let ranks = (0..).zip(&layout.ranks).filter(|(_, own)| touches(own));
-    ranks.map(|(other, _)| other).filter(|&other| other != rank).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use antiphon_plan::builder::ProgramBuilder;
-    use antiphon_plan::model::Collective;
-
-    #[test]
-    fn who_touches_a_ranks_buffers_is_told_where_they_are() {
-        let program = ProgramBuilder::new("lists", Collective::SendRecv, 3);
-        program.channel(0, 1);
-        program.channel(0, 2);
-        let scratch = program.scratch(2, 1);
-        let block = program.block(0);
-        block.put(program.input(0).all(), program.output(1).all());
-        block.put_packets(program.input(0).all(), scratch.all());
-        let plan = LoadedPlan::new(&program.build().unwrap()).unwrap();
-        let of = |rank, which: fn(&Lists) -> (u64, u32)| {
-            let (words, lists) = lists(&plan, rank);
-            let (start, count) = which(&lists);
-            words[start as usize / 4..][..count as usize].to_vec()
-        };
-        assert_eq!(of(1, |lists| lists.readers), [0]);
-        assert_eq!(of(1, |lists| lists.behind), [0]);
-        assert_eq!(of(0, |lists| lists.readers), [] as [u32; 0]);
-        assert_eq!(of(0, |lists| lists.behind), [2], "it never hears from rank 2");
-        assert_eq!(of(1, |lists| lists.late), [0]);
     }
 }

@@ -17,6 +17,7 @@ mod buffers;
 mod compiled;
 mod context;
 mod far;
+mod groups;
 mod kernels;
 pub mod neighbours;
 mod proxy;
@@ -43,6 +44,7 @@ use far::{FAR_ARENA, PARCELS};
 use proxy::Proxy;
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,18 +69,20 @@ pub struct Peers {
     pub stop: Words,
     /// For each rank that sends over a wire, the region of the parcels that it takes.
     parcels: Mutex<HashMap<u32, u64>>,
+    /// What peers say about multicast groups.
+    mail: groups::Mail,
 }
 
 impl Peers {
     /// Nothing known of `world` ranks.
     pub fn new(device: &Arc<dyn Device>, world: u32) -> Result<Self, HalError> {
         let (tables, stop) = (Tables::new(device, world)?, Words::new(&**device, 8)?);
-        Ok(Peers { tables, stop, parcels: Mutex::default() })
+        Ok(Peers { tables, stop, parcels: Mutex::default(), mail: groups::Mail::default() })
     }
 
     /// Whether a message with this tag is about devices.
     pub fn takes(tag: u32) -> bool {
-        matches!(tag, NUMBER | ARENA | FAR_ARENA | PARCELS)
+        matches!(tag, NUMBER | ARENA | FAR_ARENA | PARCELS | groups::GROUP)
     }
 
     /// Handles a peer's message; `mapped` finds its regions.
@@ -86,9 +90,12 @@ impl Peers {
         &self,
         peer: u32,
         tag: u32,
-        payload: &[u8],
+        (payload, descriptors): (&[u8], Vec<OwnedFd>),
         mapped: impl Fn(u64) -> Option<Arc<dyn Memory>>,
     ) -> Result<(), String> {
+        if tag == groups::GROUP {
+            return self.mail.receive(peer, payload, descriptors);
+        }
         let words = payload.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         let words: Vec<u64> = words.collect();
         if let (FAR_ARENA, &[context, address, bytes]) = (tag, &*words) {
@@ -135,6 +142,7 @@ pub struct Gpu {
     kernels: KernelForm,
     upload: Upload,
     slots: Arc<Mutex<Slots>>,
+    groups: Mutex<groups::Groups>,
     /// Memory of the application, kept under the number by which peers know it; what was used last comes last.
     borrowed: Mutex<VecDeque<Borrowed>>,
     /// Staging that has become too small, which launches may still use.
@@ -237,6 +245,7 @@ impl Gpu {
             block_threads: options.block_threads,
             kernels: options.kernels,
             slots: Arc::default(),
+            groups: Mutex::default(),
             borrowed: Mutex::default(),
             outgrown: Mutex::default(),
             recorded: Mutex::default(),
@@ -322,15 +331,16 @@ impl Gpu {
         Ok(number)
     }
 
-    /// Tells the peers where the arena of a context is.
+    /// Tells the peers where the arena of a context is; its number.
     fn announce_arena(
         &self,
         shared: &Shared,
         context: u64,
         arena: &Arc<dyn Memory>,
-    ) -> Result<(), ExecutorError> {
+    ) -> Result<u64, ExecutorError> {
         let number = self.announce(shared, arena)?;
-        self.tell(shared, ARENA, [context, number])
+        self.tell(shared, ARENA, [context, number])?;
+        Ok(number)
     }
 
     fn tell(&self, shared: &Shared, tag: u32, words: [u64; 2]) -> Result<(), ExecutorError> {
@@ -382,6 +392,15 @@ impl Gpu {
             std::thread::sleep(PAUSE);
         }
         self.linger(shared);
+        let (waits, limit) = (Instant::now(), shared.options.timeout);
+        while !shared.failed() && self.contexts().iter().any(|context| !context.is_left(self)) {
+            looks.tick(shared, self);
+            if limit.is_some_and(|limit| waits.elapsed() >= limit) {
+                self.abandon_groups();
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
         if let (Some(_), Err(error)) = (failed, shared.check()) {
             log::warn!("launches that nobody waited for have ended: {error}");
         }
@@ -406,6 +425,9 @@ impl Gpu {
 impl Drop for Gpu {
     /// What did not end, though it was told to, keeps its memory.
     fn drop(&mut self) {
+        if self.stop.first().load(Ordering::Acquire) != 0 {
+            self.abandon_groups();
+        }
         if self.is_over() {
             return;
         }

@@ -152,6 +152,16 @@ impl Neighbours {
         (0..self.devices.len() as u32).all(|peer| self.share(peer))
     }
 
+    /// Whether the devices of some ranks make a multicast group: each has that in hardware, and no two are one.
+    pub fn multicast(&self, members: &[u32]) -> bool {
+        let devices = || members.iter().map(|&member| &self.devices[member as usize]);
+        let able = devices().all(|device| device.multicast && device.pci.is_some());
+        let mut places: Vec<_> = devices().map(|device| device.pci).collect();
+        places.sort_unstable();
+        places.dedup();
+        members.len() > 1 && able && places.len() == members.len()
+    }
+
     /// Which ranks' devices cannot work together, and why.
     pub fn refusal(&self) -> Option<String> {
         let (one, other, gap) = self.gap?;

@@ -72,7 +72,7 @@ pub struct OwnShape {
     pub arenas: u64,
     /// [`ScratchPlaces`] of each rank.
     pub scratch: u64,
-    /// A `u64` for each switch channel.
+    /// A `u64` for each block and switch channel.
     pub multicasts: u64,
     /// A `u64` for each rank, and another: where its runtime blocks are, and how far from its arena's start.
     pub runtime: [u64; 2],
@@ -103,7 +103,8 @@ impl OwnShape {
         let barriers = parts.part(own.barriers.len() as u64, 8, 128);
         let arenas = parts.part(world, 8, 128);
         let scratch = parts.part(world, ScratchPlaces::BYTES as u64, 128);
-        let multicasts = parts.part(own.switches.len() as u64, 8, 128);
+        let channels = blocks_of(layout, rank).max(1).checked_mul(own.switches.len() as u64)?;
+        let multicasts = parts.part(channels, 8, 128);
         let runtime = [world; 2].map(|world| parts.part(world, 8, 128));
         let [links, words] = match layout.port {
             Some(_) => [(own.channels.len() + partners) as u64, proxy::claims(world)],
@@ -144,6 +145,8 @@ pub struct PinnedShape {
     pub marks: u64,
     /// A `u64` for each rank: where its arena is mapped.
     pub arenas: u64,
+    /// A `u64` for each switch channel: where its multicasts are listed.
+    pub groups: u64,
     /// Bytes in all.
     pub bytes: u64,
 }
@@ -155,7 +158,9 @@ impl PinnedShape {
         let progress = parts.part(blocks_of(layout, rank).max(1), Progress::BYTES as u64, 64);
         let marks = parts.part(4, 8, 64);
         let arenas = parts.part(layout.ranks.len() as u64, 8, 64);
-        Some(PinnedShape { progress, marks, arenas, bytes: parts.0? })
+        let switches = layout.ranks[rank as usize].switches.len() as u64;
+        let groups = parts.part(switches, 8, 64);
+        Some(PinnedShape { progress, marks, arenas, groups, bytes: parts.0? })
     }
 }
 

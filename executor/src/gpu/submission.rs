@@ -82,6 +82,7 @@ impl Gpu {
         let recorded = stream.is_capturing()?;
         let reader = if recorded { Reader::Graph(stream) } else { Reader::Launch(context.next()) };
         let buffers = self.place(shared, context, call, &reader)?;
+        self.tell_regions(shared, context, [buffers.input.region, buffers.output.region])?;
         let blocks = context.keep_blocks(self, &reader, blocks)?;
         context.read(self, &recent.tables, &reader)?;
         Ok(Ready { recorded, buffers, blocks })

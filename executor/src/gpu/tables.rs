@@ -171,6 +171,13 @@ impl Tables {
         Ok(())
     }
 
+    /// Bytes of a peer's region, if it is mapped.
+    pub fn bytes(&self, peer: u32, region: u64) -> Option<u64> {
+        let state = self.state();
+        let known = state.regions.get(&(peer, region as u32)).filter(|known| known.0 == region);
+        known.map(|(_, memory)| memory.len())
+    }
+
     /// A peer has freed a region: its mapping goes when nothing runs any more. A kernel that is told of the region all the
     /// same does not find it, and waits.
     pub fn retire(&self, peer: u32, memory: &Arc<dyn Memory>) {

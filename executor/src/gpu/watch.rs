@@ -124,6 +124,11 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             }
         }
     }
+    if !shared.failed()
+        && let Err(error) = gpu.attend_groups(shared)
+    {
+        shared.fail(error);
+    }
     if !busy {
         gpu.tables.unmap_retired();
         let mut outgrown = gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,7 +21,8 @@ fn device_of(rank: u32, count: u32) -> Arc<dyn Device> {
     driver(backend()).unwrap().open(rank % count).unwrap()
 }
 
-fn devices(world: u32, count: u32) -> Vec<Arc<dyn Device>> {
+/// The devices of all ranks, of `count` devices.
+pub fn devices(world: u32, count: u32) -> Vec<Arc<dyn Device>> {
     (0..world).map(|rank| device_of(rank, count)).collect()
 }
 

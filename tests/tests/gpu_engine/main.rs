@@ -6,6 +6,7 @@ mod devices;
 mod ends;
 mod faults;
 mod graphs;
+mod groups;
 mod hosts;
 mod plans;
 mod ports;

@@ -193,6 +193,8 @@ AP_INLINE void publish(const Launch &l, u32 peer) {
     store_release(&d->count, state().number);
 }
 
+AP_INLINE void find_groups(const Launch &l);
+
 // Every thread of the block calls it first; false if the launch shall not run.
 AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
     if (AP_THREAD() == 0) {
@@ -236,6 +238,7 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
     }
     for (u32 i = AP_THREAD(); i < b.peer_count; i += AP_THREADS()) resolve(l, numbers(l.peers)[b.peers + i]);
     AP_SYNC();
+    find_groups(l);
     return state().runs != 0;
 }
 

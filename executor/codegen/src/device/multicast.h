@@ -22,10 +22,44 @@ AP_COMBINED(element_i32, Sum, multicast_sum_u32);
 AP_COMBINED(element_i32, Min, multicast_min_i32);
 AP_COMBINED(element_i32, Max, multicast_max_i32);
 
+// Where the multicast of a switch channel has the bound area in this launch; 0 if there is none for it. What the block has
+// not heard of a member, which it does not touch then, fits none or is not used.
+AP_INLINE u64 find_group(const Launch &l, u32 channel) {
+    const u64 *list = (const u64 *)load_acquire(words(l.groups) + channel);
+    if (!list) return 0;
+    const u64 count = load_relaxed(list), members = load_relaxed(list + 1), kind = load_relaxed(list + 2);
+    const u64 *ranks = list + GROUPS_HEAD, *group = ranks + members;
+    for (u64 k = 0; k < count; ++k, group += 1 + members) {
+        if (kind == 2) return load_relaxed(group);
+        u64 first = 0, i = 0;
+        for (; i < members; ++i) {
+            const u32 rank = (u32)load_relaxed(ranks + i);
+            u64 region = kind ? l.output_region : l.input_region, offset = kind ? l.output_offset : l.input_offset;
+            if (rank != l.rank) {
+                const Descriptor *d = &inbox((u8 *)l.arena, rank)->descriptors[state().number & 1];
+                region = load_relaxed(kind ? &d->output_region : &d->input_region);
+                offset = load_relaxed(kind ? &d->output_offset : &d->input_offset);
+            }
+            if (i == 0) first = offset;
+            if (region != load_relaxed(group + 1 + i) || offset != first) break;
+        }
+        if (i == members) return load_relaxed(group) + first;
+    }
+    return 0;
+}
+
+// Finds the multicasts of the launch for the block.
+AP_INLINE void find_groups(const Launch &l) {
+    if (!l.groups) return;
+    u64 *found = words(l.multicasts) + (u64)block_of(l) * l.switch_count;
+    for (u32 i = AP_THREAD(); i < l.switch_count; i += AP_THREADS()) found[i] = find_group(l, i);
+    AP_SYNC();
+}
+
 // Where a group's multicast has a side's bytes; 0 if it has none, or the members' bytes are at different places.
 AP_INLINE u64 multicast_side(const Launch &l, u32 channel, const u32 *sides, const u64 *offsets, u32 count, u64 start) {
     if (channel == NOBODY || !l.multicasts) return 0;
-    const u64 base = words(l.multicasts)[channel];
+    const u64 base = words(l.multicasts)[(u64)block_of(l) * l.switch_count + channel];
     if (base == 0) return 0;
     for (u32 i = 1; i < count; ++i) {
         if (offsets[i] != offsets[0] || odd_half(l, sides[i]) != odd_half(l, sides[0])) return 0;
@@ -98,6 +132,8 @@ template <class Op, int reads, int writes> AP_DEVICE void move_multicast(const L
 }
 
 #else
+
+AP_INLINE void find_groups(const Launch &) {}
 
 template <class Op, int reads, int writes> AP_INLINE void move_multicast(const Launch &l, const u32 *o, Window w) {
     move_bytes<Op, reads, writes>(l, o, w);

@@ -56,6 +56,14 @@ impl Context {
         over >= number && readers.iter().all(|&peer| self.has_completed(gpu, peer, ended))
     }
 
+    /// Whether no peer's launch may go through a multicast to this rank's memory any more: all have completed what this
+    /// rank has.
+    pub fn is_left(&self, gpu: &Gpu) -> bool {
+        let [_, ended] = self.marks();
+        let mut members = self.parts.iter().flat_map(|part| part.others(self.rank));
+        members.all(|peer| self.has_completed(gpu, peer, ended))
+    }
+
     /// Whether a peer has said that its launches up to `number`, as the device counts them, are over.
     pub fn has_completed(&self, gpu: &Gpu, peer: u32, number: u64) -> bool {
         let inbox = u64::from(peer) * Inbox::BYTES as u64;

@@ -229,6 +229,16 @@ fn mapped(member: &Member) -> Result<u64, Status> {
     Ok(base)
 }
 
+/// How often the members of a group were asked for.
+static USES: AtomicU64 = AtomicU64::new(0);
+
+/// How often kernels of this process have stored to a multicast address or loaded from one, 16 bytes at a time, for tests
+/// that want to know whether they do.
+#[unsafe(no_mangle)]
+pub extern "C" fn antiphon_gpusim_multicasts() -> u64 {
+    USES.load(Ordering::Relaxed)
+}
+
 /// The addresses, in this process, of the memories behind a multicast address: writes up to `room` of them to `out`,
 /// and answers how many there are; 0 where the address is not a multicast one.
 #[unsafe(no_mangle)]
@@ -248,6 +258,7 @@ pub extern "C" fn antiphon_gpusim_members(address: u64, out: Out<u64>, room: usi
         }
         Some(mapped(member).ok()? + member.memory_offset.load(Ordering::Relaxed) + at - start)
     });
+    USES.fetch_add(1, Ordering::Relaxed);
     let mut count = 0;
     for (place, member) in members.enumerate() {
         if place < room {

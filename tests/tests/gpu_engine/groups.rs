@@ -1,0 +1,230 @@
+//! Multicast groups of switch channels: used once they are there, right before and after, and gone with their memory.
+
+use crate::devices::devices;
+use crate::plans::{report, right};
+use crate::{beside_cuda, on_devices, options};
+use antiphon::DataType;
+use antiphon::executor::hal::{Memory, Stream};
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
+use antiphon::plan::algorithms::allreduce;
+use antiphon::plan::model::Collective;
+use antiphon::plan::program::{Area, Instruction, Layout};
+use antiphon_tests::application::Application;
+use antiphon_tests::harness::Entry;
+use antiphon_tests::harness::plans::{Buffers, buffers, sizes};
+use antiphon_tests::harness::processes::{Ranks, role};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Launches before the first look at whether groups are used; before each other one twice as many.
+const LAUNCHES: u32 = 30;
+/// Looks until it is a failure that none is.
+const LOOKS: u32 = 8;
+/// How long a group may take to go.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The right plans for allreduce and allgather that move raw bytes over switch channels.
+fn with_switches() -> impl Iterator<Item = Entry> {
+    right(false).filter(|entry| {
+        let layout = Layout::new(&entry.plan).unwrap();
+        let moves = layout.ranks.iter().any(|rank| {
+            rank.instructions.iter().any(|instruction| match *instruction {
+                Instruction::Move { sources, destinations, multicast: Some(_), .. } => {
+                    let mut sides = sources.range().chain(destinations.range());
+                    sides.all(|side| rank.accesses[side].area != Area::Packets)
+                }
+                _ => false,
+            })
+        });
+        moves && matches!(entry.plan.collective, Collective::AllReduce | Collective::AllGather)
+    })
+}
+
+/// Runs a plan on the same buffers until some rank has gone through a group; what is wrong.
+fn run(rank: &Communicator, entry: &Entry, application: &Application) -> Vec<String> {
+    let looks = || -> Result<bool, ExecutorError> {
+        let (executor, stream) = (Executor::new(rank), rank.stream()?);
+        let plan = executor.load(&entry.plan)?;
+        let (_, elements) = sizes(&entry.plan, 4)[2];
+        let Buffers { input, output } = buffers(&entry.plan, elements, 4);
+        let memories = [rank.allocate(input.max(output))?, rank.allocate(output)?];
+        let own = u64::from(rank.rank()) * input;
+        let gathers = entry.plan.collective == Collective::AllGather;
+        let (from, to) = match (entry.plan.in_place, gathers) {
+            (true, true) => (memories[0].address().wrapping_add(own as usize), &memories[0]),
+            (true, false) => (memories[0].address(), &memories[0]),
+            (false, _) => (memories[0].address(), &memories[1]),
+        };
+        let value = |rank: u64, at: u64| (at % 1000 * (rank + 1)) as u32;
+        let inputs = 0..u64::from(entry.ranks());
+        let each = 0..input / 4;
+        let expected: Vec<u32> = if gathers {
+            inputs.flat_map(|rank| each.clone().map(move |at| value(rank, at))).collect()
+        } else {
+            each.clone().map(|at| inputs.clone().map(|rank| value(rank, at)).sum()).collect()
+        };
+        let values: Vec<u32> = each.map(|at| value(rank.rank().into(), at)).collect();
+        let before = application.multicasts();
+        for look in 0..LOOKS {
+            for _ in 0..LAUNCHES << look {
+                write(&stream, from, &values);
+                rank.barrier()?;
+                let call = Call::new(
+                    &plan,
+                    DataType::U32,
+                    (from.cast_const(), input),
+                    (to.address(), output),
+                );
+                // SAFETY: the memories hold the call's bytes, and live until it is over.
+                unsafe { executor.execute(&call, &stream) }?;
+                executor.synchronize(&stream)?;
+                rank.barrier()?;
+                let found = read(&stream, to.address(), (output / 4) as usize);
+                assert!(found == expected, "rank {}, look {look}", rank.rank());
+            }
+            // All ranks must agree whether to go on.
+            let uses = application.multicasts() - before;
+            if rank.exchange(&uses.to_le_bytes())?.iter().any(|uses| uses != &[0; 8]) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    let name = format!("rank {} of {}", rank.rank(), entry.name);
+    match looks() {
+        Ok(true) => Vec::new(),
+        Ok(false) => vec![format!("{name}: no rank goes through a group")],
+        Err(error) => vec![format!("{name}: {error}")],
+    }
+}
+
+fn write(stream: &Arc<dyn Stream>, to: *mut u8, values: &[u32]) {
+    // SAFETY: the callers' memory is as long, and nobody uses it until the copy is over.
+    let copied = unsafe { stream.copy(to, values.as_ptr().cast(), values.len() as u64 * 4) };
+    let _ = copied.unwrap();
+    stream.synchronize().unwrap();
+}
+
+fn read(stream: &Arc<dyn Stream>, from: *const u8, count: usize) -> Vec<u32> {
+    let mut values = vec![0u32; count];
+    // SAFETY: as above.
+    let copied = unsafe { stream.copy(values.as_mut_ptr().cast(), from, count as u64 * 4) };
+    let _ = copied.unwrap();
+    stream.synchronize().unwrap();
+    values
+}
+
+#[test]
+fn switch_channels_go_through_groups_on_threads() {
+    let test = "groups::switch_channels_go_through_groups_on_threads";
+    let Some(simulated) = beside_cuda(test) else { return };
+    let application = &Application::new(&simulated);
+    let options = options().with_verification(false);
+    let mut failures = Vec::new();
+    for entry in with_switches() {
+        let devices = devices(entry.ranks(), entry.ranks());
+        let run = |rank: Communicator| run(&rank, &entry, application);
+        failures.extend(on_devices(&devices, &options, run).into_iter().flatten());
+    }
+    report(&failures);
+}
+
+#[test]
+fn switch_channels_go_through_groups_in_processes() {
+    let test = "groups::switch_channels_go_through_groups_in_processes";
+    if beside_cuda(test).is_none() {
+        return;
+    }
+    let worlds: BTreeSet<u32> = with_switches().map(|entry| entry.ranks()).collect();
+    for world in worlds {
+        Ranks::start("groups::rank_with_groups", world, "").succeed();
+    }
+}
+
+/// One process of the test above.
+#[test]
+fn rank_with_groups() {
+    let Some(role) = role() else { return };
+    let simulated = beside_cuda("groups::rank_with_groups").expect("started on the simulator");
+    let application = Application::new(&simulated);
+    let world = role.rendezvous.world;
+    let device = devices(world, world).swap_remove(role.rendezvous.rank as usize);
+    let options = options().with_verification(false).with_device(Some(device));
+    let all = role.connect(&options).unwrap();
+    let mut failures = Vec::new();
+    for entry in with_switches().filter(|entry| entry.ranks() == world) {
+        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
+        failures.extend(run(&communicator, &entry, &application));
+    }
+    report(&failures);
+}
+
+const WORLD: u32 = 4;
+const WORDS: usize = 256;
+
+/// One launch of the sum of all ranks' words, in place.
+fn add_up(rank: &Communicator, executor: &Executor, stream: &Arc<dyn Stream>, memory: &dyn Memory) {
+    let plan = executor.load(&allreduce::switch(WORLD as usize).unwrap()).unwrap();
+    let values: Vec<u32> = (0..WORDS as u32).map(|at| at * (rank.rank() + 1)).collect();
+    let (address, bytes) = (memory.address(), WORDS as u64 * 4);
+    write(stream, address, &values);
+    let call = Call::new(&plan, DataType::U32, (address.cast_const(), bytes), (address, bytes));
+    // SAFETY: the memory holds the call's bytes, and lives until it is over.
+    unsafe { executor.execute(&call, stream) }.unwrap();
+    executor.synchronize(stream).unwrap();
+    let sums = read(stream, address, WORDS);
+    let factor = WORLD * (WORLD + 1) / 2;
+    assert!(sums.iter().zip(0..).all(|(sum, at)| *sum == at * factor), "{sums:?}");
+}
+
+#[test]
+fn groups_go_with_their_memory() {
+    let test = "groups::groups_go_with_their_memory";
+    let Some(simulated) = beside_cuda(test) else { return };
+    let application = &Application::new(&simulated);
+    let options = options().with_verification(false);
+    on_devices(&devices(WORLD, WORLD), &options, |rank| {
+        let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
+        for round in 0..3 {
+            let memory = rank.allocate(WORDS as u64 * 4).unwrap();
+            rank.barrier().unwrap();
+            let before = application.multicasts();
+            rank.barrier().unwrap();
+            for look in 0.. {
+                (0..LAUNCHES << look).for_each(|_| add_up(&rank, &executor, &stream, &*memory));
+                let uses = application.multicasts() - before;
+                if rank.exchange(&uses.to_le_bytes()).unwrap().iter().all(|one| one != &[0; 8]) {
+                    break;
+                }
+                assert!(look < LOOKS, "no group in round {round}");
+            }
+            let gone = Arc::downgrade(&memory);
+            drop(memory);
+            let began = Instant::now();
+            while gone.strong_count() > 0 {
+                assert!(began.elapsed() < PATIENCE, "memory is kept in round {round}");
+                std::thread::yield_now();
+            }
+            rank.barrier().unwrap();
+        }
+    });
+}
+
+#[test]
+fn no_group_is_made_where_none_is_wanted_or_can_be() {
+    let test = "groups::no_group_is_made_where_none_is_wanted_or_can_be";
+    let Some(simulated) = beside_cuda(test) else { return };
+    let application = &Application::new(&simulated);
+    let options = options().with_verification(false);
+    // Switched off, and two members on one device.
+    for (options, count) in [(options.clone().with_multicast(false), WORLD), (options, WORLD - 1)] {
+        on_devices(&devices(WORLD, count), &options, |rank| {
+            let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
+            let memory = rank.allocate(WORDS as u64 * 4).unwrap();
+            (0..4 * LAUNCHES).for_each(|_| add_up(&rank, &executor, &stream, &*memory));
+            rank.barrier().unwrap();
+        });
+        assert_eq!(application.multicasts(), 0);
+    }
+}
