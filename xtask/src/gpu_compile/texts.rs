@@ -2,7 +2,7 @@
 
 use super::{Text, When};
 use crate::{Error, Result, repo};
-use antiphon_codegen::{Target, Variant, divide, generate, interpret};
+use antiphon_codegen::{Target, Variant, divide, generate, generate_together, interpret};
 use antiphon_plan::algorithms::{Algorithm, Shape, alltoallv, examples};
 use antiphon_plan::builder::{BuildError, ProgramBuilder};
 use antiphon_plan::model::{Buffer, Collective, Plan};
@@ -51,6 +51,16 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
         let plan = algorithm.plan(shape).map_err(wrong)?;
         add(&mut texts, algorithm.name(), &plan, variant, (false, when), if all { 8 } else { 1 })?;
     }
+    let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(8)).map_err(wrong)?;
+    let lower = |error| Error::message(format!("cannot lower ranks that are one kernel: {error}"));
+    let ranks: Vec<u32> = (0..8).collect();
+    let together = generate_together(&Layout::new(&plan).map_err(lower)?, &ranks, variant);
+    texts.push(Text {
+        name: "eight ranks as one kernel".to_owned(),
+        text: together.map_err(|error| Error::message(error.to_string()))?.text,
+        bodies: false,
+        when: When::Always,
+    });
     let v = alltoallv::zero_copy(4, 1, Default::default()).map_err(wrong)?;
     add(&mut texts, "alltoallv", &v, variant, (false, When::Always), 1)?;
     for (name, plan) in examples().map_err(wrong)? {
