@@ -115,6 +115,37 @@ fn every_right_plan_with_ports_gives_the_right_result_over_a_forced_wire() {
 }
 
 #[test]
+fn plans_give_the_right_result_in_processes_over_a_forced_wire() {
+    let test = "hosts::plans_give_the_right_result_in_processes_over_a_forced_wire";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    for world in [2, 4] {
+        Ranks::start("hosts::rank_over_a_forced_wire", world, &seed.to_string()).succeed();
+    }
+}
+
+/// A process of the test above. Peers' memory is mapped elsewhere than they have it themselves.
+#[test]
+fn rank_over_a_forced_wire() {
+    let Some(role) = role() else { return };
+    let seed: u64 = role.job.parse().unwrap();
+    let options = options().with_verification(false).with_device(Some(device()));
+    let all = role.connect(&options.with_wire(Some("tcp".to_owned()))).unwrap();
+    let mut failures = Vec::new();
+    for entry in right(true).filter(|entry| entry.ranks() == all.world()) {
+        let communicator = all.split(Some(0), role.rendezvous.rank).unwrap().unwrap();
+        failures.extend(run_all(&communicator, &entry, seed, HALF));
+        for link in communicator.links().into_iter().filter(|link| link.wire != "tcp") {
+            failures.push(format!("{}: {link:?}", entry.name));
+        }
+    }
+    report(&failures);
+}
+
+#[test]
 fn memory_channels_between_nodes_are_refused_by_name() {
     if on_simulator("hosts::memory_channels_between_nodes_are_refused_by_name").is_none() {
         return;
