@@ -299,7 +299,8 @@ impl Communicator {
         op: Op,
     ) -> Result<()> {
         let (input, output, count) = (input.cast(), output.cast(), count as u64);
-        let request = Request { what, input, output, count, dtype: T::DATA_TYPE, op };
+        let dtype = T::DATA_TYPE;
+        let request = Request { what, input, output, count, dtype, op, factor: None };
         // SAFETY: as this function's.
         unsafe { self.collectives.call(&request, None) }
     }

@@ -3,18 +3,27 @@
 //! This is the one way from a collective's name to a launch: typed slices, the C interface and whatever comes above them
 //! end here.
 
+mod group;
+mod prepared;
+mod scaled;
+mod together;
+mod transfers;
+
 use crate::communicator::Communicator;
 use crate::error::ExecutorError;
-use crate::executor::{Call, Executor};
+use crate::executor::Executor;
 use crate::plan_cache::LoadedPlan;
 use crate::selection::{Selected, SelectionError, Spread, Wish, select};
 use antiphon_hal::Stream;
 use antiphon_plan::algorithms::Algorithm;
-use antiphon_plan::counts::{Counts, Extent};
-use antiphon_plan::model::Collective;
+use antiphon_plan::counts::Counts;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use group::Group;
+pub use scaled::Factor;
+use transfers::Direction;
 
 /// A collective of blocks that are as long on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,18 +79,26 @@ pub struct Request {
     pub dtype: DataType,
     /// The reduction, for those that reduce.
     pub op: ReduceOp,
+    /// What this rank's input is multiplied by before a sum; every rank of such a call has a factor, of its own if it
+    /// likes. On the host.
+    pub factor: Option<Factor>,
 }
 
 /// The collectives of a communicator.
 ///
 /// All ranks make the same calls in the same order, as they do with an [`Executor`], whose calls may be among them. A
-/// choice's plan is loaded, and verified, at its first call.
+/// choice's plan is loaded, and verified, at its first call. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Collectives(Arc<Shared>);
+
+/// What clones share.
 #[derive(Debug)]
-pub struct Collectives {
+struct Shared {
     executor: Executor,
     spread: Result<Spread, SelectionError>,
     loaded: Mutex<BTreeMap<Key, Arc<LoadedPlan>>>,
-    pairs: Mutex<BTreeMap<u32, Arc<Collectives>>>,
+    /// By peer and direction.
+    pairs: Mutex<BTreeMap<(u32, Direction), Collectives>>,
 }
 
 /// What tells plans of one communicator apart, in an order that is quick to search.
@@ -123,22 +140,22 @@ impl Collectives {
     pub fn new(communicator: &Communicator) -> Result<Self, ExecutorError> {
         let nodes = (0..communicator.world()).map(|rank| communicator.node_of(rank));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-        Ok(Collectives {
+        Ok(Collectives(Arc::new(Shared {
             executor: Executor::new(communicator),
             spread: Spread::over(&nodes, communicator.crowded_anywhere()),
             loaded: Mutex::default(),
             pairs: Mutex::default(),
-        })
+        })))
     }
 
     /// The communicator.
     pub fn communicator(&self) -> &Communicator {
-        self.executor.communicator()
+        self.executor().communicator()
     }
 
     /// What runs the calls.
     pub fn executor(&self) -> &Executor {
-        &self.executor
+        &self.0.executor
     }
 
     /// The plan that serves a call, loaded once.
@@ -146,15 +163,15 @@ impl Collectives {
     /// # Errors
     /// [`Selection`](ExecutorError::Selection), and what [`Executor::load`] reports.
     pub fn plan(&self, wish: Wish<'_>) -> Result<Arc<LoadedPlan>, ExecutorError> {
-        let spread = self.spread.as_ref().map_err(Clone::clone)?;
+        let spread = self.0.spread.as_ref().map_err(Clone::clone)?;
         let selected = select(*spread, wish)?;
         let key = Key::of(&selected);
-        if let Some(plan) = lock(&self.loaded).get(&key) {
+        if let Some(plan) = lock(&self.0.loaded).get(&key) {
             return Ok(Arc::clone(plan));
         }
         // Not under the lock: loading may wait for another process that verifies the same plan.
-        let plan = self.executor.load(&selected.plan()?)?;
-        Ok(Arc::clone(lock(&self.loaded).entry(key).or_insert(plan)))
+        let plan = self.executor().load(&selected.plan()?)?;
+        Ok(Arc::clone(lock(&self.0.loaded).entry(key).or_insert(plan)))
     }
 
     /// Makes a call: with a stream it goes on by itself and completes in stream order, without one it is complete on
@@ -172,62 +189,12 @@ impl Collectives {
         request: &Request,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let Request { what, input, output, count, dtype, op } = *request;
-        let (rank, world) = (self.communicator().rank(), self.communicator().world());
-        let element = dtype.size() as u64;
-        let too_much =
-            || argument("make a call", format!("{count} elements"), "what fits the address space");
-        let block = count.checked_mul(element).ok_or_else(too_much)?;
-        let whole = block.checked_mul(world.into()).ok_or_else(too_much)?;
-        if whole > isize::MAX as u64 {
-            return Err(too_much());
+        if request.factor.is_some() {
+            // SAFETY: as this function's.
+            return unsafe { self.call_scaled(request, stream) };
         }
-        let own_block = u64::from(rank) * block;
-        let (collective, input_bytes, output_bytes, root) = match what {
-            What::AllReduce => (Collective::AllReduce, block, block, 0),
-            What::AllGather => (Collective::AllGather, block, whole, 0),
-            What::ReduceScatter => (Collective::ReduceScatter, whole, block, 0),
-            What::AllToAll => (Collective::AllToAll, whole, whole, 0),
-            What::Broadcast { root } => (Collective::Broadcast, block, block, root),
-            What::Reduce { root } => (Collective::Reduce, block, block, root),
-            // SAFETY: as this function's.
-            What::Gather { root } => return unsafe { self.gather(request, root, stream) },
-            // SAFETY: as this function's.
-            What::Scatter { root } => return unsafe { self.scatter(request, root, stream) },
-        };
-        self.check_root(root)?;
-        let at_root = rank == root;
-        // Plans do not touch what a rank has no part in, so that any buffer of the right length will do.
-        let (input, output) = match what {
-            What::Broadcast { .. } if !at_root => (output.cast_const(), output),
-            What::Reduce { .. } if !at_root => (input, input.cast_mut()),
-            _ => (input, output),
-        };
-        check_address(input, input_bytes, "a send buffer")?;
-        check_address(output, output_bytes, "a receive buffer")?;
-        let offset = |base: *const u8| base.wrapping_add(own_block as usize);
-        let in_place = block > 0
-            && match what {
-                What::AllReduce | What::AllToAll => input == output.cast_const(),
-                What::AllGather => input == offset(output.cast_const()),
-                What::ReduceScatter => output.cast_const() == offset(input),
-                // These plans are right either way, so ranks need not agree.
-                _ => false,
-            };
-        let bytes = input_bytes.max(output_bytes);
-        let plan = self.plan(Wish { collective: &collective, bytes, in_place, root })?;
-        let reduces = matches!(
-            collective,
-            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce
-        );
-        let sides = [(input, input_bytes), (output.cast_const(), output_bytes)];
-        let [input, output] = sides
-            .map(|(at, bytes)| if bytes == 0 { (NOWHERE.cast_const(), 0) } else { (at, bytes) });
-        let mut call = Call::new(&plan, dtype, input, (output.0.cast_mut(), output.1));
-        call.op = reduces.then_some(op);
-        // SAFETY: as this function's; a rank without a part in one of the buffers has the other one stand in for it, which
-        // is as long, and which its plan does not touch by that name.
-        unsafe { self.launch(&call, stream) }
+        // SAFETY: as this function's.
+        unsafe { self.launch(&self.prepare(request)?.call(), stream) }
     }
 
     /// Makes a call whose blocks have lengths of their own: extent r of `send` goes to rank r, extent r of `receive`
@@ -241,189 +208,41 @@ impl Collectives {
     /// As [`call`](Self::call).
     pub unsafe fn all_to_all_v(
         &self,
-        (input, output): (*const u8, *mut u8),
+        buffers: (*const u8, *mut u8),
         sizes: (u64, u64),
         Counts { send, receive }: Counts<'_>,
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let bytes = |elements: u64| {
-            let bytes = elements.checked_mul(dtype.size() as u64);
-            bytes.filter(|&bytes| bytes <= isize::MAX as u64).ok_or_else(|| {
-                argument(
-                    "make a call",
-                    format!("{elements} elements"),
-                    "what fits the address space",
-                )
-            })
-        };
-        let (input_bytes, output_bytes) = (bytes(sizes.0)?, bytes(sizes.1)?);
-        check_address(input, input_bytes, "a send buffer")?;
-        check_address(output, output_bytes, "a receive buffer")?;
-        let wish = Wish { collective: &Collective::AllToAllV, bytes: 0, in_place: false, root: 0 };
-        let plan = self.plan(wish)?;
-        let input = if input_bytes == 0 { NOWHERE.cast_const() } else { input };
-        let output = if output_bytes == 0 { NOWHERE } else { output };
-        let call = Call::new(&plan, dtype, (input, input_bytes), (output, output_bytes));
+        let call = self.prepare_v(buffers, sizes, dtype)?;
         // SAFETY: as this function's.
-        unsafe { self.launch(&call.with_counts(Counts { send, receive }), stream) }
-    }
-
-    /// Sends `count` elements to a peer, which calls [`receive`](Self::receive) with the same count and type; the others
-    /// have no part in it. The first transfer between two ranks waits until both have come, also on a stream.
-    ///
-    /// # Errors
-    /// As [`call`](Self::call); a peer that is this rank, or on another node.
-    ///
-    /// # Safety
-    /// As [`call`](Self::call).
-    pub unsafe fn send(
-        &self,
-        input: *const u8,
-        count: u64,
-        dtype: DataType,
-        peer: u32,
-        stream: Option<&Arc<dyn Stream>>,
-    ) -> Result<(), ExecutorError> {
-        let pair = self.pair(peer)?;
-        let other = 1 - pair.communicator().rank() as usize;
-        let mut send = [Extent::default(); 2];
-        send[other].count = count;
-        let counts = Counts { send: &send, receive: &[Extent::default(); 2] };
-        // SAFETY: as this function's.
-        unsafe { pair.all_to_all_v((input, NOWHERE), (count, 0), counts, dtype, stream) }
-    }
-
-    /// Receives `count` elements from a peer, which calls [`send`](Self::send).
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    ///
-    /// # Safety
-    /// As [`call`](Self::call).
-    pub unsafe fn receive(
-        &self,
-        output: *mut u8,
-        count: u64,
-        dtype: DataType,
-        peer: u32,
-        stream: Option<&Arc<dyn Stream>>,
-    ) -> Result<(), ExecutorError> {
-        let pair = self.pair(peer)?;
-        let other = 1 - pair.communicator().rank() as usize;
-        let mut receive = [Extent::default(); 2];
-        receive[other].count = count;
-        let counts = Counts { send: &[Extent::default(); 2], receive: &receive };
-        // SAFETY: as this function's.
-        unsafe {
-            pair.all_to_all_v((NOWHERE.cast_const(), output), (0, count), counts, dtype, stream)
-        }
+        unsafe { self.launch(&call.call().with_counts(Counts { send, receive }), stream) }
     }
 
     /// Ends every wait of every rank, those of transfers between two ranks included.
     pub fn abort(&self, reason: &str) {
-        for pair in lock(&self.pairs).values() {
-            pair.communicator().abort(reason);
-        }
+        self.abort_pairs(reason);
         self.communicator().abort(reason);
     }
 
     /// The error that broke the communicator, or a transfer between this rank and another.
     pub fn failure(&self) -> Option<ExecutorError> {
         let own = self.communicator().failure();
-        own.or_else(|| lock(&self.pairs).values().find_map(|pair| pair.communicator().failure()))
-    }
-
-    /// The group of this rank and a peer.
-    fn pair(&self, peer: u32) -> Result<Arc<Collectives>, ExecutorError> {
-        if let Some(failure) = self.communicator().failure() {
-            return Err(failure);
-        }
-        if let Some(pair) = lock(&self.pairs).get(&peer) {
-            return Ok(Arc::clone(pair));
-        }
-        // Not under the lock: another thread may be on its way to another peer.
-        let pair = Arc::new(Collectives::new(&self.communicator().pair(peer)?)?);
-        Ok(Arc::clone(lock(&self.pairs).entry(peer).or_insert(pair)))
-    }
-
-    /// # Safety
-    /// As [`call`](Self::call).
-    unsafe fn gather(
-        &self,
-        request: &Request,
-        root: u32,
-        stream: Option<&Arc<dyn Stream>>,
-    ) -> Result<(), ExecutorError> {
-        let Request { input, output, count, dtype, .. } = *request;
-        self.check_root(root)?;
-        let (rank, world) = (self.communicator().rank(), self.communicator().world());
-        let mut send = vec![Extent::default(); world as usize];
-        let mut receive = send.clone();
-        send[root as usize].count = count;
-        let at_root = rank == root;
-        if at_root {
-            receive = Extent::packed(&vec![count; world as usize]);
-            let own = output.wrapping_add(rank as usize * count as usize * dtype.size());
-            if count > 0 && input == own.cast_const() {
-                (send[rank as usize], receive[rank as usize]) = Default::default();
-            }
-        }
-        let kept = at_root && send[rank as usize].count == 0;
-        let input = if kept { (NOWHERE.cast_const(), 0) } else { (input, count) };
-        let output = if at_root { (output, count * u64::from(world)) } else { (NOWHERE, 0) };
-        let counts = Counts { send: &send, receive: &receive };
-        // SAFETY: as this function's.
-        unsafe {
-            self.all_to_all_v((input.0, output.0), (input.1, output.1), counts, dtype, stream)
-        }
-    }
-
-    /// # Safety
-    /// As [`call`](Self::call).
-    unsafe fn scatter(
-        &self,
-        request: &Request,
-        root: u32,
-        stream: Option<&Arc<dyn Stream>>,
-    ) -> Result<(), ExecutorError> {
-        let Request { input, output, count, dtype, .. } = *request;
-        self.check_root(root)?;
-        let (rank, world) = (self.communicator().rank(), self.communicator().world());
-        let mut send = vec![Extent::default(); world as usize];
-        let mut receive = send.clone();
-        receive[root as usize].count = count;
-        let at_root = rank == root;
-        if at_root {
-            send = Extent::packed(&vec![count; world as usize]);
-            let own = input.wrapping_add(rank as usize * count as usize * dtype.size());
-            if count > 0 && output.cast_const() == own {
-                (send[rank as usize], receive[rank as usize]) = Default::default();
-            }
-        }
-        let kept = at_root && receive[rank as usize].count == 0;
-        let output = if kept { (NOWHERE, 0) } else { (output, count) };
-        let input =
-            if at_root { (input, count * u64::from(world)) } else { (NOWHERE.cast_const(), 0) };
-        let counts = Counts { send: &send, receive: &receive };
-        // SAFETY: as this function's.
-        unsafe {
-            self.all_to_all_v((input.0, output.0), (input.1, output.1), counts, dtype, stream)
-        }
+        own.or_else(|| lock(&self.0.pairs).values().find_map(|pair| pair.communicator().failure()))
     }
 
     /// # Safety
     /// As [`Executor::execute`].
     unsafe fn launch(
         &self,
-        call: &Call<'_>,
+        call: &crate::executor::Call<'_>,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         match stream {
             // SAFETY: as this function's.
-            Some(stream) => unsafe { self.executor.execute(call, stream) },
+            Some(stream) => unsafe { self.executor().execute(call, stream) },
             // SAFETY: as this function's.
-            None => unsafe { self.executor.run(call) },
+            None => unsafe { self.executor().run(call) },
         }
     }
 

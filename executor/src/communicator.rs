@@ -1,5 +1,6 @@
 //! Communicators: the ranks that make calls together.
 
+mod groups;
 mod join;
 mod listener;
 mod meet;
@@ -24,7 +25,7 @@ use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
 use join::{Greeted, Join, Probed};
 use listener::Listener;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
@@ -34,14 +35,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
+pub(crate) use groups::Direction;
 pub use options::{KernelForm, Options};
 
 /// The bootstrap's time limit where there is to be none.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The bootstrap channel that carries region handles and what links need.
 pub(crate) const CONTROL: u64 = 1;
-/// Tells groups of two ranks from splits, which are numbered from 0.
-const PAIRS: u64 = u64::MAX;
 /// Names the key by which links prove themselves.
 const WIRES: &str = "wires";
 
@@ -91,6 +91,8 @@ pub(crate) struct Shared {
     first_page: Arc<dyn Memory>,
     failure: Arc<Failure>,
     splits: AtomicU64,
+    /// How often a subset was made, by its ranks.
+    subsets: Mutex<BTreeMap<Vec<u32>, u64>>,
     mirrors: Option<Mirrors>,
 }
 
@@ -366,56 +368,6 @@ impl Communicator {
     /// The error that broke the communicator, if it is broken.
     pub fn failure(&self) -> Option<ExecutorError> {
         self.shared.check().err()
-    }
-
-    /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, then by rank.
-    /// Every rank calls it; a rank that passes `None` joins no group.
-    ///
-    /// # Errors
-    /// The communicator's failure, or what the bootstrap reports.
-    pub fn split(
-        &self,
-        color: Option<u32>,
-        key: u32,
-    ) -> Result<Option<Communicator>, ExecutorError> {
-        let number = self.shared.splits.fetch_add(1, Ordering::Relaxed);
-        let mut mine = u64::from(key).to_le_bytes().to_vec();
-        mine.extend(color.map_or(u64::MAX, u64::from).to_le_bytes());
-        let all = self.exchange(&mine)?;
-        let Some(color) = color else { return Ok(None) };
-        let mut members: Vec<(u64, u32)> = Vec::new();
-        for (rank, blob) in (0..).zip(&all) {
-            let words = blob.as_chunks::<8>().0;
-            let [key, theirs] = words else { return Err(garbled(rank, blob.len())) };
-            if u64::from_le_bytes(*theirs) == u64::from(color) {
-                members.push((u64::from_le_bytes(*key), rank));
-            }
-        }
-        members.sort_unstable();
-        let ranks: Vec<u32> = members.into_iter().map(|(_, rank)| rank).collect();
-        let end = self.shared.bootstrap.group(number, &ranks)?;
-        let join = Join::begin(end, &self.shared.device, &self.shared.options)?;
-        join.probe()?.finish().map(Some)
-    }
-
-    /// The communicator of this rank and a peer, which calls it likewise; the others have no part in it. The lower of both
-    /// is its rank 0. Make one of two ranks once.
-    ///
-    /// # Errors
-    /// `Argument` for this rank itself; the communicator's failure, or what the bootstrap reports.
-    pub fn pair(&self, peer: u32) -> Result<Communicator, ExecutorError> {
-        self.shared.check()?;
-        let (rank, world) = (self.rank(), self.world());
-        if peer == rank || peer >= world {
-            return Err(ExecutorError::Argument {
-                what: "pair up with a rank",
-                saw: format!("rank {peer} on rank {rank} of {world}"),
-                allowed: "other ranks of the communicator",
-            });
-        }
-        let end = self.shared.bootstrap.group(PAIRS, &[rank.min(peer), rank.max(peer)])?;
-        let join = Join::begin(end, &self.shared.device, &self.shared.options)?;
-        join.probe()?.finish()
     }
 }
 

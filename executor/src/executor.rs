@@ -227,11 +227,17 @@ impl Executor {
             // SAFETY: as this function's.
             return unsafe { self.launch(gpu, call, stream) };
         }
-        let launch: Arc<dyn Task> = Arc::new(self.queued(call, stream.id())?);
-        match stream.submit(&launch, Effort::Brief) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(own_error(error)),
-        }
+        let launch: Arc<dyn Task> = Arc::new(self.queued(call, Some(stream.id()))?);
+        self.submit(&launch, stream)
+    }
+
+    /// Gives a launch to a stream.
+    pub(crate) fn submit(
+        &self,
+        launch: &Arc<dyn Task>,
+        stream: &Arc<dyn Stream>,
+    ) -> Result<(), ExecutorError> {
+        stream.submit(launch, Effort::Brief).map(drop).map_err(own_error)
     }
 
     /// Runs a call and returns when it is complete.
@@ -333,14 +339,15 @@ impl Executor {
         CallSizes { input, output, element, strict: self.strict }
     }
 
-    /// A call on a stream, with its number and its context.
+    /// A call that somebody will drive, with its number and its context: that of a stream, or of blocking calls. All are
+    /// driven to their end, those of one context in the order in which they were made.
     pub(crate) fn queued(
         &self,
         call: &Call<'_>,
-        stream: u64,
+        stream: Option<u64>,
     ) -> Result<QueuedLaunch, ExecutorError> {
         let mut recent = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = self.recent(&mut recent, call, Some(stream))?;
+        let recent = self.recent(&mut recent, call, stream)?;
         Ok(QueuedLaunch {
             shared: Arc::clone(&self.communicator.shared),
             context: Arc::clone(&recent.context),
@@ -497,7 +504,7 @@ pub(crate) fn mix(hash: u64, word: u64) -> u64 {
 }
 
 /// A launch's own error, out of the stream's.
-fn own_error(error: HalError) -> ExecutorError {
+pub(crate) fn own_error(error: HalError) -> ExecutorError {
     if let HalError::Task(inner) = &error
         && let Some(own) = inner.downcast_ref::<ExecutorError>()
     {
@@ -531,14 +538,16 @@ mod tests {
         let [idle, busy] = [0, 1].map(|rank| Call::new(&plans[rank], DataType::U32, from, to));
         for seq in 1..=RING {
             let stream = if seq == 1 { 1 } else { 2 };
-            assert!(executors[0].queued(&idle, stream).unwrap().advance(Effort::Try).unwrap());
+            assert!(
+                executors[0].queued(&idle, Some(stream)).unwrap().advance(Effort::Try).unwrap()
+            );
         }
-        let first = executors[1].queued(&busy, 1).unwrap();
+        let first = executors[1].queued(&busy, Some(1)).unwrap();
         for _ in 2..=RING {
-            let launch = executors[1].queued(&busy, 2).unwrap();
+            let launch = executors[1].queued(&busy, Some(2)).unwrap();
             assert!(launch.advance(Effort::Try).unwrap());
         }
-        let last = executors[1].queued(&busy, 2).unwrap();
+        let last = executors[1].queued(&busy, Some(2)).unwrap();
         assert!(!last.advance(Effort::Try).unwrap());
         assert!(first.advance(Effort::Try).unwrap());
         assert!(last.advance(Effort::Try).unwrap());
@@ -565,11 +574,13 @@ mod tests {
                 Call::new(&plans[rank], DataType::U32, from, (output.cast(), bytes))
             };
             // Rank 0 has nothing to do, and is through with the first launch before rank 1 has begun it.
-            assert!(executors[0].queued(&call(0, 16), 1).unwrap().advance(Effort::Try).unwrap());
-            let next = executors[0].queued(&call(0, bytes), 1).unwrap();
+            assert!(
+                executors[0].queued(&call(0, 16), Some(1)).unwrap().advance(Effort::Try).unwrap()
+            );
+            let next = executors[0].queued(&call(0, bytes), Some(1)).unwrap();
             assert_eq!(next.advance(Effort::Try).unwrap(), begins, "{bytes} bytes");
             for size in [16, bytes] {
-                let launch = executors[1].queued(&call(1, size), 1).unwrap();
+                let launch = executors[1].queued(&call(1, size), Some(1)).unwrap();
                 assert!(launch.advance(Effort::Try).unwrap());
                 if !begins && size == 16 {
                     assert!(next.advance(Effort::Try).unwrap());

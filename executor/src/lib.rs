@@ -31,7 +31,7 @@ mod touches;
 mod verification;
 mod waiting;
 
-pub use collectives::{Collectives, Request, What};
+pub use collectives::{Collectives, Factor, Group, Request, What};
 pub use communicator::{Communicator, HOST_VARIABLE, KernelForm, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor};

@@ -23,7 +23,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 1
+#define ANTIPHON_ABI_MINOR 2
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -343,7 +343,7 @@ extern "C" {
 /**
  * Returns once all ranks have called it. Calls on streams may still be under way.
  *
- * Any thread may call it, in the same order among a communicator's calls on all ranks.
+ * Any thread may call it, in the same order on all ranks.
  *
  * The caller sees to it:
  * The handle is one, or null.
@@ -354,13 +354,11 @@ antiphon_result antiphon_barrier(const struct antiphon_communicator *communicato
  * Gives every rank the reduction of all ranks' `count` elements. In place, on all ranks or on none, both buffers are
  * the same.
  *
- * `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
- * order; with null for it, it is complete on return. Any thread may call it, in the same order among a
- * communicator's calls on all ranks.
+ * `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator. With a stream the call goes on by
+ * itself, in stream order; with null it is complete on return. Any thread may call it, in the same order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_all_reduce(const struct antiphon_communicator *communicator,
                                     const void *send_buffer,
@@ -374,12 +372,10 @@ antiphon_result antiphon_all_reduce(const struct antiphon_communicator *communic
  * Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. In
  * place, on all ranks or on none, the send buffer is the rank's block of the receive buffer.
  *
- * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
- * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_all_gather(const struct antiphon_communicator *communicator,
                                     const void *send_buffer,
@@ -392,13 +388,11 @@ antiphon_result antiphon_all_gather(const struct antiphon_communicator *communic
  * Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. In
  * place, on all ranks or on none, the receive buffer is the rank's block of the send buffer.
  *
- * `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
- * order; with null for it, it is complete on return. Any thread may call it, in the same order among a
- * communicator's calls on all ranks.
+ * `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
+ * Any thread may call it, in the same order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_reduce_scatter(const struct antiphon_communicator *communicator,
                                         const void *send_buffer,
@@ -412,12 +406,10 @@ antiphon_result antiphon_reduce_scatter(const struct antiphon_communicator *comm
  * Exchanges blocks: block r of rank s becomes block s of rank r. Both buffers have `count` elements for each rank.
  * In place, on all ranks or on none, they are the same.
  *
- * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
- * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_all_to_all(const struct antiphon_communicator *communicator,
                                     const void *send_buffer,
@@ -430,12 +422,10 @@ antiphon_result antiphon_all_to_all(const struct antiphon_communicator *communic
  * Gives every rank the `count` elements of the root. Of the send buffer only the root's counts, the others may pass
  * null; the root's may be its receive buffer.
  *
- * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
- * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_broadcast(const struct antiphon_communicator *communicator,
                                    const void *send_buffer,
@@ -449,13 +439,11 @@ antiphon_result antiphon_broadcast(const struct antiphon_communicator *communica
  * Gives the root the reduction of all ranks' `count` elements. Of the receive buffer only the root's counts, the
  * others may pass null; the root's may be its send buffer.
  *
- * `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
- * order; with null for it, it is complete on return. Any thread may call it, in the same order among a
- * communicator's calls on all ranks.
+ * `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
+ * Any thread may call it, in the same order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_reduce(const struct antiphon_communicator *communicator,
                                 const void *send_buffer,
@@ -471,12 +459,10 @@ antiphon_result antiphon_reduce(const struct antiphon_communicator *communicator
  * `count` for each rank, the others may pass null; the root's send buffer may be its block of it. For ranks of one
  * node.
  *
- * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
- * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_gather(const struct antiphon_communicator *communicator,
                                 const void *send_buffer,
@@ -491,12 +477,10 @@ antiphon_result antiphon_gather(const struct antiphon_communicator *communicator
  * `count` for each rank, the others may pass null; the root's receive buffer may be its block of it. For ranks of
  * one node.
  *
- * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
- * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_scatter(const struct antiphon_communicator *communicator,
                                  const void *send_buffer,
@@ -512,12 +496,10 @@ antiphon_result antiphon_scatter(const struct antiphon_communicator *communicato
  * Sender and receiver say the same count. Arrays have an element for each rank, and are read before the call
  * returns. Out of place; for ranks of one node.
  *
- * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
- * it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+ * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_all_to_all_v(const struct antiphon_communicator *communicator,
                                       const void *send_buffer,
@@ -531,15 +513,14 @@ antiphon_result antiphon_all_to_all_v(const struct antiphon_communicator *commun
 
 /**
  * Sends `count` elements to a peer of this node, which calls antiphon_receive with the same count and type; the
- * other ranks have no part in it. Transfers between two ranks come in order; the first one waits until both have
- * called, also on a stream.
+ * other ranks have no part in it. Transfers from one rank to another come in order; the first one waits until both have
+ * called, also on a stream. A rank sends to itself inside a group only.
  *
- * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null
- * for it, it is complete on return. Any thread may call it, in the same order among the transfers of the two ranks.
+ * `dtype` is an antiphon_dtype, `stream` as for antiphon_all_reduce. Any thread may call it, in the same order among
+ * the transfers from one rank to the other.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_send(const struct antiphon_communicator *communicator,
                               const void *send_buffer,
@@ -551,12 +532,11 @@ antiphon_result antiphon_send(const struct antiphon_communicator *communicator,
 /**
  * Receives `count` elements from a peer of this node, which calls antiphon_send.
  *
- * `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null
- * for it, it is complete on return. Any thread may call it, in the same order among the transfers of the two ranks.
+ * `dtype` is an antiphon_dtype, `stream` as for antiphon_all_reduce. Any thread may call it, in the same order among
+ * the transfers from one rank to the other.
  *
  * The caller sees to it:
- * The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
- * the send buffer or touches the receive buffer meanwhile.
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
  */
 antiphon_result antiphon_receive(const struct antiphon_communicator *communicator,
                                  void *receive_buffer,
@@ -646,6 +626,21 @@ antiphon_result antiphon_communicator_split(const struct antiphon_communicator *
                                             struct antiphon_communicator **out_communicator);
 
 /**
+ * Makes a communicator of some ranks of another, in the order of the list: each of the `count` ranks listed calls it
+ * with the same list, and the others have no part in it. It works, too, where the other communicator is broken, if
+ * those that are listed live.
+ *
+ * Any thread may call it, in the same order among calls with the same list on all ranks of the list.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; the list is null or as long as said; `out_communicator` is null or writable.
+ */
+antiphon_result antiphon_communicator_subset(const struct antiphon_communicator *communicator,
+                                             const uint32_t *ranks,
+                                             uint32_t count,
+                                             struct antiphon_communicator **out_communicator);
+
+/**
  * Writes the rank of a communicator.
  *
  * Any thread may call it at any time.
@@ -653,8 +648,7 @@ antiphon_result antiphon_communicator_split(const struct antiphon_communicator *
  * The caller sees to it:
  * The handle is one, or null; `out_rank` is null or writable.
  */
-antiphon_result antiphon_communicator_rank(const struct antiphon_communicator *communicator,
-                                           uint32_t *out_rank);
+antiphon_result antiphon_communicator_rank(const struct antiphon_communicator *communicator, uint32_t *out_rank);
 
 /**
  * Writes the number of ranks of a communicator.
@@ -664,8 +658,7 @@ antiphon_result antiphon_communicator_rank(const struct antiphon_communicator *c
  * The caller sees to it:
  * The handle is one, or null; `out_world` is null or writable.
  */
-antiphon_result antiphon_communicator_world(const struct antiphon_communicator *communicator,
-                                            uint32_t *out_world);
+antiphon_result antiphon_communicator_world(const struct antiphon_communicator *communicator, uint32_t *out_world);
 
 /**
  * Writes the number of the node that a rank is on: ranks of equal numbers map each other's memory.
@@ -675,9 +668,7 @@ antiphon_result antiphon_communicator_world(const struct antiphon_communicator *
  * The caller sees to it:
  * The handle is one, or null; `out_node` is null or writable.
  */
-antiphon_result antiphon_communicator_node(const struct antiphon_communicator *communicator,
-                                           uint32_t rank,
-                                           uint32_t *out_node);
+antiphon_result antiphon_communicator_node(const struct antiphon_communicator *communicator, uint32_t rank, uint32_t *out_node);
 
 /**
  * Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
@@ -688,8 +679,7 @@ antiphon_result antiphon_communicator_node(const struct antiphon_communicator *c
  * The caller sees to it:
  * The handle is one, or null; the reason, if there is one, ends with a zero.
  */
-antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *communicator,
-                                            const char *reason);
+antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *communicator, const char *reason);
 
 /**
  * Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. Where it is
@@ -700,8 +690,7 @@ antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *
  * The caller sees to it:
  * The handle is one, or null; `out_result` is null or writable.
  */
-antiphon_result antiphon_communicator_async_error(const struct antiphon_communicator *communicator,
-                                                  antiphon_result *out_result);
+antiphon_result antiphon_communicator_async_error(const struct antiphon_communicator *communicator, antiphon_result *out_result);
 
 /**
  * Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
@@ -715,6 +704,34 @@ antiphon_result antiphon_communicator_async_error(const struct antiphon_communic
 antiphon_result antiphon_communicator_destroy(struct antiphon_communicator *communicator);
 
 /**
+ * Begins a group: the collectives and transfers that this thread calls until antiphon_group_end are gathered, on any
+ * communicators, and launched there. Collectives of a communicator run in the order of their calls; sends and receives
+ * may come in any order, and a rank may send to itself. Begun again inside a group, it counts: the outermost end
+ * launches.
+ *
+ * What is wrong with a call that is gathered is told by the call. Whether a rank gathers its calls or makes them one
+ * by one is no concern of the others. Any thread may call it at any time.
+ */
+antiphon_result antiphon_group_begin(void);
+
+/**
+ * Ends a group: launches what this thread has called since antiphon_group_begin. Calls without a stream are complete on
+ * return; those on streams go on by themselves. If one of the calls was refused, nothing is launched, and its result is
+ * returned again.
+ *
+ * The first transfer from one rank to another waits until both have come. Any thread may call it after it has begun a
+ * group.
+ */
+antiphon_result antiphon_group_end(void);
+
+/**
+ * Gives up the groups that this thread has begun: nothing that was gathered is launched.
+ *
+ * Any thread may call it at any time.
+ */
+antiphon_result antiphon_group_cancel(void);
+
+/**
  * Allocates zeroed memory on a communicator's device. Calls may use any part of it; it belongs to no communicator.
  *
  * Any thread may call it at any time.
@@ -725,6 +742,17 @@ antiphon_result antiphon_communicator_destroy(struct antiphon_communicator *comm
 antiphon_result antiphon_memory_allocate(const struct antiphon_communicator *communicator,
                                          uint64_t bytes,
                                          struct antiphon_memory **out_memory);
+
+/**
+ * Allocates zeroed memory of the host, without a communicator: calls of all communicators on the host may use any
+ * part of it.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * `out_memory` is null or writable.
+ */
+antiphon_result antiphon_memory_allocate_host(uint64_t bytes, struct antiphon_memory **out_memory);
 
 /**
  * Writes the address of memory.
@@ -747,6 +775,34 @@ antiphon_result antiphon_memory_address(const struct antiphon_memory *memory, vo
 antiphon_result antiphon_memory_free(struct antiphon_memory *memory);
 
 /**
+ * Makes a reduction for a communicator's allreduces, reducescatters and reduces of `dtype`, an antiphon_dtype: the sum
+ * of each rank's elements times that rank's factor, which is an element of the type. Every rank of a call uses such a
+ * reduction, each its own.
+ *
+ * `deferred` is an antiphon_switch: off, as by default, the factor is read now; on, it is read when a call runs, and
+ * stays where it is until then. Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; the factor is null or readable, and so is `out_op` writable.
+ */
+antiphon_result antiphon_op_create_scaled_sum(const struct antiphon_communicator *communicator,
+                                              const void *factor,
+                                              int32_t dtype,
+                                              int32_t deferred,
+                                              int32_t *out_op);
+
+/**
+ * Destroys a reduction that was made for a communicator. Calls that were made with it go on. Those of a communicator
+ * that is destroyed are destroyed with it.
+ *
+ * Any thread may call it, once, when no call uses the number any more.
+ *
+ * The caller sees to it:
+ * The handle is one, or null.
+ */
+antiphon_result antiphon_op_destroy(const struct antiphon_communicator *communicator, int32_t op);
+
+/**
  * Makes an executor for a communicator. One for each use of a communicator is enough.
  *
  * Any thread may call it at any time.
@@ -754,8 +810,7 @@ antiphon_result antiphon_memory_free(struct antiphon_memory *memory);
  * The caller sees to it:
  * The handle is one, or null; `out_executor` is null or writable.
  */
-antiphon_result antiphon_executor_create(const struct antiphon_communicator *communicator,
-                                         struct antiphon_executor **out_executor);
+antiphon_result antiphon_executor_create(const struct antiphon_communicator *communicator, struct antiphon_executor **out_executor);
 
 /**
  * Destroys an executor.
@@ -775,9 +830,7 @@ antiphon_result antiphon_executor_destroy(struct antiphon_executor *executor);
  * The caller sees to it:
  * The handle is one, or null; the path, if there is one, ends with a zero; `out_plan` is null or writable.
  */
-antiphon_result antiphon_plan_load_file(const struct antiphon_executor *executor,
-                                        const char *path,
-                                        struct antiphon_plan **out_plan);
+antiphon_result antiphon_plan_load_file(const struct antiphon_executor *executor, const char *path, struct antiphon_plan **out_plan);
 
 /**
  * Loads a plan from the bytes of such a file.
@@ -827,10 +880,7 @@ antiphon_result antiphon_plan_verdict(const struct antiphon_plan *plan, antiphon
  * The caller sees to it:
  * The handle is one, or null; `buffer` is null or has `capacity` bytes; `out_bytes` is null or writable.
  */
-antiphon_result antiphon_plan_report(const struct antiphon_plan *plan,
-                                     char *buffer,
-                                     uint64_t capacity,
-                                     uint64_t *out_bytes);
+antiphon_result antiphon_plan_report(const struct antiphon_plan *plan, char *buffer, uint64_t capacity, uint64_t *out_bytes);
 
 /**
  * Destroys a plan. Calls of it that are under way go on.
@@ -888,8 +938,7 @@ const char *antiphon_result_text(int32_t result);
  * The caller sees to it:
  * The handle is one, or null; `out_stream` is null or writable.
  */
-antiphon_result antiphon_stream_create(const struct antiphon_communicator *communicator,
-                                       struct antiphon_stream **out_stream);
+antiphon_result antiphon_stream_create(const struct antiphon_communicator *communicator, struct antiphon_stream **out_stream);
 
 /**
  * Waits until all calls on a stream are complete, and returns the first error among those since the last time.

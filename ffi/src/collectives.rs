@@ -2,10 +2,12 @@
 
 use crate::communicator::antiphon_communicator;
 use crate::entry::entry;
+use crate::group::{alone, grouped};
 use crate::handle::borrow;
+use crate::ops::{ANY, operation};
 use crate::result::{Failure, antiphon_result};
 use crate::stream::{antiphon_stream, queue};
-use crate::types::{antiphon_op, data_type, reduce_op};
+use crate::types::data_type;
 use antiphon_executor::{Collectives, Counts, Extent, Request, What};
 use std::ffi::c_void;
 
@@ -24,30 +26,35 @@ struct Said {
 /// # Safety
 /// As the functions of this file.
 unsafe fn call(said: &Said) -> antiphon_result {
-    entry(|| {
+    grouped(|group| {
         // SAFETY: as this function's.
         let collectives = unsafe { borrow::<Collectives>(said.communicator)? };
         // SAFETY: as this function's.
         let queue = unsafe { queue(said.stream)? };
+        let dtype = data_type(said.dtype)?;
+        let (op, factor) = operation(said.communicator, dtype, said.op)?;
         let request = Request {
             what: said.what,
             input: said.send_buffer.cast(),
             output: said.receive_buffer.cast(),
             count: said.count,
-            dtype: data_type(said.dtype)?,
-            op: reduce_op(said.op)?,
+            dtype,
+            op,
+            factor,
         };
-        // SAFETY: as this function's.
-        unsafe { collectives.call(&request, queue) }.map_err(Failure::from)
+        match group {
+            // SAFETY: as this function's.
+            Some(group) => unsafe { group.call(collectives, &request, queue)? },
+            // SAFETY: as this function's.
+            None => unsafe { collectives.call(&request, queue)? },
+        }
+        Ok(())
     })
 }
 
-/// For collectives that do not reduce.
-const ANY: i32 = antiphon_op::Sum as i32;
-
 /// Returns once all ranks have called it. Calls on streams may still be under way.
 ///
-/// Any thread may call it, in the same order among a communicator's calls on all ranks.
+/// Any thread may call it, in the same order on all ranks.
 ///
 /// # Safety
 /// The handle is one, or null.
@@ -56,6 +63,7 @@ pub unsafe extern "C" fn antiphon_barrier(
     communicator: *const antiphon_communicator,
 ) -> antiphon_result {
     entry(|| {
+        alone("wait at a barrier")?;
         // SAFETY: as this function's.
         Ok(unsafe { borrow::<Collectives>(communicator)? }.communicator().barrier()?)
     })
@@ -64,13 +72,11 @@ pub unsafe extern "C" fn antiphon_barrier(
 /// Gives every rank the reduction of all ranks' `count` elements. In place, on all ranks or on none, both buffers are
 /// the same.
 ///
-/// `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
-/// order; with null for it, it is complete on return. Any thread may call it, in the same order among a
-/// communicator's calls on all ranks.
+/// `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator. With a stream the call goes on by
+/// itself, in stream order; with null it is complete on return. Any thread may call it, in the same order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_all_reduce(
     communicator: *const antiphon_communicator,
@@ -99,12 +105,10 @@ pub unsafe extern "C" fn antiphon_all_reduce(
 /// Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. In
 /// place, on all ranks or on none, the send buffer is the rank's block of the receive buffer.
 ///
-/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
-/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+/// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_all_gather(
     communicator: *const antiphon_communicator,
@@ -132,13 +136,11 @@ pub unsafe extern "C" fn antiphon_all_gather(
 /// Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. In
 /// place, on all ranks or on none, the receive buffer is the rank's block of the send buffer.
 ///
-/// `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
-/// order; with null for it, it is complete on return. Any thread may call it, in the same order among a
-/// communicator's calls on all ranks.
+/// `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
+/// Any thread may call it, in the same order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_reduce_scatter(
     communicator: *const antiphon_communicator,
@@ -167,12 +169,10 @@ pub unsafe extern "C" fn antiphon_reduce_scatter(
 /// Exchanges blocks: block r of rank s becomes block s of rank r. Both buffers have `count` elements for each rank.
 /// In place, on all ranks or on none, they are the same.
 ///
-/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
-/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+/// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_all_to_all(
     communicator: *const antiphon_communicator,
@@ -200,12 +200,10 @@ pub unsafe extern "C" fn antiphon_all_to_all(
 /// Gives every rank the `count` elements of the root. Of the send buffer only the root's counts, the others may pass
 /// null; the root's may be its receive buffer.
 ///
-/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
-/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+/// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_broadcast(
     communicator: *const antiphon_communicator,
@@ -234,13 +232,11 @@ pub unsafe extern "C" fn antiphon_broadcast(
 /// Gives the root the reduction of all ranks' `count` elements. Of the receive buffer only the root's counts, the
 /// others may pass null; the root's may be its send buffer.
 ///
-/// `dtype` is an antiphon_dtype, `op` an antiphon_op. With a stream the call goes on by itself, in the stream's
-/// order; with null for it, it is complete on return. Any thread may call it, in the same order among a
-/// communicator's calls on all ranks.
+/// `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
+/// Any thread may call it, in the same order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_reduce(
     communicator: *const antiphon_communicator,
@@ -271,12 +267,10 @@ pub unsafe extern "C" fn antiphon_reduce(
 /// `count` for each rank, the others may pass null; the root's send buffer may be its block of it. For ranks of one
 /// node.
 ///
-/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
-/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+/// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_gather(
     communicator: *const antiphon_communicator,
@@ -306,12 +300,10 @@ pub unsafe extern "C" fn antiphon_gather(
 /// `count` for each rank, the others may pass null; the root's receive buffer may be its block of it. For ranks of
 /// one node.
 ///
-/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
-/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+/// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_scatter(
     communicator: *const antiphon_communicator,
@@ -370,12 +362,10 @@ unsafe fn extents(
 /// Sender and receiver say the same count. Arrays have an element for each rank, and are read before the call
 /// returns. Out of place; for ranks of one node.
 ///
-/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null for it,
-/// it is complete on return. Any thread may call it, in the same order among a communicator's calls on all ranks.
+/// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_all_to_all_v(
     communicator: *const antiphon_communicator,
@@ -388,7 +378,7 @@ pub unsafe extern "C" fn antiphon_all_to_all_v(
     dtype: i32,
     stream: *const antiphon_stream,
 ) -> antiphon_result {
-    entry(|| {
+    grouped(|group| {
         // SAFETY: as this function's.
         let collectives = unsafe { borrow::<Collectives>(communicator)? };
         // SAFETY: as this function's.
@@ -401,24 +391,28 @@ pub unsafe extern "C" fn antiphon_all_to_all_v(
             unsafe { extents(receive_counts, receive_offsets, world, "receive")? };
         let counts = Counts { send: &send, receive: &receive };
         let at = (send_buffer.cast(), receive_buffer.cast());
-        // SAFETY: as this function's.
-        unsafe {
-            collectives.all_to_all_v(at, (sent, received), counts, data_type(dtype)?, queue)?;
+        let (sizes, dtype) = ((sent, received), data_type(dtype)?);
+        match group {
+            // SAFETY: as this function's.
+            Some(group) => unsafe {
+                group.all_to_all_v(collectives, at, sizes, counts, dtype, queue)?;
+            },
+            // SAFETY: as this function's.
+            None => unsafe { collectives.all_to_all_v(at, sizes, counts, dtype, queue)? },
         }
         Ok(())
     })
 }
 
 /// Sends `count` elements to a peer of this node, which calls antiphon_receive with the same count and type; the
-/// other ranks have no part in it. Transfers between two ranks come in order; the first one waits until both have
-/// called, also on a stream.
+/// other ranks have no part in it. Transfers from one rank to another come in order; the first one waits until both have
+/// called, also on a stream. A rank sends to itself inside a group only.
 ///
-/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null
-/// for it, it is complete on return. Any thread may call it, in the same order among the transfers of the two ranks.
+/// `dtype` is an antiphon_dtype, `stream` as for antiphon_all_reduce. Any thread may call it, in the same order among
+/// the transfers from one rank to the other.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_send(
     communicator: *const antiphon_communicator,
@@ -428,26 +422,30 @@ pub unsafe extern "C" fn antiphon_send(
     peer: u32,
     stream: *const antiphon_stream,
 ) -> antiphon_result {
-    entry(|| {
+    grouped(|group| {
         // SAFETY: as this function's.
         let collectives = unsafe { borrow::<Collectives>(communicator)? };
         // SAFETY: as this function's.
         let queue = unsafe { queue(stream)? };
         let dtype = data_type(dtype)?;
-        // SAFETY: as this function's.
-        unsafe { collectives.send(send_buffer.cast(), count, dtype, peer, queue) }
-            .map_err(Failure::from)
+        let at = send_buffer.cast();
+        match group {
+            // SAFETY: as this function's.
+            Some(group) => unsafe { group.send(collectives, at, count, dtype, peer, queue)? },
+            // SAFETY: as this function's.
+            None => unsafe { collectives.send(at, count, dtype, peer, queue)? },
+        }
+        Ok(())
     })
 }
 
 /// Receives `count` elements from a peer of this node, which calls antiphon_send.
 ///
-/// `dtype` is an antiphon_dtype. With a stream the call goes on by itself, in the stream's order; with null
-/// for it, it is complete on return. Any thread may call it, in the same order among the transfers of the two ranks.
+/// `dtype` is an antiphon_dtype, `stream` as for antiphon_all_reduce. Any thread may call it, in the same order among
+/// the transfers from one rank to the other.
 ///
 /// # Safety
-/// The handles are such, or null; the buffers are as long as said until the call is complete, and nobody else writes
-/// the send buffer or touches the receive buffer meanwhile.
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn antiphon_receive(
     communicator: *const antiphon_communicator,
@@ -457,14 +455,19 @@ pub unsafe extern "C" fn antiphon_receive(
     peer: u32,
     stream: *const antiphon_stream,
 ) -> antiphon_result {
-    entry(|| {
+    grouped(|group| {
         // SAFETY: as this function's.
         let collectives = unsafe { borrow::<Collectives>(communicator)? };
         // SAFETY: as this function's.
         let queue = unsafe { queue(stream)? };
         let dtype = data_type(dtype)?;
-        // SAFETY: as this function's.
-        unsafe { collectives.receive(receive_buffer.cast(), count, dtype, peer, queue) }
-            .map_err(Failure::from)
+        let at = receive_buffer.cast();
+        match group {
+            // SAFETY: as this function's.
+            Some(group) => unsafe { group.receive(collectives, at, count, dtype, peer, queue)? },
+            // SAFETY: as this function's.
+            None => unsafe { collectives.receive(at, count, dtype, peer, queue)? },
+        }
+        Ok(())
     })
 }

@@ -3,6 +3,7 @@
 use crate::config::{antiphon_config, options};
 use crate::entry::{Out, entry, text};
 use crate::handle::{borrow, issue, object, take};
+use crate::ops;
 use crate::result::{Failure, antiphon_result, code, remember};
 use antiphon_executor::{Collectives, Communicator, UniqueId};
 use std::ffi::c_char;
@@ -210,6 +211,38 @@ pub unsafe extern "C" fn antiphon_communicator_split(
     })
 }
 
+/// Makes a communicator of some ranks of another, in the order of the list: each of the `count` ranks listed calls it
+/// with the same list, and the others have no part in it. It works, too, where the other communicator is broken, if
+/// those that are listed live.
+///
+/// Any thread may call it, in the same order among calls with the same list on all ranks of the list.
+///
+/// # Safety
+/// The handle is one, or null; the list is null or as long as said; `out_communicator` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_subset(
+    communicator: *const antiphon_communicator,
+    ranks: *const u32,
+    count: u32,
+    out_communicator: *mut *mut antiphon_communicator,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_communicator, "out_communicator")?;
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        if ranks.is_null() || !ranks.is_aligned() {
+            let text = format!("cannot read `ranks`: saw {ranks:p}, allowed an array");
+            return Err(Failure::argument(text));
+        }
+        // SAFETY: the list is as long as said.
+        let ranks = unsafe { std::slice::from_raw_parts(ranks, count as usize) };
+        let handle = handle(&collectives.communicator().subset(ranks)?)?;
+        // SAFETY: as this function's.
+        unsafe { out.set(handle) };
+        Ok(())
+    })
+}
+
 /// Writes the rank of a communicator.
 ///
 /// Any thread may call it at any time.
@@ -339,6 +372,7 @@ pub unsafe extern "C" fn antiphon_communicator_destroy(
     entry(|| {
         // SAFETY: as this function's.
         drop(unsafe { take::<Collectives>(communicator)? });
+        ops::forget(communicator);
         Ok(())
     })
 }

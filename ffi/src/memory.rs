@@ -4,8 +4,8 @@ use crate::communicator::antiphon_communicator;
 use crate::entry::{Out, entry};
 use crate::handle::{borrow, issue, object, take};
 use crate::result::antiphon_result;
-use antiphon_executor::Collectives;
-use antiphon_executor::hal::Memory;
+use antiphon_executor::hal::{Backend, Memory, driver};
+use antiphon_executor::{Collectives, ExecutorError};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -36,6 +36,29 @@ pub unsafe extern "C" fn antiphon_memory_allocate(
         let collectives = unsafe { borrow::<Collectives>(communicator)? };
         // Memory of no length has no address.
         let memory = collectives.communicator().allocate(bytes.max(1))?;
+        // SAFETY: as this function's.
+        unsafe { out.set(issue(Allocation(memory))) };
+        Ok(())
+    })
+}
+
+/// Allocates zeroed memory of the host, without a communicator: calls of all communicators on the host may use any
+/// part of it.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// `out_memory` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_memory_allocate_host(
+    bytes: u64,
+    out_memory: *mut *mut antiphon_memory,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_memory, "out_memory")?;
+        let host = driver(Backend::Host).and_then(|driver| driver.open(0));
+        let memory = host.and_then(|host| host.allocate(bytes.max(1)));
+        let memory = memory.map_err(ExecutorError::from)?;
         // SAFETY: as this function's.
         unsafe { out.set(issue(Allocation(memory))) };
         Ok(())

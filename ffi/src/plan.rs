@@ -2,6 +2,7 @@
 
 use crate::communicator::antiphon_communicator;
 use crate::entry::{Out, entry, text};
+use crate::group::alone;
 use crate::handle::{borrow, issue, object, take};
 use crate::result::{Failure, antiphon_result};
 use crate::stream::{antiphon_stream, queue};
@@ -309,6 +310,7 @@ pub unsafe extern "C" fn antiphon_execute(
     stream: *const antiphon_stream,
 ) -> antiphon_result {
     entry(|| {
+        alone("execute a plan")?;
         // SAFETY: as this function's.
         let executor = unsafe { borrow::<Executor>(executor)? };
         // SAFETY: as this function's.

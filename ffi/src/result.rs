@@ -1,6 +1,7 @@
 //! What functions return, and the text behind the last failure of a thread.
 
 use crate::entry::entry_or;
+use antiphon_executor::hal::HalError;
 use antiphon_executor::{BootstrapError, ExecutorError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -42,7 +43,7 @@ pub enum antiphon_result {
 }
 
 /// Why a function fails.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub code: antiphon_result,
     pub text: String,
@@ -73,6 +74,7 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         E::Refuted { .. } => R::PlanRefuted,
         E::Lower { .. } | E::Argument { .. } | E::Counts { .. } => R::InvalidArgument,
         E::Generate(_) | E::Selection(_) => R::Unsupported,
+        E::Hal(error) if matches!(**error, HalError::Unsupported { .. }) => R::Unsupported,
         E::Unequal { .. } | E::Mismatch { .. } => R::Mismatch,
         E::Stalled { .. } => R::Timeout,
         E::PeerLost { .. } | E::Link { .. } => R::PeerLost,

@@ -355,6 +355,7 @@ impl Probed {
             page: join.page,
             failure: join.failure,
             splits: AtomicU64::new(0),
+            subsets: Mutex::default(),
             mirrors: join.mirrors,
         };
         drop(join.token);

@@ -37,7 +37,9 @@ impl Hosts {
     fn launch(&mut self, rank: usize, plan: &Arc<LoadedPlan>, bytes: u64) -> QueuedLaunch {
         let [input, output] = &mut self.buffers[rank];
         let (input, output) = ((input.as_ptr().cast(), bytes), (output.as_mut_ptr().cast(), bytes));
-        self.executors[rank].queued(&Call::new(plan, DataType::U32, input, output), 1).unwrap()
+        self.executors[rank]
+            .queued(&Call::new(plan, DataType::U32, input, output), Some(1))
+            .unwrap()
     }
 }
 

@@ -17,6 +17,7 @@ mod packet;
 #[cfg(target_arch = "x86_64")]
 mod packet_x86;
 mod reduce;
+mod scale;
 mod table;
 mod vector;
 #[cfg(target_arch = "x86_64")]
@@ -80,6 +81,18 @@ pub unsafe fn reduce(
 pub unsafe fn divide(dtype: DataType, dst: *mut u8, bytes: usize, n: u32) {
     // SAFETY: passed on to the caller.
     unsafe { Kernels::active().divide(dtype, dst, bytes, n) }
+}
+
+/// Multiplies every element by one factor, the element in the first bytes of `factor`: the first step of a premultiplied
+/// sum. The numerics are those of [`ReduceOp::Prod`] over two sources. A rest of `bytes` smaller than an element is not
+/// touched.
+///
+/// # Safety
+/// `src` is readable and `dst` writable for `bytes`; the two are equal or do not overlap; nobody else writes the source or
+/// accesses the destination meanwhile. No alignment is needed.
+pub unsafe fn scale(dtype: DataType, dst: *mut u8, src: *const u8, bytes: usize, factor: [u8; 8]) {
+    // SAFETY: passed on to the caller.
+    unsafe { scale::scale(Kernels::active(), dtype, dst, src, bytes, factor) }
 }
 
 /// Writes `len` bytes of payload, and zeros up to `padded`, as packets bearing `flag`: `2 * padded` bytes at `dst`.

@@ -1,0 +1,419 @@
+//! Groups of calls: gathered first, launched together, so that none waits for another that comes later.
+
+use super::prepared::Prepared;
+use super::scaled::Scaling;
+use super::together::Together;
+use super::transfers::{Direction, Transfer};
+use super::{Collectives, Request, argument, check_address};
+use crate::error::ExecutorError;
+use crate::executor::own_error;
+use antiphon_hal::{Effort, HalError, Stream, Task, TaskError, TaskState, kernels};
+use antiphon_plan::counts::Counts;
+use antiphon_types::DataType;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// How long driving launches pauses for a pair that is being formed.
+const GLANCE: Duration = Duration::from_micros(50);
+
+/// Calls that are launched together.
+///
+/// Collectives of one communicator run in the order in which they were gathered. Transfers run beside them and beside each
+/// other, but that those from one rank to another come in order; so no order of sends and receives is a deadlock. Several
+/// communicators may take part: one thread can drive many ranks, and so can a rank send to itself. A rank may gather calls
+/// that others make one by one. For buffers on the host.
+///
+/// A group that is dropped was never there.
+#[derive(Debug, Default)]
+pub struct Group {
+    calls: Vec<Gathered>,
+}
+
+#[derive(Debug)]
+struct Gathered {
+    on: Collectives,
+    work: Work,
+    stream: Option<Arc<dyn Stream>>,
+}
+
+#[derive(Debug)]
+enum Work {
+    Call(Prepared),
+    Scaled(Scaling, Prepared),
+    Transfer(Transfer),
+}
+
+/// A launch's queue.
+type Queue = VecDeque<Arc<dyn Task>>;
+
+impl Group {
+    /// A group without calls.
+    pub fn new() -> Self {
+        Group::default()
+    }
+
+    /// Whether nothing was gathered.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Gathers a call, as [`Collectives::call`] makes it. Without a stream it is complete when [`end`](Self::end) returns.
+    ///
+    /// # Errors
+    /// What is wrong with the call, which then is not part of the group.
+    ///
+    /// # Safety
+    /// As [`Collectives::call`]; a call begins when the group ends.
+    pub unsafe fn call(
+        &mut self,
+        on: &Collectives,
+        request: &Request,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let work = match request.factor {
+            None => Work::Call(on.prepare(request)?),
+            Some(_) => {
+                let (scaling, call) = on.prepare_scaled(request)?;
+                Work::Scaled(scaling, call)
+            }
+        };
+        self.gather(on, work, stream)
+    }
+
+    /// Gathers a call, as [`Collectives::all_to_all_v`] makes it.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    pub unsafe fn all_to_all_v(
+        &mut self,
+        on: &Collectives,
+        buffers: (*const u8, *mut u8),
+        sizes: (u64, u64),
+        Counts { send, receive }: Counts<'_>,
+        dtype: DataType,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let call = on.prepare_v(buffers, sizes, dtype)?;
+        let call = call.with_blocks(send.to_vec(), receive.to_vec());
+        self.gather(on, Work::Call(call), stream)
+    }
+
+    /// Gathers a transfer, as [`Collectives::send`] makes it, or one to this rank itself, which a
+    /// [`receive`](Self::receive) of the group takes.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    pub unsafe fn send(
+        &mut self,
+        on: &Collectives,
+        input: *const u8,
+        count: u64,
+        dtype: DataType,
+        peer: u32,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let (direction, at) = (Direction::Out, input.cast_mut());
+        self.transfer(on, Transfer { direction, peer, at, count, dtype }, stream)
+    }
+
+    /// Gathers a transfer, as [`Collectives::receive`] makes it.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    pub unsafe fn receive(
+        &mut self,
+        on: &Collectives,
+        output: *mut u8,
+        count: u64,
+        dtype: DataType,
+        peer: u32,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let (direction, at) = (Direction::In, output);
+        self.transfer(on, Transfer { direction, peer, at, count, dtype }, stream)
+    }
+
+    fn transfer(
+        &mut self,
+        on: &Collectives,
+        transfer: Transfer,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let Transfer { peer, at, count, dtype, direction } = transfer;
+        let world = on.communicator().world();
+        if peer >= world {
+            let saw = format!("rank {peer} of {world}");
+            return Err(argument("use a peer", saw, "ranks of the communicator"));
+        }
+        let bytes = count.checked_mul(dtype.size() as u64);
+        let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64).ok_or_else(|| {
+            argument("make a call", format!("{count} elements"), "what fits the address space")
+        })?;
+        let which = match direction {
+            Direction::Out => "a send buffer",
+            Direction::In => "a receive buffer",
+        };
+        check_address(at, bytes, which)?;
+        self.gather(on, Work::Transfer(transfer), stream)
+    }
+
+    fn gather(
+        &mut self,
+        on: &Collectives,
+        work: Work,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        if on.on_device() {
+            let backend = on.communicator().device().backend();
+            return Err(HalError::Unsupported { op: "a group of calls", backend }.into());
+        }
+        self.calls.push(Gathered { on: on.clone(), work, stream: stream.cloned() });
+        Ok(())
+    }
+
+    /// Launches what was gathered. Calls without a stream are complete on return; those on a stream, if the launches before
+    /// them on it are, go on by themselves. The first transfer from one rank to another waits until both have come.
+    ///
+    /// # Errors
+    /// Sends to this rank itself that no receive of the group takes: then nothing is launched. Else the first failure of a
+    /// launch, after the others came to their ends; that of one on a stream is the stream's to tell.
+    pub fn end(self) -> Result<(), ExecutorError> {
+        let copies = self.copies()?;
+        let mut launches = Launches::default();
+        for copy in copies {
+            launches.set(copy.stream.as_ref()).add(Queue::from([copy.task]));
+        }
+        for Gathered { on, work, stream } in self.calls {
+            launches.take(on, work, stream);
+        }
+        launches.run()
+    }
+
+    /// The copies that transfers from a rank to itself come to.
+    fn copies(&self) -> Result<Vec<Placed>, ExecutorError> {
+        let mut own: BTreeMap<usize, [VecDeque<&Gathered>; 2]> = BTreeMap::new();
+        for call in &self.calls {
+            if let Work::Transfer(Transfer { direction, peer, .. }) = call.work
+                && peer == call.on.communicator().rank()
+            {
+                own.entry(call.on.identity()).or_default()[direction as usize].push_back(call);
+            }
+        }
+        let mut copies = Vec::new();
+        for [sends, receives] in own.into_values() {
+            let unequal = |saw: String| {
+                argument("send to this rank itself", saw, "equal sends and receives in one group")
+            };
+            if sends.len() != receives.len() {
+                let (sends, receives) = (sends.len(), receives.len());
+                return Err(unequal(format!("{sends} sends and {receives} receives")));
+            }
+            for (from, to) in sends.into_iter().zip(receives) {
+                let (Work::Transfer(send), Work::Transfer(receive)) = (&from.work, &to.work) else {
+                    continue;
+                };
+                let what = |transfer: &Transfer| (transfer.count, transfer.dtype);
+                if what(send) != what(receive) {
+                    let [sent, received] = [send, receive]
+                        .map(|transfer| format!("{} of {}", transfer.count, transfer.dtype.name()));
+                    return Err(unequal(format!("{sent} for {received}")));
+                }
+                let bytes = send.count as usize * send.dtype.size();
+                let copy = Copy { source: send.at, destination: receive.at, bytes };
+                copies.push(Placed { task: Arc::new(copy), stream: to.stream.clone() });
+            }
+        }
+        Ok(copies)
+    }
+}
+
+impl Collectives {
+    /// What tells communicators of this process apart.
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+}
+
+/// A task, and where it belongs.
+struct Placed {
+    task: Arc<dyn Task>,
+    stream: Option<Arc<dyn Stream>>,
+}
+
+/// A transfer from a rank to itself.
+struct Copy {
+    source: *const u8,
+    destination: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the buffers belong to the calls until they are complete (the contract of `Group::send` and `Group::receive`),
+// whichever thread copies, and one does.
+unsafe impl Send for Copy {}
+// SAFETY: as above.
+unsafe impl Sync for Copy {}
+
+impl Task for Copy {
+    fn poll(&self, _effort: Effort) -> TaskState {
+        if self.bytes > 0 {
+            // SAFETY: the send and the receive buffer are as long as both calls say.
+            unsafe { kernels::copy(self.destination, self.source, self.bytes) };
+        }
+        TaskState::Done(Ok(()))
+    }
+}
+
+/// A pair of ranks, and what goes between them: by stream, in order.
+struct Pair {
+    on: Collectives,
+    peer: u32,
+    direction: Direction,
+    transfers: Vec<(Arc<Together>, Vec<Transfer>)>,
+}
+
+impl Pair {
+    fn form(&self) -> impl FnOnce() -> Result<Collectives, ExecutorError> + Send + 'static {
+        let (on, peer, direction) = (self.on.clone(), self.peer, self.direction);
+        move || on.pair(peer, direction)
+    }
+
+    /// Hands the transfers to those who drive them, who expect them, once the pair is formed or failed to be.
+    fn begin(&self, formed: Result<Collectives, ExecutorError>) {
+        for (set, transfers) in &self.transfers {
+            let launches = formed.as_ref().map_err(Clone::clone).and_then(|formed| {
+                let launch = |transfer| {
+                    let call = formed.prepare_transfer(transfer)?;
+                    formed.executor().queued(&call.call(), None).map(arc)
+                };
+                transfers.iter().map(launch).collect::<Result<Queue, ExecutorError>>()
+            });
+            set.arrive(launches.map_err(|error| -> TaskError { Arc::new(error) }));
+        }
+    }
+}
+
+/// The collectives of a communicator on a stream.
+struct Line {
+    set: Arc<Together>,
+    queue: Queue,
+}
+
+/// What a group launches, by stream.
+#[derive(Default)]
+struct Launches {
+    /// What is complete when the group ends.
+    here: Arc<Together>,
+    streams: BTreeMap<u64, (Arc<dyn Stream>, Arc<Together>)>,
+    /// By communicator and stream.
+    collectives: BTreeMap<(usize, Option<u64>), Line>,
+    pairs: BTreeMap<(usize, u32, Direction), Pair>,
+    error: Option<ExecutorError>,
+}
+
+impl Launches {
+    /// What goes on together on a stream.
+    fn set(&mut self, stream: Option<&Arc<dyn Stream>>) -> Arc<Together> {
+        let Some(stream) = stream else { return Arc::clone(&self.here) };
+        let known = self.streams.entry(stream.id());
+        Arc::clone(&known.or_insert_with(|| (Arc::clone(stream), Arc::default())).1)
+    }
+
+    /// Numbers a collective, or puts a transfer to its pair.
+    fn take(&mut self, on: Collectives, work: Work, stream: Option<Arc<dyn Stream>>) {
+        let id = stream.as_ref().map(|stream| stream.id());
+        let launch = match work {
+            Work::Transfer(Transfer { peer, .. }) if peer == on.communicator().rank() => return,
+            Work::Transfer(transfer) => {
+                let Transfer { peer, direction, .. } = transfer;
+                let set = self.set(stream.as_ref());
+                let pair = self.pairs.entry((on.identity(), peer, direction));
+                let transfers = Vec::new();
+                let pair = pair.or_insert_with(|| Pair { on, peer, direction, transfers });
+                match pair.transfers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &set)) {
+                    Some((_, transfers)) => transfers.push(transfer),
+                    None => {
+                        // Before any of it begins, so that nothing is over too early.
+                        set.expect();
+                        pair.transfers.push((set, vec![transfer]));
+                    }
+                }
+                return;
+            }
+            Work::Call(call) => on.executor().queued(&call.call(), id).map(arc),
+            Work::Scaled(scaling, call) => on.scaled_launch(scaling, &call, id),
+        };
+        match launch {
+            Ok(launch) => {
+                let set = self.set(stream.as_ref());
+                let line = self.collectives.entry((on.identity(), id));
+                let new = || Line { set, queue: Queue::new() };
+                line.or_insert_with(new).queue.push_back(launch);
+            }
+            Err(error) => self.error = self.error.take().or(Some(error)),
+        }
+    }
+
+    /// Launches everything, and drives what is to be complete.
+    fn run(mut self) -> Result<(), ExecutorError> {
+        for Line { set, queue } in std::mem::take(&mut self.collectives).into_values() {
+            set.add(queue);
+        }
+        for (stream, together) in self.streams.values() {
+            let task: Arc<dyn Task> = Arc::clone(together) as Arc<dyn Task>;
+            if let Err(error) = stream.submit(&task, Effort::Try) {
+                self.error = self.error.take().or(Some(own_error(error)));
+            }
+        }
+        let pairs: Vec<Pair> = std::mem::take(&mut self.pairs).into_values().collect();
+        let (ready, arrivals) = mpsc::channel();
+        let error = std::thread::scope(|scope| {
+            let mut missing = 0;
+            for (number, pair) in pairs.iter().enumerate() {
+                if let Some(formed) = pair.on.formed(pair.peer, pair.direction) {
+                    pair.begin(Ok(formed));
+                    continue;
+                }
+                // One may wait for what another has to do, and so may those who form them on other ranks.
+                let (form, ready) = (pair.form(), ready.clone());
+                let form = move || drop(ready.send((number, form())));
+                match std::thread::Builder::new().spawn_scoped(scope, form) {
+                    Ok(_) => missing += 1,
+                    Err(error) => pair.begin(Err(own_error(HalError::Task(Arc::new(error))))),
+                }
+            }
+            let mut error = None;
+            loop {
+                let effort = if missing > 0 { Effort::Try } else { Effort::Wait };
+                if let TaskState::Done(outcome) = self.here.poll(effort) {
+                    error = error.or(outcome.err());
+                    if missing == 0 {
+                        return error;
+                    }
+                }
+                if missing > 0
+                    && let Ok((number, formed)) = arrivals.recv_timeout(GLANCE)
+                {
+                    let pair: &Pair = &pairs[number];
+                    pair.begin(formed);
+                    missing -= 1;
+                }
+            }
+        });
+        let error = error.map(|error| own_error(HalError::Task(error)));
+        self.error.or(error).map_or(Ok(()), Err)
+    }
+}
+
+fn arc<T: Task + 'static>(task: T) -> Arc<dyn Task> {
+    Arc::new(task)
+}

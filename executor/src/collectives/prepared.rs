@@ -1,0 +1,170 @@
+//! Requests, checked: which plan serves one, and over which bytes.
+
+use super::{Collectives, NOWHERE, Request, What, argument, check_address};
+use crate::error::ExecutorError;
+use crate::executor::Call;
+use crate::plan_cache::LoadedPlan;
+use crate::selection::Wish;
+use antiphon_plan::counts::{Counts, Extent};
+use antiphon_plan::model::Collective;
+use antiphon_types::{DataType, ReduceOp};
+use std::sync::Arc;
+
+/// A call, and all that it borrows.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    plan: Arc<LoadedPlan>,
+    dtype: DataType,
+    op: Option<ReduceOp>,
+    input: (*const u8, u64),
+    output: (*mut u8, u64),
+    /// Runtime blocks: those sent, and those received.
+    blocks: Option<[Vec<Extent>; 2]>,
+}
+
+impl Prepared {
+    /// The call.
+    pub(super) fn call(&self) -> Call<'_> {
+        let mut call = Call::new(&self.plan, self.dtype, self.input, self.output);
+        call.op = self.op;
+        call.counts = self.blocks.as_ref().map(|[send, receive]| Counts { send, receive });
+        call
+    }
+
+    /// The call with runtime blocks of its own.
+    pub(super) fn with_blocks(self, send: Vec<Extent>, receive: Vec<Extent>) -> Self {
+        Prepared { blocks: Some([send, receive]), ..self }
+    }
+}
+
+/// The bytes of so many elements.
+fn length(elements: u64, dtype: DataType) -> Result<u64, ExecutorError> {
+    let bytes = elements.checked_mul(dtype.size() as u64);
+    let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64);
+    bytes.ok_or_else(|| {
+        argument("make a call", format!("{elements} elements"), "what fits the address space")
+    })
+}
+
+impl Collectives {
+    /// Checks a request, but for its factor, and chooses the plan.
+    pub(super) fn prepare(&self, request: &Request) -> Result<Prepared, ExecutorError> {
+        let Request { what, input, output, count, dtype, op, factor: _ } = *request;
+        let (rank, world) = (self.communicator().rank(), self.communicator().world());
+        let whole_count = count.saturating_mul(world.into());
+        let whole = length(whole_count, dtype)?;
+        let block = length(count, dtype)?;
+        let own_block = u64::from(rank) * block;
+        let (collective, input_bytes, output_bytes, root) = match what {
+            What::AllReduce => (Collective::AllReduce, block, block, 0),
+            What::AllGather => (Collective::AllGather, block, whole, 0),
+            What::ReduceScatter => (Collective::ReduceScatter, whole, block, 0),
+            What::AllToAll => (Collective::AllToAll, whole, whole, 0),
+            What::Broadcast { root } => (Collective::Broadcast, block, block, root),
+            What::Reduce { root } => (Collective::Reduce, block, block, root),
+            What::Gather { root } => return self.prepare_gather(request, root),
+            What::Scatter { root } => return self.prepare_scatter(request, root),
+        };
+        self.check_root(root)?;
+        let at_root = rank == root;
+        // Plans do not touch what a rank has no part in, so that any buffer of the right length will do.
+        let (input, output) = match what {
+            What::Broadcast { .. } if !at_root => (output.cast_const(), output),
+            What::Reduce { .. } if !at_root => (input, input.cast_mut()),
+            _ => (input, output),
+        };
+        check_address(input, input_bytes, "a send buffer")?;
+        check_address(output, output_bytes, "a receive buffer")?;
+        let offset = |base: *const u8| base.wrapping_add(own_block as usize);
+        let in_place = block > 0
+            && match what {
+                What::AllReduce | What::AllToAll => input == output.cast_const(),
+                What::AllGather => input == offset(output.cast_const()),
+                What::ReduceScatter => output.cast_const() == offset(input),
+                // These plans are right either way, so ranks need not agree.
+                _ => false,
+            };
+        let bytes = input_bytes.max(output_bytes);
+        let plan = self.plan(Wish { collective: &collective, bytes, in_place, root })?;
+        let reduces = matches!(
+            collective,
+            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce
+        );
+        // A rank without a part in one of the buffers has the other one stand in for it, which is as long, and which its
+        // plan does not touch by that name.
+        let op = reduces.then_some(op);
+        let (input, output) = (present(input, input_bytes), present_mut(output, output_bytes));
+        Ok(Prepared { plan, dtype, op, input, output, blocks: None })
+    }
+
+    /// Checks the buffers of a call with runtime blocks, which it does not have yet; `sizes` are their elements.
+    pub(super) fn prepare_v(
+        &self,
+        (input, output): (*const u8, *mut u8),
+        sizes: (u64, u64),
+        dtype: DataType,
+    ) -> Result<Prepared, ExecutorError> {
+        let (input_bytes, output_bytes) = (length(sizes.0, dtype)?, length(sizes.1, dtype)?);
+        check_address(input, input_bytes, "a send buffer")?;
+        check_address(output, output_bytes, "a receive buffer")?;
+        let wish = Wish { collective: &Collective::AllToAllV, bytes: 0, in_place: false, root: 0 };
+        let plan = self.plan(wish)?;
+        let (input, output) = (present(input, input_bytes), present_mut(output, output_bytes));
+        Ok(Prepared { plan, dtype, op: None, input, output, blocks: None })
+    }
+
+    fn prepare_gather(&self, request: &Request, root: u32) -> Result<Prepared, ExecutorError> {
+        let Request { input, output, count, dtype, .. } = *request;
+        self.check_root(root)?;
+        let (rank, world) = (self.communicator().rank(), self.communicator().world());
+        let mut send = vec![Extent::default(); world as usize];
+        let mut receive = send.clone();
+        send[root as usize].count = count;
+        let at_root = rank == root;
+        if at_root {
+            receive = Extent::packed(&vec![count; world as usize]);
+            let own = output.wrapping_add(rank as usize * count as usize * dtype.size());
+            if count > 0 && input == own.cast_const() {
+                (send[rank as usize], receive[rank as usize]) = Default::default();
+            }
+        }
+        let kept = at_root && send[rank as usize].count == 0;
+        let input = if kept { (NOWHERE.cast_const(), 0) } else { (input, count) };
+        let output = if at_root { (output, count * u64::from(world)) } else { (NOWHERE, 0) };
+        let call = self.prepare_v((input.0, output.0), (input.1, output.1), dtype)?;
+        Ok(call.with_blocks(send, receive))
+    }
+
+    fn prepare_scatter(&self, request: &Request, root: u32) -> Result<Prepared, ExecutorError> {
+        let Request { input, output, count, dtype, .. } = *request;
+        self.check_root(root)?;
+        let (rank, world) = (self.communicator().rank(), self.communicator().world());
+        let mut send = vec![Extent::default(); world as usize];
+        let mut receive = send.clone();
+        receive[root as usize].count = count;
+        let at_root = rank == root;
+        if at_root {
+            send = Extent::packed(&vec![count; world as usize]);
+            let own = input.wrapping_add(rank as usize * count as usize * dtype.size());
+            if count > 0 && output.cast_const() == own {
+                (send[rank as usize], receive[rank as usize]) = Default::default();
+            }
+        }
+        let kept = at_root && receive[rank as usize].count == 0;
+        let output = if kept { (NOWHERE, 0) } else { (output, count) };
+        let input =
+            if at_root { (input, count * u64::from(world)) } else { (NOWHERE.cast_const(), 0) };
+        let call = self.prepare_v((input.0, output.0), (input.1, output.1), dtype)?;
+        Ok(call.with_blocks(send, receive))
+    }
+}
+
+/// A send buffer, or what stands for one of no length.
+fn present(at: *const u8, bytes: u64) -> (*const u8, u64) {
+    if bytes == 0 { (NOWHERE.cast_const(), 0) } else { (at, bytes) }
+}
+
+/// A receive buffer, or what stands for one of no length.
+fn present_mut(at: *mut u8, bytes: u64) -> (*mut u8, u64) {
+    if bytes == 0 { (NOWHERE, 0) } else { (at, bytes) }
+}

@@ -1,0 +1,154 @@
+//! Premultiplied sums: every rank's input times its factor, summed.
+
+use super::prepared::Prepared;
+use super::{Collectives, Request, What, argument, check_address};
+use crate::error::ExecutorError;
+use crate::launch::QueuedLaunch;
+use antiphon_hal::{Effort, HalError, Stream, Task, TaskState, kernels};
+use antiphon_types::{DataType, ReduceOp};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a rank's input is multiplied by before a sum.
+#[derive(Clone, Copy, Debug)]
+pub enum Factor {
+    /// An element of the call's type, in the first bytes.
+    Value([u8; 8]),
+    /// Where an element of the call's type lies when the call runs, with its alignment; valid until the call is complete.
+    At(*const u8),
+}
+
+/// The multiplication that goes before a sum.
+#[derive(Debug)]
+pub(super) struct Scaling {
+    factor: Factor,
+    dtype: DataType,
+    source: *const u8,
+    target: *mut u8,
+    bytes: usize,
+    /// Holds the products where the receive buffer has no room for them.
+    _room: Vec<u64>,
+}
+
+impl Scaling {
+    /// # Safety
+    /// The buffers of the request are as its maker promised.
+    unsafe fn run(&self) {
+        let size = self.dtype.size();
+        let mut factor = [0; 8];
+        match self.factor {
+            Factor::Value(value) => factor = value,
+            // SAFETY: whoever made the request vouches for an element there.
+            Factor::At(at) => unsafe { kernels::copy(factor.as_mut_ptr(), at, size) },
+        }
+        // SAFETY: the source is the call's send buffer, the target its receive buffer or `_room`, as long.
+        unsafe { kernels::scale(self.dtype, self.target, self.source, self.bytes, factor) }
+    }
+}
+
+/// A premultiplied sum that a stream or a group drives.
+pub(super) struct ScaledLaunch {
+    scaling: Scaling,
+    scaled: AtomicBool,
+    launch: QueuedLaunch,
+}
+
+// SAFETY: the buffers, and the factor's place, belong to the call until it is complete (the contract of
+// `Collectives::call`), whichever thread steps it, and one at a time does.
+unsafe impl Send for ScaledLaunch {}
+// SAFETY: as above.
+unsafe impl Sync for ScaledLaunch {}
+
+impl Task for ScaledLaunch {
+    fn poll(&self, effort: Effort) -> TaskState {
+        if !self.scaled.swap(true, Ordering::AcqRel) {
+            // SAFETY: the buffers are the call's until it is complete.
+            unsafe { self.scaling.run() };
+        }
+        self.launch.poll(effort)
+    }
+}
+
+impl Collectives {
+    /// # Safety
+    /// As [`call`](Self::call).
+    pub(super) unsafe fn call_scaled(
+        &self,
+        request: &Request,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let (scaling, call) = self.prepare_scaled(request)?;
+        match stream {
+            Some(stream) => {
+                let launch = self.scaled_launch(scaling, &call, Some(stream.id()))?;
+                self.executor().submit(&launch, stream)
+            }
+            None => {
+                // SAFETY: as this function's.
+                unsafe { scaling.run() };
+                // SAFETY: as this function's; `scaling` holds the products meanwhile.
+                unsafe { self.executor().run(&call.call()) }
+            }
+        }
+    }
+
+    /// A premultiplied sum for somebody who drives it.
+    pub(super) fn scaled_launch(
+        &self,
+        scaling: Scaling,
+        call: &Prepared,
+        stream: Option<u64>,
+    ) -> Result<Arc<dyn Task>, ExecutorError> {
+        let launch = self.executor().queued(&call.call(), stream)?;
+        Ok(Arc::new(ScaledLaunch { scaling, scaled: AtomicBool::new(false), launch }))
+    }
+
+    /// Checks a request that has a factor: the multiplication, and the sum of its products.
+    pub(super) fn prepare_scaled(
+        &self,
+        request: &Request,
+    ) -> Result<(Scaling, Prepared), ExecutorError> {
+        let Request { what, input, output, count, dtype, op, factor } = *request;
+        let Some(factor) = factor else {
+            return Err(argument("premultiply", "no factor", "a request with a factor"));
+        };
+        if self.on_device() {
+            let backend = self.communicator().device().backend();
+            return Err(HalError::Unsupported { op: "a premultiplied sum", backend }.into());
+        }
+        if op != ReduceOp::Sum {
+            return Err(argument("premultiply", format!("the reduction {}", op.name()), "sums"));
+        }
+        let world = self.communicator().world();
+        let elements = match what {
+            What::AllReduce | What::Reduce { .. } => Some(count),
+            What::ReduceScatter => count.checked_mul(world.into()),
+            _ => return Err(argument("premultiply", "a call that does not sum", "sums")),
+        };
+        let bytes = elements.and_then(|elements| elements.checked_mul(dtype.size() as u64));
+        let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64).ok_or_else(|| {
+            argument("make a call", format!("{count} elements"), "what fits the address space")
+        })?;
+        check_address(input, bytes, "a send buffer")?;
+        if let Factor::At(at) = factor
+            && (at.is_null() || !at.addr().is_multiple_of(dtype.size()))
+        {
+            return Err(argument("read a factor", format!("address {at:p}"), "that of an element"));
+        }
+        let mut room: Vec<u64> = Vec::new();
+        // Into the receive buffer, and in place from there on, where it has the room.
+        let target = if what == What::AllReduce {
+            check_address(output, bytes, "a receive buffer")?;
+            output
+        } else {
+            room.try_reserve_exact(bytes.div_ceil(8) as usize).map_err(|_| {
+                argument("keep products", format!("{bytes} bytes"), "what there is memory for")
+            })?;
+            room.as_mut_ptr().cast()
+        };
+        let request = Request { input: target.cast_const(), factor: None, ..*request };
+        let call = self.prepare(&request)?;
+        let bytes = bytes as usize;
+        Ok((Scaling { factor, dtype, source: input, target, bytes, _room: room }, call))
+    }
+}

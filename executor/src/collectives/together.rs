@@ -1,0 +1,124 @@
+//! Launches that go on together: one task drives several queues of them.
+
+use antiphon_hal::{Effort, Task, TaskError, TaskState};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Rounds without progress after which one launch at a time may have the core for longer.
+const PATIENCE: u32 = 1000;
+
+/// Queues of launches, each of which runs in order, independently of the others. What one waits for may be another's to do.
+#[derive(Default)]
+pub(super) struct Together(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    queues: Vec<VecDeque<Arc<dyn Task>>>,
+    /// So many queues are still to come.
+    expected: usize,
+    /// The first failure.
+    error: Option<TaskError>,
+    /// Rounds without progress.
+    idle: u32,
+}
+
+impl Together {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a queue.
+    pub fn add(&self, queue: VecDeque<Arc<dyn Task>>) {
+        self.state().queues.push(queue);
+    }
+
+    /// Announces a queue that will be added, or of which will be said that it is not.
+    pub fn expect(&self) {
+        self.state().expected += 1;
+    }
+
+    /// A queue that was announced is added, or fails.
+    pub fn arrive(&self, queue: Result<VecDeque<Arc<dyn Task>>, TaskError>) {
+        let mut state = self.state();
+        state.expected -= 1;
+        match queue {
+            Ok(queue) => state.queues.push(queue),
+            Err(error) => state.error = state.error.take().or(Some(error)),
+        }
+    }
+}
+
+impl Task for Together {
+    fn poll(&self, effort: Effort) -> TaskState {
+        let mut state = self.state();
+        let State { queues, expected, error, idle } = &mut *state;
+        // A single launch knows best how to wait.
+        let alone = queues.len() == 1 && *expected == 0;
+        let turn = (*idle > PATIENCE && !queues.is_empty()).then(|| *idle as usize % queues.len());
+        let mut moved = false;
+        for (number, queue) in queues.iter_mut().enumerate() {
+            let effort = if alone || turn == Some(number) { effort } else { Effort::Try };
+            while let Some(first) = queue.front() {
+                let TaskState::Done(outcome) = first.poll(effort) else { break };
+                *error = error.take().or(outcome.err());
+                queue.pop_front();
+                moved = true;
+            }
+        }
+        queues.retain(|queue| !queue.is_empty());
+        *idle = if moved { 0 } else { idle.wrapping_add(1) };
+        if queues.is_empty() && *expected == 0 {
+            return TaskState::Done(error.take().map_or(Ok(()), Err));
+        }
+        if effort == Effort::Wait && !moved && !alone {
+            std::thread::yield_now();
+        }
+        TaskState::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Is done once the count has come so far, and raises it.
+    struct After(u32, Arc<AtomicU32>, bool);
+
+    impl Task for After {
+        fn poll(&self, _: Effort) -> TaskState {
+            if self.1.load(Ordering::Relaxed) < self.0 {
+                return TaskState::Pending;
+            }
+            self.1.fetch_add(1, Ordering::Relaxed);
+            let failed = format!("number {} failed", self.0);
+            TaskState::Done(if self.2 {
+                Err(Arc::new(std::io::Error::other(failed)))
+            } else {
+                Ok(())
+            })
+        }
+    }
+
+    #[test]
+    fn queues_that_wait_for_each_other_all_end_and_the_first_failure_is_told() {
+        let count = Arc::new(AtomicU32::new(0));
+        let task =
+            |at: u32, fails| -> Arc<dyn Task> { Arc::new(After(at, Arc::clone(&count), fails)) };
+        let together = Together::default();
+        together.expect();
+        together.add(VecDeque::from([task(1, false), task(2, true), task(5, true)]));
+        together.add(VecDeque::from([task(0, false), task(3, false)]));
+        for _ in 0..3 {
+            assert!(matches!(together.poll(Effort::Wait), TaskState::Pending));
+        }
+        together.arrive(Ok(VecDeque::from([task(4, false)])));
+        let outcome = loop {
+            if let TaskState::Done(outcome) = together.poll(Effort::Wait) {
+                break outcome;
+            }
+        };
+        assert_eq!(outcome.unwrap_err().to_string(), "number 2 failed");
+        assert_eq!(count.load(Ordering::Relaxed), 6);
+    }
+}

@@ -1,0 +1,123 @@
+//! Communicators made from others: all ranks by color, some ranks, and pairs.
+
+use super::join::Join;
+use super::{Communicator, garbled};
+use crate::error::ExecutorError;
+use antiphon_bootstrap::Bootstrap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// What tells groups of two ranks from splits, which are numbered from 0, by the way their data goes: from the lower rank to
+/// the higher, and back.
+const PAIRS: [u64; 2] = [u64::MAX, u64::MAX - 1];
+/// Tells subsets from splits; they are numbered from here.
+const SUBSETS: u64 = 1 << 63;
+
+/// Which way data goes between this rank and a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    /// From this rank.
+    Out,
+    /// To this rank.
+    In,
+}
+
+impl Communicator {
+    /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, then by rank.
+    /// Every rank calls it; a rank that passes `None` joins no group.
+    ///
+    /// # Errors
+    /// The communicator's failure, or what the bootstrap reports.
+    pub fn split(
+        &self,
+        color: Option<u32>,
+        key: u32,
+    ) -> Result<Option<Communicator>, ExecutorError> {
+        let number = self.shared.splits.fetch_add(1, Ordering::Relaxed);
+        let mut mine = u64::from(key).to_le_bytes().to_vec();
+        mine.extend(color.map_or(u64::MAX, u64::from).to_le_bytes());
+        let all = self.exchange(&mine)?;
+        let Some(color) = color else { return Ok(None) };
+        let mut members: Vec<(u64, u32)> = Vec::new();
+        for (rank, blob) in (0..).zip(&all) {
+            let words = blob.as_chunks::<8>().0;
+            let [key, theirs] = words else { return Err(garbled(rank, blob.len())) };
+            if u64::from_le_bytes(*theirs) == u64::from(color) {
+                members.push((u64::from_le_bytes(*key), rank));
+            }
+        }
+        members.sort_unstable();
+        let ranks: Vec<u32> = members.into_iter().map(|(_, rank)| rank).collect();
+        let end = self.shared.bootstrap.group(number, &ranks)?;
+        self.form(end).map(Some)
+    }
+
+    /// The communicator of some of the ranks, in this order: each of them calls it with the same list, and the others have
+    /// no part in it. It works, too, where this communicator is broken, if those that are listed live.
+    ///
+    /// # Errors
+    /// `Argument` for a list without this rank, or with a rank that there is not or twice; what the bootstrap reports.
+    pub fn subset(&self, ranks: &[u32]) -> Result<Communicator, ExecutorError> {
+        let bad = |saw: String| ExecutorError::Argument {
+            what: "make a communicator of some ranks",
+            saw,
+            allowed: "ranks of the communicator, each once, this one among them",
+        };
+        let world = self.world();
+        let mut sorted = ranks.to_vec();
+        sorted.sort_unstable();
+        if let Some(&rank) = sorted.iter().find(|&&rank| rank >= world) {
+            return Err(bad(format!("rank {rank} of {world}")));
+        }
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(bad(format!("rank {} twice", twice[0])));
+        }
+        if sorted.binary_search(&self.rank()).is_err() {
+            return Err(bad(format!(
+                "a list of {} ranks without rank {}",
+                ranks.len(),
+                self.rank()
+            )));
+        }
+        // Counted by the list: only those on it know that it was asked for.
+        let number = {
+            let subsets = &self.shared.subsets;
+            let mut subsets = subsets.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = subsets.entry(ranks.to_vec()).or_insert(0);
+            *count += 1;
+            SUBSETS + *count
+        };
+        self.form(self.shared.bootstrap.group(number, ranks)?)
+    }
+
+    /// This rank's end of the group of itself and a peer whose data goes one way. The lower of both is its rank 0.
+    ///
+    /// # Errors
+    /// `Argument` for this rank itself, and for one that there is not.
+    pub(crate) fn pair_end(
+        &self,
+        peer: u32,
+        direction: Direction,
+    ) -> Result<Arc<dyn Bootstrap>, ExecutorError> {
+        let (rank, world) = (self.rank(), self.world());
+        if peer == rank || peer >= world {
+            return Err(ExecutorError::Argument {
+                what: "pair up with a rank",
+                saw: format!("rank {peer} on rank {rank} of {world}"),
+                allowed: "other ranks of the communicator",
+            });
+        }
+        let upward = (rank < peer) == (direction == Direction::Out);
+        let number = PAIRS[usize::from(!upward)];
+        Ok(self.shared.bootstrap.group(number, &[rank.min(peer), rank.max(peer)])?)
+    }
+
+    /// Brings up this rank's end of a group: returns when all of it have come.
+    ///
+    /// # Errors
+    /// What the bootstrap reports.
+    pub(crate) fn form(&self, end: Arc<dyn Bootstrap>) -> Result<Communicator, ExecutorError> {
+        let join = Join::begin(end, &self.shared.device, &self.shared.options)?;
+        join.probe()?.finish()
+    }
+}

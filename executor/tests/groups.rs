@@ -1,0 +1,324 @@
+//! Groups of calls, transfers between ranks, premultiplied sums, and communicators of some ranks.
+
+use antiphon_executor::{
+    Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Factor, Group, Options,
+    ReduceOp, Request, What,
+};
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, ExecutorError>;
+
+fn ranks(world: u32) -> Vec<Collectives> {
+    let options = Options::default().with_timeout(Some(Duration::from_secs(20)));
+    let ends = Communicator::in_process(world, &options).unwrap();
+    ends.iter().map(|end| Collectives::new(end).unwrap()).collect()
+}
+
+/// Runs `work` as every rank, each on a thread of its own.
+fn on_threads(world: u32, work: impl Fn(u32, &Collectives) + Sync) {
+    let ranks = ranks(world);
+    std::thread::scope(|scope| {
+        for (rank, on) in (0..).zip(&ranks) {
+            let work = &work;
+            scope.spawn(move || work(rank, on));
+        }
+    });
+}
+
+fn sum(input: &[f32], output: &mut [f32]) -> Request {
+    Request {
+        what: What::AllReduce,
+        input: input.as_ptr().cast(),
+        output: output.as_mut_ptr().cast(),
+        count: input.len() as u64,
+        dtype: DataType::F32,
+        op: ReduceOp::Sum,
+        factor: None,
+    }
+}
+
+/// What message `number` from one rank to another holds; some are long, and some empty.
+fn message(from: u32, to: u32, number: usize) -> Vec<u32> {
+    let length = [3, 0, 40_000][number];
+    (0..length).map(|at| from * 1000 + to * 100 + number as u32 * 10 + at % 7).collect()
+}
+
+#[test]
+fn transfers_of_a_group_may_come_in_any_order() {
+    const WORLD: u32 = 4;
+    on_threads(WORLD, |rank, on| {
+        for round in 0..3 {
+            let mut group = Group::new();
+            let sent: Vec<_> =
+                (0..WORLD).map(|to| [0, 1, 2].map(|number| message(rank, to, number))).collect();
+            let mut received: Vec<_> = (0..WORLD)
+                .map(|_| [0, 1, 2].map(|number| vec![9u32; message(0, 0, number).len()]))
+                .collect();
+            // Rank 0 sends first, others receive first, and each goes round in another direction. Itself is a peer, too.
+            let peers = (0..WORLD).map(|step| (rank + step * (1 + 2 * (rank % 2))) % WORLD);
+            for peer in peers {
+                for kind in if rank == round { [0, 1] } else { [1, 0] } {
+                    for number in 0..3 {
+                        let (from, to) =
+                            (&sent[peer as usize][number], &mut received[peer as usize][number]);
+                        let (count, dtype) = (from.len() as u64, DataType::U32);
+                        // SAFETY: the vectors are as long, and live until the group has ended.
+                        unsafe {
+                            if kind == 0 {
+                                let from = from.as_ptr().cast();
+                                group.send(on, from, count, dtype, peer, None).unwrap();
+                            } else {
+                                let to = to.as_mut_ptr().cast();
+                                group.receive(on, to, count, dtype, peer, None).unwrap();
+                            }
+                        }
+                    }
+                }
+            }
+            group.end().unwrap();
+            for (peer, got) in (0..).zip(&received) {
+                for (number, got) in got.iter().enumerate() {
+                    assert_eq!(*got, message(peer, rank, number), "{peer} to {rank}: {number}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn one_thread_drives_many_ranks_and_communicators() {
+    const WORLD: usize = 3;
+    let (first, second) = (ranks(WORLD as u32), ranks(WORLD as u32));
+    for streams in [false, true] {
+        let inputs: Vec<Vec<f32>> = (0..WORLD).map(|rank| vec![rank as f32 + 1.; 5000]).collect();
+        let mut sums = vec![vec![vec![0f32; 5000]; WORLD]; 3];
+        let mut passed = [[0u64; 2]; WORLD];
+        let words: Vec<[u64; 2]> = (0..WORLD as u64).map(|rank| [rank, 10 + rank]).collect();
+        let queues: Vec<_> = first.iter().map(|on| on.communicator().stream().unwrap()).collect();
+        let mut group = Group::new();
+        for rank in 0..WORLD {
+            let stream = streams.then_some(&queues[rank]);
+            let (next, previous) = ((rank + 1) % WORLD, (rank + WORLD - 1) % WORLD);
+            let (from, to) = (words[rank].as_ptr().cast(), passed[rank].as_mut_ptr().cast());
+            // SAFETY: all buffers are as long as said, and live until all is done.
+            unsafe {
+                for (number, on) in [&first, &second, &first].into_iter().enumerate() {
+                    let request = sum(&inputs[rank], &mut sums[number][rank]);
+                    group.call(&on[rank], &request, stream).unwrap();
+                }
+                group.receive(&first[rank], to, 2, DataType::U64, previous as u32, stream).unwrap();
+                group.send(&first[rank], from, 2, DataType::U64, next as u32, stream).unwrap();
+            }
+        }
+        assert!(!group.is_empty());
+        group.end().unwrap();
+        if streams {
+            for (on, queue) in first.iter().zip(&queues) {
+                on.executor().synchronize(queue).unwrap();
+            }
+        }
+        for rank in 0..WORLD {
+            assert!(sums.iter().all(|of| of[rank].iter().all(|&sum| sum == 6.)), "rank {rank}");
+            assert_eq!(passed[rank], words[(rank + WORLD - 1) % WORLD], "rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn what_one_rank_groups_others_may_call_one_by_one() {
+    on_threads(3, |rank, on| {
+        let word = [u64::from(rank)];
+        let mut got = [99u64];
+        let (mut total, own) = ([0f32; 2], [1f32; 2]);
+        let (from, to) = (word.as_ptr().cast(), got.as_mut_ptr().cast());
+        let request = sum(&own, &mut total);
+        // Rank 0 waits for rank 2, which waits for rank 1, which waits for rank 0.
+        // SAFETY: all buffers are as long as said, and live until the calls are complete.
+        unsafe {
+            match rank {
+                0 => {
+                    let mut group = Group::new();
+                    group.call(on, &request, None).unwrap();
+                    group.receive(on, to, 1, DataType::U64, 2, None).unwrap();
+                    group.send(on, from, 1, DataType::U64, 1, None).unwrap();
+                    group.end().unwrap();
+                }
+                _ => {
+                    on.call(&request, None).unwrap();
+                    on.receive(to, 1, DataType::U64, rank - 1, None).unwrap();
+                    on.send(from, 1, DataType::U64, (rank + 1) % 3, None).unwrap();
+                }
+            }
+        }
+        assert_eq!((got[0], total), (u64::from((rank + 2) % 3), [3f32; 2]));
+    });
+}
+
+#[test]
+fn a_rank_that_sends_to_itself_receives_as_much_or_nothing_is_launched() {
+    let on = &ranks(1)[0];
+    let (from, mut to) = ([5u8, 6], [0u8; 2]);
+    let attempt = |received: &[u64], to: &mut [u8; 2]| {
+        let mut group = Group::new();
+        // SAFETY: the arrays have two elements each, and outlive the group.
+        unsafe {
+            group.send(on, from.as_ptr(), 2, DataType::U8, 0, None)?;
+            for &count in received {
+                group.receive(on, to.as_mut_ptr(), count, DataType::U8, 0, None)?;
+            }
+        }
+        group.end()
+    };
+    for (received, saw) in [(&[][..], "1 sends and 0 receives"), (&[1], "2 of u8 for 1 of u8")] {
+        let error = attempt(received, &mut to).unwrap_err().to_string();
+        assert!(error.contains(saw), "{error}");
+    }
+    assert_eq!(to, [0, 0]);
+    attempt(&[2], &mut to).unwrap();
+    assert_eq!(to, from);
+}
+
+#[test]
+fn what_is_wrong_with_a_call_is_told_when_it_is_gathered() {
+    let on = &ranks(2)[0];
+    let mut group = Group::new();
+    let null = std::ptr::null_mut();
+    // SAFETY: none of these is launched.
+    unsafe {
+        let send = |group: &mut Group, count, peer| {
+            group.send(on, null, count, DataType::F32, peer, None).unwrap_err().to_string()
+        };
+        assert!(send(&mut group, 1, 1).contains("null for a send buffer"));
+        assert!(send(&mut group, 0, 2).contains("rank 2 of 2"));
+        assert!(send(&mut group, u64::MAX, 1).contains("address space"));
+        let root = Request { what: What::Gather { root: 7 }, ..sum(&[], &mut []) };
+        assert!(group.call(on, &root, None).unwrap_err().to_string().contains("rank 7"));
+        let factor = Some(Factor::Value([0; 8]));
+        let product = Request { op: ReduceOp::Prod, factor, ..sum(&[], &mut []) };
+        assert!(group.call(on, &product, None).unwrap_err().to_string().contains("prod"));
+        let gather = Request { what: What::AllGather, factor, ..sum(&[], &mut []) };
+        assert!(group.call(on, &gather, None).unwrap_err().to_string().contains("does not sum"));
+        let nowhere = Request { factor: Some(Factor::At(null)), ..sum(&[], &mut []) };
+        assert!(on.call(&nowhere, None).unwrap_err().to_string().contains("factor"));
+    }
+    assert!(group.is_empty());
+    group.end().unwrap();
+}
+
+#[test]
+fn sums_of_products_have_a_factor_for_each_rank() {
+    const WORLD: u32 = 3;
+    on_threads(WORLD, |rank, on| {
+        let factor = 0.5 * (rank + 1) as f32;
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&factor.to_le_bytes());
+        let input: Vec<f32> = (0..33).map(|at| (at * (rank + 1)) as f32).collect();
+        let expected = |at: usize| (0.5 + 2. + 4.5) * at as f32;
+        let place = std::ptr::from_ref(&factor).cast();
+        for factor in [Factor::Value(bytes), Factor::At(place)] {
+            for (what, grouped) in [
+                (What::AllReduce, false),
+                (What::AllReduce, true),
+                (What::ReduceScatter, false),
+                (What::ReduceScatter, true),
+                (What::Reduce { root: 1 }, true),
+            ] {
+                let stream = on.communicator().stream().unwrap();
+                let count = if what == What::ReduceScatter { 11 } else { 33 };
+                let first = if what == What::ReduceScatter { 11 * rank as usize } else { 0 };
+                let mut output = vec![-1f32; count];
+                let factor = Some(factor);
+                let request = sum(&input, &mut output);
+                let request = Request { what, count: count as u64, factor, ..request };
+                // SAFETY: the buffers are as long as said, and live until the calls are complete.
+                unsafe {
+                    if grouped {
+                        let mut group = Group::new();
+                        group.call(on, &request, Some(&stream)).unwrap();
+                        group.end().unwrap();
+                    } else {
+                        on.call(&request, Some(&stream)).unwrap();
+                    }
+                }
+                on.executor().synchronize(&stream).unwrap();
+                for (at, &got) in output.iter().enumerate() {
+                    let nothing = what == What::Reduce { root: 1 } && rank != 1;
+                    let right = if nothing { -1. } else { expected(first + at) };
+                    assert_eq!(got, right, "{what:?} rank {rank} element {at}");
+                }
+                assert_eq!(input[2], 2. * (rank + 1) as f32, "inputs stay as they are");
+            }
+            // In place.
+            let mut both = input.clone();
+            let at = both.as_mut_ptr();
+            let request = Request { input: at.cast(), output: at.cast(), ..sum(&input, &mut both) };
+            // SAFETY: as above.
+            unsafe { on.call(&Request { factor: Some(factor), ..request }, None).unwrap() };
+            let wrong = both.iter().enumerate().find(|&(at, &got)| got != expected(at));
+            assert_eq!(wrong, None, "in place, rank {rank}");
+        }
+    });
+}
+
+#[test]
+fn blocks_of_own_lengths_go_with_a_group() {
+    on_threads(2, |rank, on| {
+        let send = Extent::packed(&[1, 2]);
+        let receive = Extent::packed(&[u64::from(rank) + 1; 2]);
+        let (input, mut output) = ([rank, 10 + rank, 20 + rank], [99u32; 4]);
+        let mut group = Group::new();
+        let counts = Counts { send: &send, receive: &receive };
+        let buffers = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        // SAFETY: the arrays are as long as said, and outlive the group.
+        unsafe {
+            let sizes = (3, 2 * (u64::from(rank) + 1));
+            group.all_to_all_v(on, buffers, sizes, counts, DataType::U32, None).unwrap();
+        }
+        group.end().unwrap();
+        let expected = if rank == 0 { [0, 1, 99, 99] } else { [10, 20, 11, 21] };
+        assert_eq!(output, expected);
+    });
+}
+
+#[test]
+fn some_ranks_go_on_when_a_communicator_is_broken() {
+    on_threads(4, |rank, on| {
+        if rank == 2 {
+            on.abort("out of order");
+            return;
+        }
+        for (round, ranks) in [[0, 1, 3], [3, 1, 0], [0, 1, 3]].iter().enumerate() {
+            let some = on.communicator().subset(ranks).unwrap();
+            assert_eq!(ranks[some.rank() as usize], rank);
+            let some = Collectives::new(&some).unwrap();
+            let mut total = [0f32];
+            // SAFETY: the arrays have one element, and outlive the call.
+            unsafe { some.call(&sum(&[rank as f32 + round as f32], &mut total), None).unwrap() };
+            assert_eq!(total, [4. + 3. * round as f32]);
+        }
+        for (ranks, saw) in
+            [(&[1, 1, rank][..], "twice"), (&[rank, 4], "rank 4 of 4"), (&[2], "without")]
+        {
+            let error = on.communicator().subset(ranks).unwrap_err().to_string();
+            assert!(error.contains(saw), "{error}");
+        }
+    });
+}
+
+#[test]
+fn an_abort_ends_the_wait_for_the_first_transfer() {
+    on_threads(2, |rank, on| {
+        if rank == 1 {
+            on.abort("enough");
+            return;
+        }
+        let outcome: Result<()> = {
+            let mut group = Group::new();
+            // SAFETY: nothing is sent.
+            unsafe { group.send(on, std::ptr::null(), 0, DataType::F32, 1, None).unwrap() };
+            group.end()
+        };
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("enough") || error.contains("abort"), "{error}");
+    });
+}

@@ -1,0 +1,148 @@
+//! Reductions that a program makes: premultiplied sums.
+
+use crate::communicator::antiphon_communicator;
+use crate::entry::{Out, entry};
+use crate::handle::borrow;
+use crate::result::{Failure, antiphon_result};
+use crate::types::{antiphon_op, data_type, reduce_op, switch};
+use antiphon_executor::{Collectives, DataType, Factor, ReduceOp};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The first number of a reduction that a program made; those of antiphon_op are below.
+const FIRST: i32 = 1 << 16;
+
+/// A premultiplied sum.
+struct Scaled {
+    /// The address of the communicator's handle.
+    communicator: usize,
+    dtype: DataType,
+    factor: Factor,
+}
+
+// SAFETY: a factor's address is read by calls, whose makers vouch for it.
+unsafe impl Send for Scaled {}
+
+/// The reductions that were made and not destroyed, and the number of the next.
+struct Known {
+    next: i32,
+    scaled: BTreeMap<i32, Scaled>,
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known { next: FIRST, scaled: BTreeMap::new() });
+
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The reduction that a caller means, and the factor that goes before it.
+pub(crate) fn operation(
+    communicator: *const antiphon_communicator,
+    dtype: DataType,
+    op: i32,
+) -> Result<(ReduceOp, Option<Factor>), Failure> {
+    if op < FIRST {
+        return Ok((reduce_op(op)?, None));
+    }
+    let known = known();
+    let of_this = |scaled: &&Scaled| scaled.communicator == communicator.addr();
+    let scaled = known.scaled.get(&op).filter(of_this).ok_or_else(|| {
+        Failure::argument(format!(
+            "cannot use a reduction: saw {op}, allowed the numbers of antiphon_op, and those that were made for this \
+             communicator and not destroyed"
+        ))
+    })?;
+    if scaled.dtype != dtype {
+        return Err(Failure::argument(format!(
+            "cannot use reduction {op} on {}: it was made for {}",
+            dtype.name(),
+            scaled.dtype.name()
+        )));
+    }
+    Ok((ReduceOp::Sum, Some(scaled.factor)))
+}
+
+/// Forgets the reductions of a communicator that is destroyed.
+pub(crate) fn forget(communicator: *const antiphon_communicator) {
+    known().scaled.retain(|_, scaled| scaled.communicator != communicator.addr());
+}
+
+/// Makes a reduction for a communicator's allreduces, reducescatters and reduces of `dtype`, an antiphon_dtype: the sum
+/// of each rank's elements times that rank's factor, which is an element of the type. Every rank of a call uses such a
+/// reduction, each its own.
+///
+/// `deferred` is an antiphon_switch: off, as by default, the factor is read now; on, it is read when a call runs, and
+/// stays where it is until then. Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; the factor is null or readable, and so is `out_op` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_op_create_scaled_sum(
+    communicator: *const antiphon_communicator,
+    factor: *const c_void,
+    dtype: i32,
+    deferred: i32,
+    out_op: *mut i32,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_op, "out_op")?;
+        // SAFETY: as this function's.
+        unsafe { borrow::<Collectives>(communicator)? };
+        let dtype = data_type(dtype)?;
+        if factor.is_null() || !factor.addr().is_multiple_of(dtype.size()) {
+            let text = format!("cannot read `factor`: saw {factor:p}, allowed its address");
+            return Err(Failure::argument(text));
+        }
+        let factor = if switch(deferred)? == Some(true) {
+            Factor::At(factor.cast())
+        } else {
+            let mut value = [0; 8];
+            let size = dtype.size();
+            // SAFETY: there is an element of the type, as this function's contract says.
+            unsafe { factor.cast::<u8>().copy_to_nonoverlapping(value.as_mut_ptr(), size) };
+            Factor::Value(value)
+        };
+        let mut known = known();
+        let number = known.next;
+        known.next = number.checked_add(1).ok_or_else(|| {
+            Failure::new(antiphon_result::System, "cannot make a reduction: all numbers are taken")
+        })?;
+        let communicator = communicator.addr();
+        known.scaled.insert(number, Scaled { communicator, dtype, factor });
+        // SAFETY: as this function's.
+        unsafe { out.set(number) };
+        Ok(())
+    })
+}
+
+/// Destroys a reduction that was made for a communicator. Calls that were made with it go on. Those of a communicator
+/// that is destroyed are destroyed with it.
+///
+/// Any thread may call it, once, when no call uses the number any more.
+///
+/// # Safety
+/// The handle is one, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_op_destroy(
+    communicator: *const antiphon_communicator,
+    op: i32,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        unsafe { borrow::<Collectives>(communicator)? };
+        let mut known = known();
+        match known.scaled.get(&op) {
+            Some(scaled) if scaled.communicator == communicator.addr() => {
+                known.scaled.remove(&op);
+                Ok(())
+            }
+            _ => Err(Failure::argument(format!(
+                "cannot destroy a reduction: saw {op}, allowed one that was made for this communicator and not destroyed"
+            ))),
+        }
+    })
+}
+
+/// For collectives that do not reduce.
+pub(crate) const ANY: i32 = antiphon_op::Sum as i32;
