@@ -100,6 +100,14 @@ const STEPS: &[Step] = &[
         environment: &[],
         needs: None,
     },
+    // Once more by itself, as above.
+    Step {
+        name: "use the library as NCCL",
+        program: Program::Cargo,
+        arguments: &["test", "-p", "antiphon-nccl", "--test", "calls"],
+        environment: &[("ANTIPHON_NEEDS_NCCL_HEADER", "1"), ("VIRTUAL_ENV", "{nvrtc}")],
+        needs: Some(NCCL_HEADER),
+    },
     // Of what the tests have built: those that skipped for want of the compiler.
     Step {
         name: "compile for NVIDIA GPUs",

@@ -153,6 +153,23 @@ pub(super) const NVRTC: Tool = Tool {
     probe: &["sh", "-ec", "ls {nvrtc}/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"],
 };
 
+/// NVIDIA's header of NCCL, beside [`NVRTC`].
+pub(super) const NCCL_HEADER: Tool = Tool {
+    name: "NCCL's header, and g++",
+    installable: true,
+    install: &[
+        "sh",
+        "-ec",
+        "test -x {nvrtc}/bin/pip || python3 -m venv {nvrtc}
+         {nvrtc}/bin/pip install -q --no-deps 'nvidia-nccl-cu12==2.32.3'",
+    ],
+    probe: &[
+        "sh",
+        "-ec",
+        "g++ --version; ls {nvrtc}/lib/python3*/site-packages/nvidia/nccl/include/nccl.h",
+    ],
+};
+
 /// Compilers for C and C++ with their sanitizers, and CMake, for programs that use the C interface.
 pub(super) const C_TOOLS: Tool = Tool {
     name: "gcc, g++, CMake, pkg-config and valgrind",

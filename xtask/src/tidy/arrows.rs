@@ -25,6 +25,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // A fixture that stands for a vendor's library, so it knows nothing of ours.
     ("antiphon-gpusim", &[]),
     ("antiphon-ffi", FACADE),
+    // A client of the library that it loads, which tests build.
+    ("antiphon-nccl", &[]),
     ("antiphon", FACADE),
 ];
 

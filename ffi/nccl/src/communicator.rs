@@ -1,0 +1,476 @@
+//! Communicators: what NCCL's handles stand for.
+
+use crate::failure::{Failure, Result, translated};
+use crate::group;
+use crate::library::{Config as Options, Handle, library};
+use crate::memory::Registered;
+use crate::numbers;
+use crate::types::{Comm, Config, Header, MAGIC, UNDEFINED, UniqueId, result};
+use std::collections::BTreeSet;
+use std::ffi::{c_char, c_int};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Says that a slot has a communicator.
+const MARK: u64 = u64::from_le_bytes(*b"antiNCCL");
+/// Says how long a call may make no progress, in seconds; without it, for ever, as NCCL does it.
+const TIMEOUT_VARIABLE: &str = "ANTIPHON_TIMEOUT";
+
+/// A communicator.
+pub struct Communicator {
+    pub end: Handle,
+    pub rank: u32,
+    pub world: u32,
+    /// The number that `ncclCommInitAll` was given.
+    device: c_int,
+    /// No more calls are made.
+    finalized: AtomicBool,
+    pub registered: Registered,
+}
+
+// SAFETY: the handle may be used by any thread, says `antiphon.h`.
+unsafe impl Send for Communicator {}
+// SAFETY: as above.
+unsafe impl Sync for Communicator {}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if let Ok(library) = library() {
+            // SAFETY: the last who used it lets go of it.
+            unsafe { (library.antiphon_communicator_destroy)(self.end) };
+        }
+    }
+}
+
+/// Where a communicator is. Slots are used again, but never given back to the allocator: so a handle that is destroyed can be
+/// told from one that is not.
+struct Slot {
+    mark: AtomicU64,
+    value: Mutex<Option<Arc<Communicator>>>,
+}
+
+static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+
+/// Makes a handle.
+pub fn issue(communicator: Arc<Communicator>) -> Comm {
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let new = || Box::leak(Box::new(Slot { mark: AtomicU64::new(0), value: Mutex::new(None) }));
+    let slot: &'static Slot = free.unwrap_or_else(|| new());
+    *slot.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(communicator);
+    slot.mark.store(MARK, Ordering::Release);
+    ptr::from_ref(slot).cast_mut().cast()
+}
+
+/// The slot of a handle.
+///
+/// # Safety
+/// The handle is null or came from [`issue`].
+unsafe fn slot(comm: Comm) -> Result<&'static Slot> {
+    let none = |saw: &str| {
+        let text = format!(
+            "cannot use a communicator: saw {saw}, allowed one that was made and not destroyed"
+        );
+        Failure::argument(text)
+    };
+    let slot = comm.cast::<Slot>();
+    if slot.is_null() || !slot.is_aligned() {
+        return Err(none("null, or an address that is none"));
+    }
+    // SAFETY: slots stay for ever.
+    let slot: &'static Slot = unsafe { &*slot };
+    match slot.mark.load(Ordering::Acquire) {
+        MARK => Ok(slot),
+        _ => Err(none("one that is destroyed")),
+    }
+}
+
+/// The communicator of a handle.
+///
+/// # Safety
+/// As [`slot`].
+pub unsafe fn known(comm: Comm) -> Result<Arc<Communicator>> {
+    // SAFETY: as this function's.
+    let slot = unsafe { slot(comm)? };
+    let value = slot.value.lock().unwrap_or_else(PoisonError::into_inner);
+    value.clone().ok_or_else(|| Failure::argument("cannot use a communicator: it is destroyed"))
+}
+
+/// The communicator of a handle, for calls.
+///
+/// # Safety
+/// As [`slot`].
+pub unsafe fn usable(comm: Comm) -> Result<Arc<Communicator>> {
+    // SAFETY: as this function's.
+    let communicator = unsafe { known(comm)? };
+    if communicator.finalized.load(Ordering::Acquire) {
+        return Err(Failure::usage("cannot use a communicator: it is finalized"));
+    }
+    Ok(communicator)
+}
+
+/// The communicator of a handle that is none any more.
+///
+/// # Safety
+/// As [`slot`].
+unsafe fn take(comm: Comm) -> Result<Arc<Communicator>> {
+    // SAFETY: as this function's.
+    let slot = unsafe { slot(comm)? };
+    let taken = {
+        let mut value = slot.value.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.mark.store(0, Ordering::Release);
+        value.take()
+    };
+    let taken = taken.ok_or_else(|| Failure::argument("cannot destroy a communicator twice"))?;
+    FREE.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    Ok(taken)
+}
+
+/// A place for an output.
+pub fn place<T>(at: *mut T, name: &str) -> Result<*mut T> {
+    if at.is_null() || !at.is_aligned() {
+        return Err(Failure::argument(format!(
+            "cannot write `{name}`: saw {at:p}, allowed its address"
+        )));
+    }
+    Ok(at)
+}
+
+/// Checks a configuration's beginning.
+pub fn check_header(header: &Header, least: usize) -> Result<()> {
+    if header.magic == MAGIC && header.size >= least {
+        return Ok(());
+    }
+    let Header { size, magic, version } = *header;
+    Err(Failure::argument(format!(
+        "cannot read a configuration: saw {size} bytes, magic {magic:#x}, version {version}, allowed what NCCL's initializer sets"
+    )))
+}
+
+/// # Safety
+/// There is none, or it is as long as it says.
+unsafe fn check_config(config: *const Config) -> Result<()> {
+    // SAFETY: as this function's.
+    let Some(header) = (unsafe { config.cast::<Header>().as_ref() }) else {
+        return Ok(());
+    };
+    check_header(header, size_of::<Config>())?;
+    // SAFETY: as long as it says.
+    let blocking = unsafe { (*config).blocking };
+    // Calls are complete on return, which those that need not block may be, too.
+    if ![0, 1, UNDEFINED].contains(&blocking) {
+        return Err(Failure::argument(format!(
+            "cannot read a configuration: saw blocking {blocking}, allowed 0 and 1"
+        )));
+    }
+    Ok(())
+}
+
+/// How communicators of `libantiphon.so` behave.
+fn options() -> Result<Options> {
+    let timeout_ms = match std::env::var(TIMEOUT_VARIABLE) {
+        Err(_) => -1,
+        Ok(text) => {
+            let seconds = text.trim_end_matches('s').parse::<i64>().ok();
+            let milliseconds = seconds.and_then(|seconds| seconds.checked_mul(1000));
+            milliseconds.filter(|&limit| limit > 0).ok_or_else(|| {
+                Failure::usage(format!(
+                    "cannot read {TIMEOUT_VARIABLE}: saw `{text}`, allowed seconds, such as 60"
+                ))
+            })?
+        }
+    };
+    let struct_size = size_of::<Options>() as u64;
+    let (wire, network_interface) = (ptr::null(), ptr::null());
+    Ok(Options {
+        struct_size,
+        timeout_ms,
+        verification: 0,
+        process_access: 0,
+        wire,
+        network_interface,
+    })
+}
+
+/// What has come of a handle of `libantiphon.so`.
+fn whole(end: Handle, device: c_int) -> Result<Arc<Communicator>> {
+    let library = library()?;
+    let (mut rank, mut world) = (0, 0);
+    // SAFETY: the handle was just made, and the places are writable.
+    unsafe {
+        library.outcome((library.antiphon_communicator_rank)(end, &mut rank))?;
+        library.outcome((library.antiphon_communicator_world)(end, &mut world))?;
+    }
+    let (finalized, registered) = (AtomicBool::new(false), Registered::default());
+    Ok(Arc::new(Communicator { end, rank, world, device, finalized, registered }))
+}
+
+/// Makes an id.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn unique_id(out: *mut UniqueId) -> Result<()> {
+    let (out, library) = (place(out, "uniqueId")?, library()?);
+    // SAFETY: the place is writable.
+    library.outcome(unsafe { (library.antiphon_unique_id_create)(out) })
+}
+
+/// Joins a group by its id, now or when the thread's group ends.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn init_rank(
+    out: *mut Comm,
+    ranks: c_int,
+    id: UniqueId,
+    rank: c_int,
+    config: *const Config,
+) -> Result<()> {
+    let out = place(out, "comm")?;
+    // SAFETY: as this function's.
+    unsafe { check_config(config)? };
+    let world = numbers::rank(ranks, "a number of ranks")?;
+    let rank = numbers::rank(rank, "a rank")?;
+    if rank >= world {
+        return Err(Failure::argument(format!("cannot join as rank {rank}: there are {world}")));
+    }
+    let make = move || {
+        let (library, options) = (library()?, options()?);
+        let mut end = ptr::null_mut();
+        // SAFETY: all is as the header says.
+        let code =
+            unsafe { (library.antiphon_communicator_create)(&id, rank, world, &options, &mut end) };
+        library.outcome(code)?;
+        whole(end, 0).map(Some)
+    };
+    // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
+    unsafe { group::join(out, make) }
+}
+
+/// Joins as NCCL does it with several ids, of which the first is enough.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn init_scalable(
+    out: *mut Comm,
+    ranks: c_int,
+    rank: c_int,
+    count: c_int,
+    ids: *const UniqueId,
+    config: *const Config,
+) -> Result<()> {
+    if count < 1 || ids.is_null() {
+        return Err(Failure::argument(format!("cannot join by {count} ids, allowed 1 or more")));
+    }
+    // SAFETY: as this function's.
+    unsafe { init_rank(out, ranks, *ids, rank, config) }
+}
+
+/// Makes all ranks of a group, in this process.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> Result<()> {
+    let (out, library, options) = (place(out, "comm")?, library()?, options()?);
+    let world = numbers::rank(count, "a number of ranks")?;
+    if world == 0 {
+        return Err(Failure::argument("cannot make communicators: saw 0, allowed 1 or more"));
+    }
+    let mut ends = vec![ptr::null_mut(); world as usize];
+    // SAFETY: there is room for as many.
+    let code = unsafe {
+        (library.antiphon_communicator_create_in_process)(world, &options, ends.as_mut_ptr())
+    };
+    library.outcome(code)?;
+    for (rank, end) in ends.into_iter().enumerate() {
+        let device = if devices.is_null() {
+            rank as c_int
+        } else {
+            // SAFETY: the list is as long as there are ranks.
+            unsafe { *devices.add(rank) }
+        };
+        // SAFETY: there is room for as many as there are ranks.
+        unsafe { out.add(rank).write(issue(whole(end, device)?)) };
+    }
+    Ok(())
+}
+
+/// Divides a communicator, now or when the thread's group ends.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn split(
+    comm: Comm,
+    color: c_int,
+    key: c_int,
+    out: *mut Comm,
+    config: *const Config,
+) -> Result<()> {
+    let out = place(out, "newcomm")?;
+    // SAFETY: as this function's.
+    let parent = unsafe { usable(comm)? };
+    // SAFETY: as this function's.
+    unsafe { check_config(config)? };
+    if color < -1 {
+        return Err(Failure::argument(format!(
+            "cannot split by color {color}: allowed 0 and more, and -1"
+        )));
+    }
+    // In the order of signed numbers.
+    let key = key.cast_unsigned() ^ (1 << 31);
+    let make = move || {
+        let library = library()?;
+        let mut end = ptr::null_mut();
+        // SAFETY: the parent lives, and the place is writable.
+        let code =
+            unsafe { (library.antiphon_communicator_split)(parent.end, color, key, &mut end) };
+        library.outcome(code)?;
+        if end.is_null() { Ok(None) } else { whole(end, parent.device).map(Some) }
+    };
+    // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
+    unsafe { group::join(out, make) }
+}
+
+/// Makes a communicator of those that are not listed, now or when the thread's group ends.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn shrink(
+    comm: Comm,
+    excluded: *const c_int,
+    count: c_int,
+    out: *mut Comm,
+    config: *const Config,
+    flags: c_int,
+) -> Result<()> {
+    let out = place(out, "newcomm")?;
+    // SAFETY: as this function's.
+    let parent = unsafe { known(comm)? };
+    // SAFETY: as this function's.
+    unsafe { check_config(config)? };
+    if ![0, 1].contains(&flags) {
+        return Err(Failure::argument(format!(
+            "cannot shrink with flags {flags}: allowed 0 and 1"
+        )));
+    }
+    let count = usize::try_from(count).unwrap_or(0);
+    if count == 0 || excluded.is_null() {
+        return Err(Failure::argument("cannot shrink: saw no ranks to exclude, allowed 1 or more"));
+    }
+    // SAFETY: the list is as long as said.
+    let excluded = unsafe { std::slice::from_raw_parts(excluded, count) };
+    let mut gone = BTreeSet::new();
+    for &rank in excluded {
+        let number = numbers::rank(rank, "a rank to exclude")?;
+        if number >= parent.world || number == parent.rank {
+            return Err(Failure::argument(format!(
+                "cannot exclude rank {rank}: allowed ranks of the communicator other than the caller, {}",
+                parent.rank
+            )));
+        }
+        gone.insert(number);
+    }
+    if flags == 1 {
+        abort_end(&parent, c"the communicator is shrunk")?;
+    }
+    let rest: Vec<u32> = (0..parent.world).filter(|rank| !gone.contains(rank)).collect();
+    let make = move || {
+        let library = library()?;
+        let mut end = ptr::null_mut();
+        let count = rest.len() as u32;
+        // SAFETY: the parent lives, the list is as long as said, and the place is writable.
+        let code = unsafe {
+            (library.antiphon_communicator_subset)(parent.end, rest.as_ptr(), count, &mut end)
+        };
+        library.outcome(code)?;
+        whole(end, parent.device).map(Some)
+    };
+    // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
+    unsafe { group::join(out, make) }
+}
+
+/// # Safety
+/// As NCCL's.
+pub unsafe fn finalize(comm: Comm) -> Result<()> {
+    // Calls are complete on return, so there is nothing to flush.
+    // SAFETY: as this function's.
+    let communicator = unsafe { known(comm)? };
+    if communicator.finalized.swap(true, Ordering::AcqRel) {
+        return Err(Failure::usage("cannot finalize a communicator twice"));
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As NCCL's.
+pub unsafe fn destroy(comm: Comm) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { take(comm) }.map(drop)
+}
+
+fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()> {
+    let library = library()?;
+    let why: *const c_char = why.as_ptr();
+    // SAFETY: the handle lives, and the text ends with a zero.
+    library.outcome(unsafe { (library.antiphon_communicator_abort)(communicator.end, why) })
+}
+
+/// # Safety
+/// As NCCL's.
+pub unsafe fn abort(comm: Comm) -> Result<()> {
+    // Who waits in a call of it comes back, and then lets go of it.
+    // SAFETY: as this function's.
+    let communicator = unsafe { take(comm)? };
+    abort_end(&communicator, c"ncclCommAbort was called")
+}
+
+/// # Safety
+/// As NCCL's.
+pub unsafe fn revoke(comm: Comm, flags: c_int) -> Result<()> {
+    // SAFETY: as this function's.
+    let communicator = unsafe { known(comm)? };
+    if flags != 0 {
+        return Err(Failure::argument(format!("cannot revoke with flags {flags}: allowed 0")));
+    }
+    abort_end(&communicator, c"ncclCommRevoke was called")
+}
+
+/// # Safety
+/// As NCCL's.
+pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
+    let (out, library) = (place(out, "asyncError")?, library()?);
+    // SAFETY: as this function's.
+    let communicator = unsafe { known(comm)? };
+    let mut code = 0;
+    // SAFETY: the handle lives, and the place is writable.
+    library.outcome(unsafe {
+        (library.antiphon_communicator_async_error)(communicator.end, &mut code)
+    })?;
+    let code = if code == 0 { result::SUCCESS } else { translated(code) };
+    // SAFETY: as this function's.
+    unsafe { out.write(code) };
+    Ok(())
+}
+
+/// Writes a number of a communicator.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn tell(
+    comm: Comm,
+    out: *mut c_int,
+    name: &str,
+    what: impl FnOnce(&Communicator) -> c_int,
+) -> Result<()> {
+    let out = place(out, name)?;
+    // SAFETY: as this function's.
+    let number = what(&*unsafe { known(comm)? });
+    // SAFETY: as this function's.
+    unsafe { out.write(number) };
+    Ok(())
+}
+
+/// The number of a communicator's device.
+pub fn device(communicator: &Communicator) -> c_int {
+    communicator.device
+}

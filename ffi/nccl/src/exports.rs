@@ -1,0 +1,209 @@
+//! The functions of NCCL's header, and three of RCCL's, each by both of its names.
+
+use crate::failure::{self, Failure, Result, run, text};
+use crate::types::{
+    CollConfig, Comm, Config, EncryptionConfig, Param, SimInfo, Stream, UniqueId, VERSION,
+    WaitSignal, Window,
+};
+use crate::way::Entry;
+use crate::{collectives, communicator, group, memory, refused};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr::null;
+
+/// Why communicators do not grow.
+const GROW: &str =
+    "communicators here do not grow; make a new one of all ranks by ncclCommInitRank";
+/// Why nobody reaches into a window.
+const ONE_SIDED: &str =
+    "nothing here writes to a peer that makes no call; use ncclSend and ncclRecv in a group";
+
+/// Declares functions that return a result: each goes to the real library where that serves the program, and else runs its
+/// body.
+macro_rules! exports {
+    ($($name:ident $profiled:ident($($argument:ident: $type:ty),*) = $body:expr;)*) => {
+        /// The bodies: whichever name is called, nobody who took the place of the other is.
+        mod bodies {
+            use super::*;
+
+            $(#[allow(clippy::too_many_arguments)]
+            pub(super) unsafe fn $name($($argument: $type),*) -> c_int {
+                static ENTRY: Entry = Entry::new(stringify!($name));
+                match ENTRY.real() {
+                    Ok(None) => run(|| {
+                        $(let _ = $argument;)*
+                        // SAFETY: as the function of this name in NCCL's header.
+                        #[allow(unused_unsafe)]
+                        unsafe { $body }
+                    }),
+                    Ok(Some(at)) => {
+                        // SAFETY: the real library declares it so.
+                        let function = unsafe {
+                            std::mem::transmute::<
+                                *const c_void,
+                                unsafe extern "C" fn($($type),*) -> c_int,
+                            >(std::ptr::with_exposed_provenance(*at))
+                        };
+                        // SAFETY: as the function of this name in NCCL's header.
+                        unsafe { function($($argument),*) }
+                    }
+                    Err(refusal) => run(|| Err(Failure::clone(refusal))),
+                }
+            })*
+        }
+
+        $(
+            /// As in NCCL's header.
+            ///
+            /// # Safety
+            /// As there.
+            #[allow(clippy::too_many_arguments)]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+                // SAFETY: as this function's.
+                unsafe { bodies::$name($($argument),*) }
+            }
+
+            /// As in NCCL's header.
+            ///
+            /// # Safety
+            /// As there.
+            #[allow(clippy::too_many_arguments)]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $profiled($($argument: $type),*) -> c_int {
+                // SAFETY: as this function's.
+                unsafe { bodies::$name($($argument),*) }
+            }
+        )*
+    };
+}
+
+exports! {
+    ncclMemAlloc pncclMemAlloc(ptr: *mut *mut c_void, size: usize) = memory::allocate(ptr, size);
+    ncclMemFree pncclMemFree(ptr: *mut c_void) = memory::free(ptr);
+    ncclGetVersion pncclGetVersion(version: *mut c_int) = version_of(version);
+    ncclGetUniqueId pncclGetUniqueId(uniqueId: *mut UniqueId) = communicator::unique_id(uniqueId);
+    ncclCommInitRankConfig pncclCommInitRankConfig(comm: *mut Comm, nranks: c_int, commId: UniqueId, rank: c_int, config: *mut Config) = communicator::init_rank(comm, nranks, commId, rank, config);
+    ncclCommInitRank pncclCommInitRank(comm: *mut Comm, nranks: c_int, commId: UniqueId, rank: c_int) = communicator::init_rank(comm, nranks, commId, rank, null());
+    ncclCommInitAll pncclCommInitAll(comm: *mut Comm, ndev: c_int, devlist: *const c_int) = communicator::init_all(comm, ndev, devlist);
+    ncclCommFinalize pncclCommFinalize(comm: Comm) = communicator::finalize(comm);
+    ncclCommDestroy pncclCommDestroy(comm: Comm) = communicator::destroy(comm);
+    ncclCommAbort pncclCommAbort(comm: Comm) = communicator::abort(comm);
+    ncclCommRevoke pncclCommRevoke(comm: Comm, revokeFlags: c_int) = communicator::revoke(comm, revokeFlags);
+    ncclCommSplit pncclCommSplit(comm: Comm, color: c_int, key: c_int, newcomm: *mut Comm, config: *mut Config) = communicator::split(comm, color, key, newcomm, config);
+    ncclCommShrink pncclCommShrink(comm: Comm, excludeRanksList: *mut c_int, excludeRanksCount: c_int, newcomm: *mut Comm, config: *mut Config, shrinkFlags: c_int) = communicator::shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+    ncclCommGetUniqueId pncclCommGetUniqueId(comm: Comm, uniqueId: *mut UniqueId) = refused::of(comm, "make an id for more ranks", GROW);
+    ncclCommGrow pncclCommGrow(comm: Comm, nRanks: c_int, uniqueId: *const UniqueId, rank: c_int, newcomm: *mut Comm, config: *mut Config) = Err(refused::because("add ranks to a communicator", GROW));
+    ncclCommInitRankScalable pncclCommInitRankScalable(newcomm: *mut Comm, nranks: c_int, myrank: c_int, nId: c_int, commIds: *mut UniqueId, config: *mut Config) = communicator::init_scalable(newcomm, nranks, myrank, nId, commIds, config);
+    ncclCommGetAsyncError pncclCommGetAsyncError(comm: Comm, asyncError: *mut c_int) = communicator::async_error(comm, asyncError);
+    ncclCommCount pncclCommCount(comm: Comm, count: *mut c_int) = communicator::tell(comm, count, "count", |of| of.world as c_int);
+    ncclCommCuDevice pncclCommCuDevice(comm: Comm, device: *mut c_int) = communicator::tell(comm, device, "device", communicator::device);
+    ncclCommUserRank pncclCommUserRank(comm: Comm, rank: *mut c_int) = communicator::tell(comm, rank, "rank", |of| of.rank as c_int);
+    ncclCommRegister pncclCommRegister(comm: Comm, buff: *mut c_void, size: usize, handle: *mut *mut c_void) = memory::register(comm, buff, size, handle);
+    ncclCommDeregister pncclCommDeregister(comm: Comm, handle: *mut c_void) = memory::deregister(comm, handle);
+    ncclCommSuspend pncclCommSuspend(comm: Comm, flags: c_int) = refused::of(comm, "suspend a communicator", "it has no memory on GPUs to release");
+    ncclCommResume pncclCommResume(comm: Comm) = refused::of(comm, "resume a communicator", "none can be suspended here");
+    ncclCommMemStats pncclCommMemStats(comm: Comm, stat: c_int, value: *mut u64) = refused::memory(comm, stat, value);
+    ncclCommWindowRegister pncclCommWindowRegister(comm: Comm, buff: *mut c_void, size: usize, win: *mut Window, winFlags: c_int) = memory::register_window(comm, buff, size, win, winFlags);
+    ncclCommWindowDeregister pncclCommWindowDeregister(comm: Comm, win: Window) = memory::deregister_window(comm, win);
+    ncclWinGetUserPtr pncclWinGetUserPtr(comm: Comm, win: Window, outUserPtr: *mut *mut c_void) = memory::window_address(comm, win, outUserPtr);
+    ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum(op: *mut c_int, scalar: *mut c_void, datatype: c_int, residence: c_int, comm: Comm) = collectives::premultiplied_sum(op, scalar, datatype, residence, comm);
+    ncclRedOpDestroy pncclRedOpDestroy(op: c_int, comm: Comm) = collectives::destroy_op(op, comm);
+    ncclReduce pncclReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm);
+    ncclBcast pncclBcast(buff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::broadcast(buff, buff, count, datatype, root, comm);
+    ncclBroadcast pncclBroadcast(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::broadcast(sendbuff, recvbuff, count, datatype, root, comm);
+    ncclAllReduce pncclAllReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) = collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm);
+    ncclReduceScatter pncclReduceScatter(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) = collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm);
+    ncclAllGather pncclAllGather(sendbuff: *const c_void, recvbuff: *mut c_void, sendcount: usize, datatype: c_int, comm: Comm, stream: Stream) = collectives::all_gather(sendbuff, recvbuff, sendcount, datatype, comm);
+    ncclAlltoAll pncclAlltoAll(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream) = collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm);
+    ncclGather pncclGather(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::gather(sendbuff, recvbuff, count, datatype, root, comm);
+    ncclScatter pncclScatter(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::scatter(sendbuff, recvbuff, count, datatype, root, comm);
+    ncclAllReduceConfig pncclAllReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm) };
+    ncclBroadcastConfig pncclBroadcastConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::broadcast(sendbuff, recvbuff, count, datatype, root, comm) };
+    ncclReduceConfig pncclReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm) };
+    ncclAllGatherConfig pncclAllGatherConfig(sendbuff: *const c_void, recvbuff: *mut c_void, sendcount: usize, datatype: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::all_gather(sendbuff, recvbuff, sendcount, datatype, comm) };
+    ncclReduceScatterConfig pncclReduceScatterConfig(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm) };
+    ncclAlltoAllConfig pncclAlltoAllConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm) };
+    ncclGatherConfig pncclGatherConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::gather(sendbuff, recvbuff, count, datatype, root, comm) };
+    ncclScatterConfig pncclScatterConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::scatter(sendbuff, recvbuff, count, datatype, root, comm) };
+    ncclSend pncclSend(sendbuff: *const c_void, count: usize, datatype: c_int, peer: c_int, comm: Comm, stream: Stream) = collectives::send(sendbuff, count, datatype, peer, comm);
+    ncclRecv pncclRecv(recvbuff: *mut c_void, count: usize, datatype: c_int, peer: c_int, comm: Comm, stream: Stream) = collectives::receive(recvbuff, count, datatype, peer, comm);
+    ncclPutSignal pncclPutSignal(localbuff: *const c_void, count: usize, datatype: c_int, peer: c_int, peerWin: Window, peerWinOffset: usize, sigIdx: c_int, ctx: c_int, flags: c_uint, comm: Comm, stream: Stream) = refused::of(comm, "put into a window", ONE_SIDED);
+    ncclSignal pncclSignal(peer: c_int, sigIdx: c_int, ctx: c_int, flags: c_uint, comm: Comm, stream: Stream) = refused::of(comm, "signal a peer", ONE_SIDED);
+    ncclWaitSignal pncclWaitSignal(nDesc: c_int, signalDescs: *mut WaitSignal, comm: Comm, stream: Stream) = refused::of(comm, "wait for signals", ONE_SIDED);
+    ncclGroupStart pncclGroupStart() = group::start();
+    ncclGroupEnd pncclGroupEnd() = group::end();
+    ncclGroupSimulateEnd pncclGroupSimulateEnd(simInfo: *mut SimInfo) = group::simulate_end(simInfo);
+    ncclSetEncryption pncclSetEncryption(config: *const EncryptionConfig) = Err(refused::because("encrypt connections", "links are authenticated, and not encrypted"));
+    ncclParamBind pncclParamBind(out: *mut Param, key: *const c_char) = refused::parameter(key);
+    ncclParamGetI8 pncclParamGetI8(h: Param, out: *mut i8) = refused::parameter_handle(h);
+    ncclParamGetI16 pncclParamGetI16(h: Param, out: *mut i16) = refused::parameter_handle(h);
+    ncclParamGetI32 pncclParamGetI32(h: Param, out: *mut i32) = refused::parameter_handle(h);
+    ncclParamGetI64 pncclParamGetI64(h: Param, out: *mut i64) = refused::parameter_handle(h);
+    ncclParamGetU8 pncclParamGetU8(h: Param, out: *mut u8) = refused::parameter_handle(h);
+    ncclParamGetU16 pncclParamGetU16(h: Param, out: *mut u16) = refused::parameter_handle(h);
+    ncclParamGetU32 pncclParamGetU32(h: Param, out: *mut u32) = refused::parameter_handle(h);
+    ncclParamGetU64 pncclParamGetU64(h: Param, out: *mut u64) = refused::parameter_handle(h);
+    ncclParamGetStr pncclParamGetStr(h: Param, out: *mut *const c_char) = refused::parameter_handle(h);
+    ncclParamGet pncclParamGet(h: Param, out: *mut c_void, maxLen: c_int, len: *mut c_int) = refused::parameter_handle(h);
+    ncclParamGetParameter pncclParamGetParameter(key: *const c_char, value: *mut *const c_char, valueLen: *mut c_int) = refused::parameter(key);
+    ncclParamGetAllParameterKeys pncclParamGetAllParameterKeys(table: *mut *mut *const c_char, tableLen: *mut c_int) = refused::parameters(table, tableLen);
+    ncclAllToAll pncclAllToAll(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream) = collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm);
+    ncclAllToAllv pncclAllToAllv(sendbuff: *const c_void, sendcounts: *const usize, sdispls: *const usize, recvbuff: *mut c_void, recvcounts: *const usize, rdispls: *const usize, datatype: c_int, comm: Comm, stream: Stream) = collectives::all_to_all_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm);
+}
+
+/// Writes which NCCL this stands for.
+unsafe fn version_of(out: *mut c_int) -> Result<()> {
+    let out = communicator::place(out, "version")?;
+    // SAFETY: as NCCL's.
+    unsafe { out.write(VERSION) };
+    Ok(())
+}
+
+/// Checks the configuration of a call.
+unsafe fn tuned(config: *const CollConfig) -> Result<()> {
+    // SAFETY: as NCCL's.
+    group::part(|| unsafe { collectives::check_config(config) })
+}
+
+/// Declares functions that return something else.
+macro_rules! others {
+    ($($name:ident $profiled:ident($($argument:ident: $type:ty),*) -> $result:ty = $body:expr;)*) => {
+        $(
+            /// As in NCCL's header.
+            ///
+            /// # Safety
+            /// As there.
+            #[allow(clippy::unused_unit)]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+                static ENTRY: Entry = Entry::new(stringify!($name));
+                let Ok(Some(at)) = ENTRY.real() else { return $body };
+                // SAFETY: the real library declares it so, and it is called as this function is.
+                unsafe {
+                    std::mem::transmute::<
+                        *const c_void,
+                        unsafe extern "C" fn($($type),*) -> $result,
+                    >(std::ptr::with_exposed_provenance(*at))($($argument),*)
+                }
+            }
+
+            /// As in NCCL's header.
+            ///
+            /// # Safety
+            /// As there.
+            #[allow(clippy::unused_unit)]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $profiled($($argument: $type),*) -> $result {
+                // SAFETY: as this function's.
+                unsafe { $name($($argument),*) }
+            }
+        )*
+    };
+}
+
+others! {
+    ncclGetErrorString pncclGetErrorString(result: c_int) -> *const c_char = text(result).as_ptr();
+    ncclGetLastError pncclGetLastError(comm: Comm) -> *const c_char = { let _ = comm; failure::last() };
+    ncclResetDebugInit pncclResetDebugInit() -> () = {};
+    ncclParamDumpAll pncclParamDumpAll() -> () = println!("# Antiphon has no NCCL parameters");
+}

@@ -1,0 +1,107 @@
+//! Why a function fails: a result of NCCL's, and a text for `ncclGetLastError`.
+
+use crate::library::Library;
+use crate::types::result;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A failure.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub code: c_int,
+    pub text: String,
+}
+
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub fn argument(text: impl Into<String>) -> Self {
+        Failure { code: result::INVALID_ARGUMENT, text: text.into() }
+    }
+
+    pub fn usage(text: impl Into<String>) -> Self {
+        Failure { code: result::INVALID_USAGE, text: text.into() }
+    }
+
+    pub fn system(text: impl Into<String>) -> Self {
+        Failure { code: result::SYSTEM, text: text.into() }
+    }
+}
+
+/// What a result of `libantiphon.so` means in NCCL's terms.
+pub fn translated(code: i32) -> c_int {
+    match code {
+        0 => result::SUCCESS,
+        // An argument, a handle.
+        1 | 2 => result::INVALID_ARGUMENT,
+        // A plan; nothing does it; ranks called different things.
+        3..=5 | 10 => result::INVALID_USAGE,
+        // A file, the system, a rendezvous.
+        6..=8 => result::SYSTEM,
+        9 => result::TIMEOUT,
+        // A peer is lost, or a rank has aborted.
+        11 | 12 => result::REMOTE,
+        _ => result::INTERNAL,
+    }
+}
+
+impl Library {
+    /// A result of this library's function that was called last on this thread.
+    pub fn outcome(&self, code: i32) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the text stays until the next failure on this thread.
+        let text = unsafe { CStr::from_ptr((self.antiphon_last_error)()) };
+        Err(Failure { code: translated(code), text: text.to_string_lossy().into_owned() })
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+fn remember(text: &str) {
+    let bytes: Vec<u8> = text.bytes().filter(|&byte| byte != 0).collect();
+    let text = CString::new(bytes).ok();
+    // Late in the life of a thread there is nobody left to ask.
+    let _ = LAST.try_with(|last| last.replace(text));
+}
+
+/// The text of this thread's last failure; it stays until the next.
+pub fn last() -> *const c_char {
+    let none = c"".as_ptr();
+    let kept = LAST.try_with(|last| last.borrow().as_ref().map_or(none, |text| text.as_ptr()));
+    kept.unwrap_or(none)
+}
+
+/// Runs the body of a function: no panic gets out, and a failure leaves its text.
+pub fn run(body: impl FnOnce() -> Result<()>) -> c_int {
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return result::SUCCESS,
+        Ok(Err(failure)) => failure,
+        Err(_) => {
+            let text = "internal error of Antiphon; please report it".to_owned();
+            Failure { code: result::INTERNAL, text }
+        }
+    };
+    remember(&failure.text);
+    failure.code
+}
+
+/// What a result means, in a few words.
+pub fn text(code: c_int) -> &'static CStr {
+    match code {
+        0 => c"no error",
+        1 => c"unhandled cuda error",
+        2 => c"unhandled system error (ncclGetLastError has the details)",
+        3 => c"internal error",
+        4 => c"invalid argument (ncclGetLastError has the details)",
+        5 => c"invalid usage (ncclGetLastError has the details)",
+        6 => c"remote process exited, or a rank aborted",
+        7 => c"operation in progress",
+        8 => c"timeout",
+        _ => c"unknown result code",
+    }
+}

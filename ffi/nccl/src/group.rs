@@ -1,0 +1,135 @@
+//! Groups: calls are gathered by `libantiphon.so`, and communicators that are made inside are made together at the end.
+
+use crate::communicator::{Communicator, issue, place};
+use crate::failure::{Failure, Result};
+use crate::library::library;
+use crate::types::{Comm, SimInfo};
+use std::cell::RefCell;
+use std::ptr;
+use std::sync::Arc;
+
+/// Makes a communicator, or none for a rank that joins none.
+type Make = Box<dyn FnOnce() -> Result<Option<Arc<Communicator>>> + Send>;
+
+/// The group that a thread has begun.
+#[derive(Default)]
+struct Open {
+    depth: u32,
+    joins: Vec<(*mut Comm, Make)>,
+    /// The first call that was refused.
+    failure: Option<Failure>,
+}
+
+thread_local! {
+    static OPEN: RefCell<Open> = RefCell::default();
+}
+
+/// Runs the body of a function that may be part of a group: if it is refused, so is the group.
+pub fn part(body: impl FnOnce() -> Result<()>) -> Result<()> {
+    let outcome = body();
+    if let Err(failure) = &outcome {
+        OPEN.with_borrow_mut(|open| {
+            if open.depth > 0 {
+                open.failure.get_or_insert_with(|| failure.clone());
+            }
+        });
+    }
+    outcome
+}
+
+/// Makes a communicator: now, or when the group of this thread ends. Until then its handle is null.
+///
+/// # Safety
+/// The place stays writable until the group ends.
+pub unsafe fn join(
+    out: *mut Comm,
+    make: impl FnOnce() -> Result<Option<Arc<Communicator>>> + Send + 'static,
+) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { out.write(ptr::null_mut()) };
+    if OPEN.with_borrow(|open| open.depth == 0) {
+        let made = make()?.map_or(ptr::null_mut(), issue);
+        // SAFETY: as this function's.
+        unsafe { out.write(made) };
+        return Ok(());
+    }
+    OPEN.with_borrow_mut(|open| open.joins.push((out, Box::new(make))));
+    Ok(())
+}
+
+pub fn start() -> Result<()> {
+    let library = library()?;
+    if OPEN.with_borrow(|open| open.depth == 0) {
+        // SAFETY: any thread may call it at any time.
+        library.outcome(unsafe { (library.antiphon_group_begin)() })?;
+    }
+    OPEN.with_borrow_mut(|open| open.depth += 1);
+    Ok(())
+}
+
+pub fn end() -> Result<()> {
+    let library = library()?;
+    let ended = OPEN.with_borrow_mut(|open| match open.depth {
+        0 => Err(Failure::usage("cannot end a group: saw none, allowed after ncclGroupStart")),
+        1 => Ok(Some(std::mem::take(open))),
+        _ => {
+            open.depth -= 1;
+            Ok(None)
+        }
+    })?;
+    let Some(Open { joins, failure, .. }) = ended else {
+        return Ok(());
+    };
+    let made = failure.map_or_else(|| make_all(joins), Err);
+    if let Err(failure) = made {
+        // SAFETY: any thread may call it at any time.
+        unsafe { (library.antiphon_group_cancel)() };
+        return Err(failure);
+    }
+    // SAFETY: this thread has begun it.
+    library.outcome(unsafe { (library.antiphon_group_end)() })
+}
+
+/// Gives up the groups of this thread.
+pub fn cancel() -> Result<()> {
+    OPEN.take();
+    let library = library()?;
+    // SAFETY: any thread may call it at any time.
+    library.outcome(unsafe { (library.antiphon_group_cancel)() })
+}
+
+/// Makes communicators together: each waits for its peers, which may be others of them.
+fn make_all(joins: Vec<(*mut Comm, Make)>) -> Result<()> {
+    let (places, makes): (Vec<*mut Comm>, Vec<Make>) = joins.into_iter().unzip();
+    let made: Vec<_> = std::thread::scope(|scope| {
+        let start = |make: Make| std::thread::Builder::new().spawn_scoped(scope, make);
+        let started: Vec<_> = makes.into_iter().map(start).collect();
+        let crashed = || Failure::system("cannot make a communicator: its thread crashed");
+        let outcome = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|_| Err(crashed())),
+            Err(error) => Err(Failure::system(format!("cannot start a thread: {error}"))),
+        };
+        started.into_iter().map(outcome).collect()
+    });
+    let mut first = Ok(());
+    for (out, made) in places.into_iter().zip(made) {
+        match made {
+            // SAFETY: the place is writable until the group ends, says who asked for it.
+            Ok(made) => unsafe { out.write(made.map_or(ptr::null_mut(), issue)) },
+            Err(failure) => first = first.and(Err(failure)),
+        }
+    }
+    first
+}
+
+/// Refuses to say how long a group would take, and gives the group up, as NCCL ends it.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn simulate_end(out: *mut SimInfo) -> Result<()> {
+    place(out, "simInfo")?;
+    cancel()?;
+    Err(Failure::usage(
+        "cannot simulate a group: nothing here predicts one; it is given up, and nothing was launched",
+    ))
+}

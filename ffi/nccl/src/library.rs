@@ -1,0 +1,203 @@
+//! `libantiphon.so`: where it is, and the functions of it that this library calls.
+
+use crate::failure::{Failure, Result};
+use crate::types::UniqueId;
+use std::ffi::{CStr, CString, OsString, c_char, c_void};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// Says where it is, before all else.
+const PATH_VARIABLE: &str = "ANTIPHON_LIB_PATH";
+/// The name by which it is linked; its number is the major one of the interface.
+const SONAME: &str = "libantiphon.so.1";
+/// The interface that is needed: the major number, and the minor one at least.
+const NEEDED: (u32, u32) = (1, 2);
+
+/// How a communicator behaves, as `antiphon.h` has it.
+#[repr(C)]
+pub struct Config {
+    pub struct_size: u64,
+    pub timeout_ms: i64,
+    pub verification: i32,
+    pub process_access: i32,
+    pub wire: *const c_char,
+    pub network_interface: *const c_char,
+}
+
+/// A communicator, and other handles, of `antiphon.h`.
+pub type Handle = *mut c_void;
+
+macro_rules! functions {
+    ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
+        /// The functions.
+        pub struct Library {
+            $(pub $name: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl Library {
+            /// # Safety
+            /// The library is the one that `antiphon.h` describes.
+            unsafe fn of(library: *mut c_void) -> std::result::Result<Self, String> {
+                Ok(Library {
+                    $($name: {
+                        let name = concat!(stringify!($name), "\0");
+                        // SAFETY: the name ends with a zero.
+                        let at = unsafe { libc::dlsym(library, name.as_ptr().cast()) };
+                        if at.is_null() {
+                            return Err(format!("it has no {}", stringify!($name)));
+                        }
+                        // SAFETY: the header declares it so.
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($argument),*) -> $result,
+                            >(at)
+                        }
+                    },)*
+                })
+            }
+
+            /// Names, and numbers of arguments.
+            #[cfg(test)]
+            const NAMES: &[(&str, usize)] =
+                &[$((stringify!($name), {
+                    const ARGUMENTS: &[&str] = &[$(stringify!($argument)),*];
+                    ARGUMENTS.len()
+                })),*];
+        }
+    };
+}
+
+functions! {
+    antiphon_abi_version() -> u32;
+    antiphon_last_error() -> *const c_char;
+    antiphon_unique_id_create(*mut UniqueId) -> i32;
+    antiphon_communicator_create(*const UniqueId, u32, u32, *const Config, *mut Handle) -> i32;
+    antiphon_communicator_create_in_process(u32, *const Config, *mut Handle) -> i32;
+    antiphon_communicator_split(Handle, i32, u32, *mut Handle) -> i32;
+    antiphon_communicator_subset(Handle, *const u32, u32, *mut Handle) -> i32;
+    antiphon_communicator_rank(Handle, *mut u32) -> i32;
+    antiphon_communicator_world(Handle, *mut u32) -> i32;
+    antiphon_communicator_abort(Handle, *const c_char) -> i32;
+    antiphon_communicator_async_error(Handle, *mut i32) -> i32;
+    antiphon_communicator_destroy(Handle) -> i32;
+    antiphon_memory_allocate_host(u64, *mut Handle) -> i32;
+    antiphon_memory_address(Handle, *mut *mut c_void) -> i32;
+    antiphon_memory_free(Handle) -> i32;
+    antiphon_op_create_scaled_sum(Handle, *const c_void, i32, i32, *mut i32) -> i32;
+    antiphon_op_destroy(Handle, i32) -> i32;
+    antiphon_group_begin() -> i32;
+    antiphon_group_end() -> i32;
+    antiphon_group_cancel() -> i32;
+    antiphon_all_reduce(Handle, *const c_void, *mut c_void, u64, i32, i32, Handle) -> i32;
+    antiphon_all_gather(Handle, *const c_void, *mut c_void, u64, i32, Handle) -> i32;
+    antiphon_reduce_scatter(Handle, *const c_void, *mut c_void, u64, i32, i32, Handle) -> i32;
+    antiphon_all_to_all(Handle, *const c_void, *mut c_void, u64, i32, Handle) -> i32;
+    antiphon_all_to_all_v(Handle, *const c_void, *const u64, *const u64, *mut c_void, *const u64, *const u64, i32, Handle) -> i32;
+    antiphon_broadcast(Handle, *const c_void, *mut c_void, u64, i32, u32, Handle) -> i32;
+    antiphon_reduce(Handle, *const c_void, *mut c_void, u64, i32, i32, u32, Handle) -> i32;
+    antiphon_gather(Handle, *const c_void, *mut c_void, u64, i32, u32, Handle) -> i32;
+    antiphon_scatter(Handle, *const c_void, *mut c_void, u64, i32, u32, Handle) -> i32;
+    antiphon_send(Handle, *const c_void, u64, i32, u32, Handle) -> i32;
+    antiphon_receive(Handle, *mut c_void, u64, i32, u32, Handle) -> i32;
+}
+
+/// The library that this process has, or loads now.
+pub fn library() -> Result<&'static Library> {
+    static LIBRARY: OnceLock<std::result::Result<Library, String>> = OnceLock::new();
+    match LIBRARY.get_or_init(find) {
+        Ok(library) => Ok(library),
+        Err(text) => Err(Failure::system(format!("cannot load libantiphon.so: {text}"))),
+    }
+}
+
+/// Opens a library of this name; `how` goes with `RTLD_NOW | RTLD_LOCAL`.
+pub fn open(name: &[u8], how: i32) -> std::result::Result<*mut c_void, String> {
+    let name = CString::new(name).map_err(|_| "its name has a zero in it".to_owned())?;
+    // SAFETY: the name ends with a zero; what loading runs is what whoever named it trusts.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | how) };
+    if !library.is_null() {
+        return Ok(library);
+    }
+    // SAFETY: the last call failed, so there is a text, which stays until the next call.
+    let why = unsafe { libc::dlerror() };
+    if why.is_null() {
+        return Err(format!("{} cannot be opened", name.to_string_lossy()));
+    }
+    // SAFETY: as above.
+    Err(unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned())
+}
+
+/// The file that this code is from.
+pub fn own_file() -> Option<OsString> {
+    // SAFETY: plain data of addresses.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let here: fn() -> Option<OsString> = own_file;
+    // SAFETY: the answer has room.
+    let known = unsafe { libc::dladdr(here as *const c_void, &mut found) };
+    if known == 0 || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's text, which lives as long as the library.
+    let name = unsafe { CStr::from_ptr(found.dli_fname) };
+    Some(OsString::from_vec(name.to_bytes().to_vec()))
+}
+
+fn find() -> std::result::Result<Library, String> {
+    if let Some(path) = std::env::var_os(PATH_VARIABLE) {
+        return take(open(path.as_bytes(), 0)?)
+            .map_err(|why| format!("{} ({PATH_VARIABLE}): {why}", path.to_string_lossy()));
+    }
+    // One that the process has already keeps what was registered there.
+    if let Ok(library) = open(SONAME.as_bytes(), libc::RTLD_NOLOAD) {
+        return take(library);
+    }
+    let own = own_file();
+    let beside = own.as_deref().and_then(|own| Path::new(own).parent());
+    for name in [SONAME, "libantiphon.so"] {
+        if let Some(path) = beside.map(|folder| folder.join(name)).filter(|path| path.exists()) {
+            return take(open(path.as_os_str().as_bytes(), 0)?);
+        }
+    }
+    let library = open(SONAME.as_bytes(), 0).map_err(|why| {
+        format!("{why}; name it by {PATH_VARIABLE}, or put it beside this library")
+    })?;
+    take(library)
+}
+
+fn take(library: *mut c_void) -> std::result::Result<Library, String> {
+    // SAFETY: it is named as the one, and its version is checked next.
+    let library = unsafe { Library::of(library)? };
+    // SAFETY: any thread may call it at any time.
+    let version = unsafe { (library.antiphon_abi_version)() };
+    let (major, minor) = (version >> 16, version & 0xFFFF);
+    if major != NEEDED.0 || minor < NEEDED.1 {
+        let (needed, least) = NEEDED;
+        return Err(format!(
+            "its interface is {major}.{minor}, needed is {needed}.{least} or a later {needed}"
+        ));
+    }
+    Ok(library)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_called_is_what_was_agreed_on() {
+        let agreed = include_str!("../../abi/antiphon.txt");
+        for &(name, arguments) in Library::NAMES {
+            let start = format!("{name}(");
+            let line = agreed.lines().find_map(|line| line.split_once(&start));
+            let (_, list) = line.unwrap_or_else(|| panic!("no {name} in ffi/abi/antiphon.txt"));
+            let list = list.trim_end_matches(')');
+            let expected = if list == "void" { 0 } else { list.split(',').count() };
+            assert_eq!(arguments, expected, "{name}({list})");
+        }
+        let fields = agreed.lines().filter(|line| line.starts_with("struct antiphon_config:"));
+        assert_eq!(fields.count(), 6);
+        assert!(agreed.contains("ANTIPHON_UNIQUE_ID_BYTES 128"));
+    }
+}

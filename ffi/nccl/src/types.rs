@@ -1,0 +1,87 @@
+//! What crosses the interface, as NCCL's header lays it out.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// A communicator's handle.
+pub type Comm = *mut c_void;
+/// A stream of CUDA.
+pub type Stream = *mut c_void;
+/// A window's handle.
+pub type Window = *mut c_void;
+/// A parameter's handle.
+pub type Param = *mut c_void;
+
+/// What the ranks of a communicator agree on before they meet: the id of `libantiphon.so`, byte for byte.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UniqueId {
+    pub internal: [c_char; 128],
+}
+
+/// What configurations of all kinds begin with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// Bytes of the structure, as the program was compiled.
+    pub size: usize,
+    pub magic: c_uint,
+    pub version: c_uint,
+}
+
+/// The beginning of a communicator's configuration; what follows tunes GPUs and networks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    pub header: Header,
+    pub blocking: c_int,
+}
+
+/// The beginning of a call's configuration.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CollConfig {
+    pub header: Header,
+    /// Options of vendors.
+    pub extensions: *const c_void,
+    pub least_blocks: c_int,
+    pub most_blocks: c_int,
+    pub multicast_blocks: c_int,
+    pub cluster: c_int,
+    /// Which algorithms may be used; null or empty for any.
+    pub algorithms: *const c_char,
+    /// Whether it is an error if none of them can.
+    pub force: c_int,
+}
+
+/// Results: `ncclResult_t`.
+pub mod result {
+    use std::ffi::c_int;
+
+    pub const SUCCESS: c_int = 0;
+    pub const SYSTEM: c_int = 2;
+    pub const INTERNAL: c_int = 3;
+    pub const INVALID_ARGUMENT: c_int = 4;
+    pub const INVALID_USAGE: c_int = 5;
+    pub const REMOTE: c_int = 6;
+    pub const TIMEOUT: c_int = 8;
+}
+
+/// The version of NCCL whose interface this is, as `ncclGetVersion` counts.
+pub const VERSION: c_int = 23203;
+/// What configurations bear.
+pub const MAGIC: c_uint = 0xcafe_beef;
+/// What a field holds that asks for nothing.
+pub const UNDEFINED: c_int = c_int::MIN;
+
+/// What a simulated group tells.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SimInfo {
+    pub header: Header,
+    pub estimated_time: f32,
+}
+
+/// How connections are encrypted; not looked at.
+pub type EncryptionConfig = c_void;
+/// Which signals to wait for; not looked at.
+pub type WaitSignal = c_void;

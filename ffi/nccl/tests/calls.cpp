@@ -1,0 +1,454 @@
+// Every call of NVIDIA's nccl.h, on host buffers, against references: once as processes, once as ranks of one thread.
+#include <nccl.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+[[noreturn]] void fail(const char* file, int line, const char* what, const std::string& saw) {
+    std::fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, saw.c_str());
+    std::_Exit(EXIT_FAILURE);
+}
+
+std::string said(ncclResult_t result) {
+    return std::string(ncclGetErrorString(result)) + ": " + ncclGetLastError(nullptr);
+}
+
+#define CHECK(condition)                                                \
+    do {                                                                \
+        if (!(condition)) fail(__FILE__, __LINE__, #condition, "is not so"); \
+    } while (0)
+#define OK(call)                                                                    \
+    do {                                                                            \
+        const ncclResult_t result_ = (call);                                        \
+        if (result_ != ncclSuccess) fail(__FILE__, __LINE__, #call, said(result_)); \
+    } while (0)
+// The call gives this error, and a reason with this in it.
+#define FAILS(expected, part, call)                                                            \
+    do {                                                                                       \
+        const ncclResult_t result_ = (call);                                                   \
+        if (result_ != (expected) || !std::strstr(ncclGetLastError(nullptr), part))            \
+            fail(__FILE__, __LINE__, #call, said(result_));                                    \
+    } while (0)
+
+struct Type {
+    ncclDataType_t type;
+    std::size_t size;
+    // Of floats, the bits of the fraction and the bias of the exponent; of integers, none.
+    int fraction, bias;
+};
+
+const Type types[] = {
+    {ncclInt8, 1, 0, 0},       {ncclUint8, 1, 0, 0},      {ncclInt32, 4, 0, 0},       {ncclUint32, 4, 0, 0},
+    {ncclInt64, 8, 0, 0},      {ncclUint64, 8, 0, 0},     {ncclFloat16, 2, 10, 15},   {ncclFloat32, 4, 23, 127},
+    {ncclFloat64, 8, 52, 1023}, {ncclBfloat16, 2, 7, 127}, {ncclFloat8e4m3, 1, 3, 7}, {ncclFloat8e5m2, 1, 2, 15},
+};
+
+// A small positive number, as an element of a type: exact for all that is used here.
+std::uint64_t encoded(const Type& type, double value) {
+    if (type.bias == 0) return static_cast<std::uint64_t>(value);
+    const int exponent = std::ilogb(value);
+    const double fraction = std::ldexp(value, -exponent) - 1;
+    const auto bits = static_cast<std::uint64_t>(std::ldexp(fraction, type.fraction));
+    return (static_cast<std::uint64_t>(exponent + type.bias) << type.fraction) | bits;
+}
+
+using Bytes = std::vector<unsigned char>;
+
+void put(Bytes& bytes, const Type& type, std::size_t at, double value) {
+    const std::uint64_t bits = encoded(type, value);
+    std::memcpy(&bytes[at * type.size], &bits, type.size);
+}
+
+// What rank `rank` has at `index`: small, so that sums and products of four are exact in every type.
+int value(int rank, std::size_t index) { return 1 + static_cast<int>((index * 5 + static_cast<std::size_t>(rank) * 3) / 2 % 2); }
+
+Bytes filled(const Type& type, std::size_t count, int rank, std::size_t from = 0) {
+    Bytes bytes(count * type.size);
+    for (std::size_t i = 0; i < count; i++) put(bytes, type, i, value(rank, from + i));
+    return bytes;
+}
+
+double reduced(ncclRedOp_t op, int world, std::size_t index, const Type& type) {
+    double result = value(0, index);
+    for (int rank = 1; rank < world; rank++) {
+        const double other = value(rank, index);
+        if (op == ncclProd) result *= other;
+        else if (op == ncclMax) result = std::fmax(result, other);
+        else if (op == ncclMin) result = std::fmin(result, other);
+        else result += other;
+    }
+    if (op == ncclAvg) result = type.bias ? result / world : std::floor(result / world);
+    return result;
+}
+
+Bytes reference(ncclRedOp_t op, int world, const Type& type, std::size_t count, std::size_t from = 0) {
+    Bytes bytes(count * type.size);
+    for (std::size_t i = 0; i < count; i++) put(bytes, type, i, reduced(op, world, from + i, type));
+    return bytes;
+}
+
+unsigned char* at(Bytes& bytes, std::size_t offset) { return bytes.data() + offset; }
+
+void reductions(ncclComm_t comm, int rank, int world, const Type& type, std::size_t count) {
+    const std::size_t n = static_cast<std::size_t>(world), own = static_cast<std::size_t>(rank) * count * type.size;
+    const ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+    for (const ncclRedOp_t op : {ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg}) {
+        const Bytes input = filled(type, count, rank), sum = reference(op, world, type, count);
+        Bytes output(input.size()), both = input;
+        OK(ncclAllReduce(input.data(), output.data(), count, type.type, op, comm, nullptr));
+        CHECK(output == sum);
+        OK(ncclAllReduceConfig(both.data(), both.data(), count, type.type, op, comm, nullptr, &config));
+        CHECK(both == sum);
+
+        const int root = world - 1;
+        output.assign(input.size(), 0x55);
+        OK(ncclReduce(input.data(), rank == root ? output.data() : nullptr, count, type.type, op, root, comm, nullptr));
+        CHECK(output == (rank == root ? sum : Bytes(input.size(), 0x55)));
+        both = input;
+        OK(ncclReduceConfig(both.data(), both.data(), count, type.type, op, 0, comm, nullptr, nullptr));
+        CHECK(both == (rank == 0 ? sum : input));
+
+        Bytes whole = filled(type, count * n, rank);
+        const Bytes block = reference(op, world, type, count, static_cast<std::size_t>(rank) * count);
+        OK(ncclReduceScatter(whole.data(), output.data(), count, type.type, op, comm, nullptr));
+        CHECK(output == block);
+        OK(ncclReduceScatterConfig(whole.data(), at(whole, own), count, type.type, op, comm, nullptr, &config));
+        CHECK(count == 0 || std::memcmp(at(whole, own), block.data(), block.size()) == 0);
+    }
+    // Each rank's elements times two, and times one.
+    std::uint64_t factor = encoded(type, rank % 2 ? 1 : 2);
+    for (const auto residence : {ncclScalarHostImmediate, ncclScalarDevice}) {
+        ncclRedOp_t op;
+        OK(ncclRedOpCreatePreMulSum(&op, &factor, type.type, residence, comm));
+        const Bytes input = filled(type, count, rank);
+        Bytes output(input.size()), sum(input.size());
+        for (std::size_t i = 0; i < count; i++) {
+            double total = 0;
+            for (int other = 0; other < world; other++) total += value(other, i) * (other % 2 ? 1 : 2);
+            put(sum, type, i, total);
+        }
+        OK(ncclAllReduce(input.data(), output.data(), count, type.type, op, comm, nullptr));
+        CHECK(output == sum);
+        OK(ncclRedOpDestroy(op, comm));
+        CHECK(ncclAllReduce(input.data(), output.data(), count, type.type, op, comm, nullptr) == ncclInvalidArgument);
+    }
+}
+
+void movements(ncclComm_t comm, int rank, int world, const Type& type, std::size_t count) {
+    const std::size_t n = static_cast<std::size_t>(world), block = count * type.size;
+    const std::size_t own = static_cast<std::size_t>(rank) * block;
+    const Bytes input = filled(type, count, rank);
+    Bytes all, crossed(n * block), whole = filled(type, count * n, rank);
+    for (int other = 0; other < world; other++) {
+        const Bytes theirs = filled(type, count, other);
+        all.insert(all.end(), theirs.begin(), theirs.end());
+        const Bytes sent = filled(type, count, other, static_cast<std::size_t>(rank) * count);
+        if (block) std::memcpy(&crossed[static_cast<std::size_t>(other) * block], sent.data(), block);
+    }
+    Bytes output(n * block);
+    OK(ncclAllGather(input.data(), output.data(), count, type.type, comm, nullptr));
+    CHECK(output == all);
+    output.assign(n * block, 0);
+    if (block) std::memcpy(&output[own], input.data(), block);
+    OK(ncclAllGatherConfig(output.data() + own, output.data(), count, type.type, comm, nullptr, nullptr));
+    CHECK(output == all);
+    OK(ncclAlltoAll(whole.data(), output.data(), count, type.type, comm, nullptr));
+    CHECK(output == crossed);
+    output.assign(n * block, 0);
+    OK(ncclAlltoAllConfig(whole.data(), output.data(), count, type.type, comm, nullptr, nullptr));
+    CHECK(output == crossed);
+
+    for (const int root : {0, world - 1}) {
+        const Bytes theirs = filled(type, count, root);
+        Bytes one(block), buffer = input;
+        OK(ncclBroadcast(rank == root ? input.data() : nullptr, one.data(), count, type.type, root, comm, nullptr));
+        CHECK(one == theirs);
+        OK(ncclBroadcastConfig(buffer.data(), buffer.data(), count, type.type, root, comm, nullptr, nullptr));
+        CHECK(buffer == theirs);
+        buffer = input;
+        OK(ncclBcast(buffer.data(), count, type.type, root, comm, nullptr));
+        CHECK(buffer == theirs);
+        output.assign(n * block, 0);
+        OK(ncclGather(input.data(), rank == root ? output.data() : nullptr, count, type.type, root, comm, nullptr));
+        CHECK(output == (rank == root ? all : Bytes(n * block)));
+        OK(ncclGatherConfig(input.data(), output.data(), count, type.type, root, comm, nullptr, nullptr));
+        const Bytes scattered = filled(type, count, root, static_cast<std::size_t>(rank) * count);
+        OK(ncclScatter(rank == root ? whole.data() : nullptr, one.data(), count, type.type, root, comm, nullptr));
+        CHECK(one == scattered);
+        one.assign(block, 0);
+        OK(ncclScatterConfig(whole.data(), one.data(), count, type.type, root, comm, nullptr, nullptr));
+        CHECK(one == scattered);
+    }
+
+    // Everybody sends before anybody receives, to itself as well, twice.
+    Bytes received(2 * n * block);
+    OK(ncclGroupStart());
+    for (int round = 0; round < 2; round++) {
+        for (std::size_t peer = 0; peer < n; peer++) {
+            OK(ncclSend(whole.data() + peer * block, count, type.type, static_cast<int>(peer), comm, nullptr));
+        }
+        for (std::size_t peer = n; peer-- > 0;) {
+            unsigned char* to = received.data() + (static_cast<std::size_t>(round) * n + peer) * block;
+            OK(ncclRecv(to, count, type.type, static_cast<int>(peer), comm, nullptr));
+        }
+    }
+    OK(ncclGroupEnd());
+    CHECK(Bytes(received.begin(), received.begin() + static_cast<std::ptrdiff_t>(n * block)) == crossed);
+    CHECK(Bytes(received.begin() + static_cast<std::ptrdiff_t>(n * block), received.end()) == crossed);
+    // One after the other, without a group.
+    if (world > 1 && rank < 2) {
+        Bytes got(block);
+        if (rank == 0) OK(ncclSend(input.data(), count, type.type, 1, comm, nullptr));
+        OK(ncclRecv(got.data(), count, type.type, 1 - rank, comm, nullptr));
+        if (rank == 1) OK(ncclSend(input.data(), count, type.type, 0, comm, nullptr));
+        CHECK(got == filled(type, count, 1 - rank));
+    }
+}
+
+void communicators(ncclComm_t comm, int rank, int world) {
+    int number = -1;
+    OK(ncclCommCount(comm, &number));
+    CHECK(number == world);
+    OK(ncclCommUserRank(comm, &number));
+    CHECK(number == rank);
+    OK(ncclCommCuDevice(comm, &number));
+    CHECK(number == 0);
+    ncclResult_t state = ncclInternalError;
+    OK(ncclCommGetAsyncError(comm, &state));
+    CHECK(state == ncclSuccess);
+
+    // Odd and even ranks, in reverse.
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t half = nullptr, rest = nullptr, none = comm;
+    OK(ncclCommSplit(comm, rank % 2, -rank, &half, &config));
+    OK(ncclCommUserRank(half, &number));
+    CHECK(number == (world - 1 - rank) / 2);
+    int64_t one = 1, total = 0;
+    OK(ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, half, nullptr));
+    CHECK(total == world / 2);
+    OK(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, nullptr));
+    CHECK(none == nullptr);
+    OK(ncclCommFinalize(half));
+    FAILS(ncclInvalidUsage, "finalized", ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, half, nullptr));
+    OK(ncclCommDestroy(half));
+
+    int last = world - 1;
+    if (rank != last) {
+        OK(ncclCommShrink(comm, &last, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
+        OK(ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, rest, nullptr));
+        CHECK(total == world - 1);
+        OK(ncclCommRevoke(rest, NCCL_REVOKE_DEFAULT));
+        OK(ncclCommGetAsyncError(rest, &state));
+        CHECK(state == ncclRemoteError);
+        OK(ncclCommAbort(rest));
+    }
+}
+
+void memories(ncclComm_t comm, int world) {
+    void *buffer = nullptr, *handle = nullptr, *address = nullptr;
+    ncclWindow_t window = nullptr;
+    OK(ncclMemAlloc(&buffer, 4096));
+    auto* numbers = static_cast<int32_t*>(buffer);
+    CHECK(numbers[0] == 0);
+    OK(ncclCommRegister(comm, buffer, 4096, &handle));
+    OK(ncclCommWindowRegister(comm, buffer, 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
+    OK(ncclWinGetUserPtr(comm, window, &address));
+    CHECK(address == buffer);
+    numbers[0] = 3;
+    OK(ncclAllReduce(numbers, numbers + 1, 1, ncclInt32, ncclSum, comm, nullptr));
+    CHECK(numbers[1] == 3 * world);
+    OK(ncclCommWindowDeregister(comm, window));
+    OK(ncclCommDeregister(comm, handle));
+    FAILS(ncclInvalidArgument, "registered", ncclCommDeregister(comm, handle));
+    FAILS(ncclInvalidArgument, "registered", ncclWinGetUserPtr(comm, window, &address));
+    OK(ncclMemFree(buffer));
+    FAILS(ncclInvalidArgument, "ncclMemAlloc", ncclMemFree(buffer));
+    OK(ncclMemFree(nullptr));
+    uint64_t bytes = 7;
+    OK(ncclCommMemStats(comm, ncclStatGpuMemTotal, &bytes));
+    CHECK(bytes == 0);
+}
+
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+// What is wrong, and what is not done here, gives an error with its reason.
+void refusals(ncclComm_t comm, int world) {
+    float x = 1, y = 2;
+    int number = 0;
+    int8_t small = 0;
+    ncclUniqueId id{};
+    ncclComm_t other = nullptr;
+    ncclSimInfo_t simulation = NCCL_SIM_INFO_INITIALIZER;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclCollConfig_t tuned = NCCL_COLLCONFIG_INITIALIZER;
+    ncclParamHandle_t parameter = nullptr;
+    ncclWaitSignalDesc_t signals{};
+    const char *text = nullptr, **table = &text;
+    CHECK(std::strlen(ncclGetErrorString(ncclInvalidUsage)) > 0);
+    OK(ncclGetVersion(&number));
+    CHECK(number == NCCL_VERSION_CODE);
+    FAILS(ncclInvalidArgument, "version", ncclGetVersion(nullptr));
+    FAILS(ncclInvalidArgument, "communicator", ncclAllReduce(&x, &y, 1, ncclFloat, ncclSum, nullptr, nullptr));
+    FAILS(ncclInvalidArgument, "data type",
+          ncclAllReduce(&x, &y, 1, static_cast<ncclDataType_t>(12), ncclSum, comm, nullptr));
+    FAILS(ncclInvalidArgument, "reduction",
+          ncclAllReduce(&x, &y, 1, ncclFloat, static_cast<ncclRedOp_t>(5), comm, nullptr));
+    FAILS(ncclInvalidArgument, "null", ncclAllReduce(nullptr, &y, 1, ncclFloat, ncclSum, comm, nullptr));
+    FAILS(ncclInvalidArgument, "root", ncclBroadcast(&x, &y, 1, ncclFloat, world, comm, nullptr));
+    FAILS(ncclInvalidArgument, "root", ncclReduce(&x, &y, 1, ncclFloat, ncclSum, -1, comm, nullptr));
+    FAILS(ncclInvalidArgument, "unique id", ncclCommInitRank(&other, 1, id, 0));
+    FAILS(ncclInvalidArgument, "rank 3", ncclCommInitRank(&other, 2, id, 3));
+    config.magic = 1;
+    FAILS(ncclInvalidArgument, "initializer", ncclCommInitRankConfig(&other, 1, id, 0, &config));
+    FAILS(ncclInvalidArgument, "ids", ncclCommInitRankScalable(&other, 1, 0, 0, &id, nullptr));
+    FAILS(ncclInvalidArgument, "exclude", ncclCommShrink(comm, &number, 1, &other, nullptr, 0));
+    FAILS(ncclInvalidArgument, "color", ncclCommSplit(comm, -2, 0, &other, nullptr));
+    tuned.algSelection = "ring";
+    FAILS(ncclInvalidUsage, "algSelection",
+          ncclAllReduceConfig(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr, &tuned));
+    FAILS(ncclInvalidUsage, "group", ncclGroupEnd());
+    // A refused call takes its group with it.
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr));
+    FAILS(ncclInvalidArgument, "data type", ncclSend(&x, 1, static_cast<ncclDataType_t>(99), 0, comm, nullptr));
+    FAILS(ncclInvalidArgument, "data type", ncclGroupEnd());
+    CHECK(y == 2);
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr));
+    FAILS(ncclInvalidUsage, "simulate", ncclGroupSimulateEnd(&simulation));
+    FAILS(ncclInvalidUsage, "group", ncclGroupEnd());
+    CHECK(y == 2);
+    FAILS(ncclInvalidUsage, "suspend", ncclCommSuspend(comm, NCCL_SUSPEND_MEM));
+    FAILS(ncclInvalidUsage, "resume", ncclCommResume(comm));
+    FAILS(ncclInvalidUsage, "grow", ncclCommGetUniqueId(comm, &id));
+    FAILS(ncclInvalidUsage, "grow", ncclCommGrow(comm, 9, nullptr, -1, &other, nullptr));
+    FAILS(ncclInvalidUsage, "ncclSend", ncclPutSignal(&x, 1, ncclFloat, 0, nullptr, 0, 0, 0, 0, comm, nullptr));
+    FAILS(ncclInvalidUsage, "ncclSend", ncclSignal(0, 0, 0, 0, comm, nullptr));
+    FAILS(ncclInvalidUsage, "ncclSend", ncclWaitSignal(1, &signals, comm, nullptr));
+    FAILS(ncclInvalidUsage, "encrypt", ncclSetEncryption(nullptr));
+    FAILS(ncclInvalidArgument, "NCCL_DEBUG", ncclParamBind(&parameter, "NCCL_DEBUG"));
+    FAILS(ncclInvalidArgument, "NCCL_DEBUG", ncclParamGetParameter("NCCL_DEBUG", &text, &number));
+    uint8_t tiny = 0;
+    int16_t short_one = 0;
+    uint16_t short_two = 0;
+    uint32_t word = 0;
+    int64_t long_one = 0;
+    uint64_t long_two = 0;
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGetI8(parameter, &small));
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGetU8(parameter, &tiny));
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGetI16(parameter, &short_one));
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGetU16(parameter, &short_two));
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGetI32(parameter, &number));
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGetU32(parameter, &word));
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGetI64(parameter, &long_one));
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGetU64(parameter, &long_two));
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGetStr(parameter, &text));
+    FAILS(ncclInvalidArgument, "parameter", ncclParamGet(parameter, &word, 4, &number));
+    ncclParamDumpAll();
+#ifdef NCCL_OS_LINUX
+    ncclResetDebugInit();
+#endif
+    OK(ncclParamGetAllParameterKeys(&table, &number));
+    CHECK(number == 0 && table == nullptr);
+}
+
+void rank_of(const ncclUniqueId& id, int rank, int world) {
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    OK(ncclCommInitRankConfig(&comm, world, id, rank, &config));
+    for (const Type& type : types) {
+        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{37}, std::size_t{3000}}) {
+            reductions(comm, rank, world, type, count);
+            movements(comm, rank, world, type, count);
+        }
+    }
+    communicators(comm, rank, world);
+    memories(comm, world);
+    refusals(comm, world);
+    OK(ncclCommFinalize(comm));
+    OK(ncclCommDestroy(comm));
+    FAILS(ncclInvalidArgument, "destroyed", ncclCommDestroy(comm));
+}
+
+// Ranks as processes; the id goes through pipes, since who calls the library forks no more.
+void processes(int world) {
+    std::vector<int> in(static_cast<std::size_t>(world));
+    std::vector<pid_t> children;
+    for (int rank = 1; rank < world; rank++) {
+        int ends[2];
+        CHECK(pipe(ends) == 0);
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            ncclUniqueId id;
+            CHECK(read(ends[0], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
+            rank_of(id, rank, world);
+            std::_Exit(EXIT_SUCCESS);
+        }
+        close(ends[0]);
+        in[static_cast<std::size_t>(rank)] = ends[1];
+        children.push_back(child);
+    }
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    for (int rank = 1; rank < world; rank++) {
+        CHECK(write(in[static_cast<std::size_t>(rank)], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
+    }
+    rank_of(id, 0, world);
+    for (const pid_t child : children) {
+        int status = 1;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+// One thread drives all ranks, of two communicators at once.
+void one_thread() {
+    constexpr int world = 3;
+    const int devices[world] = {4, 2, 0};
+    ncclComm_t first[world] = {}, second[world] = {};
+    float sums[2][world] = {}, ones[world] = {1, 1, 1};
+    OK(ncclCommInitAll(first, world, devices));
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclGroupStart());
+    for (int rank = 0; rank < world; rank++) OK(ncclCommInitRank(&second[rank], world, id, rank));
+    CHECK(second[0] == nullptr);
+    OK(ncclGroupEnd());
+    OK(ncclGroupStart());
+    for (int rank = world; rank-- > 0;) {
+        int device = -1;
+        OK(ncclCommCuDevice(first[rank], &device));
+        CHECK(device == devices[rank]);
+        OK(ncclGroupStart());
+        OK(ncclAllReduce(&ones[rank], &sums[0][rank], 1, ncclFloat, ncclSum, first[rank], nullptr));
+        OK(pncclAllReduce(&ones[rank], &sums[1][rank], 1, ncclFloat, ncclSum, second[rank], nullptr));
+        OK(ncclGroupEnd());
+    }
+    OK(ncclGroupEnd());
+    for (int rank = 0; rank < world; rank++) {
+        CHECK(sums[0][rank] == world && sums[1][rank] == world);
+        OK(ncclCommDestroy(first[rank]));
+        OK(pncclCommDestroy(second[rank]));
+    }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    CHECK(count == 2);
+    const int world = std::atoi(arguments[1]);
+    if (world == 0) one_thread();
+    else processes(world);
+    std::printf("calls: ok\n");
+    return EXIT_SUCCESS;
+}
