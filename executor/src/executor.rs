@@ -1,15 +1,17 @@
 //! Executors: load plans and launch them.
 
+mod queue;
+
 use crate::communicator::Communicator;
 use crate::context::{Context, ContextKey, LAUNCHES_PER_EPOCH};
 use crate::error::ExecutorError;
 use crate::gpu::Gpu;
-use crate::launch::{Launch, Order, QueuedLaunch};
+use crate::launch::{Launch, Order};
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::reach;
 use crate::shared::arena::BlockBytes;
 use crate::verification::{Door, Judgement, Verdict};
-use antiphon_hal::{Effort, HalError, Stream, Task};
+use antiphon_hal::{Effort, Stream, Task};
 use antiphon_plan::LowerError;
 use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
 use antiphon_plan::model::Plan;
@@ -17,6 +19,8 @@ use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+pub(crate) use queue::own_error;
 
 /// One call of a collective.
 #[derive(Clone, Copy, Debug)]
@@ -231,15 +235,6 @@ impl Executor {
         self.submit(&launch, stream)
     }
 
-    /// Gives a launch to a stream.
-    pub(crate) fn submit(
-        &self,
-        launch: &Arc<dyn Task>,
-        stream: &Arc<dyn Stream>,
-    ) -> Result<(), ExecutorError> {
-        stream.submit(launch, Effort::Brief).map(drop).map_err(own_error)
-    }
-
     /// Runs a call and returns when it is complete.
     ///
     /// # Errors
@@ -337,25 +332,6 @@ impl Executor {
         }
         let (input, output) = (call.input_bytes, call.output_bytes);
         CallSizes { input, output, element, strict: self.strict }
-    }
-
-    /// A call that somebody will drive, with its number and its context: that of a stream, or of blocking calls. All are
-    /// driven to their end, those of one context in the order in which they were made.
-    pub(crate) fn queued(
-        &self,
-        call: &Call<'_>,
-        stream: Option<u64>,
-    ) -> Result<QueuedLaunch, ExecutorError> {
-        let mut recent = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = self.recent(&mut recent, call, stream)?;
-        Ok(QueuedLaunch {
-            shared: Arc::clone(&self.communicator.shared),
-            context: Arc::clone(&recent.context),
-            sized: Arc::clone(&recent.sized),
-            order: self.order(recent, call),
-            runtime_blocks: recent.runtime_blocks.clone(),
-            waiting: OnceLock::new(),
-        })
     }
 
     /// Finds or makes the context of a call.
@@ -501,16 +477,6 @@ impl std::fmt::Debug for Recent {
 /// Mixes a word into a hash (a 64-bit multiply-rotate; collisions only delay the report of a caller's mistake).
 pub(crate) fn mix(hash: u64, word: u64) -> u64 {
     (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ word
-}
-
-/// A launch's own error, out of the stream's.
-pub(crate) fn own_error(error: HalError) -> ExecutorError {
-    if let HalError::Task(inner) = &error
-        && let Some(own) = inner.downcast_ref::<ExecutorError>()
-    {
-        return own.clone();
-    }
-    error.into()
 }
 
 #[cfg(test)]
