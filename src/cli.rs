@@ -178,7 +178,8 @@ struct MeasureArgs {
     /// Threads of each thread block on a GPU [default: what the plan says]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
     block_threads: Option<u32>,
-    /// What plans become on a GPU: generated (kernels of their own) or interpreted [default: ANTIPHON_KERNELS, else generated]
+    /// What plans become on a GPU: generated (kernels of their own), interpreted, or auto: the first where there is a run-time
+    /// compiler [default: ANTIPHON_KERNELS, else auto]
     #[arg(long, value_name = "FORM")]
     kernels: Option<KernelForm>,
     /// The wire of port channels: local, tcp, or a plugin's name [default: ANTIPHON_WIRE, else for each peer the one

@@ -11,6 +11,7 @@ pub mod ci;
 pub mod error;
 pub mod fuzz;
 pub mod gpu_compile;
+pub mod gpu_prebuilt;
 pub mod install;
 pub mod mutate;
 pub mod repo;

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::bench::{self, hosts, options::Options, options::RankOptions};
-use xtask::{Error, Result, ci, fuzz, gpu_compile, install, mutate, repo, simulator, tidy};
+use xtask::{
+    Error, Result, ci, fuzz, gpu_compile, gpu_prebuilt, install, mutate, repo, simulator, tidy,
+};
 
 /// Developer tasks of the workspace
 #[derive(Parser)]
@@ -29,6 +31,8 @@ enum Task {
     Mutate(mutate::options::Options),
     /// Compile generated kernels by the vendors' compilers, without a GPU
     GpuCompile(gpu_compile::Options),
+    /// Compile the interpreting kernel for machines without a compiler, into the repository
+    GpuPrebuilt,
     /// Build and install the C library, its header, and the command
     Install(install::Options),
     /// Measure collectives beside MPI libraries, Gloo and a hand-written floor
@@ -58,6 +62,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Fuzz(options) => fuzz::run(options),
         Task::Mutate(options) => mutate::run(options),
         Task::GpuCompile(options) => gpu_compile::run(options),
+        Task::GpuPrebuilt => gpu_prebuilt::run(),
         Task::Install(options) => install::run(options),
         Task::BenchPeers(options) => bench::run(options),
         Task::BenchHosts(options) => hosts::run(options),

@@ -22,6 +22,7 @@ mod calls;
 pub mod divide;
 mod emit;
 pub mod interpret;
+pub mod prebuilt;
 mod repeat;
 mod skeleton;
 mod tables;

@@ -11,20 +11,24 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KernelForm {
-    /// A kernel of the plan's own, compiled when the plan is first called with a type.
+    /// [`Generated`](Self::Generated) where there is a run-time compiler, else [`Interpreted`](Self::Interpreted).
     #[default]
+    Auto,
+    /// A kernel of the plan's own, compiled when the plan is first called with a type.
     Generated,
-    /// A table for the interpreting kernel, of which there is one for each type.
+    /// A table for the interpreting kernel, of which there is one for each type. It comes compiled.
     Interpreted,
 }
 
 impl KernelForm {
     /// All of them.
-    pub const ALL: [KernelForm; 2] = [KernelForm::Generated, KernelForm::Interpreted];
+    pub const ALL: [KernelForm; 3] =
+        [KernelForm::Auto, KernelForm::Generated, KernelForm::Interpreted];
 
     /// Its name, in lower case.
     pub fn name(self) -> &'static str {
         match self {
+            KernelForm::Auto => "auto",
             KernelForm::Generated => "generated",
             KernelForm::Interpreted => "interpreted",
         }
@@ -42,7 +46,7 @@ impl FromStr for KernelForm {
 
     fn from_str(name: &str) -> Result<Self, String> {
         KernelForm::ALL.into_iter().find(|form| form.name() == name).ok_or_else(|| {
-            let names = KernelForm::ALL.map(KernelForm::name).join(" or ");
+            let names = KernelForm::ALL.map(KernelForm::name).join(", ");
             format!("cannot use kernels of the form `{name}`: allowed {names}")
         })
     }

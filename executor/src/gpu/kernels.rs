@@ -7,9 +7,12 @@ use crate::communicator::KernelForm;
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use antiphon_codegen::interpret::{self, interpreted};
-use antiphon_codegen::{ENTRY, Generated, Target, Unsupported, Variant, divide, generate};
+use antiphon_codegen::{
+    ENTRY, Generated, Target, Unsupported, Variant, divide, generate, prebuilt,
+};
 use antiphon_hal::{Backend, Device, HalError, Kernel, KernelCode, KernelSource};
 use antiphon_plan::program::Layout;
+use antiphon_types::DataType;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -31,12 +34,57 @@ pub fn target(backend: Backend) -> Option<Target> {
     }
 }
 
-/// The kernel of a text, compiled and loaded unless it is there.
+/// A text, and the type of the interpreting kernel that it is, if it is one.
+struct Text<'a> {
+    text: &'a str,
+    interpreter: Option<(Target, DataType)>,
+}
+
+impl Text<'_> {
+    /// Loads a kernel of the text: of the interpreting one what was compiled beforehand, if the driver takes it.
+    fn load(&self, device: &dyn Device, entry: &str) -> Result<Arc<dyn Kernel>, HalError> {
+        let load = |code: KernelCode<'_>| device.load(KernelSource { entry, code, options: &[] });
+        let mut refused = None;
+        if let Some((target, dtype)) = self.interpreter {
+            for (architecture, image) in prebuilt::images(target, dtype, self.text) {
+                match load(KernelCode::Binary(&image)) {
+                    Ok(kernel) => return Ok(kernel),
+                    Err(error) => {
+                        log::debug!("the kernel compiled for {architecture}: {error}");
+                        refused = Some(error);
+                    }
+                }
+            }
+        }
+        load(KernelCode::Source(self.text)).map_err(|error| match (&error, refused) {
+            // That there is no compiler says nothing of why one would be needed.
+            (HalError::Unavailable { .. }, Some(refused)) => refused,
+            _ => error,
+        })
+    }
+}
+
+/// Of which type the interpreting kernel is, if plans are interpreted.
+fn interpreter((variant, form): (Variant, KernelForm)) -> Option<(Target, DataType)> {
+    (form == KernelForm::Interpreted).then_some((variant.target, variant.dtype))
+}
+
+/// The kernel of a generated text, compiled and loaded unless it is there.
 pub fn load(
     device: &dyn Device,
     entry: &'static str,
     text: &str,
 ) -> Result<Arc<dyn Kernel>, HalError> {
+    load_text(device, entry, &Text { text, interpreter: None })
+}
+
+/// The kernel of a text, loaded unless it is there.
+fn load_text(
+    device: &dyn Device,
+    entry: &'static str,
+    source: &Text<'_>,
+) -> Result<Arc<dyn Kernel>, HalError> {
+    let text = source.text;
     let key = (device.backend(), device.index(), entry, text.to_owned());
     // Held while it compiles: who wants the same one waits rather than compiling it again.
     let mut loaded = loaded().lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,8 +92,7 @@ pub fn load(
         return Ok(kernel);
     }
     loaded.retain(|_, kernel| kernel.strong_count() > 0);
-    let code = KernelCode::Source(text);
-    let kernel = device.load(KernelSource { entry, code, options: &[] })?;
+    let kernel = source.load(device, entry)?;
     loaded.insert(key, Arc::downgrade(&kernel));
     Ok(kernel)
 }
@@ -59,11 +106,10 @@ pub fn divide_kernel(
     (variant, form): (Variant, KernelForm),
     average: bool,
 ) -> Result<Option<Arc<dyn Kernel>>, HalError> {
-    let text = match form {
-        KernelForm::Generated => divide::text,
-        KernelForm::Interpreted => interpret::text,
-    };
-    let load = || load(device, divide::ENTRY, &text(variant.target, variant.dtype));
+    let interpreter = interpreter((variant, form));
+    let text = if interpreter.is_some() { interpret::text } else { divide::text };
+    let text = text(variant.target, variant.dtype);
+    let load = || load_text(device, divide::ENTRY, &Text { text: &text, interpreter });
     average.then(load).transpose()
 }
 
@@ -86,14 +132,34 @@ impl Kernels {
         (variant, form): (Variant, KernelForm),
         average: bool,
     ) -> Result<Self, ExecutorError> {
-        let make: Make = match form {
-            KernelForm::Generated => generate,
-            KernelForm::Interpreted => interpreted,
-        };
+        let of_form = |form| Self::of_form(device, plan, ranks, (variant, form), average);
+        if form != KernelForm::Auto {
+            return of_form(form);
+        }
+        of_form(KernelForm::Generated).or_else(|error| {
+            let ExecutorError::Hal(missing) = &error else { return Err(error) };
+            if !matches!(**missing, HalError::Unavailable { .. }) {
+                return Err(error);
+            }
+            log::info!("plans are interpreted: {missing}");
+            // What is missing says more than that something else does not go either.
+            of_form(KernelForm::Interpreted).map_err(|_| error)
+        })
+    }
+
+    fn of_form(
+        device: &dyn Device,
+        plan: &LoadedPlan,
+        ranks: &[u32],
+        (variant, form): (Variant, KernelForm),
+        average: bool,
+    ) -> Result<Self, ExecutorError> {
+        let interpreter = interpreter((variant, form));
+        let make: Make = if interpreter.is_some() { interpreted } else { generate };
         let mut kernels = Vec::new();
         for &rank in ranks {
             let generated = make(plan.layout(), rank, variant)?;
-            let kernel = load(device, ENTRY, &generated.text)?;
+            let kernel = load_text(device, ENTRY, &Text { text: &generated.text, interpreter })?;
             kernels.push((generated, kernel));
         }
         let divide = divide_kernel(device, (variant, form), average)?;

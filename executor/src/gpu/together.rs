@@ -90,7 +90,7 @@ impl Member<'_> {
         let content = |one: &Self| one.call.plan.layout().fingerprint;
         let shape = |one: &Self| one.gpu.shape(one.call.plan, 1);
         // A kernel that interprets has one rank.
-        let generated = |one: &Self| matches!(one.gpu.kernels, KernelForm::Generated);
+        let generated = |one: &Self| one.gpu.kernels != KernelForm::Interpreted;
         generated(self)
             && generated(other)
             && self.shared.identity == other.shared.identity

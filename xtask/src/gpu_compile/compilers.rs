@@ -37,6 +37,15 @@ pub struct Compiler {
     _library: &'static Library,
 }
 
+/// What is asked of a compiler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Machine code, by the newest compiler.
+    Machine,
+    /// NVIDIA's text for drivers, by a compiler of which drivers of 2023 and later take it.
+    Ptx,
+}
+
 /// What a compiler made.
 pub struct Compiled {
     /// The machine code, or the log.
@@ -67,10 +76,11 @@ impl Compiled {
 
 impl Compiler {
     /// Finds a compiler, or installs it.
-    pub fn open(target: Target) -> Result<Self> {
-        match target {
-            Target::Cuda => Self::load(target, "nvrtc", "CUBIN", &nvrtc()?),
-            Target::Hip => Self::load(target, "hiprtc", "Code", &hiprtc()?),
+    pub fn open(target: Target, code: Code) -> Result<Self> {
+        match (target, code) {
+            (Target::Cuda, Code::Machine) => Self::load(target, "nvrtc", "CUBIN", &nvrtc(NEWEST)?),
+            (Target::Cuda, Code::Ptx) => Self::load(target, "nvrtc", "PTX", &nvrtc(OLDEST)?),
+            (Target::Hip, _) => Self::load(target, "hiprtc", "Code", &hiprtc()?),
         }
     }
 
@@ -158,9 +168,15 @@ unsafe fn fetch(program: Program, (size, fetch): (Size, Fetch)) -> Vec<u8> {
     }
 }
 
+/// The folder of a Python environment, and the package in it.
+type Package = (&'static str, &'static str);
+const NEWEST: Package = ("gpu-compilers", "nvidia-cuda-nvrtc>=13,<14");
+/// The oldest that knows all instructions of the device library.
+const OLDEST: Package = ("gpu-compilers-12", "nvidia-cuda-nvrtc-cu12>=12.2,<12.3");
+
 /// NVRTC, of a Python environment in the target folder.
-fn nvrtc() -> Result<PathBuf> {
-    let folder = repo::target_dir().join("gpu-compilers");
+fn nvrtc((folder, package): Package) -> Result<PathBuf> {
+    let folder = repo::target_dir().join(folder);
     let find = || {
         let script = "import glob, sys; print(next(iter(glob.glob(sys.argv[1] + '/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.*')), ''))";
         let output = Command::new("python3").args(["-c", script]).arg(&folder).output();
@@ -173,9 +189,9 @@ fn nvrtc() -> Result<PathBuf> {
     let install = "python3 -c 'import ensurepip' 2>/dev/null || \
                    (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv) >&2
                    python3 -m venv --clear \"$0\"
-                   \"$0\"/bin/pip install -q 'nvidia-cuda-nvrtc>=13,<14'";
+                   \"$0\"/bin/pip install -q \"$1\"";
     let mut command = Command::new("sh");
-    command.args(["-ec", install]).arg(&folder);
+    command.args(["-ec", install]).arg(&folder).arg(package);
     repo::capture("install NVRTC", &mut command)?;
     find().ok_or_else(|| {
         Error::message("cannot find NVRTC in the package that was installed".to_owned())

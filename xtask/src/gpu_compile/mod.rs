@@ -4,14 +4,14 @@
 //! instructions of one architecture for all of them; on request, all for all. Where bodies of operations stand alone, no
 //! register may spill. What compiles here has not run.
 
-mod compilers;
+pub(crate) mod compilers;
 mod report;
 mod texts;
 mod times;
 
 use crate::{Error, Result, section};
 use antiphon_codegen::Target;
-use compilers::{Compiled, Compiler};
+use compilers::{Code, Compiled, Compiler};
 use report::Report;
 use std::collections::HashSet;
 use std::panic::resume_unwind;
@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> Result<()> {
     let started = Instant::now();
     let mut report = Report::default();
     for target in [Target::Cuda, Target::Hip] {
-        let compiler = Compiler::open(target)?;
+        let compiler = Compiler::open(target, Code::Machine)?;
         println!("{}", compiler.name());
         let texts = texts::all(target, options.all)?;
         let jobs = jobs(target, &texts, options);

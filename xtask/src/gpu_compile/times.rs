@@ -2,7 +2,7 @@
 //!
 //! Programs of random steps, since what repeats would become a loop: nothing a person would write is worse.
 
-use super::compilers::Compiler;
+use super::compilers::{Code, Compiler};
 use super::{CUDA, HIP, failed};
 use crate::mutate::random::Random;
 use crate::{Error, Result};
@@ -33,7 +33,7 @@ pub fn table() -> Result<String> {
     let compilers = [(Target::Cuda, CUDA[0]), (Target::Hip, HIP)];
     let mut opened = Vec::new();
     for (target, architecture) in compilers {
-        opened.push((target, architecture, Compiler::open(target)?));
+        opened.push((target, architecture, Compiler::open(target, Code::Machine)?));
     }
     for steps in STEPS {
         let plan = random(steps).map_err(|error| {
