@@ -21,6 +21,9 @@ pub struct Generated {
     pub operands: Operands,
     /// The ranks that the rank's blocks touch.
     pub peers: Peers,
+    /// Steps that stand in the text, those of a loop once: the time that it takes to compile grows with them. 0 where the text
+    /// is no plan's.
+    pub steps: usize,
 }
 
 /// A kernel of several ranks, as text, and the data that make its blocks a rank's.
@@ -66,7 +69,8 @@ pub fn generate(layout: &Layout, rank: u32, variant: Variant) -> Result<Generate
     let mut text = programs.text(variant);
     let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch l) {{");
     programs.branch(&mut text);
-    Ok(Generated { text, programs: numbers, operands, peers })
+    let steps = programs.numbers.keys().flatten().map(Node::steps).sum();
+    Ok(Generated { text, programs: numbers, operands, peers, steps })
 }
 
 /// Writes one kernel for several ranks of a plan: the blocks of the first, behind them those of the second, and so on. Equal

@@ -141,7 +141,8 @@ pub fn interpreted(layout: &Layout, rank: u32, variant: Variant) -> Result<Gener
         });
         programs.push(at);
     }
-    Ok(Generated { text: text(variant.target, variant.dtype), programs, operands, peers })
+    let text = text(variant.target, variant.dtype);
+    Ok(Generated { text, programs, operands, peers, steps: 0 })
 }
 
 /// Writes steps.

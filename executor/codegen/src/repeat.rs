@@ -25,6 +25,14 @@ impl Node {
             Node::Times(times, body) => times * body.iter().map(Node::operands).sum::<u32>(),
         }
     }
+
+    /// How many steps stand in a text for it.
+    pub fn steps(&self) -> usize {
+        match self {
+            Node::Step(..) => 1,
+            Node::Pipeline(body) | Node::Times(_, body) => body.iter().map(Node::steps).sum(),
+        }
+    }
 }
 
 /// Folds the items of a block, until nothing repeats any more.
@@ -113,6 +121,8 @@ mod tests {
             assert_eq!(show(&nodes), expected, "{text}");
             let operands: u32 = nodes.iter().map(Node::operands).sum();
             assert_eq!(operands, 2 * text.len() as u32, "{text}");
+            let steps: usize = nodes.iter().map(Node::steps).sum();
+            assert_eq!(steps, expected.chars().filter(char::is_ascii_lowercase).count(), "{text}");
         }
     }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KernelForm {
-    /// [`Generated`](Self::Generated) where there is a run-time compiler, else [`Interpreted`](Self::Interpreted).
+    /// [`Generated`](Self::Generated) where there is a run-time compiler and a rank's program has at most 800 steps, those of
+    /// loops counted once; else [`Interpreted`](Self::Interpreted).
     #[default]
     Auto,
     /// A kernel of the plan's own, compiled when the plan is first called with a type.

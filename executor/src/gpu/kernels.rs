@@ -99,6 +99,11 @@ fn load_text(
 
 /// Makes the kernel of a rank of a plan.
 type Make = fn(&Layout, u32, Variant) -> Result<Generated, Unsupported>;
+/// Those of several.
+type Made = Result<Vec<Generated>, Unsupported>;
+
+/// The most steps of a text that is compiled where nobody says which form kernels have. Compilers take seconds over more.
+const LONGEST: usize = 800;
 
 /// The kernel that divides a rank's sums, where the call is an average.
 pub fn divide_kernel(
@@ -111,6 +116,11 @@ pub fn divide_kernel(
     let text = text(variant.target, variant.dtype);
     let load = || load_text(device, divide::ENTRY, &Text { text: &text, interpreter });
     average.then(load).transpose()
+}
+
+/// Whether one of the texts has more steps than are compiled unasked.
+fn is_long(made: &[Generated]) -> bool {
+    made.iter().any(|made| made.steps > LONGEST)
 }
 
 /// The kernels of a plan for the ranks of this process on one device.
@@ -132,33 +142,39 @@ impl Kernels {
         (variant, form): (Variant, KernelForm),
         average: bool,
     ) -> Result<Self, ExecutorError> {
-        let of_form = |form| Self::of_form(device, plan, ranks, (variant, form), average);
+        let make = |form: KernelForm| {
+            let make: Make = if form == KernelForm::Interpreted { interpreted } else { generate };
+            ranks.iter().map(|&rank| make(plan.layout(), rank, variant)).collect::<Made>()
+        };
+        let load = |form, made| Self::load(device, made, (variant, form), average);
+        let own = make(form)?;
         if form != KernelForm::Auto {
-            return of_form(form);
+            return load(form, own);
         }
-        of_form(KernelForm::Generated).or_else(|error| {
+        if is_long(&own) {
+            log::info!("plan `{}` is interpreted: it would take long to compile", plan.name());
+            return load(KernelForm::Interpreted, make(KernelForm::Interpreted)?);
+        }
+        load(KernelForm::Generated, own).or_else(|error| {
             let ExecutorError::Hal(missing) = &error else { return Err(error) };
             if !matches!(**missing, HalError::Unavailable { .. }) {
                 return Err(error);
             }
             log::info!("plans are interpreted: {missing}");
             // What is missing says more than that something else does not go either.
-            of_form(KernelForm::Interpreted).map_err(|_| error)
+            load(KernelForm::Interpreted, make(KernelForm::Interpreted)?).map_err(|_| error)
         })
     }
 
-    fn of_form(
+    fn load(
         device: &dyn Device,
-        plan: &LoadedPlan,
-        ranks: &[u32],
+        made: Vec<Generated>,
         (variant, form): (Variant, KernelForm),
         average: bool,
     ) -> Result<Self, ExecutorError> {
         let interpreter = interpreter((variant, form));
-        let make: Make = if interpreter.is_some() { interpreted } else { generate };
         let mut kernels = Vec::new();
-        for &rank in ranks {
-            let generated = make(plan.layout(), rank, variant)?;
+        for generated in made {
             let kernel = load_text(device, ENTRY, &Text { text: &generated.text, interpreter })?;
             kernels.push((generated, kernel));
         }
@@ -166,5 +182,39 @@ impl Kernels {
         let mut kernels = kernels.into_iter();
         let Some(own) = kernels.next() else { unreachable!("the rank itself is among `ranks`") };
         Ok(Kernels { own, divide, others: kernels.map(|(_, kernel)| kernel).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_plan::builder::ProgramBuilder;
+    use antiphon_plan::model::Collective;
+
+    /// What a rank's block becomes that copies and adds in turn, `once` times from different places of the program, and
+    /// then a hundred times from one.
+    fn made(once: usize) -> Generated {
+        let p = ProgramBuilder::new("steps", Collective::Test, 1).chunk_counts(8, 8).fuse(false);
+        let (input, output, block) = (p.input(0), p.output(0), p.block(0));
+        for step in 0..once {
+            // The bits of growing numbers do not repeat.
+            for bit in 0..10 {
+                let from: Vec<_> = (0..2 + (step >> bit & 1)).map(|at| input.chunk(at)).collect();
+                block.reduce(&from, output.chunk(0));
+            }
+        }
+        (0..100).for_each(|_| block.copy(input.chunk(0), output.chunk(1)));
+        let layout = Layout::new(&p.build().unwrap()).unwrap();
+        let variant = Variant { target: Target::Cuda, dtype: DataType::F32, op: None };
+        generate(&layout, 0, variant).unwrap()
+    }
+
+    #[test]
+    fn loops_are_short_and_what_does_not_repeat_is_long() {
+        let (short, long) = (made(0), made(1000));
+        assert!(short.steps < 10, "{} steps", short.steps);
+        assert!(!is_long(std::slice::from_ref(&short)));
+        assert!(long.steps > LONGEST, "{} steps", long.steps);
+        assert!(is_long(&[short, long]));
     }
 }
