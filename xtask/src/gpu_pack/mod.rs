@@ -1,0 +1,150 @@
+//! `cargo xtask gpu-pack`: one folder that checks and measures Antiphon on a machine with a GPU, and needs nothing there but
+//! the driver.
+//!
+//! It holds the command with the CUDA backend, which carries the interpreting kernel compiled; tests of the device layer and of
+//! the engine; plans; and `run.sh`, which runs all of it and keeps what was said.
+
+use crate::{Error, Result, repo};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+/// What is packed.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The folder, which is made anew [default: gpu-pack in the target folder]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Take programs that were built before from this folder of build products, e.g. target/debug, and build nothing
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+}
+
+/// The tests that are packed.
+const TESTS: [&str; 2] = ["hal_cuda", "gpu_engine"];
+/// The most bytes of a folder.
+const MOST: u64 = 40 << 20;
+/// The newest C library that programs may need: Debian 12's.
+const GLIBC: (u32, u32) = (2, 36);
+
+/// Packs.
+///
+/// # Errors
+/// Programs that do not build, files that cannot be copied, a folder that becomes too large, or programs that need a newer C
+/// library than allowed.
+pub fn run(options: &Options) -> Result<()> {
+    let out = options.out.clone().unwrap_or_else(|| repo::target_dir().join("gpu-pack"));
+    let built = match &options.from {
+        Some(folder) => folder.clone(),
+        None => build()?,
+    };
+    if out.exists() {
+        fs::remove_dir_all(&out).map_err(Error::io(format!("remove {}", out.display())))?;
+    }
+    let plans = out.join("plans");
+    fs::create_dir_all(&plans).map_err(Error::io(format!("make {}", plans.display())))?;
+    let mut programs = vec![(built.join("antiphon"), out.join("antiphon"))];
+    for test in TESTS {
+        programs.push((newest(&built.join("deps"), test)?, out.join(test)));
+    }
+    for (from, to) in &programs {
+        stripped(from, to)?;
+        let needed = glibc(to)?;
+        if needed > GLIBC {
+            let ((major, minor), most) = (needed, GLIBC);
+            return Err(Error::message(format!(
+                "cannot pack {}: saw that it needs glibc {major}.{minor}, allowed up to {}.{}; build on Debian 12",
+                from.display(),
+                most.0,
+                most.1
+            )));
+        }
+    }
+    for plan in repo::files(&repo::root().join("examples/plans"))? {
+        copy(&repo::root().join("examples/plans").join(&plan), &plans.join(&plan))?;
+    }
+    copy(&repo::root().join("xtask/src/gpu_pack/run.sh"), &out.join("run.sh"))?;
+    let bytes = size(&out)?;
+    if bytes > MOST {
+        return Err(Error::message(format!(
+            "cannot pack {}: saw {bytes} bytes, allowed {MOST}; build for release, and install strip",
+            out.display()
+        )));
+    }
+    println!("{}: {:.1} MiB; ./run.sh there", out.display(), bytes as f64 / f64::from(1 << 20));
+    Ok(())
+}
+
+/// Builds for release; the folder of build products.
+fn build() -> Result<PathBuf> {
+    let features = ["-p", "antiphon", "-p", "antiphon-tests", "--features", "antiphon/cuda"];
+    let mut command = repo::cargo();
+    command.args(["build", "--release", "--bins"]).args(features);
+    for test in TESTS {
+        command.args(["--test", test]);
+    }
+    repo::stream("build what is packed", &mut command)?;
+    Ok(repo::target_dir().join("release"))
+}
+
+/// The newest program of a test: others of its name were built with other features, or before.
+fn newest(folder: &Path, test: &str) -> Result<PathBuf> {
+    let reading = || format!("list {}", folder.display());
+    let mut found: Option<(SystemTime, PathBuf)> = None;
+    for entry in fs::read_dir(folder).map_err(Error::io(reading()))? {
+        let path = entry.map_err(Error::io(reading()))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let hash = name.strip_prefix(test).and_then(|rest| rest.strip_prefix('-'));
+        if !hash.is_some_and(|hash| hash.chars().all(|c| c.is_ascii_hexdigit())) {
+            continue;
+        }
+        let changed = fs::metadata(&path).and_then(|data| data.modified());
+        let changed = changed.map_err(Error::io(format!("look at {}", path.display())))?;
+        found = found.max(Some((changed, path)));
+    }
+    found.map(|(_, path)| path).ok_or_else(|| {
+        let folder = folder.display();
+        Error::message(format!("cannot find the tests {test} in {folder}: build them first"))
+    })
+}
+
+/// Copies a program without what debuggers need, where the tool for it is there.
+fn stripped(from: &Path, to: &Path) -> Result<()> {
+    let mut strip = Command::new("strip");
+    strip.arg("-o").arg(to).arg(from);
+    match strip.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        _ => copy(from, to),
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let what = format!("copy {} to {}", from.display(), to.display());
+    fs::copy(from, to).map(drop).map_err(Error::io(what))
+}
+
+/// The newest version of the C library that a program names.
+fn glibc(program: &Path) -> Result<(u32, u32)> {
+    let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
+    const MARK: &[u8] = b"GLIBC_2.";
+    let minor = |rest: &[u8]| {
+        let digits: String =
+            rest.iter().map(|&b| char::from(b)).take_while(char::is_ascii_digit).collect();
+        digits.parse::<u32>().unwrap_or(0)
+    };
+    let marks = bytes.windows(MARK.len()).enumerate().filter(|(_, part)| *part == MARK);
+    let most = marks.map(|(at, _)| minor(&bytes[at + MARK.len()..])).max().unwrap_or(0);
+    Ok((2, most))
+}
+
+/// Bytes of all files of a folder.
+fn size(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for path in repo::files(folder)? {
+        let path = folder.join(path);
+        let data = fs::metadata(&path).map_err(Error::io(format!("look at {}", path.display())))?;
+        bytes += data.len();
+    }
+    Ok(bytes)
+}

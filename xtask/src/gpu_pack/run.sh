@@ -1,0 +1,106 @@
+#!/bin/sh
+# Checks and measures Antiphon on this machine's NVIDIA GPUs. Needs their driver, and nothing else; one GPU is enough.
+#
+#   ./run.sh [--quick] [FOLDER]      writes what was said into FOLDER [default: log-DATE beside this file]
+#
+# --quick takes one plan and small sizes. The exit status is 0 if no step has failed; FOLDER/summary.txt names them all.
+set -u
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+quick=
+if [ "${1-}" = --quick ]; then
+    quick=1
+    shift
+fi
+log=${1:-$here/log-$(date -u +%Y%m%dT%H%M%SZ)}
+mkdir -p "$log" || exit 1
+log=$(cd "$log" && pwd) || exit 1
+summary=$log/summary.txt
+: >"$summary"
+failed=0
+export ANTIPHON_CACHE_DIR="$log/cache"
+
+note() {
+    echo "$*" | tee -a "$summary"
+}
+
+# step NAME COMMAND...: runs a command, whose output goes to NAME.log.
+step() {
+    step=$1
+    shift
+    began=$(date +%s)
+    if "$@" >"$log/$step.log" 2>&1; then
+        note "ok     $step, $(($(date +%s) - began)) s"
+    else
+        note "FAILED $step: status $?, see $log/$step.log"
+        failed=1
+    fi
+}
+
+antiphon() {
+    "$here/antiphon" "$@"
+}
+
+if [ -n "$quick" ]; then
+    plans=$here/plans/allreduce_two_shot_packets_4.json
+    sweep="-b 1K -e 4K -f 4 --iters 2 --warmup 1 --block-threads 32"
+    worlds=2
+else
+    plans=$(ls "$here"/plans/*.json)
+    sweep="-b 1K -e 64M -f 4 --iters 20 --warmup 5"
+    worlds="2 4 8"
+fi
+
+step info antiphon info
+if command -v nvidia-smi >/dev/null 2>&1; then
+    step nvidia-smi nvidia-smi -q
+    step nvidia-smi-topology nvidia-smi topo -m
+else
+    note "SKIP   nvidia-smi: there is none"
+fi
+
+# The conformance suite of the device layer, and what is promised of CUDA alone.
+if [ -z "$quick" ]; then
+    step conformance env ANTIPHON_NEEDS_GPU=1 "$here/hal_cuda" gpu:: --test-threads=1
+    # These tests start themselves again on the simulated driver unless the variable is set: here it names the driver's own file,
+    # by which they call it as an application does.
+    for group in graphs streams buffers ends; do
+        step "engine-$group" env ANTIPHON_TEST_SIMULATED=libcuda.so.1 "$here/gpu_engine" "$group::" --test-threads=1
+    done
+fi
+
+# Every plan by both kinds of kernels, results compared with the reference; ranks take turns on the GPUs there are.
+for plan in $plans; do
+    name=$(basename "$plan" .json)
+    for form in generated interpreted; do
+        step "plan-$name-$form" antiphon run "$plan" --device cuda --threads --kernels "$form" $sweep
+    done
+    if [ -z "$quick" ]; then
+        step "plan-$name-processes" antiphon run "$plan" --device cuda --processes $sweep
+    fi
+done
+
+# The built-in algorithms with as many ranks as asked for, on however many GPUs there are.
+for ranks in $worlds; do
+    for collective in allreduce allgather reducescatter alltoall alltoallv; do
+        for form in generated interpreted; do
+            [ -n "$quick" ] && [ "$collective" != allreduce ] && continue
+            step "bench-$collective-$ranks-$form" antiphon bench "$collective" --ranks "$ranks" --device cuda --threads \
+                --kernels "$form" $sweep
+        done
+    done
+done
+
+if [ -n "$quick" ]; then
+    note "SKIP   compute-sanitizer: --quick"
+elif command -v compute-sanitizer >/dev/null 2>&1; then
+    for tool in memcheck racecheck; do
+        step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/antiphon" run \
+            "$here/plans/allreduce_two_shot_packets_4.json" --device cuda:0 --threads --size 16K --iters 2 --warmup 0 --timeout off
+    done
+else
+    note "SKIP   compute-sanitizer: there is none"
+fi
+
+rm -rf "$log/cache"
+note "logs are in $log"
+exit $failed

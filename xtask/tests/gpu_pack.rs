@@ -1,0 +1,85 @@
+//! `cargo xtask gpu-pack`: that a folder is packed, and that its script runs in a bare environment, on the simulated driver, which
+//! is no GPU.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn passed(output: &Output) -> String {
+    let (printed, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{printed}\n{said}");
+    printed
+}
+
+/// What this workspace has built before, if all that is packed is among it.
+fn built() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_BIN_EXE_xtask")).parent()?;
+    let tests = fs::read_dir(folder.join("deps")).ok()?.flatten();
+    let names: Vec<String> = tests.map(|file| file.file_name().to_string_lossy().into()).collect();
+    let has = |test: &str| names.iter().any(|name| name.starts_with(test));
+    let all = folder.join("antiphon").exists() && has("hal_cuda-") && has("gpu_engine-");
+    all.then(|| folder.to_owned())
+}
+
+#[test]
+fn a_pack_runs_where_there_is_nothing_but_a_driver() {
+    let test = "a_pack_runs_where_there_is_nothing_but_a_driver";
+    let Some(driver) = antiphon_tests::simulated::environment(test, env!("CARGO_TARGET_TMPDIR"))
+    else {
+        return;
+    };
+    let Some(built) = built() else {
+        let needed = std::env::var_os("ANTIPHON_NEEDS_SIMULATOR").is_some();
+        assert!(!needed, "the command and the tests of GPUs were not built");
+        let why = "the command and the tests of GPUs were not built; `cargo test --workspace` does";
+        let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+        return;
+    };
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-pack");
+    let mut pack = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    pack.arg("gpu-pack").arg("--out").arg(&folder).arg("--from").arg(built);
+    let said = passed(&pack.output().unwrap());
+    assert!(said.contains("run.sh"), "{said}");
+    // The folder with the simulated driver stands for the loader's path; nothing else is told.
+    let libraries =
+        driver.iter().find(|(name, _)| *name == "ANTIPHON_CUDA_LIB").unwrap().1.parent().unwrap();
+    let log = folder.join("log");
+    let mut script = Command::new(folder.join("run.sh"));
+    script.arg("--quick").arg(&log).env_clear().current_dir("/");
+    script.env("PATH", "/usr/bin:/bin").env("LD_LIBRARY_PATH", libraries);
+    // Where the simulated compiler keeps what it makes.
+    let kept = driver.iter().filter(|(name, _)| name.starts_with("ANTIPHON_GPUSIM"));
+    script.envs(kept.map(|(name, path)| (name, path)));
+    let said = passed(&script.output().unwrap());
+    for step in [
+        "info",
+        "two_shot_packets_4-generated",
+        "two_shot_packets_4-interpreted",
+        "bench-allreduce-2-generated",
+    ] {
+        let ok = |line: &str| line.starts_with("ok ") && line.contains(step);
+        assert!(said.lines().any(ok), "{step}: {said}");
+    }
+    assert!(!said.contains("FAILED"), "{said}");
+    let summary = fs::read_to_string(log.join("summary.txt")).unwrap();
+    assert_eq!(summary, said);
+    let info = fs::read_to_string(log.join("info.log")).unwrap();
+    assert!(info.contains("  cuda: 0: "), "{info}");
+    // A step that fails is told, and so is the whole.
+    let mut script = Command::new(folder.join("run.sh"));
+    script
+        .arg("--quick")
+        .arg(&log)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("ANTIPHON_CUDA_LIB", "/nowhere");
+    let output = script.output().unwrap();
+    let said = text(&output.stdout);
+    assert!(!output.status.success() && said.contains("FAILED plan-"), "{said}");
+    fs::remove_dir_all(&folder).unwrap();
+}
