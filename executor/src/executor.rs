@@ -273,7 +273,8 @@ impl Executor {
         stream.synchronize().map_err(own_error)?;
         // A kernel that was ended early tells nobody.
         if self.communicator.shared.gpu.is_some() {
-            self.communicator.shared.check()
+            // And the proxy may still copy from and to the caller's buffers.
+            self.communicator.shared.check().inspect_err(|_| self.communicator.shared.settle())
         } else {
             Ok(())
         }
@@ -307,6 +308,12 @@ impl Executor {
         let mut blocks = Vec::new();
         add_runtime_blocks(call, &mut blocks);
         Ok((self.sizes(call), blocks))
+    }
+
+    /// What can be said of a call's buffers and runtime blocks before it is launched.
+    pub(crate) fn check(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
+        self.aligned(call)?;
+        call.check_counts(self.communicator.rank())
     }
 
     /// Whether the buffers of a call are aligned to its elements.
@@ -374,8 +381,7 @@ impl Executor {
         stream: Option<u64>,
     ) -> Result<&'r Recent, ExecutorError> {
         self.communicator.shared.check()?;
-        self.aligned(call)?;
-        let rank = self.communicator.rank();
+        self.check(call)?;
         let sizes = self.sizes(call);
         let plan = Arc::as_ptr(call.plan);
         let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream };
@@ -386,7 +392,6 @@ impl Executor {
         if known.is_none() {
             self.fits(call.plan)?;
         }
-        call.check_counts(rank)?;
         let known = match known {
             Some(known) => known,
             None => {

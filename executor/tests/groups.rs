@@ -86,6 +86,35 @@ fn transfers_of_a_group_may_come_in_any_order() {
 }
 
 #[test]
+fn transfers_of_several_streams_come_in_the_order_in_which_they_were_gathered() {
+    on_threads(2, |rank, on| {
+        let streams = [(); 2].map(|()| on.communicator().stream().unwrap());
+        // Ranks take streams in turns of their own, and now and then none.
+        let stream = |number: usize| match number % 3 {
+            0 => Some(&streams[rank as usize]),
+            1 => Some(&streams[1 - rank as usize]),
+            _ => None,
+        };
+        let sent: Vec<u32> = (0..12).map(|number| 100 * rank + number).collect();
+        let mut received = [0u32; 12];
+        let (mut group, peer) = (Group::new(), 1 - rank);
+        for (number, (from, to)) in sent.iter().zip(&mut received).enumerate() {
+            let (from, to) = (std::ptr::from_ref(from).cast(), std::ptr::from_mut(to).cast());
+            // SAFETY: both are one element, and live until the streams are through.
+            unsafe {
+                group.send(on, from, 1, DataType::U32, peer, stream(number)).unwrap();
+                let stream = stream(number * (1 + rank as usize));
+                group.receive(on, to, 1, DataType::U32, peer, stream).unwrap();
+            }
+        }
+        group.end().unwrap();
+        streams.iter().for_each(|stream| on.executor().synchronize(stream).unwrap());
+        let expected: Vec<u32> = (0..12).map(|number| 100 * peer + number).collect();
+        assert_eq!(received[..], expected);
+    });
+}
+
+#[test]
 fn one_thread_drives_many_ranks_and_communicators() {
     const WORLD: usize = 3;
     let (first, second) = (ranks(WORLD as u32), ranks(WORLD as u32));
@@ -191,6 +220,16 @@ fn what_is_wrong_with_a_call_is_told_when_it_is_gathered() {
         assert!(send(&mut group, 1, 1).contains("null for a send buffer"));
         assert!(send(&mut group, 0, 2).contains("rank 2 of 2"));
         assert!(send(&mut group, u64::MAX, 1).contains("address space"));
+        let (odd, mut room) = (std::ptr::without_provenance::<u8>(6), [0f32; 2]);
+        let error = group.send(on, odd, 1, DataType::F32, 1, None).unwrap_err().to_string();
+        assert!(error.contains("address 0x6"), "{error}");
+        let unaligned = Request { input: odd, count: 1, ..sum(&room, &mut [0f32; 2]) };
+        let error = group.call(on, &unaligned, None).unwrap_err().to_string();
+        assert!(error.contains("address 0x6"), "{error}");
+        let (far, none) = (Extent { offset: 9, count: 9 }, Extent::default());
+        let counts = Counts { send: &[far, none], receive: &[none, none] };
+        let (from, to) = (room.as_ptr().cast(), room.as_mut_ptr().cast());
+        assert!(group.all_to_all_v(on, (from, to), (2, 2), counts, DataType::F32, None).is_err());
         let root = Request { what: What::Gather { root: 7 }, ..sum(&[], &mut []) };
         assert!(group.call(on, &root, None).unwrap_err().to_string().contains("rank 7"));
         let factor = Some(Factor::Value([0; 8]));

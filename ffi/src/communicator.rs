@@ -371,8 +371,11 @@ pub unsafe extern "C" fn antiphon_communicator_destroy(
 ) -> antiphon_result {
     entry(|| {
         // SAFETY: as this function's.
-        drop(unsafe { take::<Collectives>(communicator)? });
+        unsafe { borrow::<Collectives>(communicator)? };
+        // Before another communicator can have the handle's place.
         ops::forget(communicator);
+        // SAFETY: as this function's.
+        drop(unsafe { take::<Collectives>(communicator)? });
         Ok(())
     })
 }

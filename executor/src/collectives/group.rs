@@ -164,6 +164,11 @@ impl Group {
             Direction::In => "a receive buffer",
         };
         check_address(at, bytes, which)?;
+        if bytes > 0 && !at.addr().is_multiple_of(dtype.size()) {
+            let saw = format!("address {:#x} for {dtype} elements", at.addr());
+            let allowed = "addresses that are multiples of the element size";
+            return Err(argument("use a buffer", saw, allowed));
+        }
         self.gather(on, Work::Transfer(transfer), stream)
     }
 
@@ -176,6 +181,10 @@ impl Group {
         if on.on_device() {
             let backend = on.communicator().device().backend();
             return Err(HalError::Unsupported { op: "a group of calls", backend }.into());
+        }
+        // What is refused is refused now: a group is launched whole or not at all.
+        if let Work::Call(call) | Work::Scaled(_, call) = &work {
+            on.executor().check(&call.call())?;
         }
         self.calls.push(Gathered { on: on.clone(), work, stream: stream.cloned() });
         Ok(())
@@ -229,6 +238,10 @@ impl Group {
                     return Err(unequal(format!("{sent} for {received}")));
                 }
                 let bytes = send.count as usize * send.dtype.size();
+                let stream = |call: &Gathered| call.stream.as_ref().map(|stream| stream.id());
+                if stream(from) != stream(to) {
+                    return Err(unequal("a send and its receive on two streams".to_owned()));
+                }
                 let copy = Copy { source: send.at, destination: receive.at, bytes };
                 copies.push(Placed { task: Arc::new(copy), stream: to.stream.clone() });
             }
@@ -273,12 +286,12 @@ impl Task for Copy {
     }
 }
 
-/// A pair of ranks, and what goes between them: by stream, in order.
+/// A pair of ranks, and what goes between them, in order, each with those beside which it goes on.
 struct Pair {
     on: Collectives,
     peer: u32,
     direction: Direction,
-    transfers: Vec<(Arc<Together>, Vec<Transfer>)>,
+    transfers: Vec<(Arc<Together>, Transfer)>,
 }
 
 impl Pair {
@@ -289,15 +302,29 @@ impl Pair {
 
     /// Hands the transfers to those who drive them, who expect them, once the pair is formed or failed to be.
     fn begin(&self, formed: Result<Collectives, ExecutorError>) {
-        for (set, transfers) in &self.transfers {
-            let launches = formed.as_ref().map_err(Clone::clone).and_then(|formed| {
-                let launch = |transfer| {
-                    let call = formed.prepare_transfer(transfer)?;
-                    formed.executor().queued(&call.call(), None).map(arc)
-                };
-                transfers.iter().map(launch).collect::<Result<Queue, ExecutorError>>()
+        let launch = |transfer| {
+            let formed = formed.as_ref().map_err(Clone::clone)?;
+            let call = formed.prepare_transfer(transfer)?;
+            formed.executor().queued(&call.call(), None).map(arc)
+        };
+        let mut queues: Vec<(&Arc<Together>, Queue)> = Vec::new();
+        let mut error: Option<TaskError> = None;
+        for (set, transfer) in &self.transfers {
+            let known = queues.iter().position(|(known, _)| Arc::ptr_eq(known, set));
+            let at = known.unwrap_or_else(|| {
+                queues.push((set, Queue::new()));
+                queues.len() - 1
             });
-            set.arrive(launches.map_err(|error| -> TaskError { Arc::new(error) }));
+            // Numbered in the order in which they were gathered, and none behind one that is not.
+            if error.is_none() {
+                match launch(transfer) {
+                    Ok(launch) => queues[at].1.push_back(launch),
+                    Err(failed) => error = Some(Arc::new(failed)),
+                }
+            }
+        }
+        for (set, queue) in queues {
+            set.arrive(queue, error.clone());
         }
     }
 }
@@ -339,14 +366,11 @@ impl Launches {
                 let pair = self.pairs.entry((on.identity(), peer, direction));
                 let transfers = Vec::new();
                 let pair = pair.or_insert_with(|| Pair { on, peer, direction, transfers });
-                match pair.transfers.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &set)) {
-                    Some((_, transfers)) => transfers.push(transfer),
-                    None => {
-                        // Before any of it begins, so that nothing is over too early.
-                        set.expect();
-                        pair.transfers.push((set, vec![transfer]));
-                    }
+                if !pair.transfers.iter().any(|(known, _)| Arc::ptr_eq(known, &set)) {
+                    // Before any of it begins, so that nothing is over too early.
+                    set.expect();
                 }
+                pair.transfers.push((set, transfer));
                 return;
             }
             Work::Call(call) => on.executor().queued(&call.call(), id).map(arc),

@@ -37,14 +37,12 @@ impl Together {
         self.state().expected += 1;
     }
 
-    /// A queue that was announced is added, or fails.
-    pub fn arrive(&self, queue: Result<VecDeque<Arc<dyn Task>>, TaskError>) {
+    /// A queue that was announced is added, as far as there is one, and what kept it from being longer.
+    pub fn arrive(&self, queue: VecDeque<Arc<dyn Task>>, error: Option<TaskError>) {
         let mut state = self.state();
         state.expected -= 1;
-        match queue {
-            Ok(queue) => state.queues.push(queue),
-            Err(error) => state.error = state.error.take().or(Some(error)),
-        }
+        state.queues.push(queue);
+        state.error = state.error.take().or(error);
     }
 }
 
@@ -112,7 +110,7 @@ mod tests {
         for _ in 0..3 {
             assert!(matches!(together.poll(Effort::Wait), TaskState::Pending));
         }
-        together.arrive(Ok(VecDeque::from([task(4, false)])));
+        together.arrive(VecDeque::from([task(4, false)]), None);
         let outcome = loop {
             if let TaskState::Done(outcome) = together.poll(Effort::Wait) {
                 break outcome;

@@ -425,6 +425,10 @@ impl Gpu {
 impl Drop for Gpu {
     /// What did not end, though it was told to, keeps its memory.
     fn drop(&mut self) {
+        // Before the memory that it copies to and from.
+        if let Some(proxy) = self.proxy.get() {
+            proxy.stop();
+        }
         if self.stop.first().load(Ordering::Acquire) != 0 {
             self.abandon_groups();
         }

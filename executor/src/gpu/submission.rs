@@ -137,6 +137,10 @@ impl Gpu {
     ) -> Result<(), ExecutorError> {
         let context = &recent.context;
         if number == 0 {
+            // It may be replayed at once.
+            if let Some(proxy) = context.queue.as_ref().and(self.proxy.get()) {
+                proxy.ring();
+            }
             return launched;
         }
         if enqueued {

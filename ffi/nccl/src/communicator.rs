@@ -244,7 +244,7 @@ pub unsafe fn init_rank(
         whole(end, 0).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(out, make) }
+    unsafe { group::join(out, None, make) }
 }
 
 /// Joins as NCCL does it with several ids, of which the first is enough.
@@ -328,7 +328,7 @@ pub unsafe fn split(
         if end.is_null() { Ok(None) } else { whole(end, parent.device).map(Some) }
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(out, make) }
+    unsafe { group::join(out, Some(comm), make) }
 }
 
 /// Makes a communicator of those that are not listed, now or when the thread's group ends.
@@ -386,7 +386,7 @@ pub unsafe fn shrink(
         whole(end, parent.device).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(out, make) }
+    unsafe { group::join(out, Some(comm), make) }
 }
 
 /// # Safety

@@ -11,11 +11,19 @@ use std::sync::Arc;
 /// Makes a communicator, or none for a rank that joins none.
 type Make = Box<dyn FnOnce() -> Result<Option<Arc<Communicator>>> + Send>;
 
+/// A communicator that is to be made.
+struct Join {
+    out: *mut Comm,
+    /// The address of the communicator whose ranks it is of, if there is one.
+    parent: Option<usize>,
+    make: Make,
+}
+
 /// The group that a thread has begun.
 #[derive(Default)]
 struct Open {
     depth: u32,
-    joins: Vec<(*mut Comm, Make)>,
+    joins: Vec<Join>,
     /// The first call that was refused.
     failure: Option<Failure>,
 }
@@ -37,12 +45,14 @@ pub fn part(body: impl FnOnce() -> Result<()>) -> Result<()> {
     outcome
 }
 
-/// Makes a communicator: now, or when the group of this thread ends. Until then its handle is null.
+/// Makes a communicator, of ranks of `parent` if there is one: now, or when the group of this thread ends. Until then its
+/// handle is null.
 ///
 /// # Safety
 /// The place stays writable until the group ends.
 pub unsafe fn join(
     out: *mut Comm,
+    parent: Option<Comm>,
     make: impl FnOnce() -> Result<Option<Arc<Communicator>>> + Send + 'static,
 ) -> Result<()> {
     // SAFETY: as this function's.
@@ -53,7 +63,8 @@ pub unsafe fn join(
         unsafe { out.write(made) };
         return Ok(());
     }
-    OPEN.with_borrow_mut(|open| open.joins.push((out, Box::new(make))));
+    let (parent, make) = (parent.map(|parent| parent.addr()), Box::new(make));
+    OPEN.with_borrow_mut(|open| open.joins.push(Join { out, parent, make }));
     Ok(())
 }
 
@@ -98,25 +109,41 @@ pub fn cancel() -> Result<()> {
     library.outcome(unsafe { (library.antiphon_group_cancel)() })
 }
 
-/// Makes communicators together: each waits for its peers, which may be others of them.
-fn make_all(joins: Vec<(*mut Comm, Make)>) -> Result<()> {
-    let (places, makes): (Vec<*mut Comm>, Vec<Make>) = joins.into_iter().unzip();
+/// Makes communicators together: each waits for its peers, which may be others of them. Those of one parent are made one
+/// after the other, as asked for, since its ranks tell them apart by that.
+fn make_all(joins: Vec<Join>) -> Result<()> {
+    type Line = (Option<usize>, Vec<(*mut Comm, Make)>);
+    let mut lines: Vec<Line> = Vec::new();
+    for Join { out, parent, make } in joins {
+        match lines.iter_mut().find(|(known, _)| parent.is_some() && *known == parent) {
+            Some((_, line)) => line.push((out, make)),
+            None => lines.push((parent, vec![(out, make)])),
+        }
+    }
+    let lines = lines.into_iter().map(|(_, line)| line.into_iter().unzip());
+    let (places, makes): (Vec<Vec<*mut Comm>>, Vec<Vec<Make>>) = lines.unzip();
     let made: Vec<_> = std::thread::scope(|scope| {
-        let start = |make: Make| std::thread::Builder::new().spawn_scoped(scope, make);
+        let start = |line: Vec<Make>| {
+            let work = || line.into_iter().map(|make| make()).collect::<Vec<_>>();
+            std::thread::Builder::new().spawn_scoped(scope, work)
+        };
         let started: Vec<_> = makes.into_iter().map(start).collect();
-        let crashed = || Failure::system("cannot make a communicator: its thread crashed");
+        let crashed = |_| Failure::system("cannot make a communicator: its thread crashed");
         let outcome = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|_| Err(crashed())),
+            Ok(thread) => thread.join().map_err(crashed),
             Err(error) => Err(Failure::system(format!("cannot start a thread: {error}"))),
         };
         started.into_iter().map(outcome).collect()
     });
     let mut first = Ok(());
-    for (out, made) in places.into_iter().zip(made) {
-        match made {
-            // SAFETY: the place is writable until the group ends, says who asked for it.
-            Ok(made) => unsafe { out.write(made.map_or(ptr::null_mut(), issue)) },
-            Err(failure) => first = first.and(Err(failure)),
+    for (places, made) in places.into_iter().zip(made) {
+        let made = made.unwrap_or_else(|failure| vec![Err(failure)]);
+        for (out, made) in places.into_iter().zip(made) {
+            match made {
+                // SAFETY: the place is writable until the group ends, says who asked for it.
+                Ok(made) => unsafe { out.write(made.map_or(ptr::null_mut(), issue)) },
+                Err(failure) => first = first.and(Err(failure)),
+            }
         }
     }
     first
@@ -127,8 +154,8 @@ fn make_all(joins: Vec<(*mut Comm, Make)>) -> Result<()> {
 /// # Safety
 /// As NCCL's.
 pub unsafe fn simulate_end(out: *mut SimInfo) -> Result<()> {
-    place(out, "simInfo")?;
     cancel()?;
+    place(out, "simInfo")?;
     Err(Failure::usage(
         "cannot simulate a group: nothing here predicts one; it is given up, and nothing was launched",
     ))

@@ -238,6 +238,18 @@ void communicators(ncclComm_t comm, int rank, int world) {
     CHECK(total == world / 2);
     OK(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, nullptr));
     CHECK(none == nullptr);
+    // Two at once, of the same ranks.
+    ncclComm_t pair = nullptr, whole = nullptr;
+    OK(ncclGroupStart());
+    OK(ncclCommSplit(comm, rank / 2, rank, &pair, nullptr));
+    OK(ncclCommSplit(comm, 0, -rank, &whole, nullptr));
+    OK(ncclGroupEnd());
+    OK(ncclCommUserRank(pair, &number));
+    CHECK(number == rank % 2);
+    OK(ncclCommUserRank(whole, &number));
+    CHECK(number == world - 1 - rank);
+    OK(ncclCommDestroy(pair));
+    OK(ncclCommDestroy(whole));
     OK(ncclCommFinalize(half));
     FAILS(ncclInvalidUsage, "finalized", ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, half, nullptr));
     OK(ncclCommDestroy(half));
@@ -247,6 +259,11 @@ void communicators(ncclComm_t comm, int rank, int world) {
         OK(ncclCommShrink(comm, &last, 1, &rest, nullptr, NCCL_SHRINK_DEFAULT));
         OK(ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, rest, nullptr));
         CHECK(total == world - 1);
+    }
+    // Nobody gives the smaller one up while others are still in its sum.
+    OK(ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, comm, nullptr));
+    CHECK(total == world);
+    if (rank != last) {
         OK(ncclCommRevoke(rest, NCCL_REVOKE_DEFAULT));
         OK(ncclCommGetAsyncError(rest, &state));
         CHECK(state == ncclRemoteError);
@@ -389,6 +406,12 @@ void processes(int world) {
         const pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
+            alarm(120);
+            // So that it hears of the end of its parent, and no other child's.
+            close(ends[1]);
+            for (int before = 1; before < rank; before++) {
+                close(in[static_cast<std::size_t>(before)]);
+            }
             ncclUniqueId id;
             CHECK(read(ends[0], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
             rank_of(id, rank, world);
@@ -446,6 +469,7 @@ void one_thread() {
 
 int main(int count, char** arguments) {
     CHECK(count == 2);
+    alarm(120);
     const int world = std::atoi(arguments[1]);
     if (world == 0) one_thread();
     else processes(world);

@@ -120,7 +120,7 @@ fn every_call_of_the_header_does_what_it_should() {
                 continue;
             }
             let mut command = Command::new(&program);
-            command.arg(world).env("ANTIPHON_DEVICE", "host");
+            command.arg(world).env("ANTIPHON_DEVICE", "host").env("ANTIPHON_TIMEOUT", "60");
             command.env("ANTIPHON_LIB_PATH", libraries().join("libantiphon_c.so"));
             command.env("LD_LIBRARY_PATH", if preloaded { Path::new("/") } else { folder });
             if preloaded {

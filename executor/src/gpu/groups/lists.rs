@@ -9,6 +9,7 @@ use antiphon_hal::Memory;
 use antiphon_plan::program::Area;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// The lists of a rank's switch channels, in the device's memory.
 #[derive(Debug, Default)]
@@ -22,28 +23,29 @@ pub struct Lists {
 #[derive(Debug)]
 pub struct Over {
     context: Weak<Context>,
+    since: Instant,
     /// The last launch that may have read it.
     last: Option<u64>,
 }
 
+/// How long a launch that reads a list may take until its number is there: each block reads it for itself, and the first
+/// one stores the number.
+const BEGINS: Duration = Duration::from_millis(20);
+
 impl Over {
     /// For launches of `context` that have begun.
     pub fn new(context: &Arc<Context>) -> Self {
-        Over { context: Arc::downgrade(context), last: None }
+        Over { context: Arc::downgrade(context), since: Instant::now(), last: None }
     }
 
-    /// Whether they are over. Asked again and again, with a pause: a launch's number is there a moment after its first block
-    /// has begun, so that it is read the first time, and compared from the second on.
+    /// Whether they are over.
     pub fn look(&mut self) -> bool {
         let Some(context) = self.context.upgrade() else { return true };
-        let [begun, ended] = context.marks();
-        match self.last {
-            Some(last) => ended >= last,
-            None => {
-                self.last = Some(begun);
-                false
-            }
+        if self.since.elapsed() < BEGINS {
+            return false;
         }
+        let [begun, ended] = context.marks();
+        ended >= *self.last.get_or_insert(begun)
     }
 }
 
@@ -61,7 +63,11 @@ impl Lists {
         } else {
             let bytes: Vec<u8> =
                 words(part, groups).into_iter().flat_map(u64::to_le_bytes).collect();
-            Some(gpu.upload.new_memory(&*gpu.device, &bytes)?)
+            let made = gpu.upload.new_memory(&*gpu.device, &bytes);
+            made.inspect_err(|error| {
+                log::info!("switch channels go to each member by itself: {error}");
+            })
+            .ok()
         };
         let address = list.as_ref().map_or(0, |list| list.address().expose_provenance() as u64);
         for &channel in &part.channels {

@@ -19,7 +19,7 @@ use super::context::Context;
 use super::shape::ArenaShape;
 use crate::communicator::{CONTROL, Shared};
 use crate::error::ExecutorError;
-use antiphon_bootstrap::Message;
+use antiphon_bootstrap::{BootstrapError, Message};
 use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::{HalError, Memory, MemoryHandle, Multicast};
 use antiphon_plan::program::{Area, Layout};
@@ -237,10 +237,22 @@ impl Gpu {
         said: Said,
         handle: Option<&MemoryHandle>,
     ) -> Result<(), ExecutorError> {
+        self.is_told(shared, to, said, handle).map(drop)
+    }
+
+    /// Says something to a rank; whether that is still there.
+    fn is_told(
+        &self,
+        shared: &Shared,
+        to: u32,
+        said: Said,
+        handle: Option<&MemoryHandle>,
+    ) -> Result<bool, ExecutorError> {
         if to == shared.rank {
             let kept = self.peers.mail.put((to, said, None));
             let what = "message about a group";
-            return kept.map_err(|found| ExecutorError::Layout { what, peer: to, found });
+            kept.map_err(|found| ExecutorError::Layout { what, peer: to, found })?;
+            return Ok(true);
         }
         let mut payload = said.encode();
         payload.extend(handle.map(MemoryHandle::to_blob).unwrap_or_default());
@@ -252,7 +264,12 @@ impl Gpu {
         })?;
         let descriptors = descriptors.into_iter().collect();
         let message = Message { channel: CONTROL, tag: GROUP, payload, descriptors };
-        Ok(shared.bootstrap.send(to, message)?)
+        match shared.bootstrap.send(to, message) {
+            Ok(()) => Ok(true),
+            // Whoever is through needs no groups any more.
+            Err(BootstrapError::PeerLeft { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Does what is to be done about groups. Called by the thread that watches launches, every few milliseconds.
@@ -450,7 +467,11 @@ impl Gpu {
         }
         let Some(context) = group.context.upgrade() else { return Ok(()) };
         for &member in &context.parts[group.part].members {
-            self.say(shared, member, Said::Next { number, step }, None)?;
+            let told = self.is_told(shared, member, Said::Next { number, step }, None)?;
+            // Whoever has left does nothing any more.
+            if let (false, Some(lead)) = (told, &mut group.lead) {
+                lead.done.insert(member);
+            }
         }
         Ok(())
     }
