@@ -209,7 +209,7 @@ def run(options: argparse.Namespace, communicator: Communicator) -> bool:
     total = numbers.np.array([wrong], "int64")
     communicator.all_reduce(total)
     if total[0]:
-        print(f"Rank: {rank} wrong elements: {wrong}, on all ranks: {total[0]}", file=sys.stderr)
+        sys.stderr.write(f"Rank: {rank} wrong elements: {wrong}, on all ranks: {total[0]}\n")
         return False
 
     for turn in range(options.n_iters):
@@ -220,11 +220,12 @@ def run(options: argparse.Namespace, communicator: Communicator) -> bool:
         execute(turn)
     elapsed = (time.perf_counter() - begun) / (options.n_iters * options.n_graph_iters)
     received = pairs[0][1].nbytes
-    print(
+    # In one piece: ranks share the terminal.
+    sys.stdout.write(
         f"Rank: {rank} Execution time: {elapsed * 1e6:.3f} us, data size: {received} bytes data type: {job.dtype} "
-        f"bandwidth: {received / elapsed / (1 << 30):.2f} GB/s, packet type: {packets.name}",
-        flush=True,
+        f"bandwidth: {received / elapsed / (1 << 30):.2f} GB/s, packet type: {packets.name}\n"
     )
+    sys.stdout.flush()
     communicator.barrier()
     return True
 

@@ -246,8 +246,14 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     def allgather_into_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all, joined."""
-        works = [self._allgather_base(*pair) for pair in zip(outputs, inputs, strict=True)]
-        return works[-1]
+        pairs = [(_Side(output), _Side(input)) for output, input in zip(outputs, inputs, strict=True)]
+
+        def body(communicator: Communicator) -> None:
+            for whole, source in pairs:
+                with whole:
+                    communicator.all_gather(source.span, whole.span)
+
+        return self._submit(body, outputs)
 
     def reduce_scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th tensors."""
@@ -276,8 +282,16 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     def reduce_scatter_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th parts."""
-        works = [self._reduce_scatter_base(*pair, opts) for pair in zip(outputs, inputs, strict=True)]
-        return works[-1]
+        op = _op(opts)
+        pairs = zip(outputs, inputs, strict=True)
+        pairs = [(_Side(output, reduced=op), _Side(input, reduced=op)) for output, input in pairs]
+
+        def body(communicator: Communicator) -> None:
+            for side, whole in pairs:
+                with side:
+                    communicator.reduce_scatter(whole.span, side.span, op)
+
+        return self._submit(body, outputs)
 
     def alltoall_base(
         self,
