@@ -9,7 +9,7 @@ use std::fmt;
 /// The names of the calls.
 struct Names {
     init: &'static str,
-    enter: fn(&Recorder),
+    enter: fn(&Recorder, u32),
     stream: &'static str,
     finish: &'static str,
     begin: &'static str,
@@ -22,9 +22,9 @@ struct Names {
 
 const CUDA: Names = Names {
     init: "cuInit",
-    enter: |recorder| {
+    enter: |recorder, device| {
         let mut context = 0u64;
-        recorder.call("cuDevicePrimaryCtxRetain", (&raw mut context, 0));
+        recorder.call("cuDevicePrimaryCtxRetain", (&raw mut context, device));
         recorder.call("cuCtxSetCurrent", (context,));
     },
     stream: "cuStreamCreate",
@@ -39,7 +39,7 @@ const CUDA: Names = Names {
 
 const HIP: Names = Names {
     init: "hipInit",
-    enter: |recorder| recorder.call("hipSetDevice", (0,)),
+    enter: |recorder, device| recorder.call("hipSetDevice", (device,)),
     stream: "hipStreamCreateWithFlags",
     finish: "hipStreamSynchronize",
     begin: "hipStreamBeginCapture",
@@ -108,7 +108,12 @@ impl Recorder {
 
     /// Makes device 0 current for the calling thread, as the run-time library does.
     pub fn enter(&self) {
-        (self.names.enter)(self);
+        self.enter_device(0);
+    }
+
+    /// Makes a device current likewise.
+    pub fn enter_device(&self, device: u32) {
+        (self.names.enter)(self, device);
     }
 
     /// A stream that does not wait for the default one.

@@ -3,7 +3,7 @@
 //! [`ci`] runs what a change must pass, [`tidy`] holds the rules of the repository that no compiler checks (they
 //! are also tests of this crate), [`mod@fuzz`] feeds parsers what they do not expect, [`mutate`] measures the verifier with
 //! plans broken on purpose, [`gpu_compile`] compiles generated kernels, [`gpu_prebuilt`] the interpreting one for the repository,
-//! [`gpu_pack`] packs what checks a machine with a GPU, [`install`] installs the C library, [`simulator`] holds
+//! [`gpu_bench`] measures plans on a GPU, [`gpu_pack`] packs what checks and measures a machine with one, [`install`] installs the C library, [`simulator`] holds
 //! predictions against the clock, [`mod@bench`] measures collectives beside other libraries. Nothing that users
 //! run depends on this crate.
 
@@ -11,6 +11,7 @@ pub mod bench;
 pub mod ci;
 pub mod error;
 pub mod fuzz;
+pub mod gpu_bench;
 pub mod gpu_compile;
 pub mod gpu_pack;
 pub mod gpu_prebuilt;

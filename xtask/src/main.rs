@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::bench::{self, hosts, options::Options, options::RankOptions};
 use xtask::{
-    Error, Result, ci, fuzz, gpu_compile, gpu_pack, gpu_prebuilt, install, mutate, repo, simulator,
-    tidy,
+    Error, Result, ci, fuzz, gpu_bench, gpu_compile, gpu_pack, gpu_prebuilt, install, mutate, repo,
+    simulator, tidy,
 };
 
 /// Developer tasks of the workspace
@@ -34,6 +34,8 @@ enum Task {
     GpuCompile(gpu_compile::Options),
     /// Compile the interpreting kernel for machines without a compiler, into the repository
     GpuPrebuilt,
+    /// Measure plans on one GPU, beside what the GPU itself can do
+    GpuBench(gpu_bench::Options),
     /// Pack a folder that checks and measures a machine with a GPU
     GpuPack(gpu_pack::Options),
     /// Build and install the C library, its header, and the command
@@ -66,6 +68,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Mutate(options) => mutate::run(options),
         Task::GpuCompile(options) => gpu_compile::run(options),
         Task::GpuPrebuilt => gpu_prebuilt::run(),
+        Task::GpuBench(options) => gpu_bench::run(options),
         Task::GpuPack(options) => gpu_pack::run(options),
         Task::Install(options) => install::run(options),
         Task::BenchPeers(options) => bench::run(options),

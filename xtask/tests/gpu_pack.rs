@@ -1,6 +1,7 @@
 //! `cargo xtask gpu-pack`: that a folder is packed, and that its script runs in a bare environment, on the simulated driver, which
 //! is no GPU.
 
+use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ fn built() -> Option<PathBuf> {
     let tests = fs::read_dir(folder.join("deps")).ok()?.flatten();
     let names: Vec<String> = tests.map(|file| file.file_name().to_string_lossy().into()).collect();
     let has = |test: &str| names.iter().any(|name| name.starts_with(test));
-    let all = folder.join("antiphon").exists() && has("hal_cuda-") && has("gpu_engine-");
+    let program = |name: &str| folder.join(name).exists();
+    let all = program("antiphon") && program("gpu-bench") && has("hal_cuda-") && has("gpu_engine-");
     all.then(|| folder.to_owned())
 }
 
@@ -61,13 +63,15 @@ fn a_pack_runs_where_there_is_nothing_but_a_driver() {
         "two_shot_packets_4-generated",
         "two_shot_packets_4-interpreted",
         "bench-allreduce-2-generated",
+        "benchmark",
     ] {
         let ok = |line: &str| line.starts_with("ok ") && line.contains(step);
         assert!(said.lines().any(ok), "{step}: {said}");
     }
     assert!(!said.contains("FAILED"), "{said}");
     let summary = fs::read_to_string(log.join("summary.txt")).unwrap();
-    assert_eq!(summary, said);
+    assert!(said.starts_with(summary.split("ok     benchmark").next().unwrap()), "{said}");
+    benchmark(&log, &said);
     let info = fs::read_to_string(log.join("info.log")).unwrap();
     assert!(info.contains("  cuda: 0: "), "{info}");
     // A step that fails is told, and so is the whole.
@@ -82,4 +86,28 @@ fn a_pack_runs_where_there_is_nothing_but_a_driver() {
     let said = text(&output.stdout);
     assert!(!output.status.success() && said.contains("FAILED plan-"), "{said}");
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// That the benchmark has measured all of its parts, and says that they are nothing of a GPU.
+fn benchmark(log: &Path, said: &str) {
+    let page = fs::read_to_string(log.join("gpu-bench.md")).unwrap();
+    assert!(said.contains(&page), "the tables are printed");
+    assert!(page.contains("THIS IS THE SIMULATED DRIVER, NOT A GPU"), "{page}");
+    assert!(!page.contains("not measured"), "{page}");
+    let json: Value =
+        serde_json::from_str(&fs::read_to_string(log.join("gpu-bench.json")).unwrap()).unwrap();
+    assert_eq!(json["simulated"], true);
+    let sections = json["sections"].as_array().unwrap();
+    let names: Vec<_> = sections.iter().map(|section| section["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["copies", "launches", "forms", "host", "graphs", "compile"]);
+    for section in sections {
+        for line in section["lines"].as_array().unwrap() {
+            for subject in line["subjects"].as_array().unwrap() {
+                assert!(subject["p50_ns"].as_u64().is_some_and(|took| took > 0), "{line}");
+                assert!(subject["p99_ns"].as_u64() >= subject["p50_ns"].as_u64(), "{line}");
+            }
+            assert!(!line["goals"].as_array().unwrap().is_empty(), "{line}");
+        }
+        assert!(!section["lines"].as_array().unwrap().is_empty(), "{section}");
+    }
 }

@@ -7,7 +7,7 @@
 pub(crate) mod compilers;
 mod report;
 mod texts;
-mod times;
+pub(crate) mod times;
 
 use crate::{Error, Result, section};
 use antiphon_codegen::Target;

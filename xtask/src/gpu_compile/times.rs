@@ -66,7 +66,7 @@ pub fn table() -> Result<String> {
 }
 
 /// A plan whose first rank has so many steps, none of which is like its neighbours.
-fn random(steps: usize) -> std::result::Result<Plan, BuildError> {
+pub(crate) fn random(steps: usize) -> std::result::Result<Plan, BuildError> {
     let p = ProgramBuilder::new("random", Collective::Test, 2).chunk_counts(8, 8).fuse(false);
     let p = p.auto_sync(false);
     let (input, output) = (p.input(0), p.output(0));

@@ -1,8 +1,9 @@
 //! `cargo xtask gpu-pack`: one folder that checks and measures Antiphon on a machine with a GPU, and needs nothing there but
 //! the driver.
 //!
-//! It holds the command with the CUDA backend, which carries the interpreting kernel compiled; tests of the device layer and of
-//! the engine; plans; and `run.sh`, which runs all of it and keeps what was said.
+//! It holds the command with the CUDA backend, and on request ROCm's, which carries the interpreting kernel compiled; tests of
+//! the device layer and of the engine; the benchmark (`gpu_bench`); plans; and `run.sh`, which runs all of it and keeps what was
+//! said. Both vendors' libraries are loaded at run time, so one folder serves both.
 
 use crate::{Error, Result, repo};
 use std::fs;
@@ -19,10 +20,19 @@ pub struct Options {
     /// Take programs that were built before from this folder of build products, e.g. target/debug, and build nothing
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
+    /// With the ROCm backend, too; takes ROCm or Debian's libamdhip64-dev to build, and nothing of it to run
+    #[arg(long)]
+    rocm: bool,
 }
 
+/// The programs that are packed.
+const PROGRAMS: [&str; 2] = ["antiphon", "gpu-bench"];
 /// The tests that are packed.
 const TESTS: [&str; 2] = ["hal_cuda", "gpu_engine"];
+/// That of the ROCm backend.
+const ROCM_TEST: &str = "hal_rocm";
+/// The vendors' libraries, which no program may need to start.
+const VENDORS: [&str; 4] = ["libcuda.so", "libnvrtc.so", "libamdhip64.so", "libhiprtc.so"];
 /// The most bytes of a folder.
 const MOST: u64 = 40 << 20;
 /// The newest C library that programs may need: Debian 12's.
@@ -37,19 +47,28 @@ pub fn run(options: &Options) -> Result<()> {
     let out = options.out.clone().unwrap_or_else(|| repo::target_dir().join("gpu-pack"));
     let built = match &options.from {
         Some(folder) => folder.clone(),
-        None => build()?,
+        None => build(options.rocm)?,
     };
     if out.exists() {
         fs::remove_dir_all(&out).map_err(Error::io(format!("remove {}", out.display())))?;
     }
     let plans = out.join("plans");
     fs::create_dir_all(&plans).map_err(Error::io(format!("make {}", plans.display())))?;
-    let mut programs = vec![(built.join("antiphon"), out.join("antiphon"))];
-    for test in TESTS {
+    let mut programs: Vec<_> =
+        PROGRAMS.iter().map(|name| (built.join(name), out.join(name))).collect();
+    for test in tests(options.rocm) {
         programs.push((newest(&built.join("deps"), test)?, out.join(test)));
     }
     for (from, to) in &programs {
         stripped(from, to)?;
+        let needed = vendors(to)?;
+        if !needed.is_empty() {
+            return Err(Error::message(format!(
+                "cannot pack {}: saw that it does not start without {}, allowed only libraries of the system",
+                from.display(),
+                needed.join(", ")
+            )));
+        }
         let needed = glibc(to)?;
         if needed > GLIBC {
             let ((major, minor), most) = (needed, GLIBC);
@@ -76,12 +95,24 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// The tests of a folder.
+fn tests(rocm: bool) -> impl Iterator<Item = &'static str> {
+    TESTS.into_iter().chain(rocm.then_some(ROCM_TEST))
+}
+
 /// Builds for release; the folder of build products.
-fn build() -> Result<PathBuf> {
-    let features = ["-p", "antiphon", "-p", "antiphon-tests", "--features", "antiphon/cuda"];
+fn build(rocm: bool) -> Result<PathBuf> {
+    let features = match rocm {
+        false => "antiphon/cuda",
+        true => "antiphon/cuda,antiphon/rocm,antiphon-tests/rocm,xtask/rocm",
+    };
     let mut command = repo::cargo();
-    command.args(["build", "--release", "--bins"]).args(features);
-    for test in TESTS {
+    command.args(["build", "--release", "-p", "antiphon", "-p", "antiphon-tests", "-p", "xtask"]);
+    command.args(["--features", features]);
+    for program in PROGRAMS {
+        command.args(["--bin", program]);
+    }
+    for test in tests(rocm) {
         command.args(["--test", test]);
     }
     repo::stream("build what is packed", &mut command)?;
@@ -122,6 +153,15 @@ fn stripped(from: &Path, to: &Path) -> Result<()> {
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let what = format!("copy {} to {}", from.display(), to.display());
     fs::copy(from, to).map(drop).map_err(Error::io(what))
+}
+
+/// The vendors' libraries that the loader would look for before a program starts.
+fn vendors(program: &Path) -> Result<Vec<String>> {
+    let mut loader = Command::new("ldd");
+    let listed = repo::capture("list what a program needs", loader.arg(program))?;
+    let names = listed.lines().filter_map(|line| line.split_whitespace().next());
+    let needed = names.filter(|name| VENDORS.iter().any(|vendor| name.contains(vendor)));
+    Ok(needed.map(str::to_owned).collect())
 }
 
 /// The newest version of the C library that a program names.

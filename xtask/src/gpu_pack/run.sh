@@ -1,15 +1,33 @@
 #!/bin/sh
-# Checks and measures Antiphon on this machine's NVIDIA GPUs. Needs their driver, and nothing else; one GPU is enough.
+# Checks and measures Antiphon on this machine's GPUs. Needs their driver, and nothing else; one GPU is enough.
 #
-#   ./run.sh [--quick] [FOLDER]      writes what was said into FOLDER [default: log-DATE beside this file]
+#   ./run.sh [--quick] [--rocm] [FOLDER]      writes what was said into FOLDER [default: log-DATE beside this file]
 #
-# --quick takes one plan and small sizes. The exit status is 0 if no step has failed; FOLDER/summary.txt names them all.
+# --quick takes one plan and small sizes. --rocm is for AMD's GPUs, if the folder was packed for them, too. The exit status is 0
+# if no step has failed; FOLDER/summary.txt names them all. FOLDER/gpu-bench.md has the tables of the benchmark.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 quick=
-if [ "${1-}" = --quick ]; then
-    quick=1
+device=cuda
+driver=libcuda.so.1
+while :; do
+    case ${1-} in
+    --quick) quick=1 ;;
+    --rocm)
+        device=rocm
+        driver=${ANTIPHON_HIP_LIB-libamdhip64.so.7}
+        ;;
+    -*)
+        echo "cannot take the option $1: allowed --quick, --rocm" >&2
+        exit 2
+        ;;
+    *) break ;;
+    esac
     shift
+done
+if [ $device = rocm ] && [ ! -e "$here/hal_rocm" ]; then
+    echo "cannot check AMD's GPUs: this folder was packed for NVIDIA's alone; pack with --rocm" >&2
+    exit 2
 fi
 log=${1:-$here/log-$(date -u +%Y%m%dT%H%M%SZ)}
 mkdir -p "$log" || exit 1
@@ -44,10 +62,12 @@ if [ -n "$quick" ]; then
     plans=$here/plans/allreduce_two_shot_packets_4.json
     sweep="-b 1K -e 4K -f 4 --iters 2 --warmup 1 --block-threads 32"
     worlds=2
+    bench="--quick --block-threads 32"
 else
     plans=$(ls "$here"/plans/*.json)
     sweep="-b 1K -e 64M -f 4 --iters 20 --warmup 5"
     worlds="2 4 8"
+    bench=
 fi
 
 step info antiphon info
@@ -58,13 +78,13 @@ else
     note "SKIP   nvidia-smi: there is none"
 fi
 
-# The conformance suite of the device layer, and what is promised of CUDA alone.
+# The conformance suite of the device layer, and what is promised of one vendor's alone.
 if [ -z "$quick" ]; then
-    step conformance env ANTIPHON_NEEDS_GPU=1 "$here/hal_cuda" gpu:: --test-threads=1
+    step conformance env ANTIPHON_NEEDS_GPU=1 "$here/hal_$device" gpu:: --test-threads=1
     # These tests start themselves again on the simulated driver unless the variable is set: here it names the driver's own file,
     # by which they call it as an application does.
     for group in graphs streams buffers ends; do
-        step "engine-$group" env ANTIPHON_TEST_SIMULATED=libcuda.so.1 "$here/gpu_engine" "$group::" --test-threads=1
+        step "engine-$group" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device "$here/gpu_engine" "$group::" --test-threads=1
     done
 fi
 
@@ -72,10 +92,10 @@ fi
 for plan in $plans; do
     name=$(basename "$plan" .json)
     for form in generated interpreted; do
-        step "plan-$name-$form" antiphon run "$plan" --device cuda --threads --kernels "$form" $sweep
+        step "plan-$name-$form" antiphon run "$plan" --device $device --threads --kernels "$form" $sweep
     done
     if [ -z "$quick" ]; then
-        step "plan-$name-processes" antiphon run "$plan" --device cuda --processes $sweep
+        step "plan-$name-processes" antiphon run "$plan" --device $device --processes $sweep
     fi
 done
 
@@ -84,23 +104,27 @@ for ranks in $worlds; do
     for collective in allreduce allgather reducescatter alltoall alltoallv; do
         for form in generated interpreted; do
             [ -n "$quick" ] && [ "$collective" != allreduce ] && continue
-            step "bench-$collective-$ranks-$form" antiphon bench "$collective" --ranks "$ranks" --device cuda --threads \
+            step "bench-$collective-$ranks-$form" antiphon bench "$collective" --ranks "$ranks" --device $device --threads \
                 --kernels "$form" $sweep
         done
     done
 done
+
+# What it costs, beside what the card itself can do.
+step benchmark env ANTIPHON_CACHE_DIR="$log/cache-benchmark" "$here/gpu-bench" --backend $device --out "$log" $bench
+[ -e "$log/gpu-bench.md" ] && cat "$log/gpu-bench.md"
 
 if [ -n "$quick" ]; then
     note "SKIP   compute-sanitizer: --quick"
 elif command -v compute-sanitizer >/dev/null 2>&1; then
     for tool in memcheck racecheck; do
         step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/antiphon" run \
-            "$here/plans/allreduce_two_shot_packets_4.json" --device cuda:0 --threads --size 16K --iters 2 --warmup 0 --timeout off
+            "$here/plans/allreduce_two_shot_packets_4.json" --device $device:0 --threads --size 16K --iters 2 --warmup 0 --timeout off
     done
 else
     note "SKIP   compute-sanitizer: there is none"
 fi
 
-rm -rf "$log/cache"
+rm -rf "$log/cache" "$log/cache-benchmark"
 note "logs are in $log"
 exit $failed

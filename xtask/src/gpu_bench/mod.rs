@@ -1,0 +1,105 @@
+//! `cargo xtask gpu-bench`: what plans cost on a card, beside what the card itself can do. `gpu-pack` packs it as a program of its
+//! own.
+//!
+//! All ranks share one card and are driven by one thread, so one card is enough. Whatever is compared is measured in turn, in
+//! one run: copies of the card beside plans that copy, empty kernels beside plans of packets, generated kernels beside the
+//! interpreting one, graphs beside plain launches. Each line may have a goal, and says whether it was met; that is no exit
+//! status. On the simulated driver everything runs, and its times say nothing.
+
+mod compile;
+mod copies;
+mod forms;
+mod graphs;
+mod host;
+mod launches;
+mod machine;
+mod page;
+mod times;
+mod world;
+
+use crate::{Error, Result};
+use machine::Machine;
+use page::{Line, Page, Section};
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+
+/// What is measured, and where.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The kind of GPU: cuda or rocm
+    #[arg(long, default_value = "cuda")]
+    backend: String,
+    /// The number of the GPU that all ranks share
+    #[arg(long, default_value_t = 0)]
+    device: u32,
+    /// Threads of each block, at most 512
+    #[arg(long, default_value_t = 512)]
+    block_threads: u32,
+    /// The smallest sizes and very few rounds: shows that everything runs
+    #[arg(long)]
+    quick: bool,
+    /// Measure only the part of this name: copies, launches, forms, host, graphs or compile
+    #[arg(long)]
+    only: Option<String>,
+    /// Write gpu-bench.md and gpu-bench.json into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Measures one part.
+type Measure = fn(&Machine) -> Result<Vec<Line>>;
+
+/// The parts: name, heading, what the numbers are, and who measures them.
+const PARTS: [(&str, &str, &str, Measure); 6] = [
+    ("copies", "Plans that copy, beside the card's own copies", copies::ABOUT, copies::lines),
+    ("launches", "Packets, beside empty kernels", launches::ABOUT, launches::lines),
+    ("forms", "Generated kernels, beside the interpreting one", forms::ABOUT, forms::lines),
+    ("host", "What a call costs the host", host::ABOUT, host::lines),
+    ("graphs", "Launches from graphs, beside plain ones", graphs::ABOUT, graphs::lines),
+    ("compile", "Compiling", compile::ABOUT, compile::lines),
+];
+
+/// Measures, prints and writes.
+///
+/// # Errors
+/// No such GPU, a part that could not be measured, or files that cannot be written. All parts are tried before.
+pub fn run(options: &Options) -> Result<()> {
+    let parts: Vec<_> =
+        PARTS.iter().filter(|part| options.only.as_deref().is_none_or(|o| o == part.0)).collect();
+    if parts.is_empty() {
+        let names = PARTS.map(|part| part.0).join(", ");
+        let saw = options.only.as_deref().unwrap_or_default();
+        return Err(Error::message(format!("cannot measure a part: saw `{saw}`, allowed {names}")));
+    }
+    let machine = Machine::open(options)?;
+    let mut page = Page::new(&machine);
+    print!("{}", page.head());
+    let mut failed = Vec::new();
+    for (name, title, about, measure) in parts {
+        // On a thread of its own, so that one that panics leaves the others.
+        let measured = thread::scope(|scope| {
+            let measured = scope.spawn(|| measure(&machine)).join();
+            measured.unwrap_or_else(|_| Err(Error::message("it panicked, as said above")))
+        });
+        match measured {
+            Ok(lines) => {
+                let section = Section { name, title, about, lines };
+                print!("{}", section.markdown());
+                page.sections.push(section);
+            }
+            Err(error) => failed.push(format!("cannot measure {name}: {error}")),
+        }
+    }
+    if let Some(folder) = &options.out {
+        fs::create_dir_all(folder).map_err(Error::io(format!("make {}", folder.display())))?;
+        for (name, text) in [("gpu-bench.md", page.markdown()), ("gpu-bench.json", page.json())] {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))?;
+        }
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::message(failed.join("\n"))),
+    }
+}
