@@ -345,6 +345,23 @@ impl OpKind {
         matches!(self, OpKind::PutBlocks | OpKind::GetBlocks | OpKind::CopyBlocks)
     }
 
+    /// Whether it combines values.
+    pub const fn reduces(self) -> bool {
+        matches!(
+            self,
+            OpKind::Reduce
+                | OpKind::ReduceSend
+                | OpKind::ReadReduce
+                | OpKind::ReadReduceSend
+                | OpKind::ReducePackets
+                | OpKind::ReduceSendPackets
+                | OpKind::ReduceCopyPackets
+                | OpKind::ReduceCopySendPackets
+                | OpKind::GroupLoadReduce
+                | OpKind::GroupLoadReduceStore
+        )
+    }
+
     /// Whether it moves no data, but makes threads, blocks or ranks wait for each other.
     pub const fn synchronises(self) -> bool {
         matches!(
@@ -359,6 +376,29 @@ impl OpKind {
                 | OpKind::SemaphoreAcquire
                 | OpKind::SemaphoreRelease
         )
+    }
+}
+
+impl Plan {
+    /// Every operation, each pipeline before those inside it.
+    pub fn operations(&self) -> impl Iterator<Item = &Op> {
+        let outer = self.gpus.iter().flat_map(|gpu| &gpu.threadblocks).flat_map(|block| &block.ops);
+        outer.flat_map(|op| {
+            std::iter::once(op).chain(op.pipeline.iter().flat_map(|pipeline| &pipeline.ops))
+        })
+    }
+
+    /// Whether any operation combines values.
+    pub fn reduces(&self) -> bool {
+        self.operations().any(|op| op.kind.reduces())
+    }
+
+    /// The reduction, if there is exactly one; an operation that names none sums.
+    pub fn reduction(&self) -> Option<ReduceOp> {
+        let all = self.operations().filter(|op| op.kind.reduces());
+        let mut all = all.map(|op| op.reduce_op.unwrap_or(ReduceOp::Sum));
+        let first = all.next()?;
+        all.all(|other| other == first).then_some(first)
     }
 }
 
@@ -497,4 +537,38 @@ fn nth(lists: &[(ChannelType, Vec<u64>)], wanted: ChannelType, local: u64) -> Op
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    /// A plan of one block with these reductions, and a copy in a pipeline.
+    fn reducing(reductions: &[Option<ReduceOp>]) -> Plan {
+        let mut pipeline = Op::new(OpKind::Pipeline);
+        let ops = vec![Op::new(OpKind::Copy)];
+        pipeline.pipeline = Some(Pipeline { unit_size: 1, num_chunks: 1, ops });
+        let reduces = |&reduce_op: &_| Op { reduce_op, ..Op::new(OpKind::Reduce) };
+        let mut plan = samples::plan(Collective::Test, 1, [1, 1, 0]);
+        samples::block(&mut plan, 0, reductions.iter().map(reduces).chain([pipeline]).collect());
+        plan
+    }
+
+    #[test]
+    fn a_plan_has_one_reduction_or_none_to_speak_of() {
+        use ReduceOp::{Max, Sum};
+        let cases: [(&[Option<ReduceOp>], Option<ReduceOp>); 4] = [
+            (&[], None),
+            (&[None, Some(Sum)], Some(Sum)),
+            (&[Some(Max), Some(Max)], Some(Max)),
+            (&[Some(Max), None], None),
+        ];
+        for (reductions, expected) in cases {
+            let plan = reducing(reductions);
+            assert_eq!(plan.reduction(), expected, "{reductions:?}");
+            assert_eq!(plan.reduces(), !reductions.is_empty());
+            assert_eq!(plan.operations().count(), reductions.len() + 2);
+        }
+    }
 }

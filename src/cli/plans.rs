@@ -2,9 +2,8 @@
 //! are more than looking at a [`Plan`] are in this file.
 
 use super::{CliError, programs};
-use antiphon::ReduceOp;
 use antiphon::executor::selection::{Spread, Wish, select};
-use antiphon::plan::model::{Collective, Op, OpKind, Plan};
+use antiphon::plan::model::{Collective, Plan};
 use antiphon::plan::{self, Read};
 use std::fs::File;
 use std::io::Read as _;
@@ -58,45 +57,6 @@ pub fn built_in(
     selected.and_then(|selected| selected.plan()).map_err(|e| CliError::Usage(e.to_string()))
 }
 
-/// Every operation of a plan, those inside pipelines included.
-pub fn operations(plan: &Plan) -> impl Iterator<Item = &Op> {
-    plan.gpus
-        .iter()
-        .flat_map(|gpu| &gpu.threadblocks)
-        .flat_map(|block| &block.ops)
-        .flat_map(|op| std::iter::once(op).chain(op.pipeline.iter().flat_map(|inner| &inner.ops)))
-}
-
-/// Whether an operation combines values.
-fn combines(op: &Op) -> bool {
-    matches!(
-        op.kind,
-        OpKind::Reduce
-            | OpKind::ReduceSend
-            | OpKind::ReadReduce
-            | OpKind::ReadReduceSend
-            | OpKind::ReducePackets
-            | OpKind::ReduceSendPackets
-            | OpKind::ReduceCopyPackets
-            | OpKind::ReduceCopySendPackets
-            | OpKind::GroupLoadReduce
-            | OpKind::GroupLoadReduceStore
-    )
-}
-
-/// Whether any operation of the plan reduces.
-pub fn reduces(plan: &Plan) -> bool {
-    operations(plan).any(combines)
-}
-
-/// The reduction of a plan, if it has exactly one; an operation that names none sums.
-pub fn reduction(plan: &Plan) -> Option<ReduceOp> {
-    let mut all =
-        operations(plan).filter(|op| combines(op)).map(|op| op.reduce_op.unwrap_or(ReduceOp::Sum));
-    let first = all.next()?;
-    all.all(|other| other == first).then_some(first)
-}
-
 #[cfg(test)]
 pub mod testing {
     use super::*;
@@ -125,30 +85,6 @@ pub mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon::plan::model::{Buffer, ChunkRef, RefBase, ThreadBlock};
-
-    fn reducing(ops: &[Option<ReduceOp>]) -> Plan {
-        let mut plan = testing::plan(Collective::Test, 1, (1, 1));
-        let chunk = ChunkRef { base: RefBase::Local(Buffer::Input), index: 0, size: 1 };
-        let ops = ops.iter().map(|&reduce_op| {
-            let mut op = Op::new(OpKind::Reduce);
-            (op.src, op.dst, op.reduce_op) = (vec![chunk; 3], vec![chunk], reduce_op);
-            op
-        });
-        plan.gpus[0].threadblocks = vec![ThreadBlock { ops: ops.collect(), ..Default::default() }];
-        plan
-    }
-
-    #[test]
-    fn a_plan_has_one_reduction_or_none_to_speak_of() {
-        use ReduceOp::{Max, Sum};
-        assert_eq!(reduction(&reducing(&[])), None);
-        assert_eq!(reduction(&reducing(&[None, Some(Sum)])), Some(Sum));
-        assert_eq!(reduction(&reducing(&[Some(Max), Some(Max)])), Some(Max));
-        assert_eq!(reduction(&reducing(&[Some(Max), None])), None);
-        assert!(reduces(&reducing(&[None])) && !reduces(&reducing(&[])));
-    }
-
     #[test]
     fn a_missing_file_is_named_with_the_cure() {
         let message = load(Path::new("no/such/plan.json")).err().unwrap().to_string();

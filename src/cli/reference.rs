@@ -2,7 +2,6 @@
 
 use super::CliError;
 use super::job::{Item, Job};
-use super::plans;
 use super::ranks::{Buffers, Rank};
 use antiphon::executor::Counts;
 use antiphon::oracle::interpreted::{Call, bytes_per_byte};
@@ -40,7 +39,7 @@ pub fn check(
     let plan = &job.plans[item.plan];
     let settings = &job.settings;
     let (inputs, element) = (inputs(job), settings.dtype.size() as u64);
-    let mixed = settings.reduces.is_none() && plans::reduces(plan);
+    let mixed = settings.reduces.is_none() && plan.reduces();
     let problem = match &item.blocks {
         Some(blocks) => Problem::packed(&plan.collective, &inputs, launch, &blocks.send),
         None => Problem::new(&plan.collective, &inputs, launch, item.shape.output / element),

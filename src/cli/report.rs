@@ -4,7 +4,6 @@ use super::CliError;
 use super::collect::Finished;
 use super::error::print_line;
 use super::job::{Item, Job};
-use super::plans;
 use super::progress::Progress;
 use super::table::{Heading, Row, header};
 use antiphon::ReduceOp;
@@ -63,7 +62,7 @@ impl<'a> Report<'a> {
         };
         let settings = &job.settings;
         // No reduction is shown for plans that only move data.
-        let op: Option<ReduceOp> = settings.reduces.filter(|_| plans::reduces(first));
+        let op: Option<ReduceOp> = settings.reduces.filter(|_| first.reduces());
         let heading = Heading {
             collective: first.collective.clone(),
             ranks: settings.world,

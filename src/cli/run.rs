@@ -149,7 +149,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
             first.name, first.collective
         )));
     }
-    let op = args.op.filter(|_| plans::reduces(first));
+    let op = args.op.filter(|_| first.reduces());
     let averageable =
         !matches!(first.collective, Collective::SendRecv | Collective::Test | Collective::Other(_));
     if op == Some(ReduceOp::Avg) && !averageable {
@@ -165,7 +165,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         items,
         dtype: args.dtype,
         op,
-        reduces: if plans::reduces(first) { op.or(plans::reduction(first)) } else { None },
+        reduces: if first.reduces() { op.or(first.reduction()) } else { None },
         iters: args.iters,
         warmup: args.warmup,
         check: args.check == 1,

@@ -4,7 +4,7 @@
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
-use antiphon_tests::harness::plans::{buffers, reduces};
+use antiphon_tests::harness::plans::buffers;
 use antiphon_tests::harness::{Case, Outcome, Random, Source, on_threads, options, run_case, seed};
 
 const WORLDS: [u32; 6] = [1, 2, 3, 4, 5, 8];
@@ -52,7 +52,7 @@ fn assert_right(outcomes: &[Vec<Outcome>]) {
 fn operators(algorithm: Algorithm, plan: &antiphon::plan::model::Plan) -> Vec<Option<ReduceOp>> {
     match algorithm.collective() {
         Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => {
-            assert!(reduces(plan) || plan.gpus.len() == 1, "{algorithm}");
+            assert!(plan.reduces() || plan.gpus.len() == 1, "{algorithm}");
             ReduceOp::ALL.map(Some).to_vec()
         }
         _ => vec![None],
@@ -141,7 +141,7 @@ fn sums_have_the_same_bits_in_every_run_and_allreduce_on_every_rank() {
         let collective = algorithm.collective();
         for world in [2, 3, 5] {
             let plan = algorithm.plan(Shape::new(world as usize)).unwrap();
-            if !reduces(&plan) {
+            if !plan.reduces() {
                 continue;
             }
             let cases: Vec<Case<'_>> = [DataType::F32, DataType::Bf16, DataType::F16]

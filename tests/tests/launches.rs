@@ -8,7 +8,7 @@ use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::Plan;
 use antiphon::plan::program::{CallSizes, Layout};
 use antiphon::{DataType, ReduceOp};
-use antiphon_tests::harness::plans::{Buffers, buffers, reduces};
+use antiphon_tests::harness::plans::{Buffers, buffers};
 use antiphon_tests::harness::{Area, Case, Source, on_threads, options, run_case, seed};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ impl Job {
         let executor = Executor::new(communicator);
         let loaded = executor.load(plan).unwrap();
         let ranks = communicator.world();
-        let op = reduces(plan).then_some(ReduceOp::Sum);
+        let op = plan.reduces().then_some(ReduceOp::Sum);
         let inputs = Inputs { seed: seed(), ranks, dtype: DataType::F32, op };
         let rank = communicator.rank();
         let mut input = Area::new(communicator, Source::Own, bytes.input).unwrap();

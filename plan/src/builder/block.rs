@@ -151,7 +151,7 @@ impl<'p> Block<'p> {
         let Block { rank, id, slice, program } = *self;
         let recorded = |side: &[Operand]| side.iter().map(Operand::recorded).collect::<Vec<_>>();
         let (sources, destinations) = (recorded(sources), recorded(destinations));
-        let reduce_op = program.reduce_op.filter(|_| reduces(kind));
+        let reduce_op = program.reduce_op.filter(|_| kind.reduces());
         program.try_to(at, |program| {
             let place = (rank as u64, id as u64, slice);
             program.operation(place, kind, (&sources, &destinations), reduce_op)
@@ -359,21 +359,4 @@ fn single_blocks(operands: &[Operand]) -> Vec<Operand> {
     let singles =
         runs.flat_map(|run| run.range().map(move |index| Chunks { index, size: 1, ..run }));
     singles.map(Operand::raw).collect()
-}
-
-fn reduces(kind: OpKind) -> bool {
-    use OpKind::*;
-    matches!(
-        kind,
-        Reduce
-            | ReduceSend
-            | ReadReduce
-            | ReadReduceSend
-            | ReducePackets
-            | ReduceSendPackets
-            | ReduceCopyPackets
-            | ReduceCopySendPackets
-            | GroupLoadReduce
-            | GroupLoadReduceStore
-    )
 }

@@ -1,7 +1,7 @@
 //! One plan, run a number of times as one rank, and every launch compared with the oracle.
 
 use super::buffers::{Area, Source};
-use super::plans::{Buffers, reduces};
+use super::plans::Buffers;
 use super::random::Random;
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::oracle::interpreted::{self, Interpretation};
@@ -166,7 +166,7 @@ pub fn run_case_by(
 
 impl Case<'_> {
     fn inputs(&self) -> Inputs {
-        let op = reduces(self.plan).then(|| self.op.unwrap_or(ReduceOp::Sum));
+        let op = self.plan.reduces().then(|| self.op.unwrap_or(ReduceOp::Sum));
         Inputs { seed: self.seed, ranks: self.plan.gpus.len() as u32, dtype: self.dtype, op }
     }
 

@@ -1,6 +1,6 @@
 //! The plans that tests run: those of another implementation, where they are there, and the project's examples.
 
-use antiphon::plan::model::{ChannelTable, ChannelType, Collective, Gpu, OpKind, Plan};
+use antiphon::plan::model::{ChannelTable, ChannelType, Collective, Gpu, Plan};
 use antiphon::plan::program::{Instruction, Layout};
 use antiphon::plan::{self, algorithms};
 use std::path::{Path, PathBuf};
@@ -131,29 +131,6 @@ impl Entry {
             matches!(table, ChannelTable::Peers { channel_type: ChannelType::Port, connected_to } if !connected_to.is_empty())
         })
     }
-}
-
-/// Whether any operation of the plan reduces.
-pub fn reduces(plan: &Plan) -> bool {
-    let blocks = plan.gpus.iter().flat_map(|gpu| &gpu.threadblocks);
-    let outer = blocks.flat_map(|block| &block.ops);
-    let mut all =
-        outer.flat_map(|op| std::iter::once(op).chain(op.pipeline.iter().flat_map(|p| &p.ops)));
-    all.any(|op| {
-        matches!(
-            op.kind,
-            OpKind::Reduce
-                | OpKind::ReduceSend
-                | OpKind::ReadReduce
-                | OpKind::ReadReduceSend
-                | OpKind::ReducePackets
-                | OpKind::ReduceSendPackets
-                | OpKind::ReduceCopyPackets
-                | OpKind::ReduceCopySendPackets
-                | OpKind::GroupLoadReduce
-                | OpKind::GroupLoadReduceStore
-        )
-    })
 }
 
 /// The chunks of the input and the output: the most that any rank has.

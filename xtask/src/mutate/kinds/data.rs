@@ -172,24 +172,9 @@ pub(super) fn retarget_buffer(plan: &Plan) -> Vec<Edit> {
     edits
 }
 
-fn reduces(kind: OpKind) -> bool {
-    use OpKind::*;
-    matches!(
-        kind,
-        Reduce
-            | ReduceSend
-            | ReadReduce
-            | ReadReduceSend
-            | ReducePackets
-            | ReduceSendPackets
-            | ReduceCopyPackets
-            | ReduceCopySendPackets
-    )
-}
-
 pub(super) fn drop_source(plan: &Plan) -> Vec<Edit> {
     let mut edits = Vec::new();
-    for (at, op) in moves(plan).filter(|(_, op)| reduces(op.kind) && op.src.len() > 1) {
+    for (at, op) in moves(plan).filter(|(_, op)| op.kind.reduces() && op.src.len() > 1) {
         for position in 0..op.src.len() {
             let mut new = op.clone();
             new.src.remove(position);
@@ -201,10 +186,7 @@ pub(super) fn drop_source(plan: &Plan) -> Vec<Edit> {
 
 pub(super) fn change_operator(plan: &Plan) -> Vec<Edit> {
     let mut edits = Vec::new();
-    let combines = |kind| {
-        reduces(kind) || matches!(kind, OpKind::GroupLoadReduce | OpKind::GroupLoadReduceStore)
-    };
-    for (at, op) in moves(plan).filter(|(_, op)| combines(op.kind)) {
+    for (at, op) in moves(plan).filter(|(_, op)| op.kind.reduces()) {
         let old = op.reduce_op.unwrap_or(ReduceOp::Sum);
         for operator in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Prod] {
             if operator != old {
