@@ -347,10 +347,11 @@ unsafe fn extents(
     // SAFETY: as this function's.
     let [counts, offsets] =
         [counts, offsets].map(|at| unsafe { std::slice::from_raw_parts(at, world as usize) });
-    let blocks = offsets.iter().zip(counts).map(|(&offset, &count)| Extent { offset, count });
-    let blocks: Vec<Extent> = blocks.collect();
-    let filled = blocks.iter().filter(|block| block.count > 0);
-    let ends = filled.map(Extent::end).collect::<Option<Vec<_>>>();
+    // A block of none is nowhere, wherever its offset says: the buffer need not reach there.
+    let block =
+        |(&offset, &count)| if count == 0 { Extent::default() } else { Extent { offset, count } };
+    let blocks: Vec<Extent> = offsets.iter().zip(counts).map(block).collect();
+    let ends = blocks.iter().map(Extent::end).collect::<Option<Vec<_>>>();
     let ends = ends.ok_or_else(|| {
         Failure::argument(format!("cannot use `{name}_counts`: they end beyond all memory"))
     })?;

@@ -11,6 +11,15 @@
 #include <string>
 #include <vector>
 
+// RCCL's, which NVIDIA's header lacks.
+extern "C" {
+ncclResult_t ncclAllToAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+                          cudaStream_t stream);
+ncclResult_t ncclAllToAllv(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
+                           const size_t* recvcounts, const size_t* rdispls, ncclDataType_t datatype, ncclComm_t comm,
+                           cudaStream_t stream);
+}
+
 namespace {
 
 [[noreturn]] void fail(const char* file, int line, const char* what, const std::string& saw) {
@@ -166,6 +175,29 @@ void movements(ncclComm_t comm, int rank, int world, const Type& type, std::size
     output.assign(n * block, 0);
     OK(ncclAlltoAllConfig(whole.data(), output.data(), count, type.type, comm, nullptr, nullptr));
     CHECK(output == crossed);
+    output.assign(n * block, 0);
+    OK(ncclAllToAll(whole.data(), output.data(), count, type.type, comm, nullptr));
+    CHECK(output == crossed);
+
+    // To each peer as many as its number and one, kept apart by a gap; those for the first rank come last.
+    std::vector<std::size_t> sent(n), received_from(n), from(n), to(n);
+    std::size_t length = 0, room = 0;
+    for (std::size_t peer = n; peer-- > 0;) {
+        sent[peer] = count ? peer + 1 : 0;
+        received_from[peer] = count ? static_cast<std::size_t>(rank) + 1 : 0;
+        from[peer] = length, to[peer] = room;
+        length += sent[peer] + 2, room += received_from[peer] + 1;
+    }
+    Bytes parts(length * type.size), landed(room * type.size, 0x55), expected = landed;
+    for (std::size_t peer = 0; peer < n; peer++) {
+        for (std::size_t i = 0; i < sent[peer]; i++) put(parts, type, from[peer] + i, value(rank, peer + i));
+        for (std::size_t i = 0; i < received_from[peer]; i++) {
+            put(expected, type, to[peer] + i, value(static_cast<int>(peer), static_cast<std::size_t>(rank) + i));
+        }
+    }
+    OK(ncclAllToAllv(parts.data(), sent.data(), from.data(), landed.data(), received_from.data(), to.data(), type.type,
+                     comm, nullptr));
+    CHECK(landed == expected);
 
     for (const int root : {0, world - 1}) {
         const Bytes theirs = filled(type, count, root);
@@ -322,6 +354,10 @@ void refusals(ncclComm_t comm, int world) {
     FAILS(ncclInvalidArgument, "null", ncclAllReduce(nullptr, &y, 1, ncclFloat, ncclSum, comm, nullptr));
     FAILS(ncclInvalidArgument, "root", ncclBroadcast(&x, &y, 1, ncclFloat, world, comm, nullptr));
     FAILS(ncclInvalidArgument, "root", ncclReduce(&x, &y, 1, ncclFloat, ncclSum, -1, comm, nullptr));
+    const std::size_t none[8] = {};
+    FAILS(ncclInvalidArgument, "data type",
+          ncclAllToAllv(&x, none, none, &y, none, none, static_cast<ncclDataType_t>(12), comm, nullptr));
+    FAILS(ncclInvalidArgument, "null", ncclAllToAllv(&x, nullptr, none, &y, none, none, ncclFloat, comm, nullptr));
     FAILS(ncclInvalidArgument, "unique id", ncclCommInitRank(&other, 1, id, 0));
     FAILS(ncclInvalidArgument, "rank 3", ncclCommInitRank(&other, 2, id, 3));
     config.magic = 1;
@@ -444,7 +480,8 @@ void one_thread() {
     ncclUniqueId id;
     OK(ncclGetUniqueId(&id));
     OK(ncclGroupStart());
-    for (int rank = 0; rank < world; rank++) OK(ncclCommInitRank(&second[rank], world, id, rank));
+    for (int rank = 1; rank < world; rank++) OK(ncclCommInitRank(&second[rank], world, id, rank));
+    OK(ncclCommInitRankScalable(&second[0], world, 0, 1, &id, nullptr));
     CHECK(second[0] == nullptr);
     OK(ncclGroupEnd());
     OK(ncclGroupStart());

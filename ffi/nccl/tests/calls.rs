@@ -1,51 +1,12 @@
 //! The built library: its symbols, and a program against NVIDIA's header that makes every call.
 
+mod tools;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-/// Names the folder of NVIDIA's `nccl.h`.
-const HEADER: &str = "ANTIPHON_NCCL_INCLUDE";
-/// Set where header and compiler must be there.
-const NEEDS: &str = "ANTIPHON_NEEDS_NCCL_HEADER";
-/// Where NVIDIA's package is in a Python environment.
-const IN_PACKAGE: &str = "site-packages/nvidia/nccl/include";
-
-fn package() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// The folder where cargo puts the libraries for the tests of this package.
-fn libraries() -> PathBuf {
-    let test = std::env::current_exe().expect("the path of this test");
-    test.parent().expect("its folder").to_path_buf()
-}
-
-/// The folder of the header, if this machine has it.
-fn header() -> Option<PathBuf> {
-    let named = std::env::var_os(HEADER).map(PathBuf::from);
-    let installed = || {
-        let environment = PathBuf::from(std::env::var_os("VIRTUAL_ENV")?).join("lib");
-        let pythons = fs::read_dir(environment).ok()?.flatten();
-        pythons.map(|python| python.path().join(IN_PACKAGE)).find(|folder| folder.exists())
-    };
-    let found = named.or_else(installed).filter(|folder| folder.join("nccl.h").exists());
-    assert!(found.is_some() || std::env::var_os(NEEDS).is_none(), "no nccl.h, and {NEEDS} is set");
-    if found.is_none() {
-        println!("SKIP: no nccl.h; {HEADER} names its folder, and pip has it in nvidia-nccl-cu12");
-    }
-    found
-}
-
-/// Runs a command that must succeed; what it printed.
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (said(&output.stdout), said(&output.stderr));
-    assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
-    out
-}
+use tools::{header, libraries, on_host, package, run};
 
 /// Names of functions in a text, that begin like one of NCCL's and have `after` behind them.
 fn functions(text: &str, after: char) -> BTreeSet<String> {
@@ -89,11 +50,33 @@ fn the_page_lists_every_symbol_and_no_other() {
     let declared = functions(&lines.collect::<Vec<_>>().join("\n"), '(');
     let missing: Vec<_> = declared.difference(&listed).collect();
     assert!(missing.is_empty() && declared.len() > 70, "{missing:?} of {}", declared.len());
-    // What the page says works or is refused, the program calls.
-    let program = fs::read_to_string(package().join("tests/calls.cpp")).expect("the program");
-    let called = functions(&program, '(');
-    let waiting: Vec<_> = declared.difference(&called).collect();
-    assert!(waiting.is_empty(), "the program does not call {waiting:?}");
+}
+
+#[test]
+fn what_the_page_says_of_a_symbol_is_shown_by_a_call() {
+    let read = |file: &str| fs::read_to_string(package().join(file)).expect("a file");
+    let (page, program) = (read("../../docs/nccl.md"), read("tests/calls.cpp"));
+    // A refusal is expected by a macro, which may begin a line before the call.
+    let (mut refused, mut working) = (String::new(), String::new());
+    for statement in program.split(';') {
+        let statement = statement.rsplit(['{', '}']).next().unwrap_or_default();
+        let part = if statement.contains("FAILS(") { &mut refused } else { &mut working };
+        part.push_str(statement);
+    }
+    let (refused, working) = (functions(&refused, '('), functions(&working, '('));
+    let mut rows = 0;
+    for row in page.lines().filter(|line| line.starts_with("| `nccl")) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let name = cells[1].trim_matches('`');
+        let shown = match cells[2] {
+            "works" => working.contains(name),
+            "refuses" => refused.contains(name) && !working.contains(name),
+            other => panic!("{name}: `{other}` is no state"),
+        };
+        assert!(shown, "{name} {}: no call in calls.cpp shows it", cells[2]);
+        rows += 1;
+    }
+    assert!(rows > 70, "{rows} rows");
 }
 
 #[test]
@@ -119,9 +102,8 @@ fn every_call_of_the_header_does_what_it_should() {
             if preloaded && world == "4" {
                 continue;
             }
-            let mut command = Command::new(&program);
-            command.arg(world).env("ANTIPHON_DEVICE", "host").env("ANTIPHON_TIMEOUT", "60");
-            command.env("ANTIPHON_LIB_PATH", libraries().join("libantiphon_c.so"));
+            let mut command = on_host(&program);
+            command.arg(world);
             command.env("LD_LIBRARY_PATH", if preloaded { Path::new("/") } else { folder });
             if preloaded {
                 command.env("LD_PRELOAD", &own);

@@ -153,20 +153,21 @@ pub(super) const NVRTC: Tool = Tool {
     probe: &["sh", "-ec", "ls {nvrtc}/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"],
 };
 
-/// NVIDIA's header of NCCL, beside [`NVRTC`].
+/// NVIDIA's header of NCCL and its bindings for Python, beside [`NVRTC`].
 pub(super) const NCCL_HEADER: Tool = Tool {
-    name: "NCCL's header, and g++",
+    name: "NCCL's header, its bindings for Python, and g++",
     installable: true,
     install: &[
         "sh",
         "-ec",
         "test -x {nvrtc}/bin/pip || python3 -m venv {nvrtc}
-         {nvrtc}/bin/pip install -q --no-deps 'nvidia-nccl-cu12==2.32.3'",
+         {nvrtc}/bin/pip install -q --no-deps 'nvidia-nccl-cu12==2.32.3' 'nccl4py==0.6.0' cuda-pathfinder numpy",
     ],
     probe: &[
         "sh",
         "-ec",
-        "g++ --version; ls {nvrtc}/lib/python3*/site-packages/nvidia/nccl/include/nccl.h",
+        "g++ --version; ls {nvrtc}/lib/python3*/site-packages/nvidia/nccl/include/nccl.h
+         {nvrtc}/bin/python -c 'import nccl.bindings.nccl, numpy'",
     ],
 };
 

@@ -1,0 +1,66 @@
+//! What tests of the built library share: where it is, and what of NVIDIA's this machine has.
+
+// Each test takes what it needs.
+#![allow(dead_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names the folder of NVIDIA's `nccl.h`.
+const HEADER: &str = "ANTIPHON_NCCL_INCLUDE";
+/// Set where NVIDIA's packages and a compiler must be there.
+pub const NEEDS: &str = "ANTIPHON_NEEDS_NCCL_HEADER";
+/// Where NVIDIA's package is in a Python environment.
+const IN_PACKAGE: &str = "site-packages/nvidia/nccl/include";
+
+/// The folder of this package.
+pub fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder where cargo puts the libraries for the tests of this package.
+pub fn libraries() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    test.parent().expect("its folder").to_path_buf()
+}
+
+/// The folder of the header, if this machine has it.
+pub fn header() -> Option<PathBuf> {
+    let named = std::env::var_os(HEADER).map(PathBuf::from);
+    let installed = || {
+        let environment = PathBuf::from(std::env::var_os("VIRTUAL_ENV")?).join("lib");
+        let pythons = fs::read_dir(environment).ok()?.flatten();
+        pythons.map(|python| python.path().join(IN_PACKAGE)).find(|folder| folder.exists())
+    };
+    let found = named.or_else(installed).filter(|folder| folder.join("nccl.h").exists());
+    assert!(found.is_some() || std::env::var_os(NEEDS).is_none(), "no nccl.h, and {NEEDS} is set");
+    if found.is_none() {
+        println!("SKIP: no nccl.h; {HEADER} names its folder, and pip has it in nvidia-nccl-cu12");
+    }
+    found
+}
+
+/// Runs a command that must succeed; what it printed.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (said(&output.stdout), said(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
+    out
+}
+
+/// The Python where the packages are, if this machine has it.
+pub fn python(modules: &str) -> Option<PathBuf> {
+    let python = PathBuf::from(std::env::var_os("VIRTUAL_ENV")?).join("bin/python");
+    let probe = Command::new(&python).arg("-c").arg(format!("import {modules}")).output();
+    probe.is_ok_and(|probe| probe.status.success()).then_some(python)
+}
+
+/// A command whose calls of NCCL go to the built library, on host buffers.
+pub fn on_host(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("ANTIPHON_DEVICE", "host").env("ANTIPHON_TIMEOUT", "60");
+    command.env("ANTIPHON_LIB_PATH", libraries().join("libantiphon_c.so"));
+    command
+}
