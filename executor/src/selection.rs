@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn a_collective_without_an_algorithm_over_nodes_is_refused_with_those_that_have_one() {
         let spread = Spread { ranks: 4, nodes: 2, crowded: false };
-        let error = select(spread, wish(&Collective::Broadcast, 4)).unwrap_err().to_string();
-        for part in ["`broadcast`", "allgather, allreduce, alltoall, reducescatter", "2 nodes"] {
+        let error = select(spread, wish(&Collective::AllToAllV, 4)).unwrap_err().to_string();
+        for part in ["`alltoallv`", "allgather, allreduce, alltoall, broadcast", "2 nodes"] {
             assert!(error.contains(part), "{part}: {error}");
         }
         let uneven = Spread { ranks: 3, nodes: 2, crowded: false };

@@ -26,6 +26,8 @@ pub struct Entry {
     collective: Option<String>,
     ranks: Option<usize>,
     same_bits: Option<bool>,
+    sum_order: Option<&'static str>,
+    sum_tree: Option<String>,
     faults: Vec<Fault>,
     reasons: Vec<String>,
     notes: Vec<Note>,
@@ -141,6 +143,8 @@ impl Entry {
             collective: None,
             ranks: None,
             same_bits: None,
+            sum_order: None,
+            sum_tree: None,
             faults: Vec::new(),
             reasons: Vec::new(),
             notes: Vec::new(),
@@ -170,6 +174,10 @@ impl Entry {
         entry.collective = Some(plan.collective.to_string());
         entry.ranks = Some(plan.gpus.len());
         entry.same_bits = report.same_bits;
+        entry.sum_order = report.order.as_ref().map(verify::SumOrder::name);
+        if let Some(verify::SumOrder::Fixed(tree)) = &report.order {
+            entry.sum_tree = Some(tree.clone());
+        }
         entry.notes = report.notes.iter().map(note).collect();
         entry.cases = report.cases.len();
         entry

@@ -61,7 +61,8 @@ fn check(apart: bool) {
             let mut wrong = Vec::new();
             for algorithm in hierarchical() {
                 for in_place in [false, true] {
-                    let shape = Shape { nodes, in_place, ..Shape::new(nodes * ranks) };
+                    let root = nodes * ranks - 1;
+                    let shape = Shape { nodes, in_place, root, ..Shape::new(nodes * ranks) };
                     let found = run_all(&communicator, algorithm, shape, seed);
                     let fail = |error| format!("{algorithm} in place {in_place}: {error}");
                     match found.map_err(fail) {

@@ -287,7 +287,13 @@ fn the_text_of_a_refutation_is_its_first_fault_and_fits() {
         steps: vec!["a step".into()],
     };
     let judge = |verdict| {
-        Judgement::of(&Report { verdict, same_bits: None, notes: Vec::new(), cases: Vec::new() })
+        Judgement::of(&Report {
+            verdict,
+            same_bits: None,
+            order: None,
+            notes: Vec::new(),
+            cases: Vec::new(),
+        })
     };
     let both = vec![refutation("ones"), refutation("twos")];
     let Judgement::Refuted(text) = judge(verify::Verdict::Refuted(both)) else { panic!() };

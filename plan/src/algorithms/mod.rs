@@ -142,6 +142,18 @@ algorithms! {
         AllToAllHierarchicalPackets = "alltoall_hierarchical_packets", AllToAll;
         /// [`hierarchical::alltoall::zero_copy`].
         AllToAllHierarchicalZeroCopy = "alltoall_hierarchical_zero_copy", AllToAll;
+        /// [`hierarchical::broadcast::packets`].
+        BroadcastHierarchicalPackets = "broadcast_hierarchical_packets", Broadcast;
+        /// [`hierarchical::broadcast::zero_copy`].
+        BroadcastHierarchicalZeroCopy = "broadcast_hierarchical_zero_copy", Broadcast;
+        /// [`hierarchical::reduce::packets`].
+        ReduceHierarchicalPackets = "reduce_hierarchical_packets", Reduce;
+        /// [`hierarchical::reduce::zero_copy`].
+        ReduceHierarchicalZeroCopy = "reduce_hierarchical_zero_copy", Reduce;
+        /// [`hierarchical::sendrecv::packets`].
+        SendRecvHierarchicalPackets = "sendrecv_hierarchical_packets", SendRecv;
+        /// [`hierarchical::sendrecv::zero_copy`].
+        SendRecvHierarchicalZeroCopy = "sendrecv_hierarchical_zero_copy", SendRecv;
     }
 }
 
@@ -285,6 +297,24 @@ impl Algorithm {
             }
             Algorithm::AllToAllHierarchicalZeroCopy => {
                 hierarchical::alltoall::zero_copy(ranks, nodes, in_place, blocks)
+            }
+            Algorithm::BroadcastHierarchicalPackets => {
+                hierarchical::broadcast::packets(ranks, nodes, in_place, root)
+            }
+            Algorithm::BroadcastHierarchicalZeroCopy => {
+                hierarchical::broadcast::zero_copy(ranks, nodes, in_place, root, blocks)
+            }
+            Algorithm::ReduceHierarchicalPackets => {
+                hierarchical::reduce::packets(ranks, nodes, in_place, root)
+            }
+            Algorithm::ReduceHierarchicalZeroCopy => {
+                hierarchical::reduce::zero_copy(ranks, nodes, in_place, root, blocks)
+            }
+            Algorithm::SendRecvHierarchicalPackets => {
+                hierarchical::sendrecv::packets(ranks, nodes, in_place)
+            }
+            Algorithm::SendRecvHierarchicalZeroCopy => {
+                hierarchical::sendrecv::zero_copy(ranks, nodes, in_place, blocks)
             }
         }
     }

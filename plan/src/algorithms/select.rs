@@ -37,8 +37,8 @@ pub const NODES_HUB_BYTES: u64 = 64 << 10;
 /// Packets double what crosses the wire and are copied at both ends, but need no handshake and no flush.
 pub const NODES_PACKET_BYTES: u64 = 64 << 10;
 
-/// Largest block of a rank, in bytes, that an allgather, reducescatter or alltoall over several nodes sends as packets. Not
-/// measured.
+/// Largest block of a rank, in bytes, that an allgather, reducescatter or alltoall over several nodes sends as packets; of
+/// broadcast, reduce and sendrecv, the largest message. Not measured.
 pub const NODES_PACKET_BYTES_PER_RANK: u64 = 8 << 10;
 
 /// The algorithm for a call, and what its plan is written for.
@@ -105,6 +105,10 @@ fn over_nodes(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choic
     let by_size = |packets: Algorithm, zero_copy: Algorithm| {
         if per_rank <= NODES_PACKET_BYTES_PER_RANK { packets } else { zero_copy }
     };
+    // What a rank sends to a counterpart is the message.
+    let whole = |packets: Algorithm, zero_copy: Algorithm| {
+        if bytes <= NODES_PACKET_BYTES_PER_RANK { packets } else { zero_copy }
+    };
     // A rank that is alone on its node has nobody to share the second step with.
     let alone = shape.nodes == shape.ranks;
     let crowded = shape.handshake == Handshake::Hub && !alone;
@@ -121,6 +125,9 @@ fn over_nodes(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choic
             by_size(ReduceScatterHierarchicalPackets, ReduceScatterHierarchicalZeroCopy)
         }
         Collective::AllToAll => by_size(AllToAllHierarchicalPackets, AllToAllHierarchicalZeroCopy),
+        Collective::Broadcast => whole(BroadcastHierarchicalPackets, BroadcastHierarchicalZeroCopy),
+        Collective::Reduce => whole(ReduceHierarchicalPackets, ReduceHierarchicalZeroCopy),
+        Collective::SendRecv => whole(SendRecvHierarchicalPackets, SendRecvHierarchicalZeroCopy),
         _ => return None,
     };
     Some(Choice { algorithm, shape })
@@ -214,6 +221,12 @@ mod tests {
             (Collective::AllGather, 65537, two, Algorithm::AllGatherHierarchicalZeroCopy),
             (Collective::ReduceScatter, 0, two, Algorithm::ReduceScatterHierarchicalPackets),
             (Collective::AllToAll, 1 << 20, two, Algorithm::AllToAllHierarchicalZeroCopy),
+            (Collective::Broadcast, 8192, two, Algorithm::BroadcastHierarchicalPackets),
+            (Collective::Broadcast, 8193, two, Algorithm::BroadcastHierarchicalZeroCopy),
+            (Collective::Reduce, 8192, lone, Algorithm::ReduceHierarchicalPackets),
+            (Collective::Reduce, 8193, lone, Algorithm::ReduceHierarchicalZeroCopy),
+            (Collective::SendRecv, 8192, two, Algorithm::SendRecvHierarchicalPackets),
+            (Collective::SendRecv, 8193, two, Algorithm::SendRecvHierarchicalZeroCopy),
         ];
         for (collective, bytes, places, expected) in cases {
             assert_eq!(
@@ -229,7 +242,7 @@ mod tests {
                 assert!(chosen.is_none_or(Algorithm::is_hierarchical), "{collective} {bytes}");
             }
         }
-        assert_eq!(at(&Collective::SendRecv, 4, two), None);
+        assert_eq!(at(&Collective::AllToAllV, 4, two), None);
     }
 
     #[test]

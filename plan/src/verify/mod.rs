@@ -5,7 +5,8 @@
 //! order, tells what every order has in common: what happens before what (`clock`, `sync`), who touches which memory
 //! when (`shadow`), and what every output holds (`values`, `promise`). The run (`walk`, `moves`) goes over several
 //! launches, since the next one may begin while other ranks are still in the last. `cases` says which sizes stand for
-//! all; `explore` walks all orders where blocks contend for a counter; `witness` and `stuck` tell what was found.
+//! all; `explore` walks all orders where blocks contend for a counter; `witness` and `stuck` tell what was found, `order` in
+//! which order sums add.
 //!
 //! docs/verification.md has the argument why that is enough.
 
@@ -16,6 +17,7 @@ mod counters;
 mod explore;
 mod lineage;
 mod moves;
+mod order;
 mod portable;
 mod promise;
 mod prove;
@@ -31,5 +33,6 @@ mod values;
 mod walk;
 mod witness;
 
+pub use order::SumOrder;
 pub use prove::{Options, verify};
 pub use report::{About, Fault, Note, Refutation, Report, Verdict, Waiter};

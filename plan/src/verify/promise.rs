@@ -121,7 +121,8 @@ impl Promise {
 }
 
 impl Walk<'_> {
-    fn promise(&self) -> Option<Promise> {
+    /// What the plan's collective promises.
+    pub(super) fn promise(&self) -> Option<Promise> {
         let layout = self.setting.layout;
         let cells = [self.space.input(0).len() as u32, self.space.output(0).len() as u32];
         Promise::new(

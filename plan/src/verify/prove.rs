@@ -4,6 +4,7 @@ use super::cases::{Cases, Grid, cases};
 use super::contention::Contention;
 use super::explore::Search;
 use super::lineage::Lineage;
+use super::order::Orders;
 use super::portable;
 use super::report::{About, Fault, Note, Refutation, Report, Verdict};
 use super::state::{End, Object, Setting};
@@ -62,6 +63,7 @@ pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
         doubts,
         notes: strengthened(layout),
         same_bits: None,
+        orders: Orders::default(),
         cases: Vec::new(),
         steps: 0,
         touched: 0,
@@ -90,6 +92,7 @@ struct Proof<'a> {
     doubts: Vec<String>,
     notes: Vec<Note>,
     same_bits: Option<bool>,
+    orders: Orders,
     cases: Vec<Case>,
     /// Steps walked.
     steps: u64,
@@ -246,6 +249,7 @@ impl Proof<'_> {
                 return None;
             }
             if end == End::Complete {
+                self.orders.note(&walk);
                 if first && self.same_bits != Some(false) {
                     self.same_bits = walk.same_bits();
                 }
@@ -393,10 +397,11 @@ impl Proof<'_> {
             return;
         }
         let (same_bits, doubts) = (self.same_bits, self.doubts.len());
+        let orders = self.orders.clone();
         let case = Case { in_place: !case.in_place, ..case };
         let right = self.launches(grid, case, free, true, false).is_some();
         self.refutations.clear();
-        self.same_bits = same_bits;
+        (self.same_bits, self.orders) = (same_bits, orders);
         if self.doubts.len() > doubts {
             self.doubts.truncate(doubts);
             return;
@@ -443,7 +448,8 @@ impl Proof<'_> {
             (true, true) => Verdict::Proven,
         };
         let same_bits = self.same_bits.filter(|_| verdict == Verdict::Proven);
-        Report { verdict, same_bits, notes, cases: self.cases }
+        let order = self.orders.told(self.layout).filter(|_| verdict == Verdict::Proven);
+        Report { verdict, same_bits, order, notes, cases: self.cases }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the verifier says of a plan.
 
+use super::order::SumOrder;
 use crate::interpret::BlockedOn;
 use crate::lower::Site;
 use crate::schedule::{Actor, Case, Schedule, Touch};
@@ -13,6 +14,9 @@ pub struct Report {
     /// Whether every rank computes the same bits where all must have the same result; `None` where the collective has no
     /// such result, or the plan is not proven.
     pub same_bits: Option<bool>,
+    /// In which order the collective's reductions combine the inputs, for every size; `None` where nothing is reduced, or
+    /// the plan is not proven.
+    pub order: Option<SumOrder>,
     /// What is worth knowing and refutes nothing, in the order found.
     pub notes: Vec<Note>,
     /// The cases that the proof was made of.
@@ -236,6 +240,9 @@ impl fmt::Display for Report {
                     write!(f, "\n  {reason}")?;
                 }
             }
+        }
+        if let Some(order) = &self.order {
+            write!(f, "\n{order}")?;
         }
         for note in &self.notes {
             write!(f, "\nnote: {note}")?;

@@ -80,11 +80,11 @@ pub fn hub(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildErro
     if ranks == 1 {
         return alone(p, in_place);
     }
-    let spokes = Links::spokes(&p, places);
+    let spokes = Links::spokes(&p, places, 0);
     let exchange = Exchange::new(&p, places, 0..1);
     for me in 0..ranks {
         let tb = p.block(me);
-        let mine = spokes.to(me, places.spokes(me));
+        let mine = spokes.to(me, places.spokes(me, 0));
         if places.number(me) > 0 {
             tb.signal_relaxed(&mine);
             tb.wait(&mine);

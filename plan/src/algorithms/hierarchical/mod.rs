@@ -24,9 +24,12 @@
 pub mod allgather;
 pub mod allreduce;
 pub mod alltoall;
+pub mod broadcast;
+pub mod reduce;
 pub mod reducescatter;
+pub mod sendrecv;
 
-use super::common::{alone, keep, raw_scratch};
+use super::common::{alone, keep, raw_scratch, without_root};
 use crate::builder::{
     Block, BuildError, Channel, Chunks, Problem, ProblemKind, ProgramBuilder, Region,
 };
@@ -71,9 +74,9 @@ impl Places {
         self.of_node(rank).filter(move |&other| other != rank)
     }
 
-    /// The others of the node for its number 0, and that one for them.
-    fn spokes(self, rank: usize) -> impl Iterator<Item = usize> + Clone {
-        let hub = self.rank(self.node(rank), 0);
+    /// The others of the node for the one of this number, and that one for them.
+    fn spokes(self, rank: usize, number: usize) -> impl Iterator<Item = usize> + Clone {
+        let hub = self.rank(self.node(rank), number);
         self.neighbours(rank).filter(move |&other| rank == hub || other == hub)
     }
 
@@ -143,9 +146,9 @@ impl Links {
         Links::new(places, peers, |a, b| p.channel(a, b))
     }
 
-    /// Memory channels between number 0 of each node and the others there.
-    fn spokes(p: &ProgramBuilder, places: Places) -> Self {
-        let peers = |rank| places.spokes(rank);
+    /// Memory channels between the one of this number on each node and the others there.
+    fn spokes(p: &ProgramBuilder, places: Places, number: usize) -> Self {
+        let peers = |rank| places.spokes(rank, number);
         Links::new(places, peers, |a, b| p.channel(a, b))
     }
 
@@ -158,6 +161,21 @@ impl Links {
     fn across_among(p: &ProgramBuilder, places: Places, numbers: Range<usize>) -> Self {
         let part = |rank| numbers.contains(&places.number(rank));
         let peers = |rank| places.counterparts(rank).filter(move |_| part(rank));
+        Links::new(places, peers, |a, b| p.port(a, b))
+    }
+
+    /// Port channels between a root and its counterparts.
+    fn root_across(p: &ProgramBuilder, places: Places, root: usize) -> Self {
+        let peers =
+            |rank| places.counterparts(rank).filter(move |&peer| rank == root || peer == root);
+        Links::new(places, peers, |a, b| p.port(a, b))
+    }
+
+    /// Port channels between the ranks of a root's node and their counterparts.
+    fn node_across(p: &ProgramBuilder, places: Places, root: usize) -> Self {
+        let there = move |rank| places.node(rank) == places.node(root);
+        let peers =
+            |rank| places.counterparts(rank).filter(move |&peer| there(rank) || there(peer));
         Links::new(places, peers, |a, b| p.port(a, b))
     }
 
@@ -177,6 +195,12 @@ impl Links {
 
     fn to(&self, me: usize, peers: impl Iterator<Item = usize>) -> Vec<Channel> {
         peers.map(|peer| self.between(me, peer)).collect()
+    }
+
+    /// Those of a rank to such peers as it has one with.
+    fn among(&self, me: usize, peers: impl Iterator<Item = usize>) -> Vec<Channel> {
+        let link = |peer: usize| self.channels.get(&(me.min(peer), me.max(peer))).copied();
+        peers.filter_map(link).collect()
     }
 }
 

@@ -17,10 +17,14 @@ fn hierarchical_algorithms_keep_their_promise_over_nodes() {
         for (nodes, per_node) in PLACES {
             let ranks = nodes * per_node;
             for in_place in [false, true] {
-                for blocks in [1, 2] {
-                    let shape = Shape { nodes, in_place, blocks, ..Shape::new(ranks) };
+                // Roots of the first node and of the last, of both ends of their node.
+                for (blocks, root) in [(1, 0), (2, ranks - 1), (1, ranks - per_node)] {
+                    let shape = Shape { nodes, in_place, blocks, root, ..Shape::new(ranks) };
                     let plan = algorithm.plan(shape).unwrap_or_else(|error| panic!("{error}"));
-                    if plan.protocol == Protocol::LL && blocks > 1 {
+                    let rooted =
+                        matches!(plan.collective, Collective::Broadcast | Collective::Reduce);
+                    let packets = plan.protocol == Protocol::LL;
+                    if !rooted && (root != 0 && blocks == 1 || packets && blocks > 1) {
                         continue;
                     }
                     for seed in 1..=if ranks > 8 { 2 } else { 6 } {
@@ -43,7 +47,8 @@ fn what_proxies_need_is_seen_to_be_missing() {
     let wait = |op: &Op| port(op) && op.kind == OpKind::Wait;
     let packets = |op: &Op| port(op) && op.kind == OpKind::PutPackets;
     type Broken<'a> = (Algorithm, (usize, usize), &'a dyn Fn(&Op) -> bool);
-    let cases: [Broken<'_>; 7] = [
+    let start = |op: &Op| port(op) && matches!(op.kind, OpKind::Signal | OpKind::Wait);
+    let cases: [Broken<'_>; 13] = [
         (AllReduceHierarchicalZeroCopy, (2, 2), &flush),
         (AllGatherHierarchicalZeroCopy, (2, 2), &flush),
         (ReduceScatterHierarchicalZeroCopy, (2, 2), &flush),
@@ -51,6 +56,12 @@ fn what_proxies_need_is_seen_to_be_missing() {
         (AllGatherHierarchicalZeroCopy, (3, 1), &wait),
         (AllReduceHierarchicalPackets, (2, 2), &packets),
         (AllReduceHierarchicalHub, (2, 2), &packets),
+        (BroadcastHierarchicalPackets, (2, 2), &start),
+        (ReduceHierarchicalPackets, (2, 2), &start),
+        (SendRecvHierarchicalPackets, (2, 2), &start),
+        (BroadcastHierarchicalZeroCopy, (2, 2), &flush),
+        (ReduceHierarchicalZeroCopy, (2, 1), &flush),
+        (SendRecvHierarchicalZeroCopy, (2, 2), &flush),
     ];
     for (algorithm, (nodes, per_node), drop) in cases {
         let shape = Shape { nodes, ..Shape::new(nodes * per_node) };

@@ -2,10 +2,21 @@
 
 use super::*;
 use crate::algorithms::{Algorithm, Shape};
+use crate::model::Collective;
 
 /// Nodes, and ranks of each.
 const PLACES: [(usize, usize); 8] =
     [(2, 1), (2, 2), (2, 3), (3, 2), (2, 4), (4, 2), (4, 4), (8, 1)];
+
+/// The roots that are tried: all kinds of places on a first and on another node.
+fn roots(algorithm: Algorithm, ranks: usize) -> Vec<usize> {
+    let mut roots = match algorithm.collective() {
+        Collective::Broadcast | Collective::Reduce => vec![0, 1, ranks - 1],
+        _ => vec![0],
+    };
+    roots.dedup();
+    roots
+}
 
 #[test]
 fn hierarchical_algorithms_are_proven_for_all_sizes() {
@@ -18,11 +29,15 @@ fn hierarchical_algorithms_are_proven_for_all_sizes() {
                     if blocks > 1 && (packets || nodes * per_node > 16) {
                         continue;
                     }
-                    let shape = Shape { nodes, in_place, blocks, ..Shape::new(nodes * per_node) };
-                    let plan = algorithm.plan(shape).unwrap_or_else(|error| panic!("{error}"));
-                    let report = judge(&plan);
-                    if word(&report) != "proven" {
-                        refused.push(format!("{algorithm} {shape:?}: {report}"));
+                    let ranks = nodes * per_node;
+                    let shape = Shape { nodes, in_place, blocks, ..Shape::new(ranks) };
+                    for root in roots(algorithm, ranks) {
+                        let shape = Shape { root, ..shape };
+                        let plan = algorithm.plan(shape).unwrap_or_else(|error| panic!("{error}"));
+                        let report = judge(&plan);
+                        if word(&report) != "proven" {
+                            refused.push(format!("{algorithm} {shape:?}: {report}"));
+                        }
                     }
                 }
             }

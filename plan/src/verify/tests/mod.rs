@@ -13,6 +13,7 @@ mod packets;
 mod ports;
 mod randomness;
 mod relays;
+mod sums;
 
 use super::{Fault, Options, Report, Verdict, verify};
 use crate::model::{Collective, Op, OpKind, Plan};

@@ -1,0 +1,146 @@
+//! Broadcast over several nodes: every rank ends with the root's input.
+
+use super::*;
+use crate::model::{Collective::Broadcast, Plan};
+
+/// The root sends its input to its neighbours and its counterparts, and these send it on to their neighbours; all as
+/// packets.
+///
+/// Who sends hears from nobody otherwise, so those it sends to tell it that they have begun: that keeps it from being two
+/// launches ahead, where it would overwrite packets that nobody has read. It sends first and listens then.
+pub fn packets(
+    ranks: usize,
+    nodes: usize,
+    in_place: bool,
+    root: usize,
+) -> Result<Plan, BuildError> {
+    let (p, places) = packet_program("packets", Broadcast, (ranks, nodes))?;
+    if root >= ranks {
+        return without_root(p, root);
+    }
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let number = places.number(root);
+    let (spokes, ports) = (Links::spokes(&p, places, number), Links::root_across(&p, places, root));
+    // Of the root, what its proxies send; of the others, what they receive.
+    let slot = |rank| p.scratch(rank, usize::from(rank != root || nodes > 1));
+    let slots: Vec<_> = (0..ranks).map(slot).collect();
+    for me in 0..ranks {
+        let tb = p.block(me);
+        let (input, output, slot) = (p.input(me).all(), p.output(me).all(), slots[me]);
+        let near = spokes.to(me, places.spokes(me, number));
+        let below = || places.neighbours(me).map(|peer| slots[peer].all()).collect::<Vec<_>>();
+        if me == root {
+            let far = ports.to(me, places.counterparts(me));
+            if nodes > 1 {
+                tb.copy_packets(input, slot.all());
+            }
+            for (port, peer) in far.iter().zip(places.counterparts(me)) {
+                tb.put_packets_over(port, slot.all(), slots[peer].all());
+            }
+            below().into_iter().for_each(|to| tb.put_packets(input, to));
+            keep(&tb, input, output, in_place);
+            wait(&tb, &near);
+            wait(&tb, &far);
+        } else if places.number(me) == number {
+            tb.signal(&[ports.between(me, root)]);
+            if !near.is_empty() {
+                tb.read_put_packets(slot.all(), &below());
+            }
+            tb.unpack_packets(slot.all(), output);
+            wait(&tb, &near);
+        } else {
+            tb.signal(&near);
+            tb.unpack_packets(slot.all(), output);
+        }
+    }
+    p.in_place(in_place).build()
+}
+
+/// The root's neighbours read its input. Number k of that node sends slice k to its counterparts' outputs, and these pass
+/// it on to their neighbours. `blocks` thread blocks (at least 1) share each slice.
+pub fn zero_copy(
+    ranks: usize,
+    nodes: usize,
+    in_place: bool,
+    root: usize,
+    blocks: usize,
+) -> Result<Plan, BuildError> {
+    let (p, places) = zero_copy_program("zero_copy", Broadcast, (ranks, nodes))?;
+    if root >= ranks {
+        return without_root(p, root);
+    }
+    let p = p.chunk_counts(places.per_node, places.per_node);
+    if ranks == 1 {
+        return alone(p, in_place);
+    }
+    let at_root = |rank| places.node(rank) == places.node(root);
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let near = |rank| {
+            let through_root = move |peer: &usize| rank == root || *peer == root;
+            places.neighbours(rank).filter(move |peer| !at_root(rank) || through_root(peer))
+        };
+        let memory = Links::new(places, near, |a, b| p.channel(a, b));
+        let ports = Links::node_across(&p, places, root);
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            let seat = Seat {
+                near: memory.to(me, near(me)),
+                far: ports.among(me, places.counterparts(me)),
+                tb,
+                me,
+            };
+            if at_root(me) {
+                send(&p, places, root, in_place, &seat);
+            } else {
+                receive(&p, places, &seat);
+            }
+        }
+    }
+    p.in_place(in_place).build()
+}
+
+/// What a rank of the root's node does: its slice goes out before the rest is read.
+fn send(p: &ProgramBuilder, places: Places, root: usize, in_place: bool, seat: &Seat<'_>) {
+    let Seat { tb, me, near, far } = seat;
+    let (from, to, number) = (p.input(root), p.output(*me), places.number(*me));
+    let post = |slice: Chunks| {
+        for (port, peer) in far.iter().zip(places.counterparts(*me)) {
+            tb.wait_relaxed(&[*port]);
+            tb.put_with_signal(port, slice, p.output(peer).chunk(number));
+        }
+    };
+    if *me == root {
+        signal_relaxed(tb, near);
+        post(from.chunk(number));
+        keep(tb, from.all(), to.all(), in_place);
+        wait(tb, near);
+    } else {
+        wait_relaxed(tb, near);
+        tb.get(from.chunk(number), to.chunk(number));
+        post(to.chunk(number));
+        let others = [0..number, number + 1..places.per_node];
+        for other in others.into_iter().filter(|other| !other.is_empty()) {
+            tb.get(from.chunks(other.clone()), to.chunks(other));
+        }
+        signal(tb, near);
+    }
+    flush(tb, far);
+}
+
+/// What a rank of another node does: its slice comes over the wire, the others from its neighbours.
+fn receive(p: &ProgramBuilder, places: Places, seat: &Seat<'_>) {
+    let Seat { tb, me, near, far } = seat;
+    let number = places.number(*me);
+    signal_relaxed(tb, far);
+    signal_relaxed(tb, near);
+    wait_relaxed(tb, near);
+    wait(tb, far);
+    for peer in places.neighbours(*me) {
+        tb.put(p.output(*me).chunk(number), p.output(peer).chunk(number));
+    }
+    signal(tb, near);
+    wait(tb, near);
+}

@@ -1,0 +1,116 @@
+//! In which order sums add, as the verifier reads it off plans.
+
+use super::*;
+use crate::algorithms::{Algorithm, Handshake, Shape, allreduce};
+use crate::builder::ProgramBuilder;
+use crate::verify::SumOrder;
+
+/// The order of the plan of an algorithm.
+fn order(algorithm: Algorithm, shape: Shape) -> Option<SumOrder> {
+    judge(&algorithm.plan(shape).unwrap_or_else(|error| panic!("{error}"))).order
+}
+
+fn reduces(algorithm: Algorithm) -> bool {
+    use Collective::{AllReduce, Reduce, ReduceScatter};
+    matches!(algorithm.collective(), AllReduce | Reduce | ReduceScatter)
+}
+
+#[test]
+fn built_in_algorithms_of_one_node_add_in_rank_order_but_for_the_ring() {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.is_hierarchical()) {
+        for ranks in [1, 2, 3, 5] {
+            for (in_place, blocks, handshake) in
+                [(false, 1, Handshake::Everyone), (true, 2, Handshake::Hub)]
+            {
+                let root = ranks - 1;
+                let shape = Shape { in_place, blocks, handshake, root, ..Shape::new(ranks) };
+                let expected = match algorithm {
+                    // Of two, it does not matter which comes first.
+                    Algorithm::AllReduceRing if ranks > 2 => Some(SumOrder::Varies),
+                    _ => reduces(algorithm).then_some(SumOrder::Ranks),
+                };
+                assert_eq!(order(algorithm, shape), expected, "{algorithm} {shape:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn built_in_algorithms_over_nodes_add_in_one_order_all() {
+    let places = [
+        ((2, 1), "ranks"),
+        ((4, 1), "ranks"),
+        ((2, 2), "(0 + 1) + (2 + 3)"),
+        ((3, 2), "(0 + 1) + (2 + 3) + (4 + 5)"),
+        ((2, 4), "(0 + … + 3) + (4 + … + 7)"),
+    ];
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.is_hierarchical()) {
+        for ((nodes, per_node), expected) in places {
+            for (in_place, blocks, last) in [(false, 1, false), (true, 2, true)] {
+                let ranks = nodes * per_node;
+                let root = if last { ranks - 1 } else { 0 };
+                let shape = Shape { nodes, in_place, blocks, root, ..Shape::new(ranks) };
+                let expected = reduces(algorithm).then(|| match expected {
+                    "ranks" => SumOrder::Ranks,
+                    tree => SumOrder::Fixed(tree.to_owned()),
+                });
+                assert_eq!(order(algorithm, shape), expected, "{algorithm} {shape:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_hardware_decides_is_said() {
+    let report = judge(&allreduce::switch(3).unwrap());
+    assert_eq!(report.order, Some(SumOrder::Hardware));
+    assert!(report.to_string().contains("\nsums add as the hardware"), "{report}");
+}
+
+/// Rank 0 adds the inputs of three ranks, those that are listed together at once.
+fn root_adds(steps: &[&[usize]]) -> Plan {
+    let p = ProgramBuilder::new("steps", Collective::Reduce, 3);
+    let channels: Vec<_> = (1..3).map(|peer| p.channel(0, peer)).collect();
+    let (tb, output) = (p.block(0), p.output(0).all());
+    tb.wait_relaxed(&channels);
+    for (number, step) in steps.iter().enumerate() {
+        let mut sources: Vec<_> = step.iter().map(|&rank| p.input(rank).all()).collect();
+        if number > 0 {
+            sources.insert(0, output);
+        }
+        tb.reduce(&sources, output);
+        tb.nop();
+    }
+    tb.signal(&channels);
+    for (peer, &channel) in (1..3).zip(&channels) {
+        let tb = p.block(peer);
+        tb.signal_relaxed(&[channel]);
+        tb.wait(&[channel]);
+    }
+    p.build().unwrap()
+}
+
+#[test]
+fn what_is_rounded_on_the_way_is_another_order() {
+    let fixed = |text: &str| SumOrder::Fixed(text.to_owned());
+    let cases: [(&[&[usize]], SumOrder); 5] = [
+        (&[&[0, 1, 2]], SumOrder::Ranks),
+        (&[&[1, 0, 2]], SumOrder::Ranks),
+        (&[&[2, 0, 1]], fixed("0 + 2 + 1")),
+        (&[&[0, 1], &[2]], fixed("(0 + 1) + 2")),
+        (&[&[2, 1], &[0]], fixed("0 + (1 + 2)")),
+    ];
+    for (steps, expected) in cases {
+        let report = judge(&root_adds(steps));
+        assert_eq!(report.order, Some(expected), "{steps:?}: {report}");
+    }
+}
+
+#[test]
+fn of_what_is_not_proven_no_order_is_told() {
+    let mut plan = root_adds(&[&[0, 1, 2]]);
+    plan.gpus[1].threadblocks[0].ops.pop();
+    let report = judge(&plan);
+    assert_ne!(word(&report), "proven");
+    assert_eq!(report.order, None);
+}
