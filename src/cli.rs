@@ -9,6 +9,7 @@ mod info;
 mod job;
 mod launch;
 mod launched;
+mod machine;
 mod measure;
 mod pictures;
 mod plan_files;

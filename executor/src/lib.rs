@@ -46,4 +46,5 @@ pub use antiphon_hal as hal;
 pub use antiphon_plan as plan;
 pub use antiphon_plan::counts::{Counts, CountsError, Extent};
 pub use antiphon_port::WireError;
+pub use antiphon_transport::topology;
 pub use antiphon_types::{DataType, ReduceOp};

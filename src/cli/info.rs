@@ -2,15 +2,19 @@
 
 use super::CliError;
 use super::error::print_line;
+use super::machine;
 use super::probe::{self, ProcessAccess};
 use super::ranks::{self, Rank};
 use antiphon::executor::hal::Backend;
+use antiphon::executor::topology::Topology;
 use std::process::ExitCode;
 
 /// Prints the report.
 pub fn print() -> Result<ExitCode, CliError> {
     let gpus = [Backend::Cuda, Backend::Rocm].map(|one| (one.name(), ranks::devices(one)));
-    print_line(&report(Rank::device_facts(), &probe::process_access(), &ranks::wires(), &gpus))?;
+    let report = report(Rank::device_facts(), &probe::process_access(), &ranks::wires(), &gpus);
+    let topology = machine::report(&Topology::of_machine(), &ranks::device_caps()).join("\n");
+    print_line(&format!("{report}\n\n{topology}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,7 +4,7 @@ use super::CliError;
 use super::device::DeviceName;
 use super::job::{Item, Settings};
 use super::shape::{Placement, Shape};
-use antiphon::executor::hal::{self, Backend, Device, Stream};
+use antiphon::executor::hal::{self, Backend, Caps, Device, Stream};
 use antiphon::executor::launcher::{self, Environment, Found};
 use antiphon::executor::{
     Call, Communicator, Counts, Executor, Extent, LoadedPlan, Options, Rendezvous, Verdict,
@@ -62,6 +62,20 @@ pub fn devices(backend: Backend) -> Vec<String> {
         Ok(found) => found.iter().map(|one| format!("{}: {}", one.index, one.name)).collect(),
         Err(error) => vec![error.to_string()],
     }
+}
+
+/// What the GPUs can do, by name (`cuda:0`); of one that cannot be opened why.
+pub fn device_caps() -> Vec<(String, Result<Caps, String>)> {
+    let gpus = hal::drivers().iter().filter(|driver| driver.backend() != Backend::Host);
+    let found = gpus.flat_map(|driver| {
+        let devices = driver.devices().unwrap_or_default();
+        devices.into_iter().map(|one| {
+            let opened = driver.open(one.index).map(|device| device.caps().clone());
+            let name = DeviceName { backend: one.backend, index: Some(one.index) };
+            (name.to_string(), opened.map_err(|error| error.to_string()))
+        })
+    });
+    found.collect()
 }
 
 /// The same of its parts.

@@ -228,7 +228,7 @@ fn the_header_and_its_mirror_lay_structs_out_alike() {
         error Error { struct_bytes reserved reason cure }
         bytes Bytes { struct_bytes reserved data capacity length }
         host Host { struct_bytes abi name }
-        settings Settings { struct_bytes rank key interface_name }
+        settings Settings { struct_bytes rank key interface_name device }
         peer Peer { struct_bytes rank pid flags }
         memory Memory { struct_bytes backend number address bytes keep release }
         write Write { struct_bytes unit source from region to bytes }
@@ -259,7 +259,7 @@ fn the_header_and_its_mirror_lay_structs_out_alike() {
         };
     }
     numbers! {
-        MAGIC MAGIC ABI ABI KEY_BYTES KEY_BYTES TEXT_BYTES TEXT_BYTES
+        MAGIC MAGIC ABI ABI REVISION REVISION KEY_BYTES KEY_BYTES TEXT_BYTES TEXT_BYTES
         OK OK FULL FULL UNAVAILABLE UNAVAILABLE UNSUPPORTED UNSUPPORTED INVALID INVALID LOST LOST SYSTEM SYSTEM
         BYTES BYTES PACKETS PACKETS HOST HOST CUDA CUDA ROCM ROCM
         SAME_PROCESS SAME_PROCESS SAME_NODE SAME_NODE PROCESS_ACCESS PROCESS_ACCESS

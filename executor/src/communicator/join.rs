@@ -169,7 +169,8 @@ impl Join {
         let one_node = nodes.iter().all(|node| *node == nodes[rank as usize]);
         let settings = Settings::new(rank, bootstrap.key(WIRES))
             .with_interface(options.interface.clone())
-            .with_met(bootstrap.peer(rank)?.address);
+            .with_met(bootstrap.peer(rank)?.address)
+            .with_device(device.caps().pci);
         let wires = open_wires(options.wire.as_deref(), one_node, &settings, &regions.memory)?;
         // Without a wire that reaches other nodes the mirrors stay as they are: those ranks never come.
         let apart = !one_node || wires.open.iter().any(|wire| wire.name() != LOCAL);

@@ -99,7 +99,10 @@ pub fn open_wires(
         for driver in others {
             let name = name_of(driver);
             match driver.as_ref().map_err(Clone::clone).and_then(|driver| driver.open(settings)) {
-                Ok(wire) => wires.open.push(wire),
+                Ok(wire) => {
+                    debug!("rank {}: the wire {name} is {}", settings.rank, wire.describe());
+                    wires.open.push(wire);
+                }
                 Err(error) => {
                     debug!("{error}");
                     wires.closed.push(closed(name, error.to_string()));

@@ -31,12 +31,44 @@ impl Interface {
     }
 }
 
+/// An address as the kernel lists it.
+#[derive(Clone, Debug)]
+struct Listed {
+    known: Interface,
+    /// Bits of its network's prefix; all of them where the kernel does not tell.
+    bits: u32,
+    /// The interface has a carrier.
+    running: bool,
+}
+
 /// The addresses of all interfaces that are up. Link-local IPv6 addresses are left out: they mean nothing without the name of
 /// an interface, which differs from host to host.
 ///
 /// # Errors
 /// Where the kernel does not list them.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
+    Ok(listed()?.into_iter().map(|one| one.known).collect())
+}
+
+/// The addresses of this host by which others reach it as they do by `address`: those of interfaces with a carrier whose
+/// network has both. `address` is among them if it is this host's.
+///
+/// # Errors
+/// Where the kernel does not list the interfaces.
+pub fn alike(address: IpAddr) -> io::Result<Vec<Interface>> {
+    Ok(in_one_network(&listed()?, address))
+}
+
+fn in_one_network(all: &[Listed], address: IpAddr) -> Vec<Interface> {
+    let Some(own) = all.iter().find(|one| one.known.address == address) else { return Vec::new() };
+    let alike = |one: &&Listed| {
+        let both = one.bits == own.bits && within(one.known.address, address, own.bits);
+        one.known.address == address || (both && one.running)
+    };
+    all.iter().filter(alike).map(|one| one.known.clone()).collect()
+}
+
+fn listed() -> io::Result<Vec<Listed>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is a live place for the list, which this function frees below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -54,7 +86,15 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         if let Some(address) = unsafe { address_at(entry.ifa_addr) } {
             // SAFETY: an entry's name is a string that ends with a zero.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-            found.push(Interface { name: name.to_string_lossy().into_owned(), address });
+            let known = Interface { name: name.to_string_lossy().into_owned(), address };
+            // SAFETY: as an address.
+            let bits = match unsafe { address_at(entry.ifa_netmask) } {
+                Some(IpAddr::V4(mask)) => mask.to_bits().leading_ones(),
+                Some(IpAddr::V6(mask)) => mask.to_bits().leading_ones(),
+                None => u128::BITS,
+            };
+            let running = entry.ifa_flags & libc::IFF_RUNNING.cast_unsigned() != 0;
+            found.push(Listed { known, bits, running });
         }
     }
     // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
@@ -184,6 +224,35 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_one_network_are_alike_where_there_is_a_carrier() {
+        let listed = |name: &str, address: &str, bits, running| {
+            let known = known(name, address);
+            Listed { known, bits, running }
+        };
+        let all = [
+            listed("eth0", "10.1.2.3", 16, true),
+            listed("eth1", "10.1.9.9", 16, true),
+            listed("eth2", "10.1.9.8", 16, false),
+            listed("eth3", "10.1.9.7", 24, true),
+            listed("eth4", "10.2.0.1", 16, true),
+            listed("tun0", "10.9.0.1", 32, true),
+            listed("eth0", "fd00::7", 64, true),
+            listed("eth1", "fd00::8", 64, true),
+        ];
+        for (address, expected) in [
+            ("10.1.2.3", "eth0 eth1"),
+            ("10.1.9.8", "eth0 eth1 eth2"),
+            ("10.9.0.1", "tun0"),
+            ("fd00::8", "eth0 eth1"),
+            ("10.1.0.0", ""),
+        ] {
+            let alike = in_one_network(&all, address.parse().unwrap());
+            let names: Vec<_> = alike.iter().map(|known| known.name.as_str()).collect();
+            assert_eq!(names.join(" "), expected, "{address}");
+        }
+    }
+
+    #[test]
     fn without_a_route_what_leaves_the_host_comes_first() {
         let all = [known("lo", "127.0.0.1"), known("eth0", "fd00::7")];
         assert_eq!(fallback(&all), all[1].address);
@@ -200,6 +269,8 @@ mod tests {
             IpAddr::V6(six) => six.is_unicast_link_local(),
         };
         assert!(!all.iter().any(scoped), "{all:?}");
-        assert!(!default_address().unwrap().is_unspecified());
+        let address = default_address().unwrap();
+        assert!(!address.is_unspecified());
+        assert!(alike(address).unwrap().iter().any(|known| known.address == address));
     }
 }

@@ -4,12 +4,14 @@
 //! reaches and at what cost; the [`Registry`] picks. One that maps memory is a [`Mapping`]. Opening has two phases and
 //! nothing blocks inside: a rank registers memory and sends the [`Offer`]; the peer accepts it, and from then on opens any
 //! buffer inside it as a [`Handle`], one of a closed set of kinds that engines know how to use. What a port channel's
-//! transport does instead, its crate says. [`interface`] has what all that go over a network choose it by.
+//! transport does instead, its crate says. [`interface`] and [`topology`] have what all that go over a
+//! network choose it by.
 
 mod error;
 mod handle;
 pub mod interface;
 mod registry;
+pub mod topology;
 
 pub use error::TransportError;
 pub use handle::{Handle, Offer, RemoteBuffer};

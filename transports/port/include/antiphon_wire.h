@@ -30,7 +30,8 @@
  *
  * Versions. The major version is in the symbol's name and in ANTIPHON_WIRE_ABI; plugins of another one are not loaded.
  * Within a version structs only grow, at their ends: each begins with its size as its maker knows it. A reader treats
- * fields beyond that size as absent, and never reads them. Fields named reserved are zero.
+ * fields beyond that size as absent, and never reads them. Fields named reserved are zero. ANTIPHON_WIRE_REVISION counts what
+ * was added; nobody asks for it, since the sizes tell. Revision 2: antiphon_wire_settings.device.
  *
  * Results. Functions that may fail return a status of enum antiphon_wire_status. With any but ANTIPHON_WIRE_OK and
  * ANTIPHON_WIRE_FULL they fill in *error, which is never null. Out parameters matter with ANTIPHON_WIRE_OK only.
@@ -50,6 +51,9 @@ extern "C" {
 
 /* The version of this interface. */
 #define ANTIPHON_WIRE_ABI 1
+
+/* What has been added to it. */
+#define ANTIPHON_WIRE_REVISION 2
 
 /* Bytes of a key. */
 #define ANTIPHON_WIRE_KEY_BYTES 32
@@ -140,6 +144,9 @@ typedef struct antiphon_wire_settings {
     /* The network interface to use, by its name, an address of it, or an address prefix ("10.1.0.0/16", "10.1.");
        null lets the wire choose. Valid during the call. */
     const char *interface_name;
+    /* Since revision 2. The PCI address of the device in whose memory this rank's buffers are ("0000:3b:00.0"): a wire that
+       has several cards takes those near it. Null for the host's memory. Valid during the call. */
+    const char *device;
 } antiphon_wire_settings;
 
 /* A peer, to say whether the wire reaches it. */

@@ -261,6 +261,7 @@ impl From<&crate::Settings> for abi::Settings {
             rank: settings.rank,
             key: settings.key,
             interface_name: std::ptr::null(),
+            device: std::ptr::null(),
         }
     }
 }

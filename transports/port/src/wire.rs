@@ -22,7 +22,7 @@
 //! - *An end is an end.* After [`Link::stop`] no byte of the peer's lands here.
 
 use crate::WireError;
-use antiphon_hal::Memory;
+use antiphon_hal::{Memory, PciAddress};
 use antiphon_transport::{Peer, Reach};
 use std::fmt;
 use std::net::IpAddr;
@@ -44,12 +44,15 @@ pub struct Settings {
     /// The address by which the ranks met, which the others reach. A wire over the same network takes it where no interface
     /// is asked for; to others it says nothing.
     pub met: Option<IpAddr>,
+    /// The device in whose memory this rank's buffers are: a wire that has several cards takes those near it. `None` where
+    /// that is the host's, or not known; then those near the cores that the calling thread may use.
+    pub device: Option<PciAddress>,
 }
 
 impl Settings {
     /// The end of `rank`, with the communicator's secret.
     pub fn new(rank: u32, key: [u8; 32]) -> Self {
-        Settings { rank, key, interface: None, met: None }
+        Settings { rank, key, interface: None, met: None, device: None }
     }
 
     /// These settings with an interface.
@@ -63,6 +66,12 @@ impl Settings {
     pub fn with_met(self, met: Option<IpAddr>) -> Self {
         Settings { met, ..self }
     }
+
+    /// These settings with the device of the rank's buffers.
+    #[must_use]
+    pub fn with_device(self, device: Option<PciAddress>) -> Self {
+        Settings { device, ..self }
+    }
 }
 
 impl fmt::Debug for Settings {
@@ -72,6 +81,7 @@ impl fmt::Debug for Settings {
             .field("rank", &self.rank)
             .field("interface", &self.interface)
             .field("met", &self.met)
+            .field("device", &self.device)
             .finish_non_exhaustive()
     }
 }

@@ -48,15 +48,15 @@ mod with_verbs {
     use super::invalid;
     use crate::NAME;
     use crate::address::encode_region;
-    use crate::choose::{choose, locality, sysfs};
+    use crate::choose::{choose, sysfs};
     use crate::link::RdmaOpening;
     use crate::settings::RdmaSettings;
     use crate::verbs::{Nic, Region, refused_by};
     use antiphon_hal::{Backend, Memory};
     use antiphon_port::{Opening, Registration, Settings, Wire, WireError};
+    use antiphon_transport::topology::Topology;
     use antiphon_transport::{Peer, Reach};
     use std::collections::HashMap;
-    use std::path::Path;
     use std::sync::{Arc, Mutex, PoisonError, Weak};
 
     /// What an end's links share.
@@ -65,6 +65,8 @@ mod with_verbs {
         pub(crate) rank: u32,
         pub(crate) settings: RdmaSettings,
         pub(crate) nics: Vec<Arc<Nic>>,
+        /// Why these.
+        why: String,
         /// By the number of their memory: registering is slow, and memory is registered again and again.
         regions: Mutex<HashMap<u64, Weak<Region>>>,
     }
@@ -82,29 +84,25 @@ mod with_verbs {
                 None => nic.name(),
             };
             let ports: Vec<_> = self.nics.iter().map(shown).collect();
-            format!("RDMA over {}", ports.join(", "))
+            format!("RDMA over {}, {}", ports.join(", "), self.why)
         }
     }
 
     pub(super) fn open(settings: &Settings, own: RdmaSettings) -> Result<Arc<dyn Wire>, WireError> {
-        let ports = sysfs::ports(Path::new(sysfs::ROOT))
-            .map_err(|e| refused_by("list devices", sysfs::ROOT, &e))?;
-        let near = locality::nodes(Path::new("/sys/devices/system/node"), usable_core());
-        let chosen = choose(&ports, &own, &near).map_err(|(reason, cure)| {
+        let topology = Topology::of_machine();
+        let ports = sysfs::ports(&topology).map_err(|e| {
+            let root = topology.root().join("class/infiniband");
+            refused_by("list devices", &root.display().to_string(), &e)
+        })?;
+        let from = topology.viewpoint_of_thread(settings.device);
+        let chosen = choose(&ports, &own, (&topology, &from)).map_err(|(reason, cure)| {
             WireError::Unavailable { wire: NAME.to_owned(), reason, cure }
         })?;
+        let (why, chosen) = (chosen.why, chosen.ports);
         let nics = chosen.into_iter().map(Nic::open).collect::<Result<Vec<_>, _>>()?;
         let regions = Mutex::new(HashMap::new());
-        Ok(Arc::new(RdmaWire(Arc::new(End { rank: settings.rank, settings: own, nics, regions }))))
-    }
-
-    /// Whether this thread may run on a core.
-    fn usable_core() -> impl Fn(usize) -> bool {
-        let cores = rustix::thread::sched_getaffinity(None);
-        move |core| {
-            let known = core < rustix::thread::CpuSet::MAX_CPU;
-            cores.as_ref().is_ok_and(|cores| !known || cores.is_set(core))
-        }
+        let end = End { rank: settings.rank, settings: own, nics, why, regions };
+        Ok(Arc::new(RdmaWire(Arc::new(end))))
     }
 
     #[derive(Debug)]

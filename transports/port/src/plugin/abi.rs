@@ -6,6 +6,8 @@ use std::ffi::{c_char, c_void};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ANTIWIRE");
 pub const ABI: u32 = 1;
+/// What has been added to the version, one by one; structs say by their sizes how much of it their makers know.
+pub const REVISION: u32 = 2;
 pub const KEY_BYTES: usize = 32;
 pub const TEXT_BYTES: usize = 512;
 /// The function that a plugin exports: an [`Entry`].
@@ -73,11 +75,14 @@ pub struct Host {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Settings {
     pub struct_bytes: u32,
     pub rank: u32,
     pub key: [u8; KEY_BYTES],
     pub interface_name: *const c_char,
+    /// Since revision 2.
+    pub device: *const c_char,
 }
 
 #[repr(C)]

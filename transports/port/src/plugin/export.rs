@@ -27,6 +27,7 @@ use crate::wire::WireDriver;
 use antiphon_hal::{Backend, HalError, Memory, MemoryHandle};
 use std::ffi::{CStr, c_char};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -256,15 +257,51 @@ unsafe fn give(
 /// `pointer` is null or points to a struct of the interface, which is as long as its first field says, for `'a`.
 unsafe fn read<'a, T>(pointer: *const T, operation: &'static str) -> Result<&'a T, WireError> {
     // SAFETY: the caller's promise.
+    unsafe { bytes_of(pointer, size_of::<T>(), operation) }?;
+    // SAFETY: as above, and long enough.
+    Ok(unsafe { &*pointer })
+}
+
+/// A struct of the program's that has grown since its first revision, where it had `least` bytes: what the program does not
+/// know is zero.
+///
+/// # Safety
+/// As [`read`]; and zeros are a value of each field of `T` behind the first `least` bytes.
+unsafe fn read_grown<T: Copy>(
+    pointer: *const T,
+    least: usize,
+    operation: &'static str,
+) -> Result<T, WireError> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { bytes_of(pointer, least, operation) }?;
+    let mut read = MaybeUninit::<T>::zeroed();
+    // SAFETY: as many bytes as the program's struct has, and no more than there is room; the rest are zeros, which the
+    // caller allows.
+    unsafe {
+        let room = read.as_mut_ptr().cast::<u8>();
+        pointer.cast::<u8>().copy_to_nonoverlapping(room, bytes.min(size_of::<T>()));
+        Ok(read.assume_init())
+    }
+}
+
+/// How long a struct of the program's is, if that is at least `least` bytes.
+///
+/// # Safety
+/// As [`read`].
+unsafe fn bytes_of<T>(
+    pointer: *const T,
+    least: usize,
+    operation: &'static str,
+) -> Result<usize, WireError> {
+    // SAFETY: the caller's promise.
     let bytes = if pointer.is_null() { 0 } else { unsafe { *pointer.cast::<u32>() } };
     let bytes = bytes as usize;
-    if bytes < size_of::<T>() {
+    if bytes < least {
         let saw = format!("an argument of {bytes} bytes");
-        let allowed = format!("at least {}", size_of::<T>());
+        let allowed = format!("at least {least}");
         return Err(WireError::Invalid { operation, wire: String::new(), saw, allowed });
     }
-    // SAFETY: as above.
-    Ok(unsafe { &*pointer })
+    Ok(bytes)
 }
 
 /// Bytes that a caller gives.

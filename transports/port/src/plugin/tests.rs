@@ -39,6 +39,10 @@ impl WireDriver for LocalDriver {
         if settings.interface.as_deref() == Some("panic") {
             panic!("the test said so");
         }
+        if let Some(device) = settings.device {
+            let (wire, reason) = ("local".to_owned(), format!("asked for {device}"));
+            return Err(WireError::Unavailable { wire, reason, cure: "ask for none".to_owned() });
+        }
         Ok(Arc::new(LocalWire::new(Arc::clone(&REGIONS) as Arc<dyn MappedRegions>)))
     }
 }
@@ -86,6 +90,33 @@ fn bad_tables_are_unavailable_and_say_why() {
     adopted(good).unwrap();
     // A later version 1 may have a longer table.
     adopted(abi::Plugin { struct_bytes: good.struct_bytes + 64, ..good }).unwrap();
+}
+
+#[test]
+fn the_device_goes_through_and_settings_of_the_first_revision_have_none() {
+    let driver = adopted(table::<Good>()).unwrap();
+    let device = "0000:3b:00.0".parse().ok();
+    let error = driver.open(&Settings::new(0, [0; 32]).with_device(device)).unwrap_err();
+    assert!(error.to_string().contains("asked for 0000:3b:00.0"), "{error}");
+    // A program that was built before: what stands behind its settings is not its device.
+    let mut settings = abi::Settings::from(&Settings::new(0, [0; 32]));
+    let first = std::mem::offset_of!(abi::Settings, device);
+    settings.device = ptr::without_provenance(8);
+    let functions = table::<Good>().functions;
+    let mut error = abi::Error::new();
+    let mut open = |bytes: usize| {
+        settings.struct_bytes = bytes as u32;
+        let mut wire = ptr::null_mut();
+        // SAFETY: settings as long as they say, and room for a pointer and an error; an end is closed once.
+        unsafe {
+            let status = (functions.wire_open)(&raw const settings, &raw mut wire, &raw mut error);
+            if status == abi::OK {
+                (functions.wire_close)(wire);
+            }
+            status
+        }
+    };
+    assert_eq!([open(first), open(first - 1)], [abi::OK, abi::INVALID]);
 }
 
 #[test]

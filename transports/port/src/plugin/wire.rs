@@ -37,8 +37,12 @@ impl WireDriver for Driver {
         })?;
         let mut asked = abi::Settings::from(settings);
         asked.interface_name = interface.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        // An address has no zero byte.
+        let device = settings.device.and_then(|pci| CString::new(pci.to_string()).ok());
+        asked.device = device.as_ref().map_or(ptr::null(), |device| device.as_ptr());
         let mut raw = ptr::null_mut();
-        // SAFETY: settings, room for a pointer and for an error outlive the call; `interface` keeps the name.
+        // SAFETY: settings, room for a pointer and for an error outlive the call; `interface` and
+        // `device` keep the texts.
         loaded.call("open an end", None, |error| unsafe {
             (loaded.functions.wire_open)(&raw const asked, &raw mut raw, error)
         })?;

@@ -1,6 +1,7 @@
 //! Where a wire listens: an address of this machine that its peers reach.
 
 use antiphon_transport::interface::{Interface, find, list};
+use antiphon_transport::topology::{Topology, Viewpoint};
 use std::net::IpAddr;
 
 /// The address that is meant, in this order: `wanted`, which names an interface, an address or a prefix; `met`, by which the
@@ -38,9 +39,28 @@ pub(super) fn choose(
     }
 }
 
+/// Of addresses by which this machine is reached alike, that of the interface which is nearest to `from`: `own` among equals.
+/// With the reason, where it is another.
+pub(super) fn nearest(
+    own: IpAddr,
+    alike: Vec<Interface>,
+    (topology, from): (&Topology, &Viewpoint),
+) -> (IpAddr, Option<String>) {
+    let placed = alike.into_iter().map(|one| (topology.network_place(&one.name), one)).collect();
+    let (near, distance) = topology.nearest(from, placed, |(place, _)| place);
+    match near.first() {
+        Some((_, first)) if near.iter().all(|(_, one)| one.address != own) => {
+            let why = format!("{}, nearest to {from}: {distance}", first.name);
+            (first.address, Some(why))
+        }
+        _ => (own, None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn machine() -> Vec<Interface> {
         [
@@ -82,6 +102,43 @@ mod tests {
             let address = chosen(wanted, met).unwrap();
             assert_eq!(address, expected.parse::<IpAddr>().unwrap(), "{wanted:?} {met:?}");
         }
+    }
+
+    #[test]
+    fn of_addresses_alike_the_nearest_counts_and_the_own_among_equals() {
+        let root = std::env::temp_dir().join(format!("antiphon-tcp-near-{}", std::process::id()));
+        for (name, bus, node) in [("eth0", "10", "0"), ("eth1", "20", "1"), ("eth2", "21", "1")] {
+            let device = root.join(format!("devices/pci0000:{bus}/0000:{bus}:00.0"));
+            fs::create_dir_all(&device).unwrap();
+            fs::write(device.join("numa_node"), node).unwrap();
+            fs::create_dir_all(root.join(format!("class/net/{name}"))).unwrap();
+            let link = root.join(format!("class/net/{name}/device"));
+            std::os::unix::fs::symlink(device, link).unwrap();
+        }
+        let topology = Topology::at(&root);
+        let alike = |names: &[(&str, &str)]| -> Vec<Interface> {
+            let known = |&(name, address): &(&str, &str)| Interface {
+                name: name.to_owned(),
+                address: address.parse().unwrap(),
+            };
+            names.iter().map(known).collect()
+        };
+        let all = [("eth0", "10.0.0.1"), ("eth1", "10.0.0.2"), ("eth2", "10.0.0.3")];
+        let chosen = |names: &[(&str, &str)], node, own: &str| {
+            let from = Viewpoint::Nodes(vec![node]);
+            nearest(own.parse().unwrap(), alike(names), (&topology, &from))
+        };
+        let found = [(0, "10.0.0.2"), (1, "10.0.0.3"), (1, "10.0.0.1"), (2, "10.0.0.1")]
+            .map(|(node, own)| chosen(&all, node, own).0.to_string());
+        let why = chosen(&all, 1, "10.0.0.1").1;
+        let alone = chosen(&all[..1], 1, "10.0.0.1");
+        let none = chosen(&[], 1, "10.0.0.9");
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(found, ["10.0.0.1", "10.0.0.3", "10.0.0.2", "10.0.0.1"]);
+        let expected = "eth1, nearest to this process's cores: on the same memory node";
+        assert_eq!(why.as_deref(), Some(expected));
+        assert_eq!(alone, ("10.0.0.1".parse().unwrap(), None));
+        assert_eq!(none, ("10.0.0.9".parse().unwrap(), None));
     }
 
     #[test]

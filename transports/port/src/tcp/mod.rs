@@ -27,7 +27,8 @@ use crate::WireError;
 use crate::wire::{Link, Opening, Registration, Settings, Wire, WireDriver};
 use address::Address;
 use antiphon_hal::{Backend, Memory};
-use antiphon_transport::interface::{default_address, interfaces};
+use antiphon_transport::interface::{alike, default_address, interfaces};
+use antiphon_transport::topology::Topology;
 use antiphon_transport::{Peer, Reach};
 use coming::{Coming, Limits};
 use dial::Way;
@@ -99,9 +100,19 @@ impl WireDriver for TcpDriver {
         };
         let wanted = settings.interface.as_deref();
         let chosen = interface::choose(wanted, settings.met, &all, default_address);
-        let address = chosen.map(|address| SocketAddr::new(address, 0)).map_err(|reason| {
+        let address = chosen.map_err(|reason| {
             unavailable(reason, "name an interface that is up, one of its addresses, or a prefix")
         })?;
+        let (address, why) = match wanted {
+            Some(_) => (address, None),
+            None => {
+                let alike = alike(address).map_err(|error| system("list interfaces", &error))?;
+                let topology = Topology::of_machine();
+                let from = topology.viewpoint_of_thread(settings.device);
+                interface::nearest(address, alike, (&topology, &from))
+            }
+        };
+        let address = SocketAddr::new(address, 0);
         let key = derive(&settings.key);
         let door =
             Door::open(settings.rank, key, address, self.options.patience).map_err(|error| {
@@ -110,7 +121,7 @@ impl WireDriver for TcpDriver {
             })?;
         let from = wanted.map(|_| address);
         let (door, regions, options) = (Arc::new(door), Arc::default(), self.options.clone());
-        Ok(Arc::new(TcpWire { door, regions, options, from }))
+        Ok(Arc::new(TcpWire { door, regions, options, from, why }))
     }
 }
 
@@ -121,6 +132,8 @@ struct TcpWire {
     regions: Arc<RegionTable>,
     options: Options,
     from: Option<SocketAddr>,
+    /// Why it listens at another address than the ranks met by.
+    why: Option<String>,
 }
 
 impl Wire for TcpWire {
@@ -134,7 +147,8 @@ impl Wire for TcpWire {
 
     fn describe(&self) -> String {
         let connections = self.options.connections;
-        format!("tcp at {}, {connections} connections to a link", self.door.address)
+        let why = self.why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+        format!("tcp at {}{why}, {connections} connections to a link", self.door.address)
     }
 
     fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {

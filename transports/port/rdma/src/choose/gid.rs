@@ -120,7 +120,7 @@ pub(super) mod tests {
             active: true,
             state: "4: ACTIVE".to_owned(),
             ethernet,
-            node: None,
+            place: antiphon_transport::topology::Place::default(),
             gids,
         }
     }

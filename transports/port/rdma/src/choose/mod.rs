@@ -2,11 +2,11 @@
 
 pub mod filter;
 pub mod gid;
-pub mod locality;
 pub mod sysfs;
 
 use crate::flow::MAX_LANES;
 use crate::settings::RdmaSettings;
+use antiphon_transport::topology::{Topology, Viewpoint};
 use filter::{Filter, Selector};
 use gid::GidEntry;
 use sysfs::Port;
@@ -20,15 +20,25 @@ pub struct Choice {
     pub gid: Option<GidEntry>,
 }
 
-/// The ports to use, four at most, in the order of their names, so that both ends of a link pair equal positions.
+/// The ports to use, and why these, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The ports, in the order of their names.
+    pub ports: Vec<Choice>,
+    /// Why not others that could be used as well.
+    pub why: String,
+}
+
+/// The ports to use, four at most, in the order of their names, so that both ends of a link pair equal positions. Unless
+/// ports are named, only the nearest to `from`.
 ///
 /// # Errors
 /// Why no port can be used, and what would help.
 pub fn choose(
     ports: &[Port],
     settings: &RdmaSettings,
-    nodes: &[u32],
-) -> Result<Vec<Choice>, (String, String)> {
+    (topology, from): (&Topology, &Viewpoint),
+) -> Result<Chosen, (String, String)> {
     if ports.is_empty() {
         return Err((
             "this machine has no RDMA device (/sys/class/infiniband is empty)".to_owned(),
@@ -64,12 +74,16 @@ pub fn choose(
     }
     // Who names ports wants those, near or not.
     let named = matches!(&selector, Selector::Ports(Filter::Only(_)));
-    if !named {
-        usable = locality::nearest(usable, nodes, |choice| choice.port.node);
-    }
+    let why = if named {
+        format!("as {selector} says")
+    } else {
+        let (nearest, distance) = topology.nearest(from, usable, |choice| &choice.port.place);
+        usable = nearest;
+        format!("nearest to {from}: {distance}")
+    };
     usable.sort_by(|a, b| (&a.port.device, a.port.number).cmp(&(&b.port.device, b.port.number)));
     usable.truncate(MAX_LANES);
-    Ok(usable)
+    Ok(Chosen { ports: usable, why })
 }
 
 /// Positions of the ports that a link between two ranks uses, out of `ports`: `lanes` at most. Both ends come to the same.
@@ -98,23 +112,31 @@ fn by_name(ports: &[Port], selector: &Selector) -> Selector {
 mod tests {
     use super::gid::{GidKind, tests::entry};
     use super::*;
+    use antiphon_transport::topology::Place;
+    use std::path::Path;
 
     fn port(device: &str, active: bool, node: Option<u32>) -> Port {
         let address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
+        let mut place = Place::default();
+        place.node = node;
         Port {
             device: device.to_owned(),
             number: 1,
             active,
             state: if active { "4: ACTIVE" } else { "1: DOWN" }.to_owned(),
             ethernet: true,
-            node,
+            place,
             gids: vec![entry(0, address, GidKind::RoceV2, "eth0")],
         }
     }
 
     fn names(ports: &[Port], settings: &RdmaSettings, nodes: &[u32]) -> Result<String, String> {
-        let chosen = choose(ports, settings, nodes).map_err(|(why, _)| why)?;
-        Ok(chosen.iter().map(|c| c.port.device.clone()).collect::<Vec<_>>().join(" "))
+        let topology = Topology::at(Path::new("/nowhere"));
+        let from = Viewpoint::Nodes(nodes.to_vec());
+        let chosen = choose(ports, settings, (&topology, &from)).map_err(|(why, _)| why)?;
+        let why = &chosen.why;
+        assert!(why.contains("this process's cores") || why.starts_with("as mlx5"), "{why}");
+        Ok(chosen.ports.iter().map(|c| c.port.device.clone()).collect::<Vec<_>>().join(" "))
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! What the kernel's files say of RDMA devices.
 
 use super::gid::{GidEntry, GidKind};
+use antiphon_transport::topology::{Place, Topology};
 use std::fs;
 use std::io;
 use std::net::Ipv6Addr;
 use std::path::Path;
-
-/// Where the kernel lists devices.
-pub const ROOT: &str = "/sys/class/infiniband";
 
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,20 +20,20 @@ pub struct Port {
     pub state: String,
     /// It runs over Ethernet (RoCE).
     pub ethernet: bool,
-    /// The memory node its device is attached to, where that is known.
-    pub node: Option<u32>,
+    /// Where its device is.
+    pub place: Place,
     /// Its addresses.
     pub gids: Vec<GidEntry>,
 }
 
-/// All ports of all devices below `root`; none where the folder is missing.
+/// All ports of all devices of a machine; none where the kernel has no such folder.
 ///
 /// # Errors
 /// If the folder is there and cannot be read.
-pub fn ports(root: &Path) -> io::Result<Vec<Port>> {
+pub fn ports(topology: &Topology) -> io::Result<Vec<Port>> {
     let mut ports = Vec::new();
-    for (device, folder) in children(root)? {
-        let node = read(&folder.join("device/numa_node")).and_then(|text| text.parse().ok());
+    for (device, folder) in children(&topology.root().join("class/infiniband"))? {
+        let place = topology.rdma_place(&device);
         for (number, folder) in children(&folder.join("ports"))? {
             let Ok(number) = number.parse() else { continue };
             let state = read(&folder.join("state")).unwrap_or_default();
@@ -45,7 +43,7 @@ pub fn ports(root: &Path) -> io::Result<Vec<Port>> {
                 active: state.ends_with("ACTIVE"),
                 state,
                 ethernet: read(&folder.join("link_layer")).as_deref() == Some("Ethernet"),
-                node,
+                place: place.clone(),
                 gids: gids(&folder)?,
             });
         }
@@ -100,7 +98,6 @@ mod tests {
     fn devices_ports_and_addresses_are_read() {
         let root = std::env::temp_dir().join(format!("antiphon-rdma-sysfs-{}", std::process::id()));
         for (file, text) in [
-            ("rxe0/device/numa_node", "-1\n"),
             ("rxe0/ports/1/state", "4: ACTIVE\n"),
             ("rxe0/ports/1/link_layer", "Ethernet\n"),
             ("rxe0/ports/1/gids/0", "fe80:0000:0000:0000:5036:60ff:fe69:629b\n"),
@@ -109,23 +106,22 @@ mod tests {
             ("rxe0/ports/1/gid_attrs/types/0", "IB/RoCE v1\n"),
             ("rxe0/ports/1/gid_attrs/types/1", "RoCE v2\n"),
             ("rxe0/ports/1/gid_attrs/ndevs/1", "ve0\n"),
-            ("mlx5_0/device/numa_node", "1\n"),
             ("mlx5_0/ports/2/state", "1: DOWN\n"),
             ("mlx5_0/ports/2/link_layer", "InfiniBand\n"),
             ("mlx5_0/ports/odd/state", "4: ACTIVE\n"),
         ] {
-            let file = root.join(file);
+            let file = root.join("class/infiniband").join(file);
             fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
             fs::write(file, text).expect("a file");
         }
-        let ports = ports(&root);
+        let ports = ports(&Topology::at(&root));
         fs::remove_dir_all(&root).expect("removed");
         let ports = ports.expect("readable");
         assert_eq!(ports.len(), 2, "{ports:?}");
         let (mlx, rxe) = (&ports[0], &ports[1]);
         assert_eq!((mlx.device.as_str(), mlx.number, mlx.active), ("mlx5_0", 2, false));
-        assert_eq!((mlx.node, mlx.ethernet), (Some(1), false));
-        assert_eq!((rxe.active, rxe.ethernet, rxe.node), (true, true, None));
+        assert_eq!((mlx.place.node, mlx.ethernet), (None, false));
+        assert_eq!((rxe.active, rxe.ethernet), (true, true));
         let gids: Vec<_> = rxe.gids.iter().map(|e| (e.index, e.kind, &*e.interface)).collect();
         assert_eq!(gids, [(0, GidKind::IbOrRoceV1, ""), (1, GidKind::RoceV2, "ve0")]);
         assert_eq!(rxe.gids[1].address().to_string(), "10.0.0.1");
@@ -133,6 +129,6 @@ mod tests {
 
     #[test]
     fn a_machine_without_devices_has_no_ports() {
-        assert_eq!(ports(Path::new("/nonexistent")).expect("no error"), []);
+        assert_eq!(ports(&Topology::at(Path::new("/nonexistent"))).expect("no error"), []);
     }
 }

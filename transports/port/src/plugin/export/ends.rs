@@ -4,7 +4,7 @@
 //! they rely on. Each names below what it does with its arguments.
 
 use super::handles::{Handle, close, give_handle, give_result, quietly_with, with};
-use super::{Exported, Lent, abi, describe, give, guarded, read};
+use super::{Exported, Lent, abi, describe, give, guarded, read, read_grown};
 use crate::WireError;
 use crate::wire::{Keep, Registration, Settings, Wire};
 use antiphon_hal::{Backend, Memory};
@@ -66,19 +66,26 @@ pub(super) unsafe extern "C" fn init<E: Exported>(
     unsafe { guarded(error, || E::driver().map(|_| abi::OK)) }
 }
 
+/// Bytes of the settings of the first revision.
+const FIRST_SETTINGS: usize = std::mem::offset_of!(abi::Settings, device);
+
 pub(super) unsafe extern "C" fn wire_open<E: Exported>(
     settings: *const abi::Settings,
     wire: *mut *mut abi::Wire,
     error: *mut abi::Error,
 ) -> i32 {
     let open = || {
-        // SAFETY: settings as long as they say, for the call.
-        let asked = unsafe { read(settings, "open an end") }?;
-        let name = asked.interface_name;
-        // SAFETY: null, or a text that ends, for the call.
-        let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
-        let name = name.map(|name| name.to_string_lossy().into_owned());
-        let settings = Settings::new(asked.rank, asked.key).with_interface(name);
+        // SAFETY: settings as long as they say, for the call; zeros are settings.
+        let asked = unsafe { read_grown(settings, FIRST_SETTINGS, "open an end") }?;
+        let [name, device] = [asked.interface_name, asked.device].map(|text| {
+            // SAFETY: not null, so that it is a text that ends, for the call.
+            let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) });
+            text.map(|text| text.to_string_lossy().into_owned())
+        });
+        // What is no address is a device that nothing is near to.
+        let device = device.and_then(|device| device.parse().ok());
+        let settings =
+            Settings::new(asked.rank, asked.key).with_interface(name).with_device(device);
         let opened = E::driver()?.open(&settings)?;
         let end = Arc::new(End { wire: opened, memories: RwLock::default() });
         // SAFETY: room for a pointer, for the call.
