@@ -5,6 +5,7 @@ mod collect;
 mod counts;
 mod device;
 mod error;
+mod files;
 mod info;
 mod job;
 mod launch;
@@ -28,6 +29,7 @@ mod simulate;
 mod size;
 mod table;
 mod topologies;
+mod tune;
 mod verify;
 mod verify_json;
 
@@ -54,6 +56,8 @@ enum Command {
     Run(RunArgs),
     /// Measure a built-in algorithm, chosen by size; no plan file needed
     Bench(BenchArgs),
+    /// Measure the candidates for each call on this machine, and write the table that the choice among them reads
+    Tune(TuneArgs),
     /// Look at plan files
     #[command(subcommand)]
     Plan(PlanCommand),
@@ -195,6 +199,51 @@ struct MeasureArgs {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct TuneArgs {
+    /// The collectives [default: allreduce, allgather, reducescatter, alltoall, alltoallv, broadcast, reduce and sendrecv]
+    collectives: Vec<BuiltIn>,
+    /// Number of ranks
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+    /// Let this machine stand for as many nodes, with the ranks spread over them in order
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+    /// Ranks as threads of this process
+    #[arg(long, conflicts_with = "processes")]
+    threads: bool,
+    /// Ranks as processes (the default)
+    #[arg(long)]
+    processes: bool,
+    /// Use one buffer for input and output
+    #[arg(long)]
+    in_place: bool,
+    /// One message size in bytes, with K, M or G for powers of 1024
+    #[arg(long, value_parser = size::parse, conflicts_with_all = ["begin", "end", "factor"])]
+    size: Option<u64>,
+    /// First size [default: 16]
+    #[arg(short = 'b', long, value_parser = size::parse)]
+    begin: Option<u64>,
+    /// Last size [default: 64M, or the first if that is given]
+    #[arg(short = 'e', long, value_parser = size::parse)]
+    end: Option<u64>,
+    /// Factor between the sizes [default: 4]
+    #[arg(short = 'f', long, value_parser = clap::value_parser!(u64).range(2..))]
+    factor: Option<u64>,
+    /// Time for each collective and size; few iterations are made in any case
+    #[arg(long, default_value = "250ms", value_parser = size::parse_timeout)]
+    time: Timeout,
+    /// Also measure what the table has already
+    #[arg(long)]
+    again: bool,
+    /// The table [default: tuning.json in the cache folder]
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+    /// Longest wait for a peer, e.g. 500ms, 60s or 2m; `off` waits for ever
+    #[arg(long, default_value = "60s", value_parser = size::parse_timeout)]
+    timeout: Timeout,
+}
+
 impl MeasureArgs {
     /// The form of kernels asked for.
     fn kernels(&self) -> Result<KernelForm, CliError> {
@@ -311,6 +360,7 @@ pub fn execute(cli: Cli) -> Result<ExitCode, CliError> {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => run::bench(&args),
+        Command::Tune(args) => tune::tune(&args),
         Command::Plan(PlanCommand::Check { file }) => plan_files::check(&file),
         Command::Plan(PlanCommand::Verify { files, json, results }) => {
             verify::verify(&files, json, results)
@@ -363,6 +413,8 @@ mod tests {
             ("antiphon plan verify", "<FILE>"),
             ("antiphon bench gossip", "allreduce, allgather, reducescatter"),
             ("antiphon bench allreduce --ranks 0", "1.."),
+            ("antiphon tune gossip", "allreduce, allgather, reducescatter"),
+            ("antiphon tune --size 1K -b 1K", "cannot be used with"),
         ];
         for (line, hint) in cases {
             let message = refused(line);

@@ -460,6 +460,51 @@ fn info_says_what_there_is() {
 }
 
 #[test]
+fn a_tuning_goes_on_where_it_was() {
+    let folder = folder("tune");
+    let cache = folder.join("cache");
+    let _ = std::fs::remove_dir_all(&cache);
+    let tune = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.env("ANTIPHON_CACHE_DIR", &cache).arg("tune").args(options);
+        let output = command.args(["--time", "1ms"]).output().unwrap();
+        (output.status.code(), lossy(&output.stdout) + &lossy(&output.stderr))
+    };
+    let table = cache.join("tuning.json");
+    let read = || -> Value { serde_json::from_slice(&std::fs::read(&table).unwrap()).unwrap() };
+    let (status, said) = tune(&["allreduce", "alltoallv", "--size", "64", "--threads"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("2 cells") && said.contains("allreduce_hub"), "{said}");
+    let first = read();
+    let settings = first["settings"].as_array().unwrap();
+    assert_eq!(settings.len(), 2, "{first}");
+    assert_eq!((&settings[0]["kind"], &settings[0]["ranks"]), (&"threads".into(), &2.into()));
+    let times = settings[0]["sizes"][0]["times_ns"].as_object().unwrap();
+    assert!(times.len() >= 5 && times.values().all(|time| time.as_u64().unwrap() > 0), "{first}");
+    // What is there stays.
+    let (status, said) = tune(&["allreduce", "-b", "64", "-e", "256", "-f", "4", "--threads"]);
+    assert!(status == Some(0) && said.contains("1 cells, 1 are there already"), "{said}");
+    let second = read();
+    assert_eq!(second["settings"][0]["sizes"][0], first["settings"][0]["sizes"][0]);
+    assert_eq!(second["settings"][0]["sizes"].as_array().unwrap().len(), 2);
+    let (status, said) = tune(&["allreduce", "--size", "64", "--threads"]);
+    assert!(status == Some(0) && said.contains("nothing to measure"), "{said}");
+    assert_eq!(read(), second);
+    // Ranks as processes, in place, and over two nodes.
+    let (status, said) = tune(&["allgather", "--size", "64", "--in-place"]);
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = tune(&["alltoall", "--size", "64", "--threads", "--nodes", "2"]);
+    assert!(status == Some(0) && said.contains("hierarchical"), "{said}");
+    assert_eq!(read()["settings"].as_array().unwrap().len(), 4);
+    // A file that is no table is not written over, unless that was asked for.
+    std::fs::write(&table, "{").unwrap();
+    let (status, said) = tune(&["allgather", "--size", "64"]);
+    assert!(status == Some(2) && said.contains("tuning.json"), "{said}");
+    assert_eq!(std::fs::read(&table).unwrap(), b"{");
+    assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 1);
+}
+
+#[test]
 fn mistakes_have_a_status_and_a_remedy() {
     let folder = folder("mistakes");
     let garbage = folder.join("garbage.json");

@@ -1,5 +1,7 @@
 //! Which built-in algorithm serves a call: one choice for every caller, made from what all ranks know alike.
 
+pub mod table;
+
 use antiphon_plan::algorithms::{self, Algorithm, Choice, Handshake, Shape, allgatherv, alltoallv};
 use antiphon_plan::builder::BuildError;
 use antiphon_plan::model::{Collective, Plan};

@@ -24,6 +24,7 @@
 //! survive there. `fork` followed by `exec` is fine; every descriptor is close-on-exec.
 #![warn(missing_docs)]
 
+mod cache_folder;
 mod caps;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -48,6 +49,7 @@ pub mod rocm;
 mod stream;
 mod task;
 
+pub use cache_folder::cache_folder;
 pub use caps::{Caps, PeerLink};
 pub use device::Device;
 pub use driver::{Backend, DeviceInfo, Driver, driver, drivers};

@@ -6,6 +6,7 @@ use super::machine;
 use super::probe::{self, ProcessAccess};
 use super::ranks::{self, Rank};
 use antiphon::executor::hal::Backend;
+use antiphon::executor::hal::host::cpu_model;
 use antiphon::executor::topology::Topology;
 use std::process::ExitCode;
 
@@ -50,7 +51,7 @@ fn report(
     }
     lines.push(String::new());
     lines.push("cpu".into());
-    lines.push(format!("  {}", cpu_model().unwrap_or_else(|| std::env::consts::ARCH.to_owned())));
+    lines.push(format!("  {}", cpu_model()));
     let features = cpu_features();
     let features = if features.is_empty() { "none known".to_owned() } else { features.join(" ") };
     lines.push(format!("  vector features: {features}"));
@@ -68,13 +69,6 @@ fn process_access(access: &ProcessAccess) -> String {
             "other memory by way of scratch (process_vm_readv between ranks is refused: {why})"
         ),
     }
-}
-
-/// The processor's name as the kernel prints it.
-fn cpu_model() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 /// The vector extensions that copies and reductions may use, narrowest first.

@@ -4,6 +4,7 @@ use super::counts::Blocks;
 use super::device::DeviceName;
 use super::ranks::KernelForm;
 use super::shape::{Placement, Shape};
+use super::tune::rounds::Rounds;
 use super::{CliError, plans};
 use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
@@ -45,6 +46,9 @@ pub struct Settings {
     pub warmup: u32,
     /// Whether results are compared.
     pub check: bool,
+    /// Items of one call take turns, so often; else each is measured by itself, as the iterations say.
+    #[serde(default)]
+    pub rounds: Option<Rounds>,
     /// Longest wait for a peer; `None` for no limit.
     pub timeout: Option<Duration>,
     /// Whether plans are verified before they run.
@@ -239,6 +243,7 @@ pub mod testing {
             iters: 3,
             warmup: 1,
             check: true,
+            rounds: Some(Rounds::within(Duration::from_millis(3))),
             timeout: Some(Duration::from_millis(1500)),
             verify: false,
             device: "cuda:1".parse().unwrap(),

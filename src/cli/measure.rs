@@ -4,6 +4,7 @@ use super::CliError;
 use super::job::{Event, Item, Job};
 use super::ranks::{self, Buffers, Loaded, Rank};
 use super::reference;
+use super::tune::rounds;
 use antiphon::oracle::Verdict;
 use std::time::Instant;
 
@@ -27,27 +28,48 @@ pub fn run(rank: &Rank, job: &Job, report: &mut dyn FnMut(Event)) {
 
 fn measure_all(rank: &Rank, job: &Job, report: &mut dyn FnMut(Event)) -> Result<(), CliError> {
     let mut loaded: Vec<Option<Loaded>> = vec![None; job.plans.len()];
-    for (position, item) in job.settings.items.iter().enumerate() {
-        let slot = &mut loaded[item.plan];
-        let plan = match slot {
-            Some(plan) => plan.clone(),
-            None => {
-                let plan = &job.plans[item.plan];
-                let first = rank.number() == 0;
-                if first && job.settings.verify {
-                    report(Event::Phase { item: position, phase: "verifying".to_owned() });
-                }
-                let loaded = slot.insert(rank.load(plan)?).clone();
-                if let Some(why) = ranks::doubt(&loaded).filter(|_| first) {
-                    let (plan, why) = (plan.name.clone(), why.to_owned());
-                    report(Event::NotProven { plan, why });
-                }
-                loaded
-            }
-        };
-        measure(rank, job, (position, item), &plan, report)?;
+    let items = &job.settings.items;
+    let Some(rounds) = job.settings.rounds else {
+        for (position, item) in items.iter().enumerate() {
+            let plan = load(rank, job, (position, item), &mut loaded, report)?;
+            measure(rank, job, (position, item), &plan, report)?;
+        }
+        return Ok(());
+    };
+    let mut position = 0;
+    for cell in items.chunk_by(|one, other| rounds::alike(job, one, other)) {
+        let plans = (position..).zip(cell);
+        let plans = plans.map(|item| load(rank, job, item, &mut loaded, report));
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        rounds::measure(rank, job, (position, cell), &plans, rounds, report)?;
+        position += cell.len();
     }
     Ok(())
+}
+
+/// The plan of an item, loaded once.
+fn load(
+    rank: &Rank,
+    job: &Job,
+    (position, item): (usize, &Item),
+    loaded: &mut [Option<Loaded>],
+    report: &mut dyn FnMut(Event),
+) -> Result<Loaded, CliError> {
+    let slot = &mut loaded[item.plan];
+    if let Some(plan) = slot {
+        return Ok(plan.clone());
+    }
+    let plan = &job.plans[item.plan];
+    let first = rank.number() == 0;
+    if first && job.settings.verify {
+        report(Event::Phase { item: position, phase: "verifying".to_owned() });
+    }
+    let loaded = slot.insert(rank.load(plan)?).clone();
+    if let Some(why) = ranks::doubt(&loaded).filter(|_| first) {
+        let (plan, why) = (plan.name.clone(), why.to_owned());
+        report(Event::NotProven { plan, why });
+    }
+    Ok(loaded)
 }
 
 fn measure(

@@ -2,7 +2,8 @@
 //! are more than looking at a [`Plan`] are in this file.
 
 use super::{CliError, programs};
-use antiphon::executor::selection::{Spread, Wish, select};
+use antiphon::executor::selection::{Selected, Spread, Wish, select};
+use antiphon::plan::algorithms::{Algorithm, Choice};
 use antiphon::plan::model::{Collective, Plan};
 use antiphon::plan::{self, Read};
 use std::fs::File;
@@ -55,6 +56,28 @@ pub fn built_in(
 ) -> Result<Plan, CliError> {
     let selected = select(spread, Wish { collective, bytes, in_place, root: 0 });
     selected.and_then(|selected| selected.plan()).map_err(|e| CliError::Usage(e.to_string()))
+}
+
+/// Every built-in algorithm that serves a collective, by name, with its plan; rank 0 is the root where there is one.
+pub fn candidates(
+    collective: &Collective,
+    spread: Spread,
+    in_place: bool,
+) -> Result<Vec<(String, Plan)>, CliError> {
+    let usage = |error: &dyn std::error::Error| CliError::Usage(error.to_string());
+    let wish = Wish { collective, bytes: 0, in_place, root: 0 };
+    let chosen = select(spread, wish).map_err(|error| usage(&error))?;
+    let Selected::Sized(Choice { algorithm, shape }) = chosen else {
+        // There is one for each collective with runtime sizes.
+        let plan = chosen.plan().map_err(|error| usage(&error))?;
+        return Ok(vec![(format!("{collective}_zero_copy"), plan)]);
+    };
+    Algorithm::all_for(collective)
+        .filter(|other| other.is_hierarchical() == algorithm.is_hierarchical())
+        .map(|other| {
+            Ok((other.name().to_owned(), other.plan(shape).map_err(|error| usage(&error))?))
+        })
+        .collect()
 }
 
 #[cfg(test)]

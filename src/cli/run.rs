@@ -83,7 +83,8 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
 }
 
 impl BuiltIn {
-    fn collective(self) -> Collective {
+    /// The collective.
+    pub(super) fn collective(self) -> Collective {
         match self {
             BuiltIn::AllReduce => Collective::AllReduce,
             BuiltIn::AllGather => Collective::AllGather,
@@ -169,6 +170,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         iters: args.iters,
         warmup: args.warmup,
         check: args.check == 1,
+        rounds: None,
         timeout: args.timeout.0,
         verify: !args.no_verify,
         device: args.device,

@@ -116,7 +116,7 @@ pub fn header() -> String {
 }
 
 /// The smallest of the sorted `times` that `percent` per cent do not exceed; 0 of none.
-fn percentile(times: &[u64], percent: usize) -> u64 {
+pub fn percentile(times: &[u64], percent: usize) -> u64 {
     let position = (times.len() * percent).div_ceil(100);
     times.get(position.saturating_sub(1)).copied().unwrap_or(0)
 }

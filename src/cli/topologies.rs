@@ -2,6 +2,7 @@
 
 use super::CliError;
 use super::error::print_line;
+use super::files::{cache_folder, replace};
 use antiphon::calibrate;
 use antiphon::plan::simulate::{Topology, TopologyError};
 use std::fs;
@@ -24,11 +25,7 @@ pub fn measure(output: Option<&Path>) -> Result<ExitCode, CliError> {
         Some(path) => path.to_owned(),
         None => host_file()?,
     };
-    let failed = |source| CliError::Write { what: path.display().to_string(), source };
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).map_err(failed)?;
-    }
-    fs::write(&path, text + "\n").map_err(failed)?;
+    replace(&path, (text + "\n").as_bytes())?;
     print_line(&format!("wrote {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -74,16 +71,7 @@ fn refused(error: TopologyError) -> CliError {
 
 /// Where the topology of this machine is kept.
 fn host_file() -> Result<PathBuf, CliError> {
-    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
-    let cache = cache.ok_or_else(|| {
-        CliError::Usage(
-            "cannot find the cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path; set one, or name the \
-             file with -o"
-                .to_owned(),
-        )
-    })?;
-    Ok(cache.join("antiphon").join("host-topology.json"))
+    Ok(cache_folder()?.join("host-topology.json"))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ USAGE = """\
 usage: python -m antiphon install
 
 Compiles the default plans and writes them into the folder `default` of the cache: $ANTIPHON_CACHE_DIR, else
-$MSCCLPP_CACHE_DIR/antiphon, else ~/.cache/antiphon. Plans of these names that are there are replaced.
+$MSCCLPP_CACHE_DIR/antiphon, else $XDG_CACHE_HOME/antiphon, else ~/.cache/antiphon. Plans of these names that are there are replaced.
 """
 
 

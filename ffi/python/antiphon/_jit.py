@@ -59,7 +59,8 @@ def compile(
     chunk factor of 1. It returns the program, or its text.
 
     What the program says itself wins over what is given here. The plan is kept in the cache folder under its `id`, a hash
-    of what it says: `$ANTIPHON_CACHE_DIR`, else `$MSCCLPP_CACHE_DIR/antiphon`, else `~/.cache/antiphon`.
+    of what it says: `$ANTIPHON_CACHE_DIR`, else `$MSCCLPP_CACHE_DIR/antiphon`, else
+    `$XDG_CACHE_HOME/antiphon`, else `~/.cache/antiphon`.
 
     Raises TypeError if `algo` cannot be called so, and whatever the program raises.
     """
@@ -188,4 +189,6 @@ def cache_folder() -> Path:
         return Path(own)
     if shared := os.environ.get("MSCCLPP_CACHE_DIR"):
         return Path(shared) / "antiphon"
+    if (standard := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
+        return standard / "antiphon"
     return Path.home() / ".cache" / "antiphon"

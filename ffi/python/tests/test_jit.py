@@ -196,6 +196,9 @@ def test_where_plans_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("MSCCLPP_CACHE_DIR", str(tmp_path))
     assert folder() == tmp_path / "antiphon"
     monkeypatch.delenv("MSCCLPP_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert folder() == tmp_path / "antiphon"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert folder() == tmp_path / ".cache" / "antiphon"
 

@@ -8,7 +8,6 @@
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
-use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -17,8 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The variable that names the folder.
-const VARIABLE: &str = "ANTIPHON_CACHE_DIR";
 /// The layout of an entry: this, the digest, the code.
 const MAGIC: &[u8; 8] = b"AMKC\x01\0\0\0";
 const DIGEST_BYTES: usize = 32;
@@ -50,9 +47,9 @@ impl Key {
 }
 
 impl Cache {
-    /// The user's cache, as the environment says.
+    /// The user's cache: `kernels` in the [cache folder](crate::cache_folder).
     pub(crate) fn of_user() -> Self {
-        Cache { folder: folder(|name| std::env::var_os(name)) }
+        Cache { folder: crate::cache_folder().map(|folder| folder.join("kernels")) }
     }
 
     /// A cache in `folder`.
@@ -83,14 +80,6 @@ impl Cache {
         let _ = write(folder, &path, key, &code);
         Ok(code)
     }
-}
-
-/// The folder of the cache. `variable` reads the environment.
-fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set(VARIABLE)
-        .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("antiphon/kernels")))
-        .or_else(|| set("HOME").map(|home| home.join(".cache/antiphon/kernels")))
 }
 
 /// The turn to compile an entry, given up when dropped.
@@ -267,20 +256,5 @@ mod tests {
             assert_eq!(get(&cache, &key, &compiled), b"the code");
         }
         assert_eq!(compiled.load(Ordering::Relaxed), 2);
-    }
-
-    #[test]
-    fn the_folder_is_the_one_named_or_the_users() {
-        for (set, expected) in [
-            (vec![("ANTIPHON_CACHE_DIR", "/c"), ("HOME", "/h")], Some("/c")),
-            (vec![("XDG_CACHE_HOME", "/x"), ("HOME", "/h")], Some("/x/antiphon/kernels")),
-            (vec![("ANTIPHON_CACHE_DIR", ""), ("HOME", "/h")], Some("/h/.cache/antiphon/kernels")),
-            (vec![], None),
-        ] {
-            let find = |name: &str| {
-                set.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
-            };
-            assert_eq!(folder(find), expected.map(PathBuf::from));
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! How many processors this process may keep busy.
+//! The processors: how many this process may keep busy, and what they are.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -11,6 +11,14 @@ pub fn usable_cores() -> u32 {
     // The standard library intersects the affinity mask with the quotas of both cgroup versions.
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     u32::try_from(cores).unwrap_or(u32::MAX)
+}
+
+/// The processor's name as the kernel prints it, or else the architecture's.
+pub fn cpu_model() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("model name"));
+    let name = line.and_then(|line| line.split_once(':')).map(|(_, name)| name.trim());
+    name.filter(|name| !name.is_empty()).unwrap_or(std::env::consts::ARCH).to_owned()
 }
 
 #[cfg(test)]

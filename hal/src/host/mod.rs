@@ -22,7 +22,7 @@ mod progress;
 mod queue;
 mod stream;
 
-pub use cores::usable_cores;
+pub use cores::{cpu_model, usable_cores};
 pub use device::{HostDevice, Options, SharedMemory};
 pub use driver::HostDriver;
 

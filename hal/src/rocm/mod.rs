@@ -18,7 +18,7 @@
 //! |---|---|
 //! | `ANTIPHON_HIP_LIB` | the driver library to load, and no other |
 //! | `ANTIPHON_HIPRTC_LIB` | the run-time compiler to load, and no other |
-//! | `ANTIPHON_CACHE_DIR` | where compiled kernels are kept; otherwise `antiphon/kernels` in the user's cache folder |
+//! | `ANTIPHON_CACHE_DIR` | the [cache folder](crate::cache_folder): compiled kernels are kept in `kernels` there |
 
 mod caps;
 mod context;

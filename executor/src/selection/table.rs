@@ -1,0 +1,209 @@
+//! What was measured on a machine: the time of each candidate for calls of several sizes. Pure data, which
+//! `antiphon tune` writes and the choice of an algorithm reads.
+//!
+//! A call takes the times of the measured size that is nearest to its own by ratio; of two that are equally near, those of
+//! the smaller. What was measured in place stands for calls out of place that were not measured, and the other way round;
+//! likewise ranks as threads and as processes.
+
+mod text;
+
+use antiphon_plan::model::Collective;
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use text::TableError;
+
+/// The machine that times are of. They say nothing of another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu: String,
+    /// The cores that a process may keep busy.
+    pub cores: u32,
+}
+
+/// What ranks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Threads of one process.
+    Threads,
+    /// Processes.
+    Processes,
+}
+
+/// The calls that a list of sizes is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Setting {
+    /// The collective.
+    pub collective: Collective,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Nodes that they are spread over.
+    pub nodes: u32,
+    /// What they are.
+    pub kind: Kind,
+    /// Whether input and output are the same memory.
+    pub in_place: bool,
+}
+
+/// The times of the candidates for one call, the fastest first. Of equal times, names decide.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Times(Vec<(String, u64)>);
+
+/// Times of candidates by setting and size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    machine: Machine,
+    settings: Vec<(Setting, BTreeMap<u64, Times>)>,
+}
+
+/// What a table knows of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Near<'a> {
+    /// What was measured; it may differ from what was asked for in the kind of ranks and in the place of buffers.
+    pub setting: &'a Setting,
+    /// The size that was measured.
+    pub bytes: u64,
+    /// The times.
+    pub times: &'a Times,
+}
+
+impl Machine {
+    /// This machine, as far as the calling thread may use it.
+    pub fn here() -> Self {
+        let cpu = antiphon_hal::host::cpu_model();
+        Machine { cpu, cores: antiphon_hal::host::usable_cores() }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.cores == 1 { "" } else { "s" };
+        write!(f, "{} with {} usable core{plural}", self.cpu, self.cores)
+    }
+}
+
+impl Kind {
+    /// The name in files and output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Threads => "threads",
+            Kind::Processes => "processes",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Times {
+    /// These times, in nanoseconds. Of a name that comes twice, the last one counts.
+    pub fn new(times: impl IntoIterator<Item = (String, u64)>) -> Self {
+        let mut times: Vec<_> = times.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
+        // Stable: equal times stay in the order of names.
+        times.sort_by_key(|(_, time)| *time);
+        Times(times)
+    }
+
+    /// Names and times in nanoseconds, the fastest first.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, time)| (name.as_str(), *time))
+    }
+
+    /// The time of a candidate, in nanoseconds; none if it was not measured.
+    pub fn of(&self, name: &str) -> Option<u64> {
+        self.iter().find(|(known, _)| *known == name).map(|(_, time)| time)
+    }
+
+    /// The fastest of those that are allowed.
+    pub fn best(&self, allowed: impl Fn(&str) -> bool) -> Option<&str> {
+        self.iter().map(|(name, _)| name).find(|name| allowed(name))
+    }
+}
+
+impl Setting {
+    /// How far another setting is from this one; none if its times say nothing here.
+    fn distance(&self, other: &Setting) -> Option<u32> {
+        let alike = self.ranks == other.ranks
+            && self.nodes == other.nodes
+            && self.collective == other.collective;
+        let (place, kind) = (self.in_place != other.in_place, self.kind != other.kind);
+        // The place changes what algorithms do; what ranks are does not.
+        alike.then_some(2 * u32::from(place) + u32::from(kind))
+    }
+}
+
+impl Table {
+    /// A table without times.
+    pub fn new(machine: Machine) -> Self {
+        Table { machine, settings: Vec::new() }
+    }
+
+    /// The machine that the times are of.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The settings that were measured, with their sizes in bytes, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (&Setting, &BTreeMap<u64, Times>)> {
+        self.settings.iter().map(|(setting, sizes)| (setting, sizes))
+    }
+
+    /// Writes down the times of a size, in the place of what there was.
+    pub fn record(&mut self, setting: &Setting, bytes: u64, times: Times) {
+        let found = self.settings.iter_mut().find(|(known, _)| known == setting);
+        let sizes = match found {
+            Some((_, sizes)) => sizes,
+            None => {
+                let order = |one: &Setting| {
+                    let name = one.collective.name().to_owned();
+                    (name, one.ranks, one.nodes, one.kind, one.in_place)
+                };
+                let own = order(setting);
+                let at = self.settings.partition_point(|(known, _)| order(known) < own);
+                self.settings.insert(at, (setting.clone(), BTreeMap::new()));
+                &mut self.settings[at].1
+            }
+        };
+        sizes.insert(bytes, times);
+    }
+
+    /// The times of exactly this size.
+    pub fn at(&self, setting: &Setting, bytes: u64) -> Option<&Times> {
+        let (_, sizes) = self.settings.iter().find(|(known, _)| known == setting)?;
+        sizes.get(&bytes)
+    }
+
+    /// The times that are nearest to a call's.
+    pub fn near(&self, setting: &Setting, bytes: u64) -> Option<Near<'_>> {
+        let near = self.settings.iter().filter(|(_, sizes)| !sizes.is_empty());
+        let near = near.filter_map(|entry| Some((setting.distance(&entry.0)?, entry)));
+        let (_, (setting, sizes)) = near.min_by_key(|(distance, _)| *distance)?;
+        let below = sizes.range(..=bytes).next_back();
+        let above = sizes.range(bytes..).next();
+        let (&bytes, times) = match (below, above) {
+            (Some(below), Some(above)) => {
+                // By ratio: bytes / below against above / bytes.
+                let square = u128::from(bytes) * u128::from(bytes);
+                if square <= u128::from(*below.0) * u128::from(*above.0) { below } else { above }
+            }
+            (below, above) => below.or(above)?,
+        };
+        Some(Near { setting, bytes, times })
+    }
+
+    /// Tells tables apart: equal ones have equal fingerprints, and only by accident others. Never 0, which is for no table.
+    pub fn fingerprint(&self) -> u64 {
+        let bytes = self.to_text().into_bytes();
+        let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        hash.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

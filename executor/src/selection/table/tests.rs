@@ -1,0 +1,198 @@
+//! Tables: what is near a call, what is read back, and what is refused.
+
+use super::*;
+use proptest::prelude::*;
+
+fn machine() -> Machine {
+    Machine { cpu: "an abacus".into(), cores: 4 }
+}
+
+fn setting(kind: Kind, in_place: bool) -> Setting {
+    Setting { collective: Collective::AllReduce, ranks: 4, nodes: 2, kind, in_place }
+}
+
+fn times(list: &[(&str, u64)]) -> Times {
+    Times::new(list.iter().map(|(name, time)| ((*name).to_owned(), *time)))
+}
+
+#[test]
+fn the_nearest_size_is_the_nearest_by_ratio() {
+    let mut table = Table::new(machine());
+    let own = setting(Kind::Processes, false);
+    for bytes in [16, 256, 4096] {
+        table.record(&own, bytes, times(&[("a", bytes)]));
+    }
+    for (bytes, expected) in [
+        (0, 16),
+        (1, 16),
+        (16, 16),
+        (64, 16),
+        (65, 256),
+        (256, 256),
+        (1024, 256),
+        (1025, 4096),
+        (u64::MAX, 4096),
+    ] {
+        assert_eq!(table.near(&own, bytes).map(|near| near.bytes), Some(expected), "{bytes}");
+    }
+    let mut extremes = Table::new(machine());
+    for bytes in [0, u64::MAX] {
+        extremes.record(&own, bytes, times(&[("a", 1)]));
+    }
+    let near = |bytes| extremes.near(&own, bytes).unwrap().bytes;
+    assert_eq!((near(0), near(1), near(u64::MAX)), (0, u64::MAX, u64::MAX));
+}
+
+#[test]
+fn what_was_measured_otherwise_stands_in() {
+    use Kind::{Processes, Threads};
+    let all = [(Processes, false), (Threads, false), (Processes, true), (Threads, true)];
+    let asked = setting(Processes, false);
+    for first in 0..all.len() {
+        let mut table = Table::new(machine());
+        for &(kind, in_place) in &all[first..] {
+            table.record(&setting(kind, in_place), 8, times(&[("a", 1)]));
+        }
+        let near = table.near(&asked, 8).unwrap();
+        assert_eq!((near.setting.kind, near.setting.in_place), all[first]);
+    }
+    let mut table = Table::new(machine());
+    table.record(&asked, 8, times(&[("a", 1)]));
+    for other in [
+        Setting { ranks: 8, ..asked.clone() },
+        Setting { nodes: 1, ..asked.clone() },
+        Setting { collective: Collective::AllGather, ..asked.clone() },
+    ] {
+        assert_eq!(table.near(&other, 8), None, "{other:?}");
+    }
+}
+
+#[test]
+fn the_fastest_that_is_allowed_is_the_best() {
+    let times = times(&[("slow", 9), ("b", 5), ("a", 5), ("fast", 1)]);
+    assert_eq!(times.best(|_| true), Some("fast"));
+    assert_eq!(times.best(|name| name != "fast"), Some("a"));
+    assert_eq!(times.best(|_| false), None);
+    assert_eq!((times.of("slow"), times.of("unknown")), (Some(9), None));
+}
+
+#[test]
+fn a_fingerprint_tells_tables_apart_whatever_their_history() {
+    let own = setting(Kind::Processes, false);
+    let other = setting(Kind::Threads, true);
+    let (mut one, mut two) = (Table::new(machine()), Table::new(machine()));
+    one.record(&own, 8, times(&[("a", 1)]));
+    one.record(&other, 8, times(&[("a", 1)]));
+    two.record(&other, 8, times(&[("a", 7)]));
+    two.record(&own, 8, times(&[("a", 1)]));
+    assert_ne!(one.fingerprint(), two.fingerprint());
+    two.record(&other, 8, times(&[("a", 1)]));
+    assert_eq!(one, two);
+    assert_eq!(one.fingerprint(), two.fingerprint());
+    let elsewhere = Table::new(Machine { cores: 5, ..machine() });
+    assert_ne!(elsewhere.fingerprint(), Table::new(machine()).fingerprint());
+}
+
+const GOOD: &str = r#"{"antiphon_tuning": 1, "cpu": "an abacus", "cores": 4, "settings": [
+    {"collective": "allreduce", "ranks": 4, "nodes": 2, "kind": "threads", "in_place": true,
+     "sizes": [{"bytes": 8, "times_ns": {"a": 5, "b": 4}}]}]}"#;
+
+#[test]
+fn a_file_is_read() {
+    let table = Table::parse(GOOD).unwrap();
+    assert_eq!(table.machine().to_string(), "an abacus with 4 usable cores");
+    let near = table.near(&setting(Kind::Threads, true), 9).unwrap();
+    assert_eq!((near.bytes, near.times.best(|_| true)), (8, Some("b")));
+}
+
+#[test]
+fn bad_files_are_refused_with_what_is_wrong() {
+    let with = |from: &str, to: &str| {
+        assert!(GOOD.contains(from), "{from}");
+        GOOD.replacen(from, to, 1)
+    };
+    let twice = r#"{"bytes": 8, "times_ns": {"a": 1}}, {"bytes": 8,"#;
+    for (text, word) in [
+        (String::new(), "EOF"),
+        ("[]".into(), "cannot read a tuning table"),
+        ("{}".into(), "antiphon_tuning"),
+        (GOOD[..GOOD.len() - 1].into(), "EOF"),
+        (with("\"antiphon_tuning\": 1", "\"antiphon_tuning\": 2"), "version 2, allowed 1"),
+        (with("\"ranks\": 4", "\"ranks\": 0"), "ranks of 0"),
+        (with("\"ranks\": 4", "\"ranks\": 4294967296"), "4294967296"),
+        (with("\"ranks\": 4", "\"ranks\": -4"), "-4"),
+        (with("\"nodes\": 2", "\"nodes\": 3"), "nodes of 3"),
+        (with("\"nodes\": 2", "\"nodes\": 0"), "nodes of 0"),
+        (with("threads", "fibres"), "kind of `fibres`, allowed threads and processes"),
+        (with("\"bytes\": 8", "\"bytes\": 1e400"), "number"),
+        (with("\"bytes\": 8", "\"bytes\": 18446744073709551616"), "1.8446744073709552e+19"),
+        (with("{\"bytes\": 8,", twice), "bytes of 8, allowed each size once"),
+        (with("\"a\": 5, \"b\": 4", ""), "times_ns of nothing"),
+        (with("\"a\": 5", "\"a\": 0.5"), "0.5"),
+        (with("\"in_place\"", "\"inplace\""), "inplace"),
+        ("[".repeat(100_000), "recursion"),
+    ] {
+        let error = Table::parse(&text).expect_err(&text).to_string();
+        let start: String = text.chars().take(200).collect();
+        assert!(error.contains(word), "{start}: {error}");
+    }
+}
+
+prop_compose! {
+    fn some_table()(
+        cores: u32,
+        entries in prop::collection::vec(
+            (0..3_usize, 1..9_u32, any::<bool>(), any::<bool>(),
+             prop::collection::vec((any::<u64>(), prop::collection::vec(("[a-c\"\\\\é]{0,3}", any::<u64>()), 1..4)), 1..4)),
+            0..5,
+        ),
+    ) -> Table {
+        let names = ["allreduce", "sendrecv", "a custom one"];
+        let mut table = Table::new(Machine { cpu: "x".into(), cores });
+        for (name, ranks, threads, in_place, sizes) in entries {
+            let kind = if threads { Kind::Threads } else { Kind::Processes };
+            let collective = Collective::from_name(names[name]);
+            let setting = Setting { collective, ranks, nodes: 1, kind, in_place };
+            for (bytes, times) in sizes {
+                table.record(&setting, bytes, Times::new(times));
+            }
+        }
+        table
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(table in some_table()) {
+        let text = table.to_text();
+        prop_assert_eq!(Table::parse(&text), Ok(table.clone()));
+        prop_assert!(table.fingerprint() != 0);
+    }
+
+    #[test]
+    fn damaged_files_are_tables_or_errors(table in some_table(), at: prop::sample::Index, byte: u8) {
+        let mut bytes = table.to_text().into_bytes();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Ok(read) = Table::parse(&text) {
+            prop_assert_eq!(Table::parse(&read.to_text()), Ok(read));
+        }
+        if let Some(half) = text.get(..at) {
+            prop_assert!(Table::parse(half).is_err());
+        }
+    }
+
+    #[test]
+    fn no_measured_size_is_nearer(sizes in prop::collection::btree_set(1..u64::MAX, 1..6), bytes in 1..u64::MAX) {
+        let mut table = Table::new(machine());
+        let own = setting(Kind::Threads, false);
+        for &size in &sizes {
+            table.record(&own, size, times(&[("a", 1)]));
+        }
+        let found = table.near(&own, bytes).unwrap().bytes;
+        let far = |size: u64| ((size as f64).ln() - (bytes as f64).ln()).abs();
+        let least = sizes.iter().map(|&size| far(size)).fold(f64::MAX, f64::min);
+        prop_assert!(far(found) <= least + 1e-9, "{} of {:?} for {}", found, sizes, bytes);
+    }
+}

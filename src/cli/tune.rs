@@ -1,0 +1,257 @@
+//! `tune`: measures the candidates for each call on this machine, and writes the table that the choice of an algorithm reads.
+
+mod cells;
+pub mod rounds;
+
+use super::device::DeviceName;
+use super::error::print_line;
+use super::files::{cache_folder, replace};
+use super::job::{Job, Settings};
+use super::launch::{Mode, launch};
+use super::progress::Progress;
+use super::table::{microseconds, percentile};
+use super::{BuiltIn, CliError, TuneArgs, plans, size};
+use antiphon::DataType;
+use antiphon::executor::hal::Backend;
+use antiphon::executor::selection::Spread;
+use antiphon::executor::selection::table::{Kind, Machine, Setting, Table, Times};
+use antiphon::plan::model::Collective;
+use cells::Cells;
+use rounds::Rounds;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The collectives that are measured unless others are named.
+const COLLECTIVES: [BuiltIn; 8] = [
+    BuiltIn::AllReduce,
+    BuiltIn::AllGather,
+    BuiltIn::ReduceScatter,
+    BuiltIn::AllToAll,
+    BuiltIn::AllToAllV,
+    BuiltIn::Broadcast,
+    BuiltIn::Reduce,
+    BuiltIn::SendRecv,
+];
+
+/// The sizes that are measured unless others are named: these, and the powers between them.
+const SIZES: (u64, u64, u64) = (16, 64 << 20, 4);
+
+/// The type of the elements. Which algorithm is the fastest hangs on the bytes, hardly on what they are.
+const DTYPE: DataType = DataType::F32;
+
+/// Measures what is not in the table yet, and writes it after each size.
+pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => cache_folder()?.join("tuning.json"),
+    };
+    let machine = Machine::here();
+    let mut table = begin(&path, machine, args.again)?;
+    let (job, cells) = job(args, &table)?;
+    let skipped = cells.skipped;
+    if cells.is_empty() {
+        print_line(&format!(
+            "nothing to measure: {} has all {skipped} cells; --again measures them again",
+            path.display()
+        ))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let kind = kind(args);
+    print_line(&format!(
+        "# antiphon {}: tuning for {} ranks as {kind}, {} on {}: {} cells{}",
+        env!("CARGO_PKG_VERSION"),
+        args.ranks,
+        if args.in_place { "in place" } else { "out of place" },
+        table.machine(),
+        cells.len(),
+        if skipped == 0 { String::new() } else { format!(", {skipped} are there already") },
+    ))?;
+    let progress = Progress::new(job.settings.items.len() as u64);
+    let mode = if args.threads { Mode::Threads } else { Mode::Processes };
+    let mut open: Vec<(String, u64)> = Vec::new();
+    launch(job, mode, &progress, |finished| {
+        let cell = cells.of(finished.item);
+        let mut times = finished.times;
+        times.sort_unstable();
+        open.push((cells.name(finished.item).to_owned(), percentile(&times, 50)));
+        // Items come in order: those of a cell together.
+        if open.len() < cell.candidates {
+            return Ok(());
+        }
+        let times = Times::new(open.drain(..));
+        let line = line(&cell.setting.collective, cell.bytes, &times);
+        table.record(&cell.setting, cell.bytes, times);
+        replace(&path, (table.to_text() + "\n").as_bytes())?;
+        progress.aside(|| print_line(&line))
+    })?;
+    drop(progress);
+    print_line(&format!("# wrote {}", path.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What there is already: the table of a run before, or an empty one.
+fn begin(path: &Path, machine: Machine, again: bool) -> Result<Table, CliError> {
+    let refused = |why: String| {
+        CliError::Usage(format!(
+            "cannot go on with {}: {why}; --again begins anew, -o names another file",
+            path.display()
+        ))
+    };
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Table::new(machine)),
+        Err(source) => return Err(refused(source.to_string())),
+    };
+    match Table::parse(&text) {
+        Ok(table) if *table.machine() == machine => Ok(table),
+        _ if again => Ok(Table::new(machine)),
+        Ok(table) => {
+            Err(refused(format!("its times are of {}, and this is {machine}", table.machine())))
+        }
+        Err(error) => Err(refused(error.to_string())),
+    }
+}
+
+fn kind(args: &TuneArgs) -> Kind {
+    if args.threads { Kind::Threads } else { Kind::Processes }
+}
+
+/// The job of what is to be measured.
+fn job(args: &TuneArgs, table: &Table) -> Result<(Job, Cells), CliError> {
+    let spread = Spread::here(args.ranks, args.nodes);
+    let named = if args.collectives.is_empty() { &COLLECTIVES[..] } else { &args.collectives[..] };
+    let (begin, end, factor) = SIZES;
+    let last = args.end.unwrap_or(args.begin.unwrap_or(end));
+    let (begin, factor) = (args.begin.unwrap_or(begin), args.factor.unwrap_or(factor));
+    let sizes =
+        size::sizes(args.size, args.size.is_none().then_some(begin), Some(last), Some(factor))?;
+    let mut cells = Cells::default();
+    let mut settings = Vec::new();
+    for collective in named.iter().map(|one| one.collective()) {
+        let (ranks, nodes) = (spread.ranks, spread.nodes);
+        // An alltoallv has no rule for one buffer.
+        let in_place = args.in_place && collective != Collective::AllToAllV;
+        let setting = Setting { collective, ranks, nodes, kind: kind(args), in_place };
+        let candidates = plans::candidates(&setting.collective, spread, in_place)?;
+        settings.push((setting, cells.add_plans(candidates)));
+    }
+    for (setting, plans) in &settings {
+        for &bytes in &sizes {
+            let known = table.at(setting, bytes).filter(|_| !args.again);
+            cells.add(setting, bytes, plans.clone(), known, DTYPE.size() as u64)?;
+        }
+    }
+    let budget = args.time.0.unwrap_or_default();
+    let settings = Settings {
+        world: args.ranks,
+        nodes: args.nodes,
+        items: cells.items.clone(),
+        dtype: DTYPE,
+        op: None,
+        reduces: None,
+        in_place: args.in_place,
+        iters: 0,
+        warmup: 0,
+        check: false,
+        rounds: Some(Rounds::within(budget)),
+        timeout: args.timeout.0,
+        verify: true,
+        device: DeviceName { backend: Backend::Host, index: None },
+        block_threads: None,
+        kernels: Default::default(),
+        wire: None,
+        seed: 0,
+        counts: None,
+    };
+    Ok((Job { settings, plans: cells.plans() }, cells))
+}
+
+/// A cell as a line of output, the fastest candidate first.
+fn line(collective: &Collective, bytes: u64, times: &Times) -> String {
+    let times: Vec<String> = times
+        .iter()
+        .map(|(name, ns)| format!("{name} {} us", microseconds(ns as f64 / 1e3)))
+        .collect();
+    format!("{collective:>13} {bytes:>12} B  {}", times.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn args(options: &str) -> TuneArgs {
+        let line = format!("antiphon tune {options}");
+        let Command::Tune(args) = Cli::try_parse_from(line.split_whitespace()).unwrap().command
+        else {
+            panic!("not a tuning")
+        };
+        args
+    }
+
+    fn empty() -> Table {
+        Table::new(Machine { cpu: "an abacus".into(), cores: 2 })
+    }
+
+    #[test]
+    fn by_default_eight_collectives_are_measured_at_twelve_sizes() {
+        let (job, cells) = job(&args(""), &empty()).unwrap();
+        assert_eq!((cells.len(), cells.skipped), (96, 0));
+        assert_eq!(job.settings.world, 2);
+        // Each candidate has a plan of its own, which all sizes share.
+        let allreduce = job.plans.iter().filter(|plan| plan.collective == Collective::AllReduce);
+        assert!(allreduce.count() >= 5);
+        assert!(job.settings.items.len() >= 12 * (5 + 6 * 2 + 1));
+    }
+
+    #[test]
+    fn what_is_in_the_table_is_skipped_unless_asked_for_again() {
+        let options = "allgather broadcast -b 1K -e 4K -f 4";
+        let (_, cells) = job(&args(options), &empty()).unwrap();
+        assert_eq!(cells.len(), 4);
+        let mut table = empty();
+        let cell = cells.of(0);
+        let names: Vec<String> =
+            (0..cell.candidates).map(|item| cells.name(item).to_owned()).collect();
+        let times = |names: &[String]| Times::new(names.iter().map(|name| (name.clone(), 1)));
+        table.record(&cell.setting, cell.bytes, times(&names));
+        let left = |options: &str, table: &Table| {
+            let (_, cells) = job(&args(options), table).unwrap();
+            (cells.len(), cells.skipped)
+        };
+        assert_eq!(left(options, &table), (3, 1));
+        assert_eq!(left(&format!("{options} --again"), &table), (4, 0));
+        assert_eq!(left(&format!("{options} --threads"), &table), (4, 0), "other ranks");
+        // A candidate that has come since.
+        table.record(&cell.setting, cell.bytes, times(&names[1..]));
+        assert_eq!(left(options, &table), (4, 0));
+    }
+
+    #[test]
+    fn a_file_of_another_machine_is_kept() {
+        let folder = std::env::temp_dir().join(format!("antiphon-tune-{}", std::process::id()));
+        let path = folder.join("tuning.json");
+        replace(&path, empty().to_text().as_bytes()).unwrap();
+        let here = Machine { cpu: "another".into(), cores: 2 };
+        let error = begin(&path, here.clone(), false).unwrap_err().to_string();
+        for word in ["an abacus", "another with 2 usable cores", "--again", "-o"] {
+            assert!(error.contains(word), "no {word}: {error}");
+        }
+        assert_eq!(begin(&path, here.clone(), true).unwrap().machine(), &here);
+        replace(&path, b"{").unwrap();
+        let error = begin(&path, here.clone(), false).unwrap_err().to_string();
+        assert!(error.contains("cannot read a tuning table"), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(begin(&path, here.clone(), false).unwrap(), Table::new(here));
+    }
+
+    #[test]
+    fn a_cell_is_a_line_the_fastest_first() {
+        let times = Times::new([("slow".to_owned(), 12_345), ("fast".to_owned(), 1_500)]);
+        let line = line(&Collective::AllGather, 4096, &times);
+        assert_eq!(line, "    allgather         4096 B  fast 1.500 us, slow 12.35 us");
+    }
+}
