@@ -261,7 +261,7 @@ impl Communicator {
     /// it. Returns when the peer has it.
     ///
     /// # Errors
-    /// As [`all_reduce`](Self::all_reduce), and a peer that is this rank, or on another node.
+    /// As [`all_reduce`](Self::all_reduce), and a peer that is this rank.
     pub fn send<T: Element>(&self, input: &[T], peer: u32) -> Result<()> {
         let (at, count) = (input.as_ptr().cast(), input.len() as u64);
         // SAFETY: the slice is borrowed for this blocking call, and is as long as said.

@@ -4,6 +4,7 @@
 //! end here.
 
 mod group;
+mod parts;
 mod prepared;
 mod scaled;
 mod together;
@@ -23,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use group::Group;
 pub use scaled::Factor;
-use transfers::Direction;
+use transfers::Way;
 
 /// A collective of blocks that are as long on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,8 +98,7 @@ struct Shared {
     executor: Executor,
     spread: Result<Spread, SelectionError>,
     loaded: Mutex<BTreeMap<Key, Arc<LoadedPlan>>>,
-    /// By peer and direction.
-    pairs: Mutex<BTreeMap<(u32, Direction), Collectives>>,
+    pairs: Mutex<BTreeMap<Way, Collectives>>,
 }
 
 /// What tells plans of one communicator apart, in an order that is quick to search.
@@ -153,6 +153,11 @@ impl Collectives {
         self.executor().communicator()
     }
 
+    /// Whether all ranks are on one node.
+    fn together(&self) -> bool {
+        self.0.spread.as_ref().is_ok_and(|spread| spread.nodes == 1)
+    }
+
     /// What runs the calls.
     pub fn executor(&self) -> &Executor {
         &self.0.executor
@@ -193,6 +198,9 @@ impl Collectives {
             // SAFETY: as this function's.
             return unsafe { self.call_scaled(request, stream) };
         }
+        if let Some(parts) = self.parts(request)? {
+            return self.run_parts(parts, stream);
+        }
         // SAFETY: as this function's.
         unsafe { self.launch(&self.prepare(request)?.call(), stream) }
     }
@@ -214,6 +222,10 @@ impl Collectives {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
+        if !self.together() {
+            let parts = self.parts_v(buffers, sizes, Counts { send, receive }, dtype)?;
+            return self.run_parts(parts, stream);
+        }
         let call = self.prepare_v(buffers, sizes, dtype)?;
         // SAFETY: as this function's.
         unsafe { self.launch(&call.call().with_counts(Counts { send, receive }), stream) }

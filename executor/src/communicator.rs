@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
-pub(crate) use groups::Direction;
+pub(crate) use groups::{Direction, Purpose, Way};
 pub use options::{KernelForm, Options};
 
 /// The bootstrap's time limit where there is to be none.

@@ -3,7 +3,7 @@
 use super::prepared::Prepared;
 use super::scaled::Scaling;
 use super::together::Together;
-use super::transfers::{Direction, Transfer};
+use super::transfers::{Direction, Purpose, Transfer, Way};
 use super::{Collectives, Request, argument, check_address};
 use crate::error::ExecutorError;
 use crate::executor::own_error;
@@ -71,6 +71,9 @@ impl Group {
         request: &Request,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
+        if let Some(parts) = on.parts(request)? {
+            return self.parts(on, parts, stream);
+        }
         let work = match request.factor {
             None => Work::Call(on.prepare(request)?),
             Some(_) => {
@@ -97,9 +100,25 @@ impl Group {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
+        if !on.together() {
+            let parts = on.parts_v(buffers, sizes, Counts { send, receive }, dtype)?;
+            return self.parts(on, parts, stream);
+        }
         let call = on.prepare_v(buffers, sizes, dtype)?;
         let call = call.with_blocks(send.to_vec(), receive.to_vec());
         self.gather(on, Work::Call(call), stream)
+    }
+
+    /// Gathers the transfers that a call comes to: all, or none.
+    pub(super) fn parts(
+        &mut self,
+        on: &Collectives,
+        parts: Vec<Transfer>,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let known = self.calls.len();
+        let gathered = parts.into_iter().try_for_each(|part| self.transfer(on, part, stream));
+        gathered.inspect_err(|_| self.calls.truncate(known))
     }
 
     /// Gathers a transfer, as [`Collectives::send`] makes it, or one to this rank itself, which a
@@ -119,8 +138,8 @@ impl Group {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let (direction, at) = (Direction::Out, input.cast_mut());
-        self.transfer(on, Transfer { direction, peer, at, count, dtype }, stream)
+        let way = Way { peer, direction: Direction::Out, purpose: Purpose::Calls };
+        self.transfer(on, Transfer { way, at: input.cast_mut(), count, dtype }, stream)
     }
 
     /// Gathers a transfer, as [`Collectives::receive`] makes it.
@@ -139,8 +158,8 @@ impl Group {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let (direction, at) = (Direction::In, output);
-        self.transfer(on, Transfer { direction, peer, at, count, dtype }, stream)
+        let way = Way { peer, direction: Direction::In, purpose: Purpose::Calls };
+        self.transfer(on, Transfer { way, at: output, count, dtype }, stream)
     }
 
     fn transfer(
@@ -149,7 +168,7 @@ impl Group {
         transfer: Transfer,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let Transfer { peer, at, count, dtype, direction } = transfer;
+        let Transfer { way: Way { peer, direction, .. }, at, count, dtype } = transfer;
         let world = on.communicator().world();
         if peer >= world {
             let saw = format!("rank {peer} of {world}");
@@ -210,12 +229,14 @@ impl Group {
 
     /// The copies that transfers from a rank to itself come to.
     fn copies(&self) -> Result<Vec<Placed>, ExecutorError> {
-        let mut own: BTreeMap<usize, [VecDeque<&Gathered>; 2]> = BTreeMap::new();
+        let mut own: BTreeMap<(usize, Purpose), [VecDeque<&Gathered>; 2]> = BTreeMap::new();
         for call in &self.calls {
-            if let Work::Transfer(Transfer { direction, peer, .. }) = call.work
+            if let Work::Transfer(Transfer { way: Way { peer, direction, purpose }, .. }) =
+                call.work
                 && peer == call.on.communicator().rank()
             {
-                own.entry(call.on.identity()).or_default()[direction as usize].push_back(call);
+                let own = own.entry((call.on.identity(), purpose)).or_default();
+                own[direction as usize].push_back(call);
             }
         }
         let mut copies = Vec::new();
@@ -289,15 +310,14 @@ impl Task for Copy {
 /// A pair of ranks, and what goes between them, in order, each with those beside which it goes on.
 struct Pair {
     on: Collectives,
-    peer: u32,
-    direction: Direction,
+    way: Way,
     transfers: Vec<(Arc<Together>, Transfer)>,
 }
 
 impl Pair {
     fn form(&self) -> impl FnOnce() -> Result<Collectives, ExecutorError> + Send + 'static {
-        let (on, peer, direction) = (self.on.clone(), self.peer, self.direction);
-        move || on.pair(peer, direction)
+        let (on, way) = (self.on.clone(), self.way);
+        move || on.pair(way)
     }
 
     /// Hands the transfers to those who drive them, who expect them, once the pair is formed or failed to be.
@@ -343,7 +363,7 @@ struct Launches {
     streams: BTreeMap<u64, (Arc<dyn Stream>, Arc<Together>)>,
     /// By communicator and stream.
     collectives: BTreeMap<(usize, Option<u64>), Line>,
-    pairs: BTreeMap<(usize, u32, Direction), Pair>,
+    pairs: BTreeMap<(usize, Way), Pair>,
     error: Option<ExecutorError>,
 }
 
@@ -359,13 +379,13 @@ impl Launches {
     fn take(&mut self, on: Collectives, work: Work, stream: Option<Arc<dyn Stream>>) {
         let id = stream.as_ref().map(|stream| stream.id());
         let launch = match work {
-            Work::Transfer(Transfer { peer, .. }) if peer == on.communicator().rank() => return,
+            Work::Transfer(Transfer { way, .. }) if way.peer == on.communicator().rank() => return,
             Work::Transfer(transfer) => {
-                let Transfer { peer, direction, .. } = transfer;
+                let way = transfer.way;
                 let set = self.set(stream.as_ref());
-                let pair = self.pairs.entry((on.identity(), peer, direction));
+                let pair = self.pairs.entry((on.identity(), way));
                 let transfers = Vec::new();
-                let pair = pair.or_insert_with(|| Pair { on, peer, direction, transfers });
+                let pair = pair.or_insert_with(|| Pair { on, way, transfers });
                 if !pair.transfers.iter().any(|(known, _)| Arc::ptr_eq(known, &set)) {
                     // Before any of it begins, so that nothing is over too early.
                     set.expect();
@@ -403,7 +423,7 @@ impl Launches {
         let error = std::thread::scope(|scope| {
             let mut missing = 0;
             for (number, pair) in pairs.iter().enumerate() {
-                if let Some(formed) = pair.on.formed(pair.peer, pair.direction) {
+                if let Some(formed) = pair.on.formed(pair.way) {
                     pair.begin(Ok(formed));
                     continue;
                 }

@@ -37,6 +37,30 @@ impl Prepared {
     }
 }
 
+/// A call with blocks of lengths of their own, as one rank makes it.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    pub buffers: (*const u8, *mut u8),
+    /// Elements of both.
+    pub sizes: (u64, u64),
+    /// By rank, what goes there.
+    pub send: Vec<Extent>,
+    /// By rank, what comes from there.
+    pub receive: Vec<Extent>,
+}
+
+/// The bytes of buffers of so many elements, if they are where they must be.
+pub(super) fn check_sizes(
+    (input, output): (*const u8, *mut u8),
+    sizes: (u64, u64),
+    dtype: DataType,
+) -> Result<(u64, u64), ExecutorError> {
+    let (input_bytes, output_bytes) = (length(sizes.0, dtype)?, length(sizes.1, dtype)?);
+    check_address(input, input_bytes, "a send buffer")?;
+    check_address(output, output_bytes, "a receive buffer")?;
+    Ok((input_bytes, output_bytes))
+}
+
 /// The bytes of so many elements.
 fn length(elements: u64, dtype: DataType) -> Result<u64, ExecutorError> {
     let bytes = elements.checked_mul(dtype.size() as u64);
@@ -62,8 +86,12 @@ impl Collectives {
             What::AllToAll => (Collective::AllToAll, whole, whole, 0),
             What::Broadcast { root } => (Collective::Broadcast, block, block, root),
             What::Reduce { root } => (Collective::Reduce, block, block, root),
-            What::Gather { root } => return self.prepare_gather(request, root),
-            What::Scatter { root } => return self.prepare_scatter(request, root),
+            What::Gather { root } => {
+                return self.prepare_blocks(self.gather_blocks(request, root)?, dtype);
+            }
+            What::Scatter { root } => {
+                return self.prepare_blocks(self.scatter_blocks(request, root)?, dtype);
+            }
         };
         self.check_root(root)?;
         let at_root = rank == root;
@@ -104,18 +132,44 @@ impl Collectives {
         sizes: (u64, u64),
         dtype: DataType,
     ) -> Result<Prepared, ExecutorError> {
-        let (input_bytes, output_bytes) = (length(sizes.0, dtype)?, length(sizes.1, dtype)?);
-        check_address(input, input_bytes, "a send buffer")?;
-        check_address(output, output_bytes, "a receive buffer")?;
+        let (input_bytes, output_bytes) = check_sizes((input, output), sizes, dtype)?;
         let wish = Wish { collective: &Collective::AllToAllV, bytes: 0, in_place: false, root: 0 };
         let plan = self.plan(wish)?;
         let (input, output) = (present(input, input_bytes), present_mut(output, output_bytes));
         Ok(Prepared { plan, dtype, op: None, input, output, blocks: None })
     }
 
-    fn prepare_gather(&self, request: &Request, root: u32) -> Result<Prepared, ExecutorError> {
+    /// A transfer from a rank of a pair whose ranks are on two nodes: runtime blocks are for those that map each other's
+    /// memory, but both know the length.
+    pub(super) fn prepare_from(
+        &self,
+        root: u32,
+        at: *mut u8,
+        count: u64,
+        dtype: DataType,
+    ) -> Result<Prepared, ExecutorError> {
+        let bytes = length(count, dtype)?;
+        // In place, so that the sender's buffer is only read.
+        let wish = Wish { collective: &Collective::Broadcast, bytes, in_place: true, root };
+        let plan = self.plan(wish)?;
+        let (input, output) = (present(at, bytes), present_mut(at, bytes));
+        Ok(Prepared { plan, dtype, op: None, input, output, blocks: None })
+    }
+
+    fn prepare_blocks(&self, blocks: Blocks, dtype: DataType) -> Result<Prepared, ExecutorError> {
+        let Blocks { buffers, sizes, send, receive } = blocks;
+        Ok(self.prepare_v(buffers, sizes, dtype)?.with_blocks(send, receive))
+    }
+
+    /// What a rank sends and receives in a gather.
+    pub(super) fn gather_blocks(
+        &self,
+        request: &Request,
+        root: u32,
+    ) -> Result<Blocks, ExecutorError> {
         let Request { input, output, count, dtype, .. } = *request;
         self.check_root(root)?;
+        length(count.saturating_mul(self.communicator().world().into()), dtype)?;
         let (rank, world) = (self.communicator().rank(), self.communicator().world());
         let mut send = vec![Extent::default(); world as usize];
         let mut receive = send.clone();
@@ -131,13 +185,19 @@ impl Collectives {
         let kept = at_root && send[rank as usize].count == 0;
         let input = if kept { (NOWHERE.cast_const(), 0) } else { (input, count) };
         let output = if at_root { (output, count * u64::from(world)) } else { (NOWHERE, 0) };
-        let call = self.prepare_v((input.0, output.0), (input.1, output.1), dtype)?;
-        Ok(call.with_blocks(send, receive))
+        let (buffers, sizes) = ((input.0, output.0), (input.1, output.1));
+        Ok(Blocks { buffers, sizes, send, receive })
     }
 
-    fn prepare_scatter(&self, request: &Request, root: u32) -> Result<Prepared, ExecutorError> {
+    /// What a rank sends and receives in a scatter.
+    pub(super) fn scatter_blocks(
+        &self,
+        request: &Request,
+        root: u32,
+    ) -> Result<Blocks, ExecutorError> {
         let Request { input, output, count, dtype, .. } = *request;
         self.check_root(root)?;
+        length(count.saturating_mul(self.communicator().world().into()), dtype)?;
         let (rank, world) = (self.communicator().rank(), self.communicator().world());
         let mut send = vec![Extent::default(); world as usize];
         let mut receive = send.clone();
@@ -154,8 +214,8 @@ impl Collectives {
         let output = if kept { (NOWHERE, 0) } else { (output, count) };
         let input =
             if at_root { (input, count * u64::from(world)) } else { (NOWHERE.cast_const(), 0) };
-        let call = self.prepare_v((input.0, output.0), (input.1, output.1), dtype)?;
-        Ok(call.with_blocks(send, receive))
+        let (buffers, sizes) = ((input.0, output.0), (input.1, output.1));
+        Ok(Blocks { buffers, sizes, send, receive })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::prepared::Prepared;
 use super::{Collectives, NOWHERE, lock};
-pub(super) use crate::communicator::Direction;
+pub(super) use crate::communicator::{Direction, Purpose, Way};
 use crate::error::ExecutorError;
 use antiphon_hal::{Stream, Task};
 use antiphon_plan::counts::Extent;
@@ -12,9 +12,8 @@ use std::sync::Arc;
 /// One side of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
-    pub direction: Direction,
-    /// The other rank.
-    pub peer: u32,
+    /// To or from which rank.
+    pub way: Way,
     /// What is read or written.
     pub at: *mut u8,
     /// Elements.
@@ -28,7 +27,7 @@ impl Collectives {
     /// on a stream.
     ///
     /// # Errors
-    /// As [`call`](Self::call); a peer that is this rank, or on another node.
+    /// As [`call`](Self::call); a peer that is this rank.
     ///
     /// # Safety
     /// As [`call`](Self::call).
@@ -40,9 +39,9 @@ impl Collectives {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let (direction, at) = (Direction::Out, input.cast_mut());
+        let way = Way { peer, direction: Direction::Out, purpose: Purpose::Calls };
         // SAFETY: as this function's.
-        unsafe { self.transfer(&Transfer { direction, peer, at, count, dtype }, stream) }
+        unsafe { self.transfer(&Transfer { way, at: input.cast_mut(), count, dtype }, stream) }
     }
 
     /// Receives `count` elements from a peer, which calls [`send`](Self::send).
@@ -60,9 +59,9 @@ impl Collectives {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let (direction, at) = (Direction::In, output);
+        let way = Way { peer, direction: Direction::In, purpose: Purpose::Calls };
         // SAFETY: as this function's.
-        unsafe { self.transfer(&Transfer { direction, peer, at, count, dtype }, stream) }
+        unsafe { self.transfer(&Transfer { way, at: output, count, dtype }, stream) }
     }
 
     /// # Safety
@@ -72,7 +71,7 @@ impl Collectives {
         transfer: &Transfer,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let pair = self.pair(transfer.peer, transfer.direction)?;
+        let pair = self.pair(transfer.way)?;
         let call = pair.prepare_transfer(transfer)?;
         let Some(stream) = stream.filter(|_| !self.on_device()) else {
             // SAFETY: as this function's.
@@ -85,8 +84,13 @@ impl Collectives {
 
     /// Checks one side of a transfer, on the pair that it goes through.
     pub(super) fn prepare_transfer(&self, transfer: &Transfer) -> Result<Prepared, ExecutorError> {
-        let &Transfer { direction, at, count, dtype, .. } = transfer;
-        let other = 1 - self.communicator().rank() as usize;
+        let &Transfer { way: Way { direction, .. }, at, count, dtype } = transfer;
+        let rank = self.communicator().rank();
+        if !self.together() {
+            let from = if direction == Direction::Out { rank } else { 1 - rank };
+            return self.prepare_from(from, at, count, dtype);
+        }
+        let other = 1 - rank as usize;
         let mut blocks = [vec![Extent::default(); 2], vec![Extent::default(); 2]];
         let (buffers, sizes) = match direction {
             Direction::Out => {
@@ -102,39 +106,41 @@ impl Collectives {
         Ok(self.prepare_v(buffers, sizes, dtype)?.with_blocks(send, receive))
     }
 
-    /// The pair of this rank and a peer for one direction, formed where there is none yet.
-    pub(super) fn pair(
-        &self,
-        peer: u32,
-        direction: Direction,
-    ) -> Result<Collectives, ExecutorError> {
+    /// The pair of this rank and a peer for a queue of transfers, formed where there is none yet.
+    pub(super) fn pair(&self, way: Way) -> Result<Collectives, ExecutorError> {
         if let Some(failure) = self.communicator().failure() {
             return Err(failure);
         }
-        if let Some(pair) = self.formed(peer, direction) {
+        if let Some(pair) = self.formed(way) {
             return Ok(pair);
         }
         // Not under the lock: another thread may be on its way to another peer.
-        let end = self.communicator().pair_end(peer, direction)?;
+        let end = self.communicator().pair_end(way)?;
         let pair = Collectives::new(&self.communicator().form(end)?)?;
-        Ok(lock(&self.0.pairs).entry((peer, direction)).or_insert(pair).clone())
+        Ok(lock(&self.0.pairs).entry(way).or_insert(pair).clone())
     }
 
-    /// The pair of this rank and a peer for one direction, if it is formed.
-    pub(super) fn formed(&self, peer: u32, direction: Direction) -> Option<Collectives> {
-        lock(&self.0.pairs).get(&(peer, direction)).cloned()
+    /// The pair of this rank and a peer for a queue of transfers, if it is formed.
+    pub(super) fn formed(&self, way: Way) -> Option<Collectives> {
+        lock(&self.0.pairs).get(&way).cloned()
     }
 
     /// Aborts the pairs that are formed, and those that are being formed or would be.
     pub(super) fn abort_pairs(&self, reason: &str) {
         let communicator = self.communicator();
         let peers = (0..communicator.world()).filter(|&peer| peer != communicator.rank());
-        for (peer, direction) in peers.flat_map(|p| [(p, Direction::Out), (p, Direction::In)]) {
-            match self.formed(peer, direction) {
+        let ways = peers.flat_map(|peer| {
+            let both = [Purpose::Calls, Purpose::Blocks].into_iter();
+            both.flat_map(move |purpose| {
+                [Direction::Out, Direction::In].map(|direction| Way { peer, direction, purpose })
+            })
+        });
+        for way in ways {
+            match self.formed(way) {
                 Some(pair) => pair.communicator().abort(reason),
                 // Who waits for this rank to form it hears of the abort.
                 None => {
-                    if let Ok(end) = communicator.pair_end(peer, direction) {
+                    if let Ok(end) = communicator.pair_end(way) {
                         end.abort(reason);
                     }
                 }

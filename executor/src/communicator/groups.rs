@@ -7,9 +7,9 @@ use antiphon_bootstrap::Bootstrap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// What tells groups of two ranks from splits, which are numbered from 0, by the way their data goes: from the lower rank to
-/// the higher, and back.
-const PAIRS: [u64; 2] = [u64::MAX, u64::MAX - 1];
+/// What tells groups of two ranks from splits, which are numbered from 0, by what they are for and by the way their data goes:
+/// from the lower rank to the higher, and back.
+const PAIRS: [[u64; 2]; 2] = [[u64::MAX, u64::MAX - 1], [u64::MAX - 2, u64::MAX - 3]];
 /// Tells subsets from splits; they are numbered from here.
 const SUBSETS: u64 = 1 << 63;
 
@@ -20,6 +20,24 @@ pub(crate) enum Direction {
     Out,
     /// To this rank.
     In,
+}
+
+/// What goes between this rank and a peer, which has a queue of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Purpose {
+    /// What is sent and received.
+    Calls,
+    /// Blocks of collectives.
+    Blocks,
+}
+
+/// A queue of transfers between this rank and a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Way {
+    /// The peer.
+    pub peer: u32,
+    pub direction: Direction,
+    pub purpose: Purpose,
 }
 
 impl Communicator {
@@ -94,11 +112,8 @@ impl Communicator {
     ///
     /// # Errors
     /// `Argument` for this rank itself, and for one that there is not.
-    pub(crate) fn pair_end(
-        &self,
-        peer: u32,
-        direction: Direction,
-    ) -> Result<Arc<dyn Bootstrap>, ExecutorError> {
+    pub(crate) fn pair_end(&self, way: Way) -> Result<Arc<dyn Bootstrap>, ExecutorError> {
+        let Way { peer, direction, purpose } = way;
         let (rank, world) = (self.rank(), self.world());
         if peer == rank || peer >= world {
             return Err(ExecutorError::Argument {
@@ -108,7 +123,7 @@ impl Communicator {
             });
         }
         let upward = (rank < peer) == (direction == Direction::Out);
-        let number = PAIRS[usize::from(!upward)];
+        let number = PAIRS[purpose as usize][usize::from(!upward)];
         Ok(self.shared.bootstrap.group(number, &[rank.min(peer), rank.max(peer)])?)
     }
 

@@ -81,6 +81,10 @@ pub struct Options {
     /// Whether switch channels go through multicast groups where the members' devices have them. Sums then round as the
     /// switch does, from the launch on in which a rank's group is ready. Off, each member is reached by itself, always.
     pub multicast: bool,
+    /// Whether calls by name keep one order of sums, whatever a message's size and an element's place in it, so that a tensor
+    /// has the same bits however it is put into buckets. `ANTIPHON_REPRODUCIBLE=1` in the environment sets it. All ranks must
+    /// say the same.
+    pub reproducible: bool,
 }
 
 impl Default for Options {
@@ -95,6 +99,7 @@ impl Default for Options {
             block_threads: None,
             kernels: KernelForm::default(),
             multicast: true,
+            reproducible: std::env::var_os("ANTIPHON_REPRODUCIBLE").is_some_and(|on| on == "1"),
         }
     }
 }
@@ -153,6 +158,13 @@ impl Options {
     #[must_use]
     pub fn with_multicast(mut self, on: bool) -> Self {
         self.multicast = on;
+        self
+    }
+
+    /// These options with or without one order of sums for calls by name.
+    #[must_use]
+    pub fn with_reproducible(mut self, on: bool) -> Self {
+        self.reproducible = on;
         self
     }
 

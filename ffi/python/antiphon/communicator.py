@@ -344,8 +344,8 @@ class Communicator(Handle):
         stream: Stream | None = None,
     ) -> Any:
         """Exchanges blocks that have lengths of their own: `send_counts[r]` elements go to rank r, `receive_counts[r]` come
-        from there. Blocks are one behind the other, unless offsets, in elements, are given. Out of place; for ranks of
-        one node. Returns the receive buffer."""
+        from there. Blocks are one behind the other, unless offsets, in elements, are given. Out of place.
+        Returns the receive buffer."""
         sent, received = span(send, False), span(receive, True)
         dtype, size = _common(sent, received, _item(send))
         arrays = []
@@ -389,7 +389,7 @@ class Communicator(Handle):
 
     def gather(self, send: Any, receive: Any = None, root: int = 0, *, stream: Stream | None = None) -> Any:
         """Gives the root the elements of all, in rank order; the others need no receive buffer. The root's `send` may be
-        None: its block of `receive`. For ranks of one node. Returns the root's receive buffer, None on others."""
+        None: its block of `receive`. Returns the root's receive buffer, None on others."""
         if root != self.rank:
             sent = span(send, False)
             self._move("antiphon_gather", sent, None, sent.bytes, stream, number("root", root))
@@ -403,7 +403,7 @@ class Communicator(Handle):
 
     def scatter(self, send: Any, receive: Any = None, root: int = 0, *, stream: Stream | None = None) -> Any:
         """Gives rank r block r of the root's elements; the others need no send buffer. The root's `receive` may be None: its
-        block of `send`. For ranks of one node. Returns the receive buffer."""
+        block of `send`. Returns the receive buffer."""
         if root != self.rank:
             received = span(receive, True)
             self._move("antiphon_scatter", None, received, received.bytes, stream, number("root", root))

@@ -1,0 +1,102 @@
+//! Calls that come to several transfers: over nodes, those whose blocks have lengths of their own, gathers and scatters.
+//!
+//! Runtime blocks move between ranks that map each other's memory. Over nodes every block is a transfer by itself, whose two
+//! ranks agree on its length, and the transfers of a call go on together. They have queues apart from those of sends and
+//! receives, so that a call of the one kind never takes what the other has sent.
+
+use super::group::Group;
+use super::prepared::{Blocks, check_sizes};
+use super::transfers::{Direction, Purpose, Transfer, Way};
+use super::{Collectives, Request, What};
+use crate::error::ExecutorError;
+use antiphon_hal::Stream;
+use antiphon_plan::counts::{Counts, Extent, Fit};
+use antiphon_types::DataType;
+use std::sync::Arc;
+
+impl Collectives {
+    /// The transfers that a request comes to, if it is not one launch.
+    pub(super) fn parts(&self, request: &Request) -> Result<Option<Vec<Transfer>>, ExecutorError> {
+        let rooted = matches!(request.what, What::Gather { .. } | What::Scatter { .. });
+        if !rooted || self.together() {
+            return Ok(None);
+        }
+        let rank = self.communicator().rank();
+        // Between the root and each other rank, one block goes one way.
+        let (blocks, root, to_root) = match request.what {
+            What::Gather { root } => (self.gather_blocks(request, root)?, root, true),
+            What::Scatter { root } => (self.scatter_blocks(request, root)?, root, false),
+            _ => return Ok(None),
+        };
+        check_sizes(blocks.buffers, blocks.sizes, request.dtype)?;
+        let goes = |from: u32, to: u32| if to_root { to == root } else { from == root };
+        let parts = transfers(&blocks, request.dtype, rank, |way| match way.direction {
+            Direction::Out => goes(rank, way.peer),
+            Direction::In => goes(way.peer, rank),
+        });
+        Ok(Some(parts))
+    }
+
+    /// The transfers that a call with blocks of lengths of their own comes to.
+    pub(super) fn parts_v(
+        &self,
+        buffers: (*const u8, *mut u8),
+        sizes: (u64, u64),
+        Counts { send, receive }: Counts<'_>,
+        dtype: DataType,
+    ) -> Result<Vec<Transfer>, ExecutorError> {
+        let bytes = check_sizes(buffers, sizes, dtype)?;
+        let (rank, world) = (self.communicator().rank(), self.communicator().world());
+        let starts = [buffers.0.addr() as u64, buffers.1.addr() as u64];
+        let ends = [starts[0].saturating_add(bytes.0), starts[1].saturating_add(bytes.1)];
+        let share = starts[0] < ends[1] && starts[1] < ends[0];
+        let element = dtype.size() as u64;
+        let fit = Fit {
+            blocks: [world; 2],
+            elements: [sizes.0, sizes.1],
+            starts: share.then(|| starts.map(|start| start / element)),
+            in_place: false,
+        };
+        let checked = Counts { send, receive }.check(&fit);
+        checked.map_err(|source| ExecutorError::Counts { plan: "alltoallv".to_owned(), source })?;
+        let blocks = Blocks { buffers, sizes, send: send.to_vec(), receive: receive.to_vec() };
+        // Empty ones too, so that a peer that expects something is told.
+        Ok(transfers(&blocks, dtype, rank, |_| true))
+    }
+
+    /// Makes the transfers of one call: with a stream they go on by themselves, without one they are complete on return.
+    pub(super) fn run_parts(
+        &self,
+        parts: Vec<Transfer>,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let mut group = Group::new();
+        group.parts(self, parts, stream)?;
+        group.end()
+    }
+}
+
+/// A transfer for each block that goes somewhere; what the rank keeps is sent and received by itself.
+fn transfers(
+    blocks: &Blocks,
+    dtype: DataType,
+    rank: u32,
+    goes: impl Fn(Way) -> bool,
+) -> Vec<Transfer> {
+    let Blocks { buffers: (input, output), ref send, ref receive, .. } = *blocks;
+    let place = |base: *mut u8, block: &Extent| {
+        base.wrapping_add((block.offset as usize).wrapping_mul(dtype.size()))
+    };
+    let mut parts = Vec::new();
+    for (peer, (sent, received)) in (0..).zip(send.iter().zip(receive)) {
+        let kept = peer == rank && (sent.count > 0 || received.count > 0);
+        let sides = [(Direction::Out, input.cast_mut(), sent), (Direction::In, output, received)];
+        for (direction, base, block) in sides {
+            let way = Way { peer, direction, purpose: Purpose::Blocks };
+            if kept || (peer != rank && goes(way)) {
+                parts.push(Transfer { way, at: place(base, block), count: block.count, dtype });
+            }
+        }
+    }
+    parts
+}

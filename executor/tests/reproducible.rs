@@ -1,0 +1,272 @@
+//! Sums have the same bits wherever an element lies in a message, and however long the message is: whatever built-in
+//! algorithm serves it.
+
+use antiphon_executor::plan::algorithms::{self, Algorithm, Handshake, Shape, SumOrder};
+use antiphon_executor::plan::model::{Collective, Plan};
+use antiphon_executor::{
+    Call, Collectives, Communicator, DataType, Executor, Options, ReduceOp, Request, What,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Elements of the tensor whose sum is looked at.
+const TENSOR: usize = 24;
+/// Elements of each rank's block of a message, on both sides of every size at which another algorithm is taken.
+const BLOCKS: [usize; 5] = [TENSOR, 200, 900, 5000, 40_000];
+const TYPES: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
+/// The hosts of the ranks, and the number of nodes they make.
+const PLACES: [(&[&str], usize); 3] =
+    [(&["a"; 5], 1), (&["a", "a", "a", "b", "b", "b"], 2), (&["a", "b", "c"], 3)];
+
+/// A number that looks random.
+fn mix(seed: u64) -> u64 {
+    let mut word = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ word >> 31
+}
+
+/// The bits of an element: of any sign, and sizes so far apart that every order of a sum rounds in its own way.
+fn element(dtype: DataType, rank: u32, at: usize) -> u32 {
+    let random = mix(u64::from(rank) << 32 | at as u64);
+    let (exponent, mantissa) = ((random >> 40) as u32 % 10, random as u32);
+    match dtype {
+        DataType::F32 => random as u32 & 0x807F_FFFF | (122 + exponent) << 23,
+        DataType::F16 => (mantissa & 0x83FF) | (10 + exponent) << 10,
+        DataType::Bf16 => (mantissa & 0x807F) | (122 + exponent) << 7,
+        other => unreachable!("{other} is not among the types"),
+    }
+}
+
+/// Elements in bytes: the tensor from element `offset` on, and around it what is in no other message.
+fn message(dtype: DataType, rank: u32, elements: usize, offset: usize) -> Vec<u64> {
+    let mut bytes = Vec::with_capacity(elements * dtype.size());
+    for at in 0..elements {
+        let number = match at.checked_sub(offset) {
+            Some(at) if at < TENSOR => at,
+            _ => 1_000_000 + elements * 7 + at,
+        };
+        bytes.extend(&element(dtype, rank, number).to_le_bytes()[..dtype.size()]);
+    }
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let words = bytes.as_chunks::<8>().0;
+    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+/// The tensor's bits, where it lies from element `offset` on.
+fn tensor(dtype: DataType, words: &[u64], offset: usize) -> Vec<u8> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes[offset * dtype.size()..(offset + TENSOR) * dtype.size()].to_vec()
+}
+
+/// A sum of messages in which the tensor lies somewhere.
+#[derive(Clone, Debug)]
+struct Bucket {
+    collective: Collective,
+    dtype: DataType,
+    /// Elements of each rank's block.
+    block: usize,
+    /// Where the tensor lies in the input.
+    offset: usize,
+}
+
+impl Bucket {
+    fn all(world: usize) -> Vec<Bucket> {
+        let mut all = Vec::new();
+        for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce] {
+            let scatters = collective == Collective::ReduceScatter;
+            for dtype in TYPES {
+                for block in BLOCKS {
+                    // The first and the last place, and one that nothing divides.
+                    let last = if scatters { (world - 1) * block } else { 0 } + block - TENSOR;
+                    let middle = (block - TENSOR) * 5 / 11;
+                    let offsets = BTreeSet::from([0, middle, last]);
+                    let collective = || collective.clone();
+                    let bucket = |offset| Bucket { collective: collective(), dtype, block, offset };
+                    all.extend(offsets.into_iter().map(bucket));
+                }
+            }
+        }
+        all
+    }
+
+    fn scatters(&self) -> bool {
+        self.collective == Collective::ReduceScatter
+    }
+
+    fn elements(&self, world: usize) -> [usize; 2] {
+        [if self.scatters() { world * self.block } else { self.block }, self.block]
+    }
+
+    /// Where a rank has the tensor's sum, if it has.
+    fn place(&self, rank: u32, root: u32) -> Option<usize> {
+        match self.collective {
+            Collective::ReduceScatter => {
+                (self.offset / self.block == rank as usize).then(|| self.offset % self.block)
+            }
+            Collective::Reduce => (rank == root).then_some(self.offset),
+            _ => Some(self.offset),
+        }
+    }
+
+    /// The tensor's sum, as `run` computes it from buffers of so many bytes.
+    fn sum(
+        &self,
+        (rank, world, root): (u32, usize, u32),
+        run: impl FnOnce((*const u8, u64), (*mut u8, u64)),
+    ) -> Option<Vec<u8>> {
+        let [sent, received] = self.elements(world);
+        let input = message(self.dtype, rank, sent, self.offset);
+        let mut output = vec![0u64; (received * self.dtype.size()).div_ceil(8)];
+        let bytes = |elements: usize| (elements * self.dtype.size()) as u64;
+        run((input.as_ptr().cast(), bytes(sent)), (output.as_mut_ptr().cast(), bytes(received)));
+        Some(tensor(self.dtype, &output, self.place(rank, root)?))
+    }
+}
+
+/// Runs `work` as every rank.
+fn on_hosts<T: Send>(hosts: &[&str], work: impl Fn(&Communicator) -> T + Sync) -> Vec<T> {
+    let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+    let options = options.with_verification(false).with_reproducible(true);
+    let ranks = Communicator::in_process_on(hosts, &options).unwrap();
+    std::thread::scope(|scope| {
+        let work = &work;
+        let spawn = |communicator| scope.spawn(move || work(communicator));
+        let ranks: Vec<_> = ranks.iter().map(spawn).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn run_plan(
+    communicator: &Communicator,
+    plan: &Plan,
+    dtype: DataType,
+) -> impl FnOnce((*const u8, u64), (*mut u8, u64)) + use<> {
+    let executor = Executor::new(communicator);
+    let plan = executor.load(plan).unwrap();
+    move |input, output| {
+        let call = Call { op: Some(ReduceOp::Sum), ..Call::new(&plan, dtype, input, output) };
+        // SAFETY: both buffers are as long as said, and live past the call.
+        unsafe { executor.run(&call) }.unwrap();
+    }
+}
+
+/// Sums that were seen, by collective and type, with how each came about.
+type Seen = BTreeMap<(String, &'static str), BTreeMap<Vec<u8>, Vec<String>>>;
+
+fn note(seen: &mut Seen, bucket: &Bucket, how: String, sum: Option<Vec<u8>>) {
+    let kind = (bucket.collective.to_string(), bucket.dtype.name());
+    if let Some(sum) = sum {
+        seen.entry(kind).or_default().entry(sum).or_default().push(how);
+    }
+}
+
+/// All sums of a kind must be one, on whatever rank.
+fn assert_one(ranks: Vec<Seen>) {
+    let mut all = Seen::new();
+    for (kind, sums) in ranks.into_iter().flatten() {
+        for (sum, mut how) in sums {
+            all.entry(kind.clone()).or_default().entry(sum).or_default().append(&mut how);
+        }
+    }
+    assert_eq!(all.len(), 9, "three collectives of three types");
+    for (kind, sums) in all {
+        let how: Vec<_> = sums.values().map(|how| &how[0]).collect();
+        assert_eq!(sums.len(), 1, "{kind:?} has several sums: {how:?}");
+    }
+}
+
+#[test]
+fn whatever_algorithm_is_taken_and_wherever_a_tensor_lies_its_sum_has_the_same_bits() {
+    for (hosts, nodes) in PLACES {
+        let world = hosts.len();
+        let ranks = on_hosts(hosts, |communicator| {
+            let rank = communicator.rank();
+            let (mut seen, mut names) = (Seen::new(), BTreeSet::new());
+            for bucket in Bucket::all(world) {
+                for handshake in [Handshake::Everyone, Handshake::Hub] {
+                    let root = if bucket.block % 400 == 0 { world - 1 } else { 0 };
+                    let shape = Shape { nodes, root, handshake, ..Shape::new(world) };
+                    let bytes = (bucket.elements(world)[0] * bucket.dtype.size()) as u64;
+                    let choice = algorithms::select(&bucket.collective, bytes, shape).unwrap();
+                    names.insert(choice.algorithm);
+                    let run = run_plan(communicator, &choice.plan().unwrap(), bucket.dtype);
+                    let sum = bucket.sum((rank, world, root as u32), run);
+                    note(&mut seen, &bucket, format!("{bucket:?} by {}", choice.algorithm), sum);
+                }
+            }
+            (seen, names)
+        });
+        // Every algorithm that is ever chosen took part.
+        let names = &ranks[0].1;
+        let reduces = |algorithm: &Algorithm| {
+            let collective = algorithm.collective();
+            let known = [Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce];
+            known.contains(&collective) && algorithm.is_hierarchical() == (nodes > 1)
+        };
+        for algorithm in Algorithm::ALL.into_iter().filter(reduces) {
+            // A rank that is alone on its node has nobody to share work with.
+            use Algorithm::{AllReduceHierarchicalHub, AllReduceHierarchicalTwoShotPackets};
+            let shares =
+                matches!(algorithm, AllReduceHierarchicalHub | AllReduceHierarchicalTwoShotPackets);
+            let never = algorithm.sum_order() == SumOrder::Ring || (nodes == world && shares);
+            assert_ne!(names.contains(&algorithm), never, "{algorithm} on {hosts:?}");
+        }
+        assert_one(ranks.into_iter().map(|(seen, _)| seen).collect());
+    }
+}
+
+#[test]
+fn calls_by_name_sum_alike_in_any_bucket() {
+    for (hosts, _) in PLACES {
+        let world = hosts.len();
+        let ranks = on_hosts(hosts, |communicator| {
+            let on = Collectives::new(communicator).unwrap();
+            let (rank, mut seen) = (communicator.rank(), Seen::new());
+            for bucket in Bucket::all(world) {
+                let what = match bucket.collective {
+                    Collective::AllReduce => What::AllReduce,
+                    Collective::ReduceScatter => What::ReduceScatter,
+                    _ => What::Reduce { root: 0 },
+                };
+                let sum = bucket.sum((rank, world, 0), |(input, _), (output, _)| {
+                    let request = Request {
+                        what,
+                        input,
+                        output,
+                        count: bucket.block as u64,
+                        dtype: bucket.dtype,
+                        op: ReduceOp::Sum,
+                        factor: None,
+                    };
+                    // SAFETY: both buffers are as long as said, and live past the call.
+                    unsafe { on.call(&request, None) }.unwrap();
+                });
+                note(&mut seen, &bucket, format!("{bucket:?}"), sum);
+            }
+            seen
+        });
+        assert_one(ranks);
+    }
+}
+
+/// If the ring passed, the values would not show an order.
+#[test]
+fn round_a_ring_the_bits_depend_on_where_a_tensor_lies() {
+    let hosts = ["a"; 4];
+    let plan = Algorithm::AllReduceRing.plan(Shape::new(hosts.len())).unwrap();
+    for dtype in TYPES {
+        let ranks = on_hosts(&hosts, |communicator| {
+            let sums = [0, 1200, 2400, 3600].map(|offset| {
+                let collective = Collective::AllReduce;
+                let bucket = Bucket { collective, dtype, block: 4800, offset };
+                let run = run_plan(communicator, &plan, dtype);
+                bucket.sum((communicator.rank(), hosts.len(), 0), run)
+            });
+            BTreeSet::from(sums)
+        });
+        for sums in ranks {
+            assert!(sums.len() > 1, "{dtype}: four places, {} sums", sums.len());
+        }
+    }
+}
