@@ -34,6 +34,8 @@ pub struct GeneratedTogether {
     pub text: String,
     /// The ranks, in the order of their blocks.
     pub ranks: Vec<RankBlocks>,
+    /// As [`Generated::steps`], of all ranks; what is equal counts once.
+    pub steps: usize,
 }
 
 /// The data of one rank in a kernel of several.
@@ -69,7 +71,7 @@ pub fn generate(layout: &Layout, rank: u32, variant: Variant) -> Result<Generate
     let mut text = programs.text(variant);
     let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch l) {{");
     programs.branch(&mut text);
-    let steps = programs.numbers.keys().flatten().map(Node::steps).sum();
+    let steps = programs.steps();
     Ok(Generated { text, programs: numbers, operands, peers, steps })
 }
 
@@ -104,7 +106,8 @@ pub fn generate_together(
     );
     text.push_str("    AP_SYNC();\n    const Launch &l = own_launch();\n");
     programs.branch(&mut text);
-    Ok(GeneratedTogether { text, ranks: blocks })
+    let steps = programs.steps();
+    Ok(GeneratedTogether { text, ranks: blocks, steps })
 }
 
 /// The programs of a kernel: one for all blocks that are equal.
@@ -115,6 +118,11 @@ struct Programs {
 }
 
 impl Programs {
+    /// Steps in the text.
+    fn steps(&self) -> usize {
+        self.numbers.keys().flatten().map(Node::steps).sum()
+    }
+
     /// Adds what the blocks of a rank run.
     fn add(
         &mut self,

@@ -66,8 +66,15 @@ impl Compiled {
     ) -> Result<Vec<Arc<Self>>, ExecutorError> {
         let device = &*gpu.device;
         let variant = variant(gpu, kind)?;
-        let GeneratedTogether { text, ranks: blocks } =
+        let GeneratedTogether { text, ranks: blocks, steps } =
             generate_together(plan.layout(), ranks, variant)?;
+        if gpu.kernels == KernelForm::Auto && steps > kernels::LONGEST {
+            // Only one kernel keeps what was promised, and there is none that interprets for several ranks.
+            log::info!(
+                "plan `{}` takes long to compile: {steps} steps; with interpreted kernels its ranks are kernels of their own",
+                plan.name()
+            );
+        }
         let kernel = kernels::load(device, ENTRY, &text)?;
         let divide = kernels::divide_kernel(
             device,

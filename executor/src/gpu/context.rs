@@ -47,6 +47,8 @@ pub struct Context {
     class: u64,
     arena_shape: ArenaShape,
     arena: Arc<dyn Memory>,
+    /// The number by which peers' devices know it.
+    region: u64,
     own_shape: OwnShape,
     own: Arc<dyn Memory>,
     pinned_shape: PinnedShape,
@@ -174,9 +176,6 @@ impl Context {
             true => groups::parts(shared, layout, key.number(), &arenas),
             false => Vec::new(),
         };
-        for part in parts.iter().filter(|part| part.is_scratch()) {
-            gpu.tell_region(shared, part, 0, region)?;
-        }
         Ok(Context {
             given: AtomicU64::new(0),
             calls: Mutex::default(),
@@ -185,6 +184,7 @@ impl Context {
             class: key.class,
             arena_shape: arenas[rank as usize],
             arena,
+            region,
             own_shape,
             own,
             pinned_shape,
@@ -204,6 +204,12 @@ impl Context {
             staging: Mutex::default(),
             plan,
         })
+    }
+
+    /// Tells the lowest members of switch channels over scratch where this rank's is. The engine knows the context by now.
+    pub fn tell_scratch(&self, shared: &Shared, gpu: &Gpu) -> Result<(), ExecutorError> {
+        let mut scratch = self.parts.iter().filter(|part| part.is_scratch());
+        scratch.try_for_each(|part| gpu.tell_region(shared, part, 0, self.region))
     }
 
     /// The kernel for an element type and operator.

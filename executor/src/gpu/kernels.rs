@@ -103,7 +103,7 @@ type Make = fn(&Layout, u32, Variant) -> Result<Generated, Unsupported>;
 type Made = Result<Vec<Generated>, Unsupported>;
 
 /// The most steps of a text that is compiled where nobody says which form kernels have. Compilers take seconds over more.
-const LONGEST: usize = 800;
+pub const LONGEST: usize = 800;
 
 /// The kernel that divides a rank's sums, where the call is an average.
 pub fn divide_kernel(

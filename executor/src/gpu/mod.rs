@@ -21,6 +21,7 @@ mod groups;
 mod kernels;
 pub mod neighbours;
 mod proxy;
+mod reaper;
 mod shape;
 mod submission;
 mod tables;
@@ -42,6 +43,7 @@ use compiled::Compiled;
 use context::{Context, OnDevice};
 use far::{FAR_ARENA, PARCELS};
 use proxy::Proxy;
+use reaper::Reaper;
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -159,6 +161,8 @@ pub struct Gpu {
     /// Held while a launch is submitted.
     state: Mutex<State>,
     watch: OnceLock<Watch>,
+    /// Frees what nobody uses any more.
+    reaper: Reaper,
     /// Serves port channels, once a plan has some.
     proxy: OnceLock<Proxy>,
     /// For calls without a stream.
@@ -254,6 +258,7 @@ impl Gpu {
             meeting: OnceLock::new(),
             state: Mutex::default(),
             watch: OnceLock::new(),
+            reaper: Reaper::default(),
             proxy: OnceLock::new(),
             stream: OnceLock::new(),
         })
@@ -306,6 +311,8 @@ impl Gpu {
                 let context = Arc::new(Context::new(shared, self, Arc::clone(plan), key)?);
                 self.serve(shared, &context)?;
                 self.known().insert(key, Arc::clone(&context));
+                // Only now: who hears of it looks for the context.
+                context.tell_scratch(shared, self)?;
                 context
             }
         };
@@ -436,6 +443,7 @@ impl Drop for Gpu {
             return;
         }
         log::warn!("launches on {} do not end; their memory is kept", self.device.name());
+        self.reaper.leave();
         let state = (std::mem::take(&mut *self.state()), std::mem::take(&mut *self.known()));
         let outgrown = self.outgrown.get_mut().map(std::mem::take);
         let merged = self.merged.get_mut().map(std::mem::take);

@@ -197,11 +197,9 @@ impl Tables {
         state.retired.extend(before.map(|(_, memory)| memory));
     }
 
-    /// Unmaps what peers have retired. No kernel that may use it runs.
-    pub fn unmap_retired(&self) {
-        let retired = std::mem::take(&mut self.state().retired);
-        // Outside of the lock: unmapping takes a while.
-        drop(retired);
+    /// Takes out what peers have retired, to be unmapped. No kernel that may use it runs.
+    pub fn take_retired(&self) -> Vec<Arc<dyn Memory>> {
+        std::mem::take(&mut self.state().retired)
     }
 
     /// A peer's arena of a context is in a region that it has told of.
@@ -321,7 +319,7 @@ mod tests {
         tables.retire(1, &first);
         assert_eq!(lookup(&tables, 1, one), None, "retired");
         drop(first);
-        tables.unmap_retired();
+        assert_eq!(tables.take_retired().len(), 1);
         let second = device.allocate(64).unwrap();
         let (two, _) = slots.number(&second);
         assert_eq!(one as u32, two as u32, "the slot is free");

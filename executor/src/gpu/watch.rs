@@ -130,12 +130,13 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         shared.fail(error);
     }
     if !busy {
-        gpu.tables.unmap_retired();
         let mut outgrown = gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner);
-        let unused = std::mem::take(&mut *outgrown);
-        // Unmapping waits for kernels, and these may wait for whoever wants the lock.
+        for unused in [gpu.tables.take_retired(), std::mem::take(&mut *outgrown)] {
+            if !unused.is_empty() {
+                gpu.reaper.free(unused);
+            }
+        }
         drop(outgrown);
-        drop(unused);
         if !shared.failed()
             && let Err(error) = gpu.let_go(shared)
         {

@@ -178,6 +178,28 @@ fn add_up(rank: &Communicator, executor: &Executor, stream: &Arc<dyn Stream>, me
     assert!(sums.iter().zip(0..).all(|(sum, at)| *sum == at * factor), "{sums:?}");
 }
 
+/// Adds up until every rank's process has seen groups used; how many launches of each rank that took.
+fn until_used(
+    rank: &Communicator,
+    (executor, stream): (&Executor, &Arc<dyn Stream>),
+    memory: &dyn Memory,
+    application: &Application,
+) -> u32 {
+    rank.barrier().unwrap();
+    let before = application.multicasts();
+    rank.barrier().unwrap();
+    let mut launches = 0;
+    for look in 0..LOOKS {
+        (0..LAUNCHES << look).for_each(|_| add_up(rank, executor, stream, memory));
+        launches += LAUNCHES << look;
+        let uses = application.multicasts() - before;
+        if rank.exchange(&uses.to_le_bytes()).unwrap().iter().all(|one| one != &[0; 8]) {
+            return launches;
+        }
+    }
+    panic!("no group is used after {launches} launches");
+}
+
 #[test]
 fn groups_go_with_their_memory() {
     let test = "groups::groups_go_with_their_memory";
@@ -188,17 +210,7 @@ fn groups_go_with_their_memory() {
         let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
         for round in 0..3 {
             let memory = rank.allocate(WORDS as u64 * 4).unwrap();
-            rank.barrier().unwrap();
-            let before = application.multicasts();
-            rank.barrier().unwrap();
-            for look in 0.. {
-                (0..LAUNCHES << look).for_each(|_| add_up(&rank, &executor, &stream, &*memory));
-                let uses = application.multicasts() - before;
-                if rank.exchange(&uses.to_le_bytes()).unwrap().iter().all(|one| one != &[0; 8]) {
-                    break;
-                }
-                assert!(look < LOOKS, "no group in round {round}");
-            }
+            until_used(&rank, (&executor, &stream), &*memory, application);
             let gone = Arc::downgrade(&memory);
             drop(memory);
             let began = Instant::now();
@@ -217,14 +229,35 @@ fn no_group_is_made_where_none_is_wanted_or_can_be() {
     let Some(simulated) = beside_cuda(test) else { return };
     let application = &Application::new(&simulated);
     let options = options().with_verification(false);
-    // Switched off, and two members on one device.
+    // What it takes until one is used, where one is wanted and can be.
+    let taken = on_devices(&devices(WORLD, WORLD), &options, |rank| {
+        let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
+        let memory = rank.allocate(WORDS as u64 * 4).unwrap();
+        let began = Instant::now();
+        let launches = until_used(&rank, (&executor, &stream), &*memory, application);
+        (launches, began.elapsed())
+    });
+    let launches = 2 * taken.iter().map(|one| one.0).max().unwrap();
+    let time = 2 * taken.iter().map(|one| one.1).max().unwrap();
+    let used = application.multicasts();
+    assert!(used > 0);
+    // Switched off, and two members on one device: twice as many launches, over twice the time, and none is used.
     for (options, count) in [(options.clone().with_multicast(false), WORLD), (options, WORLD - 1)] {
         on_devices(&devices(WORLD, count), &options, |rank| {
             let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
             let memory = rank.allocate(WORDS as u64 * 4).unwrap();
-            (0..4 * LAUNCHES).for_each(|_| add_up(&rank, &executor, &stream, &*memory));
-            rank.barrier().unwrap();
+            let (began, mut done) = (Instant::now(), 0);
+            loop {
+                (0..LAUNCHES).for_each(|_| add_up(&rank, &executor, &stream, &*memory));
+                done += LAUNCHES;
+                let enough = done >= launches && began.elapsed() >= time;
+                // All ranks must agree whether to go on.
+                let all = rank.exchange(&[u8::from(enough)]).unwrap();
+                if all.iter().all(|one| *one == [1]) {
+                    break;
+                }
+            }
         });
-        assert_eq!(application.multicasts(), 0);
+        assert_eq!(application.multicasts(), used, "{count} devices");
     }
 }

@@ -10,6 +10,7 @@ mod groups;
 mod hosts;
 mod plans;
 mod ports;
+mod prebuilt;
 mod runtime_sizes;
 mod streams;
 mod together;

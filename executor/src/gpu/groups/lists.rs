@@ -81,9 +81,9 @@ impl Lists {
         Ok(())
     }
 
-    /// Lets go of what nobody reads any more.
-    pub fn let_go(&mut self) {
-        self.old.retain_mut(|(over, _)| !over.look());
+    /// Takes out what nobody reads any more.
+    pub fn unread(&mut self) -> Vec<Arc<dyn Memory>> {
+        self.old.extract_if(.., |(over, _)| over.look()).map(|(_, memory)| memory).collect()
     }
 }
 

@@ -300,7 +300,10 @@ impl Gpu {
                 self.say(shared, root, Said::Done { number, step, well: true }, None)?;
             }
         }
-        groups.lists.let_go();
+        let unread = groups.lists.unread();
+        if !unread.is_empty() {
+            self.reaper.free(unread);
+        }
         Ok(())
     }
 
@@ -448,7 +451,7 @@ impl Gpu {
         });
         groups.lists.publish(self, &context, &context.parts[at], &used.collect::<Vec<_>>())?;
         if step == Step::Drop {
-            groups.groups.remove(&id);
+            self.reaper.free(groups.groups.remove(&id));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The simulated NVRTC: programs of device source, compiled by a C++ compiler against a prelude of this crate.
 
-mod build;
+pub mod build;
 pub mod text;
 
 use crate::abi::{Answer, In, Out};

@@ -9,7 +9,7 @@ use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
 
 /// What the compiler of HIP defines.
-const DEFINITIONS: &[&str] =
+pub const DEFINITIONS: &[&str] =
     &["-D__HIPCC__=1", "-D__HIP_PLATFORM_AMD__=1", "-D__HIP_DEVICE_COMPILE__=1"];
 
 macro_rules! compiler_calls {

@@ -17,7 +17,7 @@ macro_rules! hip_calls {
     };
 }
 
-mod compiler;
+pub mod compiler;
 mod device;
 mod kernel;
 mod memory;

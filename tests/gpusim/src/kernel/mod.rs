@@ -1,6 +1,7 @@
 //! Kernels: modules, launches, and the blocks of a launch as sets of fibers.
 //!
 //! - [`module`]: shared objects as machine code.
+//! - [`known`]: images of other compilers whose source is known.
 //! - [`launch`]: the driver's calls, and what a launch is.
 //! - [`pool`]: threads of the system that step the blocks that are resident.
 //! - [`block`]: a thread block: fibers, barriers, shared memory.
@@ -8,6 +9,7 @@
 //! - [`switch`]: from one fiber to another.
 
 mod block;
+mod known;
 pub mod launch;
 pub mod module;
 mod pool;

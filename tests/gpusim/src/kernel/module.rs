@@ -1,5 +1,6 @@
 //! Modules: shared objects that the simulated compiler made, loaded from memory.
 
+use super::known;
 use super::runtime::{RUNTIME, Runtime};
 use crate::abi::{In, Out};
 use crate::compiler::text;
@@ -118,7 +119,10 @@ fn load(out: Out<u64>, image: In<u8>) -> Result<(), Status> {
     capture::refuse()?;
     let code = match text::decode(image)? {
         Some(code) => code,
-        None => image.list(image_bytes(image)?)?,
+        None => match known::code(image)? {
+            Some(code) => code,
+            None => image.list(image_bytes(image)?)?,
+        },
     };
     out.set(MODULES.add(Arc::new(Module::load(&code)?)))
 }

@@ -1,0 +1,104 @@
+//! Frees what a driver may free only once kernels have ended, on a thread of its own.
+//!
+//! No driver promises that unmapping, unbinding and freeing wait for no kernel, and a kernel may wait for a launch that only
+//! the watch can end. So whoever watches launches hands over what is to go, and waits for nothing.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// What is to go: dropping it frees it.
+type Gone = Box<dyn Any + Send>;
+
+/// The thread, once there is something to free.
+#[derive(Default)]
+pub struct Reaper(Mutex<Option<(Sender<Gone>, JoinHandle<()>)>>);
+
+impl fmt::Debug for Reaper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reaper").field("started", &self.thread().is_some()).finish()
+    }
+}
+
+impl Reaper {
+    /// Frees something, some time. Things go in the order in which they come. Where the system gives no thread, they go at
+    /// once.
+    pub fn free(&self, gone: impl Any + Send) {
+        let mut thread = self.thread();
+        if thread.is_none() {
+            let (sender, receiver) = channel::<Gone>();
+            let named = Builder::new().name("antiphon-reaper".to_owned());
+            match named.spawn(move || receiver.into_iter().for_each(drop)) {
+                Ok(started) => *thread = Some((sender, started)),
+                Err(error) => log::warn!("memory is freed by the thread that watches: {error}"),
+            }
+        }
+        if let Some((sender, _)) = &*thread {
+            // A thread that has panicked takes nothing; then it goes with the error.
+            let _ = sender.send(Box::new(gone));
+        }
+    }
+
+    /// Lets the thread go on by itself: what it waits for may never end.
+    pub fn leave(&self) {
+        drop(self.thread().take());
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<(Sender<Gone>, JoinHandle<()>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Reaper {
+    /// Waits until all has gone.
+    fn drop(&mut self) {
+        let Some((sender, thread)) = self.thread().take() else { return };
+        drop(sender);
+        let _ = thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc::Receiver;
+    use std::thread::ThreadId;
+
+    /// Says who frees it, once it may go.
+    struct Slow(Receiver<()>, Sender<ThreadId>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+            let _ = self.1.send(std::thread::current().id());
+        }
+    }
+
+    #[test]
+    fn what_cannot_go_yet_keeps_nobody_waiting_and_is_gone_in_the_end() {
+        let reaper = Reaper::default();
+        let ((go, may), (said, who)) = (channel(), channel());
+        reaper.free(Slow(may, said));
+        let after = Arc::new(());
+        reaper.free(Arc::clone(&after));
+        assert_eq!(Arc::strong_count(&after), 2, "it goes after what came before");
+        go.send(()).unwrap();
+        assert_ne!(who.recv().unwrap(), std::thread::current().id());
+        drop(reaper);
+        assert_eq!(Arc::strong_count(&after), 1);
+    }
+
+    #[test]
+    fn a_thread_that_is_left_is_not_waited_for() {
+        let reaper = Reaper::default();
+        let ((go, may), (said, who)) = (channel(), channel());
+        reaper.free(Slow(may, said));
+        reaper.leave();
+        drop(reaper);
+        go.send(()).unwrap();
+        assert_ne!(who.recv().unwrap(), std::thread::current().id());
+    }
+}

@@ -1,0 +1,140 @@
+//! Plans where there is no run-time compiler: they are interpreted, by the kernels that came compiled. The simulated driver takes
+//! these images for the source that they were made of; what is in them does not run here.
+
+use crate::plans::{ONE, report, right, run_all};
+use crate::{backend, on_threads, options};
+use antiphon::executor::hal::Backend;
+use antiphon::executor::{ExecutorError, KernelForm};
+use antiphon::{DataType, ReduceOp};
+use antiphon_codegen::{Target, interpret, prebuilt};
+use antiphon_tests::harness::plans::{buffers, sizes};
+use antiphon_tests::harness::{Case, Entry, Source, run_case, seed};
+use antiphon_tests::simulated::Simulated;
+use std::fs;
+use std::path::Path;
+
+/// Where the simulated driver finds images that it is to know.
+const IMAGES: &str = "ANTIPHON_GPUSIM_IMAGES";
+/// What is run.
+const PLANS: [&str; 4] = [
+    "allreduce_two_shot_packets_4",
+    "allreduce_zero_copy_4",
+    "allgather_pipeline_2",
+    "alltoall_zero_copy_4",
+];
+const DTYPE: DataType = DataType::F32;
+
+/// The process with the simulated driver and without a compiler, where the driver knows the images of the architectures that
+/// `known` says yes to.
+fn without_compiler(test: &str, known: fn(&str) -> bool) -> Option<Simulated> {
+    let target = if backend() == Backend::Rocm { Target::Hip } else { Target::Cuda };
+    let name = format!("images-{target:?}-{}", test.replace("::", "-"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if std::env::var_os(IMAGES).is_none() {
+        let text = interpret::text(target, DTYPE);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let images = prebuilt::images(target, DTYPE, &text).filter(|(name, _)| known(name));
+        for (architecture, image) in images {
+            let file = folder.join(architecture);
+            fs::write(file.with_extension("image"), image).unwrap();
+            fs::write(file.with_extension("source"), &text).unwrap();
+        }
+    }
+    let folder = folder.to_str().unwrap();
+    let missing = ["ANTIPHON_NVRTC_LIB", "ANTIPHON_HIPRTC_LIB"].map(|name| (name, "/nowhere"));
+    let environment = [missing[0], missing[1], (IMAGES, folder)];
+    antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), &environment)
+}
+
+fn entries() -> Vec<Entry> {
+    let named = |entry: &Entry| PLANS.iter().any(|name| entry.name.contains(name));
+    right(false).filter(named).collect()
+}
+
+/// Runs a plan with `op` as all of its ranks, by kernels of this form; what is wrong, or who refuses.
+fn run(
+    entry: &Entry,
+    form: KernelForm,
+    op: Option<ReduceOp>,
+) -> Vec<Result<String, ExecutorError>> {
+    let options = options().with_verification(false).with_kernels(form);
+    let run = |rank| {
+        let element = DTYPE.size() as u64;
+        let (_, elements) = sizes(&entry.plan, element)[2];
+        let case = Case {
+            name: &entry.name,
+            plan: &entry.plan,
+            buffers: buffers(&entry.plan, elements, element),
+            dtype: DTYPE,
+            op,
+            in_place: entry.plan.in_place,
+            launches: 3,
+            mover: None,
+            source: Source::Own,
+            mixed: false,
+            reuse: false,
+            seed: seed(),
+        };
+        run_case(&rank, &case).map(|outcome| outcome.wrong.into_iter().collect())
+    };
+    on_threads(entry.ranks(), &options, run)
+}
+
+#[test]
+fn plans_run_without_a_compiler() {
+    let test = "prebuilt::plans_run_without_a_compiler";
+    if without_compiler(test, |_| true).is_none() {
+        return;
+    }
+    let entries = entries();
+    assert!(entries.len() >= PLANS.len(), "only {} plans were found", entries.len());
+    // Nothing here compiles.
+    for refused in run(&entries[0], KernelForm::Generated, None) {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("/nowhere"), "{error}");
+    }
+    let mut failures = Vec::new();
+    for entry in &entries {
+        let options = options().with_verification(false);
+        let ranks = on_threads(entry.ranks(), &options, |rank| run_all(&rank, entry, seed(), ONE));
+        failures.extend(ranks.into_iter().flatten());
+    }
+    // The kernel that divides is in the same image.
+    let sums = entries.iter().filter(|entry| entry.name.contains("allreduce"));
+    for outcome in sums.flat_map(|entry| run(entry, KernelForm::Auto, Some(ReduceOp::Avg))) {
+        failures.extend(Some(outcome.unwrap()).filter(|wrong| !wrong.is_empty()));
+    }
+    report(&failures);
+}
+
+#[test]
+fn an_image_that_the_driver_refuses_is_passed_over() {
+    let test = "prebuilt::an_image_that_the_driver_refuses_is_passed_over";
+    if backend() != Backend::Cuda {
+        return antiphon_tests::simulated::pass_over(test, "there is one image for HIP");
+    }
+    // As on a card of sm_80: that for sm_90 comes first.
+    if without_compiler(test, |architecture| architecture == "compute_80").is_none() {
+        return;
+    }
+    for outcome in run(&entries()[0], KernelForm::Auto, None) {
+        assert_eq!(outcome.unwrap(), "");
+    }
+}
+
+#[test]
+fn who_has_neither_compiler_nor_image_is_told_of_both() {
+    let test = "prebuilt::who_has_neither_compiler_nor_image_is_told_of_both";
+    if without_compiler(test, |_| false).is_none() {
+        return;
+    }
+    for refused in run(&entries()[0], KernelForm::Auto, None) {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("/nowhere"), "{error}");
+    }
+    for refused in run(&entries()[0], KernelForm::Interpreted, None) {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("not machine code of the simulated driver"), "{error}");
+    }
+}
