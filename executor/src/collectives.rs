@@ -71,8 +71,8 @@ pub struct Request {
     /// The receive buffer, of `count` elements, or of `count` for each rank (allgather, alltoall, and gather at its
     /// root). Who receives nothing (reduce and gather but for the root) may pass null.
     ///
-    /// In place it is the send buffer, or the smaller of the two is the rank's block of the larger. Of allreduce,
-    /// allgather, reducescatter and alltoall all ranks are in place, or none; of the others each rank as it likes.
+    /// In place it is the send buffer, or the smaller of the two is the rank's block of the larger. Of alltoall all ranks
+    /// are in place, or none; of the others each rank as it likes.
     pub output: *mut u8,
     /// Elements; as NCCL counts them.
     pub count: u64,

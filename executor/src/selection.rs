@@ -82,7 +82,8 @@ impl Spread {
     }
 }
 
-/// What the choice hangs on beside the [`Spread`]. All ranks of a call must say the same.
+/// What the choice hangs on beside the [`Spread`]. All ranks of a call must say the same, but for
+/// [`in_place`](Wish::in_place).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish<'a> {
     /// The collective.
@@ -90,7 +91,8 @@ pub struct Wish<'a> {
     /// Bytes of the larger of the call's two buffers: the output of an allgather, the input of a reducescatter. Those with
     /// runtime sizes do not look at it.
     pub bytes: u64,
-    /// Whether input and output are the same memory, by the collective's convention.
+    /// Whether input and output are the same memory, by the collective's convention. Ranks of an allreduce, allgather or
+    /// reducescatter may say different things: what is built in for these is right either way.
     pub in_place: bool,
     /// The rank that broadcasts or receives the reduction; other collectives ignore it.
     pub root: u32,
@@ -123,7 +125,8 @@ pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError
         _ => {}
     }
     let shape = Shape {
-        in_place,
+        // Written for apart buffers all others are right where the two are one as well: ranks need not agree.
+        in_place: in_place && *collective == Collective::AllToAll,
         root: root as usize,
         handshake: spread.handshake(),
         nodes: nodes as usize,

@@ -109,7 +109,7 @@ impl Collectives {
                 What::AllReduce | What::AllToAll => input == output.cast_const(),
                 What::AllGather => input == offset(output.cast_const()),
                 What::ReduceScatter => output.cast_const() == offset(input),
-                // These plans are right either way, so ranks need not agree.
+                // Nobody chooses by it: these plans are right either way.
                 _ => false,
             };
         let bytes = input_bytes.max(output_bytes);

@@ -118,6 +118,12 @@ void reductions(ncclComm_t comm, int rank, int world, const Type& type, std::siz
         OK(ncclAllReduceConfig(both.data(), both.data(), count, type.type, op, comm, nullptr, &config));
         CHECK(both == sum);
 
+        // Every other rank in place.
+        both = input;
+        unsigned char* to = rank % 2 ? output.data() : both.data();
+        OK(ncclAllReduce(rank % 2 ? input.data() : to, to, count, type.type, op, comm, nullptr));
+        CHECK(count == 0 || std::memcmp(to, sum.data(), sum.size()) == 0);
+
         const int root = world - 1;
         output.assign(input.size(), 0x55);
         OK(ncclReduce(input.data(), rank == root ? output.data() : nullptr, count, type.type, op, root, comm, nullptr));
@@ -132,6 +138,10 @@ void reductions(ncclComm_t comm, int rank, int world, const Type& type, std::siz
         CHECK(output == block);
         OK(ncclReduceScatterConfig(whole.data(), at(whole, own), count, type.type, op, comm, nullptr, &config));
         CHECK(count == 0 || std::memcmp(at(whole, own), block.data(), block.size()) == 0);
+        whole = filled(type, count * n, rank);
+        to = rank % 2 ? output.data() : at(whole, own);
+        OK(ncclReduceScatter(whole.data(), to, count, type.type, op, comm, nullptr));
+        CHECK(count == 0 || std::memcmp(to, block.data(), block.size()) == 0);
     }
     // Each rank's elements times two, and times one.
     std::uint64_t factor = encoded(type, rank % 2 ? 1 : 2);
@@ -169,6 +179,11 @@ void movements(ncclComm_t comm, int rank, int world, const Type& type, std::size
     output.assign(n * block, 0);
     if (block) std::memcpy(&output[own], input.data(), block);
     OK(ncclAllGatherConfig(output.data() + own, output.data(), count, type.type, comm, nullptr, nullptr));
+    CHECK(output == all);
+    output.assign(n * block, 0);
+    if (block) std::memcpy(&output[own], input.data(), block);
+    const unsigned char* from_here = rank % 2 ? input.data() : output.data() + own;
+    OK(ncclAllGather(from_here, output.data(), count, type.type, comm, nullptr));
     CHECK(output == all);
     OK(ncclAlltoAll(whole.data(), output.data(), count, type.type, comm, nullptr));
     CHECK(output == crossed);
