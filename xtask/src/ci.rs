@@ -104,7 +104,17 @@ const STEPS: &[Step] = &[
     Step {
         name: "use the library as NCCL",
         program: Program::Cargo,
-        arguments: &["test", "-p", "antiphon-nccl", "--test", "calls", "--test", "foreign"],
+        arguments: &[
+            "test",
+            "-p",
+            "antiphon-nccl",
+            "--test",
+            "calls",
+            "--test",
+            "foreign",
+            "--test",
+            "forwards",
+        ],
         environment: &[("ANTIPHON_NEEDS_NCCL_HEADER", "1"), ("VIRTUAL_ENV", "{nvrtc}")],
         needs: Some(NCCL_HEADER),
     },

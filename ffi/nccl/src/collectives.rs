@@ -26,12 +26,14 @@ pub unsafe fn check_config(config: *const CollConfig) -> Result<()> {
     if chosen && config.force != 0 {
         return Err(Failure::usage(
             "cannot choose among NCCL's algorithms: there are none here; leave algSelection empty",
-        ));
+        )
+        .unserved());
     }
     if !config.extensions.is_null() {
         return Err(Failure::usage(
             "cannot obey options of vendors: none is known here; leave ext empty",
-        ));
+        )
+        .unserved());
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Communicators: what NCCL's handles stand for.
 
 use crate::failure::{Failure, Result, translated};
+use crate::forward::{self, Counterpart};
 use crate::group;
 use crate::library::{Config as Options, Handle, library};
 use crate::memory::Registered;
@@ -27,6 +28,8 @@ pub struct Communicator {
     /// No more calls are made.
     finalized: AtomicBool,
     pub registered: Registered,
+    /// Where calls go that nothing here serves.
+    pub real: Option<Counterpart>,
 }
 
 // SAFETY: the handle may be used by any thread, says `antiphon.h`.
@@ -194,6 +197,13 @@ fn options() -> Result<Options> {
 
 /// What has come of a handle of `libantiphon.so`.
 fn whole(end: Handle, device: c_int) -> Result<Arc<Communicator>> {
+    let mut whole = alone(end, device)?;
+    whole.real = forward::meet(end, whole.rank, whole.world);
+    Ok(Arc::new(whole))
+}
+
+/// As [`whole`], without its counterpart in the real library.
+fn alone(end: Handle, device: c_int) -> Result<Communicator> {
     let library = library()?;
     let (mut rank, mut world) = (0, 0);
     // SAFETY: the handle was just made, and the places are writable.
@@ -202,7 +212,7 @@ fn whole(end: Handle, device: c_int) -> Result<Arc<Communicator>> {
         library.outcome((library.antiphon_communicator_world)(end, &mut world))?;
     }
     let (finalized, registered) = (AtomicBool::new(false), Registered::default());
-    Ok(Arc::new(Communicator { end, rank, world, device, finalized, registered }))
+    Ok(Communicator { end, rank, world, device, finalized, registered, real: None })
 }
 
 /// Makes an id.
@@ -282,6 +292,7 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
         (library.antiphon_communicator_create_in_process)(world, &options, ends.as_mut_ptr())
     };
     library.outcome(code)?;
+    let mut counterparts = forward::meet_in_process(count, devices);
     for (rank, end) in ends.into_iter().enumerate() {
         let device = if devices.is_null() {
             rank as c_int
@@ -289,8 +300,10 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
             // SAFETY: the list is as long as there are ranks.
             unsafe { *devices.add(rank) }
         };
+        let mut communicator = alone(end, device)?;
+        communicator.real = counterparts.next();
         // SAFETY: there is room for as many as there are ranks.
-        unsafe { out.add(rank).write(issue(whole(end, device)?)) };
+        unsafe { out.add(rank).write(issue(Arc::new(communicator))) };
     }
     Ok(())
 }
@@ -410,6 +423,9 @@ pub unsafe fn destroy(comm: Comm) -> Result<()> {
 
 fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()> {
     let library = library()?;
+    if let Some(real) = &communicator.real {
+        real.abort();
+    }
     let why: *const c_char = why.as_ptr();
     // SAFETY: the handle lives, and the text ends with a zero.
     library.outcome(unsafe { (library.antiphon_communicator_abort)(communicator.end, why) })

@@ -6,7 +6,7 @@ use crate::types::{
     WaitSignal, Window,
 };
 use crate::way::Entry;
-use crate::{collectives, communicator, group, memory, refused};
+use crate::{collectives, communicator, forward, group, memory, refused};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null;
 
@@ -17,10 +17,38 @@ const GROW: &str =
 const ONE_SIDED: &str =
     "nothing here writes to a peer that makes no call; use ncclSend and ncclRecv in a group";
 
+/// Runs the body of a function; for those on a communicator it says how the real library is called where nothing here serves
+/// the call: `over` where a group may put it off, `now` where not, since it points to more than buffers.
+macro_rules! served {
+    ($entry:ident, $body:ident, $arguments:tt) => {
+        $body()
+    };
+    ($entry:ident, $body:ident, $arguments:tt [over $comm:ident]) => {
+        served!(@ $entry, $body, $arguments, $comm, true)
+    };
+    ($entry:ident, $body:ident, $arguments:tt [now $comm:ident]) => {
+        served!(@ $entry, $body, $arguments, $comm, false)
+    };
+    (@ $entry:ident, $body:ident, ($($argument:ident: $type:ty),*), $comm:ident, $lasting:literal) => {{
+        let call = move |at: usize, $comm: Comm| {
+            // SAFETY: the real library declares it so.
+            let function = unsafe {
+                std::mem::transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> c_int>(
+                    std::ptr::with_exposed_provenance(at),
+                )
+            };
+            // SAFETY: as the function of this name in NCCL's header.
+            unsafe { function($($argument),*) }
+        };
+        // SAFETY: as the function of this name in NCCL's header.
+        unsafe { forward::or(&$entry, $comm, $lasting, $body, call) }
+    }};
+}
+
 /// Declares functions that return a result: each goes to the real library where that serves the program, and else runs its
 /// body.
 macro_rules! exports {
-    ($($name:ident $profiled:ident($($argument:ident: $type:ty),*) = $body:expr;)*) => {
+    ($($name:ident $profiled:ident($($argument:ident: $type:ty),*) $([$($over:tt)*])? = $body:expr;)*) => {
         /// The bodies: whichever name is called, nobody who took the place of the other is.
         mod bodies {
             use super::*;
@@ -33,7 +61,8 @@ macro_rules! exports {
                         $(let _ = $argument;)*
                         // SAFETY: as the function of this name in NCCL's header.
                         #[allow(unused_unsafe)]
-                        unsafe { $body }
+                        let body = || unsafe { $body };
+                        served!(ENTRY, body, ($($argument: $type),*) $([$($over)*])?)
                     }),
                     Ok(Some(at)) => {
                         // SAFETY: the real library declares it so.
@@ -108,25 +137,25 @@ exports! {
     ncclWinGetUserPtr pncclWinGetUserPtr(comm: Comm, win: Window, outUserPtr: *mut *mut c_void) = memory::window_address(comm, win, outUserPtr);
     ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum(op: *mut c_int, scalar: *mut c_void, datatype: c_int, residence: c_int, comm: Comm) = collectives::premultiplied_sum(op, scalar, datatype, residence, comm);
     ncclRedOpDestroy pncclRedOpDestroy(op: c_int, comm: Comm) = collectives::destroy_op(op, comm);
-    ncclReduce pncclReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm);
-    ncclBcast pncclBcast(buff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::broadcast(buff, buff, count, datatype, root, comm);
-    ncclBroadcast pncclBroadcast(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::broadcast(sendbuff, recvbuff, count, datatype, root, comm);
-    ncclAllReduce pncclAllReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) = collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm);
-    ncclReduceScatter pncclReduceScatter(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) = collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm);
-    ncclAllGather pncclAllGather(sendbuff: *const c_void, recvbuff: *mut c_void, sendcount: usize, datatype: c_int, comm: Comm, stream: Stream) = collectives::all_gather(sendbuff, recvbuff, sendcount, datatype, comm);
-    ncclAlltoAll pncclAlltoAll(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream) = collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm);
-    ncclGather pncclGather(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::gather(sendbuff, recvbuff, count, datatype, root, comm);
-    ncclScatter pncclScatter(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) = collectives::scatter(sendbuff, recvbuff, count, datatype, root, comm);
-    ncclAllReduceConfig pncclAllReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm) };
-    ncclBroadcastConfig pncclBroadcastConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::broadcast(sendbuff, recvbuff, count, datatype, root, comm) };
-    ncclReduceConfig pncclReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm) };
-    ncclAllGatherConfig pncclAllGatherConfig(sendbuff: *const c_void, recvbuff: *mut c_void, sendcount: usize, datatype: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::all_gather(sendbuff, recvbuff, sendcount, datatype, comm) };
-    ncclReduceScatterConfig pncclReduceScatterConfig(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm) };
-    ncclAlltoAllConfig pncclAlltoAllConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm) };
-    ncclGatherConfig pncclGatherConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::gather(sendbuff, recvbuff, count, datatype, root, comm) };
-    ncclScatterConfig pncclScatterConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) = { tuned(config)?; collectives::scatter(sendbuff, recvbuff, count, datatype, root, comm) };
-    ncclSend pncclSend(sendbuff: *const c_void, count: usize, datatype: c_int, peer: c_int, comm: Comm, stream: Stream) = collectives::send(sendbuff, count, datatype, peer, comm);
-    ncclRecv pncclRecv(recvbuff: *mut c_void, count: usize, datatype: c_int, peer: c_int, comm: Comm, stream: Stream) = collectives::receive(recvbuff, count, datatype, peer, comm);
+    ncclReduce pncclReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm);
+    ncclBcast pncclBcast(buff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::broadcast(buff, buff, count, datatype, root, comm);
+    ncclBroadcast pncclBroadcast(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::broadcast(sendbuff, recvbuff, count, datatype, root, comm);
+    ncclAllReduce pncclAllReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) [over comm] = collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm);
+    ncclReduceScatter pncclReduceScatter(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) [over comm] = collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm);
+    ncclAllGather pncclAllGather(sendbuff: *const c_void, recvbuff: *mut c_void, sendcount: usize, datatype: c_int, comm: Comm, stream: Stream) [over comm] = collectives::all_gather(sendbuff, recvbuff, sendcount, datatype, comm);
+    ncclAlltoAll pncclAlltoAll(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream) [over comm] = collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm);
+    ncclGather pncclGather(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::gather(sendbuff, recvbuff, count, datatype, root, comm);
+    ncclScatter pncclScatter(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::scatter(sendbuff, recvbuff, count, datatype, root, comm);
+    ncclAllReduceConfig pncclAllReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm) };
+    ncclBroadcastConfig pncclBroadcastConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::broadcast(sendbuff, recvbuff, count, datatype, root, comm) };
+    ncclReduceConfig pncclReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm) };
+    ncclAllGatherConfig pncclAllGatherConfig(sendbuff: *const c_void, recvbuff: *mut c_void, sendcount: usize, datatype: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::all_gather(sendbuff, recvbuff, sendcount, datatype, comm) };
+    ncclReduceScatterConfig pncclReduceScatterConfig(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm) };
+    ncclAlltoAllConfig pncclAlltoAllConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm) };
+    ncclGatherConfig pncclGatherConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::gather(sendbuff, recvbuff, count, datatype, root, comm) };
+    ncclScatterConfig pncclScatterConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::scatter(sendbuff, recvbuff, count, datatype, root, comm) };
+    ncclSend pncclSend(sendbuff: *const c_void, count: usize, datatype: c_int, peer: c_int, comm: Comm, stream: Stream) [over comm] = collectives::send(sendbuff, count, datatype, peer, comm);
+    ncclRecv pncclRecv(recvbuff: *mut c_void, count: usize, datatype: c_int, peer: c_int, comm: Comm, stream: Stream) [over comm] = collectives::receive(recvbuff, count, datatype, peer, comm);
     ncclPutSignal pncclPutSignal(localbuff: *const c_void, count: usize, datatype: c_int, peer: c_int, peerWin: Window, peerWinOffset: usize, sigIdx: c_int, ctx: c_int, flags: c_uint, comm: Comm, stream: Stream) = refused::of(comm, "put into a window", ONE_SIDED);
     ncclSignal pncclSignal(peer: c_int, sigIdx: c_int, ctx: c_int, flags: c_uint, comm: Comm, stream: Stream) = refused::of(comm, "signal a peer", ONE_SIDED);
     ncclWaitSignal pncclWaitSignal(nDesc: c_int, signalDescs: *mut WaitSignal, comm: Comm, stream: Stream) = refused::of(comm, "wait for signals", ONE_SIDED);
@@ -147,8 +176,8 @@ exports! {
     ncclParamGet pncclParamGet(h: Param, out: *mut c_void, maxLen: c_int, len: *mut c_int) = refused::parameter_handle(h);
     ncclParamGetParameter pncclParamGetParameter(key: *const c_char, value: *mut *const c_char, valueLen: *mut c_int) = refused::parameter(key);
     ncclParamGetAllParameterKeys pncclParamGetAllParameterKeys(table: *mut *mut *const c_char, tableLen: *mut c_int) = refused::parameters(table, tableLen);
-    ncclAllToAll pncclAllToAll(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream) = collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm);
-    ncclAllToAllv pncclAllToAllv(sendbuff: *const c_void, sendcounts: *const usize, sdispls: *const usize, recvbuff: *mut c_void, recvcounts: *const usize, rdispls: *const usize, datatype: c_int, comm: Comm, stream: Stream) = collectives::all_to_all_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm);
+    ncclAllToAll pncclAllToAll(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream) [over comm] = collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm);
+    ncclAllToAllv pncclAllToAllv(sendbuff: *const c_void, sendcounts: *const usize, sdispls: *const usize, recvbuff: *mut c_void, recvcounts: *const usize, rdispls: *const usize, datatype: c_int, comm: Comm, stream: Stream) [now comm] = collectives::all_to_all_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm);
 }
 
 /// Writes which NCCL this stands for.

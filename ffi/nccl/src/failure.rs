@@ -11,23 +11,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub struct Failure {
     pub code: c_int,
     pub text: String,
+    /// Nothing here does what was asked for, and nothing was begun: the real library may, if it is named.
+    pub unserved: bool,
 }
 
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub fn argument(text: impl Into<String>) -> Self {
-        Failure { code: result::INVALID_ARGUMENT, text: text.into() }
+        Failure { code: result::INVALID_ARGUMENT, text: text.into(), unserved: false }
     }
 
     pub fn usage(text: impl Into<String>) -> Self {
-        Failure { code: result::INVALID_USAGE, text: text.into() }
+        Failure { code: result::INVALID_USAGE, text: text.into(), unserved: false }
+    }
+
+    /// As the failure of a call that nothing here serves.
+    pub fn unserved(self) -> Self {
+        Failure { unserved: true, ..self }
     }
 
     pub fn system(text: impl Into<String>) -> Self {
-        Failure { code: result::SYSTEM, text: text.into() }
+        Failure { code: result::SYSTEM, text: text.into(), unserved: false }
     }
 }
+
+/// The result of `libantiphon.so` that says that nothing there does it.
+const UNSUPPORTED: i32 = 5;
 
 /// What a result of `libantiphon.so` means in NCCL's terms.
 pub fn translated(code: i32) -> c_int {
@@ -36,7 +46,7 @@ pub fn translated(code: i32) -> c_int {
         // An argument, a handle.
         1 | 2 => result::INVALID_ARGUMENT,
         // A plan; nothing does it; ranks called different things.
-        3..=5 | 10 => result::INVALID_USAGE,
+        3 | 4 | UNSUPPORTED | 10 => result::INVALID_USAGE,
         // A file, the system, a rendezvous.
         6..=8 => result::SYSTEM,
         9 => result::TIMEOUT,
@@ -54,7 +64,8 @@ impl Library {
         }
         // SAFETY: the text stays until the next failure on this thread.
         let text = unsafe { CStr::from_ptr((self.antiphon_last_error)()) };
-        Err(Failure { code: translated(code), text: text.to_string_lossy().into_owned() })
+        let (text, unserved) = (text.to_string_lossy().into_owned(), code == UNSUPPORTED);
+        Err(Failure { code: translated(code), text, unserved })
     }
 }
 
@@ -83,7 +94,7 @@ pub fn run(body: impl FnOnce() -> Result<()>) -> c_int {
         Ok(Err(failure)) => failure,
         Err(_) => {
             let text = "internal error of Antiphon; please report it".to_owned();
-            Failure { code: result::INTERNAL, text }
+            Failure { code: result::INTERNAL, text, unserved: false }
         }
     };
     remember(&failure.text);

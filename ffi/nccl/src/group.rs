@@ -1,9 +1,12 @@
-//! Groups: calls are gathered by `libantiphon.so`, and communicators that are made inside are made together at the end.
+//! Groups: calls are gathered by `libantiphon.so`, and communicators that are made inside are made together at the end. Where one
+//! of the calls is for the real library, all of them are.
 
 use crate::communicator::{Communicator, issue, place};
 use crate::failure::{Failure, Result};
+use crate::forward;
 use crate::library::library;
 use crate::types::{Comm, SimInfo};
+use crate::way::beside;
 use std::cell::RefCell;
 use std::ptr;
 use std::sync::Arc;
@@ -19,6 +22,9 @@ struct Join {
     make: Make,
 }
 
+/// A call of a group, as the real library would make it; or why it cannot.
+pub type Deferred = Result<Box<dyn FnOnce() -> Result<()>>>;
+
 /// The group that a thread has begun.
 #[derive(Default)]
 struct Open {
@@ -26,16 +32,23 @@ struct Open {
     joins: Vec<Join>,
     /// The first call that was refused.
     failure: Option<Failure>,
+    /// All calls, where there is a real library that may have to make them.
+    calls: Vec<Deferred>,
+    /// The first call that nothing here serves.
+    unserved: Option<Failure>,
 }
 
 thread_local! {
     static OPEN: RefCell<Open> = RefCell::default();
 }
 
-/// Runs the body of a function that may be part of a group: if it is refused, so is the group.
+/// Runs the body of a function that may be part of a group: if it is refused, so is the group, unless the real library may make
+/// the call.
 pub fn part(body: impl FnOnce() -> Result<()>) -> Result<()> {
     let outcome = body();
-    if let Err(failure) = &outcome {
+    if let Err(failure) = &outcome
+        && !(failure.unserved && beside().is_some())
+    {
         OPEN.with_borrow_mut(|open| {
             if open.depth > 0 {
                 open.failure.get_or_insert_with(|| failure.clone());
@@ -43,6 +56,19 @@ pub fn part(body: impl FnOnce() -> Result<()>) -> Result<()> {
         });
     }
     outcome
+}
+
+/// Whether this thread has begun a group.
+pub fn is_open() -> bool {
+    OPEN.with_borrow(|open| open.depth > 0)
+}
+
+/// Keeps a call of the open group for the real library, which has to make all of them if nothing here serves this one.
+pub fn keep(call: Deferred, unserved: Option<Failure>) {
+    OPEN.with_borrow_mut(|open| {
+        open.calls.push(call);
+        open.unserved = open.unserved.take().or(unserved);
+    });
 }
 
 /// Makes a communicator, of ranks of `parent` if there is one: now, or when the group of this thread ends. Until then its
@@ -88,7 +114,7 @@ pub fn end() -> Result<()> {
             Ok(None)
         }
     })?;
-    let Some(Open { joins, failure, .. }) = ended else {
+    let Some(Open { joins, failure, calls, unserved, .. }) = ended else {
         return Ok(());
     };
     let made = failure.map_or_else(|| make_all(joins), Err);
@@ -97,8 +123,17 @@ pub fn end() -> Result<()> {
         unsafe { (library.antiphon_group_cancel)() };
         return Err(failure);
     }
+    if let Some(why) = unserved {
+        // SAFETY: any thread may call it at any time.
+        unsafe { (library.antiphon_group_cancel)() };
+        return forward::together(calls, &why);
+    }
     // SAFETY: this thread has begun it.
-    library.outcome(unsafe { (library.antiphon_group_end)() })
+    match library.outcome(unsafe { (library.antiphon_group_end)() }) {
+        // Groups are refused whole.
+        Err(why) if why.unserved && !calls.is_empty() => forward::together(calls, &why),
+        outcome => outcome,
+    }
 }
 
 /// Gives up the groups of this thread.

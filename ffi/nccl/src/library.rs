@@ -153,8 +153,9 @@ fn find() -> std::result::Result<Library, String> {
     if let Ok(library) = open(SONAME.as_bytes(), libc::RTLD_NOLOAD) {
         return take(library);
     }
-    let own = own_file();
-    let beside = own.as_deref().and_then(|own| Path::new(own).parent());
+    // By the name libnccl.so.2 it may be a link elsewhere.
+    let own = own_file().and_then(|own| std::fs::canonicalize(own).ok());
+    let beside = own.as_deref().and_then(Path::parent);
     for name in [SONAME, "libantiphon.so"] {
         if let Some(path) = beside.map(|folder| folder.join(name)).filter(|path| path.exists()) {
             return take(open(path.as_os_str().as_bytes(), 0)?);

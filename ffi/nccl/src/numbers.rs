@@ -28,6 +28,7 @@ pub fn data_type(number: c_int) -> Result<i32> {
     let known = usize::try_from(number).ok().and_then(|number| TYPES.get(number));
     known.map(|&(own, _)| own).ok_or_else(|| {
         Failure::argument(format!("cannot use a data type: saw {number}, allowed 0 to 11"))
+            .unserved()
     })
 }
 
@@ -41,6 +42,7 @@ pub fn operation(number: c_int) -> Result<i32> {
         Failure::argument(format!(
             "cannot use a reduction: saw {number}, allowed 0 to 4 and those of ncclRedOpCreatePreMulSum"
         ))
+        .unserved()
     })
 }
 

@@ -1,4 +1,5 @@
-//! Which way calls go: Antiphon on the host, the real library, or nowhere.
+//! Which way calls go: Antiphon on the host, with or without a real library for what it does not serve; the real library; or
+//! nowhere.
 
 use crate::failure::{Failure, Result};
 use crate::library::{open, own_file};
@@ -11,15 +12,40 @@ use std::sync::OnceLock;
 const DEVICE_VARIABLE: &str = "ANTIPHON_DEVICE";
 /// Names the real library.
 const REAL_VARIABLE: &str = "ANTIPHON_NCCL_LIB_PATH";
+/// The same, where that is not set.
+const OTHER_REAL_VARIABLE: &str = "MSCCLPP_NCCL_LIB_PATH";
 /// What a machine has that has a GPU.
 const GPUS: [&str; 3] = ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd"];
 
-/// Where calls go, for as long as the process lives: so handles are of one kind, and a group goes one way.
+/// The real library, loaded.
+pub struct Real {
+    pub path: OsString,
+    library: usize,
+}
+
+impl Real {
+    /// The address of a function.
+    pub fn find(&self, name: &str) -> Result<usize> {
+        let text = CString::new(name).map_err(|_| Failure::usage("a name with a zero"))?;
+        let name: *const c_char = text.as_ptr();
+        // SAFETY: the library is loaded and stays so; the name ends with a zero.
+        let at = unsafe {
+            libc::dlsym(std::ptr::with_exposed_provenance_mut::<c_void>(self.library), name)
+        };
+        if at.is_null() {
+            let (path, name) = (self.path.to_string_lossy(), text.to_string_lossy());
+            return Err(Failure::usage(format!("{path} has no {name}")));
+        }
+        Ok(at.expose_provenance())
+    }
+}
+
+/// Where calls go, for as long as the process lives: so handles are of one kind.
 enum Way {
-    /// Antiphon, on the host.
-    Host,
+    /// Antiphon, on the host. What it does not serve goes to the real library, if one is named; it may not have loaded.
+    Host(Option<std::result::Result<Real, String>>),
     /// The real library.
-    Real { path: OsString, library: usize },
+    Real(Real),
     /// Nowhere, for this reason.
     None(String),
 }
@@ -28,18 +54,20 @@ fn way() -> &'static Way {
     static WAY: OnceLock<Way> = OnceLock::new();
     WAY.get_or_init(|| {
         let has_gpu = GPUS.iter().any(|path| Path::new(path).exists());
-        choose(std::env::var_os(DEVICE_VARIABLE), std::env::var_os(REAL_VARIABLE), has_gpu)
+        let real = [REAL_VARIABLE, OTHER_REAL_VARIABLE].into_iter().find_map(std::env::var_os);
+        choose(std::env::var_os(DEVICE_VARIABLE), real, has_gpu)
     })
 }
 
 fn choose(device: Option<OsString>, real: Option<OsString>, has_gpu: bool) -> Way {
     let on_host = device.as_deref() == Some(OsStr::new("host"));
+    let named = |path: OsString| match load(&path) {
+        Ok(library) => Ok(Real { path, library }),
+        Err(why) => Err(format!("cannot load the library of {REAL_VARIABLE}: {why}")),
+    };
     match (device, real) {
-        _ if on_host => Way::Host,
-        (_, Some(path)) => match load(&path) {
-            Ok(library) => Way::Real { path, library },
-            Err(why) => Way::None(format!("cannot load the library of {REAL_VARIABLE}: {why}")),
-        },
+        (_, real) if on_host => Way::Host(real.map(named)),
+        (_, Some(path)) => named(path).map_or_else(Way::None, Way::Real),
         (Some(device), None) => Way::None(format!(
             "cannot serve buffers of device `{}`: saw no {REAL_VARIABLE} in the environment, allowed {DEVICE_VARIABLE}=host, \
              or the path of a library that serves it",
@@ -49,7 +77,7 @@ fn choose(device: Option<OsString>, real: Option<OsString>, has_gpu: bool) -> Wa
             "cannot serve buffers on GPUs: this machine has one, and {REAL_VARIABLE} is not set; name the library that serves \
              them, or set {DEVICE_VARIABLE}=host if buffers are on the host"
         )),
-        (None, None) => Way::Host,
+        (None, None) => Way::Host(None),
     }
 }
 
@@ -65,9 +93,17 @@ fn load(path: &OsStr) -> std::result::Result<usize, String> {
     open(path.as_bytes(), libc::RTLD_DEEPBIND).map(|library| library.addr())
 }
 
+/// The real library for what Antiphon does not serve on the host, or why it could not be loaded; none if none is named.
+pub fn beside() -> Option<&'static std::result::Result<Real, String>> {
+    match way() {
+        Way::Host(real) => real.as_ref(),
+        _ => None,
+    }
+}
+
 /// A function of the real library, found once.
 pub struct Entry {
-    name: &'static str,
+    pub name: &'static str,
     at: OnceLock<Result<Option<usize>>>,
 }
 
@@ -83,22 +119,9 @@ impl Entry {
     /// If they go nowhere, or the real library lacks it.
     pub fn real(&'static self) -> &'static Result<Option<usize>> {
         self.at.get_or_init(|| match way() {
-            Way::Host => Ok(None),
+            Way::Host(_) => Ok(None),
             Way::None(why) => Err(Failure::usage(why.clone())),
-            Way::Real { path, library } => {
-                let name =
-                    CString::new(self.name).map_err(|_| Failure::usage("a name with a zero"))?;
-                let name: *const c_char = name.as_ptr();
-                // SAFETY: the library is loaded and stays so; the name ends with a zero.
-                let at = unsafe {
-                    libc::dlsym(std::ptr::with_exposed_provenance_mut::<c_void>(*library), name)
-                };
-                if at.is_null() {
-                    let path = path.to_string_lossy();
-                    return Err(Failure::usage(format!("{path} has no {}", self.name)));
-                }
-                Ok(Some(at.expose_provenance()))
-            }
+            Way::Real(real) => real.find(self.name).map(Some),
         })
     }
 }
@@ -112,13 +135,16 @@ mod tests {
         let some = |text: &str| Some(OsString::from(text));
         let why = |way| match way {
             Way::None(why) => why,
-            Way::Host => "host".to_owned(),
-            Way::Real { .. } => "real".to_owned(),
+            Way::Host(None) => "host".to_owned(),
+            Way::Host(Some(Ok(_))) => "host, and beside it".to_owned(),
+            Way::Host(Some(Err(why))) => format!("host; {why}"),
+            Way::Real(_) => "real".to_owned(),
         };
         for (device, real, gpu, expected) in [
             (None, None, false, "host"),
             (some("host"), None, true, "host"),
-            (some("host"), some("/nowhere.so"), true, "host"),
+            (some("host"), some("/nowhere.so"), true, "host; cannot load"),
+            (some("host"), some("libc.so.6"), true, "host, and beside it"),
             (None, None, true, "on GPUs"),
             (some("cuda"), None, false, "`cuda`"),
             (None, some("/nowhere.so"), false, "/nowhere.so"),
