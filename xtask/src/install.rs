@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the C library, what programs find it by, and the command, below a prefix.
+//! `cargo xtask install`: the C library, what programs find it by, NCCL's interface over it, and the command, below a prefix.
 //!
 //! Nothing that is installed names the prefix, so a tree may be moved.
 
@@ -46,7 +46,8 @@ pub fn abi() -> Result<(u32, u32)> {
 /// What cargo or the file system says.
 pub fn run(options: &Options) -> Result<()> {
     let mut build = repo::cargo();
-    build.args(["build", "-p", "antiphon-ffi", "-p", "antiphon", "--lib", "--bin", "antiphon"]);
+    build.args(["build", "-p", "antiphon-ffi", "-p", "antiphon-nccl", "-p", "antiphon"]);
+    build.args(["--lib", "--bin", "antiphon"]);
     if !options.debug {
         build.arg("--release");
     }
@@ -63,6 +64,11 @@ pub fn run(options: &Options) -> Result<()> {
     link(&shared, &prefix.join("lib").join(&soname))?;
     link(&soname, &prefix.join("lib/libantiphon.so"))?;
     copy(&built.join("libantiphon_c.a"), &prefix.join("lib/libantiphon.a"))?;
+    // In a folder of its own: who looks for libraries in lib means NCCL, if it is there.
+    copy(&built.join("libantiphon_nccl.so"), &prefix.join("lib/libantiphon_nccl.so"))?;
+    parents(&prefix.join("lib/nccl/libnccl.so"))?;
+    link("../libantiphon_nccl.so", &prefix.join("lib/nccl/libnccl.so.2"))?;
+    link("libnccl.so.2", &prefix.join("lib/nccl/libnccl.so"))?;
     copy(&built.join("antiphon"), &prefix.join("bin/antiphon"))?;
     let values = [
         ("@VERSION@", env!("CARGO_PKG_VERSION")),

@@ -63,6 +63,32 @@ fn as_two_ranks(program: &Path, library: &Path) {
     }
 }
 
+/// A program that links NCCL, and has the library from a folder beside that of libantiphon.so.
+fn in_the_place_of_nccl(folder: &Path, library: &Path) {
+    let (source, program) = (folder.join("nccl.c"), folder.join("nccl"));
+    let text = "#include <stdio.h>
+typedef struct { char internal[128]; } ncclUniqueId;
+int ncclGetVersion(int *version);
+int ncclGetUniqueId(ncclUniqueId *id);
+int main(void) {
+    int version = 0;
+    ncclUniqueId id;
+    if (ncclGetVersion(&version) != 0 || ncclGetUniqueId(&id) != 0) return 1;
+    printf(\"version %d\\n\", version);
+    return 0;
+}
+";
+    fs::write(&source, text).expect("the program");
+    let own = library.join("nccl");
+    let mut gcc = Command::new("gcc");
+    gcc.arg(&source).arg("-o").arg(&program).arg("-L").arg(&own).arg("-lnccl");
+    run(&mut gcc);
+    let mut command = Command::new(&program);
+    command.env("ANTIPHON_DEVICE", "host").env("LD_LIBRARY_PATH", &own);
+    let output = run(&mut command);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("version 232"), "{output:?}");
+}
+
 #[test]
 fn an_installed_library_is_found_and_used() {
     if std::env::var_os(NEEDS).is_none() {
@@ -102,6 +128,10 @@ fn an_installed_library_is_found_and_used() {
             run(&mut gcc);
             as_two_ranks(&program, &library);
         }
+    }
+
+    if is_there("gcc") {
+        in_the_place_of_nccl(&folder.0, &library);
     }
 
     if is_there("cmake") && is_there("g++") {
