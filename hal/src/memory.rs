@@ -77,3 +77,10 @@ pub struct DmaBuf {
     /// Where in the buffer the bytes that were asked for begin: buffers start at pages.
     pub offset: u64,
 }
+
+impl DmaBuf {
+    /// The bytes from `offset` on of the buffer `descriptor`.
+    pub fn new(descriptor: OwnedFd, offset: u64) -> Self {
+        DmaBuf { descriptor, offset }
+    }
+}

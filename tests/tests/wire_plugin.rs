@@ -231,6 +231,7 @@ fn the_header_and_its_mirror_lay_structs_out_alike() {
         settings Settings { struct_bytes rank key interface_name device }
         peer Peer { struct_bytes rank pid flags }
         memory Memory { struct_bytes backend number address bytes keep release }
+        dma_buf DmaBuf { struct_bytes descriptor offset }
         write Write { struct_bytes unit source from region to bytes }
         plugin Plugin { magic abi struct_bytes name }
     }
@@ -250,6 +251,10 @@ fn the_header_and_its_mirror_lay_structs_out_alike() {
         opening_connect opening_close link_accept link_retire link_write link_signal link_posted link_completed
         link_progress link_descriptor link_arm link_stop link_describe link_close
     }
+    code += "F(plugin, memory_register_dma_buf)\n";
+    let offset = std::mem::offset_of!(abi::Plugin, more)
+        + std::mem::offset_of!(abi::More, memory_register_dma_buf);
+    wanted += &format!("plugin.memory_register_dma_buf {offset}\n");
     macro_rules! numbers {
         ($($c:ident $rust:ident)*) => {
             $(

@@ -31,7 +31,8 @@
  * Versions. The major version is in the symbol's name and in ANTIPHON_WIRE_ABI; plugins of another one are not loaded.
  * Within a version structs only grow, at their ends: each begins with its size as its maker knows it. A reader treats
  * fields beyond that size as absent, and never reads them. Fields named reserved are zero. ANTIPHON_WIRE_REVISION counts what
- * was added; nobody asks for it, since the sizes tell. Revision 2: antiphon_wire_settings.device.
+ * was added; nobody asks for it, since the sizes tell. Revision 2: antiphon_wire_settings.device. Revision 3: memory_register_dma_buf,
+ * which a plugin may lack.
  *
  * Results. Functions that may fail return a status of enum antiphon_wire_status. With any but ANTIPHON_WIRE_OK and
  * ANTIPHON_WIRE_FULL they fill in *error, which is never null. Out parameters matter with ANTIPHON_WIRE_OK only.
@@ -53,7 +54,7 @@ extern "C" {
 #define ANTIPHON_WIRE_ABI 1
 
 /* What has been added to it. */
-#define ANTIPHON_WIRE_REVISION 2
+#define ANTIPHON_WIRE_REVISION 3
 
 /* Bytes of a key. */
 #define ANTIPHON_WIRE_KEY_BYTES 32
@@ -164,7 +165,7 @@ typedef struct antiphon_wire_memory {
     uint32_t backend;
     /* The region's number, which no other memory of this process has. */
     uint64_t number;
-    /* Where it is mapped in this process. */
+    /* Where it is mapped in this process; of a GPU's memory, where the GPU has it: nothing there for the processor. */
     uint8_t *address;
     /* How long it is. */
     uint64_t bytes;
@@ -175,6 +176,15 @@ typedef struct antiphon_wire_memory {
     void *keep;
     void (*release)(void *keep);
 } antiphon_wire_memory;
+
+/* Memory of a GPU as a buffer of the kernel's dma-buf framework. */
+typedef struct antiphon_wire_dma_buf {
+    uint32_t struct_bytes;
+    /* The buffer's file descriptor: the host's, open until release(keep) of the memory. */
+    int32_t descriptor;
+    /* Where in the buffer the memory begins. */
+    uint64_t offset;
+} antiphon_wire_dma_buf;
 
 /* Bytes to move. */
 typedef struct antiphon_wire_write {
@@ -193,7 +203,7 @@ typedef struct antiphon_wire_write {
     uint64_t bytes;
 } antiphon_wire_write;
 
-/* What a plugin is. No function may be null. */
+/* What a plugin is. No function may be null but those of later revisions, as far as they say so. */
 typedef struct antiphon_wire_plugin {
     /* ANTIPHON_WIRE_MAGIC, ANTIPHON_WIRE_ABI and sizeof(antiphon_wire_plugin): the same in all versions. */
     uint64_t magic;
@@ -292,6 +302,15 @@ typedef struct antiphon_wire_plugin {
     uint64_t (*link_describe)(antiphon_wire_link *link, char *text, uint64_t capacity);
     /* Ends it; what was not sent is given up. */
     void (*link_close)(antiphon_wire_link *link);
+
+    /*
+     * Since revision 3; may be null. As memory_register, for memory of a GPU, which the processor does not reach: the wire
+     * reads and writes it by the dma-buf, so that no copy is on the way. The host registers such memory by no other function.
+     * ANTIPHON_WIRE_UNSUPPORTED where this machine cannot; then bytes go by way of the host's memory.
+     */
+    int32_t (*memory_register_dma_buf)(antiphon_wire *wire, const antiphon_wire_memory *memory,
+                                       const antiphon_wire_dma_buf *buffer, antiphon_wire_bytes *blob,
+                                       antiphon_wire_registration **registration, antiphon_wire_error *error);
 } antiphon_wire_plugin;
 
 /* What a plugin exports, and nothing else: its table, valid for ever. */

@@ -17,7 +17,7 @@ mod tests;
 
 use crate::WireError;
 use crate::wire::{Posted, WireDriver};
-use abi::{Entry, FUNCTIONS, Functions, Plugin};
+use abi::{Entry, FIRST_PLUGIN, FUNCTIONS, Functions, More, Plugin};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -32,6 +32,7 @@ pub use find::{PATHS, search};
 struct Loaded {
     name: String,
     functions: Functions,
+    more: More,
 }
 
 /// Loads the plugin in the file `path`.
@@ -115,8 +116,8 @@ pub unsafe fn adopt(table: *const Plugin, called: &str) -> Result<Arc<dyn WireDr
         let reason = format!("the plugin has interface version {version}, this is {}", abi::ABI);
         return Err(unavailable(reason));
     }
-    if bytes < size_of::<Plugin>() {
-        let least = size_of::<Plugin>();
+    if bytes < FIRST_PLUGIN {
+        let least = FIRST_PLUGIN;
         return Err(unavailable(format!("the plugin's table has {bytes} bytes of {least}")));
     }
     // SAFETY: inside the table, by its size; any bits are such words.
@@ -127,13 +128,20 @@ pub unsafe fn adopt(table: *const Plugin, called: &str) -> Result<Arc<dyn WireDr
     }
     // SAFETY: as above, and no function is null.
     let (name, functions) = unsafe { ((*table).name, (*table).functions) };
+    let mut more = More::default();
+    // SAFETY: as much of it as the table says that it has, and no more than there is room; what is absent stays null, and so
+    // may be what is there.
+    unsafe {
+        let (from, room) = ((&raw const (*table).more).cast::<u8>(), (&raw mut more).cast::<u8>());
+        from.copy_to_nonoverlapping(room, (bytes - FIRST_PLUGIN).min(size_of::<More>()));
+    }
     // SAFETY: null, or a text that ends, by the caller's promise.
     let name = unsafe { text_of(name) }.unwrap_or_default();
     let allowed = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
     if name.is_empty() || name.len() > 32 || !name.bytes().all(allowed) {
         return Err(unavailable(format!("the plugin calls its wire {name:?}")));
     }
-    let loaded = Arc::new(Loaded { name, functions });
+    let loaded = Arc::new(Loaded { name, functions, more });
     loaded.init()?;
     Ok(Arc::new(wire::Driver::new(loaded)))
 }

@@ -52,7 +52,7 @@ mod with_verbs {
     use crate::link::RdmaOpening;
     use crate::settings::RdmaSettings;
     use crate::verbs::{Nic, Region, refused_by};
-    use antiphon_hal::{Backend, Memory};
+    use antiphon_hal::Memory;
     use antiphon_port::{Opening, Registration, Settings, Wire, WireError};
     use antiphon_transport::topology::Topology;
     use antiphon_transport::{Peer, Reach};
@@ -122,10 +122,6 @@ mod with_verbs {
         }
 
         fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {
-            if memory.backend() != Backend::Host {
-                let operation = "register memory of a GPU, which needs an exported dma-buf,";
-                return Err(WireError::Unsupported { operation, wire: NAME.to_owned() });
-            }
             let mut regions = self.0.regions.lock().unwrap_or_else(PoisonError::into_inner);
             let known = regions.get(&memory.id()).and_then(Weak::upgrade);
             let region = match known {

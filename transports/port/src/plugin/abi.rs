@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ANTIWIRE");
 pub const ABI: u32 = 1;
 /// What has been added to the version, one by one; structs say by their sizes how much of it their makers know.
-pub const REVISION: u32 = 2;
+pub const REVISION: u32 = 3;
 pub const KEY_BYTES: usize = 32;
 pub const TEXT_BYTES: usize = 512;
 /// The function that a plugin exports: an [`Entry`].
@@ -106,6 +106,15 @@ pub struct Memory {
     pub release: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
+/// Since revision 3.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DmaBuf {
+    pub struct_bytes: u32,
+    pub descriptor: i32,
+    pub offset: u64,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Write {
@@ -129,6 +138,7 @@ pub struct Plugin {
     pub struct_bytes: u32,
     pub name: *const c_char,
     pub functions: Functions,
+    pub more: More,
 }
 
 // SAFETY: functions, numbers, and a name that is valid for ever and never changes.
@@ -170,6 +180,26 @@ pub struct Functions {
     pub link_describe: Describe<Link>,
     pub link_close: unsafe extern "C" fn(*mut Link),
 }
+
+/// What later revisions have added: absent from the tables of earlier ones, or null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct More {
+    /// Since revision 3.
+    pub memory_register_dma_buf: Option<
+        unsafe extern "C" fn(
+            *mut Wire,
+            *const Memory,
+            *const DmaBuf,
+            *mut Bytes,
+            *mut *mut Registration,
+            *mut Error,
+        ) -> i32,
+    >,
+}
+
+/// Bytes of a table of the first revision.
+pub const FIRST_PLUGIN: usize = std::mem::offset_of!(Plugin, more);
 
 /// How many pointers the functions are.
 pub const FUNCTIONS: usize = size_of::<Functions>() / size_of::<*const c_void>();

@@ -19,15 +19,17 @@
 //! ```
 //!
 //! No panic leaves a plugin: it becomes an error. Memory comes as a [`Memory`] of its own kind: with the number, address
-//! and length that it has in the program, given back to it when the last reference is dropped, and not exportable.
+//! and length that it has in the program, given back to it when the last reference is dropped, and not exportable, but for
+//! memory of GPUs, which gives network cards the buffer that the program has exported.
 
 use super::abi;
 use crate::WireError;
 use crate::wire::WireDriver;
-use antiphon_hal::{Backend, HalError, Memory, MemoryHandle};
+use antiphon_hal::{Backend, DmaBuf, HalError, Memory, MemoryHandle};
 use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -103,6 +105,7 @@ pub const fn table<E: Exported>() -> abi::Plugin {
             link_describe: links::link_describe,
             link_close: links::link_close,
         },
+        more: abi::More { memory_register_dma_buf: Some(ends::memory_register_dma_buf) },
     }
 }
 
@@ -110,6 +113,8 @@ pub const fn table<E: Exported>() -> abi::Plugin {
 struct Lent {
     memory: abi::Memory,
     backend: Backend,
+    /// Memory of a GPU as a buffer, whose descriptor the program keeps open as long as the memory.
+    dma_buf: Option<abi::DmaBuf>,
     /// What to release in the end: one for every registration that succeeded.
     owed: Mutex<Vec<abi::Memory>>,
 }
@@ -163,6 +168,28 @@ impl Memory for Lent {
 
     fn export(&self) -> Result<MemoryHandle, HalError> {
         Err(HalError::Unsupported { op: "export memory from a wire plugin", backend: self.backend })
+    }
+
+    fn export_dma_buf(&self, offset: u64, bytes: u64) -> Result<DmaBuf, HalError> {
+        let Some(whole) = self.dma_buf else {
+            let op = "export memory for network cards from a wire plugin";
+            return Err(HalError::Unsupported { op, backend: self.backend });
+        };
+        let what = "export memory for network cards";
+        if bytes == 0 || offset.checked_add(bytes).is_none_or(|end| end > self.memory.bytes) {
+            return Err(HalError::Invalid {
+                what,
+                saw: format!("{bytes} bytes at offset {offset}"),
+                allowed: format!("1 or more, within {}", self.memory.bytes),
+                cure: "pass a range of the memory",
+            });
+        }
+        // SAFETY: the program keeps it open as long as the memory, which `self` owes it.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(whole.descriptor) };
+        let descriptor = descriptor
+            .try_clone_to_owned()
+            .map_err(|source| HalError::System { what: what.to_owned(), source })?;
+        Ok(DmaBuf::new(descriptor, whole.offset.saturating_add(offset)))
     }
 }
 

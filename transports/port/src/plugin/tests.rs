@@ -3,12 +3,14 @@
 use super::export::{Exported, table};
 use super::{abi, adopt};
 use crate::local::{LocalWire, MappedRegions};
-use crate::wire::{Settings, Unit, Wire, WireDriver, Write};
+use crate::wire::{Opening, Registration, Settings, Unit, Wire, WireDriver, Write};
 use crate::{Posted, WireError};
-use antiphon_hal::{Backend, Memory};
+use antiphon_hal::{Backend, DmaBuf, HalError, Memory, MemoryHandle};
 use antiphon_transport::{Peer, Reach};
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -127,7 +129,7 @@ fn a_null_function_is_found_wherever_it_is() {
         let room = words.as_mut_ptr().cast::<abi::Plugin>();
         // SAFETY: room of the same size and alignment.
         unsafe { room.write(good) };
-        let first = words.len() - abi::FUNCTIONS;
+        let first = std::mem::offset_of!(abi::Plugin, functions) / size_of::<usize>();
         words[first + at] = 0;
         let table = keep(words).as_ptr().cast();
         // SAFETY: a table of this program's, which is never freed.
@@ -293,4 +295,133 @@ fn bytes_signals_errors_and_memory_go_through_the_interface_and_back() {
     assert!(link.write(&whole).unwrap_err().to_string().contains("registered"));
     assert_eq!((count, Arc::strong_count(&source)), (3, 1));
     REGIONS.0.lock().unwrap().remove(&region);
+}
+
+/// Memory of a made-up GPU, whose buffer is a file.
+#[derive(Debug)]
+struct OnGpu {
+    memory: Arc<dyn Memory>,
+    buffer: Option<File>,
+}
+
+impl Memory for OnGpu {
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn address(&self) -> *mut u8 {
+        self.memory.address()
+    }
+
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn id(&self) -> u64 {
+        self.memory.id()
+    }
+
+    fn export(&self) -> Result<MemoryHandle, HalError> {
+        self.memory.export()
+    }
+
+    fn export_dma_buf(&self, offset: u64, _: u64) -> Result<DmaBuf, HalError> {
+        match &self.buffer {
+            Some(buffer) => Ok(DmaBuf::new(buffer.try_clone().unwrap().into(), 64 + offset)),
+            None => Err(HalError::Unsupported { op: "export", backend: Backend::Cuda }),
+        }
+    }
+}
+
+/// A wire that takes memory of GPUs, and says in the blob what it reads from its buffer.
+#[derive(Debug)]
+struct Reading;
+
+impl Wire for Reading {
+    fn name(&self) -> &str {
+        "reading"
+    }
+
+    fn reach(&self, _: &Peer) -> Reach {
+        Reach::At { cost: 10 }
+    }
+
+    fn describe(&self) -> String {
+        "a test".to_owned()
+    }
+
+    fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {
+        let mut blob = vec![0; 4];
+        if memory.backend() != Backend::Host {
+            assert!(memory.export_dma_buf(4096, 1).is_err(), "outside the memory");
+            let DmaBuf { descriptor, offset, .. } = memory.export_dma_buf(8, 4).unwrap();
+            File::from(descriptor).read_exact_at(&mut blob, offset).unwrap();
+        }
+        let keep = Box::new(Arc::clone(memory));
+        Ok(Registration { region: memory.id(), bytes: memory.len(), blob, keep })
+    }
+
+    fn open(&self, _: u32) -> Result<Box<dyn Opening>, WireError> {
+        Err(WireError::Unsupported { operation: "open a link", wire: "reading".to_owned() })
+    }
+}
+
+impl WireDriver for Reading {
+    fn name(&self) -> &str {
+        "reading"
+    }
+
+    fn open(&self, _: &Settings) -> Result<Arc<dyn Wire>, WireError> {
+        Ok(Arc::new(Reading))
+    }
+}
+
+struct Reads;
+
+impl Exported for Reads {
+    const NAME: &'static CStr = c"reading";
+
+    fn driver() -> Result<Arc<dyn WireDriver>, WireError> {
+        Ok(Arc::new(Reading))
+    }
+}
+
+#[test]
+fn memory_of_gpus_goes_by_its_buffer_to_plugins_that_take_it_and_to_no_others() {
+    let device = antiphon_hal::driver(Backend::Host).unwrap().open(0).unwrap();
+    let host = device.allocate(4096).unwrap();
+    let path = std::env::temp_dir().join(format!("antiphon-dma-buf-{}", std::process::id()));
+    fs::write(&path, [[0; 64].as_slice(), b"........wire"].concat()).unwrap();
+    let buffer = File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let on_gpu = |buffer: Option<&File>| -> Arc<dyn Memory> {
+        let buffer = buffer.map(|buffer| buffer.try_clone().unwrap());
+        Arc::new(OnGpu { memory: Arc::clone(&host), buffer })
+    };
+    let (with, without) = (on_gpu(Some(&buffer)), on_gpu(None));
+    let settings = Settings::new(0, [0; 32]);
+    let new = table::<Reads>();
+    let wire = adopted(new).unwrap().open(&settings).unwrap();
+    let registration = wire.register(&with).unwrap();
+    assert_eq!((&*registration.blob, registration.bytes), (b"wire".as_slice(), 4096));
+    assert_eq!(Arc::strong_count(&with), 2, "lent");
+    drop(registration);
+    assert_eq!(Arc::strong_count(&with), 1, "given back");
+    assert_eq!(wire.register(&host).unwrap().blob, [0; 4]);
+    let unsupported = |wire: &Arc<dyn Wire>, memory: &Arc<dyn Memory>| {
+        let answer = wire.register(memory).map(|registration| registration.region);
+        assert!(matches!(answer, Err(WireError::Unsupported { .. })), "{answer:?}");
+    };
+    unsupported(&wire, &without);
+    // A plugin that was built before: what stands behind its table is not its function.
+    let old = abi::Plugin { struct_bytes: abi::FIRST_PLUGIN as u32, ..new };
+    let null = abi::Plugin { more: abi::More::default(), ..new };
+    for table in [old, null] {
+        let wire = adopted(table).unwrap().open(&settings).unwrap();
+        unsupported(&wire, &with);
+        assert_eq!(wire.register(&host).unwrap().blob, [0; 4]);
+    }
+    assert_eq!(Arc::strong_count(&with), 1);
+    let shorter = abi::Plugin { struct_bytes: abi::FIRST_PLUGIN as u32 - 8, ..new };
+    assert!(adopted(shorter).is_err());
 }

@@ -3,9 +3,10 @@
 use super::{Loaded, abi, link};
 use crate::WireError;
 use crate::wire::{Opening, Registration, Settings, Wire, WireDriver};
-use antiphon_hal::{Backend, Memory};
+use antiphon_hal::{Backend, DmaBuf, HalError, Memory};
 use antiphon_transport::{Peer, Reach};
 use std::ffi::{CString, c_char, c_void};
+use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -162,7 +163,20 @@ impl Wire for End {
     fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {
         let RawEnd { loaded, raw: end } = &*self.0;
         let operation = "register memory";
-        let keep = Box::into_raw(Box::new(Arc::clone(memory)));
+        let dma_buf = match memory.backend() {
+            Backend::Host => None,
+            _ => Some(self.0.dma_buf(memory)?),
+        };
+        let by_dma_buf = dma_buf.as_ref().map(|(function, DmaBuf { descriptor, offset, .. })| {
+            let struct_bytes = size_of::<abi::DmaBuf>() as u32;
+            (
+                *function,
+                abi::DmaBuf { struct_bytes, descriptor: descriptor.as_raw_fd(), offset: *offset },
+            )
+        });
+        let lent =
+            Lent { _memory: Arc::clone(memory), _dma_buf: dma_buf.map(|(_, buffer)| buffer) };
+        let keep = Box::into_raw(Box::new(lent));
         let asked = abi::Memory {
             struct_bytes: size_of::<abi::Memory>() as u32,
             backend: match memory.backend() {
@@ -178,11 +192,18 @@ impl Wire for End {
         };
         let mut raw = ptr::null_mut();
         let given = loaded.bytes(operation, |blob, error| {
-            // SAFETY: the end is live until `drop`; `asked`, `raw`, and what `bytes` gives outlive the call. The memory is
-            // mapped until `release`, for `keep` holds it.
+            let (end, raw) = (end.as_ptr(), &raw mut raw);
+            // SAFETY: the end is live until `drop`; `asked`, the buffer, `raw`, and what `bytes` gives outlive the call. The
+            // memory is mapped, and the buffer's descriptor open, until `release`, for `keep` holds both.
             unsafe {
-                let register = loaded.functions.memory_register;
-                register(end.as_ptr(), &raw const asked, blob, &raw mut raw, error)
+                match &by_dma_buf {
+                    None => {
+                        (loaded.functions.memory_register)(end, &raw const asked, blob, raw, error)
+                    }
+                    Some((register, buffer)) => {
+                        register(end, &raw const asked, buffer, blob, raw, error)
+                    }
+                }
             }
         });
         let blob = given.inspect_err(|_| {
@@ -206,13 +227,51 @@ impl Wire for End {
     }
 }
 
+type RegisterDmaBuf = unsafe extern "C" fn(
+    *mut abi::Wire,
+    *const abi::Memory,
+    *const abi::DmaBuf,
+    *mut abi::Bytes,
+    *mut *mut abi::Registration,
+    *mut abi::Error,
+) -> i32;
+
+impl RawEnd {
+    /// What it takes to register memory of a GPU: the plugin's function, and the memory as a buffer.
+    fn dma_buf(&self, memory: &Arc<dyn Memory>) -> Result<(RegisterDmaBuf, DmaBuf), WireError> {
+        let wire = || self.loaded.name.clone();
+        let unsupported = |operation| WireError::Unsupported { operation, wire: wire() };
+        let Some(function) = self.loaded.more.memory_register_dma_buf else {
+            return Err(unsupported("register memory of a GPU"));
+        };
+        let exported = memory.export_dma_buf(0, memory.len());
+        let buffer = exported.map_err(|error| match error {
+            HalError::Unsupported { .. } => {
+                unsupported("register memory of a GPU that exports no dma-bufs")
+            }
+            other => WireError::System {
+                operation: "export memory of a GPU",
+                wire: wire(),
+                reason: other.to_string(),
+            },
+        })?;
+        Ok((function, buffer))
+    }
+}
+
+/// What a plugin was lent.
+struct Lent {
+    _memory: Arc<dyn Memory>,
+    _dma_buf: Option<DmaBuf>,
+}
+
 /// Gives a memory back that a plugin was lent.
 ///
 /// # Safety
 /// `keep` came with a memory that was lent to the plugin, and comes back once.
 unsafe extern "C" fn release(keep: *mut c_void) {
     // SAFETY: by the caller's promise what `register` made.
-    drop(unsafe { Box::from_raw(keep.cast::<Arc<dyn Memory>>()) });
+    drop(unsafe { Box::from_raw(keep.cast::<Lent>()) });
 }
 
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 //! in which the library wants it.
 
 mod completions;
+mod dma_buf;
 mod nic;
 mod queue;
 mod region;

@@ -1,8 +1,8 @@
 //! Memory that the devices know.
 
-use super::{Nic, refused};
+use super::{Nic, dma_buf, refused};
 use crate::address::RegionAddress;
-use antiphon_hal::Memory;
+use antiphon_hal::{Backend, DmaBuf, Memory};
 use antiphon_port::WireError;
 use rdma_sys as sys;
 use std::ptr::NonNull;
@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub struct Region {
     // Before the memory: registrations end first.
     parts: Vec<Part>,
+    /// Memory of a GPU, as the cards reach it.
+    _buffer: Option<DmaBuf>,
     /// The memory.
     pub memory: Arc<dyn Memory>,
 }
@@ -29,26 +31,36 @@ unsafe impl Send for Part {}
 unsafe impl Sync for Part {}
 
 impl Region {
-    /// Registers a memory for reading here and writing by peers.
+    /// Registers a memory for reading here and writing by peers: the host's by its address, a GPU's by its dma-buf.
     ///
     /// # Errors
-    /// If a device refuses.
+    /// If a device refuses; [`WireError::Unsupported`] for memory of a GPU, where it or the machine knows no dma-bufs.
     pub fn new(nics: &[Arc<Nic>], memory: &Arc<dyn Memory>) -> Result<Self, WireError> {
         use sys::ibv_access_flags as access;
         let rights = (access::IBV_ACCESS_LOCAL_WRITE | access::IBV_ACCESS_REMOTE_WRITE).0 as i32;
+        let buffer = match memory.backend() {
+            Backend::Host => None,
+            _ => Some(dma_buf::export(memory)?),
+        };
         let parts = nics.iter().map(|nic| {
             let bytes = usize::try_from(memory.len()).unwrap_or(usize::MAX);
-            // SAFETY: the memory is mapped as long as the region holds it, and the part is dropped before it.
-            let registration = unsafe {
-                sys::ibv_reg_mr(nic.domain.as_ptr(), memory.address().cast(), bytes, rights)
+            let registration = match &buffer {
+                // SAFETY: the memory is mapped as long as the region holds it, and the part is dropped before it.
+                None => NonNull::new(unsafe {
+                    sys::ibv_reg_mr(nic.domain.as_ptr(), memory.address().cast(), bytes, rights)
+                })
+                .ok_or_else(|| {
+                    refused("register memory", &format!("{bytes} bytes with {}", nic.name()))
+                })?,
+                Some(buffer) => {
+                    let start = memory.address().addr() as u64;
+                    dma_buf::register(nic, buffer, (start, bytes), rights)?
+                }
             };
-            let what = || format!("{} bytes with {}", memory.len(), nic.name());
-            let registration =
-                NonNull::new(registration).ok_or_else(|| refused("register memory", &what()))?;
             Ok(Part { registration, _nic: Arc::clone(nic) })
         });
         let parts = parts.collect::<Result<Vec<_>, WireError>>()?;
-        Ok(Region { parts, memory: Arc::clone(memory) })
+        Ok(Region { parts, _buffer: buffer, memory: Arc::clone(memory) })
     }
 
     /// The key of this rank's own requests on a port.

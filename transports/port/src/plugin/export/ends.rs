@@ -147,6 +147,7 @@ pub(super) unsafe extern "C" fn wire_reach(
 fn register(
     end: &Arc<End>,
     asked: &abi::Memory,
+    dma_buf: Option<abi::DmaBuf>,
     tell: impl FnOnce(&[u8]) -> Result<(), WireError>,
 ) -> Result<Registered, WireError> {
     let backend = match asked.backend {
@@ -165,7 +166,7 @@ fn register(
     let mut memories = end.memories.write().unwrap_or_else(PoisonError::into_inner);
     let lent = match memories.get(&asked.number) {
         Some((lent, _)) => Arc::clone(lent),
-        None => Arc::new(Lent { memory: *asked, backend, owed: Mutex::default() }),
+        None => Arc::new(Lent { memory: *asked, backend, dma_buf, owed: Mutex::default() }),
     };
     let memory = Arc::clone(&lent) as Arc<dyn Memory>;
     let Registration { blob, keep, .. } = end.wire.register(&memory)?;
@@ -191,7 +192,32 @@ pub(super) unsafe extern "C" fn memory_register(
     unsafe {
         with(wire, error, |end| {
             let asked = read(memory, REGISTER)?;
-            let made = register(end, asked, |given| give(blob, given, REGISTER))?;
+            let made = register(end, asked, None, |given| give(blob, given, REGISTER))?;
+            give_handle(registration, made);
+            Ok(abi::OK)
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn memory_register_dma_buf(
+    wire: *mut abi::Wire,
+    memory: *const abi::Memory,
+    buffer: *const abi::DmaBuf,
+    blob: *mut abi::Bytes,
+    registration: *mut *mut abi::Registration,
+    error: *mut abi::Error,
+) -> i32 {
+    // SAFETY: an end that is not closed, a memory and a buffer as long as they say, and room for bytes, a pointer and an
+    // error, for the call.
+    unsafe {
+        with(wire, error, |end| {
+            let (asked, buffer) = (read(memory, REGISTER)?, *read(buffer, REGISTER)?);
+            if buffer.descriptor < 0 {
+                let (wire, saw) = (end.wire.name().to_owned(), "no descriptor".to_owned());
+                let allowed = "a dma-buf's".to_owned();
+                return Err(WireError::Invalid { operation: REGISTER, wire, saw, allowed });
+            }
+            let made = register(end, asked, Some(buffer), |given| give(blob, given, REGISTER))?;
             give_handle(registration, made);
             Ok(abi::OK)
         })
