@@ -4,10 +4,11 @@
 //! are also tests of this crate), [`mod@fuzz`] feeds parsers what they do not expect, [`mutate`] measures the verifier with
 //! plans broken on purpose, [`gpu_compile`] compiles generated kernels, [`gpu_prebuilt`] the interpreting one for the repository,
 //! [`gpu_bench`] measures plans on a GPU, [`gpu_pack`] packs what checks and measures a machine with one, [`install`] installs the C library, [`simulator`] holds
-//! predictions against the clock, [`mod@bench`] measures collectives beside other libraries. Nothing that users
-//! run depends on this crate.
+//! predictions against the clock, [`mod@bench`] measures collectives beside other libraries, [`bench_calls`] what a call costs by each way in.
+//! Nothing that users run depends on this crate.
 
 pub mod bench;
+pub mod bench_calls;
 pub mod ci;
 pub mod error;
 pub mod fuzz;

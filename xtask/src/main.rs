@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::bench::{self, hosts, options::Options, options::RankOptions};
 use xtask::{
-    Error, Result, ci, fuzz, gpu_bench, gpu_compile, gpu_pack, gpu_prebuilt, install, mutate, repo,
-    simulator, tidy,
+    Error, Result, bench_calls, ci, fuzz, gpu_bench, gpu_compile, gpu_pack, gpu_prebuilt, install,
+    mutate, repo, simulator, tidy,
 };
 
 /// Developer tasks of the workspace
@@ -44,11 +44,16 @@ enum Task {
     BenchPeers(Options),
     /// Measure allreduce over two hosts (network namespaces) beside Open MPI, and the wire below it
     BenchHosts(hosts::options::Options),
+    /// Measure what a call costs from Rust, C, NCCL's interface and Python, beside the Executor's own
+    BenchCalls(bench_calls::Options),
     /// Hold predictions for this machine against the clock: are algorithms in the right order?
     CheckSimulator(simulator::Options),
     /// One process of a measured group; started by bench-peers and bench-hosts
     #[command(hide = true)]
     BenchRank(RankOptions),
+    /// One process of bench-calls
+    #[command(hide = true)]
+    BenchCallsRank(bench_calls::RankOptions),
 }
 
 fn run(task: &Task) -> Result<()> {
@@ -75,6 +80,8 @@ fn run(task: &Task) -> Result<()> {
         Task::BenchHosts(options) => hosts::run(options),
         Task::CheckSimulator(options) => simulator::check(options),
         Task::BenchRank(options) => bench::rank(options),
+        Task::BenchCalls(options) => bench_calls::run(options),
+        Task::BenchCallsRank(options) => bench_calls::rank(options),
     }
 }
 
