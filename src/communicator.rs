@@ -1,6 +1,7 @@
 //! A communicator with its collectives, on typed slices.
 
 use crate::{Element, Op};
+use antiphon_executor::selection::{Chosen, Question};
 use antiphon_executor::{
     self as executor, Collectives, Counts, ExecutorError, Extent, Options, Rendezvous, Request,
     UniqueId, What,
@@ -30,8 +31,9 @@ pub type Result<T, E = ExecutorError> = std::result::Result<T, E>;
 /// ```
 ///
 /// The collectives are methods; each call returns when this rank's part is complete. All ranks make the same calls in
-/// the same order, with equal lengths. Which built-in algorithm runs follows from the collective, the size and where the
-/// ranks are; to run a plan of one's own, load it with an [`Executor`](crate::Executor).
+/// the same order, with equal lengths. What runs is what the [`Registry`](crate::Registry) has for the call, or the built-in
+/// algorithm for the collective, the size and where the ranks are; to run a plan of one's own once, load it with an
+/// [`Executor`](crate::Executor).
 ///
 /// Whatever goes wrong elsewhere ends a call with an error that names the rank: a peer that died, one that called
 /// something else, one that did not come within the time limit. Clones are the same end, and dereference to the bare
@@ -281,6 +283,26 @@ impl Communicator {
     /// Ends every wait of every rank, from any thread. Later calls fail with the same reason.
     pub fn abort(&self, reason: &str) {
         self.collectives.abort(reason);
+    }
+
+    /// What would serve a call, why, and what else was considered. [`Collectives::question`] makes questions.
+    ///
+    /// ```
+    /// use antiphon::plan::model::Collective;
+    /// use antiphon::{Communicator, DataType};
+    ///
+    /// let ranks = Communicator::in_process(2)?;
+    /// let calls = ranks[0].collectives();
+    /// let question = calls.question(&Collective::AllReduce, 1 << 20, DataType::F32)?;
+    /// let choice = ranks[0].explain(&question)?;
+    /// assert!(choice.to_string().starts_with("chosen: allreduce_"));
+    /// # Ok::<(), antiphon::ExecutorError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Where nothing serves it, or the selector's answer does not fit.
+    pub fn explain(&self, question: &Question<'_>) -> Result<Chosen> {
+        self.collectives.explain(question)
     }
 
     /// The calls by address, on streams, or of memory on a device.

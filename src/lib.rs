@@ -23,6 +23,7 @@
 //!
 //! - [`Communicator`]: collectives over threads of this process, or processes of one host or many;
 //! - [`Executor`]: loads and launches plans, e.g. those that [`plan::read`] reads;
+//! - [`Registry`]: plans, and algorithms that are code, which serve calls by name beside the built-in algorithms;
 //! - [`plan`]: the plan model, its JSON formats, checks, lowering, builder and built-in algorithms;
 //! - [`executor`]: communicators and the engines that run a lowered plan;
 //! - [`calibrate`]: how fast this machine runs plans, for predictions;
@@ -30,7 +31,8 @@
 
 pub use antiphon_executor as executor;
 pub use antiphon_executor::{
-    Call, Executor, ExecutorError, LoadedPlan, Options, Rendezvous, UniqueId,
+    Call, Code, CodeCall, Executor, ExecutorError, LoadedPlan, Options, Registry, Rendezvous,
+    Terms, UniqueId,
 };
 pub use antiphon_plan as plan;
 pub use antiphon_plan::model::Plan;
@@ -44,9 +46,11 @@ mod communicator;
 mod element;
 pub mod oracle;
 
-/// The pages about the language of programs: their examples in Rust are tests.
+/// Pages whose examples in Rust are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/selection.md")]
+    mod selection {}
     #[doc = include_str!("../docs/dsl/quick-start.md")]
     mod quick_start {}
     #[doc = include_str!("../docs/dsl/concepts.md")]

@@ -1,12 +1,14 @@
-//! Collectives by name: the built-in algorithm for a call is chosen, its plan loaded once, and run.
+//! Collectives by name: what serves a call is chosen, loaded once, and run.
 //!
 //! This is the one way from a collective's name to a launch: typed slices, the C interface and whatever comes above them
 //! end here.
 
+mod coded;
 mod group;
 mod parts;
 mod prepared;
 mod scaled;
+mod served;
 mod together;
 mod transfers;
 
@@ -14,16 +16,18 @@ use crate::communicator::Communicator;
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::plan_cache::LoadedPlan;
-use crate::selection::{Selected, SelectionError, Spread, Wish, select};
-use antiphon_hal::Stream;
-use antiphon_plan::algorithms::Algorithm;
+use crate::registry::Registry;
+use crate::selection::{Question, Spread, Wish};
+use antiphon_hal::{HalError, Stream};
 use antiphon_plan::counts::Counts;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use group::Group;
+use prepared::Ready;
 pub use scaled::Factor;
+use served::{Served, Service};
 use transfers::Way;
 
 /// A collective of blocks that are as long on all ranks.
@@ -96,29 +100,10 @@ pub struct Collectives(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     executor: Executor,
-    spread: Result<Spread, SelectionError>,
-    loaded: Mutex<BTreeMap<Key, Arc<LoadedPlan>>>,
+    service: Service,
+    /// Plans by which ranks meet before code runs, by its name and version.
+    meetings: Mutex<BTreeMap<String, Arc<LoadedPlan>>>,
     pairs: Mutex<BTreeMap<Way, Collectives>>,
-}
-
-/// What tells plans of one communicator apart, in an order that is quick to search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Sized(Algorithm, bool, usize),
-    AllToAllV,
-    AllGatherV(bool),
-}
-
-impl Key {
-    fn of(selected: &Selected) -> Key {
-        match selected {
-            Selected::Sized(choice) => {
-                Key::Sized(choice.algorithm, choice.shape.in_place, choice.shape.root)
-            }
-            Selected::AllToAllV(_) => Key::AllToAllV,
-            Selected::AllGatherV(_, in_place) => Key::AllGatherV(*in_place),
-        }
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -133,17 +118,23 @@ fn argument(what: &'static str, saw: impl ToString, allowed: &'static str) -> Ex
 }
 
 impl Collectives {
-    /// The collectives of a communicator.
+    /// The collectives of a communicator, served by what its options' registry has and by the built-in algorithms.
     ///
     /// # Errors
     /// What the communicator reports.
     pub fn new(communicator: &Communicator) -> Result<Self, ExecutorError> {
+        let registry = communicator.shared.options.registry.clone();
+        Collectives::served_by(communicator, registry)
+    }
+
+    fn served_by(communicator: &Communicator, registry: Registry) -> Result<Self, ExecutorError> {
         let nodes = (0..communicator.world()).map(|rank| communicator.node_of(rank));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        let spread = Spread::over(&nodes, communicator.crowded_anywhere());
         Ok(Collectives(Arc::new(Shared {
             executor: Executor::new(communicator),
-            spread: Spread::over(&nodes, communicator.crowded_anywhere()),
-            loaded: Mutex::default(),
+            service: Service::new(spread, registry),
+            meetings: Mutex::default(),
             pairs: Mutex::default(),
         })))
     }
@@ -155,7 +146,7 @@ impl Collectives {
 
     /// Whether all ranks are on one node.
     fn together(&self) -> bool {
-        self.0.spread.as_ref().is_ok_and(|spread| spread.nodes == 1)
+        self.0.service.spread.as_ref().is_ok_and(|spread| spread.nodes == 1)
     }
 
     /// What runs the calls.
@@ -163,20 +154,17 @@ impl Collectives {
         &self.0.executor
     }
 
-    /// The plan that serves a call, loaded once.
-    ///
-    /// # Errors
-    /// [`Selection`](ExecutorError::Selection), and what [`Executor::load`] reports.
-    pub fn plan(&self, wish: Wish<'_>) -> Result<Arc<LoadedPlan>, ExecutorError> {
-        let spread = self.0.spread.as_ref().map_err(Clone::clone)?;
-        let selected = select(*spread, wish)?;
-        let key = Key::of(&selected);
-        if let Some(plan) = lock(&self.0.loaded).get(&key) {
-            return Ok(Arc::clone(plan));
-        }
-        // Not under the lock: loading may wait for another process that verifies the same plan.
-        let plan = self.executor().load(&selected.plan()?)?;
-        Ok(Arc::clone(lock(&self.0.loaded).entry(key).or_insert(plan)))
+    /// What serves a call; `addresses` are those of its buffers.
+    fn serve(
+        &self,
+        wish: Wish<'_>,
+        (dtype, op, premultiplied): (DataType, Option<ReduceOp>, bool),
+        addresses: [usize; 2],
+    ) -> Result<Served, ExecutorError> {
+        let Wish { collective, bytes, in_place, root } = wish;
+        let question = self.question(collective, bytes, dtype)?;
+        let question = Question { op, in_place, root, premultiplied, ..question };
+        self.0.service.serve(self.executor(), &question, addresses)
     }
 
     /// Makes a call: with a stream it goes on by itself and completes in stream order, without one it is complete on
@@ -201,8 +189,12 @@ impl Collectives {
         if let Some(parts) = self.parts(request)? {
             return self.run_parts(parts, stream);
         }
-        // SAFETY: as this function's.
-        unsafe { self.launch(&self.prepare(request)?.call(), stream) }
+        match self.prepare(request)? {
+            // SAFETY: as this function's.
+            Ready::Launch(prepared) => unsafe { self.launch(&prepared.call(), stream) },
+            // SAFETY: as this function's.
+            Ready::Code(coded) => unsafe { self.run_code(coded, stream) },
+        }
     }
 
     /// Makes a call whose blocks have lengths of their own: extent r of `send` goes to rank r, extent r of `receive`
@@ -264,6 +256,12 @@ impl Collectives {
         }
         Err(argument("use a root", format!("rank {root}"), "ranks of the communicator"))
     }
+}
+
+/// Code where only launches can be.
+fn code_unsupported(on: &Collectives, op: &'static str) -> ExecutorError {
+    let backend = on.communicator().device().backend();
+    HalError::Unsupported { op, backend }.into()
 }
 
 /// Whether there is a buffer where there must be one.

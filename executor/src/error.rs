@@ -72,9 +72,19 @@ pub enum ExecutorError {
         /// What would be right.
         allowed: &'static str,
     },
-    /// No built-in algorithm serves the call.
+    /// Nothing serves the call.
     #[error(transparent)]
     Selection(#[from] SelectionError),
+    /// Registered code failed; the communicator is aborted.
+    #[error("code `{name}` failed on rank {rank}: {reason}")]
+    Code {
+        /// The code's name.
+        name: String,
+        /// The rank.
+        rank: u32,
+        /// What it said.
+        reason: String,
+    },
     /// What a launcher left in the environment is of no use.
     #[error(transparent)]
     Launcher(Arc<LauncherError>),
@@ -272,6 +282,7 @@ impl ExecutorError {
                 | ExecutorError::Aborted { .. }
                 | ExecutorError::Reach { .. }
                 | ExecutorError::Layout { .. }
+                | ExecutorError::Code { .. }
         )
     }
 }

@@ -24,6 +24,7 @@ mod plan_cache;
 mod ports;
 mod reach;
 mod regions;
+pub mod registry;
 pub mod selection;
 mod shared;
 mod together;
@@ -37,6 +38,7 @@ pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor};
 pub use plan_cache::LoadedPlan;
 pub use ports::{PortLink, wires};
+pub use registry::{Code, CodeCall, Misfit, RegisteredCode, RegisteredPlan, Registry, Terms};
 pub use together::RankCall;
 pub use verification::Verdict;
 

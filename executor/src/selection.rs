@@ -1,11 +1,21 @@
-//! Which built-in algorithm serves a call: one choice for every caller, made from what all ranks know alike.
+//! What serves a call: one choice for every caller, made from what all ranks know alike.
+//!
+//! [`order`] has the whole order, in which what is [registered](crate::registry) goes before what is built in. Below is the
+//! built-in rule.
 
+mod explain;
+pub mod order;
+pub(crate) mod question;
 pub mod table;
 
+use crate::registry::Misfit;
 use antiphon_plan::algorithms::{self, Algorithm, Choice, Handshake, Shape, allgatherv, alltoallv};
 use antiphon_plan::builder::BuildError;
 use antiphon_plan::model::{Collective, Plan};
 use std::collections::BTreeSet;
+
+pub use order::{Candidate, Choice as Chosen, Offer, Rule};
+pub use question::Question;
 
 /// Where ranks run, as far as the choice of an algorithm goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +65,33 @@ pub enum SelectionError {
     /// The algorithm cannot be written for these ranks.
     #[error(transparent)]
     Build(BuildError),
+    /// The selector answered what does not serve the call.
+    #[error(
+        "cannot serve {call} as the selector says: `{name}` {misfit}; answer what fits, or nothing"
+    )]
+    Unfit {
+        /// Its answer.
+        name: String,
+        /// The call.
+        call: String,
+        /// Why it does not.
+        misfit: Misfit,
+    },
+    /// The selector answered what there is not, or what does another thing.
+    #[error(
+        "cannot serve {call} as the selector says: there is no `{name}` for it; fitting are {fitting}"
+    )]
+    Unknown {
+        /// Its answer.
+        name: String,
+        /// The call.
+        call: String,
+        /// The names that it may answer.
+        fitting: String,
+    },
+    /// The selector failed, or panicked.
+    #[error("cannot choose an algorithm: the selector failed: {0}")]
+    Selector(String),
 }
 
 impl Spread {
@@ -143,7 +180,41 @@ pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError
     })
 }
 
+/// The built-in algorithms that may serve a call, the one that [`select`] takes first.
+///
+/// # Errors
+/// As [`select`].
+pub fn candidates(spread: Spread, wish: Wish<'_>) -> Result<Vec<Selected>, SelectionError> {
+    let first = select(spread, wish)?;
+    let mut all = vec![first];
+    if let Selected::Sized(choice) = first {
+        let others = Algorithm::all_for(wish.collective).filter(|&algorithm| {
+            algorithm != choice.algorithm && algorithm.is_hierarchical() == (spread.nodes > 1)
+        });
+        all.extend(others.map(|algorithm| Selected::Sized(Choice { algorithm, ..choice })));
+    }
+    Ok(all)
+}
+
+/// The names of algorithms that are not among those of [`Algorithm`].
+const ALL_TO_ALL_V: &str = "alltoallv_zero_copy";
+const ALL_GATHER_V: &str = "allgatherv_zero_copy";
+
+/// Whether a name is that of a built-in algorithm.
+pub(crate) fn is_built_in(name: &str) -> bool {
+    [ALL_TO_ALL_V, ALL_GATHER_V].contains(&name) || name.parse::<Algorithm>().is_ok()
+}
+
 impl Selected {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Selected::Sized(choice) => choice.algorithm.name(),
+            Selected::AllToAllV(_) => ALL_TO_ALL_V,
+            Selected::AllGatherV(..) => ALL_GATHER_V,
+        }
+    }
+
     /// Its plan.
     ///
     /// # Errors

@@ -75,7 +75,10 @@ impl Group {
             return self.parts(on, parts, stream);
         }
         let work = match request.factor {
-            None => Work::Call(on.prepare(request)?),
+            None => {
+                let what = "a call that registered code serves, in a group";
+                Work::Call(on.prepare(request)?.launch(on, what)?)
+            }
             Some(_) => {
                 let (scaling, call) = on.prepare_scaled(request)?;
                 Work::Scaled(scaling, call)

@@ -1,16 +1,41 @@
 //! Requests, checked: which plan serves one, and over which bytes.
 
-use super::{Collectives, NOWHERE, Request, What, argument, check_address};
+use super::coded::Coded;
+use super::served::Served;
+use super::{Collectives, NOWHERE, Request, What, argument, check_address, code_unsupported};
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use crate::plan_cache::LoadedPlan;
+use crate::registry::CodeCall;
 use crate::selection::Wish;
+use crate::selection::question::reduces;
 use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
 
-/// A call, and all that it borrows.
+/// A call, ready to be made.
+#[derive(Debug)]
+pub(super) enum Ready<'a> {
+    Launch(Prepared),
+    Code(Coded<'a>),
+}
+
+impl Ready<'_> {
+    /// The call as a launch, for who has no place for code.
+    pub(super) fn launch(
+        self,
+        on: &Collectives,
+        op: &'static str,
+    ) -> Result<Prepared, ExecutorError> {
+        match self {
+            Ready::Launch(prepared) => Ok(prepared),
+            Ready::Code(_) => Err(code_unsupported(on, op)),
+        }
+    }
+}
+
+/// A launch, and all that it borrows.
 #[derive(Debug)]
 pub(super) struct Prepared {
     plan: Arc<LoadedPlan>,
@@ -71,9 +96,9 @@ fn length(elements: u64, dtype: DataType) -> Result<u64, ExecutorError> {
 }
 
 impl Collectives {
-    /// Checks a request, but for its factor, and chooses the plan.
-    pub(super) fn prepare(&self, request: &Request) -> Result<Prepared, ExecutorError> {
-        let Request { what, input, output, count, dtype, op, factor: _ } = *request;
+    /// Checks a request, but for its factor, and chooses what serves it.
+    pub(super) fn prepare(&self, request: &Request) -> Result<Ready<'_>, ExecutorError> {
+        let Request { what, input, output, count, dtype, op, factor } = *request;
         let (rank, world) = (self.communicator().rank(), self.communicator().world());
         let whole_count = count.saturating_mul(world.into());
         let whole = length(whole_count, dtype)?;
@@ -87,10 +112,12 @@ impl Collectives {
             What::Broadcast { root } => (Collective::Broadcast, block, block, root),
             What::Reduce { root } => (Collective::Reduce, block, block, root),
             What::Gather { root } => {
-                return self.prepare_blocks(self.gather_blocks(request, root)?, dtype);
+                let blocks = self.gather_blocks(request, root)?;
+                return self.prepare_blocks(blocks, dtype).map(Ready::Launch);
             }
             What::Scatter { root } => {
-                return self.prepare_blocks(self.scatter_blocks(request, root)?, dtype);
+                let blocks = self.scatter_blocks(request, root)?;
+                return self.prepare_blocks(blocks, dtype).map(Ready::Launch);
             }
         };
         self.check_root(root)?;
@@ -113,16 +140,36 @@ impl Collectives {
                 _ => false,
             };
         let bytes = input_bytes.max(output_bytes);
-        let plan = self.plan(Wish { collective: &collective, bytes, in_place, root })?;
-        let reduces = matches!(
-            collective,
-            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce
-        );
+        let op = reduces(&collective).then_some(op);
+        let wish = Wish { collective: &collective, bytes, in_place, root };
+        let addresses = [input.addr(), output.addr()];
+        let served = self.serve(wish, (dtype, op, factor.is_some()), addresses)?;
         // A rank without a part in one of the buffers has the other one stand in for it, which is as long, and which its
         // plan does not touch by that name.
-        let op = reduces.then_some(op);
         let (input, output) = (present(input, input_bytes), present_mut(output, output_bytes));
-        Ok(Prepared { plan, dtype, op, input, output, blocks: None })
+        match served {
+            Served::Plan(plan) => {
+                Ok(Ready::Launch(Prepared { plan, dtype, op, input, output, blocks: None }))
+            }
+            Served::Code(code) => {
+                if self.on_device() {
+                    return Err(code_unsupported(self, "a call that registered code serves"));
+                }
+                let call = CodeCall {
+                    executor: self.executor(),
+                    in_place,
+                    input: input.0,
+                    output: output.0,
+                    input_bytes,
+                    output_bytes,
+                    dtype,
+                    op,
+                    root,
+                    stream: None,
+                };
+                Ok(Ready::Code(Coded { code, call }))
+            }
+        }
     }
 
     /// Checks the buffers of a call with runtime blocks, which it does not have yet; `sizes` are their elements.
@@ -134,7 +181,10 @@ impl Collectives {
     ) -> Result<Prepared, ExecutorError> {
         let (input_bytes, output_bytes) = check_sizes((input, output), sizes, dtype)?;
         let wish = Wish { collective: &Collective::AllToAllV, bytes: 0, in_place: false, root: 0 };
-        let plan = self.plan(wish)?;
+        let addresses = [input.addr(), output.addr()];
+        let Served::Plan(plan) = self.serve(wish, (dtype, None, false), addresses)? else {
+            return Err(code_unsupported(self, "code for blocks of different sizes"));
+        };
         let (input, output) = (present(input, input_bytes), present_mut(output, output_bytes));
         Ok(Prepared { plan, dtype, op: None, input, output, blocks: None })
     }
@@ -151,7 +201,9 @@ impl Collectives {
         let bytes = length(count, dtype)?;
         // In place, so that the sender's buffer is only read.
         let wish = Wish { collective: &Collective::Broadcast, bytes, in_place: true, root };
-        let plan = self.plan(wish)?;
+        let Served::Plan(plan) = self.serve(wish, (dtype, None, false), [at.addr(); 2])? else {
+            return Err(code_unsupported(self, "a transfer by registered code"));
+        };
         let (input, output) = (present(at, bytes), present_mut(at, bytes));
         Ok(Prepared { plan, dtype, op: None, input, output, blocks: None })
     }

@@ -146,8 +146,8 @@ impl Collectives {
             })?;
             room.as_mut_ptr().cast()
         };
-        let request = Request { input: target.cast_const(), factor: None, ..*request };
-        let call = self.prepare(&request)?;
+        let request = Request { input: target.cast_const(), ..*request };
+        let call = self.prepare(&request)?.launch(self, "code for a premultiplied sum")?;
         let bytes = bytes as usize;
         Ok((Scaling { factor, dtype, source: input, target, bytes, _room: room }, call))
     }

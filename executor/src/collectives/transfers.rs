@@ -4,6 +4,7 @@ use super::prepared::Prepared;
 use super::{Collectives, NOWHERE, lock};
 pub(super) use crate::communicator::{Direction, Purpose, Way};
 use crate::error::ExecutorError;
+use crate::registry::Registry;
 use antiphon_hal::{Stream, Task};
 use antiphon_plan::counts::Extent;
 use antiphon_types::DataType;
@@ -116,7 +117,8 @@ impl Collectives {
         }
         // Not under the lock: another thread may be on its way to another peer.
         let end = self.communicator().pair_end(way)?;
-        let pair = Collectives::new(&self.communicator().form(end)?)?;
+        // What is registered for alltoallv is no transfer.
+        let pair = Collectives::served_by(&self.communicator().form(end)?, Registry::new())?;
         Ok(lock(&self.0.pairs).entry(way).or_insert(pair).clone())
     }
 

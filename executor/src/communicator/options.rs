@@ -1,6 +1,7 @@
 //! How a communicator behaves.
 
 use crate::error::ExecutorError;
+use crate::registry::Registry;
 use antiphon_hal::Device;
 use std::fmt;
 use std::str::FromStr;
@@ -85,6 +86,10 @@ pub struct Options {
     /// has the same bits however it is put into buckets. `ANTIPHON_REPRODUCIBLE=1` in the environment sets it. All ranks must
     /// say the same.
     pub reproducible: bool,
+    /// What serves calls by name beside the built-in algorithms. All ranks must find the same there.
+    pub registry: Registry,
+    /// Tags that registered plans, and registered code, must have to serve this communicator. All ranks must say the same.
+    pub tags: Vec<String>,
 }
 
 impl Default for Options {
@@ -100,6 +105,8 @@ impl Default for Options {
             kernels: KernelForm::default(),
             multicast: true,
             reproducible: std::env::var_os("ANTIPHON_REPRODUCIBLE").is_some_and(|on| on == "1"),
+            registry: Registry::process(),
+            tags: Vec::new(),
         }
     }
 }
@@ -165,6 +172,20 @@ impl Options {
     #[must_use]
     pub fn with_reproducible(mut self, on: bool) -> Self {
         self.reproducible = on;
+        self
+    }
+
+    /// These options with a registry, in the place of the process's own.
+    #[must_use]
+    pub fn with_registry(mut self, registry: Registry) -> Self {
+        self.registry = registry;
+        self
+    }
+
+    /// These options with tags that what is registered must have.
+    #[must_use]
+    pub fn with_tags(mut self, tags: Vec<String>) -> Self {
+        self.tags = tags;
         self
     }
 

@@ -41,6 +41,17 @@ impl Layout {
         Ok(program)
     }
 
+    /// Whether a call may have these sizes; cheap, for who chooses among plans.
+    ///
+    /// # Errors
+    /// Why not: any [`LowerError`] that is about sizes.
+    pub fn admits(&self, sizes: CallSizes) -> Result<(), LowerError> {
+        if self.runtime_sizes {
+            return Ok(());
+        }
+        self.geometry.rules.slots(&self.collective, sizes, Limits::OfThePlan).map(drop)
+    }
+
     /// The distance of chunks at these sizes, where it is one for all buffers of all ranks and every chunk is as long.
     pub(crate) fn uniform_stride(&self, sizes: CallSizes) -> Result<Option<u64>, LowerError> {
         Ok(self.geometry.rules.slots(&self.collective, sizes, Limits::Ignored)?.uniform)

@@ -1,0 +1,118 @@
+//! Calls that registered code serves: all ranks meet first, and see that they chose the same.
+
+use super::{Collectives, lock};
+use crate::error::ExecutorError;
+use crate::executor::Call;
+use crate::plan_cache::LoadedPlan;
+use crate::registry::{CodeCall, RegisteredCode};
+use crate::selection::order::panicked;
+use antiphon_hal::Stream;
+use antiphon_plan::builder::{BuildError, ProgramBuilder};
+use antiphon_plan::model::{Collective, Plan};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A call, and the code that serves it.
+#[derive(Debug)]
+pub(super) struct Coded<'a> {
+    pub code: Arc<RegisteredCode>,
+    pub call: CodeCall<'a>,
+}
+
+impl Collectives {
+    /// Makes a call that code serves.
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    pub(super) unsafe fn run_code(
+        &self,
+        coded: Coded<'_>,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let Coded { code, call } = coded;
+        let call = CodeCall { stream, ..call };
+        let meeting = self.meeting(&code)?;
+        let buffers = ((call.input, call.input_bytes), (call.output, call.output_bytes));
+        let mut meet = Call::new(&meeting, call.dtype, buffers.0, buffers.1);
+        meet.op = call.op;
+        // SAFETY: as this function's, and the plan touches neither buffer.
+        unsafe { self.executor().run(&meet)? };
+        // SAFETY: as this function's.
+        let run = || unsafe { code.code().run(&call) };
+        let reason = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => format!("it panicked: {}", panicked(&*panic)),
+        };
+        // What ended its launches, on this rank or on another, says more.
+        if let Some(failure) = self.communicator().failure() {
+            return Err(failure);
+        }
+        // Others may wait for what this rank would have done.
+        let (name, rank) = (code.name().to_owned(), self.communicator().rank());
+        let error = ExecutorError::Code { name, rank, reason };
+        self.communicator().abort(&error.to_string());
+        Err(error)
+    }
+
+    /// The plan by which all ranks meet before code runs; its content tells codes apart.
+    fn meeting(&self, code: &RegisteredCode) -> Result<Arc<LoadedPlan>, ExecutorError> {
+        let name = format!("code {} {}", code.name(), code.version());
+        if let Some(plan) = lock(&self.0.meetings).get(&name) {
+            return Ok(Arc::clone(plan));
+        }
+        let nodes = (0..self.communicator().world()).map(|rank| self.communicator().node_of(rank));
+        let plan = meeting(&name, &nodes.collect::<Result<Vec<_>, _>>()?);
+        let plan = plan.map_err(crate::selection::SelectionError::Build)?;
+        let plan = self.executor().load(&plan)?;
+        Ok(Arc::clone(lock(&self.0.meetings).entry(name).or_insert(plan)))
+    }
+}
+
+/// A plan in which ranks of these nodes meet: everyone tells rank 0, which tells everyone.
+fn meeting(name: &str, nodes: &[u32]) -> Result<Plan, BuildError> {
+    let collective = Collective::Other(name.to_owned());
+    let program = ProgramBuilder::new(name, collective, nodes.len());
+    let peers = 1..nodes.len();
+    let channels: Vec<_> = peers
+        .map(|peer| match nodes[peer] == nodes[0] {
+            true => program.channel(0, peer),
+            false => program.port(0, peer),
+        })
+        .collect();
+    if !channels.is_empty() {
+        let hub = program.block(0);
+        hub.wait(&channels);
+        hub.signal(&channels);
+    }
+    for (peer, channel) in (1..).zip(&channels) {
+        let block = program.block(peer);
+        block.signal(std::slice::from_ref(channel));
+        block.wait(std::slice::from_ref(channel));
+    }
+    let mut plan = program.build()?;
+    for gpu in &mut plan.gpus {
+        // Buffers of any lengths.
+        (gpu.input_chunks, gpu.output_chunks) = (0, 0);
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_plan::program::Layout;
+    use antiphon_plan::verify::{self, Verdict};
+
+    #[test]
+    fn ranks_meet_on_any_nodes_and_codes_meet_in_plans_of_their_own() {
+        let nodes: [&[u32]; 4] = [&[0], &[0, 0], &[0, 0, 0, 0, 0], &[0, 0, 1, 1]];
+        for nodes in nodes {
+            let plans = ["code a 1", "code a 2"].map(|name| meeting(name, nodes).unwrap());
+            let layouts = plans.each_ref().map(|plan| Layout::new(plan).unwrap());
+            assert_ne!(layouts[0].fingerprint, layouts[1].fingerprint);
+            let report = verify::verify(&plans[0], &layouts[0], verify::Options::default());
+            assert!(matches!(report.verdict, Verdict::Proven), "{nodes:?}: {report}");
+        }
+    }
+}

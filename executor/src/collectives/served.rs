@@ -1,0 +1,201 @@
+//! What serves a call: chosen once for calls that ask the same, and loaded once.
+
+use super::{Collectives, lock};
+use crate::communicator::Options;
+use crate::error::ExecutorError;
+use crate::executor::Executor;
+use crate::plan_cache::LoadedPlan;
+use crate::registry::{Contents, RegisteredCode, RegisteredPlan, Registry};
+use crate::selection::order::{Candidate, Choice, choose};
+use crate::selection::{Question, Selected, SelectionError, Spread, select};
+use antiphon_plan::algorithms::Algorithm;
+use antiphon_plan::model::Collective;
+use antiphon_types::DataType;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Choices that are remembered.
+const KEPT: usize = 4096;
+
+/// What serves a call, ready to run.
+#[derive(Clone, Debug)]
+pub(super) enum Served {
+    Plan(Arc<LoadedPlan>),
+    Code(Arc<RegisteredCode>),
+}
+
+/// What a communicator's calls are served by.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub spread: Result<Spread, SelectionError>,
+    registry: Registry,
+    built_in: Mutex<BTreeMap<Key, Arc<LoadedPlan>>>,
+    /// By content.
+    registered: Mutex<BTreeMap<u64, Arc<LoadedPlan>>>,
+    memory: Mutex<Memory>,
+}
+
+/// What was chosen since the registry last changed.
+struct Memory {
+    contents: Arc<Contents>,
+    chosen: BTreeMap<Asked, Served>,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.chosen.fmt(f)
+    }
+}
+
+/// What tells plans of one communicator apart, in an order that is quick to search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Sized(Algorithm, bool, usize),
+    AllToAllV,
+    AllGatherV(bool),
+}
+
+impl Key {
+    fn of(selected: &Selected) -> Key {
+        match selected {
+            Selected::Sized(choice) => {
+                Key::Sized(choice.algorithm, choice.shape.in_place, choice.shape.root)
+            }
+            Selected::AllToAllV(_) => Key::AllToAllV,
+            Selected::AllGatherV(_, in_place) => Key::AllGatherV(*in_place),
+        }
+    }
+}
+
+/// What tells questions of one communicator apart: bytes, root, and the rest in one number.
+type Asked = (u64, u32, u32);
+
+/// `None` for collectives that are not called by name.
+fn asked(question: &Question<'_>) -> Option<Asked> {
+    let collective = match question.collective {
+        Collective::AllReduce => 0,
+        Collective::AllGather => 1,
+        Collective::ReduceScatter => 2,
+        Collective::AllToAll => 3,
+        Collective::AllToAllV => 4,
+        Collective::Broadcast => 5,
+        Collective::Reduce => 6,
+        _ => return None,
+    };
+    let flags = u32::from(question.in_place) | u32::from(question.premultiplied) << 1;
+    let op = question.op.map_or(0, |op| op as u32 + 1);
+    let rest = flags | op << 8 | (question.dtype as u32) << 16 | collective << 24;
+    Some((question.bytes, question.root, rest))
+}
+
+impl Service {
+    pub fn new(spread: Result<Spread, SelectionError>, registry: Registry) -> Self {
+        let memory = Memory { contents: registry.contents(), chosen: BTreeMap::new() };
+        Service {
+            spread,
+            registry,
+            built_in: Mutex::default(),
+            registered: Mutex::default(),
+            memory: Mutex::new(memory),
+        }
+    }
+
+    /// What serves a call of an executor's communicator; `addresses` are those of its buffers.
+    pub fn serve(
+        &self,
+        executor: &Executor,
+        question: &Question<'_>,
+        addresses: [usize; 2],
+    ) -> Result<Served, ExecutorError> {
+        let contents = {
+            let mut memory = lock(&self.memory);
+            if memory.contents.generation != self.registry.generation() {
+                *memory = Memory { contents: self.registry.contents(), chosen: BTreeMap::new() };
+                let kept: Vec<_> =
+                    memory.contents.plans.iter().map(|plan| plan.fingerprint()).collect();
+                lock(&self.registered).retain(|content, _| kept.contains(content));
+            }
+            if memory.contents.is_empty() {
+                drop(memory);
+                let selected = select(question.spread, question.wish())?;
+                return self.built_in(executor, &selected);
+            }
+            if memory.contents.selector.is_none()
+                && let Some(served) = asked(question).and_then(|asked| memory.chosen.get(&asked))
+            {
+                return Ok(served.clone());
+            }
+            Arc::clone(&memory.contents)
+        };
+        let choice = choose(&contents, question, addresses)?;
+        // Not under the lock: loading may wait for another process that verifies the same plan.
+        let served = match &choice.candidate {
+            Candidate::Plan(plan) => self.registered(executor, plan)?,
+            Candidate::Code(code) => Served::Code(Arc::clone(code)),
+            Candidate::BuiltIn(selected) => self.built_in(executor, selected)?,
+        };
+        let mut memory = lock(&self.memory);
+        if memory.contents.generation == contents.generation
+            && contents.selector.is_none()
+            && let Some(asked) = asked(question)
+        {
+            if memory.chosen.len() >= KEPT {
+                memory.chosen.clear();
+            }
+            memory.chosen.insert(asked, served.clone());
+        }
+        Ok(served)
+    }
+
+    fn built_in(&self, executor: &Executor, selected: &Selected) -> Result<Served, ExecutorError> {
+        let key = Key::of(selected);
+        if let Some(plan) = lock(&self.built_in).get(&key) {
+            return Ok(Served::Plan(Arc::clone(plan)));
+        }
+        let plan = executor.load(&selected.plan()?)?;
+        Ok(Served::Plan(Arc::clone(lock(&self.built_in).entry(key).or_insert(plan))))
+    }
+
+    fn registered(
+        &self,
+        executor: &Executor,
+        plan: &RegisteredPlan,
+    ) -> Result<Served, ExecutorError> {
+        let content = plan.fingerprint();
+        if let Some(plan) = lock(&self.registered).get(&content) {
+            return Ok(Served::Plan(Arc::clone(plan)));
+        }
+        // Each rank has its buffers as it likes, so the plan must be right either way.
+        if let Some(other) = plan.other_place() {
+            executor.load(&other)?;
+        }
+        let loaded = executor.load(plan.plan())?;
+        Ok(Served::Plan(Arc::clone(lock(&self.registered).entry(content).or_insert(loaded))))
+    }
+}
+
+impl Collectives {
+    /// A question about a call of `bytes` bytes on this communicator, out of place; the rest is for the caller to change.
+    ///
+    /// # Errors
+    /// [`Selection`](ExecutorError::Selection) where ranks are not spread evenly over nodes.
+    pub fn question<'a>(
+        &'a self,
+        collective: &'a Collective,
+        bytes: u64,
+        dtype: DataType,
+    ) -> Result<Question<'a>, ExecutorError> {
+        let spread = *self.0.service.spread.as_ref().map_err(Clone::clone)?;
+        let Options { reproducible, ref tags, .. } = self.communicator().shared.options;
+        Ok(Question { reproducible, tags, ..Question::new(collective, spread, bytes, dtype) })
+    }
+
+    /// What would serve a call on this communicator, why, and what else was considered. A selector is asked, with null
+    /// addresses.
+    ///
+    /// # Errors
+    /// [`Selection`](ExecutorError::Selection) where nothing serves it, or the selector's answer does not fit.
+    pub fn explain(&self, question: &Question<'_>) -> Result<Choice, ExecutorError> {
+        Ok(choose(&self.0.service.registry.contents(), question, [0; 2])?)
+    }
+}

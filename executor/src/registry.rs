@@ -1,0 +1,233 @@
+//! The registry: plans and code that serve calls by name beside the built-in algorithms, and who chooses among them.
+
+mod code;
+mod plan;
+mod terms;
+
+#[cfg(test)]
+mod tests;
+
+use crate::error::ExecutorError;
+use crate::selection::order::{Choice, Offer, choose};
+use crate::selection::{Question, SelectionError, is_built_in};
+use antiphon_plan::model::Plan;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+pub use code::{Code, CodeCall, RegisteredCode};
+pub use plan::RegisteredPlan;
+pub use terms::{Misfit, Terms};
+
+/// Chooses for a call, by name, among what fits it; `None` leaves the choice to the rules. All ranks must choose alike.
+pub(crate) type Selector = dyn Fn(&Offer<'_>) -> Result<Option<String>, String> + Send + Sync;
+
+/// Plans, code and a selector that calls by name are served by, beside the built-in algorithms.
+///
+/// A process has [one](Self::process) that every communicator uses, unless [`Options`](crate::Options) name another. All
+/// ranks of a call must find the same: register between calls, on every rank, in the same order. Ranks that chose
+/// differently are told so. Clones are the same registry.
+#[derive(Clone)]
+pub struct Registry(Arc<Shelf>);
+
+struct Shelf {
+    contents: RwLock<Arc<Contents>>,
+    /// That of the contents, to be read without the lock.
+    generation: AtomicU64,
+}
+
+/// What is registered at one time.
+#[derive(Clone, Default)]
+pub(crate) struct Contents {
+    /// Raised by every change, and never 0.
+    pub generation: u64,
+    /// The most recent last.
+    pub plans: Vec<Arc<RegisteredPlan>>,
+    /// Likewise.
+    pub codes: Vec<Arc<RegisteredCode>>,
+    pub selector: Option<Arc<Selector>>,
+}
+
+impl Contents {
+    /// Whether every call is left to the built-in rule.
+    pub fn is_empty(&self) -> bool {
+        self.plans.is_empty() && self.codes.is_empty() && self.selector.is_none()
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let codes = self.codes.iter().map(|code| code.name());
+        self.plans.iter().map(|plan| plan.name()).chain(codes)
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Registry::new()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let contents = self.contents();
+        f.debug_struct("Registry")
+            .field("names", &contents.names().collect::<Vec<_>>())
+            .field("selector", &contents.selector.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// An empty registry.
+    pub fn new() -> Self {
+        let contents = Contents { generation: 1, ..Contents::default() };
+        Registry(Arc::new(Shelf {
+            contents: RwLock::new(Arc::new(contents)),
+            generation: AtomicU64::new(1),
+        }))
+    }
+
+    /// The registry of this process.
+    pub fn process() -> Self {
+        static PROCESS: LazyLock<Registry> = LazyLock::new(Registry::new);
+        PROCESS.clone()
+    }
+
+    /// Registers a plan.
+    ///
+    /// A communicator verifies it when a call is first served by it, as [`Executor::load`](crate::Executor::load) does, and
+    /// refuses the call if it is refuted.
+    ///
+    /// # Errors
+    /// [`Plan`](ExecutorError::Plan) and [`Lower`](ExecutorError::Lower) for a plan that is not valid;
+    /// [`Argument`](ExecutorError::Argument) for terms that contradict it, and for a name that is taken, or that of a
+    /// built-in algorithm.
+    pub fn register(&self, plan: Plan, terms: Terms) -> Result<Arc<RegisteredPlan>, ExecutorError> {
+        let plan = Arc::new(RegisteredPlan::new(plan, terms)?);
+        let changed: Result<(), ExecutorError> = self.change(|contents| {
+            free(contents, plan.name())?;
+            contents.plans.push(Arc::clone(&plan));
+            Ok(())
+        });
+        changed.map(|()| plan)
+    }
+
+    /// Registers code by a name, with a version that is raised whenever it would no longer work together with what it was.
+    /// A name in the terms goes before this one.
+    ///
+    /// # Errors
+    /// [`Argument`](ExecutorError::Argument) for a name that is taken, or that of a built-in algorithm.
+    pub fn register_code(
+        &self,
+        name: &str,
+        version: u64,
+        code: Arc<dyn Code>,
+        terms: Terms,
+    ) -> Result<Arc<RegisteredCode>, ExecutorError> {
+        let name = terms.name.clone().unwrap_or_else(|| name.to_owned());
+        let code = Arc::new(RegisteredCode::new(name, version, code, terms));
+        let changed: Result<(), ExecutorError> = self.change(|contents| {
+            free(contents, code.name())?;
+            contents.codes.push(Arc::clone(&code));
+            Ok(())
+        });
+        changed.map(|()| code)
+    }
+
+    /// Takes a plan or code out, by its name; says whether it was there. Calls that are under way go on.
+    pub fn unregister(&self, name: &str) -> bool {
+        let removed = self.change(|contents| {
+            let before = contents.names().count();
+            contents.plans.retain(|plan| plan.name() != name);
+            contents.codes.retain(|code| code.name() != name);
+            if contents.names().count() < before { Ok(()) } else { Err(()) }
+        });
+        removed.is_ok()
+    }
+
+    /// Has a selector asked first about every call, in the place of the one before. It is called on the thread that makes
+    /// the call, and may not make calls itself. An answer that does not fit the call is an error of the call.
+    pub fn set_selector<F>(&self, selector: F)
+    where
+        F: Fn(&Offer<'_>) -> Option<String> + Send + Sync + 'static,
+    {
+        self.set_fallible_selector(move |offer| Ok(selector(offer)));
+    }
+
+    /// As [`set_selector`](Self::set_selector), with a selector that may fail: then the call does, with its words.
+    pub fn set_fallible_selector<F>(&self, selector: F)
+    where
+        F: Fn(&Offer<'_>) -> Result<Option<String>, String> + Send + Sync + 'static,
+    {
+        self.put_selector(Some(Arc::new(selector)));
+    }
+
+    /// Leaves the choice to the rules again.
+    pub fn clear_selector(&self) {
+        self.put_selector(None);
+    }
+
+    fn put_selector(&self, selector: Option<Arc<Selector>>) {
+        let changed: Result<(), ()> = self.change(|contents| {
+            contents.selector = selector;
+            Ok(())
+        });
+        debug_assert!(changed.is_ok());
+    }
+
+    /// The registered plans, the most recent last.
+    pub fn plans(&self) -> Vec<Arc<RegisteredPlan>> {
+        self.contents().plans.clone()
+    }
+
+    /// The registered code, the most recent last.
+    pub fn codes(&self) -> Vec<Arc<RegisteredCode>> {
+        self.contents().codes.clone()
+    }
+
+    /// What would serve a call, why, and what else was considered. A selector is asked, with null addresses.
+    ///
+    /// # Errors
+    /// Where nothing serves it, or the selector's answer does not fit.
+    pub fn choose(&self, question: &Question<'_>) -> Result<Choice, SelectionError> {
+        choose(&self.contents(), question, [0; 2])
+    }
+
+    /// Raised by every change.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::Acquire)
+    }
+
+    /// What is registered now.
+    pub(crate) fn contents(&self) -> Arc<Contents> {
+        Arc::clone(&self.0.contents.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change<E>(&self, edit: impl FnOnce(&mut Contents) -> Result<(), E>) -> Result<(), E> {
+        // Dropped after the lock: a selector's destructor may be anybody's.
+        let _before = {
+            let mut contents = self.0.contents.write().unwrap_or_else(PoisonError::into_inner);
+            let mut next = Contents::clone(&contents);
+            edit(&mut next)?;
+            next.generation += 1;
+            self.0.generation.store(next.generation, Ordering::Release);
+            std::mem::replace(&mut *contents, Arc::new(next))
+        };
+        Ok(())
+    }
+}
+
+/// Whether a name may be given.
+fn free(contents: &Contents, name: &str) -> Result<(), ExecutorError> {
+    let saw = if name.is_empty() {
+        "no name".to_owned()
+    } else if is_built_in(name) {
+        format!("`{name}`, a built-in algorithm")
+    } else if contents.names().any(|known| known == name) {
+        format!("`{name}`, which is registered")
+    } else {
+        return Ok(());
+    };
+    let allowed = "a name of its own (`Terms::name`)";
+    Err(ExecutorError::Argument { what: "register a plan or code", saw, allowed })
+}

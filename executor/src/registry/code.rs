@@ -1,0 +1,135 @@
+//! Algorithms that are code.
+
+use super::terms::{Misfit, Terms};
+use crate::error::ExecutorError;
+use crate::executor::Executor;
+use crate::selection::Question;
+use antiphon_hal::Stream;
+use antiphon_plan::model::Collective;
+use antiphon_types::{DataType, ReduceOp};
+use std::fmt;
+use std::sync::Arc;
+
+/// One call that code serves, on one rank.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct CodeCall<'a> {
+    /// What runs plans on the communicator; its [`communicator`](Executor::communicator) has barriers and exchanges.
+    pub executor: &'a Executor,
+    /// Whether input and output are the same memory, by the collective's convention. Of broadcast and reduce, ranks may
+    /// differ, and this is false.
+    pub in_place: bool,
+    /// The send buffer, of `input_bytes`; not null.
+    pub input: *const u8,
+    /// The receive buffer, of `output_bytes`; not null. Of broadcast and reduce, a rank without a part in one of the
+    /// buffers has the other one here twice.
+    pub output: *mut u8,
+    /// Bytes of the send buffer.
+    pub input_bytes: u64,
+    /// Bytes of the receive buffer.
+    pub output_bytes: u64,
+    /// Element type.
+    pub dtype: DataType,
+    /// The reduction, of collectives that reduce.
+    pub op: Option<ReduceOp>,
+    /// The rank that broadcasts or receives the reduction; other collectives ignore it.
+    pub root: u32,
+    /// The stream that the call is on. What the code launches on it comes in order; what it does otherwise must come after
+    /// what is before it on the stream, so that code that does so synchronises it first. Without one the call is complete
+    /// when the code returns.
+    pub stream: Option<&'a Arc<dyn Stream>>,
+}
+
+/// An algorithm that is code: it moves data by plans of its own that it launches, or as it likes.
+///
+/// Each rank's call runs it once, on the thread that calls, when all ranks have come to the call and chosen this code in
+/// this version; so ranks that disagree are told so before any of them enters it. A failure, or a panic, aborts the
+/// communicator: others may wait for what this rank would have done.
+pub trait Code: Send + Sync {
+    /// The collective it computes.
+    fn collective(&self) -> Collective;
+
+    /// Whether it serves a call that is within its [`Terms`]. All ranks must answer alike.
+    ///
+    /// # Errors
+    /// Why not, in a few words.
+    fn fits(&self, question: &Question<'_>) -> Result<(), String> {
+        let _ = question;
+        Ok(())
+    }
+
+    /// Makes a call.
+    ///
+    /// # Errors
+    /// Why it could not be completed.
+    ///
+    /// # Safety
+    /// The buffers are valid for what the call says of them until it is complete, the receive buffer for writes; nobody
+    /// else writes the send buffer, or touches the receive buffer, meanwhile.
+    unsafe fn run(&self, call: &CodeCall<'_>) -> Result<(), ExecutorError>;
+}
+
+/// Code that calls by name may be served by.
+pub struct RegisteredCode {
+    name: String,
+    version: u64,
+    collective: Collective,
+    terms: Terms,
+    code: Arc<dyn Code>,
+}
+
+impl fmt::Debug for RegisteredCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, version, collective, .. } = self;
+        write!(f, "code `{name}` {version} for {collective}")
+    }
+}
+
+impl RegisteredCode {
+    pub(super) fn new(name: String, version: u64, code: Arc<dyn Code>, terms: Terms) -> Self {
+        RegisteredCode { name, version, collective: code.collective(), terms, code }
+    }
+
+    /// What selectors, tables and messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its version, which ranks compare.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The collective that it computes.
+    pub fn collective(&self) -> &Collective {
+        &self.collective
+    }
+
+    /// What was said of it.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// The code.
+    pub fn code(&self) -> &Arc<dyn Code> {
+        &self.code
+    }
+
+    /// Whether the code may serve a call.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn fits(&self, question: &Question<'_>) -> Result<(), Misfit> {
+        if self.collective != *question.collective {
+            return Err(Misfit::Collective(self.collective.clone()));
+        }
+        if question.sizes().is_none() {
+            return Err(Misfit::RuntimeSizes(false));
+        }
+        if question.premultiplied {
+            return Err(Misfit::Premultiplied);
+        }
+        self.terms.admit(question)?;
+        self.code.fits(question).map_err(Misfit::Code)
+    }
+}

@@ -1,0 +1,169 @@
+//! A registered plan.
+
+use super::terms::{Misfit, Terms};
+use crate::error::ExecutorError;
+use crate::plan_cache::LoadedPlan;
+use crate::selection::Question;
+use crate::selection::question::has_root;
+use antiphon_plan::model::{ChannelTable, ChannelType, Collective, Plan};
+use antiphon_plan::verify;
+use antiphon_types::ReduceOp;
+use std::collections::BTreeSet;
+
+/// A plan that calls by name may be served by.
+#[derive(Debug)]
+pub struct RegisteredPlan {
+    name: String,
+    plan: Plan,
+    /// Tied to no communicator; nobody runs it.
+    lowered: LoadedPlan,
+    terms: Terms,
+    /// Reductions that the plan says; none if it leaves them to the call.
+    said: BTreeSet<ReduceOp>,
+    /// Pairs of ranks that share memory.
+    near: BTreeSet<(u32, u32)>,
+}
+
+impl RegisteredPlan {
+    /// # Errors
+    /// A plan that is not valid, or cannot be lowered; terms that contradict it.
+    pub(super) fn new(plan: Plan, terms: Terms) -> Result<Self, ExecutorError> {
+        let lowered = LoadedPlan::new(&plan)?;
+        let world = lowered.ranks();
+        let contradicts = |saw: String, allowed| ExecutorError::Argument {
+            what: "register a plan",
+            saw: format!("{saw} for plan `{}`", plan.name),
+            allowed,
+        };
+        if let Some(saw) = terms.world.filter(|&ranks| ranks != world) {
+            return Err(contradicts(
+                format!("{saw} ranks"),
+                "the number of ranks it is written for",
+            ));
+        }
+        if let Some(saw) = terms.in_place.filter(|&in_place| in_place != plan.in_place) {
+            return Err(contradicts(format!("in place: {saw}"), "what the plan says itself"));
+        }
+        if let Some(root) = terms.root.filter(|&root| root >= world) {
+            return Err(contradicts(format!("root {root}"), "its ranks"));
+        }
+        if let Some(root) = terms.root
+            && let Some(own) = root_of(&plan, &lowered).filter(|&own| own != root)
+        {
+            let saw = format!("root {root} instead of {own}");
+            return Err(contradicts(saw, "the root it is written for"));
+        }
+        let reducing = || plan.operations().filter(|op| op.kind.reduces());
+        let says = reducing().any(|op| op.reduce_op.is_some());
+        // Beside those that say theirs, one that says nothing sums.
+        let said = reducing().filter(|_| says).map(|op| op.reduce_op.unwrap_or(ReduceOp::Sum));
+        let said = said.collect();
+        let name = terms.name.clone().unwrap_or_else(|| plan.name.clone());
+        let near = near(&plan);
+        Ok(RegisteredPlan { name, plan, lowered, terms, said, near })
+    }
+
+    /// What selectors, tables and messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What was said of it.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// What ranks compare, and caches go by: the plan's content.
+    pub fn fingerprint(&self) -> u64 {
+        self.lowered.layout().fingerprint
+    }
+
+    /// Whether the plan may serve a call.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn fits(&self, question: &Question<'_>) -> Result<(), Misfit> {
+        let layout = self.lowered.layout();
+        if layout.collective != *question.collective {
+            return Err(Misfit::Collective(layout.collective.clone()));
+        }
+        if self.lowered.ranks() != question.spread.ranks {
+            return Err(Misfit::World(self.lowered.ranks()));
+        }
+        self.terms.admit(question)?;
+        let rooted = has_root(question.collective);
+        if rooted && self.terms.root.is_none() {
+            return Err(Misfit::Root(None));
+        }
+        if !rooted && layout.in_place != question.in_place {
+            return Err(Misfit::InPlace(layout.in_place));
+        }
+        if let Some(op) = question.op
+            && self.terms.ops.is_empty()
+            && self.said.iter().any(|&said| said != op)
+        {
+            return Err(Misfit::Op(op));
+        }
+        let per_node = question.ranks_per_node().max(1);
+        if let Some(&(a, b)) = self.near.iter().find(|(a, b)| a / per_node != b / per_node) {
+            return Err(Misfit::Reach(a, b));
+        }
+        let sizes = question.sizes();
+        if layout.runtime_sizes != sizes.is_none() {
+            return Err(Misfit::RuntimeSizes(layout.runtime_sizes));
+        }
+        let admitted = sizes.map_or(Ok(()), |sizes| layout.admits(sizes));
+        admitted.map_err(|error| Misfit::Sizes(Box::new(error)))
+    }
+
+    /// The plan with input and output lying the other way, where a call may have them either way.
+    pub(crate) fn other_place(&self) -> Option<Plan> {
+        let either = matches!(self.plan.collective, Collective::Broadcast | Collective::Reduce);
+        either.then(|| Plan { in_place: !self.plan.in_place, ..self.plan.clone() })
+    }
+}
+
+/// The root that a plan is written for, where it has one and is proven: a plan does not say it.
+fn root_of(plan: &Plan, lowered: &LoadedPlan) -> Option<u32> {
+    if !has_root(&plan.collective) {
+        return None;
+    }
+    let report = verify::verify(plan, lowered.layout(), verify::Options::default());
+    let roots = report.notes.iter().filter_map(|note| note.text.strip_prefix("the root is rank "));
+    let root = roots.filter_map(|rank| rank.parse().ok()).next().unwrap_or(0);
+    matches!(report.verdict, verify::Verdict::Proven).then_some(root)
+}
+
+/// Pairs of ranks that a plan joins by shared memory.
+fn near(plan: &Plan) -> BTreeSet<(u32, u32)> {
+    let mut pairs = BTreeSet::new();
+    let mut join = |a: u64, b: u64| {
+        if a != b {
+            pairs.insert((a.min(b) as u32, a.max(b) as u32));
+        }
+    };
+    for (rank, gpu) in (0..).zip(&plan.gpus) {
+        for table in &gpu.channels {
+            match table {
+                ChannelTable::Peers { channel_type: ChannelType::Memory, connected_to } => {
+                    connected_to.iter().for_each(|&peer| join(rank, peer));
+                }
+                ChannelTable::Peers { .. } => {}
+                ChannelTable::Switch { groups, .. } => {
+                    let members = groups.iter().flat_map(|group| &group.ranks);
+                    members.for_each(|&peer| join(rank, peer));
+                }
+            }
+        }
+        let remote = gpu.remote_buffers.iter();
+        remote
+            .filter(|remote| remote.access.contains(&ChannelType::Memory))
+            .for_each(|remote| join(rank, remote.rank));
+    }
+    pairs
+}

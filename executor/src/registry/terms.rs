@@ -1,0 +1,152 @@
+//! What a registered plan, or registered code, is for; and why it does not fit a call.
+
+use crate::selection::Question;
+use crate::selection::question::has_root;
+use antiphon_plan::LowerError;
+use antiphon_plan::model::Collective;
+use antiphon_types::{DataType, ReduceOp};
+use std::collections::BTreeSet;
+
+/// What is said of a plan or of code when it is registered. What is not said, every call fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// What selectors, tables and messages call it; `None` takes the plan's or the code's own name.
+    pub name: Option<String>,
+    /// Tags; a call that asks for tags is served by who has all of them.
+    pub tags: BTreeSet<String>,
+    /// Number of ranks. A plan has its own.
+    pub world: Option<u32>,
+    /// Ranks on each node.
+    pub ranks_per_node: Option<u32>,
+    /// Whether input and output are the same memory. A plan says that itself.
+    pub in_place: Option<bool>,
+    /// Smallest message, in bytes, inclusive, beside the plan's own.
+    pub min_bytes: u64,
+    /// Largest message, in bytes, inclusive, beside the plan's own.
+    pub max_bytes: u64,
+    /// Element types; none listed is all.
+    pub dtypes: Vec<DataType>,
+    /// Reductions. Those that are listed take the place of what the plan says. With none listed, a plan that says no
+    /// reduction serves all, and one that says a reduction serves that one alone.
+    pub ops: Vec<ReduceOp>,
+    /// The root, of collectives that have one; a plan of these is for one root, and serves no call unless it is said.
+    pub root: Option<u32>,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms {
+            name: None,
+            tags: BTreeSet::new(),
+            world: None,
+            ranks_per_node: None,
+            in_place: None,
+            min_bytes: 0,
+            max_bytes: u64::MAX,
+            dtypes: Vec::new(),
+            ops: Vec::new(),
+            root: None,
+        }
+    }
+}
+
+/// Why something that is registered does not serve a call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// Another collective.
+    #[error("is for {0}")]
+    Collective(Collective),
+    /// Another number of ranks.
+    #[error("is for {0} ranks")]
+    World(u32),
+    /// Another number of ranks on each node.
+    #[error("is for {wanted} ranks on each node, where there are {found}")]
+    RanksPerNode {
+        /// What it is for.
+        wanted: u32,
+        /// What there is.
+        found: u32,
+    },
+    /// Memory that is not shared.
+    #[error("joins ranks {0} and {1} by memory, which are on different nodes")]
+    Reach(u32, u32),
+    /// The other place of buffers.
+    #[error("is for calls {}", if *.0 { "in place" } else { "out of place" })]
+    InPlace(bool),
+    /// A message that is too small or too large.
+    #[error("is for messages of {min} to {max} bytes")]
+    Bytes {
+        /// Smallest, inclusive.
+        min: u64,
+        /// Largest, inclusive.
+        max: u64,
+    },
+    /// Another element type.
+    #[error("is not for elements of type {}", .0.name())]
+    DataType(DataType),
+    /// Another reduction.
+    #[error("does not reduce by {}", .0.name())]
+    Op(ReduceOp),
+    /// Another root, or any.
+    #[error("{}", .0.map_or("has no root said".to_owned(), |root| format!("is for root {root}")))]
+    Root(Option<u32>),
+    /// A tag that was asked for is missing.
+    #[error("is not tagged `{0}`")]
+    Tag(String),
+    /// Sizes that the plan cannot be lowered for.
+    #[error("{0}")]
+    Sizes(Box<LowerError>),
+    /// Blocks whose sizes come with the call, where blocks are equal, or the other way round.
+    #[error("{}", if *.0 { "has runtime sizes" } else { "has no runtime sizes" })]
+    RuntimeSizes(bool),
+    /// Nobody knows in which order it adds.
+    #[error("may add in another order for another size, where calls are to be reproducible")]
+    Reproducible,
+    /// Code does not see factors.
+    #[error("is code, which does not premultiply")]
+    Premultiplied,
+    /// The code says so itself.
+    #[error("{0}")]
+    Code(String),
+}
+
+impl Terms {
+    /// Whether a call is within the terms, but for its collective and what a plan says itself.
+    pub(super) fn admit(&self, question: &Question<'_>) -> Result<(), Misfit> {
+        if question.reproducible && question.op.is_some() {
+            return Err(Misfit::Reproducible);
+        }
+        let found = question.ranks_per_node();
+        if let Some(world) = self.world.filter(|&world| world != question.spread.ranks) {
+            return Err(Misfit::World(world));
+        }
+        if let Some(wanted) = self.ranks_per_node.filter(|&wanted| wanted != found) {
+            return Err(Misfit::RanksPerNode { wanted, found });
+        }
+        let rooted = has_root(question.collective);
+        if let Some(wanted) = self.in_place.filter(|&wanted| wanted != question.in_place && !rooted)
+        {
+            return Err(Misfit::InPlace(wanted));
+        }
+        if !(self.min_bytes..=self.max_bytes).contains(&question.bytes) {
+            return Err(Misfit::Bytes { min: self.min_bytes, max: self.max_bytes });
+        }
+        if !self.dtypes.is_empty() && !self.dtypes.contains(&question.dtype) {
+            return Err(Misfit::DataType(question.dtype));
+        }
+        if let Some(op) = question.op
+            && !self.ops.is_empty()
+            && !self.ops.contains(&op)
+        {
+            return Err(Misfit::Op(op));
+        }
+        if rooted && let Some(root) = self.root.filter(|&root| root != question.root) {
+            return Err(Misfit::Root(Some(root)));
+        }
+        match question.tags.iter().find(|&tag| !self.tags.contains(tag)) {
+            Some(tag) => Err(Misfit::Tag(tag.clone())),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The order in which candidates are considered for a call, and what is said about it: the selector's answer, if it has one;
+//! then the first registered plan that fits, the most recent first; then registered code, likewise; then the built-in
+//! algorithm that the rule by size takes.
+
+use super::{Question, Selected, SelectionError, candidates};
+use crate::registry::{Contents, Misfit, RegisteredCode, RegisteredPlan};
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What may serve a call.
+#[derive(Clone, Debug)]
+pub enum Candidate {
+    /// A registered plan.
+    Plan(Arc<RegisteredPlan>),
+    /// Registered code.
+    Code(Arc<RegisteredCode>),
+    /// A built-in algorithm.
+    BuiltIn(Selected),
+}
+
+/// What a selector is asked.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Offer<'a> {
+    /// The call.
+    pub question: Question<'a>,
+    /// The address of the send buffer; 0 where nothing is called.
+    pub input: usize,
+    /// The address of the receive buffer; 0 where nothing is called.
+    pub output: usize,
+    /// What fits the call: registered plans, the most recent first; registered code, likewise; built-in algorithms, the one
+    /// that the rule by size takes first.
+    pub fitting: &'a [Candidate],
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// The selector.
+    Selector,
+    /// A registered plan fits.
+    Plan,
+    /// Registered code fits.
+    Code,
+    /// The built-in rule by size.
+    Size,
+}
+
+/// What serves a call, and why.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Choice {
+    /// What serves it.
+    pub candidate: Candidate,
+    /// Who decided.
+    pub rule: Rule,
+    /// What each rule had to say, up to the one that decided.
+    pub rules: Vec<(Rule, Cow<'static, str>)>,
+    /// All candidates in the order in which they are considered; those that do not fit with the reason.
+    pub considered: Vec<(Candidate, Result<(), Misfit>)>,
+}
+
+impl Candidate {
+    /// What selectors and tables call it.
+    pub fn name(&self) -> &str {
+        match self {
+            Candidate::Plan(plan) => plan.name(),
+            Candidate::Code(code) => code.name(),
+            Candidate::BuiltIn(selected) => selected.name(),
+        }
+    }
+
+    /// What it is, in a word or two.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Candidate::Plan(_) => "registered plan",
+            Candidate::Code(_) => "registered code",
+            Candidate::BuiltIn(_) => "built-in algorithm",
+        }
+    }
+}
+
+impl Rule {
+    /// Its name, in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rule::Selector => "selector",
+            Rule::Plan => "registered plan",
+            Rule::Code => "registered code",
+            Rule::Size => "rule by size",
+        }
+    }
+}
+
+/// Chooses for a call; `addresses` are those of its send and its receive buffer.
+///
+/// # Errors
+/// Where nothing serves it, or the selector's answer is of no use.
+pub(crate) fn choose(
+    contents: &Contents,
+    question: &Question<'_>,
+    addresses: [usize; 2],
+) -> Result<Choice, SelectionError> {
+    let plans = contents.plans.iter().rev();
+    let plans = plans.map(|plan| (Candidate::Plan(Arc::clone(plan)), plan.fits(question)));
+    let codes = contents.codes.iter().rev();
+    let codes = codes.map(|code| (Candidate::Code(Arc::clone(code)), code.fits(question)));
+    let mut considered: Vec<_> = plans.chain(codes).collect();
+    // A call that nothing built in serves may still be served by what is registered.
+    let none = match candidates(question.spread, question.wish()) {
+        Ok(selected) => {
+            considered.extend(selected.into_iter().map(|one| (Candidate::BuiltIn(one), Ok(()))));
+            None
+        }
+        Err(error) => Some(error),
+    };
+    let mut rules = Vec::new();
+    let mut answer = None;
+    match &contents.selector {
+        None => rules.push((Rule::Selector, "there is none".into())),
+        Some(selector) => {
+            let fitting = considered.iter().filter(|(_, fits)| fits.is_ok());
+            let fitting: Vec<_> = fitting.map(|(candidate, _)| candidate.clone()).collect();
+            let [input, output] = addresses;
+            let offer = Offer { question: *question, input, output, fitting: &fitting };
+            let asked = catch_unwind(AssertUnwindSafe(|| selector(&offer)));
+            let asked = asked.map_err(|panic| format!("it panicked: {}", panicked(&*panic)));
+            answer = asked.and_then(|answer| answer).map_err(SelectionError::Selector)?;
+            let said = match &answer {
+                Some(name) => format!("answers `{name}`").into(),
+                None => "has no answer".into(),
+            };
+            rules.push((Rule::Selector, said));
+        }
+    }
+    let (rule, candidate) = match answer {
+        Some(name) => (Rule::Selector, named(&considered, name, question)?),
+        None => by_default(&considered, none, &mut rules)?,
+    };
+    Ok(Choice { candidate, rule, rules, considered })
+}
+
+/// The candidate that a selector named.
+fn named(
+    considered: &[(Candidate, Result<(), Misfit>)],
+    name: String,
+    question: &Question<'_>,
+) -> Result<Candidate, SelectionError> {
+    let found = considered.iter().find(|(candidate, _)| candidate.name() == name);
+    let call = || question.to_string();
+    match found {
+        Some((candidate, Ok(()))) => Ok(candidate.clone()),
+        Some((_, Err(misfit))) => {
+            Err(SelectionError::Unfit { name, call: call(), misfit: misfit.clone() })
+        }
+        None => {
+            let fitting = considered.iter().filter(|(_, fits)| fits.is_ok());
+            let names: Vec<_> = fitting.map(|(candidate, _)| candidate.name()).collect();
+            let fitting = names.join(", ");
+            Err(SelectionError::Unknown { name, call: call(), fitting })
+        }
+    }
+}
+
+/// The first candidate that fits; `none` is why there is no built-in one.
+fn by_default(
+    considered: &[(Candidate, Result<(), Misfit>)],
+    none: Option<SelectionError>,
+    rules: &mut Vec<(Rule, Cow<'static, str>)>,
+) -> Result<(Rule, Candidate), SelectionError> {
+    type Is = fn(&Candidate) -> bool;
+    let registered: [(Rule, Is); 2] = [
+        (Rule::Plan, |candidate| matches!(candidate, Candidate::Plan(_))),
+        (Rule::Code, |candidate| matches!(candidate, Candidate::Code(_))),
+    ];
+    for (rule, is) in registered {
+        let mut all = considered.iter().filter(|(candidate, _)| is(candidate)).peekable();
+        let some = all.peek().is_some();
+        if let Some((candidate, _)) = all.find(|(_, fits)| fits.is_ok()) {
+            rules.push((rule, "the most recent one that fits".into()));
+            return Ok((rule, candidate.clone()));
+        }
+        rules.push((rule, if some { "none fits" } else { "there is none" }.into()));
+    }
+    let mut built_in = considered.iter().map(|(candidate, _)| candidate);
+    match (none, built_in.find(|candidate| matches!(candidate, Candidate::BuiltIn(_)))) {
+        (None, Some(candidate)) => {
+            rules.push((Rule::Size, "decides".into()));
+            Ok((Rule::Size, candidate.clone()))
+        }
+        (Some(error), _) => Err(error),
+        (None, None) => unreachable!("the rule by size is one of the candidates"),
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("of unknown cause").to_owned()
+}

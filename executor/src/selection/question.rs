@@ -1,0 +1,117 @@
+//! What a call asks for, as selection sees it.
+
+use super::{Spread, Wish};
+use antiphon_plan::model::Collective;
+use antiphon_plan::program::CallSizes;
+use antiphon_types::{DataType, ReduceOp};
+use std::fmt;
+
+/// A call, as far as the choice of what serves it goes. All ranks of a call ask the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question<'a> {
+    /// The collective.
+    pub collective: &'a Collective,
+    /// Where the ranks are.
+    pub spread: Spread,
+    /// Bytes, as [`Wish::bytes`] counts them.
+    pub bytes: u64,
+    /// Element type.
+    pub dtype: DataType,
+    /// The reduction, of collectives that reduce.
+    pub op: Option<ReduceOp>,
+    /// Whether input and output are the same memory, by the collective's convention. Of broadcast and reduce each rank is
+    /// in place or not as it likes, so that theirs says nothing.
+    pub in_place: bool,
+    /// The rank that broadcasts or receives the reduction; other collectives ignore it.
+    pub root: u32,
+    /// Whether every rank's input is multiplied by a factor of its own first.
+    pub premultiplied: bool,
+    /// Whether sums must be made in one order whatever the size: then nothing that is registered reduces.
+    pub reproducible: bool,
+    /// Tags that a registered plan, or registered code, must have to be asked.
+    pub tags: &'a [String],
+}
+
+impl<'a> Question<'a> {
+    /// A call out of place, without a root and tags.
+    pub fn new(collective: &'a Collective, spread: Spread, bytes: u64, dtype: DataType) -> Self {
+        let op = reduces(collective).then_some(ReduceOp::Sum);
+        Question {
+            collective,
+            spread,
+            bytes,
+            dtype,
+            op,
+            in_place: false,
+            root: 0,
+            premultiplied: false,
+            reproducible: false,
+            tags: &[],
+        }
+    }
+
+    /// What the built-in choice hangs on.
+    pub fn wish(&self) -> Wish<'a> {
+        let Question { collective, bytes, in_place, root, .. } = *self;
+        Wish { collective, bytes, in_place, root }
+    }
+
+    /// Bytes of input and output; `None` where every call brings its own.
+    pub fn sizes(&self) -> Option<CallSizes> {
+        let block = self.bytes / u64::from(self.spread.ranks.max(1));
+        let (input, output) = match self.collective {
+            Collective::AllToAllV | Collective::AllGatherV => return None,
+            Collective::AllGather | Collective::Gather => (block, self.bytes),
+            Collective::ReduceScatter | Collective::Scatter => (self.bytes, block),
+            _ => (self.bytes, self.bytes),
+        };
+        Some(CallSizes { input, output, element: self.dtype.size() as u64, strict: false })
+    }
+
+    /// Ranks on each node.
+    pub fn ranks_per_node(&self) -> u32 {
+        self.spread.ranks / self.spread.nodes.max(1)
+    }
+}
+
+impl fmt::Display for Question<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Spread { ranks, nodes, .. } = self.spread;
+        let name = self.collective.name();
+        write!(f, "{name} of {} bytes of {}", self.bytes, self.dtype.name())?;
+        if let Some(op) = self.op {
+            write!(f, " ({})", op.name())?;
+        }
+        write!(f, " on {ranks} ranks")?;
+        if nodes > 1 {
+            write!(f, " of {nodes} nodes")?;
+        }
+        if self.in_place && !has_root(self.collective) {
+            f.write_str(", in place")?;
+        }
+        if has_root(self.collective) {
+            write!(f, ", root {}", self.root)?;
+        }
+        if self.premultiplied {
+            f.write_str(", premultiplied")?;
+        }
+        if self.reproducible {
+            f.write_str(", reproducible")?;
+        }
+        if !self.tags.is_empty() {
+            write!(f, ", tagged {}", self.tags.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a collective combines values.
+pub(crate) fn reduces(collective: &Collective) -> bool {
+    matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce)
+}
+
+/// Whether one rank of a collective is told from the others.
+pub(crate) fn has_root(collective: &Collective) -> bool {
+    use Collective::{Broadcast, Gather, Reduce, Scatter};
+    matches!(collective, Broadcast | Reduce | Gather | Scatter)
+}

@@ -1,0 +1,284 @@
+//! Calls served by what is registered, over threads: plans, code, selectors, and ranks that disagree.
+
+use antiphon_executor::plan::builder::ProgramBuilder;
+use antiphon_executor::plan::model::{Collective, Plan};
+use antiphon_executor::selection::SelectionError;
+use antiphon_executor::{
+    Call, Code, CodeCall, Collectives, Communicator, DataType, ExecutorError, Group, Options,
+    ReduceOp, Registry, Request, Terms, What,
+};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+type Result<T = ()> = std::result::Result<T, ExecutorError>;
+
+thread_local! {
+    /// The rank that a thread of a test is, for selectors that choose by it.
+    static RANK: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A plan under the name of allreduce in which every rank keeps what it has, so that results tell who served a call. Ranks
+/// meet in it `meetings` times.
+fn keep(name: &str, meetings: usize) -> Plan {
+    let program = ProgramBuilder::new(name, Collective::AllReduce, 2);
+    let channel = [program.channel(0, 1)];
+    for rank in [0, 1] {
+        let block = program.block(rank);
+        block.copy(program.input(rank).all(), program.output(rank).all());
+        for _ in 0..meetings {
+            block.signal(&channel);
+            block.wait(&channel);
+        }
+    }
+    program.build().unwrap()
+}
+
+fn options(registry: &Registry) -> Options {
+    // The plans here compute something else than they say.
+    let options = Options::default().with_timeout(Some(Duration::from_secs(20)));
+    options.with_verification(false).with_registry(registry.clone())
+}
+
+/// Runs `work` as each of two ranks, on a thread of its own.
+fn on_threads<T: Send>(options: &Options, work: impl Fn(u32, &Collectives) -> T + Sync) -> Vec<T> {
+    let ends = Communicator::in_process(2, options).unwrap();
+    let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
+    std::thread::scope(|scope| {
+        let run = |(rank, on)| {
+            let work = &work;
+            scope.spawn(move || {
+                RANK.set(rank);
+                work(rank, on)
+            })
+        };
+        let ranks: Vec<_> = (0..).zip(&ends).map(run).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn sum(input: &[u32], output: &mut [u32]) -> Request {
+    let (input, output, count) = (input.as_ptr().cast(), output.as_mut_ptr().cast(), input.len());
+    let (what, dtype, op) = (What::AllReduce, DataType::U32, ReduceOp::Sum);
+    Request { what, input, output, count: count as u64, dtype, op, factor: None }
+}
+
+/// The sum over all ranks of 1 on rank 0 and 2 on rank 1, as whoever serves the call sees it.
+fn all_reduce(on: &Collectives, len: usize) -> Result<u32> {
+    let input = vec![on.communicator().rank() + 1; len];
+    let mut output = vec![0; len];
+    // SAFETY: both are as long as said, and outlive the call.
+    unsafe { on.call(&sum(&input, &mut output), None)? };
+    assert!(output.iter().all(|&element| element == output[0]), "{output:?}");
+    Ok(output[0])
+}
+
+fn explained(on: &Collectives, bytes: u64) -> String {
+    let question = on.question(&Collective::AllReduce, bytes, DataType::U32).unwrap();
+    on.explain(&question).unwrap().candidate.name().to_owned()
+}
+
+#[test]
+fn a_registered_plan_serves_the_calls_it_fits_from_when_it_is_registered_until_it_is_not() {
+    let registry = Registry::new();
+    on_threads(&options(&registry), |rank, on| {
+        let mine = rank + 1;
+        let both = |change: &dyn Fn()| {
+            on.communicator().barrier().unwrap();
+            if rank == 0 {
+                change();
+            }
+            on.communicator().barrier().unwrap();
+        };
+        assert_eq!(all_reduce(on, 8).unwrap(), 3);
+        let terms = Terms { min_bytes: 16, max_bytes: 64, ..Terms::default() };
+        both(&|| drop(registry.register(keep("keep", 0), terms.clone()).unwrap()));
+        for _ in 0..2 {
+            let served: Vec<_> =
+                [1, 4, 16, 17].map(|len| all_reduce(on, len).unwrap()).into_iter().collect();
+            assert_eq!(served, [3, mine, mine, 3]);
+        }
+        assert_eq!(explained(on, 16), "keep");
+        assert_ne!(explained(on, 8), "keep");
+        both(&|| assert!(registry.unregister("keep")));
+        assert_eq!(all_reduce(on, 8).unwrap(), 3);
+    });
+}
+
+#[test]
+fn a_selector_picks_or_leaves_it_and_a_wrong_answer_is_an_error_of_the_call_alone() {
+    let registry = Registry::new();
+    registry.register(keep("keep", 1), Terms { max_bytes: 64, ..Terms::default() }).unwrap();
+    registry.set_selector(|offer| match offer.question.bytes {
+        4 => Some("allreduce_hub".to_owned()),
+        8 => None,
+        12 => Some("nobody".to_owned()),
+        _ => {
+            assert!(offer.input != 0 && offer.output != 0);
+            Some("keep".to_owned())
+        }
+    });
+    on_threads(&options(&registry), |rank, on| {
+        assert_eq!(all_reduce(on, 1).unwrap(), 3);
+        assert_eq!(all_reduce(on, 2).unwrap(), rank + 1);
+        let error = all_reduce(on, 3).unwrap_err();
+        assert!(matches!(error, ExecutorError::Selection(_)), "{error}");
+        assert!(error.to_string().contains("there is no `nobody`"), "{error}");
+        assert_eq!(all_reduce(on, 4).unwrap(), rank + 1);
+        let error = all_reduce(on, 17).unwrap_err().to_string();
+        assert!(error.contains("`keep` is for messages of 0 to 64 bytes"), "{error}");
+        assert_eq!(all_reduce(on, 1).unwrap(), 3);
+    });
+}
+
+#[test]
+fn a_plan_that_computes_something_else_is_refused_where_plans_are_verified() {
+    let registry = Registry::new();
+    registry.register(keep("keep", 0), Terms::default()).unwrap();
+    on_threads(&options(&registry).with_verification(true), |_, on| {
+        let error = all_reduce(on, 4).unwrap_err();
+        assert!(matches!(error, ExecutorError::Refuted { .. }), "{error}");
+        assert!(error.to_string().contains("`keep`"), "{error}");
+    });
+}
+
+#[test]
+fn tags_of_the_communicator_keep_others_out() {
+    let registry = Registry::new();
+    let tagged = Terms { tags: ["mine".to_owned()].into(), ..Terms::default() };
+    registry.register(keep("tagged", 0), tagged).unwrap();
+    registry.register(keep("plain", 1), Terms::default()).unwrap();
+    let asks = options(&registry).with_tags(vec!["mine".to_owned()]);
+    on_threads(&asks, |_, on| assert_eq!(explained(on, 64), "tagged"));
+    on_threads(&options(&registry), |_, on| assert_eq!(explained(on, 64), "plain"));
+}
+
+/// Sums over all ranks by a plan of its own, and adds `extra`.
+struct Adding {
+    extra: u32,
+    calls: AtomicU32,
+}
+
+impl Code for Adding {
+    fn collective(&self) -> Collective {
+        Collective::AllReduce
+    }
+
+    unsafe fn run(&self, call: &CodeCall<'_>) -> Result {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let plan = antiphon_executor::plan::algorithms::allreduce::hub(2, call.in_place)
+            .map_err(SelectionError::Build)?;
+        let plan = call.executor.load(&plan)?;
+        let buffers = ((call.input, call.input_bytes), (call.output, call.output_bytes));
+        let launch = Call::new(&plan, call.dtype, buffers.0, buffers.1);
+        if let Some(stream) = call.stream {
+            // SAFETY: the call's buffers are its own until it is complete.
+            unsafe { call.executor.execute(&launch, stream)? };
+            call.executor.synchronize(stream)?;
+        } else {
+            // SAFETY: as above.
+            unsafe { call.executor.run(&launch)? };
+        }
+        let elements = call.output_bytes as usize / size_of::<u32>();
+        // SAFETY: the receive buffer is as long, and nobody else touches it now.
+        let output = unsafe { std::slice::from_raw_parts_mut(call.output.cast::<u32>(), elements) };
+        output.iter_mut().for_each(|element| *element += self.extra);
+        Ok(())
+    }
+}
+
+fn adding(extra: u32) -> Arc<Adding> {
+    Arc::new(Adding { extra, calls: AtomicU32::new(0) })
+}
+
+#[test]
+fn registered_code_serves_with_and_without_a_stream_until_it_is_unregistered() {
+    let registry = Registry::new();
+    let code = adding(10);
+    registry.register_code("adding", 1, Arc::clone(&code) as _, Terms::default()).unwrap();
+    on_threads(&options(&registry), |rank, on| {
+        for _ in 0..3 {
+            assert_eq!(all_reduce(on, 5).unwrap(), 13);
+        }
+        let stream = on.communicator().stream().unwrap();
+        let (input, mut output) = ([rank + 1; 4], [0; 4]);
+        // SAFETY: both are as long as said, and outlive the synchronisation.
+        unsafe { on.call(&sum(&input, &mut output), Some(&stream)).unwrap() };
+        on.executor().synchronize(&stream).unwrap();
+        assert_eq!(output, [13; 4]);
+        // SAFETY: refused.
+        let refused = unsafe { Group::new().call(on, &sum(&input, &mut output), None) };
+        assert!(refused.unwrap_err().to_string().contains("registered code"));
+        assert_eq!(explained(on, 4), "adding");
+        on.communicator().barrier().unwrap();
+        registry.unregister("adding");
+        on.communicator().barrier().unwrap();
+        assert_eq!(all_reduce(on, 5).unwrap(), 3);
+    });
+    assert_eq!(code.calls.load(Ordering::Relaxed), 8);
+}
+
+/// Fails on rank 0, by an error or a panic; rank 1 waits for it.
+struct Failing(bool);
+
+impl Code for Failing {
+    fn collective(&self) -> Collective {
+        Collective::AllReduce
+    }
+
+    unsafe fn run(&self, call: &CodeCall<'_>) -> Result {
+        let communicator = call.executor.communicator();
+        match (communicator.rank(), self.0) {
+            (0, true) => panic!("no more"),
+            (0, false) => Err(ExecutorError::Argument {
+                what: "go on",
+                saw: "enough".to_owned(),
+                allowed: "less",
+            }),
+            _ => communicator.barrier(),
+        }
+    }
+}
+
+#[test]
+fn code_that_fails_or_panics_on_one_rank_ends_the_call_on_all() {
+    for (panics, part) in [(true, "it panicked: no more"), (false, "cannot go on")] {
+        let registry = Registry::new();
+        let code = Arc::new(Failing(panics));
+        registry.register_code("failing", 1, code, Terms::default()).unwrap();
+        let errors = on_threads(&options(&registry), |_, on| all_reduce(on, 4).unwrap_err());
+        assert!(matches!(errors[0], ExecutorError::Code { .. }), "{}", errors[0]);
+        for error in errors {
+            let error = error.to_string();
+            assert!(error.contains("code `failing` failed on rank 0"), "{error}");
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_choose_differently_are_told_so_with_both_names() {
+    let choices = [
+        ["keep once", "keep twice"],
+        ["keep once", "allreduce_hub"],
+        ["adding", "allreduce_hub"],
+        ["keep once", "adding"],
+        ["adding", "another"],
+    ];
+    for names in choices {
+        let registry = Registry::new();
+        registry.register(keep("keep once", 1), Terms::default()).unwrap();
+        registry.register(keep("keep twice", 2), Terms::default()).unwrap();
+        registry.register_code("adding", 1, adding(1), Terms::default()).unwrap();
+        registry.register_code("another", 1, adding(1), Terms::default()).unwrap();
+        registry.set_selector(move |_| Some(names[RANK.get() as usize].to_owned()));
+        let results = on_threads(&options(&registry), |_, on| all_reduce(on, 4));
+        let errors: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+        let told = errors.iter().find(|error| matches!(error, ExecutorError::Mismatch { .. }));
+        let told = told.unwrap_or_else(|| panic!("{names:?}: {errors:?}")).to_string();
+        for name in names {
+            assert!(told.contains(name.trim_start_matches("allreduce_")), "{name}: {told}");
+        }
+    }
+}
