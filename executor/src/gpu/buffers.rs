@@ -129,8 +129,10 @@ impl Gpu {
         };
         let input = side(call.input.expose_provenance(), call.input_bytes, uses.input_exposed)?;
         let output = side(call.output.expose_provenance(), call.output_bytes, uses.output_exposed)?;
-        // Ranks of one process use each other's addresses, where one device serves all.
-        let shares = shared.neighbours.all_share();
+        // Ranks of one process use each other's addresses, where one device serves all. Over wires peers reach what they were
+        // told of only.
+        let wired = uses.port_peers.iter().any(|&peer| shared.is_staged(peer));
+        let shares = shared.neighbours.all_share() && !wired;
         let stage = |side: &Side| side.exposed && side.at.is_none() && !shares;
         let staged = [stage(&input), stage(&output)];
         if staged.contains(&true) {

@@ -11,6 +11,7 @@ use super::compiled::{Compiled, Kind};
 use super::groups::{self, Part};
 use super::proxy::Queue;
 use super::shape::{ArenaShape, OwnShape, PinnedShape};
+use super::tables::Needed;
 use super::upload::Image;
 use super::words::Words;
 use super::{Gpu, far};
@@ -162,8 +163,12 @@ impl Context {
         }
         gpu.upload.copy(&*own, &image.bytes)?;
         let pinned = Arc::new(Words::new(device, pinned_shape.bytes)?);
-        let bytes = arenas.iter().map(|arena| arena.bytes).collect();
-        gpu.tables.listen(key.number(), (&pinned, pinned_shape.arenas), bytes).map_err(
+        let needed = (0..).zip(&arenas).map(|(peer, arena)| {
+            let far = peer != rank && shared.is_far(peer);
+            Needed { bytes: arena.bytes, far }
+        });
+        let needed = needed.collect();
+        gpu.tables.listen(key.number(), (&pinned, pinned_shape.arenas), needed).map_err(
             |(peer, found)| ExecutorError::Layout {
                 what: "message about device memory",
                 peer,

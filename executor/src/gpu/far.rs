@@ -20,9 +20,6 @@ pub const FAR_ARENA: u32 = 34;
 /// Message tag: the memory of parcels for the receiver: its region and bytes.
 pub const PARCELS: u32 = 35;
 
-/// How long a rank that leaves waits for peers that are still in a launch that it is through with.
-const LINGER: Duration = Duration::from_secs(2);
-
 /// In `Launch::ways`, a rank that launches have nothing to do with.
 const NOBODY: u32 = u32::MAX;
 
@@ -95,21 +92,53 @@ impl Gpu {
         proxy.serve(shared, context, &staged)
     }
 
-    /// Waits, within bounds, until peers whose transfers end here are through the launches that this rank is through with.
+    /// Waits until peers whose transfers end here are through the launches that this rank is through with: as long as the
+    /// communicator's time limit, which ends their launches too, and without one as long as they may still come. A peer whose
+    /// link is lost needs this rank no more.
     pub fn linger(&self, shared: &Shared) {
         let Some(proxy) = self.proxy.get() else { return };
-        let deadline = Instant::now() + LINGER;
         let is_heard = |context: &Arc<Context>| {
             let staged = context.plan.uses(shared.rank).port_peers.iter();
             let mut staged = staged.copied().filter(|&peer| shared.is_staged(peer));
             let [_, ended] = context.marks();
-            staged.all(|peer| context.has_completed(self, peer, ended))
+            staged.all(|peer| proxy.is_lost(peer) || context.has_completed(self, peer, ended))
         };
-        while !shared.failed() && Instant::now() < deadline {
-            if self.contexts().iter().all(is_heard) && proxy.is_calm() {
-                return;
-            }
-            std::thread::sleep(PAUSE);
+        let done = || shared.failed() || (self.contexts().iter().all(is_heard) && proxy.is_calm());
+        if !wait(shared.options.timeout, done) {
+            log::debug!("rank {}: leaves peers that are still in a launch", shared.rank);
         }
+    }
+}
+
+/// Waits until `done`, or until `limit` is over; whether it is done.
+fn wait(limit: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    loop {
+        if done() {
+            return true;
+        }
+        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_waits_as_long_as_the_time_limit_says() {
+        let mut looks = 0;
+        let mut fifth = || {
+            looks += 1;
+            looks == 5
+        };
+        assert!(wait(None, &mut fifth), "without a limit, however long it takes");
+        assert!(wait(Some(Duration::ZERO), || true), "what is done needs no time");
+        let (limit, began) = (Duration::from_millis(20), Instant::now());
+        assert!(!wait(Some(limit), || false));
+        assert!(began.elapsed() >= limit);
     }
 }

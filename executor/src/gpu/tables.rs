@@ -4,7 +4,9 @@
 //! again has another generation. Kernels that meet a region before its mapping has come wait for its entry.
 
 use super::words::Words;
-use antiphon_codegen::abi::{CHUNKS, DeviceStruct, FIRST_CHUNK, RegionEntry, chunk_of, region_id};
+use antiphon_codegen::abi::{
+    CHUNKS, DeviceStruct, FIRST_CHUNK, FOREIGN, RegionEntry, chunk_of, region_id,
+};
 use antiphon_hal::{Device, HalError, Memory};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -28,8 +30,8 @@ struct State {
     regions: HashMap<(u32, u32), (u64, Arc<dyn Memory>)>,
     /// By rank: slots that it has used, which it takes one after the other.
     used: HashMap<u32, u32>,
-    /// By context and rank: address and bytes.
-    arenas: HashMap<(u64, u32), (u64, u64)>,
+    /// By context and rank.
+    arenas: HashMap<(u64, u32), Arena>,
     /// By rank, how many arenas it has told of.
     told: HashMap<u32, u32>,
     /// Where contexts want to know of arenas.
@@ -38,22 +40,54 @@ struct State {
     retired: Vec<Arc<dyn Memory>>,
 }
 
+/// Contexts that a rank of another node may have made before this one: it makes them in the order of its calls, and waits for
+/// nobody.
+const MOST_AHEAD: usize = 4096;
+
+/// A peer's arena of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arena {
+    /// Where it is, in the address space that `far` tells.
+    pub address: u64,
+    /// How long it is.
+    pub bytes: u64,
+    /// The address is the peer's own: nothing here is mapped there, and no kernel here may store to it.
+    pub far: bool,
+}
+
+/// What a context needs of a peer's arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needed {
+    /// Bytes that it has at least: kernels write there unchecked.
+    pub bytes: u64,
+    /// The peer is on another node.
+    pub far: bool,
+}
+
 /// A context that wants to know of arenas.
 #[derive(Debug)]
 struct Listener {
     words: Weak<Words>,
     /// The first one's place.
     at: u64,
-    /// By rank, bytes that its arena has at least: kernels write there unchecked.
-    bytes: Vec<u64>,
+    /// By rank.
+    needed: Vec<Needed>,
 }
 
 impl Listener {
     /// Tells kernels of an arena, if it is long enough.
-    fn hear(&self, peer: u32, (address, bytes): (u64, u64)) -> Result<(), String> {
-        let needed = self.bytes.get(peer as usize).copied().unwrap_or(u64::MAX);
-        if bytes < needed {
-            return Err(format!("an arena of {bytes} bytes, where {needed} are needed"));
+    fn hear(&self, peer: u32, Arena { address, bytes, far }: Arena) -> Result<(), String> {
+        let Some(needed) = self.needed.get(peer as usize) else {
+            return Err("an arena of a rank that there is not".to_owned());
+        };
+        if bytes < needed.bytes {
+            let least = needed.bytes;
+            return Err(format!("an arena of {bytes} bytes, where {least} are needed"));
+        }
+        if far != needed.far {
+            let [saw, allowed] =
+                [far, needed.far].map(|far| if far { "address" } else { "region" });
+            return Err(format!("an arena by its {saw}, where its {allowed} is allowed"));
         }
         if let Some(words) = self.words.upgrade()
             && let Some(word) = words.word(self.at + u64::from(peer) * 8)
@@ -103,6 +137,24 @@ impl Slots {
         let known = self.numbered.values().find(|(known, _)| *known == slot)?;
         let generation = *self.generations.get(slot as usize)?;
         known.1.upgrade().filter(|_| region_id(slot, generation) == region)
+    }
+
+    /// The address of bytes of this rank's memory that a peer of another node names, by their region or by their address
+    /// here. Only what peers were told of is found, whatever else of this process's there is at an address.
+    pub fn find(&self, region: u64, offset: u64, bytes: u64) -> Option<u64> {
+        let holds = |memory: &Arc<dyn Memory>, offset: u64| {
+            offset.checked_add(bytes).is_some_and(|end| end <= memory.len())
+        };
+        let start = |memory: &Arc<dyn Memory>| memory.address().expose_provenance() as u64;
+        if region != FOREIGN {
+            let memory = self.memory(region).filter(|memory| holds(memory, offset))?;
+            return start(&memory).checked_add(offset);
+        }
+        let mut told = self.numbered.values().filter_map(|(_, memory)| memory.upgrade());
+        told.any(|memory| {
+            offset.checked_sub(start(&memory)).is_some_and(|inside| holds(&memory, inside))
+        })
+        .then_some(offset)
     }
 
     /// Frees the slots of memory that is gone.
@@ -209,7 +261,8 @@ impl Tables {
         let Some((_, memory)) = known else {
             return Err(format!("an arena in region {region:#x}, which it has not told of"));
         };
-        let arena = (memory.address().expose_provenance() as u64, memory.len());
+        let address = memory.address().expose_provenance() as u64;
+        let arena = Arena { address, bytes: memory.len(), far: false };
         if state.arenas.insert((context, peer), arena).is_none() {
             let used = state.used.get(&peer).copied().unwrap_or_default();
             let told = state.told.entry(peer).or_default();
@@ -222,8 +275,22 @@ impl Tables {
     }
 
     /// A peer of another node has told where the arena of a context is in its own address space.
-    pub fn far_arena(&self, peer: u32, context: u64, arena: (u64, u64)) -> Result<(), String> {
+    pub fn far_arena(
+        &self,
+        peer: u32,
+        context: u64,
+        (address, bytes): (u64, u64),
+    ) -> Result<(), String> {
         let mut state = self.state();
+        let arena = Arena { address, bytes, far: true };
+        let unheard =
+            |&(context, of): &(u64, u32)| of == peer && !state.listeners.contains_key(&context);
+        let new = !state.arenas.contains_key(&(context, peer)) && unheard(&(context, peer));
+        if new && state.arenas.keys().filter(|key| unheard(key)).count() >= MOST_AHEAD {
+            return Err(format!(
+                "arenas of more than {MOST_AHEAD} contexts that are not known here"
+            ));
+        }
         state.arenas.insert((context, peer), arena);
         state.listeners.get(&context).map_or(Ok(()), |listener| listener.hear(peer, arena))
     }
@@ -239,16 +306,16 @@ impl Tables {
         })
     }
 
-    /// Keeps the words at `at` up to date about the arenas of a context, which have `bytes` bytes at least, by rank. An
-    /// error names the rank whose arena is too short.
+    /// Keeps the words at `at` up to date about the arenas of a context, of which `needed` says what they must be, by rank. An
+    /// error names the rank whose arena is not.
     pub fn listen(
         &self,
         context: u64,
         (words, at): (&Arc<Words>, u64),
-        bytes: Vec<u64>,
+        needed: Vec<Needed>,
     ) -> Result<(), (u32, String)> {
         let mut state = self.state();
-        let listener = Listener { words: Arc::downgrade(words), at, bytes };
+        let listener = Listener { words: Arc::downgrade(words), at, needed };
         let known = state.arenas.iter().filter(|((of, _), _)| *of == context);
         let heard = known
             .map(|(&(_, peer), &arena)| listener.hear(peer, arena).map_err(|found| (peer, found)));
@@ -375,18 +442,80 @@ mod tests {
         tables.map(1, region_id(0, 0), Arc::clone(&memory)).unwrap();
         tables.map(2, region_id(0, 0), Arc::clone(&memory)).unwrap();
         tables.arena(1, 9, region_id(0, 0)).unwrap();
-        tables.listen(9, (&words, 8), vec![0, 64, 64]).unwrap();
+        let needed = |bytes: [u64; 3]| -> Vec<Needed> {
+            (0..).zip(bytes).map(|(rank, bytes)| Needed { bytes, far: rank == 0 }).collect()
+        };
+        tables.listen(9, (&words, 8), needed([0, 64, 64])).unwrap();
         assert_eq!([seen(0), seen(1), seen(2)], [0, memory.address() as u64, 0]);
         tables.arena(2, 9, region_id(0, 0)).unwrap();
         assert_eq!(seen(2), memory.address() as u64);
         assert!(tables.arena(2, 10, region_id(0, 0)).is_err(), "more arenas than regions");
         tables.far_arena(0, 9, (4096, 64)).unwrap();
         assert_eq!(seen(0), 4096);
-        let (peer, found) = tables.listen(9, (&words, 8), vec![0, 64, 65]).unwrap_err();
+        let (peer, found) = tables.listen(9, (&words, 8), needed([0, 64, 65])).unwrap_err();
         assert_eq!((peer, found.as_str()), (2, "an arena of 64 bytes, where 65 are needed"));
-        tables.listen(11, (&words, 8), vec![0, 65, 64]).unwrap();
+        tables.listen(11, (&words, 8), needed([0, 65, 64])).unwrap();
         tables.map(1, region_id(1, 0), Arc::clone(&memory)).unwrap();
         let short = tables.arena(1, 11, region_id(1, 0)).unwrap_err();
         assert_eq!(short, "an arena of 64 bytes, where 65 are needed");
+    }
+
+    #[test]
+    fn an_arena_by_address_is_no_near_ranks_and_few_come_before_their_contexts() {
+        let device = device();
+        let tables = Tables::new(&device, 2).unwrap();
+        let memory = device.allocate(64).unwrap();
+        let words = Arc::new(Words::new(&*device, 64).unwrap());
+        let seen = || words.word(8 + 8).unwrap().load(Ordering::Relaxed);
+        let needed = |far| vec![Needed { bytes: 0, far }, Needed { bytes: 64, far }];
+        let refusal = "an arena by its address, where its region is allowed";
+        // Told before the context is made, and after.
+        tables.far_arena(1, 5, (4096, 64)).unwrap();
+        let early = tables.listen(5, (&words, 8), needed(false)).unwrap_err();
+        assert_eq!((early.0, early.1.as_str(), seen()), (1, refusal, 0));
+        tables.listen(6, (&words, 8), needed(false)).unwrap();
+        assert_eq!(tables.far_arena(1, 6, (4096, 64)).unwrap_err(), refusal);
+        assert_eq!(seen(), 0, "no kernel is told");
+        tables.map(1, region_id(0, 0), memory).unwrap();
+        tables.listen(7, (&words, 8), needed(true)).unwrap();
+        assert!(tables.arena(1, 7, region_id(0, 0)).is_err());
+        tables.far_arena(1, 7, (4096, 64)).unwrap();
+        assert_eq!(seen(), 4096);
+        // The one of context 5 is among them: nobody listens there.
+        for context in 100..100 + MOST_AHEAD as u64 - 1 {
+            tables.far_arena(1, context, (4096, 64)).unwrap();
+        }
+        let many = tables.far_arena(1, 99, (4096, 64)).unwrap_err();
+        assert!(many.contains("4096 contexts"), "{many}");
+        tables.far_arena(1, 100, (8192, 64)).unwrap();
+        tables.far_arena(1, 7, (8192, 64)).unwrap();
+        tables.far_arena(0, 99, (4096, 64)).unwrap();
+    }
+
+    #[test]
+    fn peers_reach_what_they_were_told_of_and_nothing_else() {
+        let device = device();
+        let mut slots = Slots::default();
+        let (told, secret) = (device.allocate(4096).unwrap(), device.allocate(4096).unwrap());
+        let (region, _) = slots.number(&told);
+        let [at, hidden] = [&told, &secret].map(|memory| memory.address() as u64);
+        assert!(device.find(secret.address(), 8).is_some(), "it is the device's all the same");
+        for (region, offset, bytes, found) in [
+            (region, 8, 8, Some(at + 8)),
+            (region, 4096, 0, Some(at + 4096)),
+            (region, 4090, 8, None),
+            (region, u64::MAX, 8, None),
+            (region_id(1, 0), 0, 8, None),
+            (FOREIGN, at, 4096, Some(at)),
+            (FOREIGN, at + 4088, 8, Some(at + 4088)),
+            (FOREIGN, at + 4089, 8, None),
+            (FOREIGN, at - 1, 8, None),
+            (FOREIGN, hidden, 8, None),
+            (FOREIGN, u64::MAX, 8, None),
+        ] {
+            assert_eq!(slots.find(region, offset, bytes), found, "{region:#x} {offset:#x} {bytes}");
+        }
+        drop(told);
+        assert_eq!(slots.find(FOREIGN, at, 8), None);
     }
 }

@@ -163,6 +163,11 @@ impl Proxy {
         lock(&self.inner.staged).iter().all(|(_, link)| link.is_calm())
     }
 
+    /// Whether the link to a peer over a wire is lost.
+    pub fn is_lost(&self, peer: u32) -> bool {
+        lock(&self.inner.staged).iter().any(|(of, link)| *of == peer && link.is_lost())
+    }
+
     /// Ends all transfers: once this returns nothing is read or written any more.
     pub fn stop(&self) {
         self.inner.stop();
@@ -211,8 +216,7 @@ impl Inner {
         let mut region = 0;
         let staged = Staged::new(&self.device, peer, |memory| {
             region = memory.id();
-            let (wires, known) = ((&self.ports, &self.peers), (&self.slots, &self.device));
-            let path = OverPorts::new(peer, memory, wires, known)?;
+            let path = OverPorts::new(peer, memory, (&self.ports, &self.peers), &self.slots)?;
             Ok(Box::new(path) as Box<dyn Path>)
         });
         let staged = staged.map_err(|error| {

@@ -120,6 +120,11 @@ impl Staged {
         state.lost.is_some() || self.word(ARRIVED).load(Ordering::Acquire) == state.acknowledged
     }
 
+    /// Whether nothing goes on, for whatever reason.
+    pub fn is_lost(&self) -> bool {
+        self.enter().lost.is_some()
+    }
+
     /// What is wrong with what the peer has sent, or with the device.
     pub fn fault(&self) -> Option<String> {
         let state = self.enter();

@@ -5,7 +5,7 @@ use crate::gpu::Peers;
 use crate::gpu::tables::Slots;
 use crate::ports::Ports;
 use antiphon_codegen::abi::FOREIGN;
-use antiphon_hal::{Device, Memory};
+use antiphon_hal::Memory;
 use antiphon_port::Attended;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -40,7 +40,7 @@ pub trait Path: Send + Sync + fmt::Debug {
     /// How the peer knows bytes of its memory that kernels here name by an address.
     fn name(&self, address: u64, bytes: u64) -> Place;
 
-    /// The address of device memory of this rank that the peer names; `None` where there is none.
+    /// The address of device memory of this rank that the peer names; `None` where there is none that it was told of.
     fn find(&self, region: u64, offset: u64, bytes: u64) -> Option<u64>;
 }
 
@@ -50,7 +50,6 @@ pub struct OverPorts {
     ports: Arc<Ports>,
     peers: Arc<Peers>,
     slots: Arc<Mutex<Slots>>,
-    device: Arc<dyn Device>,
     /// The number of this rank's parcels.
     own: u64,
     reached: OnceLock<Reached>,
@@ -71,7 +70,7 @@ impl OverPorts {
         peer: u32,
         memory: &Arc<dyn Memory>,
         (ports, peers): (&Arc<Ports>, &Arc<Peers>),
-        (slots, device): (&Arc<Mutex<Slots>>, &Arc<dyn Device>),
+        slots: &Arc<Mutex<Slots>>,
     ) -> Result<Self, String> {
         debug_assert_eq!(memory.len(), BYTES);
         ports.announce(memory).map_err(|error| error.to_string())?;
@@ -80,7 +79,6 @@ impl OverPorts {
             ports: Arc::clone(ports),
             peers: Arc::clone(peers),
             slots: Arc::clone(slots),
-            device: Arc::clone(device),
             own: memory.id(),
             reached: OnceLock::new(),
         })
@@ -123,12 +121,6 @@ impl Path for OverPorts {
     }
 
     fn find(&self, region: u64, offset: u64, bytes: u64) -> Option<u64> {
-        if region == FOREIGN {
-            let address = std::ptr::with_exposed_provenance(offset as usize);
-            return self.device.find(address, bytes).map(|_| offset);
-        }
-        let memory = self.slots.lock().unwrap_or_else(PoisonError::into_inner).memory(region)?;
-        let inside = offset.checked_add(bytes).is_some_and(|end| end <= memory.len());
-        inside.then(|| memory.address().expose_provenance() as u64 + offset)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).find(region, offset, bytes)
     }
 }
