@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from antiphon.communicator import Communicator, Op, Stream
@@ -54,11 +54,6 @@ class PacketType(Enum):
 
     LL8 = "LL8"
     LL16 = "LL16"
-
-
-def unavailable(what: str, missing: str, instead: str) -> NoReturn:
-    """Raises NotImplementedError that says what the package lacks."""
-    raise NotImplementedError(f"cannot {what}: {missing} is not available yet in the Python package; {instead}")
 
 
 class ExecutionPlan:
@@ -168,13 +163,14 @@ class ExecutionPlanRegistry:
         return cls._the
 
     def register_plan(self, plan: PlanHandle) -> None:
-        """Adds a plan, in place of one with its id."""
+        """Adds a plan, in place of one with its id; it is then the one that was registered last."""
         if not isinstance(plan, PlanHandle):
             raise TypeError(f"cannot register {plan!r}: allowed a PlanHandle, as jit.compile returns")
+        self._plans.pop(plan.id, None)
         self._plans[plan.id] = plan
 
     def set_selector(self, selector: Selector | None) -> None:
-        """Sets the function that chooses among the plans."""
+        """Sets the function that is asked first. It takes the plans by collective, and the call, and returns a plan or None."""
         self._selector = selector
 
     def set_default_selector(self, selector: Selector | None) -> None:
@@ -186,8 +182,37 @@ class ExecutionPlanRegistry:
         return self._plans.get(id)
 
     def select(self, **request: Any) -> PlanHandle | None:
-        """Chooses a plan for a call: not available yet."""
-        unavailable("select a plan", "the selection among registered plans", "take one by get(id), and run it by an Executor")
+        """The plan that the selectors choose for a call, whose arguments are those of `Request`; without an answer of theirs
+        the one registered last among those of the collective, the ranks and the size; None if there is none."""
+        wanted = Request(**request)
+        chosen = self._ask(wanted)
+        fitting = (plan for plan in reversed(self._plans.values()) if _fits(plan, wanted))
+        return next(fitting, None) if chosen is None else chosen
+
+    def _ask(self, request: Request) -> PlanHandle | None:
+        plans: dict[str, list[PlanHandle]] = {}
+        for plan in self._plans.values():
+            plans.setdefault(plan.plan.collective, []).append(plan)
+        for selector in (self._selector, self._default_selector):
+            chosen = selector(plans, request) if selector else None
+            if chosen is None:
+                continue
+            if not isinstance(chosen, PlanHandle):
+                raise TypeError(f"cannot use {chosen!r:.80}: a selector returns a PlanHandle, or None")
+            return chosen
+        return None
+
+
+def _fits(plan: PlanHandle, request: Request) -> bool:
+    """Whether what a plan and its author say agrees with a call."""
+    own, constraint = plan.plan, plan.constraint
+    return (
+        own.collective == request.collective
+        and own.num_ranks == request.world_size
+        and constraint.world_size in (0, request.world_size)
+        and constraint.n_ranks_per_node in (0, request.n_ranks_per_node)
+        and own.min_message_size <= request.message_size <= own.max_message_size
+    )
 
 
 def register(plan: PlanHandle) -> None:

@@ -156,8 +156,8 @@ REFUSALS = {
     "a group of nothing": (lambda: antiphon.CommGroup(), RuntimeError, "no source"),
     "a group of two": (lambda: antiphon.CommGroup(3, 4), RuntimeError, "saw 2 sources"),
     "a group without a rank": (lambda: antiphon.CommGroup(interfaceIpPortTrio="x:1:2"), RuntimeError, "give rank"),
-    "selecting": (
-        lambda: ExecutionPlanRegistry().select(collective="allreduce"), NotImplementedError, "not available yet"
+    "selecting for half a call": (
+        lambda: ExecutionPlanRegistry().select(collective="allreduce"), TypeError, "world_size"
     ),
     "registering anything": (lambda: antiphon.plan.register("plan"), TypeError, "PlanHandle"),
     "a type of elements": (lambda: utils.dtype_to_mscclpp_dtype("complex64"), ValueError, "float16"),
