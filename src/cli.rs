@@ -5,6 +5,7 @@ mod collect;
 mod counts;
 mod device;
 mod error;
+mod explain;
 mod files;
 mod info;
 mod job;
@@ -56,6 +57,8 @@ enum Command {
     Run(RunArgs),
     /// Measure a built-in algorithm, chosen by size; no plan file needed
     Bench(BenchArgs),
+    /// Say what would serve a call on this machine, and why
+    Explain(ExplainArgs),
     /// Measure the candidates for each call on this machine, and write the table that the choice among them reads
     Tune(TuneArgs),
     /// Look at plan files
@@ -195,6 +198,39 @@ struct MeasureArgs {
     #[arg(long, default_value = "60s", value_parser = size::parse_timeout)]
     timeout: Timeout,
     /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ExplainArgs {
+    /// The collective
+    collective: BuiltIn,
+    /// Number of ranks
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+    /// Nodes that the ranks are spread over; this machine's cores count as theirs together
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+    /// Message size in bytes, with K, M or G for powers of 1024
+    #[arg(long, default_value = "1M", value_parser = size::parse)]
+    size: u64,
+    /// Element type
+    #[arg(long, default_value = "f32")]
+    dtype: DataType,
+    /// Reduction, of collectives that reduce: sum, prod, min, max or avg [default: sum]
+    #[arg(long)]
+    op: Option<ReduceOp>,
+    /// Use one buffer for input and output
+    #[arg(long)]
+    in_place: bool,
+    /// The rank that broadcasts or receives the reduction
+    #[arg(long, default_value_t = 0)]
+    root: u32,
+    /// Ranks as threads of one process, not as processes
+    #[arg(long)]
+    threads: bool,
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -360,6 +396,7 @@ pub fn execute(cli: Cli) -> Result<ExitCode, CliError> {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => run::bench(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Tune(args) => tune::tune(&args),
         Command::Plan(PlanCommand::Check { file }) => plan_files::check(&file),
         Command::Plan(PlanCommand::Verify { files, json, results }) => {

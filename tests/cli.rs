@@ -460,6 +460,27 @@ fn info_says_what_there_is() {
 }
 
 #[test]
+fn a_choice_is_explained() {
+    let printed =
+        succeeds(&["explain", "allreduce", "--ranks", "8", "--size", "1M", "--op", "max"]);
+    for word in [
+        "allreduce of 1048576 bytes of f32 (max) on 8 ranks",
+        "chosen: ",
+        "rule by size",
+        "allreduce_ring",
+    ] {
+        assert!(printed.contains(word), "no `{word}` in:\n{printed}");
+    }
+    let printed = succeeds(&["explain", "alltoall", "--ranks", "4", "--nodes", "2", "--json"]);
+    let json: Value = serde_json::from_str(&printed).unwrap();
+    assert!(json["chosen"]["name"].as_str().unwrap().contains("hierarchical"), "{json}");
+    let said = fails(&["explain", "allreduce", "--ranks", "4", "--nodes", "3"], 2);
+    assert!(said.contains("evenly"), "{said}");
+    let said = fails(&["explain", "broadcast", "--ranks", "4", "--root", "4"], 2);
+    assert!(said.contains("allowed ranks below 4"), "{said}");
+}
+
+#[test]
 fn a_tuning_goes_on_where_it_was() {
     let folder = folder("tune");
     let cache = folder.join("cache");
@@ -496,6 +517,21 @@ fn a_tuning_goes_on_where_it_was() {
     let (status, said) = tune(&["alltoall", "--size", "64", "--threads", "--nodes", "2"]);
     assert!(status == Some(0) && said.contains("hierarchical"), "{said}");
     assert_eq!(read()["settings"].as_array().unwrap().len(), 4);
+    // And it decides.
+    let explain = |tuning: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.env("ANTIPHON_TUNING", tuning).args(["explain", "allreduce", "--ranks", "2"]);
+        let output = command.args(["--size", "100", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}", lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let decided = explain(&table);
+    let times = first["settings"][0]["sizes"][0]["times_ns"].as_object().unwrap();
+    let best = times.iter().min_by_key(|(name, time)| (time.as_u64(), (*name).clone())).unwrap().0;
+    assert_eq!(decided["rule"], "tuning table", "{decided}");
+    assert_eq!(decided["chosen"]["name"].as_str(), Some(best.as_str()), "{decided}");
+    let off = explain(Path::new("off"));
+    assert_eq!(off["rule"], "rule by size", "{off}");
     // A file that is no table is not written over, unless that was asked for.
     std::fs::write(&table, "{").unwrap();
     let (status, said) = tune(&["allgather", "--size", "64"]);

@@ -133,7 +133,7 @@ impl Collectives {
         let spread = Spread::over(&nodes, communicator.crowded_anywhere());
         Ok(Collectives(Arc::new(Shared {
             executor: Executor::new(communicator),
-            service: Service::new(spread, registry),
+            service: Service::new(spread, registry, communicator.shared.tuning.clone()),
             meetings: Mutex::default(),
             pairs: Mutex::default(),
         })))

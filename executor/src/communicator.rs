@@ -12,6 +12,7 @@ use crate::gpu::neighbours::Neighbours;
 use crate::gpu::{self, Gpu};
 use crate::ports::{Mirrors, PortLink, Ports};
 use crate::regions::Regions;
+use crate::selection::Tuning;
 use crate::shared::RankPage;
 use crate::shared::control::ControlPage;
 use crate::shared::verdicts::VerdictTable;
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     /// Equal on all ranks, and on no other communicator.
     pub identity: u64,
     pub options: Options,
+    /// The table that all ranks have.
+    pub tuning: Tuning,
     pub device: Arc<dyn Device>,
     /// The engine of ranks whose device is a GPU.
     pub gpu: Option<Gpu>,

@@ -9,7 +9,7 @@ mod tests;
 
 use crate::error::ExecutorError;
 use crate::selection::order::{Choice, Offer, choose};
-use crate::selection::{Question, SelectionError, is_built_in};
+use crate::selection::{Question, SelectionError, Tuning, is_built_in};
 use antiphon_plan::model::Plan;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -184,12 +184,24 @@ impl Registry {
         self.contents().codes.clone()
     }
 
-    /// What would serve a call, why, and what else was considered. A selector is asked, with null addresses.
+    /// What would serve a call without a tuning table, why, and what else was considered. A selector is asked, with null addresses.
     ///
     /// # Errors
     /// Where nothing serves it, or the selector's answer does not fit.
     pub fn choose(&self, question: &Question<'_>) -> Result<Choice, SelectionError> {
-        choose(&self.contents(), question, [0; 2])
+        self.choose_with(question, &Tuning::none("none was given"))
+    }
+
+    /// The same with a tuning table.
+    ///
+    /// # Errors
+    /// As [`choose`](Self::choose).
+    pub fn choose_with(
+        &self,
+        question: &Question<'_>,
+        tuning: &Tuning,
+    ) -> Result<Choice, SelectionError> {
+        choose(&self.contents(), question, [0; 2], tuning)
     }
 
     /// Raised by every change.

@@ -7,6 +7,7 @@ mod explain;
 pub mod order;
 pub(crate) mod question;
 pub mod table;
+mod tuning;
 
 use crate::registry::Misfit;
 use antiphon_plan::algorithms::{self, Algorithm, Choice, Handshake, Shape, allgatherv, alltoallv};
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 
 pub use order::{Candidate, Choice as Chosen, Offer, Rule};
 pub use question::Question;
+pub use tuning::Tuning;
 
 /// Where ranks run, as far as the choice of an algorithm goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

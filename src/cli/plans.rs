@@ -2,8 +2,7 @@
 //! are more than looking at a [`Plan`] are in this file.
 
 use super::{CliError, programs};
-use antiphon::executor::selection::{Selected, Spread, Wish, select};
-use antiphon::plan::algorithms::{Algorithm, Choice};
+use antiphon::executor::selection::{self, Selected, SelectionError, Spread, Wish, select};
 use antiphon::plan::model::{Collective, Plan};
 use antiphon::plan::{self, Read};
 use std::fs::File;
@@ -64,20 +63,11 @@ pub fn candidates(
     spread: Spread,
     in_place: bool,
 ) -> Result<Vec<(String, Plan)>, CliError> {
-    let usage = |error: &dyn std::error::Error| CliError::Usage(error.to_string());
     let wish = Wish { collective, bytes: 0, in_place, root: 0 };
-    let chosen = select(spread, wish).map_err(|error| usage(&error))?;
-    let Selected::Sized(Choice { algorithm, shape }) = chosen else {
-        // There is one for each collective with runtime sizes.
-        let plan = chosen.plan().map_err(|error| usage(&error))?;
-        return Ok(vec![(format!("{collective}_zero_copy"), plan)]);
-    };
-    Algorithm::all_for(collective)
-        .filter(|other| other.is_hierarchical() == algorithm.is_hierarchical())
-        .map(|other| {
-            Ok((other.name().to_owned(), other.plan(shape).map_err(|error| usage(&error))?))
-        })
-        .collect()
+    let planned = |one: Selected| Ok((one.name().to_owned(), one.plan()?));
+    let all = selection::candidates(spread, wish)
+        .and_then(|all| all.into_iter().map(planned).collect::<Result<_, SelectionError>>());
+    all.map_err(|error| CliError::Usage(error.to_string()))
 }
 
 #[cfg(test)]

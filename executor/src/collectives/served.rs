@@ -7,7 +7,7 @@ use crate::executor::Executor;
 use crate::plan_cache::LoadedPlan;
 use crate::registry::{Contents, RegisteredCode, RegisteredPlan, Registry};
 use crate::selection::order::{Candidate, Choice, choose};
-use crate::selection::{Question, Selected, SelectionError, Spread, select};
+use crate::selection::{Question, Selected, SelectionError, Spread, Tuning, select};
 use antiphon_plan::algorithms::Algorithm;
 use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
@@ -29,6 +29,7 @@ pub(super) enum Served {
 pub(super) struct Service {
     pub spread: Result<Spread, SelectionError>,
     registry: Registry,
+    tuning: Tuning,
     built_in: Mutex<BTreeMap<Key, Arc<LoadedPlan>>>,
     /// By content.
     registered: Mutex<BTreeMap<u64, Arc<LoadedPlan>>>,
@@ -89,11 +90,12 @@ fn asked(question: &Question<'_>) -> Option<Asked> {
 }
 
 impl Service {
-    pub fn new(spread: Result<Spread, SelectionError>, registry: Registry) -> Self {
+    pub fn new(spread: Result<Spread, SelectionError>, registry: Registry, tuning: Tuning) -> Self {
         let memory = Memory { contents: registry.contents(), chosen: BTreeMap::new() };
         Service {
             spread,
             registry,
+            tuning,
             built_in: Mutex::default(),
             registered: Mutex::default(),
             memory: Mutex::new(memory),
@@ -115,7 +117,7 @@ impl Service {
                     memory.contents.plans.iter().map(|plan| plan.fingerprint()).collect();
                 lock(&self.registered).retain(|content, _| kept.contains(content));
             }
-            if memory.contents.is_empty() {
+            if memory.contents.is_empty() && !self.tuning.is_used() {
                 drop(memory);
                 let selected = select(question.spread, question.wish())?;
                 return self.built_in(executor, &selected);
@@ -127,7 +129,7 @@ impl Service {
             }
             Arc::clone(&memory.contents)
         };
-        let choice = choose(&contents, question, addresses)?;
+        let choice = choose(&contents, question, addresses, &self.tuning)?;
         // Not under the lock: loading may wait for another process that verifies the same plan.
         let served = match &choice.candidate {
             Candidate::Plan(plan) => self.registered(executor, plan)?,
@@ -196,6 +198,7 @@ impl Collectives {
     /// # Errors
     /// [`Selection`](ExecutorError::Selection) where nothing serves it, or the selector's answer does not fit.
     pub fn explain(&self, question: &Question<'_>) -> Result<Choice, ExecutorError> {
-        Ok(choose(&self.0.service.registry.contents(), question, [0; 2])?)
+        let Service { registry, tuning, .. } = &self.0.service;
+        Ok(registry.choose_with(question, tuning)?)
     }
 }

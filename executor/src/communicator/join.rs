@@ -5,6 +5,7 @@
 use super::*;
 use crate::gpu::neighbours::{Gap, RankDevice};
 use crate::ports::{Introduction, LOCAL, open_wires};
+use crate::selection::table::Kind;
 use crate::shared::LAYOUT_VERSION;
 use antiphon_port::Settings;
 
@@ -20,6 +21,7 @@ pub(super) struct Join {
     failure: Arc<Failure>,
     page: Arc<dyn Memory>,
     token: Box<u64>,
+    tuning: Tuning,
 }
 
 /// A communicator that waits for its peers' greetings.
@@ -35,6 +37,8 @@ struct Greeting {
     mirrors: u64,
     pid: u32,
     token: (u64, u64),
+    /// That of its tuning table; 0 for none.
+    tuning: u64,
     /// Names the machine, whatever nodes are made of it: its ranks share its cores.
     machine: u64,
     cores: Cores,
@@ -73,7 +77,7 @@ impl Cores {
 impl Greeting {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let Greeting { page, mirrors, token, machine, cores, device, .. } = self;
+        let Greeting { page, mirrors, token, tuning, machine, cores, device, .. } = self;
         let [what, place] = device.to_words();
         let numbers = cores.numbers.len() as u64;
         let words = [
@@ -83,6 +87,7 @@ impl Greeting {
             self.pid.into(),
             token.0,
             token.1,
+            *tuning,
             *machine,
             cores.quota,
             what,
@@ -98,8 +103,8 @@ impl Greeting {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<88>()?;
-        let words: [u64; 11] = std::array::from_fn(|word| {
+        let (head, rest) = bytes.split_first_chunk::<96>()?;
+        let words: [u64; 12] = std::array::from_fn(|word| {
             u64::from_le_bytes(std::array::from_fn(|byte| head[8 * word + byte]))
         });
         let [
@@ -109,6 +114,7 @@ impl Greeting {
             pid,
             address,
             token,
+            tuning,
             machine,
             quota,
             what,
@@ -127,7 +133,8 @@ impl Greeting {
         let wires = names.lines().map(str::to_owned).collect();
         let token = (address, token);
         let device = RankDevice::from_words([what, place])?;
-        Some(Greeting { page, mirrors, pid: pid as u32, token, machine, cores, device, wires })
+        let pid = pid as u32;
+        Some(Greeting { page, mirrors, pid, token, tuning, machine, cores, device, wires })
     }
 }
 
@@ -188,6 +195,12 @@ impl Join {
         // Sent before the greeting, and messages of one peer arrive in order: whoever has the greeting has the page.
         let region = regions.announce(&page, &*bootstrap)?;
         // Random: equal builds in two containers may have equal pids, regions and addresses.
+        let tuning = match &options.tuning {
+            // Times are measured on the host.
+            _ if device.backend() != Backend::Host => Tuning::none("the ranks are on a device"),
+            Some(tuning) => tuning.clone(),
+            None => Tuning::of_process(),
+        };
         let token = Box::new(RandomState::new().hash_one(pid));
         let address = std::ptr::from_ref(&*token).addr() as u64;
         let greeting = Greeting {
@@ -195,6 +208,7 @@ impl Join {
             mirrors: mirrors.as_ref().map_or(0, |mirrors| mirrors.memory().id()),
             pid,
             token: (address, *token),
+            tuning: tuning.fingerprint(),
             machine: machine(),
             cores: Cores::of_this_thread(),
             device: RankDevice::of(&**device),
@@ -203,8 +217,18 @@ impl Join {
         let ticket = bootstrap.exchange_begin(&greeting.encode())?;
         let device = Arc::clone(device);
         let options = options.clone();
-        let join =
-            Join { bootstrap, device, options, regions, ports, mirrors, failure, page, token };
+        let join = Join {
+            bootstrap,
+            device,
+            options,
+            regions,
+            ports,
+            mirrors,
+            failure,
+            page,
+            token,
+            tuning,
+        };
         Ok(Greeted { join, ticket })
     }
 }
@@ -331,7 +355,11 @@ impl Probed {
             Some(peers) => Some(Gpu::new(&join.device, peers, &join.options)?),
             None => None,
         };
+        let one_process = here == peers.len();
+        let kind = if one_process { Kind::Threads } else { Kind::Processes };
+        let tuning = join.tuning.agreed(greetings.iter().map(|greeting| greeting.tuning));
         let shared = Shared {
+            tuning: tuning.with_kind(kind),
             rank,
             world,
             // Drawn at random by the first rank.
@@ -341,7 +369,7 @@ impl Probed {
             one_node: near.iter().all(|&near| near),
             crowded: crowds.get(&machine).is_some_and(is_crowd),
             crowded_anywhere: crowds.values().any(is_crowd),
-            one_process: here == peers.len(),
+            one_process,
             shared_process: here > 1,
             peers,
             neighbours,

@@ -2,6 +2,7 @@
 
 use crate::error::ExecutorError;
 use crate::registry::Registry;
+use crate::selection::Tuning;
 use antiphon_hal::Device;
 use std::fmt;
 use std::str::FromStr;
@@ -88,6 +89,8 @@ pub struct Options {
     pub reproducible: bool,
     /// What serves calls by name beside the built-in algorithms. All ranks must find the same there.
     pub registry: Registry,
+    /// The times that calls by name are served by, if all ranks have them: the process's own unless given.
+    pub tuning: Option<Tuning>,
     /// Tags that registered plans, and registered code, must have to serve this communicator. All ranks must say the same.
     pub tags: Vec<String>,
 }
@@ -106,6 +109,7 @@ impl Default for Options {
             multicast: true,
             reproducible: std::env::var_os("ANTIPHON_REPRODUCIBLE").is_some_and(|on| on == "1"),
             registry: Registry::process(),
+            tuning: None,
             tags: Vec::new(),
         }
     }
@@ -172,6 +176,13 @@ impl Options {
     #[must_use]
     pub fn with_reproducible(mut self, on: bool) -> Self {
         self.reproducible = on;
+        self
+    }
+
+    /// These options with a tuning table, in the place of the process's own. It is used if all ranks have the same.
+    #[must_use]
+    pub fn with_tuning(mut self, tuning: Tuning) -> Self {
+        self.tuning = Some(tuning);
         self
     }
 

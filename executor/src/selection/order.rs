@@ -1,8 +1,8 @@
 //! The order in which candidates are considered for a call, and what is said about it: the selector's answer, if it has one;
-//! then the first registered plan that fits, the most recent first; then registered code, likewise; then the built-in
+//! then the fastest by the tuning table, if the call was measured; then the first registered plan that fits, the most recent first; then registered code, likewise; then the built-in
 //! algorithm that the rule by size takes.
 
-use super::{Question, Selected, SelectionError, candidates};
+use super::{Question, Selected, SelectionError, Tuning, candidates};
 use crate::registry::{Contents, Misfit, RegisteredCode, RegisteredPlan};
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,6 +40,8 @@ pub struct Offer<'a> {
 pub enum Rule {
     /// The selector.
     Selector,
+    /// The tuning table.
+    Table,
     /// A registered plan fits.
     Plan,
     /// Registered code fits.
@@ -87,6 +89,7 @@ impl Rule {
     pub const fn name(self) -> &'static str {
         match self {
             Rule::Selector => "selector",
+            Rule::Table => "tuning table",
             Rule::Plan => "registered plan",
             Rule::Code => "registered code",
             Rule::Size => "rule by size",
@@ -102,6 +105,7 @@ pub(crate) fn choose(
     contents: &Contents,
     question: &Question<'_>,
     addresses: [usize; 2],
+    tuning: &Tuning,
 ) -> Result<Choice, SelectionError> {
     let plans = contents.plans.iter().rev();
     let plans = plans.map(|plan| (Candidate::Plan(Arc::clone(plan)), plan.fits(question)));
@@ -137,7 +141,14 @@ pub(crate) fn choose(
     }
     let (rule, candidate) = match answer {
         Some(name) => (Rule::Selector, named(&considered, name, question)?),
-        None => by_default(&considered, none, &mut rules)?,
+        None => {
+            let (measured, said) = tuning.decide(&considered, question);
+            rules.push((Rule::Table, said));
+            match measured {
+                Some(candidate) => (Rule::Table, candidate),
+                None => by_default(&considered, none, &mut rules)?,
+            }
+        }
     };
     Ok(Choice { candidate, rule, rules, considered })
 }

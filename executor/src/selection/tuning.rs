@@ -1,0 +1,256 @@
+//! The table that calls are served by: read once for each process, and used where all ranks have the same one.
+
+use super::order::Candidate;
+use super::question::Question;
+use super::table::{Kind, Machine, Setting, Table};
+use crate::registry::Misfit;
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+/// Names a table, or says `off`.
+const VARIABLE: &str = "ANTIPHON_TUNING";
+
+/// What a table has to say about calls of a group of ranks; or why none is used.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    table: Result<Arc<Table>, Arc<str>>,
+    kind: Kind,
+}
+
+impl Tuning {
+    /// No table; `why` completes "no table is used:".
+    pub fn none(why: &str) -> Self {
+        Tuning { table: Err(why.into()), kind: Kind::Processes }
+    }
+
+    /// A table, if it is of this machine.
+    pub fn new(table: Table) -> Self {
+        let here = Machine::here();
+        if *table.machine() != here {
+            let of = table.machine();
+            return Tuning::none(&format!("its times are of {of}, and this is {here}"));
+        }
+        Tuning { table: Ok(Arc::new(table)), kind: Kind::Processes }
+    }
+
+    /// The table of this process: the file that `ANTIPHON_TUNING` names (`off` for none), else `tuning.json` in the
+    /// [cache folder](antiphon_hal::cache_folder). It is read at the first call; one that is no table is warned of, and not
+    /// used.
+    pub fn of_process() -> Self {
+        static PROCESS: LazyLock<Tuning> = LazyLock::new(|| {
+            let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
+            match named {
+                Some(value) if value == "off" => Tuning::none("ANTIPHON_TUNING is off"),
+                Some(path) => Tuning::read(Path::new(&path)),
+                None => match antiphon_hal::cache_folder() {
+                    Some(folder) => Tuning::read(&folder.join("tuning.json")),
+                    None => Tuning::none("there is no cache folder"),
+                },
+            }
+        });
+        PROCESS.clone()
+    }
+
+    fn read(path: &Path) -> Self {
+        let shown = path.display();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Tuning::none(&format!("there is no {shown}; `antiphon tune` writes one"));
+            }
+            Err(error) => {
+                log::warn!("cannot read the tuning table {shown}: {error}");
+                return Tuning::none(&format!("{shown} cannot be read: {error}"));
+            }
+        };
+        match Table::parse(&text) {
+            Ok(table) => Tuning::new(table),
+            Err(error) => {
+                log::warn!("{shown}: {error}");
+                Tuning::none(&format!("{shown}: {error}"))
+            }
+        }
+    }
+
+    /// The same for ranks that are threads or processes.
+    pub fn with_kind(self, kind: Kind) -> Self {
+        Tuning { kind, ..self }
+    }
+
+    /// Whether a table is used.
+    pub fn is_used(&self) -> bool {
+        self.table.is_ok()
+    }
+
+    /// That of the table; 0 for none.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.table.as_ref().map_or(0, |table| table.fingerprint())
+    }
+
+    /// What ranks use that have these, in rank order: this table, if all have it.
+    pub(crate) fn agreed(self, fingerprints: impl IntoIterator<Item = u64>) -> Self {
+        let own = self.fingerprint();
+        match (0..).zip(fingerprints).find(|(_, other): &(u32, u64)| *other != own) {
+            None => self,
+            Some((rank, other)) => {
+                let has = if other == 0 { "none" } else { "another" };
+                let here = if own == 0 { "has none" } else { "has one" };
+                Tuning::none(&format!("ranks differ: this one {here}, and rank {rank} has {has}"))
+            }
+        }
+    }
+
+    /// The fastest of the candidates that fit, if the call was measured with every registered one; and what there is to say.
+    pub(crate) fn decide(
+        &self,
+        considered: &[(Candidate, Result<(), Misfit>)],
+        question: &Question<'_>,
+    ) -> (Option<Candidate>, Cow<'static, str>) {
+        let table = match &self.table {
+            Ok(table) => table,
+            Err(why) => return (None, format!("none is used: {why}").into()),
+        };
+        if question.sizes().is_none() {
+            return (None, "such calls bring their own sizes".into());
+        }
+        // The fastest of one size may add in another order than that of another.
+        if question.reproducible && question.op.is_some() {
+            return (None, "reproducible calls keep one order of sums".into());
+        }
+        let setting = Setting {
+            collective: question.collective.clone(),
+            ranks: question.spread.ranks,
+            nodes: question.spread.nodes,
+            kind: self.kind,
+            in_place: question.in_place,
+        };
+        let Some(near) = table.near(&setting, question.bytes) else {
+            return (None, "such calls were not measured".into());
+        };
+        let fitting = considered.iter().filter(|(_, fits)| fits.is_ok());
+        let fitting: Vec<&Candidate> = fitting.map(|(candidate, _)| candidate).collect();
+        let registered = fitting.iter().find(|candidate| {
+            !matches!(candidate, Candidate::BuiltIn(_)) && near.times.of(candidate.name()).is_none()
+        });
+        if let Some(candidate) = registered {
+            let said = format!("`{}` fits and was not measured", candidate.name());
+            return (None, said.into());
+        }
+        let named = |name: &str| fitting.iter().find(|candidate| candidate.name() == name);
+        let Some(best) = near.times.best(|name| named(name).is_some()) else {
+            return (None, "nothing that fits was measured".into());
+        };
+        let place = if near.setting.in_place { "in place" } else { "out of place" };
+        let (bytes, kind) = (near.bytes, near.setting.kind);
+        let said =
+            format!("`{best}` is the fastest, measured at {bytes} bytes {place}, ranks as {kind}");
+        (named(best).map(|candidate| (*candidate).clone()), said.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use crate::selection::table::Times;
+    use crate::selection::{Rule, Spread};
+    use antiphon_plan::model::Collective;
+    use antiphon_types::DataType;
+
+    const SPREAD: Spread = Spread { ranks: 4, nodes: 1, crowded: false };
+
+    /// A table in which an allreduce of the four ranks is fastest by a ring, whatever its size.
+    fn ring(machine: Machine) -> Table {
+        let mut table = Table::new(machine);
+        let setting = Setting {
+            collective: Collective::AllReduce,
+            ranks: SPREAD.ranks,
+            nodes: SPREAD.nodes,
+            kind: Kind::Processes,
+            in_place: false,
+        };
+        let times = [("allreduce_ring", 5), ("allreduce_zero_copy", 9), ("gone", 1)];
+        let times = times.map(|(name, time)| (name.to_owned(), time));
+        table.record(&setting, 1024, Times::new(times));
+        table
+    }
+
+    #[test]
+    fn the_fastest_candidate_serves_what_was_measured() {
+        let tuning = Tuning::new(ring(Machine::here()));
+        let choose = |collective: &Collective, spread| {
+            let question = Question::new(collective, spread, 1 << 20, DataType::F32);
+            Registry::new().choose_with(&question, &tuning).unwrap()
+        };
+        let choice = choose(&Collective::AllReduce, SPREAD);
+        assert_eq!((choice.candidate.name(), choice.rule), ("allreduce_ring", Rule::Table));
+        let said = choice.to_string();
+        assert!(
+            said.contains("tuning table: `allreduce_ring` is the fastest, measured at 1024 bytes"),
+            "{said}"
+        );
+        // Deterministic: the question alone decides.
+        assert_eq!(choose(&Collective::AllReduce, SPREAD).to_string(), said);
+        for (collective, spread) in [
+            (Collective::AllGather, SPREAD),
+            (Collective::AllReduce, Spread { ranks: 8, ..SPREAD }),
+            (Collective::AllReduce, Spread { nodes: 2, ..SPREAD }),
+            (Collective::AllToAllV, SPREAD),
+        ] {
+            let choice = choose(&collective, spread);
+            assert_eq!(choice.rule, Rule::Size, "{choice}");
+        }
+    }
+
+    #[test]
+    fn reproducible_sums_are_not_left_to_the_clock() {
+        let tuning = Tuning::new(ring(Machine::here()));
+        let question = Question::new(&Collective::AllReduce, SPREAD, 1024, DataType::F32);
+        let question = Question { reproducible: true, ..question };
+        let choice = Registry::new().choose_with(&question, &tuning).unwrap();
+        assert_eq!(choice.rule, Rule::Size, "{choice}");
+    }
+
+    #[test]
+    fn a_table_of_another_machine_is_not_used() {
+        let tuning = Tuning::new(ring(Machine { cpu: "an abacus".into(), cores: 1 }));
+        assert!(!tuning.is_used() && tuning.fingerprint() == 0);
+        let question = Question::new(&Collective::AllReduce, SPREAD, 1024, DataType::F32);
+        let choice = Registry::new().choose_with(&question, &tuning).unwrap();
+        assert_eq!(choice.rule, Rule::Size);
+        assert!(choice.to_string().contains("an abacus with 1 usable core"), "{choice}");
+    }
+
+    #[test]
+    fn ranks_use_a_table_that_all_have() {
+        let tuning = Tuning::new(ring(Machine::here()));
+        let own = tuning.fingerprint();
+        assert!(tuning.clone().agreed([own, own, own]).is_used());
+        for others in [[own, 0, own], [own, own + 1, own]] {
+            assert!(!tuning.clone().agreed(others).is_used(), "{others:?}");
+        }
+        assert!(!Tuning::none("so").agreed([0, 0]).is_used());
+        let (_, said) = Tuning::none("so")
+            .agreed([own, 0])
+            .decide(&[], &Question::new(&Collective::AllReduce, SPREAD, 4, DataType::F32));
+        assert_eq!(said, "none is used: ranks differ: this one has none, and rank 0 has another");
+    }
+
+    #[test]
+    fn files_that_are_no_tables_are_named() {
+        let folder = std::env::temp_dir().join(format!("antiphon-tuning-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("tuning.json");
+        let said = |tuning: &Tuning| match &tuning.table {
+            Ok(_) => "used".to_owned(),
+            Err(why) => why.to_string(),
+        };
+        assert!(said(&Tuning::read(&path)).contains("`antiphon tune` writes one"));
+        std::fs::write(&path, "{").unwrap();
+        assert!(said(&Tuning::read(&path)).contains("tuning.json: cannot read a tuning table"));
+        std::fs::write(&path, ring(Machine::here()).to_text()).unwrap();
+        assert_eq!(said(&Tuning::read(&path)), "used");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
