@@ -6,6 +6,7 @@
 mod explain;
 pub mod order;
 pub(crate) mod question;
+pub(crate) mod reproducible;
 pub mod table;
 mod tuning;
 

@@ -3,7 +3,7 @@
 use super::terms::{Misfit, Terms};
 use crate::error::ExecutorError;
 use crate::executor::Executor;
-use crate::selection::Question;
+use crate::selection::{Question, reproducible};
 use antiphon_hal::Stream;
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
@@ -128,6 +128,9 @@ impl RegisteredCode {
         }
         if question.premultiplied {
             return Err(Misfit::Premultiplied);
+        }
+        if reproducible::demands(question) {
+            return Err(Misfit::Unshown);
         }
         self.terms.admit(question)?;
         self.code.fits(question).map_err(Misfit::Code)

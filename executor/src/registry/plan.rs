@@ -3,12 +3,13 @@
 use super::terms::{Misfit, Terms};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
-use crate::selection::Question;
 use crate::selection::question::has_root;
+use crate::selection::{Question, reproducible};
 use antiphon_plan::model::{ChannelTable, ChannelType, Collective, Plan};
-use antiphon_plan::verify;
+use antiphon_plan::verify::{self, SumOrder};
 use antiphon_types::ReduceOp;
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 /// A plan that calls by name may be served by.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct RegisteredPlan {
     said: BTreeSet<ReduceOp>,
     /// Pairs of ranks that share memory.
     near: BTreeSet<(u32, u32)>,
+    /// Found out when it is first asked for.
+    order: OnceLock<Option<SumOrder>>,
 }
 
 impl RegisteredPlan {
@@ -60,7 +63,8 @@ impl RegisteredPlan {
         let said = said.collect();
         let name = terms.name.clone().unwrap_or_else(|| plan.name.clone());
         let near = near(&plan);
-        Ok(RegisteredPlan { name, plan, lowered, terms, said, near })
+        let order = OnceLock::new();
+        Ok(RegisteredPlan { name, plan, lowered, terms, said, near, order })
     }
 
     /// What selectors, tables and messages call it.
@@ -81,6 +85,12 @@ impl RegisteredPlan {
     /// What ranks compare, and caches go by: the plan's content.
     pub fn fingerprint(&self) -> u64 {
         self.lowered.layout().fingerprint
+    }
+
+    /// In which order its sums add, as the verifier finds when it is first asked.
+    pub fn order(&self) -> Option<&SumOrder> {
+        let find = || reproducible::order_of(&self.plan, self.lowered.layout());
+        self.order.get_or_init(find).as_ref()
     }
 
     /// Whether the plan may serve a call.
@@ -118,7 +128,8 @@ impl RegisteredPlan {
             return Err(Misfit::RuntimeSizes(layout.runtime_sizes));
         }
         let admitted = sizes.map_or(Ok(()), |sizes| layout.admits(sizes));
-        admitted.map_err(|error| Misfit::Sizes(Box::new(error)))
+        admitted.map_err(|error| Misfit::Sizes(Box::new(error)))?;
+        reproducible::admit(question, || self.order().cloned())
     }
 
     /// The plan with input and output lying the other way, where a call may have them either way.

@@ -4,6 +4,7 @@ use crate::selection::Question;
 use crate::selection::question::has_root;
 use antiphon_plan::LowerError;
 use antiphon_plan::model::Collective;
+use antiphon_plan::verify::SumOrder;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeSet;
 
@@ -100,9 +101,17 @@ pub enum Misfit {
     /// Blocks whose sizes come with the call, where blocks are equal, or the other way round.
     #[error("{}", if *.0 { "has runtime sizes" } else { "has no runtime sizes" })]
     RuntimeSizes(bool),
-    /// Nobody knows in which order it adds.
-    #[error("may add in another order for another size, where calls are to be reproducible")]
-    Reproducible,
+    /// Another order of sums than reproducible calls have.
+    #[error("{}", differently(.found.as_ref(), .wanted.as_ref()))]
+    Order {
+        /// What the verifier says of it; `None` where it does not prove the plan.
+        found: Option<SumOrder>,
+        /// The order of reproducible calls.
+        wanted: Option<SumOrder>,
+    },
+    /// Nobody knows the order of sums of code.
+    #[error("is code, of whose sums no order is shown, where sums are reproducible")]
+    Unshown,
     /// Code does not see factors.
     #[error("is code, which does not premultiply")]
     Premultiplied,
@@ -111,12 +120,17 @@ pub enum Misfit {
     Code(String),
 }
 
+fn differently(found: Option<&SumOrder>, wanted: Option<&SumOrder>) -> String {
+    let wanted = wanted.map_or("no order is known".to_owned(), ToString::to_string);
+    match found {
+        None => format!("is not shown to have one order of sums, where reproducible {wanted}"),
+        Some(found) => format!("is not reproducible: {found}, where reproducible {wanted}"),
+    }
+}
+
 impl Terms {
     /// Whether a call is within the terms, but for its collective and what a plan says itself.
     pub(super) fn admit(&self, question: &Question<'_>) -> Result<(), Misfit> {
-        if question.reproducible && question.op.is_some() {
-            return Err(Misfit::Reproducible);
-        }
         let found = question.ranks_per_node();
         if let Some(world) = self.world.filter(|&world| world != question.spread.ranks) {
             return Err(Misfit::World(world));

@@ -124,7 +124,7 @@ fn every_rule_of_fitting_is_said() {
             copies(),
             terms(),
             Question { reproducible: true, ..reduce },
-            Some("may add in another order"),
+            Some("is not shown to have one order of sums"),
         ),
         (copies(), Terms { min_bytes: 1025, ..terms() }, reduce, Some("is for messages of 1025")),
         (copies(), Terms { max_bytes: 1023, ..terms() }, reduce, Some("to 1023 bytes")),

@@ -2,7 +2,7 @@
 //! then the fastest by the tuning table, if the call was measured; then the first registered plan that fits, the most recent first; then registered code, likewise; then the built-in
 //! algorithm that the rule by size takes.
 
-use super::{Question, Selected, SelectionError, Tuning, candidates};
+use super::{Question, Selected, SelectionError, Tuning, candidates, reproducible};
 use crate::registry::{Contents, Misfit, RegisteredCode, RegisteredPlan};
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -115,7 +115,9 @@ pub(crate) fn choose(
     // A call that nothing built in serves may still be served by what is registered.
     let none = match candidates(question.spread, question.wish()) {
         Ok(selected) => {
-            considered.extend(selected.into_iter().map(|one| (Candidate::BuiltIn(one), Ok(()))));
+            let fits = |one| reproducible::admit_built_in(question, &one);
+            let built_in = selected.into_iter().map(|one| (Candidate::BuiltIn(one), fits(one)));
+            considered.extend(built_in);
             None
         }
         Err(error) => Some(error),

@@ -26,7 +26,7 @@ pub struct Question<'a> {
     pub root: u32,
     /// Whether every rank's input is multiplied by a factor of its own first.
     pub premultiplied: bool,
-    /// Whether sums must be made in one order whatever the size: then nothing that is registered reduces.
+    /// Whether sums add in the one order of reproducible calls.
     pub reproducible: bool,
     /// Tags that a registered plan, or registered code, must have to be asked.
     pub tags: &'a [String],
