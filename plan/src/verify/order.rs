@@ -10,7 +10,8 @@ use std::fmt;
 /// In which order the reductions of a plan combine the inputs of its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SumOrder {
-    /// In rank order, rounded once, at every position of every output.
+    /// In rank order at every position of every output, with nothing stored on the way. How often that rounds is the element
+    /// type's.
     Ranks,
     /// In this order at every position of every output: numbers are ranks, and what is in parentheses is rounded to the type
     /// of the elements before it is combined further. Equal texts are equal orders.
@@ -19,6 +20,8 @@ pub enum SumOrder {
     Varies,
     /// As the hardware of a switch channel has it, which may be another order each time the plan is loaded.
     Hardware,
+    /// Nobody looked, because what the plan is for does not say which outputs are reductions, or it is too long to follow.
+    Unknown,
 }
 
 impl SumOrder {
@@ -29,6 +32,7 @@ impl SumOrder {
             SumOrder::Fixed(_) => "fixed",
             SumOrder::Varies => "varies",
             SumOrder::Hardware => "hardware",
+            SumOrder::Unknown => "unknown",
         }
     }
 }
@@ -42,6 +46,7 @@ impl fmt::Display for SumOrder {
                 f.write_str("sums add in orders that differ from position to position, or by rank")
             }
             SumOrder::Hardware => f.write_str("sums add as the hardware of a switch decides"),
+            SumOrder::Unknown => f.write_str("in which order sums add is not known"),
         }
     }
 }
@@ -52,7 +57,9 @@ type Tree = Vec<u32>;
 const BEGIN: u32 = u32::MAX;
 const END: u32 = u32::MAX - 1;
 /// Longest tree that is followed: maxima may take an input any number of times.
-const LONGEST: usize = 1 << 16;
+const LONGEST: usize = 1 << 20;
+/// Tokens of all trees of a walk together that are written or moved.
+const MOST_TOKENS: usize = 1 << 26;
 /// Consecutive ranks from which on a text names the first and the last only.
 const RUN: usize = 4;
 
@@ -61,46 +68,53 @@ const RUN: usize = 4;
 pub(super) struct Orders {
     one: Option<Tree>,
     varies: bool,
+    /// Some value was not followed to its end.
+    unknown: bool,
 }
 
 impl Orders {
     /// Looks at every output of a walk that came to its end.
     pub fn note(&mut self, walk: &Walk<'_>) {
         let Some(promise) = walk.promise().filter(|_| walk.setting.promise.is_none()) else {
+            let mut all = walk.setting.layout.ranks.iter().flat_map(|rank| &rank.instructions);
+            self.unknown |= all.any(reduces);
             return;
         };
         let mut known: HashSet<ValueId> = HashSet::new();
+        let mut left = MOST_TOKENS;
         for (rank, output) in (0..).zip(&walk.outputs) {
             for (cell, &value) in (0..).zip(output) {
-                if self.varies {
+                if self.varies || self.unknown {
                     return;
                 }
                 let reduced = matches!(promise.wanted(rank, cell), Wanted::All { .. });
                 if reduced && known.insert(value) {
-                    self.see(&walk.values, value);
+                    self.see(&walk.values, value, &mut left);
                 }
             }
         }
     }
 
-    fn see(&mut self, values: &Values, value: ValueId) {
-        let mut tree = Tree::new();
-        let whole = grow(values, value, &mut tree).is_some();
-        self.varies = !whole || self.one.as_ref().is_some_and(|one| *one != tree);
-        self.one.get_or_insert(tree);
+    fn see(&mut self, values: &Values, value: ValueId, left: &mut usize) {
+        match tree(values, value, left) {
+            None => self.unknown = true,
+            Some(tree) => {
+                self.varies = self.one.as_ref().is_some_and(|one| *one != tree);
+                self.one.get_or_insert(tree);
+            }
+        }
     }
 
     /// What they come to; `None` if nothing is reduced.
     pub fn told(self, layout: &Layout) -> Option<SumOrder> {
-        let one = self.one?;
         let mut all = layout.ranks.iter().flat_map(|rank| &rank.instructions);
-        let hardware = |instruction: &Instruction| matches!(instruction, Instruction::Move { multicast: Some(_), sources, .. } if sources.len() > 1);
-        if all.any(hardware) {
-            return Some(SumOrder::Hardware);
-        }
-        if self.varies {
-            return Some(SumOrder::Varies);
-        }
+        let one = match self.one {
+            None => return self.unknown.then_some(SumOrder::Unknown),
+            Some(_) if all.any(reduces_in_hardware) => return Some(SumOrder::Hardware),
+            Some(_) if self.varies => return Some(SumOrder::Varies),
+            Some(_) if self.unknown => return Some(SumOrder::Unknown),
+            Some(one) => one,
+        };
         let ranks = one.iter().copied().filter(|&token| token != BEGIN && token != END);
         // A lone rank's input is rounded by nobody.
         let flat = one.len() <= layout.ranks.len() + 2;
@@ -109,33 +123,76 @@ impl Orders {
     }
 }
 
-/// Writes down a value's order. Of the two that are combined first, either may come first: the result is the same.
-fn grow(values: &Values, value: ValueId, tree: &mut Tree) -> Option<()> {
-    if tree.len() >= LONGEST {
-        return None;
-    }
-    match values.origin(value) {
-        Origin::Input { rank, .. } => tree.push(rank),
-        Origin::Before(_) => return None,
-        Origin::Combined(_, parts) => {
-            tree.push(BEGIN);
-            let start = tree.len();
-            for (position, &part) in parts.iter().enumerate() {
-                let middle = tree.len();
-                grow(values, part, tree)?;
-                if position == 1 && first_rank(&tree[start..]) > first_rank(&tree[middle..]) {
-                    tree[start..].rotate_left(middle - start);
-                }
-            }
-            tree.push(END);
-        }
-    }
-    Some(())
+/// Whether an instruction combines values.
+fn reduces(instruction: &Instruction) -> bool {
+    matches!(instruction, Instruction::Move { sources, .. } if sources.len() > 1)
 }
 
-/// The rank that a part of a tree begins with.
-fn first_rank(part: &[u32]) -> Option<u32> {
-    part.iter().copied().find(|&token| token != BEGIN)
+/// Whether an instruction has a switch combine values, in software or not.
+pub(super) fn reduces_in_hardware(instruction: &Instruction) -> bool {
+    matches!(instruction, Instruction::Move { multicast: Some(_), .. } if reduces(instruction))
+}
+
+/// A part of a tree that is being written.
+struct Open<'a> {
+    parts: &'a [ValueId],
+    /// How many of them are begun.
+    begun: usize,
+    /// Where the first of them begins in the tree, and where the latest does.
+    at: [usize; 2],
+    /// The rank that the first of them begins with, once it is written.
+    first: u32,
+}
+
+/// The order in which a value was combined. Of the two that are combined first, the one that begins with the smaller rank is
+/// written first: the result is the same. `None` if it is too long, or takes more than is `left` of tokens written or moved,
+/// or is not made of inputs.
+fn tree(values: &Values, value: ValueId, left: &mut usize) -> Option<Tree> {
+    let mut tree = Tree::new();
+    let mut open: Vec<Open<'_>> = Vec::new();
+    let mut next = value;
+    loop {
+        *left = left.checked_sub(1)?;
+        if tree.len() >= LONGEST {
+            return None;
+        }
+        // The rank that the part just written begins with.
+        let mut first = match values.origin(next) {
+            Origin::Before(_) => return None,
+            Origin::Input { rank, .. } => {
+                tree.push(rank);
+                rank
+            }
+            Origin::Combined(_, parts) => {
+                tree.push(BEGIN);
+                let (at, first) = ([tree.len(); 2], u32::MAX);
+                next = *parts.first()?;
+                open.push(Open { parts, begun: 1, at, first });
+                continue;
+            }
+        };
+        next = loop {
+            let Some(part) = open.last_mut() else { return Some(tree) };
+            let [start, middle] = part.at;
+            match part.begun {
+                1 => part.first = first,
+                2 if part.first > first => {
+                    *left = left.checked_sub(tree.len() - start)?;
+                    tree[start..].rotate_left(middle - start);
+                    part.first = first;
+                }
+                _ => {}
+            }
+            if let Some(&more) = part.parts.get(part.begun) {
+                part.begun += 1;
+                part.at[1] = tree.len();
+                break more;
+            }
+            tree.push(END);
+            first = part.first;
+            open.pop();
+        };
+    }
 }
 
 /// A tree in words, without the parentheses around it all.
@@ -196,14 +253,25 @@ mod tests {
             (a, "0"),
         ];
         for (value, expected) in cases {
-            let mut tree = Tree::new();
-            assert_eq!(grow(&values, value, &mut tree), Some(()));
+            let tree = tree(&values, value, &mut 100).expect("a short one");
             assert_eq!(text(&tree), expected);
         }
-        let mut more = a;
-        for _ in 0..80 {
-            more = values.combine(ReduceOp::Max, &[more, more]);
+    }
+
+    #[test]
+    fn what_is_deep_is_followed_and_what_has_no_end_is_not() {
+        let mut values = Values::new(0, &[1; 2], 1).unwrap();
+        let [a, b] = [0, 1].map(|rank| values.input(rank, 1));
+        let (mut deep, mut double) = (a, a);
+        for _ in 0..100_000 {
+            deep = values.combine(ReduceOp::Max, &[deep, b]);
         }
-        assert_eq!(grow(&values, more, &mut Tree::new()), None, "it has no end");
+        for _ in 0..80 {
+            double = values.combine(ReduceOp::Max, &[double, double]);
+        }
+        let found = tree(&values, deep, &mut MOST_TOKENS.clone()).expect("it has an end");
+        assert_eq!(found.len(), 300_001);
+        assert_eq!(tree(&values, deep, &mut 100_000), None);
+        assert_eq!(tree(&values, double, &mut MOST_TOKENS.clone()), None);
     }
 }

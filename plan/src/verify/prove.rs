@@ -4,7 +4,7 @@ use super::cases::{Cases, Grid, cases};
 use super::contention::Contention;
 use super::explore::Search;
 use super::lineage::Lineage;
-use super::order::Orders;
+use super::order::{Orders, reduces_in_hardware};
 use super::portable;
 use super::report::{About, Fault, Note, Refutation, Report, Verdict};
 use super::state::{End, Object, Setting};
@@ -12,7 +12,7 @@ use super::walk::Walk;
 use crate::lower::Site;
 use crate::model::{Collective, Plan};
 use crate::postcondition::PostCondition;
-use crate::program::{Instruction, Layout, Origin};
+use crate::program::{Layout, Origin};
 use crate::schedule::{Actor, Case, Moment, Schedule};
 use std::cell::OnceCell;
 
@@ -430,10 +430,8 @@ impl Proof<'_> {
     fn report(mut self) -> Report {
         let mut notes = self.notes;
         notes.extend(portable::notes(self.plan));
-        let hardware = self.layout.ranks.iter().flat_map(|rank| &rank.instructions).any(|instruction| {
-            matches!(instruction, Instruction::Move { multicast: Some(_), sources, .. } if sources.len() > 1)
-        });
-        if hardware {
+        let mut all = self.layout.ranks.iter().flat_map(|rank| &rank.instructions);
+        if all.any(reduces_in_hardware) {
             let text = "reductions over switch channels combine in rank order in software; hardware has its own order";
             notes.push(Note { about: About::Bits, text: text.to_owned() });
         }

@@ -57,7 +57,11 @@ fn built_in_plans_take_one_grid_or_few() {
             let plan = algorithm.plan(Shape { blocks, ..Shape::new(ranks) }).unwrap();
             let Cases { grids, doubts } = cases_of(&plan);
             assert_eq!(doubts, Vec::<String>::new(), "{algorithm} {ranks} {blocks}");
-            assert_eq!(grids.len(), 1, "{algorithm} {ranks} {blocks}: {:?}", outline(&grids));
+            // Slices of ranks are cut again by blocks, where there are several.
+            let cut_twice = algorithm == Algorithm::BroadcastHierarchicalZeroCopy && blocks > 1;
+            let few = if cut_twice { 1..=3 } else { 1..=1 };
+            let found = outline(&grids);
+            assert!(few.contains(&grids.len()), "{algorithm} {ranks} {blocks}: {found:?}");
         }
     }
 }
