@@ -131,7 +131,9 @@ pub fn open_wires(
                 .to_owned(),
         }));
     };
-    Ok(Wires { open: vec![driver.open(settings).map_err(unusable)?], closed: Vec::new() })
+    let wire = driver.open(settings).map_err(unusable)?;
+    debug!("rank {}: the wire {name} is {}", settings.rank, wire.describe());
+    Ok(Wires { open: vec![wire], closed: Vec::new() })
 }
 
 fn name_of(driver: &Result<Arc<dyn WireDriver>, WireError>) -> &str {

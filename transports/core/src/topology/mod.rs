@@ -3,7 +3,7 @@
 //! A [`Topology`] looks below a root, `/sys` or a made-up tree of a test. It knows the [`Place`] of a device of a given PCI
 //! address, of network interfaces and of RDMA devices, and the memory nodes with their cores. How far two places are apart
 //! is a [`Distance`], and [`Topology::nearest`] is the one rule by which wires choose among devices. What the kernel does not
-//! tell, as in containers and virtual machines, is unknown: that is no error, and makes no device farther than others.
+//! tell, as in containers and virtual machines, is unknown: that is no error, and counts as being on the same memory node.
 
 mod network;
 mod nodes;
@@ -92,14 +92,14 @@ impl Topology {
         network::rdma_place(self, device)
     }
 
-    /// From where a rank sees devices: its own device, where that is on a bus, or else the memory nodes that have a core for
-    /// which `usable` holds.
+    /// From where a rank sees devices: its own device, where the kernel tells its place, or else the memory nodes that have a
+    /// core for which `usable` holds.
     pub fn viewpoint(
         &self,
         device: Option<PciAddress>,
         usable: impl Fn(usize) -> bool,
     ) -> Viewpoint {
-        if let Some(pci) = device {
+        if let Some(pci) = device.filter(|pci| self.place(*pci) != Place::default()) {
             return Viewpoint::Device(pci);
         }
         let near = self.nodes.iter().filter(|node| node.cores.iter().any(|core| usable(*core)));

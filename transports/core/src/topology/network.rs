@@ -34,7 +34,12 @@ pub struct Network {
 
 /// All of them, without loopbacks.
 pub(super) fn all(topology: &Topology) -> Vec<Network> {
-    let class = |class: &str| children(&topology.root().join("class").join(class));
+    let class = |class: &str| {
+        let folder = topology.root().join("class").join(class);
+        // Beside the devices' folders there may be a module's own files.
+        let devices = children(&folder).into_iter().filter(move |name| folder.join(name).is_dir());
+        devices.collect::<Vec<_>>()
+    };
     let loopback = |name: &String| {
         // ARPHRD_LOOPBACK.
         let kind = topology.root().join("class/net").join(name).join("type");
@@ -50,7 +55,13 @@ fn interface(topology: &Topology, name: String) -> Network {
     // Reading the speed of one that is down fails, and -1 is what virtual ones say.
     let speed = text(&folder.join("speed")).and_then(|speed| speed.parse::<u32>().ok());
     let speed = speed.filter(|speed| *speed != u32::MAX).map(|speed| format!("{speed} Mb/s"));
-    let up = text(&folder.join("operstate")).is_some_and(|state| state == "up");
+    // Drivers that do not report a state have a carrier nonetheless.
+    let carrier = || text(&folder.join("carrier")).is_some_and(|carrier| carrier == "1");
+    let up = match text(&folder.join("operstate")).as_deref() {
+        Some("up") => true,
+        Some("unknown") => carrier(),
+        _ => false,
+    };
     let place = interface_place(topology, &name);
     Network { kind: NetworkKind::Interface, name, place, speed, up }
 }

@@ -289,18 +289,20 @@ unsafe fn read<'a, T>(pointer: *const T, operation: &'static str) -> Result<&'a 
     Ok(unsafe { &*pointer })
 }
 
-/// A struct of the program's that has grown since its first revision, where it had `least` bytes: what the program does not
-/// know is zero.
+/// A struct of the program's that has grown: `revisions` are the bytes that it had, ascending. What the program does not know
+/// is zero, and so is what it knows in part, since only whole revisions count.
 ///
 /// # Safety
-/// As [`read`]; and zeros are a value of each field of `T` behind the first `least` bytes.
+/// As [`read`]; and zeros are a value of each field of `T` behind the first revision.
 unsafe fn read_grown<T: Copy>(
     pointer: *const T,
-    least: usize,
+    revisions: &[usize],
     operation: &'static str,
 ) -> Result<T, WireError> {
+    let least = revisions.first().copied().unwrap_or(size_of::<T>());
     // SAFETY: the caller's promise.
     let bytes = unsafe { bytes_of(pointer, least, operation) }?;
+    let bytes = revisions.iter().copied().filter(|&known| known <= bytes).max().unwrap_or(least);
     let mut read = MaybeUninit::<T>::zeroed();
     // SAFETY: as many bytes as the program's struct has, and no more than there is room; the rest are zeros, which the
     // caller allows.

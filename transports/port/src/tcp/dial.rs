@@ -14,7 +14,7 @@ const ATTEMPTS: u32 = 5;
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub to: SocketAddr,
-    /// The local address to go from, if it was chosen by the user.
+    /// The local address to go from, if it was chosen by the user, or because it is near.
     pub from: Option<SocketAddr>,
     pub key: [u8; 32],
 }

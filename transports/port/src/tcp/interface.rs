@@ -1,7 +1,7 @@
 //! Where a wire listens: an address of this machine that its peers reach.
 
 use antiphon_transport::interface::{Interface, find, list};
-use antiphon_transport::topology::{Topology, Viewpoint};
+use antiphon_transport::topology::{Distance, Place, Topology, Viewpoint};
 use std::net::IpAddr;
 
 /// The address that is meant, in this order: `wanted`, which names an interface, an address or a prefix; `met`, by which the
@@ -39,14 +39,21 @@ pub(super) fn choose(
     }
 }
 
-/// Of addresses by which this machine is reached alike, that of the interface which is nearest to `from`: `own` among equals.
-/// With the reason, where it is another.
+/// Of addresses by which this machine is reached alike, that of the interface which is nearest to `from`: `own` among equals,
+/// and where nobody knows how far that is. With the reason, where it is another.
 pub(super) fn nearest(
     own: IpAddr,
     alike: Vec<Interface>,
     (topology, from): (&Topology, &Viewpoint),
 ) -> (IpAddr, Option<String>) {
-    let placed = alike.into_iter().map(|one| (topology.network_place(&one.name), one)).collect();
+    let placed = alike.into_iter().map(|one| (topology.network_place(&one.name), one));
+    let placed: Vec<_> = placed.collect();
+    let unknown = |(place, one): &(Place, Interface)| {
+        one.address == own && topology.distance(from, place) == Distance::Unknown
+    };
+    if placed.iter().any(unknown) {
+        return (own, None);
+    }
     let (near, distance) = topology.nearest(from, placed, |(place, _)| place);
     match near.first() {
         Some((_, first)) if near.iter().all(|(_, one)| one.address != own) => {

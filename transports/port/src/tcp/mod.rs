@@ -119,7 +119,8 @@ impl WireDriver for TcpDriver {
                 let reason = format!("cannot listen at {}: {error}", address.ip());
                 unavailable(reason, "choose an interface or address that this machine has")
             })?;
-        let from = wanted.map(|_| address);
+        // Whoever listens elsewhere than the ranks met speaks from there, too.
+        let from = (wanted.is_some() || why.is_some()).then_some(address);
         let (door, regions, options) = (Arc::new(door), Arc::default(), self.options.clone());
         Ok(Arc::new(TcpWire { door, regions, options, from, why }))
     }

@@ -29,8 +29,10 @@ pub struct Chosen {
     pub why: String,
 }
 
-/// The ports to use, four at most, in the order of their names, so that both ends of a link pair equal positions. Unless
-/// ports are named, only the nearest to `from`.
+/// The ports to use, four at most, in the order of their names. Unless ports are named, only the nearest to `from`.
+///
+/// The ends of a link pair equal positions of what each has chosen for itself. Where ranks choose by their GPUs those may be
+/// different cards on different networks, between which the network must route.
 ///
 /// # Errors
 /// Why no port can be used, and what would help.
@@ -86,7 +88,8 @@ pub fn choose(
     Ok(Chosen { ports: usable, why })
 }
 
-/// Positions of the ports that a link between two ranks uses, out of `ports`: `lanes` at most. Both ends come to the same.
+/// Positions of the ports that a link between two ranks uses, out of `ports`: `lanes` at most. Both ends come to the same
+/// where both have equally many.
 ///
 /// Links mostly join ranks that are as far apart as the ranks of nodes are, or a multiple of it: those of one node, at the
 /// same distance, take the ports in turn; those of one rank, at distances that are multiples of each other, change ports as

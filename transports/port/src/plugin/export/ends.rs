@@ -66,8 +66,9 @@ pub(super) unsafe extern "C" fn init<E: Exported>(
     unsafe { guarded(error, || E::driver().map(|_| abi::OK)) }
 }
 
-/// Bytes of the settings of the first revision.
-const FIRST_SETTINGS: usize = std::mem::offset_of!(abi::Settings, device);
+/// Bytes of the settings, by revision.
+const SETTINGS: [usize; 2] =
+    [std::mem::offset_of!(abi::Settings, device), size_of::<abi::Settings>()];
 
 pub(super) unsafe extern "C" fn wire_open<E: Exported>(
     settings: *const abi::Settings,
@@ -76,13 +77,13 @@ pub(super) unsafe extern "C" fn wire_open<E: Exported>(
 ) -> i32 {
     let open = || {
         // SAFETY: settings as long as they say, for the call; zeros are settings.
-        let asked = unsafe { read_grown(settings, FIRST_SETTINGS, "open an end") }?;
+        let asked = unsafe { read_grown(settings, &SETTINGS, "open an end") }?;
         let [name, device] = [asked.interface_name, asked.device].map(|text| {
             // SAFETY: not null, so that it is a text that ends, for the call.
             let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) });
             text.map(|text| text.to_string_lossy().into_owned())
         });
-        // What is no address is a device that nothing is near to.
+        // What is no address is no device.
         let device = device.and_then(|device| device.parse().ok());
         let settings =
             Settings::new(asked.rank, asked.key).with_interface(name).with_device(device);
