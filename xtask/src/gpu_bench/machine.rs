@@ -8,6 +8,7 @@ use antiphon::executor::hal::{
 };
 use antiphon_tests::recorder::Recorder;
 use antiphon_tests::simulated::Simulated;
+use libloading::os::unix::Library;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,18 +98,22 @@ impl Machine {
     /// An application that records graphs, and a stream of its.
     pub fn recorder(&self) -> Result<(Recorder, u64, Arc<dyn Stream>)> {
         let (variable, names): (_, &[&str]) = match self.device.backend() {
-            Backend::Rocm => {
-                ("ANTIPHON_HIP_LIB", &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"])
-            }
+            Backend::Rocm => (
+                "ANTIPHON_HIP_LIB",
+                &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"],
+            ),
             _ => ("ANTIPHON_CUDA_LIB", &["libcuda.so.1"]),
         };
-        let named = std::env::var_os(variable).map(|path| vec![path.into()]);
+        let named = std::env::var_os(variable)
+            .filter(|path| !path.is_empty())
+            .map(|path| vec![path.into()]);
         let paths = named.unwrap_or_else(|| names.iter().map(Into::into).collect());
-        let loads = |path: &std::path::PathBuf| {
-            // SAFETY: it is the driver that the device layer has loaded already.
-            unsafe { libloading::Library::new(path) }.is_ok()
+        // The device layer has loaded it, from wherever it is; by its name it is found again.
+        let is_there = |path: &std::path::PathBuf| {
+            // SAFETY: nothing is loaded that is not there already.
+            unsafe { Library::open(Some(path), libc::RTLD_NOLOAD | libc::RTLD_LAZY) }.is_ok()
         };
-        let driver = paths.into_iter().find(loads).ok_or_else(|| {
+        let driver = paths.into_iter().find(is_there).ok_or_else(|| {
             error(format!("cannot record graphs: no {} was found", names.join(" or ")))
         })?;
         let recorder = Recorder::new(&Simulated { driver }, self.device.backend());

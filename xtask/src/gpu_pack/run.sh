@@ -7,6 +7,23 @@
 # if no step has failed; FOLDER/summary.txt names them all. FOLDER/gpu-bench.md has the tables of the benchmark.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
+
+# The driver's library for AMD's GPUs: the newest that the system's loader or ROCm's folders have.
+find_hip() {
+    for folder in '' "${ROCM_PATH:-/opt/rocm}/lib/" "${HIP_PATH:-/opt/rocm}/lib/" "${ROCM_HOME:-/opt/rocm}/lib/"; do
+        for name in libamdhip64.so.7 libamdhip64.so.6 libamdhip64.so.5 libamdhip64.so; do
+            if [ -n "$folder" ] && [ -e "$folder$name" ]; then
+                echo "$folder$name"
+                return
+            elif [ -z "$folder" ] && PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q "[[:space:]]$name "; then
+                echo "$name"
+                return
+            fi
+        done
+    done
+    echo libamdhip64.so
+}
+
 quick=
 device=cuda
 driver=libcuda.so.1
@@ -15,7 +32,8 @@ while :; do
     --quick) quick=1 ;;
     --rocm)
         device=rocm
-        driver=${ANTIPHON_HIP_LIB-libamdhip64.so.7}
+        driver=${ANTIPHON_HIP_LIB:-$(find_hip)}
+        export ANTIPHON_HIP_LIB="$driver"
         ;;
     -*)
         echo "cannot take the option $1: allowed --quick, --rocm" >&2
@@ -116,10 +134,12 @@ step benchmark env ANTIPHON_CACHE_DIR="$log/cache-benchmark" "$here/gpu-bench" -
 
 if [ -n "$quick" ]; then
     note "SKIP   compute-sanitizer: --quick"
+elif [ $device != cuda ]; then
+    note "SKIP   compute-sanitizer: it is for NVIDIA's GPUs"
 elif command -v compute-sanitizer >/dev/null 2>&1; then
     for tool in memcheck racecheck; do
         step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/antiphon" run \
-            "$here/plans/allreduce_two_shot_packets_4.json" --device $device:0 --threads --size 16K --iters 2 --warmup 0 --timeout off
+            "$here/plans/allreduce_two_shot_packets_4.json" --device cuda:0 --threads --size 16K --iters 2 --warmup 0 --timeout off
     done
 else
     note "SKIP   compute-sanitizer: there is none"
