@@ -44,6 +44,42 @@ fn block(rank: u32, range: std::ops::Range<usize>) -> Vec<u32> {
     range.map(|at| element(rank, at)).collect()
 }
 
+/// Two nodes of one rank, of two, and three of one: equally many on each, as built-in algorithms need.
+const EVEN: [&[&str]; 3] = [&["a", "b"], &["a", "a", "b", "b"], &["a", "b", "c"]];
+
+#[test]
+fn broadcast_and_reduce_reach_every_root_of_every_node_each_rank_in_place_or_not() {
+    for hosts in EVEN {
+        on_hosts(hosts, |rank, on| {
+            let world = hosts.len() as u32;
+            for (root, count) in (0..world).flat_map(|root| [(root, 3), (root, 70_001)]) {
+                // Which ranks are in place changes from call to call.
+                for turn in 0..2 {
+                    let in_place = (rank + root + turn) % 2 == 0;
+                    let own = block(rank, 0..count);
+                    let mut there = if in_place { own.clone() } else { vec![7; count] };
+                    let input = if in_place { there.clone() } else { own.clone() };
+                    let from = if in_place { there.as_ptr() } else { input.as_ptr() };
+                    let call = |what, output: &mut [u32]| {
+                        let request = request(what, &[], output, count);
+                        // SAFETY: both are as long as the call says, the same in place and else apart, and live past it.
+                        unsafe { on.call(&Request { input: from.cast(), ..request }, None) }
+                            .unwrap();
+                    };
+                    call(What::Reduce { root }, &mut there);
+                    if rank == root {
+                        let sum = |at| (0..world).map(|rank| element(rank, at)).sum::<u32>();
+                        assert_eq!(there, (0..count).map(sum).collect::<Vec<_>>(), "{root} {turn}");
+                    }
+                    there.copy_from_slice(if in_place { &own } else { &[7; 70_001][..count] });
+                    call(What::Broadcast { root }, &mut there);
+                    assert_eq!(there, block(root, 0..count), "{rank} {root} {turn}");
+                }
+            }
+        });
+    }
+}
+
 #[test]
 fn gather_and_scatter_reach_every_root_of_every_node() {
     for hosts in PLACES {

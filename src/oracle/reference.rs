@@ -13,6 +13,7 @@ pub struct Problem {
     rule: Rule,
     op: ReduceOp,
     dtype: DataType,
+    root: u32,
     streams: Vec<Stream>,
 }
 
@@ -21,7 +22,7 @@ pub struct Problem {
 enum Rule {
     /// The reduction of all ranks' element of the same position.
     Reduce,
-    /// The same, defined on rank 0 only.
+    /// The same, defined on the root only.
     ReduceToRoot,
     /// The reduction of the element in the rank's own block.
     ReduceBlock { block: u64 },
@@ -29,11 +30,11 @@ enum Rule {
     Gather { block: u64 },
     /// Block r of every rank, one after the other.
     Exchange { block: u64 },
-    /// The same, defined on rank 0 only.
+    /// The same, defined on the root only.
     GatherToRoot { block: u64 },
-    /// Rank 0's element.
+    /// The root's element.
     FromRoot,
-    /// Rank 0's element in the rank's own block.
+    /// The root's element in the rank's own block.
     BlockFromRoot { block: u64 },
     /// Blocks of different lengths, one after the other: for each rank its output's.
     Packed(Vec<Vec<Piece>>),
@@ -53,7 +54,8 @@ struct Piece {
 impl Problem {
     /// The reference for a launch, or `None` where the collective has no post-condition of its own.
     ///
-    /// `output_elements` is the number of elements of one rank's output.
+    /// `output_elements` is the number of elements of one rank's output. The root is rank 0, unless
+    /// [another](Self::with_root) is.
     pub fn new(
         collective: &Collective,
         inputs: &Inputs,
@@ -80,6 +82,7 @@ impl Problem {
             rule,
             op: inputs.op.unwrap_or(ReduceOp::Sum),
             dtype: inputs.dtype,
+            root: 0,
             streams: (0..inputs.ranks).map(|rank| inputs.stream(rank, launch)).collect(),
         })
     }
@@ -116,14 +119,22 @@ impl Problem {
             rule: Rule::Packed((0..send.len()).map(output).collect::<Option<_>>()?),
             op: ReduceOp::Sum,
             dtype: inputs.dtype,
+            root: 0,
             streams: (0..inputs.ranks).map(|rank| inputs.stream(rank, launch)).collect(),
         })
+    }
+
+    /// The launch with another root; collectives without one ignore it.
+    #[must_use]
+    pub fn with_root(self, root: u32) -> Self {
+        Problem { root, ..self }
     }
 
     /// Compares a piece of a rank's output, which starts at element `first`.
     pub fn check(&self, rank: u32, first: u64, output: &[u8]) -> Verdict {
         let mut verdict = Verdict::default();
-        if matches!(self.rule, Rule::ReduceToRoot | Rule::GatherToRoot { .. }) && rank != 0 {
+        if matches!(self.rule, Rule::ReduceToRoot | Rule::GatherToRoot { .. }) && rank != self.root
+        {
             return verdict;
         }
         for (element, found) in (first..).zip(output.chunks_exact(self.dtype.size())) {
@@ -158,8 +169,10 @@ impl Problem {
                 let block = block.max(1);
                 copy(element / block, u64::from(rank) * block + element % block)
             }
-            Rule::FromRoot => copy(0, element),
-            Rule::BlockFromRoot { block } => copy(0, u64::from(rank) * block + element),
+            Rule::FromRoot => copy(self.root.into(), element),
+            Rule::BlockFromRoot { block } => {
+                copy(self.root.into(), u64::from(rank) * block + element)
+            }
         }
     }
 

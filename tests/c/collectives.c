@@ -128,6 +128,18 @@ static void collectives(antiphon_communicator *c, uint32_t me, antiphon_stream *
                 CHECK(out[offsets[rank] + i] == value(rank, (WORLD - me) * 10 + i));
             }
         }
+        /* Nobody sends to rank 0, so that it does not count where that would lie. */
+        send_counts[0] = 0;
+        send_offsets[0] = UINT64_MAX;
+        for (rank = 0; me == 0 && rank < WORLD; rank++) {
+            counts[rank] = 0;
+            offsets[rank] = UINT64_MAX;
+        }
+        OK(antiphon_all_to_all_v(c, in, send_counts, send_offsets, out, counts, offsets, I32, stream));
+        DONE();
+        for (rank = 0; me != 0 && rank < WORLD; rank++) {
+            CHECK(out[offsets[rank]] == value(rank, (WORLD - me) * 10));
+        }
     }
 
     /* Round the ring. */

@@ -34,6 +34,7 @@ fn run_all(
             buffers: buffers(&plan, elements, 4),
             dtype: if odd { DataType::F32 } else { DataType::I32 },
             op: None,
+            root: shape.root as u32,
             in_place: shape.in_place,
             launches: LAUNCHES,
             mover: Some(position % plan.gpus.len() as u32),

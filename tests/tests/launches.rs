@@ -195,6 +195,7 @@ fn memory_of_either_kind_works_with_and_without_access_through_the_kernel() {
                     launches: 6,
                     mover: Some(1),
                     source: Source::Own,
+                    root: 0,
                     mixed: true,
                     reuse: true,
                     seed: seed(),

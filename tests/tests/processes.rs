@@ -174,6 +174,7 @@ fn case<'a>(plan: &'a Plan, elements: u64) -> Case<'a> {
         launches: 1,
         mover: None,
         source: Source::Own,
+        root: 0,
         mixed: false,
         reuse: true,
         seed: seed(),

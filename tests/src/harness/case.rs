@@ -24,6 +24,8 @@ pub struct Case<'a> {
     pub dtype: DataType,
     /// The caller's reduction.
     pub op: Option<ReduceOp>,
+    /// The root, of collectives that have one.
+    pub root: u32,
     /// Whether one buffer serves as both, where the collective has a rule for it.
     pub in_place: bool,
     /// Launches, back to back.
@@ -246,7 +248,7 @@ impl Case<'_> {
         let elements = self.buffers.output / self.dtype.size() as u64;
         let problem = Problem::new(&self.plan.collective, &inputs, launch.into(), elements);
         if let Some(problem) = problem {
-            return Ok(problem.check(rank, 0, output));
+            return Ok(problem.with_root(self.root).check(rank, 0, output));
         }
         let shared = slot.area.len() == 1;
         let call = interpreted::Call {

@@ -71,6 +71,7 @@ pub fn run_all(
                 launches: LAUNCHES,
                 mover: Some((position as u32 + 1) % entry.ranks()),
                 source: Source::Own,
+                root: 0,
                 mixed: false,
                 reuse: entry.settled && position >= 2,
                 seed: seed + position as u64,

@@ -72,6 +72,7 @@ fn run(
             launches: 3,
             mover: None,
             source: Source::Own,
+            root: 0,
             mixed: false,
             reuse: false,
             seed: seed(),

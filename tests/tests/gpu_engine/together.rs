@@ -109,6 +109,7 @@ fn run_some(rank: &Communicator, entry: &Entry, meeting: &Meeting, seed: u64) ->
             launches: 3,
             mover: Some(1 % entry.ranks()),
             source: Source::Own,
+            root: 0,
             mixed: false,
             reuse: false,
             seed,
