@@ -494,7 +494,7 @@ antiphon_result antiphon_scatter(const struct antiphon_communicator *communicato
  * Exchanges blocks that have lengths of their own: the rank sends `send_counts[r]` elements from element
  * `send_offsets[r]` on to rank r, and receives `receive_counts[r]` from there, to element `receive_offsets[r]`.
  * Sender and receiver say the same count. Arrays have an element for each rank, and are read before the call
- * returns. Out of place; over several nodes, for memory of the host.
+ * returns. Of a block of no elements the offset does not count. Out of place; over several nodes, for memory of the host.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *

@@ -164,9 +164,6 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def _submit(self, body: Callable[[Communicator], None], result: Any) -> Any:
         return self._lanes[None].submit(body, result)
 
-    def _one_node(self) -> bool:
-        return len(set(self._nodes)) == 1
-
     # The collectives; their arguments are torch's.
 
     def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
@@ -187,34 +184,23 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         """Gives every rank the root's tensors."""
         root = opts.rootRank if hasattr(opts, "rootRank") else int(opts or 0)
         sides = [_Side(tensor) for tensor in _listed(tensors)]
-        one_node, own = self._one_node(), self._rank == root
 
         def body(communicator: Communicator) -> None:
             for side in sides:
                 with side:
-                    if one_node:
-                        communicator.broadcast(side.span, root)
-                        continue
-                    # Nothing built in broadcasts over nodes: the sum of bytes of which all but one are zero is that one.
-                    if not own:
-                        side.bytes().zero_()
-                    communicator.all_reduce(_Side(side.bytes()).span)
+                    communicator.broadcast(side.span, root)
 
         return self._submit(body, tensors)
 
     def reduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, into the root's."""
-        op, root, one_node = _op(opts), opts.rootRank, self._one_node()
+        op, root = _op(opts), opts.rootRank
         sides = [_Side(tensor, reduced=op) for tensor in _listed(tensors)]
 
         def body(communicator: Communicator) -> None:
             for side in sides:
                 with side:
-                    if one_node:
-                        communicator.reduce(side.span, None, op, root)
-                    else:
-                        whole = _Side(side.tensor if communicator.rank == root else side.tensor.clone(), reduced=op)
-                        communicator.all_reduce(whole.span, None, op)
+                    communicator.reduce(side.span, None, op, root)
 
         return self._submit(body, tensors)
 
@@ -441,10 +427,6 @@ class _Side:
         size = self.tensor.numel() * self.tensor.element_size()
         self.span = Span(self.tensor.data_ptr(), size, dtype, self.tensor)
         """Where its bytes are."""
-
-    def bytes(self) -> Any:
-        """Its memory as bytes."""
-        return self.tensor.view(-1).view(torch.uint8)
 
     def __enter__(self) -> _Side:
         return self

@@ -1,8 +1,9 @@
 //! Algorithms over several nodes: memory channels inside a node, port channels across.
 //!
 //! The ranks of a node are consecutive: rank r is number `r % per_node` of node `r / per_node`. Across nodes a rank
-//! talks to its *counterparts* only, the ranks of the same number on the other nodes, so that every rank of a node
-//! carries its share of the traffic and nothing crosses twice:
+//! talks to its *counterparts*, the ranks of the same number on the other nodes, so that every rank of a node carries its
+//! share of the traffic and nothing crosses twice. (In small broadcasts and reductions the root's number carries all, and
+//! [`sendrecv`] goes from a node's last rank to the next node's first.)
 //!
 //! ```text
 //!            node 0                      node 1
