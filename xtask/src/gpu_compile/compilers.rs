@@ -198,6 +198,38 @@ fn nvrtc((folder, package): Package) -> Result<PathBuf> {
     })
 }
 
+/// NVIDIA's disassembler.
+const DISASSEMBLER: &str = "nvidia-cuda-nvdisasm>=13,<14";
+
+/// Machine code as text: labels, and a line for each instruction. The disassembler is installed beside NVRTC where it is
+/// missing.
+pub fn disassemble(code: &[u8]) -> Result<String> {
+    nvrtc(NEWEST)?;
+    let folder = repo::target_dir().join(NEWEST.0);
+    let find = || {
+        let script = "import glob, sys; print(next(iter(glob.glob(sys.argv[1] + '/lib/python3*/site-packages/nvidia/*/bin/nvdisasm')), ''))";
+        let output = Command::new("python3").args(["-c", script]).arg(&folder).output();
+        let path = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        path.ok().filter(|path| !path.is_empty()).map(PathBuf::from)
+    };
+    let program = match find() {
+        Some(found) => found,
+        None => {
+            let mut pip = Command::new(folder.join("bin/pip"));
+            pip.args(["install", "-q", DISASSEMBLER]);
+            repo::capture("install nvdisasm", &mut pip)?;
+            find().ok_or_else(|| {
+                Error::message("cannot find nvdisasm in the package that was installed")
+            })?
+        }
+    };
+    let image = folder.join(format!("loop-{}.cubin", std::process::id()));
+    std::fs::write(&image, code).map_err(Error::io(format!("write {}", image.display())))?;
+    let listed = repo::capture("disassemble", Command::new(program).arg("-c").arg(&image));
+    let _ = std::fs::remove_file(&image);
+    listed
+}
+
 /// hipRTC, of the system.
 fn hiprtc() -> Result<PathBuf> {
     const NAMES: [&str; 3] = ["libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so.5"];

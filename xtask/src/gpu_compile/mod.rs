@@ -5,6 +5,7 @@
 //! register may spill. What compiles here has not run.
 
 pub(crate) mod compilers;
+mod loops;
 mod report;
 mod texts;
 pub(crate) mod times;
@@ -29,8 +30,11 @@ pub struct Options {
     /// Measure how long programs of many steps take to compile instead
     #[arg(long)]
     times: bool,
+    /// Count instructions of the hot loops instead, of what NVRTC compiles; its registers, and that none spill
+    #[arg(long, conflicts_with = "times")]
+    loops: bool,
     /// Write the table to this document rather than only printing it
-    #[arg(long, requires = "times", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     write: Option<PathBuf>,
     /// Compile only texts whose name has this
     only: Option<String>,
@@ -63,18 +67,28 @@ enum When {
     All,
 }
 
+/// What makes a table for the page of measurements.
+type Table = fn() -> Result<String>;
+
 /// Compiles.
 ///
 /// # Errors
 /// A compiler that cannot be had, a text that does not compile, or registers that spill.
 pub fn run(options: &Options) -> Result<()> {
-    if options.times {
-        let table = times::table()?;
+    let tables: [(bool, &str, Table); 2] = [
+        (options.times, "kernel compile times", times::table),
+        (options.loops, "kernel loops", loops::table),
+    ];
+    if let Some((_, name, table)) = tables.into_iter().find(|(wanted, ..)| *wanted) {
+        let table = table()?;
         print!("{table}");
         return match &options.write {
-            Some(document) => section::write(document, "kernel compile times", &table),
+            Some(document) => section::write(document, name, &table),
             None => Ok(()),
         };
+    }
+    if options.write.is_some() {
+        return Err(Error::message("cannot write a table: saw neither --times nor --loops"));
     }
     let started = Instant::now();
     let mut report = Report::default();
