@@ -1,6 +1,6 @@
 //! `cargo xtask bench-calls`: what a call costs by each way in, side by side: an allreduce of 16 bytes between two idle ranks.
 //!
-//! Two processes make the calls; [`ways`] knows each way, and takes turns among them, so that all see the same machine. Python's
+//! Two processes make the calls; `ways` knows each way, and takes turns among them, so that all see the same machine. Python's
 //! are made by two processes of their own, in turns with these.
 
 mod ways;
