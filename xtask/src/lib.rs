@@ -10,6 +10,7 @@
 pub mod bench;
 pub mod bench_calls;
 pub mod ci;
+pub mod defaults;
 pub mod error;
 pub mod fuzz;
 pub mod gpu_bench;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::bench::{self, hosts, options::Options, options::RankOptions};
 use xtask::{
-    Error, Result, bench_calls, ci, fuzz, gpu_bench, gpu_compile, gpu_pack, gpu_prebuilt, install,
-    mutate, repo, simulator, tidy,
+    Error, Result, bench_calls, ci, defaults, fuzz, gpu_bench, gpu_compile, gpu_pack, gpu_prebuilt,
+    install, mutate, repo, simulator, tidy,
 };
 
 /// Developer tasks of the workspace
@@ -28,6 +28,8 @@ enum Task {
     Tidy,
     /// Feed the parsers of plans and of the network what they do not expect
     Fuzz(fuzz::Options),
+    /// Write the table of which built-in algorithm serves which sizes into the manual
+    Defaults,
     /// Break plans on purpose and measure whether the verifier notices
     Mutate(mutate::options::Options),
     /// Compile generated kernels by the vendors' compilers, without a GPU
@@ -70,6 +72,7 @@ fn run(task: &Task) -> Result<()> {
             }
         }
         Task::Fuzz(options) => fuzz::run(options),
+        Task::Defaults => defaults::run(),
         Task::Mutate(options) => mutate::run(options),
         Task::GpuCompile(options) => gpu_compile::run(options),
         Task::GpuPrebuilt => gpu_prebuilt::run(),

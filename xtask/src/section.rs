@@ -18,8 +18,32 @@ pub fn write(path: &Path, name: &str, section: &str) -> Result<()> {
     fs::write(&path, new).map_err(Error::io(format!("write {}", path.display())))
 }
 
+/// The section between the marks named `name` in the document at `path`, relative to the workspace root.
+///
+/// # Errors
+/// A document that cannot be read, or has no such marks.
+pub fn read(path: &Path, name: &str) -> Result<String> {
+    let path = repo::root().join(path);
+    let document =
+        fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;
+    let (begin, end) = marks(name);
+    let section = document.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end));
+    let section = section.map(|(section, _)| section.trim().to_owned());
+    section.ok_or_else(|| {
+        let path = path.display();
+        Error::message(format!(
+            "cannot read a table of {path}: it needs `{begin}` and then `{end}`"
+        ))
+    })
+}
+
+/// Where a section begins and ends.
+fn marks(name: &str) -> (String, String) {
+    (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"))
+}
+
 fn replace(document: &str, name: &str, section: &str) -> Result<String> {
-    let (begin, end) = (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"));
+    let (begin, end) = marks(name);
     let marked = format!("{begin}\n{}\n{end}", section.trim_end());
     match (document.find(&begin), document.find(&end)) {
         (Some(first), Some(last)) if first < last => {
