@@ -149,6 +149,12 @@ pub enum Selected {
     AllGatherV(Spread, bool),
 }
 
+/// Whether what serves a call hangs on its being in place, so that all ranks must agree. Built-in plans for apart buffers of
+/// the other collectives are right where the two are one as well.
+pub(crate) fn place_counts(collective: &Collective) -> bool {
+    *collective == Collective::AllToAll
+}
+
 /// Chooses among the built-in algorithms.
 ///
 /// # Errors
@@ -165,8 +171,7 @@ pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError
         _ => {}
     }
     let shape = Shape {
-        // Written for apart buffers all others are right where the two are one as well: ranks need not agree.
-        in_place: in_place && *collective == Collective::AllToAll,
+        in_place: in_place && place_counts(collective),
         root: root as usize,
         handshake: spread.handshake(),
         nodes: nodes as usize,

@@ -2,7 +2,7 @@
 
 use antiphon_executor::selection::table::{Kind, Machine, Setting, Table, Times};
 use antiphon_executor::selection::{Rule, Tuning};
-use antiphon_executor::{Collectives, Communicator, DataType, Options};
+use antiphon_executor::{Collectives, Communicator, DataType, Options, ReduceOp, Request, What};
 use antiphon_plan::model::Collective;
 
 #[test]
@@ -14,6 +14,9 @@ fn the_table_of_the_options_decides_on_every_rank() {
     let times = [("allreduce_ring", 5), ("allreduce_zero_copy", 9)];
     let times = Times::new(times.map(|(name, time)| (name.to_owned(), time)));
     table.record(&setting, 4096, times);
+    // In place another one is faster: ranks need not agree on that, and so it does not count.
+    let times = Times::new([("allreduce_zero_copy".to_owned(), 1)]);
+    table.record(&Setting { in_place: true, ..setting }, 4096, times);
     for (tuning, rule) in
         [(Tuning::new(table), Rule::Table), (Tuning::none("of this test"), Rule::Size)]
     {
@@ -26,5 +29,28 @@ fn the_table_of_the_options_decides_on_every_rank() {
             let ring = choice.candidate.name() == "allreduce_ring";
             assert_eq!(ring, rule == Rule::Table, "{choice}");
         }
+        let ranks = Communicator::in_process(2, &options).unwrap();
+        std::thread::scope(|scope| {
+            for (rank, communicator) in ranks.iter().enumerate() {
+                scope.spawn(move || {
+                    let calls = Collectives::new(communicator).unwrap();
+                    let (mut output, input) = ([1.0f32; 1024], [1.0f32; 1024]);
+                    let to = output.as_mut_ptr();
+                    let from = if rank == 0 { to.cast_const() } else { input.as_ptr() };
+                    let request = Request {
+                        what: What::AllReduce,
+                        input: from.cast(),
+                        output: to.cast(),
+                        count: 1024,
+                        dtype: DataType::F32,
+                        op: ReduceOp::Sum,
+                        factor: None,
+                    };
+                    // SAFETY: both arrays are as long as the call says, and live past it; they are one, or apart.
+                    unsafe { calls.call(&request, None) }.unwrap();
+                    assert_eq!(output, [2.0; 1024]);
+                });
+            }
+        });
     }
 }

@@ -2,9 +2,9 @@
 
 use super::error::print_line;
 use super::{CliError, ExplainArgs};
-use antiphon::Registry;
 use antiphon::executor::selection::table::Kind;
 use antiphon::executor::selection::{Question, Spread, Tuning};
+use antiphon::{Options, Registry};
 use std::process::ExitCode;
 
 /// Prints the choice.
@@ -20,7 +20,9 @@ pub fn explain(args: &ExplainArgs) -> Result<ExitCode, CliError> {
     let question = Question::new(&collective, spread, args.size, args.dtype);
     // Collectives that do not reduce have no reduction to change.
     let op = question.op.map(|sum| args.op.unwrap_or(sum));
-    let question = Question { op, in_place: args.in_place, root: args.root, ..question };
+    let reproducible = Options::default().reproducible;
+    let (in_place, root) = (args.in_place, args.root);
+    let question = Question { op, in_place, root, reproducible, ..question };
     let kind = if args.threads { Kind::Threads } else { Kind::Processes };
     let tuning = Tuning::of_process().with_kind(kind);
     let choice = Registry::process().choose_with(&question, &tuning);

@@ -134,7 +134,14 @@ fn job(args: &TuneArgs, table: &Table) -> Result<(Job, Cells), CliError> {
         // An alltoallv has no rule for one buffer.
         let in_place = args.in_place && collective != Collective::AllToAllV;
         let setting = Setting { collective, ranks, nodes, kind: kind(args), in_place };
-        let candidates = plans::candidates(&setting.collective, spread, in_place)?;
+        let candidates = match plans::candidates(&setting.collective, spread, in_place) {
+            // Asked for by nobody, it is left out.
+            Err(error) if args.collectives.is_empty() && nodes > 1 => {
+                print_line(&format!("# no algorithm for {}: {error}", setting.collective))?;
+                continue;
+            }
+            candidates => candidates?,
+        };
         settings.push((setting, cells.add_plans(candidates)));
     }
     for (setting, plans) in &settings {

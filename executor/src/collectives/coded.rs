@@ -31,7 +31,7 @@ impl Collectives {
     ) -> Result<(), ExecutorError> {
         let Coded { code, call } = coded;
         let call = CodeCall { stream, ..call };
-        let meeting = self.meeting(&code)?;
+        let meeting = self.meeting(&code, &call)?;
         let buffers = ((call.input, call.input_bytes), (call.output, call.output_bytes));
         let mut meet = Call::new(&meeting, call.dtype, buffers.0, buffers.1);
         meet.op = call.op;
@@ -55,9 +55,13 @@ impl Collectives {
         Err(error)
     }
 
-    /// The plan by which all ranks meet before code runs; its content tells codes apart.
-    fn meeting(&self, code: &RegisteredCode) -> Result<Arc<LoadedPlan>, ExecutorError> {
-        let name = format!("code {} {}", code.name(), code.version());
+    /// The plan by which all ranks meet before code runs; its content tells codes, and roots, apart.
+    fn meeting(
+        &self,
+        code: &RegisteredCode,
+        call: &CodeCall<'_>,
+    ) -> Result<Arc<LoadedPlan>, ExecutorError> {
+        let name = format!("code {} {} root {}", code.name(), code.version(), call.root);
         if let Some(plan) = lock(&self.0.meetings).get(&name) {
             return Ok(Arc::clone(plan));
         }

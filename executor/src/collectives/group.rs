@@ -71,7 +71,9 @@ impl Group {
         request: &Request,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if let Some(parts) = on.parts(request)? {
+        if request.factor.is_none()
+            && let Some(parts) = on.parts(request)?
+        {
             return self.parts(on, parts, stream);
         }
         let work = match request.factor {

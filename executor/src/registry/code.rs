@@ -3,11 +3,13 @@
 use super::terms::{Misfit, Terms};
 use crate::error::ExecutorError;
 use crate::executor::Executor;
+use crate::selection::order::panicked;
 use crate::selection::{Question, reproducible};
 use antiphon_hal::Stream;
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// One call that code serves, on one rank.
@@ -133,6 +135,9 @@ impl RegisteredCode {
             return Err(Misfit::Unshown);
         }
         self.terms.admit(question)?;
-        self.code.fits(question).map_err(Misfit::Code)
+        // A panic of one rank alone is a disagreement, which the launches tell of.
+        catch_unwind(AssertUnwindSafe(|| self.code.fits(question)))
+            .unwrap_or_else(|panic| Err(format!("it panicked: {}", panicked(&*panic))))
+            .map_err(Misfit::Code)
     }
 }

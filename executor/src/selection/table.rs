@@ -11,6 +11,9 @@ use antiphon_plan::model::Collective;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// How many times as large or as small as a measured size a call's may be: as far apart as `antiphon tune` measures.
+const NEAR: u64 = 4;
+
 pub use text::TableError;
 
 /// The machine that times are of. They say nothing of another.
@@ -177,22 +180,23 @@ impl Table {
         sizes.get(&bytes)
     }
 
-    /// The times that are nearest to a call's.
-    pub fn near(&self, setting: &Setting, bytes: u64) -> Option<Near<'_>> {
+    /// The times of the size that is nearest to a call's, and at most four times as large or as small.
+    pub fn near(&self, setting: &Setting, asked: u64) -> Option<Near<'_>> {
         let near = self.settings.iter().filter(|(_, sizes)| !sizes.is_empty());
         let near = near.filter_map(|entry| Some((setting.distance(&entry.0)?, entry)));
         let (_, (setting, sizes)) = near.min_by_key(|(distance, _)| *distance)?;
-        let below = sizes.range(..=bytes).next_back();
-        let above = sizes.range(bytes..).next();
+        let below = sizes.range(..=asked).next_back();
+        let above = sizes.range(asked..).next();
         let (&bytes, times) = match (below, above) {
             (Some(below), Some(above)) => {
-                // By ratio: bytes / below against above / bytes.
-                let square = u128::from(bytes) * u128::from(bytes);
+                // By ratio: asked / below against above / asked.
+                let square = u128::from(asked) * u128::from(asked);
                 if square <= u128::from(*below.0) * u128::from(*above.0) { below } else { above }
             }
             (below, above) => below.or(above)?,
         };
-        Some(Near { setting, bytes, times })
+        let (small, large) = (asked.min(bytes), asked.max(bytes));
+        (large <= small.saturating_mul(NEAR)).then_some(Near { setting, bytes, times })
     }
 
     /// Tells tables apart: equal ones have equal fingerprints, and only by accident others. Never 0, which is for no table.

@@ -1,6 +1,7 @@
 //! The table that calls are served by: read once for each process, and used where all ranks have the same one.
 
 use super::order::Candidate;
+use super::place_counts;
 use super::question::Question;
 use super::table::{Kind, Machine, Setting, Table};
 use crate::registry::Misfit;
@@ -123,10 +124,11 @@ impl Tuning {
             ranks: question.spread.ranks,
             nodes: question.spread.nodes,
             kind: self.kind,
-            in_place: question.in_place,
+            // Ranks that need not agree on their places ask alike.
+            in_place: question.in_place && place_counts(question.collective),
         };
         let Some(near) = table.near(&setting, question.bytes) else {
-            return (None, "such calls were not measured".into());
+            return (None, "such calls, of about that size, were not measured".into());
         };
         let fitting = considered.iter().filter(|(_, fits)| fits.is_ok());
         let fitting: Vec<&Candidate> = fitting.map(|(candidate, _)| candidate).collect();
@@ -160,7 +162,7 @@ mod tests {
 
     const SPREAD: Spread = Spread { ranks: 4, nodes: 1, crowded: false };
 
-    /// A table in which an allreduce of the four ranks is fastest by a ring, whatever its size.
+    /// A table in which an allreduce of the four ranks is fastest by a ring, at two sizes.
     fn ring(machine: Machine) -> Table {
         let mut table = Table::new(machine);
         let setting = Setting {
@@ -172,7 +174,8 @@ mod tests {
         };
         let times = [("allreduce_ring", 5), ("allreduce_zero_copy", 9), ("gone", 1)];
         let times = times.map(|(name, time)| (name.to_owned(), time));
-        table.record(&setting, 1024, Times::new(times));
+        table.record(&setting, 1024, Times::new(times.clone()));
+        table.record(&setting, 1 << 20, Times::new(times));
         table
     }
 
@@ -187,7 +190,9 @@ mod tests {
         assert_eq!((choice.candidate.name(), choice.rule), ("allreduce_ring", Rule::Table));
         let said = choice.to_string();
         assert!(
-            said.contains("tuning table: `allreduce_ring` is the fastest, measured at 1024 bytes"),
+            said.contains(
+                "tuning table: `allreduce_ring` is the fastest, measured at 1048576 bytes"
+            ),
             "{said}"
         );
         // Deterministic: the question alone decides.
@@ -201,6 +206,10 @@ mod tests {
             let choice = choose(&collective, spread);
             assert_eq!(choice.rule, Rule::Size, "{choice}");
         }
+        // So far from all that was measured, nothing is known.
+        let question = Question::new(&Collective::AllReduce, SPREAD, 32 << 20, DataType::F32);
+        let choice = Registry::new().choose_with(&question, &tuning).unwrap();
+        assert_eq!(choice.rule, Rule::Size, "{choice}");
     }
 
     #[test]
