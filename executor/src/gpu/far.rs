@@ -93,8 +93,8 @@ impl Gpu {
     }
 
     /// Waits until peers whose transfers end here are through the launches that this rank is through with: as long as the
-    /// communicator's time limit, which ends their launches too, and without one as long as they may still come. A peer whose
-    /// link is lost needs this rank no more.
+    /// communicator's time limit, which ends their launches too, and a minute without one: a device that is lost says nothing any
+    /// more. A peer whose link is lost needs this rank no more.
     pub fn linger(&self, shared: &Shared) {
         let Some(proxy) = self.proxy.get() else { return };
         let is_heard = |context: &Arc<Context>| {
@@ -104,20 +104,23 @@ impl Gpu {
             staged.all(|peer| proxy.is_lost(peer) || context.has_completed(self, peer, ended))
         };
         let done = || shared.failed() || (self.contexts().iter().all(is_heard) && proxy.is_calm());
-        if !wait(shared.options.timeout, done) {
+        if !wait(shared.options.timeout.unwrap_or(MINUTE), done) {
             log::debug!("rank {}: leaves peers that are still in a launch", shared.rank);
         }
     }
 }
 
+/// How long peers are waited for where there is no time limit.
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// Waits until `done`, or until `limit` is over; whether it is done.
-fn wait(limit: Option<Duration>, mut done: impl FnMut() -> bool) -> bool {
+fn wait(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     loop {
         if done() {
             return true;
         }
-        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+        if began.elapsed() >= limit {
             return false;
         }
         std::thread::sleep(PAUSE);
@@ -131,14 +134,14 @@ mod tests {
     #[test]
     fn who_leaves_waits_as_long_as_the_time_limit_says() {
         let mut looks = 0;
-        let mut fifth = || {
+        let fifth = || {
             looks += 1;
             looks == 5
         };
-        assert!(wait(None, &mut fifth), "without a limit, however long it takes");
-        assert!(wait(Some(Duration::ZERO), || true), "what is done needs no time");
+        assert!(wait(MINUTE, fifth), "no longer than it takes");
+        assert!(wait(Duration::ZERO, || true), "what is done needs no time");
         let (limit, began) = (Duration::from_millis(20), Instant::now());
-        assert!(!wait(Some(limit), || false));
+        assert!(!wait(limit, || false));
         assert!(began.elapsed() >= limit);
     }
 }

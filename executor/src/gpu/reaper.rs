@@ -35,10 +35,15 @@ impl Reaper {
                 Err(error) => log::warn!("memory is freed by the thread that watches: {error}"),
             }
         }
-        if let Some((sender, _)) = &*thread {
-            // A thread that has panicked takes nothing; then it goes with the error.
-            let _ = sender.send(Box::new(gone));
-        }
+        let gone: Gone = Box::new(gone);
+        // A thread that has panicked takes nothing.
+        let kept = match &*thread {
+            Some((sender, _)) => sender.send(gone).err().map(|unsent| unsent.0),
+            None => Some(gone),
+        };
+        // It may wait for who wants the lock.
+        drop(thread);
+        drop(kept);
     }
 
     /// Lets the thread go on by itself: what it waits for may never end.

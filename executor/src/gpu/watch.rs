@@ -130,13 +130,13 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         shared.fail(error);
     }
     if !busy {
-        let mut outgrown = gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner);
-        for unused in [gpu.tables.take_retired(), std::mem::take(&mut *outgrown)] {
+        let outgrown =
+            std::mem::take(&mut *gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner));
+        for unused in [gpu.tables.take_retired(), outgrown] {
             if !unused.is_empty() {
                 gpu.reaper.free(unused);
             }
         }
-        drop(outgrown);
         if !shared.failed()
             && let Err(error) = gpu.let_go(shared)
         {

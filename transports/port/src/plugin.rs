@@ -133,7 +133,9 @@ pub unsafe fn adopt(table: *const Plugin, called: &str) -> Result<Arc<dyn WireDr
     // may be what is there.
     unsafe {
         let (from, room) = ((&raw const (*table).more).cast::<u8>(), (&raw mut more).cast::<u8>());
-        from.copy_to_nonoverlapping(room, (bytes - FIRST_PLUGIN).min(size_of::<More>()));
+        // Half a function is none.
+        let whole = (bytes - FIRST_PLUGIN) / size_of::<usize>() * size_of::<usize>();
+        from.copy_to_nonoverlapping(room, whole.min(size_of::<More>()));
     }
     // SAFETY: null, or a text that ends, by the caller's promise.
     let name = unsafe { text_of(name) }.unwrap_or_default();

@@ -36,6 +36,8 @@ pub enum Action {
     Write {
         /// The first byte here.
         from: u64,
+        /// Whether the processor may read it, and not only the card.
+        near: bool,
         /// The key of the memory it is in.
         local_key: u32,
         /// How many.

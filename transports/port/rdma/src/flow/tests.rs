@@ -71,7 +71,14 @@ impl World {
         match step {
             Step::Write(parts) if !self.flow.full() => {
                 let from = self.flow.posted();
-                let write = Action::Write { from, local_key: 0, bytes: 8, to: 0, remote_key: 0 };
+                let write = Action::Write {
+                    from,
+                    near: true,
+                    local_key: 0,
+                    bytes: 8,
+                    to: 0,
+                    remote_key: 0,
+                };
                 self.missing.push(parts.len() as u32);
                 let parts = parts.iter().map(|lane| (lane % lanes, write));
                 self.flow.write(parts, Rc::clone(&self.keep));
@@ -171,7 +178,7 @@ proptest! {
 #[test]
 fn a_full_queue_has_a_completion_on_its_way() {
     let mut flow = Flow::new(1, 0, 8, Order::Network);
-    let write = Action::Write { from: 0, local_key: 0, bytes: 8, to: 0, remote_key: 0 };
+    let write = Action::Write { from: 0, near: true, local_key: 0, bytes: 8, to: 0, remote_key: 0 };
     let mut batch = Vec::new();
     for _ in 0..1000 {
         while !flow.full() {
@@ -189,7 +196,7 @@ fn a_full_queue_has_a_completion_on_its_way() {
 #[test]
 fn asking_twice_asks_once() {
     let mut flow = Flow::new(1, 0, 64, Order::Network);
-    let write = Action::Write { from: 0, local_key: 0, bytes: 8, to: 0, remote_key: 0 };
+    let write = Action::Write { from: 0, near: true, local_key: 0, bytes: 8, to: 0, remote_key: 0 };
     flow.write([(0, write)], ());
     let mut batch = Vec::new();
     flow.take(0, 64, &mut batch);

@@ -4,6 +4,7 @@ use super::{Lane, RdmaLink, Remote, State};
 use crate::flow::Action;
 use crate::verbs::Region;
 use crate::wire::invalid;
+use antiphon_hal::Backend;
 use antiphon_port::{Posted, Unit, WireError, Write};
 
 /// Writes of so many bytes and more are spread over all lanes.
@@ -43,6 +44,7 @@ impl RdmaLink {
         if !self.room(&mut state)? {
             return Ok(Posted::Full);
         }
+        let near = source.memory.backend() == Backend::Host;
         let home = state.flow.home();
         let parts =
             parts(&self.lanes, home, write.bytes, |lane| self.end.nics[lane.nic].most_bytes.into());
@@ -51,6 +53,7 @@ impl RdmaLink {
                 let Lane { nic, peer_nic, .. } = self.lanes[lane];
                 let action = Action::Write {
                     from: from + at,
+                    near,
                     local_key: source.local_key(nic),
                     bytes,
                     to: to + at,

@@ -226,9 +226,10 @@ impl Queue {
             entry.wr_id = request.sequence;
             entry.opcode = sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE;
             let (to, key) = match request.action {
-                Action::Write { from, local_key, bytes, to, remote_key } => {
+                Action::Write { from, near, local_key, bytes, to, remote_key } => {
                     *piece = sys::ibv_sge { addr: from, length: bytes, lkey: local_key };
-                    if bytes <= self.inline {
+                    // What goes inline is copied by the processor.
+                    if near && bytes <= self.inline {
                         flags |= sys::ibv_send_flags::IBV_SEND_INLINE;
                     }
                     (to, remote_key)
