@@ -69,7 +69,7 @@ pub unsafe extern "C" fn antiphon_barrier(
     })
 }
 
-/// Gives every rank the reduction of all ranks' `count` elements. In place, on all ranks or on none, both buffers are
+/// Gives every rank the reduction of all ranks' `count` elements. In place, each rank as it likes, both buffers are
 /// the same.
 ///
 /// `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator. With a stream the call goes on by
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn antiphon_all_reduce(
 }
 
 /// Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. In
-/// place, on all ranks or on none, the send buffer is the rank's block of the receive buffer.
+/// place, each rank as it likes, the send buffer is the rank's block of the receive buffer.
 ///
 /// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
 ///
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn antiphon_all_gather(
 }
 
 /// Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. In
-/// place, on all ranks or on none, the receive buffer is the rank's block of the send buffer.
+/// place, each rank as it likes, the receive buffer is the rank's block of the send buffer.
 ///
 /// `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
 /// Any thread may call it, in the same order on all ranks.

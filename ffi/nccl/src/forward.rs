@@ -174,14 +174,20 @@ fn join(functions: &Result<Functions>, end: Handle, rank: u32, world: u32) -> Re
         let count = told.len() as u64;
         (library.antiphon_broadcast)(end, at, at, count, U8, 0, ptr::null_mut())
     })?;
+    // Whoever comes waits there for all, so that all must be able to.
+    let ready = functions.is_ok() && told[0] == 1;
+    let lacking = most(end, i32::from(!ready))?;
     let functions = functions.as_ref().map_err(Clone::clone)?;
     own?;
+    if told[0] == 0 {
+        return Err(Failure::usage("rank 0 has no id of it"));
+    }
+    if lacking != 0 {
+        return Err(Failure::usage("another rank cannot call it"));
+    }
     let mut id = UniqueId { internal: [0; 128] };
     for (to, &from) in id.internal.iter_mut().zip(&told[1..]) {
         *to = from.cast_signed();
-    }
-    if told[0] == 0 {
-        return Err(Failure::usage("rank 0 has no id of it"));
     }
     let mut comm = ptr::null_mut();
     // SAFETY: the place is writable.
@@ -242,11 +248,16 @@ pub unsafe fn or(
         };
         let at = real.find(entry.name)?;
         // SAFETY: as this function's.
-        let counterpart = match &unsafe { usable(comm)? }.real {
+        let communicator = unsafe { usable(comm)? };
+        match &communicator.real {
             Some(counterpart) => counterpart.comm()?,
             None => return Err(Failure::usage("its communicator has no counterpart there")),
         };
-        Ok(Box::new(move || functions.outcome(call(at, counterpart))))
+        // It stays until the call is made, though its handle may be gone before a group ends.
+        Ok(Box::new(move || match &communicator.real {
+            Some(counterpart) => functions.outcome(call(at, counterpart.comm()?)),
+            None => Err(Failure::usage("its communicator has no counterpart there")),
+        }))
     };
     if !group::is_open() {
         let why = unserved.unwrap_or_else(|| Failure::usage("nothing here serves the call"));

@@ -131,11 +131,16 @@ pub fn open(name: &[u8], how: i32) -> std::result::Result<*mut c_void, String> {
 
 /// The file that this code is from.
 pub fn own_file() -> Option<OsString> {
+    let here: fn() -> Option<OsString> = own_file;
+    file_of(here as *const c_void)
+}
+
+/// The file that the code at an address is from, if it is from one.
+pub fn file_of(at: *const c_void) -> Option<OsString> {
     // SAFETY: plain data of addresses.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let here: fn() -> Option<OsString> = own_file;
-    // SAFETY: the answer has room.
-    let known = unsafe { libc::dladdr(here as *const c_void, &mut found) };
+    // SAFETY: the answer has room; any address may be asked for.
+    let known = unsafe { libc::dladdr(at, &mut found) };
     if known == 0 || found.dli_fname.is_null() {
         return None;
     }

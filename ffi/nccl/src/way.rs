@@ -2,7 +2,7 @@
 //! nowhere.
 
 use crate::failure::{Failure, Result};
-use crate::library::{open, own_file};
+use crate::library::{file_of, open, own_file};
 use std::ffi::{CString, OsStr, OsString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -54,7 +54,8 @@ fn way() -> &'static Way {
     static WAY: OnceLock<Way> = OnceLock::new();
     WAY.get_or_init(|| {
         let has_gpu = GPUS.iter().any(|path| Path::new(path).exists());
-        let real = [REAL_VARIABLE, OTHER_REAL_VARIABLE].into_iter().find_map(std::env::var_os);
+        let set = |name| std::env::var_os(name).filter(|path| !path.is_empty());
+        let real = [REAL_VARIABLE, OTHER_REAL_VARIABLE].into_iter().find_map(set);
         choose(std::env::var_os(DEVICE_VARIABLE), real, has_gpu)
     })
 }
@@ -63,7 +64,9 @@ fn choose(device: Option<OsString>, real: Option<OsString>, has_gpu: bool) -> Wa
     let on_host = device.as_deref() == Some(OsStr::new("host"));
     let named = |path: OsString| match load(&path) {
         Ok(library) => Ok(Real { path, library }),
-        Err(why) => Err(format!("cannot load the library of {REAL_VARIABLE}: {why}")),
+        Err(why) => Err(format!(
+            "cannot load the library of {REAL_VARIABLE}, or {OTHER_REAL_VARIABLE}: {why}"
+        )),
     };
     match (device, real) {
         (_, real) if on_host => Way::Host(real.map(named)),
@@ -83,14 +86,19 @@ fn choose(device: Option<OsString>, real: Option<OsString>, has_gpu: bool) -> Wa
 
 /// Loads the real library by itself: its symbols are for itself alone, and it takes none of the same names.
 fn load(path: &OsStr) -> std::result::Result<usize, String> {
-    let same = |own: OsString| {
-        let [own, named] = [own.as_os_str(), path].map(std::fs::canonicalize);
-        own.is_ok_and(|own| named.is_ok_and(|named| own == named))
+    let library = open(path.as_bytes(), libc::RTLD_DEEPBIND)?;
+    // A bare name may lead here as well as a path. The version is a function of ours, too.
+    let real = Real { path: path.to_owned(), library: library.expose_provenance() };
+    let itself = || {
+        let version = real.find("ncclGetVersion").ok()?;
+        let there = file_of(std::ptr::with_exposed_provenance(version))?;
+        let [there, here] = [there, own_file()?].map(std::fs::canonicalize);
+        Some(there.ok()? == here.ok()?)
     };
-    if own_file().is_some_and(same) {
-        return Err(format!("{} is this library itself", path.to_string_lossy()));
+    match itself() {
+        Some(true) => Err(format!("{} is this library itself", path.to_string_lossy())),
+        _ => Ok(real.library),
     }
-    open(path.as_bytes(), libc::RTLD_DEEPBIND).map(|library| library.addr())
 }
 
 /// The real library for what Antiphon does not serve on the host, or why it could not be loaded; none if none is named.

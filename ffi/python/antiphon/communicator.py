@@ -298,7 +298,7 @@ class Communicator(Handle):
         return send if receive is None else receive
 
     def all_gather(self, send: Any, receive: Any, *, stream: Stream | None = None) -> Any:
-        """Gives every rank the elements of all, in rank order. In place, on all ranks or on none, `send` is None: the
+        """Gives every rank the elements of all, in rank order. In place, each rank as it likes, `send` is None: the
         rank's block of `receive`. Returns the receive buffer."""
         received = span(receive, True)
         sent = self._block(received) if send is None else span(send, False)
@@ -308,7 +308,7 @@ class Communicator(Handle):
         return receive
 
     def reduce_scatter(self, send: Any, receive: Any = None, op: Op = Op.sum, *, stream: Stream | None = None) -> Any:
-        """Gives rank r the reduction of all ranks' block r. In place, on all ranks or on none, where `receive` is not
+        """Gives rank r the reduction of all ranks' block r. In place, each rank as it likes, where `receive` is not
         given: the rank's block of `send`. Returns the receive buffer."""
         sent = span(send, receive is None)
         received = self._block(sent) if receive is None else span(receive, True)

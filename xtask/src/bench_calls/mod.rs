@@ -5,7 +5,7 @@
 
 mod ways;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use clap::Args;
@@ -95,7 +95,8 @@ pub fn run(options: &Options) -> Result<()> {
         let ranks = (0..2).map(|rank| start_rank(options, &libraries, rank, &meeting));
         samples.take(ranks.collect::<Result<Vec<_>>>()?)?;
         if let Some(python) = &options.python {
-            let ranks = (0..2).map(|rank| start_python(options, python, rank, &meeting));
+            let ranks =
+                (0..2).map(|rank| start_python(options, python, &libraries, rank, &meeting));
             samples.take(ranks.collect::<Result<Vec<_>>>()?)?;
         }
     }
@@ -137,14 +138,26 @@ fn start_rank(options: &Options, libraries: &PathBuf, rank: u32, meeting: &str) 
     start(command.env("ANTIPHON_DEVICE", "host"))
 }
 
-fn start_python(options: &Options, python: &PathBuf, rank: u32, meeting: &str) -> Result<Child> {
+fn start_python(
+    options: &Options,
+    python: &PathBuf,
+    libraries: &Path,
+    rank: u32,
+    meeting: &str,
+) -> Result<Child> {
     let mut command = Command::new(python);
+    command.env("ANTIPHON_LIB_PATH", libraries.join("libantiphon_c.so"));
     command.args(["-c", PYTHON, &options.calls.to_string()]);
     command.env("ANTIPHON_RANK", rank.to_string()).env("ANTIPHON_WORLD", "2");
     start(command.env("ANTIPHON_COMM_ID", format!("antiphon-{meeting:0>32}")))
 }
 
 fn start(command: &mut Command) -> Result<Child> {
+    // All ways run the plan of the rule by size, by the library that was built just now.
+    command.env("ANTIPHON_TUNING", "off");
+    for name in ["ANTIPHON_NCCL_LIB_PATH", "MSCCLPP_NCCL_LIB_PATH", "ANTIPHON_REPRODUCIBLE"] {
+        command.env_remove(name);
+    }
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     spawned.map_err(Error::io(format!("start {command:?}")))
 }
