@@ -242,6 +242,35 @@ impl Code for Failing {
 }
 
 #[test]
+fn communicators_do_not_keep_code_and_selectors_that_are_gone() {
+    let registry = Registry::new();
+    let ends = Communicator::in_process(2, &options(&registry)).unwrap();
+    let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
+    let calls = || {
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = ends.iter().map(|on| scope.spawn(|| all_reduce(on, 4))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    let code = adding(10);
+    let kept = Arc::downgrade(&code);
+    registry.register_code("adding", 1, code, Terms::default()).unwrap();
+    assert_eq!(calls(), [13, 13]);
+    assert_eq!(calls(), [13, 13]);
+    registry.unregister("adding");
+    assert_eq!(kept.strong_count(), 0);
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    registry.set_selector(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        None
+    });
+    assert_eq!(calls(), [3, 3]);
+    registry.clear_selector();
+    assert_eq!((asked.load(Ordering::Relaxed), Arc::strong_count(&asked)), (2, 1));
+}
+
+#[test]
 fn code_that_fails_or_panics_on_one_rank_ends_the_call_on_all() {
     for (panics, part) in [(true, "it panicked: no more"), (false, "cannot go on")] {
         let registry = Registry::new();

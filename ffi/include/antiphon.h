@@ -9,11 +9,25 @@
 /* A configuration that asks for nothing; see antiphon_config. */
 #define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL }
 
+/* Terms that say nothing; see antiphon_terms. */
+#define ANTIPHON_TERMS_INIT { sizeof(antiphon_terms), NULL, NULL, 0, 0, 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0 }
+
+/* A question about nothing; see antiphon_question. */
+#define ANTIPHON_QUESTION_INIT { sizeof(antiphon_question), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL }
+
+/* Code that does nothing; see antiphon_code. */
+#define ANTIPHON_CODE_INIT { sizeof(antiphon_code), NULL, 0, NULL, NULL, NULL, NULL }
+
 
 /**
  * Bytes of an antiphon_unique_id.
  */
 #define ANTIPHON_UNIQUE_ID_BYTES 128
+
+/**
+ * Room for a selector's answer, with the zero that ends it.
+ */
+#define ANTIPHON_ANSWER_BYTES 1024
 
 /**
  * The major number of the binary interface: raised by whatever a compiled program may notice.
@@ -23,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 2
+#define ANTIPHON_ABI_MINOR 3
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -267,6 +281,31 @@ typedef int32_t antiphon_switch;
 #endif // __cplusplus
 
 /**
+ * What is written by antiphon_explain.
+ */
+enum antiphon_format
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Lines for people.
+     */
+    ANTIPHON_FORMAT_TEXT = 0,
+    /**
+     * One object of JSON.
+     */
+    ANTIPHON_FORMAT_JSON = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum antiphon_format antiphon_format;
+#else
+typedef int32_t antiphon_format;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * One rank's end of a group of ranks that make calls together.
  */
 typedef struct antiphon_communicator antiphon_communicator;
@@ -336,6 +375,257 @@ typedef struct antiphon_config {
     const char *network_interface;
 } antiphon_config;
 
+/**
+ * What is said of a plan or of code when it is registered; what is not said, every call fits. Begin with
+ * ANTIPHON_TERMS_INIT, which sets the size and says nothing; later versions of the library add fields at the end.
+ */
+typedef struct antiphon_terms {
+    /**
+     * sizeof(antiphon_terms), as the program was compiled.
+     */
+    uint64_t struct_size;
+    /**
+     * What selectors and messages call it; null for the plan's or the code's own name.
+     */
+    const char *name;
+    /**
+     * Tags.
+     */
+    const char *const *tags;
+    /**
+     * How many there are.
+     */
+    uint64_t tag_count;
+    /**
+     * Smallest message, in bytes.
+     */
+    uint64_t min_bytes;
+    /**
+     * Largest message, in bytes; 0 for any.
+     */
+    uint64_t max_bytes;
+    /**
+     * Element types, numbers of antiphon_dtype; none listed is all.
+     */
+    const int32_t *dtypes;
+    /**
+     * How many there are.
+     */
+    uint64_t dtype_count;
+    /**
+     * Reductions, numbers of antiphon_op. Those that are listed take the place of what the plan says; with none listed,
+     * a plan that says no reduction serves all, and one that says a reduction serves that one alone.
+     */
+    const int32_t *ops;
+    /**
+     * How many there are.
+     */
+    uint64_t op_count;
+    /**
+     * Number of ranks, 0 for any. A plan has its own.
+     */
+    uint32_t world;
+    /**
+     * Ranks on each node, 0 for any.
+     */
+    uint32_t ranks_per_node;
+    /**
+     * Whether input and output are the same memory: an antiphon_switch. A plan says that itself.
+     */
+    int32_t in_place;
+    /**
+     * 1 if `root` counts, 0 if not. A plan of broadcast or reduce serves no call unless it is said.
+     */
+    int32_t has_root;
+    /**
+     * The root, of collectives that have one.
+     */
+    uint32_t root;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} antiphon_terms;
+
+/**
+ * One call that a program's own code serves, on one rank. It is the code's until it returns.
+ */
+typedef struct antiphon_code_call {
+    /**
+     * sizeof(antiphon_code_call), as the library was compiled.
+     */
+    uint64_t struct_size;
+    /**
+     * What loads and runs plans on the call's communicator. Plans that it loads may be kept, the executor may not.
+     */
+    const struct antiphon_executor *executor;
+    /**
+     * The stream that the call is on; null where the call is complete when the code returns. What is run on it comes in
+     * order; code that does anything else synchronises it first.
+     */
+    const struct antiphon_stream *stream;
+    /**
+     * The send buffer; not null.
+     */
+    const void *send_buffer;
+    /**
+     * Its bytes.
+     */
+    uint64_t send_bytes;
+    /**
+     * The receive buffer; not null.
+     */
+    void *receive_buffer;
+    /**
+     * Its bytes.
+     */
+    uint64_t receive_bytes;
+    /**
+     * The element type, an antiphon_dtype.
+     */
+    int32_t dtype;
+    /**
+     * The reduction, an antiphon_op; ANTIPHON_OP_OF_PLAN where nothing is reduced.
+     */
+    int32_t op;
+    /**
+     * 1 if input and output are the same memory, by the collective's convention, else 0. Of broadcast and reduce, 0.
+     */
+    int32_t in_place;
+    /**
+     * The root, of collectives that have one.
+     */
+    uint32_t root;
+    /**
+     * This rank.
+     */
+    uint32_t rank;
+    /**
+     * Number of ranks.
+     */
+    uint32_t world;
+} antiphon_code_call;
+
+/**
+ * Makes a call, and returns an antiphon_result. It may be called on several threads at the same time, for several ranks. It
+ * returns, and lets no exception out.
+ */
+typedef int32_t (*antiphon_run_function)(void *context, const struct antiphon_code_call *call);
+
+/**
+ * Called once with a context that nobody will be called with again; null if there is nothing to do. It may be called on any
+ * thread that uses the library; it returns, and lets no exception out.
+ */
+typedef void (*antiphon_destroy_function)(void *context);
+
+/**
+ * An algorithm that is code of the program. Begin with ANTIPHON_CODE_INIT; later versions of the library add fields at the
+ * end.
+ */
+typedef struct antiphon_code {
+    /**
+     * sizeof(antiphon_code), as the program was compiled.
+     */
+    uint64_t struct_size;
+    /**
+     * Its name.
+     */
+    const char *name;
+    /**
+     * Raised whenever it would no longer work together with what it was: ranks compare it.
+     */
+    uint64_t version;
+    /**
+     * The collective that it computes, e.g. "allreduce".
+     */
+    const char *collective;
+    /**
+     * Makes a call; must be there.
+     */
+    antiphon_run_function run;
+    /**
+     * What the functions are called with.
+     */
+    void *context;
+    /**
+     * Called once with the context, when the code is unregistered and no call runs it any more: before unregistering
+     * returns, or on the thread of the last such call. Null if there is nothing to do. It is not called where registering
+     * fails.
+     */
+    antiphon_destroy_function destroy;
+} antiphon_code;
+
+/**
+ * A call, as far as the choice of what serves it goes. Selectors are given one, which is theirs until they return;
+ * antiphon_explain takes one, of which the fields up to `root` count. Begin with ANTIPHON_QUESTION_INIT; later
+ * versions of the library add fields at the end.
+ */
+typedef struct antiphon_question {
+    /**
+     * sizeof(antiphon_question), as the program was compiled; in a selector, as the library was.
+     */
+    uint64_t struct_size;
+    /**
+     * The collective, e.g. "allreduce".
+     */
+    const char *collective;
+    /**
+     * Bytes of the call's larger buffer: the output of an allgather, the input of a reducescatter. 0 for alltoallv.
+     */
+    uint64_t bytes;
+    /**
+     * The element type, an antiphon_dtype.
+     */
+    int32_t dtype;
+    /**
+     * The reduction, an antiphon_op; any other number where nothing is reduced.
+     */
+    int32_t op;
+    /**
+     * 1 if input and output are the same memory, by the collective's convention, else 0. Of broadcast and reduce, 0.
+     */
+    int32_t in_place;
+    /**
+     * 1 if every rank's input is multiplied by a factor first, else 0.
+     */
+    int32_t premultiplied;
+    /**
+     * The root, of collectives that have one; else 0.
+     */
+    uint32_t root;
+    /**
+     * Number of ranks.
+     */
+    uint32_t world;
+    /**
+     * Nodes that they are spread over.
+     */
+    uint32_t nodes;
+    /**
+     * How many candidates there are.
+     */
+    uint32_t candidate_count;
+    /**
+     * The names of what fits, in the order in which it would be taken.
+     */
+    const char *const *candidates;
+    /**
+     * This rank's send buffer; null where nothing is called.
+     */
+    const void *send_buffer;
+    /**
+     * This rank's receive buffer; null where nothing is called.
+     */
+    const void *receive_buffer;
+} antiphon_question;
+
+/**
+ * Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, and leaves the choice to the
+ * rules. Anything else is an error of the call. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
+ * threads at the same time; it returns, and lets no exception out.
+ */
+typedef int32_t (*antiphon_select_function)(void *context, const struct antiphon_question *question, char *answer);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -351,7 +641,7 @@ extern "C" {
 antiphon_result antiphon_barrier(const struct antiphon_communicator *communicator);
 
 /**
- * Gives every rank the reduction of all ranks' `count` elements. In place, on all ranks or on none, both buffers are
+ * Gives every rank the reduction of all ranks' `count` elements. In place, each rank as it likes, both buffers are
  * the same.
  *
  * `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator. With a stream the call goes on by
@@ -370,7 +660,7 @@ antiphon_result antiphon_all_reduce(const struct antiphon_communicator *communic
 
 /**
  * Gives every rank the `count` elements of all, in rank order: the receive buffer has `count` for each rank. In
- * place, on all ranks or on none, the send buffer is the rank's block of the receive buffer.
+ * place, each rank as it likes, the send buffer is the rank's block of the receive buffer.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
@@ -386,7 +676,7 @@ antiphon_result antiphon_all_gather(const struct antiphon_communicator *communic
 
 /**
  * Gives rank r the reduction of all ranks' block r of `count` elements: the send buffer has `count` for each rank. In
- * place, on all ranks or on none, the receive buffer is the rank's block of the send buffer.
+ * place, each rank as it likes, the receive buffer is the rank's block of the send buffer.
  *
  * `dtype` is an antiphon_dtype, `op` an antiphon_op or made for the communicator, `stream` as for antiphon_all_reduce.
  * Any thread may call it, in the same order on all ranks.
@@ -912,6 +1202,97 @@ antiphon_result antiphon_execute(const struct antiphon_executor *executor,
                                  int32_t dtype,
                                  int32_t op,
                                  const struct antiphon_stream *stream);
+
+/**
+ * Registers a loaded plan with this process: from the next call on it serves calls by name that it fits, on every
+ * communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed.
+ *
+ * Register on all ranks, in the same order, between calls: ranks that are served differently are told so
+ * (MISMATCH). `terms` may be null. Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `terms` is null or as long as it says, and what it points to is there.
+ */
+antiphon_result antiphon_registry_register_plan(const struct antiphon_plan *plan, const struct antiphon_terms *terms);
+
+/**
+ * As antiphon_registry_register_plan, from the bytes of a JSON file. It takes no communicator; each verifies the plan when
+ * a call is first served by it.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * `bytes` is null or has `size` bytes; `terms` is null or as long as it says, and what it points to is there.
+ */
+antiphon_result antiphon_registry_register_bytes(const void *bytes, uint64_t size, const struct antiphon_terms *terms);
+
+/**
+ * Takes a plan or code out of the registry, by its name. Calls that are under way go on.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The name, if there is one, ends with a zero.
+ */
+antiphon_result antiphon_registry_unregister(const char *name);
+
+/**
+ * Writes what is registered, as a text that ends with a zero, and its bytes with that zero: a line for each plan and each
+ * code, the most recent last, with its kind ("plan" or "code"), its collective and its name, one blank apart. With a
+ * null buffer and a capacity of 0 it writes only how many bytes are needed.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * `buffer` is null or has `capacity` bytes; `out_bytes` is null or writable.
+ */
+antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t *out_bytes);
+
+/**
+ * Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
+ * registered plans and before the built-in algorithms. It serves buffers on the host, and calls one by one, not in a
+ * group.
+ *
+ * All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
+ * Register on all ranks, in the same order, between calls. `terms` may be null. Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * `code` is null or as long as it says, its texts end with a zero, and its functions may be called with the context from any
+ * thread until it is destroyed; `terms` is null or as long as it says, and what it points to is there.
+ */
+antiphon_result antiphon_registry_register_code(const struct antiphon_code *code, const struct antiphon_terms *terms);
+
+/**
+ * Has a function asked about every call by name of this process, in the place of the one before; null for none. It is called
+ * on the thread that makes the call, on any threads at the same time, and may not call this library's functions on
+ * communicators. It must choose alike on all ranks. `destroy` is called with the context, once, when the
+ * selector is replaced and no call asks it any more: before this function returns, or on the thread of the last such call.
+ * Where `select` is null, at once.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The functions are such, and may be called with the context from any thread until it is destroyed; they return.
+ */
+antiphon_result antiphon_registry_set_selector(antiphon_select_function select, void *context, antiphon_destroy_function destroy);
+
+/**
+ * Writes what would serve a call on a communicator, why, and what else was considered, as a text that ends with a zero, and
+ * its bytes with that zero. With a null buffer and a capacity of 0 it writes only how many bytes are needed. `format` is an
+ * antiphon_format. A selector is asked, with null buffers. Nothing is called, and no other rank has a part in it.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `question` is null or as long as it says, and its text ends with a zero; `buffer` is null or
+ * has `capacity` bytes; `out_bytes` is null or writable.
+ */
+antiphon_result antiphon_explain(const struct antiphon_communicator *communicator,
+                                 const struct antiphon_question *question,
+                                 int32_t format,
+                                 char *buffer,
+                                 uint64_t capacity,
+                                 uint64_t *out_bytes);
 
 /**
  * What went wrong in the last function of this library that failed on the calling thread, in words that name values

@@ -1,11 +1,12 @@
 //! How a communicator behaves, as C says it.
 
-use crate::entry::text;
+use crate::entry::{Structure, structure, text};
 use crate::result::Failure;
 use crate::types::switch;
 use antiphon_executor::Options;
 use std::ffi::c_char;
 use std::mem::offset_of;
+use std::ptr;
 use std::time::Duration;
 
 /// How a communicator behaves. Begin with ANTIPHON_CONFIG_INIT, which sets the size and leaves all else as it is unless
@@ -30,9 +31,25 @@ pub struct antiphon_config {
     pub network_interface: *const c_char,
 }
 
+/// A configuration that asks for nothing.
+const NOTHING: antiphon_config = antiphon_config {
+    struct_size: size_of::<antiphon_config>() as u64,
+    timeout_ms: 0,
+    verification: 0,
+    process_access: 0,
+    wire: ptr::null(),
+    network_interface: ptr::null(),
+};
+
 /// Size of the structure of the first version: what every program gives at least.
 const FIRST: u64 =
     offset_of!(antiphon_config, network_interface) as u64 + size_of::<*const c_char>() as u64;
+
+impl Structure for antiphon_config {
+    const NAME: &'static str = "config";
+    const INIT: &'static str = "ANTIPHON_CONFIG_INIT";
+    const FIRST: u64 = FIRST;
+}
 
 /// What a caller asks for.
 ///
@@ -47,30 +64,8 @@ pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, 
     if config.is_null() {
         return Ok(options);
     }
-    if !config.is_aligned() {
-        return Err(Failure::argument("cannot read `config`: it is not aligned as a structure is"));
-    }
-    // SAFETY: the structure begins with its size in every version.
-    let size = unsafe { (&raw const (*config).struct_size).read() };
-    const MOST: u64 = 4096;
-    if !(FIRST..=MOST).contains(&size) {
-        return Err(Failure::argument(format!(
-            "cannot read `config`: saw a struct_size of {size}, allowed {FIRST} or more; begin with ANTIPHON_CONFIG_INIT"
-        )));
-    }
-    let known = size_of::<antiphon_config>();
-    let rest = (size as usize).saturating_sub(known);
-    let beyond = config.cast::<u8>().wrapping_add(known);
-    // SAFETY: the structure is as long as it says.
-    if (0..rest).any(|at| unsafe { *beyond.wrapping_add(at) } != 0) {
-        return Err(Failure::argument(format!(
-            "cannot read `config`: it asks for something in bytes {known}..{size}, which version {} of the library does not \
-             know; use a later one",
-            env!("CARGO_PKG_VERSION")
-        )));
-    }
-    // SAFETY: the structure is at least as long as in the first version, which is this one.
-    let config = unsafe { &*config };
+    // SAFETY: as this function's.
+    let config = unsafe { structure(config, NOTHING)? };
     let milliseconds = config.timeout_ms;
     if milliseconds != 0 {
         options.timeout = u64::try_from(milliseconds).ok().map(Duration::from_millis);
@@ -92,17 +87,9 @@ pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ptr;
 
     fn config() -> antiphon_config {
-        antiphon_config {
-            struct_size: size_of::<antiphon_config>() as u64,
-            timeout_ms: 0,
-            verification: 0,
-            process_access: 0,
-            wire: ptr::null(),
-            network_interface: ptr::null(),
-        }
+        NOTHING
     }
 
     fn read(config: &antiphon_config) -> Result<Options, Failure> {

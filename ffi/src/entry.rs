@@ -69,6 +69,116 @@ pub(crate) unsafe fn text<'a>(at: *const c_char, name: &str) -> Result<&'a str, 
     text.to_str().map_err(|_| Failure::argument(format!("cannot read `{name}`: it is not UTF-8")))
 }
 
+/// A list of the caller.
+///
+/// # Errors
+/// Null for a list that is not empty, and one that is not aligned or longer than memory holds.
+///
+/// # Safety
+/// The list is null or has `count` elements, and lives for `'a`.
+pub(crate) unsafe fn list<'a, T>(at: *const T, count: u64, name: &str) -> Result<&'a [T], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    let most = isize::MAX as u64 / (size_of::<T>() as u64).max(1);
+    if at.is_null() || !at.is_aligned() || count > most {
+        return Err(Failure::argument(format!(
+            "cannot read `{name}`: saw {count} elements at {at:p}, allowed their address"
+        )));
+    }
+    // SAFETY: as this function's.
+    Ok(unsafe { std::slice::from_raw_parts(at, count as usize) })
+}
+
+/// A structure of the caller, which begins with its size.
+pub(crate) trait Structure: Copy {
+    /// What it is called in messages.
+    const NAME: &'static str;
+    /// What sets its size.
+    const INIT: &'static str;
+    /// Its size in the first version that had it: what every program gives at least.
+    const FIRST: u64;
+}
+
+/// Reads a structure of the caller, of this version, an earlier or a later one.
+///
+/// # Errors
+/// Null; a size that no version had; fields that this version does not know and that ask for something.
+///
+/// # Safety
+/// The structure is null or as long as it says.
+pub(crate) unsafe fn structure<T: Structure>(at: *const T, none: T) -> Result<T, Failure> {
+    const MOST: u64 = 4096;
+    let (name, init, first) = (T::NAME, T::INIT, T::FIRST);
+    if at.is_null() || !at.is_aligned() {
+        return Err(Failure::argument(format!(
+            "cannot read `{name}`: saw {at:p}, allowed its address"
+        )));
+    }
+    // SAFETY: the structure begins with its size in every version.
+    let size = unsafe { at.cast::<u64>().read() };
+    if !(first..=MOST).contains(&size) {
+        return Err(Failure::argument(format!(
+            "cannot read `{name}`: saw a struct_size of {size}, allowed {first} or more; begin with {init}"
+        )));
+    }
+    let known = size_of::<T>();
+    let rest = (size as usize).saturating_sub(known);
+    let beyond = at.cast::<u8>().wrapping_add(known);
+    // SAFETY: the structure is as long as it says.
+    if (0..rest).any(|byte| unsafe { *beyond.wrapping_add(byte) } != 0) {
+        return Err(Failure::argument(format!(
+            "cannot read `{name}`: it asks for something in bytes {known}..{size}, which version {} of the library does not \
+             know; use a later one",
+            env!("CARGO_PKG_VERSION")
+        )));
+    }
+    let mut own = none;
+    // SAFETY: both are as long; what an earlier version does not have stays as it is where nothing is asked for.
+    unsafe {
+        let bytes = known.min(size as usize);
+        at.cast::<u8>().copy_to_nonoverlapping((&raw mut own).cast::<u8>(), bytes);
+    }
+    Ok(own)
+}
+
+/// Writes a text and a zero into a caller's buffer, and how many bytes that takes; with a null buffer of no capacity, only
+/// how many.
+///
+/// # Errors
+/// Null with a capacity, and a buffer that is too small.
+///
+/// # Safety
+/// The buffer is null or has `capacity` bytes; the place is writable.
+pub(crate) unsafe fn write_text(
+    text: &str,
+    what: &str,
+    buffer: *mut c_char,
+    capacity: u64,
+    out: Out<u64>,
+) -> Result<(), Failure> {
+    let needed = text.len() as u64 + 1;
+    if buffer.is_null() {
+        if capacity > 0 {
+            return Err(Failure::argument("cannot write `buffer`: saw null, allowed its address"));
+        }
+    } else if capacity < needed {
+        return Err(Failure::new(
+            antiphon_result::BufferTooSmall,
+            format!("cannot write {what}: saw room for {capacity} bytes, needed {needed}"),
+        ));
+    } else {
+        // SAFETY: the buffer has room for the text and a zero, and is the caller's own.
+        unsafe {
+            buffer.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
+            buffer.wrapping_add(text.len()).write(0);
+        }
+    }
+    // SAFETY: as this function's.
+    unsafe { out.set(needed) };
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,6 +21,7 @@ mod handle;
 mod memory;
 mod ops;
 mod plan;
+mod registry;
 mod result;
 mod stream;
 mod types;

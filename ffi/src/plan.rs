@@ -1,7 +1,7 @@
 //! Plans and their executors for C.
 
 use crate::communicator::antiphon_communicator;
-use crate::entry::{Out, entry, text};
+use crate::entry::{Out, entry, list, text, write_text};
 use crate::group::alone;
 use crate::handle::{borrow, issue, object, take};
 use crate::result::{Failure, antiphon_result};
@@ -27,7 +27,7 @@ pub struct antiphon_plan {
 }
 
 pub(crate) struct Ready {
-    plan: Plan,
+    pub plan: Plan,
     loaded: Arc<LoadedPlan>,
     /// What the verifier has to say, once somebody asked.
     report: OnceLock<String>,
@@ -99,7 +99,7 @@ unsafe fn load(
     Ok(())
 }
 
-fn parse(bytes: &[u8], origin: &str) -> Result<Plan, Failure> {
+pub(crate) fn parse(bytes: &[u8], origin: &str) -> Result<Plan, Failure> {
     let read = read(bytes).map_err(|error| {
         let text = format!("cannot read a plan from {origin}: {error}");
         Failure::new(antiphon_result::InvalidPlan, text)
@@ -150,14 +150,8 @@ pub unsafe extern "C" fn antiphon_plan_load_bytes(
         let out = Out::new(out_plan, "out_plan")?;
         // SAFETY: as this function's.
         unsafe { borrow::<Executor>(executor)? };
-        let size = usize::try_from(size).ok().filter(|&size| size <= isize::MAX as usize);
-        let (false, Some(size)) = (bytes.is_null(), size) else {
-            return Err(Failure::argument(
-                "cannot read `bytes`: saw null or more than memory holds",
-            ));
-        };
         // SAFETY: as this function's.
-        let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) };
+        let bytes = unsafe { list(bytes.cast::<u8>(), size, "bytes")? };
         // SAFETY: as this function's.
         unsafe { load(executor, parse(bytes, "memory")?, out) }
     })
@@ -248,28 +242,8 @@ pub unsafe extern "C" fn antiphon_plan_report(
         let report = report.get_or_init(|| {
             verify::verify(plan, loaded.layout(), verify::Options::default()).to_string()
         });
-        let needed = report.len() as u64 + 1;
-        if buffer.is_null() {
-            if capacity > 0 {
-                return Err(Failure::argument(
-                    "cannot write `buffer`: saw null, allowed its address",
-                ));
-            }
-        } else if capacity < needed {
-            return Err(Failure::new(
-                antiphon_result::BufferTooSmall,
-                format!("cannot write the report: saw room for {capacity} bytes, needed {needed}"),
-            ));
-        } else {
-            // SAFETY: the buffer has room for the report and a zero, and is the caller's own.
-            unsafe {
-                buffer.cast::<u8>().copy_from_nonoverlapping(report.as_ptr(), report.len());
-                buffer.wrapping_add(report.len()).write(0);
-            }
-        }
         // SAFETY: as this function's.
-        unsafe { out.set(needed) };
-        Ok(())
+        unsafe { write_text(report, "the report", buffer, capacity, out) }
     })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::entry::entry_or;
 use antiphon_executor::hal::HalError;
+use antiphon_executor::selection::SelectionError;
 use antiphon_executor::{BootstrapError, ExecutorError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -73,12 +74,17 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         E::Plan { .. } | E::World { .. } => R::InvalidPlan,
         E::Refuted { .. } => R::PlanRefuted,
         E::Lower { .. } | E::Argument { .. } | E::Counts { .. } => R::InvalidArgument,
+        E::Selection(
+            SelectionError::Unfit { .. }
+            | SelectionError::Unknown { .. }
+            | SelectionError::Selector(_),
+        ) => R::InvalidArgument,
         E::Generate(_) | E::Selection(_) => R::Unsupported,
         E::Hal(error) if matches!(**error, HalError::Unsupported { .. }) => R::Unsupported,
         E::Unequal { .. } | E::Mismatch { .. } => R::Mismatch,
         E::Stalled { .. } => R::Timeout,
         E::PeerLost { .. } | E::Link { .. } => R::PeerLost,
-        E::Aborted { .. } => R::Aborted,
+        E::Aborted { .. } | E::Code { .. } => R::Aborted,
         E::Bootstrap(BootstrapError::Timeout { .. }) => R::Timeout,
         E::Bootstrap(_) | E::Launcher(_) | E::Layout { .. } => R::Rendezvous,
         E::Reach { .. } | E::Wire { .. } | E::Hal(_) | E::Transport(_) => R::System,

@@ -14,8 +14,8 @@ pub struct antiphon_stream {
 }
 
 pub(crate) struct Stream {
-    queue: Arc<dyn Queue>,
-    executor: Executor,
+    pub queue: Arc<dyn Queue>,
+    pub executor: Executor,
 }
 
 object!(Stream, antiphon_stream, b"antiStrm", "a stream");

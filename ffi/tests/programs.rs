@@ -115,9 +115,14 @@ const WATCHED: Build =
     Build { name: "c-watched", compiler: "gcc", language: C, statically: false, more: &[] };
 
 /// The programs, with their arguments.
-fn programs() -> [(&'static str, Vec<PathBuf>); 3] {
+fn programs() -> [(&'static str, Vec<PathBuf>); 4] {
     let plan = package().join("../examples/plans/allreduce_zero_copy_4.json");
-    [("collectives.c", vec![plan]), ("groups.c", Vec::new()), ("misuse.c", Vec::new())]
+    [
+        ("collectives.c", vec![plan]),
+        ("groups.c", Vec::new()),
+        ("misuse.c", Vec::new()),
+        ("registry.c", Vec::new()),
+    ]
 }
 
 #[test]

@@ -11,6 +11,8 @@ SIZE(antiphon_dtype, 4);
 SIZE(antiphon_op, 4);
 SIZE(antiphon_switch, 4);
 
+SIZE(antiphon_format, 4);
+
 SIZE(antiphon_unique_id, 128);
 AT(antiphon_unique_id, bytes, 0);
 
@@ -21,6 +23,64 @@ AT(antiphon_config, process_access, 20);
 AT(antiphon_config, wire, 24);
 AT(antiphon_config, network_interface, 32);
 SIZE(antiphon_config, 40);
+
+AT(antiphon_terms, struct_size, 0);
+AT(antiphon_terms, name, 8);
+AT(antiphon_terms, tags, 16);
+AT(antiphon_terms, tag_count, 24);
+AT(antiphon_terms, min_bytes, 32);
+AT(antiphon_terms, max_bytes, 40);
+AT(antiphon_terms, dtypes, 48);
+AT(antiphon_terms, dtype_count, 56);
+AT(antiphon_terms, ops, 64);
+AT(antiphon_terms, op_count, 72);
+AT(antiphon_terms, world, 80);
+AT(antiphon_terms, ranks_per_node, 84);
+AT(antiphon_terms, in_place, 88);
+AT(antiphon_terms, has_root, 92);
+AT(antiphon_terms, root, 96);
+AT(antiphon_terms, reserved, 100);
+SIZE(antiphon_terms, 104);
+
+AT(antiphon_question, struct_size, 0);
+AT(antiphon_question, collective, 8);
+AT(antiphon_question, bytes, 16);
+AT(antiphon_question, dtype, 24);
+AT(antiphon_question, op, 28);
+AT(antiphon_question, in_place, 32);
+AT(antiphon_question, premultiplied, 36);
+AT(antiphon_question, root, 40);
+AT(antiphon_question, world, 44);
+AT(antiphon_question, nodes, 48);
+AT(antiphon_question, candidate_count, 52);
+AT(antiphon_question, candidates, 56);
+AT(antiphon_question, send_buffer, 64);
+AT(antiphon_question, receive_buffer, 72);
+SIZE(antiphon_question, 80);
+
+AT(antiphon_code, struct_size, 0);
+AT(antiphon_code, name, 8);
+AT(antiphon_code, version, 16);
+AT(antiphon_code, collective, 24);
+AT(antiphon_code, run, 32);
+AT(antiphon_code, context, 40);
+AT(antiphon_code, destroy, 48);
+SIZE(antiphon_code, 56);
+
+AT(antiphon_code_call, struct_size, 0);
+AT(antiphon_code_call, executor, 8);
+AT(antiphon_code_call, stream, 16);
+AT(antiphon_code_call, send_buffer, 24);
+AT(antiphon_code_call, send_bytes, 32);
+AT(antiphon_code_call, receive_buffer, 40);
+AT(antiphon_code_call, receive_bytes, 48);
+AT(antiphon_code_call, dtype, 56);
+AT(antiphon_code_call, op, 60);
+AT(antiphon_code_call, in_place, 64);
+AT(antiphon_code_call, root, 68);
+AT(antiphon_code_call, rank, 72);
+AT(antiphon_code_call, world, 76);
+SIZE(antiphon_code_call, 80);
 
 int main(void)
 {

@@ -114,6 +114,8 @@ const STEPS: &[Step] = &[
             "foreign",
             "--test",
             "forwards",
+            "--test",
+            "registry",
         ],
         environment: &[("ANTIPHON_NEEDS_NCCL_HEADER", "1"), ("VIRTUAL_ENV", "{nvrtc}")],
         needs: Some(NCCL_HEADER),

@@ -5,14 +5,14 @@ use crate::communicator::Options;
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::plan_cache::LoadedPlan;
-use crate::registry::{Contents, RegisteredCode, RegisteredPlan, Registry};
+use crate::registry::{RegisteredCode, RegisteredPlan, Registry};
 use crate::selection::order::{Candidate, Choice, choose};
 use crate::selection::{Question, Selected, SelectionError, Spread, Tuning, select};
 use antiphon_plan::algorithms::Algorithm;
 use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Choices that are remembered.
 const KEPT: usize = 4096;
@@ -36,10 +36,37 @@ pub(super) struct Service {
     memory: Mutex<Memory>,
 }
 
-/// What was chosen since the registry last changed.
+/// What was chosen since the registry last changed. It keeps nothing alive that is not registered any more.
 struct Memory {
-    contents: Arc<Contents>,
-    chosen: BTreeMap<Asked, Served>,
+    /// The registry's then.
+    generation: u64,
+    /// Whether nothing was registered.
+    empty: bool,
+    /// Without a selector alone.
+    chosen: BTreeMap<Asked, Chosen>,
+}
+
+#[derive(Clone, Debug)]
+enum Chosen {
+    Plan(Arc<LoadedPlan>),
+    Code(Weak<RegisteredCode>),
+}
+
+impl Chosen {
+    fn of(served: &Served) -> Self {
+        match served {
+            Served::Plan(plan) => Chosen::Plan(Arc::clone(plan)),
+            Served::Code(code) => Chosen::Code(Arc::downgrade(code)),
+        }
+    }
+
+    /// `None` once the code is gone.
+    fn served(&self) -> Option<Served> {
+        match self {
+            Chosen::Plan(plan) => Some(Served::Plan(Arc::clone(plan))),
+            Chosen::Code(code) => code.upgrade().map(Served::Code),
+        }
+    }
 }
 
 impl std::fmt::Debug for Memory {
@@ -91,7 +118,8 @@ fn asked(question: &Question<'_>) -> Option<Asked> {
 
 impl Service {
     pub fn new(spread: Result<Spread, SelectionError>, registry: Registry, tuning: Tuning) -> Self {
-        let memory = Memory { contents: registry.contents(), chosen: BTreeMap::new() };
+        // No registry's generation, so that the first call looks.
+        let memory = Memory { generation: 0, empty: true, chosen: BTreeMap::new() };
         Service {
             spread,
             registry,
@@ -109,26 +137,28 @@ impl Service {
         question: &Question<'_>,
         addresses: [usize; 2],
     ) -> Result<Served, ExecutorError> {
-        let contents = {
+        {
+            // Dropped after the lock: what is registered may have anybody's destructor.
+            let fresh;
             let mut memory = lock(&self.memory);
-            if memory.contents.generation != self.registry.generation() {
-                *memory = Memory { contents: self.registry.contents(), chosen: BTreeMap::new() };
-                let kept: Vec<_> =
-                    memory.contents.plans.iter().map(|plan| plan.fingerprint()).collect();
+            if memory.generation != self.registry.generation() {
+                fresh = self.registry.contents();
+                let (generation, empty) = (fresh.generation, fresh.is_empty());
+                *memory = Memory { generation, empty, chosen: BTreeMap::new() };
+                let kept: Vec<_> = fresh.plans.iter().map(|plan| plan.fingerprint()).collect();
                 lock(&self.registered).retain(|content, _| kept.contains(content));
             }
-            if memory.contents.is_empty() && !self.tuning.is_used() {
+            if memory.empty && !self.tuning.is_used() {
                 drop(memory);
                 let selected = select(question.spread, question.wish())?;
                 return self.built_in(executor, &selected);
             }
-            if memory.contents.selector.is_none()
-                && let Some(served) = asked(question).and_then(|asked| memory.chosen.get(&asked))
-            {
-                return Ok(served.clone());
+            let chosen = asked(question).and_then(|asked| memory.chosen.get(&asked));
+            if let Some(served) = chosen.and_then(Chosen::served) {
+                return Ok(served);
             }
-            Arc::clone(&memory.contents)
-        };
+        }
+        let contents = self.registry.contents();
         let choice = choose(&contents, question, addresses, &self.tuning)?;
         // Not under the lock: loading may wait for another process that verifies the same plan.
         let served = match &choice.candidate {
@@ -137,14 +167,14 @@ impl Service {
             Candidate::BuiltIn(selected) => self.built_in(executor, selected)?,
         };
         let mut memory = lock(&self.memory);
-        if memory.contents.generation == contents.generation
+        if memory.generation == contents.generation
             && contents.selector.is_none()
             && let Some(asked) = asked(question)
         {
             if memory.chosen.len() >= KEPT {
                 memory.chosen.clear();
             }
-            memory.chosen.insert(asked, served.clone());
+            memory.chosen.insert(asked, Chosen::of(&served));
         }
         Ok(served)
     }

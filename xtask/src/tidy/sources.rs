@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-const HARD_LIMIT: usize = 1000;
+/// That of generated files.
+const HARD_LIMIT: usize = 2000;
 const SOFT_LIMIT: usize = 600;
 
 /// Files that may be longer than the soft limit, each with the reason: tables and generated text only.

@@ -1,0 +1,181 @@
+//! Algorithms that are functions of C.
+
+use super::selector::{Context, antiphon_destroy_function};
+use super::terms::{antiphon_terms, terms_of};
+use crate::entry::{Structure, entry, structure, text};
+use crate::handle::{issue, take};
+use crate::plan::antiphon_executor;
+use crate::result::{Failure, antiphon_last_error, antiphon_result};
+use crate::stream::{Stream, antiphon_stream};
+use ::antiphon_executor::plan::model::Collective;
+use ::antiphon_executor::{Code, CodeCall, Executor, ExecutorError, Registry};
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::offset_of;
+use std::ptr;
+use std::sync::Arc;
+
+/// One call that a program's own code serves, on one rank. It is the code's until it returns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct antiphon_code_call {
+    /// sizeof(antiphon_code_call), as the library was compiled.
+    pub struct_size: u64,
+    /// What loads and runs plans on the call's communicator. Plans that it loads may be kept, the executor may not.
+    pub executor: *const antiphon_executor,
+    /// The stream that the call is on; null where the call is complete when the code returns. What is run on it comes in
+    /// order; code that does anything else synchronises it first.
+    pub stream: *const antiphon_stream,
+    /// The send buffer; not null.
+    pub send_buffer: *const c_void,
+    /// Its bytes.
+    pub send_bytes: u64,
+    /// The receive buffer; not null.
+    pub receive_buffer: *mut c_void,
+    /// Its bytes.
+    pub receive_bytes: u64,
+    /// The element type, an antiphon_dtype.
+    pub dtype: i32,
+    /// The reduction, an antiphon_op; ANTIPHON_OP_OF_PLAN where nothing is reduced.
+    pub op: i32,
+    /// 1 if input and output are the same memory, by the collective's convention, else 0. Of broadcast and reduce, 0.
+    pub in_place: i32,
+    /// The root, of collectives that have one.
+    pub root: u32,
+    /// This rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub world: u32,
+}
+
+/// Makes a call, and returns an antiphon_result. It may be called on several threads at the same time, for several ranks. It
+/// returns, and lets no exception out.
+pub type antiphon_run_function =
+    Option<unsafe extern "C" fn(context: *mut c_void, call: *const antiphon_code_call) -> i32>;
+
+/// An algorithm that is code of the program. Begin with ANTIPHON_CODE_INIT; later versions of the library add fields at the
+/// end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct antiphon_code {
+    /// sizeof(antiphon_code), as the program was compiled.
+    pub struct_size: u64,
+    /// Its name.
+    pub name: *const c_char,
+    /// Raised whenever it would no longer work together with what it was: ranks compare it.
+    pub version: u64,
+    /// The collective that it computes, e.g. "allreduce".
+    pub collective: *const c_char,
+    /// Makes a call; must be there.
+    pub run: antiphon_run_function,
+    /// What the functions are called with.
+    pub context: *mut c_void,
+    /// Called once with the context, when the code is unregistered and no call runs it any more: before unregistering
+    /// returns, or on the thread of the last such call. Null if there is nothing to do. It is not called where registering
+    /// fails.
+    pub destroy: antiphon_destroy_function,
+}
+
+const NOTHING: antiphon_code = antiphon_code {
+    struct_size: size_of::<antiphon_code>() as u64,
+    name: ptr::null(),
+    version: 0,
+    collective: ptr::null(),
+    run: None,
+    context: ptr::null_mut(),
+    destroy: None,
+};
+
+impl Structure for antiphon_code {
+    const NAME: &'static str = "code";
+    const INIT: &'static str = "ANTIPHON_CODE_INIT";
+    const FIRST: u64 =
+        offset_of!(antiphon_code, destroy) as u64 + size_of::<antiphon_destroy_function>() as u64;
+}
+
+/// A function of C, as the registry wants code.
+struct Foreign {
+    collective: Collective,
+    run: unsafe extern "C" fn(*mut c_void, *const antiphon_code_call) -> i32,
+    context: Context,
+}
+
+impl Code for Foreign {
+    fn collective(&self) -> Collective {
+        self.collective.clone()
+    }
+
+    unsafe fn run(&self, call: &CodeCall<'_>) -> Result<(), ExecutorError> {
+        let communicator = call.executor.communicator();
+        let executor = issue(call.executor.clone());
+        let stream = call.stream.map_or(ptr::null_mut(), |queue| {
+            issue(Stream { queue: Arc::clone(queue), executor: call.executor.clone() })
+        });
+        let given = antiphon_code_call {
+            struct_size: size_of::<antiphon_code_call>() as u64,
+            executor,
+            stream,
+            send_buffer: call.input.cast(),
+            send_bytes: call.input_bytes,
+            receive_buffer: call.output.cast(),
+            receive_bytes: call.output_bytes,
+            dtype: call.dtype as i32,
+            op: call.op.map_or(-1, |op| op as i32),
+            in_place: call.in_place.into(),
+            root: call.root,
+            rank: communicator.rank(),
+            world: communicator.world(),
+        };
+        // SAFETY: whoever registered the function vouches for it, and for its context.
+        let result = unsafe { (self.run)(self.context.at, &raw const given) };
+        // SAFETY: both were issued above, and nobody else has them.
+        let _ = unsafe { take::<Executor>(executor) };
+        if !stream.is_null() {
+            // SAFETY: as above.
+            let _ = unsafe { take::<Stream>(stream) };
+        }
+        if result == antiphon_result::Success as i32 {
+            return Ok(());
+        }
+        // SAFETY: the text stays until the next failure on this thread.
+        let last = unsafe { CStr::from_ptr(antiphon_last_error()) }.to_string_lossy();
+        let saw = format!("result {result}; the last failure of this thread: {last}");
+        Err(ExecutorError::Argument { what: "run code", saw, allowed: "ANTIPHON_RESULT_SUCCESS" })
+    }
+}
+
+/// Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
+/// registered plans and before the built-in algorithms. It serves buffers on the host, and calls one by one, not in a
+/// group.
+///
+/// All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
+/// Register on all ranks, in the same order, between calls. `terms` may be null. Any thread may call it at any time.
+///
+/// # Safety
+/// `code` is null or as long as it says, its texts end with a zero, and its functions may be called with the context from any
+/// thread until it is destroyed; `terms` is null or as long as it says, and what it points to is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_registry_register_code(
+    code: *const antiphon_code,
+    terms: *const antiphon_terms,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let said = unsafe { structure(code, NOTHING)? };
+        // SAFETY: as this function's.
+        let name = unsafe { text(said.name, "code.name")? };
+        // SAFETY: as this function's.
+        let collective = unsafe { text(said.collective, "code.collective")? };
+        let run = said.run.ok_or_else(|| {
+            Failure::argument("cannot register code: saw no `code.run`, allowed a function")
+        })?;
+        // SAFETY: as this function's.
+        let terms = unsafe { terms_of(terms)? };
+        let context = Context::new(said.context);
+        let collective = Collective::from_name(collective);
+        let code = Arc::new(Foreign { collective, run, context });
+        let registered = Arc::clone(&code) as Arc<dyn Code>;
+        Registry::process().register_code(name, said.version, registered, terms)?;
+        code.context.own(said.destroy);
+        Ok(())
+    })
+}

@@ -1,0 +1,278 @@
+//! Questions, selectors and explanations for C.
+
+use crate::communicator::antiphon_communicator;
+use crate::entry::{Out, Structure, entry, structure, text, write_text};
+use crate::handle::borrow;
+use crate::result::{Failure, antiphon_result};
+use crate::types::{data_type, reduce_op};
+use ::antiphon_executor::plan::model::Collective;
+use ::antiphon_executor::selection::{Offer, Question};
+use ::antiphon_executor::{Collectives, Registry};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem::offset_of;
+use std::ptr;
+use std::sync::OnceLock;
+
+/// A call, as far as the choice of what serves it goes. Selectors are given one, which is theirs until they return;
+/// antiphon_explain takes one, of which the fields up to `root` count. Begin with ANTIPHON_QUESTION_INIT; later
+/// versions of the library add fields at the end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct antiphon_question {
+    /// sizeof(antiphon_question), as the program was compiled; in a selector, as the library was.
+    pub struct_size: u64,
+    /// The collective, e.g. "allreduce".
+    pub collective: *const c_char,
+    /// Bytes of the call's larger buffer: the output of an allgather, the input of a reducescatter. 0 for alltoallv.
+    pub bytes: u64,
+    /// The element type, an antiphon_dtype.
+    pub dtype: i32,
+    /// The reduction, an antiphon_op; any other number where nothing is reduced.
+    pub op: i32,
+    /// 1 if input and output are the same memory, by the collective's convention, else 0. Of broadcast and reduce, 0.
+    pub in_place: i32,
+    /// 1 if every rank's input is multiplied by a factor first, else 0.
+    pub premultiplied: i32,
+    /// The root, of collectives that have one; else 0.
+    pub root: u32,
+    /// Number of ranks.
+    pub world: u32,
+    /// Nodes that they are spread over.
+    pub nodes: u32,
+    /// How many candidates there are.
+    pub candidate_count: u32,
+    /// The names of what fits, in the order in which it would be taken.
+    pub candidates: *const *const c_char,
+    /// This rank's send buffer; null where nothing is called.
+    pub send_buffer: *const c_void,
+    /// This rank's receive buffer; null where nothing is called.
+    pub receive_buffer: *const c_void,
+}
+
+const NOTHING: antiphon_question = antiphon_question {
+    struct_size: size_of::<antiphon_question>() as u64,
+    collective: ptr::null(),
+    bytes: 0,
+    dtype: 0,
+    op: 0,
+    in_place: 0,
+    premultiplied: 0,
+    root: 0,
+    world: 0,
+    nodes: 0,
+    candidate_count: 0,
+    candidates: ptr::null(),
+    send_buffer: ptr::null(),
+    receive_buffer: ptr::null(),
+};
+
+impl Structure for antiphon_question {
+    const NAME: &'static str = "question";
+    const INIT: &'static str = "ANTIPHON_QUESTION_INIT";
+    const FIRST: u64 =
+        offset_of!(antiphon_question, receive_buffer) as u64 + size_of::<*const c_void>() as u64;
+}
+
+/// Room for a selector's answer, with the zero that ends it.
+pub const ANTIPHON_ANSWER_BYTES: usize = 1024;
+
+/// Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, and leaves the choice to the
+/// rules. Anything else is an error of the call. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
+/// threads at the same time; it returns, and lets no exception out.
+pub type antiphon_select_function = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        question: *const antiphon_question,
+        answer: *mut c_char,
+    ) -> i32,
+>;
+
+/// Called once with a context that nobody will be called with again; null if there is nothing to do. It may be called on any
+/// thread that uses the library; it returns, and lets no exception out.
+pub type antiphon_destroy_function = Option<unsafe extern "C" fn(context: *mut c_void)>;
+
+/// A context of the caller, and what is to be done with it in the end.
+pub(super) struct Context {
+    pub at: *mut c_void,
+    /// Set once the context is the library's.
+    destroy: OnceLock<unsafe extern "C" fn(*mut c_void)>,
+}
+
+// SAFETY: who registers functions vouches for their context on any thread (the contracts of the functions that make one).
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// A context that is not the library's yet.
+    pub fn new(at: *mut c_void) -> Self {
+        Context { at, destroy: OnceLock::new() }
+    }
+
+    /// Makes it the library's.
+    pub fn own(&self, destroy: antiphon_destroy_function) {
+        if let Some(destroy) = destroy {
+            // Nobody else sets it.
+            let _ = self.destroy.set(destroy);
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let Some(destroy) = self.destroy.get() {
+            // SAFETY: whoever gave the context gave the function for it, to be called once.
+            unsafe { destroy(self.at) };
+        }
+    }
+}
+
+/// Has a function asked about every call by name of this process, in the place of the one before; null for none. It is called
+/// on the thread that makes the call, on any threads at the same time, and may not call this library's functions on
+/// communicators. It must choose alike on all ranks. `destroy` is called with the context, once, when the
+/// selector is replaced and no call asks it any more: before this function returns, or on the thread of the last such call.
+/// Where `select` is null, at once.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The functions are such, and may be called with the context from any thread until it is destroyed; they return.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_registry_set_selector(
+    select: antiphon_select_function,
+    context: *mut c_void,
+    destroy: antiphon_destroy_function,
+) -> antiphon_result {
+    entry(|| {
+        let context = Context::new(context);
+        context.own(destroy);
+        match select {
+            None => Registry::process().clear_selector(),
+            Some(select) => Registry::process().set_fallible_selector(move |offer| {
+                // As a whole, so that it is destroyed with the selector.
+                let context = &context;
+                // SAFETY: the contract of this function.
+                ask(offer, |question, answer| unsafe { select(context.at, question, answer) })
+            }),
+        }
+        Ok(())
+    })
+}
+
+/// Puts an offer to a function of C.
+fn ask(
+    offer: &Offer<'_>,
+    select: impl FnOnce(*const antiphon_question, *mut c_char) -> i32,
+) -> Result<Option<String>, String> {
+    let bare = |text: &str| {
+        CString::new(text)
+            .map_err(|_| format!("C has no name for {text:?}, which has a zero in it"))
+    };
+    let names = offer.fitting.iter().map(|candidate| bare(candidate.name()));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
+    let pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+    let Question { spread, bytes, dtype, op, in_place, root, premultiplied, .. } = offer.question;
+    let collective = bare(offer.question.collective.name())?;
+    let question = antiphon_question {
+        collective: collective.as_ptr(),
+        bytes,
+        dtype: dtype as i32,
+        op: op.map_or(-1, |op| op as i32),
+        in_place: in_place.into(),
+        premultiplied: premultiplied.into(),
+        root,
+        world: spread.ranks,
+        nodes: spread.nodes,
+        candidate_count: pointers.len() as u32,
+        candidates: pointers.as_ptr(),
+        send_buffer: ptr::with_exposed_provenance(offer.input),
+        receive_buffer: ptr::with_exposed_provenance(offer.output),
+        ..NOTHING
+    };
+    let mut answer = [0 as c_char; ANTIPHON_ANSWER_BYTES];
+    match select(&raw const question, answer.as_mut_ptr()) {
+        0 => Ok(None),
+        1 => {
+            let bytes = answer.map(|letter| letter as u8);
+            let name = CStr::from_bytes_until_nul(&bytes).ok().and_then(|name| name.to_str().ok());
+            let name = name.ok_or("its answer does not end with a zero, or is not UTF-8")?;
+            Ok(Some(name.to_owned()))
+        }
+        saw => Err(format!("it returned {saw}, allowed 0 and 1")),
+    }
+}
+
+/// What is written by antiphon_explain.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum antiphon_format {
+    /// Lines for people.
+    Text = 0,
+    /// One object of JSON.
+    Json = 1,
+}
+
+/// Writes what would serve a call on a communicator, why, and what else was considered, as a text that ends with a zero, and
+/// its bytes with that zero. With a null buffer and a capacity of 0 it writes only how many bytes are needed. `format` is an
+/// antiphon_format. A selector is asked, with null buffers. Nothing is called, and no other rank has a part in it.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `question` is null or as long as it says, and its text ends with a zero; `buffer` is null or
+/// has `capacity` bytes; `out_bytes` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_explain(
+    communicator: *const antiphon_communicator,
+    question: *const antiphon_question,
+    format: i32,
+    buffer: *mut c_char,
+    capacity: u64,
+    out_bytes: *mut u64,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_bytes, "out_bytes")?;
+        // SAFETY: as this function's.
+        let on = unsafe { borrow::<Collectives>(communicator)? };
+        // SAFETY: as this function's.
+        let asked = unsafe { structure(question, NOTHING)? };
+        let collective = Collective::from_name(
+            // SAFETY: as this function's.
+            unsafe { text(asked.collective, "question.collective")? },
+        );
+        let flag = |value: i32, name: &str| match value {
+            0 => Ok(false),
+            1 => Ok(true),
+            saw => {
+                Err(Failure::argument(format!("cannot use `{name}`: saw {saw}, allowed 0 and 1")))
+            }
+        };
+        let question = on.question(&collective, asked.bytes, data_type(asked.dtype)?)?;
+        let question = Question {
+            op: question.op.map(|_| reduce_op(asked.op)).transpose()?,
+            in_place: flag(asked.in_place, "question.in_place")?,
+            premultiplied: flag(asked.premultiplied, "question.premultiplied")?,
+            root: asked.root,
+            ..question
+        };
+        if question.root >= question.spread.ranks {
+            return Err(Failure::argument(format!(
+                "cannot use `question.root`: saw rank {}, allowed 0 to {}",
+                question.root,
+                question.spread.ranks - 1
+            )));
+        }
+        let choice = on.explain(&question)?;
+        let text = match format {
+            format if format == antiphon_format::Text as i32 => choice.to_string(),
+            format if format == antiphon_format::Json as i32 => choice.to_json(),
+            saw => {
+                return Err(Failure::argument(format!(
+                    "cannot use `format`: saw {saw}, allowed the numbers of antiphon_format"
+                )));
+            }
+        };
+        // SAFETY: as this function's.
+        unsafe { write_text(&text, "the explanation", buffer, capacity, out) }
+    })
+}

@@ -1,0 +1,329 @@
+/* Plans, code and a selector of the program's own that serve calls by name. */
+#include "check.h"
+#include <pthread.h>
+
+enum { WORLD = 2, COUNT = 8 };
+
+/* An "allreduce" in which every rank keeps what it has, so that results tell who served a call. */
+static const char KEEP[] =
+    "{\"name\":\"keep\",\"collective\":\"allreduce\",\"protocol\":\"Simple\",\"inplace\":false,\"reuse_resources\":false,"
+    "\"gpus\":["
+    "{\"id\":0,\"input_chunks\":1,\"output_chunks\":1,\"scratch_chunks\":0,\"threadblocks\":[{\"id\":0,\"ops\":["
+    "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"i\",\"index\":0,\"size\":1}],"
+    "\"dst_buff\":[{\"type\":\"o\",\"index\":0,\"size\":1}]}],"
+    "\"channels\":[],\"remote_buffer_refs\":[]}],\"channels\":[],\"remote_buffers\":[],\"semaphores\":[]},"
+    "{\"id\":1,\"input_chunks\":1,\"output_chunks\":1,\"scratch_chunks\":0,\"threadblocks\":[{\"id\":0,\"ops\":["
+    "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"i\",\"index\":0,\"size\":1}],"
+    "\"dst_buff\":[{\"type\":\"o\",\"index\":0,\"size\":1}]}],"
+    "\"channels\":[],\"remote_buffer_refs\":[]}],\"channels\":[],\"remote_buffers\":[],\"semaphores\":[]}],"
+    "\"num_threads_per_block\":1024,\"use_double_scratch_buffer\":false,\"buffer_alignment\":16,"
+    "\"min_message_size\":0,\"max_message_size\":1048576}";
+
+typedef struct {
+    antiphon_communicator *end;
+    antiphon_stream *stream;
+    int rank;
+    int32_t expected;
+    float sums[COUNT];
+} Rank;
+
+static void *all_reduce(void *argument)
+{
+    Rank *rank = (Rank *)argument;
+    float values[COUNT];
+    int i;
+
+    for (i = 0; i < COUNT; i++) {
+        values[i] = (float)(rank->rank + 1);
+    }
+    CHECK((int32_t)antiphon_all_reduce(rank->end, values, rank->sums, COUNT, ANTIPHON_DTYPE_F32, ANTIPHON_OP_SUM,
+                                       rank->stream) == rank->expected);
+    if (rank->stream != NULL) {
+        OK(antiphon_stream_synchronize(rank->stream));
+    }
+    return NULL;
+}
+
+/* Every rank's call, each on a thread; what they get is in `sums`. */
+static void on_threads(Rank *ranks, int32_t expected)
+{
+    pthread_t threads[WORLD];
+    int i;
+
+    for (i = 0; i < WORLD; i++) {
+        ranks[i].expected = expected;
+        CHECK(pthread_create(&threads[i], NULL, all_reduce, &ranks[i]) == 0);
+    }
+    for (i = 0; i < WORLD; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+}
+
+static void serves(Rank *ranks, float zero, float one)
+{
+    on_threads(ranks, ANTIPHON_RESULT_SUCCESS);
+    CHECK(ranks[0].sums[0] == zero && ranks[0].sums[COUNT - 1] == zero);
+    CHECK(ranks[1].sums[0] == one && ranks[1].sums[COUNT - 1] == one);
+}
+
+static antiphon_question question(void)
+{
+    antiphon_question asked = ANTIPHON_QUESTION_INIT;
+    asked.collective = "allreduce";
+    asked.bytes = COUNT * sizeof(float);
+    asked.dtype = ANTIPHON_DTYPE_F32;
+    asked.op = ANTIPHON_OP_SUM;
+    return asked;
+}
+
+/* What an explanation, or the list, has in it. */
+static void explains(antiphon_communicator *end, int32_t format, const char *part)
+{
+    antiphon_question asked = question();
+    uint64_t bytes = 0;
+    char *text;
+
+    OK(antiphon_explain(end, &asked, format, NULL, 0, &bytes));
+    text = (char *)malloc((size_t)bytes);
+    CHECK(text != NULL);
+    FAILS(ANTIPHON_RESULT_BUFFER_TOO_SMALL, "needed",
+          antiphon_explain(end, &asked, format, text, bytes - 1, &bytes));
+    OK(antiphon_explain(end, &asked, format, text, bytes, &bytes));
+    if (strstr(text, part) == NULL) {
+        fprintf(stderr, "no %s in %s\n", part, text);
+        exit(EXIT_FAILURE);
+    }
+    free(text);
+}
+
+static void lists(const char *expected)
+{
+    char text[256];
+    uint64_t bytes = 0;
+
+    OK(antiphon_registry_list(text, sizeof text, &bytes));
+    CHECK(strcmp(text, expected) == 0 && bytes == strlen(expected) + 1);
+}
+
+static void plans(Rank *ranks)
+{
+    antiphon_terms terms = ANTIPHON_TERMS_INIT;
+    antiphon_executor *executor = NULL;
+    antiphon_plan *plan = NULL;
+
+    serves(ranks, 3, 3);
+    OK(antiphon_registry_register_bytes(KEEP, sizeof KEEP - 1, NULL));
+    serves(ranks, 1, 2);
+    lists("plan allreduce keep\n");
+    explains(ranks[0].end, ANTIPHON_FORMAT_TEXT, "chosen: keep (registered plan)");
+    explains(ranks[0].end, ANTIPHON_FORMAT_JSON, "{\"chosen\":{\"name\":\"keep\",\"kind\":\"registered plan\"}");
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "is registered",
+          antiphon_registry_register_bytes(KEEP, sizeof KEEP - 1, NULL));
+    OK(antiphon_registry_unregister("keep"));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`keep`", antiphon_registry_unregister("keep"));
+    serves(ranks, 3, 3);
+
+    /* A loaded plan, for messages that are longer than these. */
+    OK(antiphon_executor_create(ranks[0].end, &executor));
+    OK(antiphon_plan_load_bytes(executor, KEEP, sizeof KEEP - 1, &plan));
+    terms.name = "long";
+    terms.min_bytes = 4096;
+    OK(antiphon_registry_register_plan(plan, &terms));
+    OK(antiphon_plan_destroy(plan));
+    OK(antiphon_executor_destroy(executor));
+    serves(ranks, 3, 3);
+    explains(ranks[1].end, ANTIPHON_FORMAT_TEXT, "long (registered plan): is for messages of 4096");
+    OK(antiphon_registry_unregister("long"));
+    lists("");
+}
+
+/* What a selector does. */
+typedef struct {
+    /* Null for an answer without an end. */
+    const char *name;
+    int32_t result;
+    int destroyed;
+    int saw_allreduce;
+} Selector;
+
+static int32_t choose(void *context, const antiphon_question *asked, char *answer)
+{
+    Selector *selector = (Selector *)context;
+
+    if (asked->candidate_count > 0 && strcmp(asked->collective, "allreduce") == 0 && asked->world == WORLD &&
+        asked->bytes == COUNT * sizeof(float)) {
+        __atomic_store_n(&selector->saw_allreduce, 1, __ATOMIC_RELAXED);
+    }
+    if (selector->name == NULL) {
+        memset(answer, 'x', ANTIPHON_ANSWER_BYTES);
+    } else {
+        strcpy(answer, selector->name);
+    }
+    return selector->result;
+}
+
+static void gone(void *context)
+{
+    ((Selector *)context)->destroyed++;
+}
+
+static void selectors(Rank *ranks)
+{
+    Selector keeps = {"keep", 1, 0, 0}, leaves = {"", 0, 0, 0};
+    Selector wrong[] = {{"nobody", 1, 0, 0}, {"keep", 7, 0, 0}, {"", 1, 0, 0}, {"\xff", 1, 0, 0}, {NULL, 1, 0, 0}};
+    Selector nobody = {"", 0, 0, 0};
+    size_t i;
+
+    OK(antiphon_registry_register_bytes(KEEP, sizeof KEEP - 1, NULL));
+    OK(antiphon_registry_set_selector(choose, &leaves, gone));
+    serves(ranks, 1, 2);
+    CHECK(leaves.saw_allreduce == 1 && leaves.destroyed == 0);
+    OK(antiphon_registry_set_selector(choose, &keeps, gone));
+    CHECK(leaves.destroyed == 1);
+    serves(ranks, 1, 2);
+    explains(ranks[0].end, ANTIPHON_FORMAT_TEXT, "selector: answers `keep`");
+    for (i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        OK(antiphon_registry_set_selector(choose, &wrong[i], gone));
+        on_threads(ranks, ANTIPHON_RESULT_INVALID_ARGUMENT);
+        CHECK(wrong[i].destroyed == 0);
+    }
+    OK(antiphon_registry_set_selector(NULL, &nobody, gone));
+    CHECK(keeps.destroyed == 1 && nobody.destroyed == 1);
+    for (i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        CHECK(wrong[i].destroyed == 1);
+    }
+    OK(antiphon_registry_unregister("keep"));
+    serves(ranks, 3, 3);
+}
+
+/* Code that runs the plan of a built-in algorithm and adds something; its context says what it returns. */
+static int32_t run(void *context, const antiphon_code_call *call)
+{
+    antiphon_plan *plan = NULL;
+    float *sums = (float *)call->receive_buffer;
+    uint64_t i;
+    int32_t result;
+
+    if (*(int32_t *)context != ANTIPHON_RESULT_SUCCESS) {
+        return *(int32_t *)context;
+    }
+    CHECK(call->struct_size == sizeof *call && call->world == WORLD && call->rank < WORLD && call->in_place == 0);
+    result = (int32_t)antiphon_plan_load_name(call->executor, "allreduce_hub", call->in_place, 0, &plan);
+    if (result == ANTIPHON_RESULT_SUCCESS) {
+        result = (int32_t)antiphon_execute(call->executor, plan, call->send_buffer, call->send_bytes,
+                                           call->receive_buffer, call->receive_bytes, call->dtype, call->op,
+                                           call->stream);
+        if (call->stream != NULL) {
+            OK(antiphon_stream_synchronize(call->stream));
+        }
+        OK(antiphon_plan_destroy(plan));
+    }
+    for (i = 0; i < call->receive_bytes / sizeof *sums; i++) {
+        sums[i] += 10;
+    }
+    return result;
+}
+
+static void set(void *context)
+{
+    *(int32_t *)context = -1;
+}
+
+static void codes(Rank *ranks)
+{
+    int32_t result = ANTIPHON_RESULT_SUCCESS;
+    antiphon_code code = ANTIPHON_CODE_INIT;
+    int i;
+
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`code`", antiphon_registry_register_code(NULL, NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`code.name`", antiphon_registry_register_code(&code, NULL));
+    code.name = "adding";
+    code.version = 1;
+    code.collective = "allreduce";
+    code.context = &result;
+    code.destroy = set;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "code.run", antiphon_registry_register_code(&code, NULL));
+    code.run = run;
+    OK(antiphon_registry_register_code(&code, NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "is registered", antiphon_registry_register_code(&code, NULL));
+    CHECK(result == ANTIPHON_RESULT_SUCCESS);
+    lists("code allreduce adding\n");
+    serves(ranks, 13, 13);
+    for (i = 0; i < WORLD; i++) {
+        OK(antiphon_stream_create(ranks[i].end, &ranks[i].stream));
+    }
+    serves(ranks, 13, 13);
+    for (i = 0; i < WORLD; i++) {
+        OK(antiphon_stream_destroy(ranks[i].stream));
+        ranks[i].stream = NULL;
+    }
+    /* Others may wait for what code that fails would have done. */
+    result = ANTIPHON_RESULT_FILE;
+    on_threads(ranks, ANTIPHON_RESULT_ABORTED);
+    OK(antiphon_registry_unregister("adding"));
+    CHECK(result == -1);
+}
+
+static void refusals(antiphon_communicator *end)
+{
+    antiphon_terms terms = ANTIPHON_TERMS_INIT;
+    antiphon_question asked = question();
+    uint64_t bytes = 0;
+
+    FAILS(ANTIPHON_RESULT_INVALID_PLAN, "memory", antiphon_registry_register_bytes("{}", 2, NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`bytes`", antiphon_registry_register_bytes(NULL, 2, NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_HANDLE, "null", antiphon_registry_register_plan(NULL, NULL));
+    terms.struct_size = 3;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "ANTIPHON_TERMS_INIT",
+          antiphon_registry_register_bytes(KEEP, sizeof KEEP - 1, &terms));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`bytes`",
+          antiphon_registry_register_bytes(KEEP, UINT64_MAX, NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`name`", antiphon_registry_unregister(NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "out_bytes", antiphon_registry_list(NULL, 0, NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_HANDLE, "null",
+          antiphon_explain(NULL, &asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`question`",
+          antiphon_explain(end, NULL, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "antiphon_format", antiphon_explain(end, &asked, 2, NULL, 0, &bytes));
+    asked.collective = "nothing";
+    FAILS(ANTIPHON_RESULT_UNSUPPORTED, "nothing",
+          antiphon_explain(end, &asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    asked.collective = "broadcast";
+    asked.root = WORLD;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "root",
+          antiphon_explain(end, &asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    asked.collective = NULL;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "question.collective",
+          antiphon_explain(end, &asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    asked = question();
+    asked.dtype = 99;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "99",
+          antiphon_explain(end, &asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+}
+
+int main(void)
+{
+    antiphon_communicator *ends[WORLD];
+    antiphon_config config = ANTIPHON_CONFIG_INIT;
+    Rank ranks[WORLD];
+    int i;
+
+    /* The plan computes something else than it says. */
+    config.verification = ANTIPHON_SWITCH_OFF;
+    config.timeout_ms = 30000;
+    OK(antiphon_communicator_create_in_process(WORLD, &config, ends));
+    memset(ranks, 0, sizeof ranks);
+    for (i = 0; i < WORLD; i++) {
+        ranks[i].end = ends[i];
+        ranks[i].rank = i;
+    }
+    refusals(ends[0]);
+    plans(ranks);
+    selectors(ranks);
+    codes(ranks);
+    for (i = 0; i < WORLD; i++) {
+        OK(antiphon_communicator_destroy(ends[i]));
+    }
+    printf("registry: ok\n");
+    return EXIT_SUCCESS;
+}
