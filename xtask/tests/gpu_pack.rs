@@ -106,8 +106,8 @@ fn benchmark(log: &Path, said: &str) {
                 assert!(subject["p50_ns"].as_u64().is_some_and(|took| took > 0), "{line}");
                 assert!(subject["p99_ns"].as_u64() >= subject["p50_ns"].as_u64(), "{line}");
             }
-            assert!(!line["goals"].as_array().unwrap().is_empty(), "{line}");
         }
-        assert!(!section["lines"].as_array().unwrap().is_empty(), "{section}");
+        let mut lines = section["lines"].as_array().unwrap().iter();
+        assert!(lines.any(|line| !line["goals"].as_array().unwrap().is_empty()), "{section}");
     }
 }
