@@ -8,6 +8,7 @@ use crate::types::{
 use crate::way::Entry;
 use crate::{collectives, communicator, forward, group, memory, refused};
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::io::Write;
 use std::ptr::null;
 
 /// Why communicators do not grow.
@@ -73,7 +74,7 @@ macro_rules! exports {
                             >(std::ptr::with_exposed_provenance(*at))
                         };
                         // SAFETY: as the function of this name in NCCL's header.
-                        unsafe { function($($argument),*) }
+                        failure::theirs(unsafe { function($($argument),*) })
                     }
                     Err(refusal) => run(|| Err(Failure::clone(refusal))),
                 }
@@ -194,9 +195,16 @@ unsafe fn tuned(config: *const CollConfig) -> Result<()> {
     group::part(|| unsafe { collectives::check_config(config) })
 }
 
-/// Declares functions that return something else.
+/// Writes the parameters that there are.
+fn dump_parameters() {
+    // Where nobody reads it, there is nobody to tell.
+    let _ = writeln!(std::io::stdout(), "# Antiphon has no NCCL parameters");
+}
+
+/// Declares functions that return something else: each goes to the real library where that serves the program, unless the
+/// answer is this library's `first`.
 macro_rules! others {
-    ($($name:ident $profiled:ident($($argument:ident: $type:ty),*) -> $result:ty = $body:expr;)*) => {
+    ($($name:ident $profiled:ident($($argument:ident: $type:ty),*) -> $result:ty = $body:expr, or $otherwise:expr $(, first $first:expr)?;)*) => {
         $(
             /// As in NCCL's header.
             ///
@@ -206,7 +214,12 @@ macro_rules! others {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
                 static ENTRY: Entry = Entry::new(stringify!($name));
-                let Ok(Some(at)) = ENTRY.real() else { return $body };
+                $(if let Some(own) = $first {
+                    return own;
+                })?
+                let Ok(Some(at)) = ENTRY.real() else {
+                    return failure::run_or($otherwise, || $body);
+                };
                 // SAFETY: the real library declares it so, and it is called as this function is.
                 unsafe {
                     std::mem::transmute::<
@@ -231,8 +244,8 @@ macro_rules! others {
 }
 
 others! {
-    ncclGetErrorString pncclGetErrorString(result: c_int) -> *const c_char = text(result).as_ptr();
-    ncclGetLastError pncclGetLastError(comm: Comm) -> *const c_char = { let _ = comm; failure::last() };
-    ncclResetDebugInit pncclResetDebugInit() -> () = {};
-    ncclParamDumpAll pncclParamDumpAll() -> () = println!("# Antiphon has no NCCL parameters");
+    ncclGetErrorString pncclGetErrorString(result: c_int) -> *const c_char = text(result).as_ptr(), or c"".as_ptr();
+    ncclGetLastError pncclGetLastError(comm: Comm) -> *const c_char = { let _ = comm; c"".as_ptr() }, or c"".as_ptr(), first failure::last();
+    ncclResetDebugInit pncclResetDebugInit() -> () = {}, or ();
+    ncclParamDumpAll pncclParamDumpAll() -> () = dump_parameters(), or ();
 }

@@ -80,11 +80,23 @@ fn remember(text: &str) {
     let _ = LAST.try_with(|last| last.replace(text));
 }
 
-/// The text of this thread's last failure; it stays until the next.
-pub fn last() -> *const c_char {
-    let none = c"".as_ptr();
-    let kept = LAST.try_with(|last| last.borrow().as_ref().map_or(none, |text| text.as_ptr()));
-    kept.unwrap_or(none)
+/// The text of this thread's last failure, if it was one of this library; it stays until the next.
+pub fn last() -> Option<*const c_char> {
+    let kept = LAST.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
+    kept.ok().flatten()
+}
+
+/// What the real library has said of a call that went there: if it failed, that is this thread's last failure.
+pub fn theirs(code: c_int) -> c_int {
+    if code != result::SUCCESS && code != result::IN_PROGRESS {
+        let _ = LAST.try_with(RefCell::take);
+    }
+    code
+}
+
+/// Runs the body of a function that cannot fail, but for what nobody thought of.
+pub fn run_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
 }
 
 /// Runs the body of a function: no panic gets out, and a failure leaves its text.
@@ -114,5 +126,33 @@ pub fn text(code: c_int) -> &'static CStr {
         7 => c"operation in progress",
         8 => c"timeout",
         _ => c"unknown result code",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last_text() -> Option<String> {
+        // SAFETY: the text stays until the next failure on this thread.
+        last().map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+
+    #[test]
+    fn the_last_failure_is_of_whoever_failed_last() {
+        assert_eq!(last_text(), None);
+        assert_eq!(run(|| Err(Failure::usage("mine"))), result::INVALID_USAGE);
+        assert_eq!(last_text().as_deref(), Some("mine"));
+        assert_eq!(theirs(result::SUCCESS), result::SUCCESS);
+        assert_eq!(last_text().as_deref(), Some("mine"));
+        assert_eq!(theirs(result::SYSTEM), result::SYSTEM);
+        assert_eq!(last_text(), None);
+    }
+
+    #[test]
+    fn no_panic_gets_out() {
+        assert_eq!(run(|| panic!("oh")), result::INTERNAL);
+        assert!(last_text().is_some_and(|text| text.contains("please report it")));
+        assert_eq!(run_or(7, || panic!("oh")), 7);
     }
 }

@@ -34,7 +34,9 @@ impl Real {
         };
         if at.is_null() {
             let (path, name) = (self.path.to_string_lossy(), text.to_string_lossy());
-            return Err(Failure::usage(format!("{path} has no {name}")));
+            return Err(Failure::usage(format!(
+                "cannot call {name}: {path} has none; name a later version of it by {REAL_VARIABLE}, or do without the call"
+            )));
         }
         Ok(at.expose_provenance())
     }
