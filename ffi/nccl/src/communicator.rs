@@ -1,7 +1,7 @@
 //! Communicators: what NCCL's handles stand for.
 
+use crate::counterpart::{self, Counterpart};
 use crate::failure::{Failure, Result, translated};
-use crate::forward::{self, Counterpart};
 use crate::group;
 use crate::library::{Config as Options, Handle, library};
 use crate::memory::Registered;
@@ -12,6 +12,7 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Says that a slot has a communicator.
 const MARK: u64 = u64::from_le_bytes(*b"antiNCCL");
@@ -32,7 +33,7 @@ pub struct Communicator {
     pub real: Option<Counterpart>,
 }
 
-// SAFETY: the handle may be used by any thread, says `antiphon.h`.
+// SAFETY: the handle may be used by any thread, says `antiphon.h`; that of the real library, too, says NCCL.
 unsafe impl Send for Communicator {}
 // SAFETY: as above.
 unsafe impl Sync for Communicator {}
@@ -169,20 +170,22 @@ unsafe fn check_config(config: *const Config) -> Result<()> {
     Ok(())
 }
 
+/// How long a call may make no progress; for ever, if nothing is said.
+pub fn limit() -> Result<Option<Duration>> {
+    let Ok(text) = std::env::var(TIMEOUT_VARIABLE) else { return Ok(None) };
+    let seconds = text.trim_end_matches('s').parse::<i64>().ok();
+    let milliseconds = seconds.and_then(|seconds| seconds.checked_mul(1000));
+    let limit = milliseconds.filter(|&limit| limit > 0).ok_or_else(|| {
+        Failure::usage(format!(
+            "cannot read {TIMEOUT_VARIABLE}: saw `{text}`, allowed seconds, such as 60"
+        ))
+    })?;
+    Ok(Some(Duration::from_millis(limit.cast_unsigned())))
+}
+
 /// How communicators of `libantiphon.so` behave.
 fn options() -> Result<Options> {
-    let timeout_ms = match std::env::var(TIMEOUT_VARIABLE) {
-        Err(_) => -1,
-        Ok(text) => {
-            let seconds = text.trim_end_matches('s').parse::<i64>().ok();
-            let milliseconds = seconds.and_then(|seconds| seconds.checked_mul(1000));
-            milliseconds.filter(|&limit| limit > 0).ok_or_else(|| {
-                Failure::usage(format!(
-                    "cannot read {TIMEOUT_VARIABLE}: saw `{text}`, allowed seconds, such as 60"
-                ))
-            })?
-        }
-    };
+    let timeout_ms = limit()?.map_or(-1, |limit| limit.as_millis() as i64);
     let struct_size = size_of::<Options>() as u64;
     let (wire, network_interface) = (ptr::null(), ptr::null());
     Ok(Options {
@@ -198,21 +201,22 @@ fn options() -> Result<Options> {
 /// What has come of a handle of `libantiphon.so`.
 fn whole(end: Handle, device: c_int) -> Result<Arc<Communicator>> {
     let mut whole = alone(end, device)?;
-    whole.real = forward::meet(end, whole.rank, whole.world);
+    whole.real = counterpart::meet(end, whole.rank, whole.world);
     Ok(Arc::new(whole))
 }
 
-/// As [`whole`], without its counterpart in the real library.
+/// As [`whole`], without its counterpart in the real library. Where it fails, the handle is destroyed.
 fn alone(end: Handle, device: c_int) -> Result<Communicator> {
+    let (finalized, registered) = (AtomicBool::new(false), Registered::default());
+    let mut alone =
+        Communicator { end, rank: 0, world: 0, device, finalized, registered, real: None };
     let library = library()?;
-    let (mut rank, mut world) = (0, 0);
     // SAFETY: the handle was just made, and the places are writable.
     unsafe {
-        library.outcome((library.antiphon_communicator_rank)(end, &mut rank))?;
-        library.outcome((library.antiphon_communicator_world)(end, &mut world))?;
+        library.outcome((library.antiphon_communicator_rank)(end, &mut alone.rank))?;
+        library.outcome((library.antiphon_communicator_world)(end, &mut alone.world))?;
     }
-    let (finalized, registered) = (AtomicBool::new(false), Registered::default());
-    Ok(Communicator { end, rank, world, device, finalized, registered, real: None })
+    Ok(alone)
 }
 
 /// Makes an id.
@@ -292,15 +296,16 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
         (library.antiphon_communicator_create_in_process)(world, &options, ends.as_mut_ptr())
     };
     library.outcome(code)?;
-    let mut counterparts = forward::meet_in_process(count, devices);
-    for (rank, end) in ends.into_iter().enumerate() {
-        let device = if devices.is_null() {
-            rank as c_int
-        } else {
-            // SAFETY: the list is as long as there are ranks.
-            unsafe { *devices.add(rank) }
-        };
-        let mut communicator = alone(end, device)?;
+    let device = |rank: usize| match devices.is_null() {
+        true => rank as c_int,
+        // SAFETY: the list is as long as there are ranks.
+        false => unsafe { *devices.add(rank) },
+    };
+    // Each is somebody's before anything can fail.
+    let made = ends.into_iter().enumerate().map(|(rank, end)| alone(end, device(rank)));
+    let made = made.collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>>>()?;
+    let mut counterparts = counterpart::meet_in_process(count, devices);
+    for (rank, mut communicator) in made.into_iter().enumerate() {
         communicator.real = counterparts.next();
         // SAFETY: there is room for as many as there are ranks.
         unsafe { out.add(rank).write(issue(Arc::new(communicator))) };

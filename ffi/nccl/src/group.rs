@@ -3,7 +3,7 @@
 
 use crate::communicator::{Communicator, issue, place};
 use crate::failure::{Failure, Result};
-use crate::forward;
+use crate::forward::{self, Forwarded};
 use crate::library::library;
 use crate::types::{Comm, SimInfo};
 use crate::way::beside;
@@ -23,7 +23,7 @@ struct Join {
 }
 
 /// A call of a group, as the real library would make it; or why it cannot.
-pub type Deferred = Result<Box<dyn FnOnce() -> Result<()>>>;
+pub type Deferred = Result<Forwarded>;
 
 /// The group that a thread has begun.
 #[derive(Default)]

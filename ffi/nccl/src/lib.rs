@@ -2,7 +2,7 @@
 //!
 //! A thin client of `libantiphon.so`, which has all state of a process: this library finds it ([`library`]), translates
 //! NCCL's numbers and rules, and keeps what NCCL's handles stand for. Where the buffers of a program are on GPUs, all of it
-//! goes to the real library, if it is named ([`way`]); where they are on the host, what nothing here serves ([`forward`]).
+//! goes to the real library, if it is named ([`way`]); where they are on the host, what nothing here serves ([`forward`], [`counterpart`]).
 //!
 //! Conventions, once for all functions:
 //! - a function succeeds only if it did what it says; else it returns an error of NCCL's, and `ncclGetLastError` has the reason;
@@ -14,6 +14,7 @@
 
 mod collectives;
 mod communicator;
+mod counterpart;
 mod exports;
 mod failure;
 mod forward;

@@ -63,6 +63,7 @@ pub mod result {
     pub const INVALID_ARGUMENT: c_int = 4;
     pub const INVALID_USAGE: c_int = 5;
     pub const REMOTE: c_int = 6;
+    pub const IN_PROGRESS: c_int = 7;
     pub const TIMEOUT: c_int = 8;
 }
 

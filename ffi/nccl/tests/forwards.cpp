@@ -1,7 +1,10 @@
-// Calls that Antiphon does not serve, in two processes: `forwards WAY`, with the real library beside (`beside`), one that does not
-// come to be on rank 1 (`broken`), none that can be loaded (`missing`), or in the place of Antiphon (`instead`).
+// Calls that Antiphon does not serve, in a process for each rank: `forwards WAY`, with the real library beside (`beside`), also
+// where ranks are spread unevenly over nodes (`scattered`) or a call is aborted in it (`aborted`), one that does not come to be on
+// rank 1 (`broken`), none that can be loaded (`missing`), or in the place of Antiphon (`instead`).
 #include <nccl.h>
 
+#include <dlfcn.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -35,7 +40,7 @@ std::string said(ncclResult_t result) { return std::to_string(result) + ": " + n
             fail(__LINE__, #call, said(result_));                                               \
     } while (0)
 
-constexpr int world = 2;
+int world = 2;
 // Nothing here has it; the stand-in has, and knows its own sums by what is added.
 const auto exclusive = static_cast<ncclRedOp_t>(5);
 constexpr int32_t theirs = 1000;
@@ -98,6 +103,48 @@ void beside(ncclComm_t comm, int rank) {
     OK(ncclCommAbort(alone[0]));
 }
 
+// Three ranks on two nodes: nothing here serves a collective. The library does, and transfers are served here.
+void scattered(ncclComm_t comm, int rank) {
+    const int32_t own = 1 << rank;
+    int32_t sum = 0, theirs_of = 0;
+    OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+    CHECK(sum == 7 + theirs);
+    const int next = (rank + 1) % world, previous = (rank + 2) % world;
+    const auto ring = [&] {
+        OK(ncclSend(&own, 1, ncclInt32, next, comm, nullptr));
+        OK(ncclRecv(&theirs_of, 1, ncclInt32, previous, comm, nullptr));
+    };
+    OK(ncclGroupStart());
+    ring();
+    OK(ncclGroupEnd());
+    CHECK(theirs_of == 1 << previous);
+    // A call that neither serves takes its group with it.
+    theirs_of = 0;
+    OK(ncclGroupStart());
+    FAILS("ncclBroadcast", ncclBroadcast(&own, &sum, 1, ncclInt32, 0, comm, nullptr));
+    ring();
+    FAILS("ncclBroadcast", ncclGroupEnd());
+    CHECK(theirs_of == 0);
+}
+
+// Rank 0 aborts while a call of it is under way in the library; nobody else makes that call.
+void aborted(ncclComm_t comm, int rank) {
+    if (rank != 0) return;
+    void* real = dlopen(std::getenv("ANTIPHON_NCCL_LIB_PATH"), RTLD_NOW | RTLD_NOLOAD);
+    CHECK(real != nullptr);
+    const auto number = [real](const char* name) { return reinterpret_cast<int (*)()>(dlsym(real, name))(); };
+    const int asked = number("real_asked");
+    std::thread caller([comm] {
+        const int32_t own = 1;
+        int32_t sum = 0;
+        FAILS("aborted", ncclAllReduce(&own, &sum, 1, ncclInt32, exclusive, comm, nullptr));
+    });
+    while (number("real_asked") == asked) sched_yield();
+    OK(ncclCommAbort(comm));
+    caller.join();
+    CHECK(number("real_made") == 1 && number("real_freed") == 1);
+}
+
 // The real library is of no use, for this reason: what is served here is served, and the rest refused by all.
 void refused(ncclComm_t comm, int rank, const char* why) {
     const int32_t own = rank ? 6 : 3;
@@ -123,44 +170,60 @@ void instead(ncclComm_t comm, int rank) {
     OK(pncclAllReduce(&own, &sum, 1, ncclInt32, exclusive, comm, nullptr));
     OK(ncclGroupEnd());
     CHECK(sum == 5);
-    // What it lacks is refused; no text of it says why.
-    CHECK(ncclReduce(&own, &sum, 1, ncclInt32, ncclSum, 0, comm, nullptr) == ncclInvalidUsage);
+    // What it lacks is refused by this library, which says why; of what the other refuses, the other does.
+    FAILS("cannot call ncclReduce", ncclReduce(&own, &sum, 1, ncclInt32, ncclSum, 0, comm, nullptr));
+    FAILS("not in this stand-in", ncclAllReduce(&own, &sum, 1, ncclFloat32, ncclSum, comm, nullptr));
+    FAILS("cannot call ncclReduce", pncclReduce(&own, &sum, 1, ncclInt32, ncclSum, 0, comm, nullptr));
 }
 
 void run(const std::string& way, const ncclUniqueId& id, int rank) {
     ncclComm_t comm = nullptr;
     OK(ncclCommInitRank(&comm, world, id, rank));
     if (way == "beside") beside(comm, rank);
-    else if (way == "broken") refused(comm, rank, rank ? "told to fail" : "another rank");
+    else if (way == "scattered") scattered(comm, rank);
+    else if (way == "aborted") aborted(comm, rank);
+    else if (way == "broken") refused(comm, rank, rank ? "told to fail" : "on rank 1");
     else if (way == "missing") refused(comm, rank, "cannot load");
     else if (way == "instead") instead(comm, rank);
     else fail(__LINE__, "the way", way);
-    OK(ncclCommDestroy(comm));
+    if (way != "aborted" || rank != 0) OK(ncclCommDestroy(comm));
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
     CHECK(count == 2);
+    const std::string way = arguments[1];
+    if (way == "scattered") world = 3;
     alarm(60);
-    int ends[2];
+    std::vector<pid_t> children;
+    std::vector<int> doors;
     ncclUniqueId id;
-    CHECK(pipe(ends) == 0);
-    const pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        alarm(60);
-        close(ends[1]);
-        CHECK(read(ends[0], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
-        run(arguments[1], id, 1);
-        std::_Exit(EXIT_SUCCESS);
+    for (int rank = 1; rank < world; rank++) {
+        int ends[2];
+        CHECK(pipe(ends) == 0);
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(60);
+            close(ends[1]);
+            if (way == "scattered" && rank == 2) setenv("ANTIPHON_HOSTID", "another", 1);
+            CHECK(read(ends[0], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
+            run(way, id, rank);
+            std::_Exit(EXIT_SUCCESS);
+        }
+        close(ends[0]);
+        children.push_back(child);
+        doors.push_back(ends[1]);
     }
     OK(ncclGetUniqueId(&id));
-    CHECK(write(ends[1], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
-    run(arguments[1], id, 0);
-    int status = 1;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (const int door : doors) CHECK(write(door, &id, sizeof id) == static_cast<ssize_t>(sizeof id));
+    run(way, id, 0);
+    for (const pid_t child : children) {
+        int status = 1;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
     std::printf("forwards: ok\n");
     return EXIT_SUCCESS;
 }

@@ -3,29 +3,20 @@
 mod tools;
 
 use std::path::Path;
-use std::process::Command;
-use tools::{header, libraries, on_host, package, run};
+use tools::{build, header, libraries, on_host, run, stand_in};
 
 #[test]
 fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
     let Some(header) = header() else { return };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("forwards");
     std::fs::create_dir_all(&folder).expect("a folder");
-    let build = |source: &str, output: &Path| {
-        let mut build = Command::new("g++");
-        build.args(["-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", "-isystem"]).arg(&header);
-        build.arg("-isystem").arg(package().join("tests/cuda"));
-        build.arg(package().join("tests").join(source)).arg("-o").arg(output);
-        build
-    };
-    let (real, program) = (folder.join("libreal.so"), folder.join("program"));
-    run(build("real.cpp", &real).args(["-shared", "-fPIC"]));
+    let (real, program) = (stand_in(&header, &folder), folder.join("program"));
     let own = libraries().join("libantiphon_nccl.so");
     let link = folder.join("libnccl.so.2");
     let _ = std::fs::remove_file(&link);
     std::os::unix::fs::symlink(&own, &link).expect("a link");
-    run(build("forwards.cpp", &program).arg(&link));
-    for way in ["beside", "broken", "missing", "instead"] {
+    run(build(&header, "forwards.cpp", &program).arg(&link));
+    for way in ["beside", "scattered", "aborted", "broken", "missing", "instead"] {
         let mut command = on_host(&program);
         command.arg(way).env("LD_LIBRARY_PATH", &folder);
         let named = if way == "missing" { Path::new("/nowhere.so") } else { &real };

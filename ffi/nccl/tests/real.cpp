@@ -1,5 +1,6 @@
 // A stand-in for the real library, over memory that the ranks share. Its sums are told from others': they are greater by 1000.
-// What number 5 reduces by nothing else knows: it is the exclusive or.
+// What number 5 reduces by nothing else knows: it is the exclusive or. As with the real one, who makes a communicator waits for
+// all its ranks, and calls on one that need not block go on while it is asked for their outcome.
 #include <nccl.h>
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <string>
 #include <utility>
@@ -23,40 +25,104 @@ constexpr std::size_t room = 4096;
 
 // What all ranks of a communicator map.
 struct Shared {
-    std::atomic<int> arrived, left;
+    std::atomic<int> arrived;
     unsigned char slots[most][room];
 };
 
+// Goes on with something, and says whether it is over.
+using Step = std::function<bool()>;
+
 thread_local std::string last;
 thread_local int depth = 0;
-thread_local std::vector<std::function<ncclResult_t()>> calls;
+thread_local std::vector<std::pair<ncclComm_t, Step>> calls;
+std::atomic<int> made_in_all, freed_in_all, asked_in_all;
 
 ncclResult_t fails(const char* why) {
     last = why;
     return ncclInvalidUsage;
 }
 
-ncclResult_t now_or_later(std::function<ncclResult_t()> call) {
-    if (depth == 0) return call();
-    calls.push_back(std::move(call));
-    return ncclSuccess;
-}
-
 }  // namespace
 
 struct ncclComm {
     Shared* shared;
-    int rank, world, rounds;
+    int rank, world;
+    bool blocking;
+    int rounds = 0;
+    bool freed = false;
+    std::deque<Step> under_way = {};
 
-    // Until all ranks are here, for the time that this is done.
-    void meet() {
-        rounds++;
-        shared->arrived.fetch_add(1);
-        while (shared->arrived.load() < rounds * world) sched_yield();
+    // What is never given back, so that a use after it is seen.
+    void alive() const {
+        if (!freed) return;
+        std::fprintf(stderr, "real.cpp: a communicator was used after it was freed\n");
+        std::abort();
+    }
+
+    // This rank is here; over when all are, for the time that this is done.
+    Step meet() {
+        return [this, target = 0]() mutable {
+            if (target == 0) {
+                target = ++rounds * world;
+                shared->arrived.fetch_add(1);
+            }
+            return shared->arrived.load() >= target;
+        };
+    }
+
+    ncclResult_t go_on() {
+        alive();
+        while (!under_way.empty()) {
+            if (under_way.front()()) under_way.pop_front();
+            else if (!blocking) return ncclInProgress;
+            else sched_yield();
+        }
+        return ncclSuccess;
+    }
+
+    ncclResult_t free() {
+        alive();
+        freed = true;
+        freed_in_all++;
+        return ncclSuccess;
     }
 };
 
+namespace {
+
+ncclResult_t join(ncclComm_t* comm, int world, ncclUniqueId id, int rank, bool blocking) {
+    *comm = nullptr;
+    const char* broken = std::getenv("REAL_FAILS_ON");
+    if (broken && std::atoi(broken) == rank) return fails("this rank was told to fail");
+    const int memory = open(id.internal, O_RDWR);
+    if (memory < 0 || world > most) return fails("cannot join");
+    void* at = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    close(memory);
+    if (at == MAP_FAILED) return fails("cannot map");
+    made_in_all++;
+    *comm = new ncclComm{static_cast<Shared*>(at), rank, world, blocking};
+    (*comm)->under_way.push_back((*comm)->meet());
+    return (*comm)->go_on();
+}
+
+ncclResult_t now_or_later(ncclComm_t comm, Step call) {
+    comm->alive();
+    if (depth > 0) {
+        calls.emplace_back(comm, std::move(call));
+        return ncclSuccess;
+    }
+    comm->under_way.push_back(std::move(call));
+    return comm->go_on();
+}
+
+}  // namespace
+
 extern "C" {
+
+// For the tests: how many communicators were made and freed, and how often one was asked while something was under way.
+int real_made() { return made_in_all; }
+int real_freed() { return freed_in_all; }
+int real_asked() { return asked_in_all; }
 
 // An id says whose descriptor the memory is.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -67,31 +133,31 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int world, ncclUniqueId id, int rank) {
-    const char* broken = std::getenv("REAL_FAILS_ON");
-    if (broken && std::atoi(broken) == rank) return fails("this rank was told to fail");
-    const int memory = open(id.internal, O_RDWR);
-    if (memory < 0 || world > most) return fails("cannot join");
-    void* at = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
-    close(memory);
-    if (at == MAP_FAILED) return fails("cannot map");
-    *comm = new ncclComm{static_cast<Shared*>(at), rank, world, 0};
-    return ncclSuccess;
+    return join(comm, world, id, rank, true);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world, ncclUniqueId id, int rank, ncclConfig_t* config) {
+    const bool known = config->magic == 0xcafebeef && config->version >= 21400 && config->size >= 24;
+    if (!known) return fails("no such configuration");
+    return join(comm, world, id, rank, config->blocking != 0);
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t*, int, const int*) { return fails("one process has one rank here"); }
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+    *error = comm->go_on();
+    if (*error == ncclInProgress) asked_in_all++;
+    return ncclSuccess;
+}
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
     *count = comm->world;
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-    munmap(comm->shared, sizeof(Shared));
-    delete comm;
-    return ncclSuccess;
-}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return comm->free(); }
 
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return ncclCommDestroy(comm); }
+ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->free(); }
 
 const char* ncclGetLastError(ncclComm_t) { return last.c_str(); }
 
@@ -103,8 +169,15 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
     if (--depth > 0) return ncclSuccess;
     ncclResult_t result = ncclSuccess;
-    for (auto& call : std::exchange(calls, {})) {
-        if (result == ncclSuccess) result = call();
+    std::vector<ncclComm_t> comms;
+    for (auto& [comm, call] : std::exchange(calls, {})) {
+        comm->alive();
+        comm->under_way.push_back(std::move(call));
+        comms.push_back(comm);
+    }
+    for (const ncclComm_t comm : comms) {
+        const ncclResult_t outcome = comm->go_on();
+        if (result == ncclSuccess) result = outcome;
     }
     return result;
 }
@@ -112,21 +185,26 @@ ncclResult_t ncclGroupEnd() {
 ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t) {
     if (type != ncclInt32 || (op != ncclSum && op != 5) || count * 4 > room) return fails("not in this stand-in");
-    return now_or_later([=] {
-        std::memcpy(comm->shared->slots[comm->rank], send, count * 4);
-        comm->meet();
-        auto* result = static_cast<int32_t*>(receive);
-        for (std::size_t i = 0; i < count; i++) {
-            int32_t value = op == ncclSum ? 1000 : 0;
-            for (int rank = 0; rank < comm->world; rank++) {
-                int32_t theirs;
-                std::memcpy(&theirs, comm->shared->slots[rank] + i * 4, 4);
-                value = op == ncclSum ? value + theirs : value ^ theirs;
-            }
-            result[i] = value;
+    return now_or_later(comm, [=, given = Step(), read = Step()]() mutable {
+        if (!given) {
+            std::memcpy(comm->shared->slots[comm->rank], send, count * 4);
+            given = comm->meet();
         }
-        comm->meet();
-        return ncclSuccess;
+        if (!read) {
+            if (!given()) return false;
+            auto* result = static_cast<int32_t*>(receive);
+            for (std::size_t i = 0; i < count; i++) {
+                int32_t value = op == ncclSum ? 1000 : 0;
+                for (int rank = 0; rank < comm->world; rank++) {
+                    int32_t theirs;
+                    std::memcpy(&theirs, comm->shared->slots[rank] + i * 4, 4);
+                    value = op == ncclSum ? value + theirs : value ^ theirs;
+                }
+                result[i] = value;
+            }
+            read = comm->meet();
+        }
+        return read();
     });
 }
 

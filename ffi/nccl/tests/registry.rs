@@ -4,8 +4,7 @@ mod tools;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-use tools::{header, libraries, on_host, package, run};
+use tools::{build, header, libraries, on_host, package, run, stand_in};
 
 #[test]
 fn plans_and_code_of_the_program_serve_its_nccl_calls() {
@@ -24,13 +23,16 @@ fn plans_and_code_of_the_program_serve_its_nccl_calls() {
         std::os::unix::fs::symlink(libraries().join(target), link).expect("a link");
     }
     let program = folder.join("nccl-registry");
-    let mut build = Command::new("g++");
-    build.args(["-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-isystem"]);
-    build.arg(header).arg("-isystem").arg(package().join("tests/cuda"));
-    build.arg("-I").arg(package().join("../include"));
-    build.arg(package().join("tests/registry.cpp")).arg("-o").arg(&program);
-    build.arg("-L").arg(&folder).args(["-lnccl", "-lantiphon"]);
-    run(&mut build);
-    let out = run(on_host(&program).env("LD_LIBRARY_PATH", &folder));
-    assert!(out.contains("registry: ok"), "{out}");
+    let mut building = build(&header, "registry.cpp", &program);
+    building.arg("-I").arg(package().join("../include"));
+    building.arg("-L").arg(&folder).args(["-lnccl", "-lantiphon"]);
+    run(&mut building);
+    let real = stand_in(&header, &folder);
+    for beside in [None, Some(&real)] {
+        let mut command = on_host(&program);
+        command.env("LD_LIBRARY_PATH", &folder);
+        command.envs(beside.map(|real| ("ANTIPHON_NCCL_LIB_PATH", real)));
+        let out = run(&mut command);
+        assert!(out.contains("registry: ok"), "{beside:?}: {out}");
+    }
 }

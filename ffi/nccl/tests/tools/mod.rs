@@ -50,6 +50,22 @@ pub fn run(command: &mut Command) -> String {
     out
 }
 
+/// A command that builds a program of this folder over the header.
+pub fn build(header: &Path, source: &str, output: &Path) -> Command {
+    let mut build = Command::new("g++");
+    build.args(["-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-isystem"]);
+    build.arg(header).arg("-isystem").arg(package().join("tests/cuda"));
+    build.arg(package().join("tests").join(source)).arg("-o").arg(output);
+    build
+}
+
+/// Builds the stand-in for the real library into a folder.
+pub fn stand_in(header: &Path, folder: &Path) -> PathBuf {
+    let real = folder.join("libreal.so");
+    run(build(header, "real.cpp", &real).args(["-shared", "-fPIC"]));
+    real
+}
+
 /// The Python where the packages are, if this machine has it.
 pub fn python(modules: &str) -> Option<PathBuf> {
     let python = PathBuf::from(std::env::var_os("VIRTUAL_ENV")?).join("bin/python");
