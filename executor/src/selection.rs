@@ -150,9 +150,10 @@ pub enum Selected {
 }
 
 /// Whether what serves a call hangs on its being in place, so that all ranks must agree. Built-in plans for apart buffers of
-/// the other collectives are right where the two are one as well.
+/// the other collectives are right where the two are one as well. Calls of broadcast by name never say that they are in place;
+/// transfers do, so that what is sent is only read.
 pub(crate) fn place_counts(collective: &Collective) -> bool {
-    *collective == Collective::AllToAll
+    matches!(collective, Collective::AllToAll | Collective::SendRecv | Collective::Broadcast)
 }
 
 /// Chooses among the built-in algorithms.

@@ -4,6 +4,7 @@ use antiphon_executor::{
     Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Group, Options, ReduceOp,
     Request, What,
 };
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, ExecutorError>;
@@ -189,6 +190,39 @@ fn blocks_of_any_length_go_from_every_rank_to_every_other() {
     }
 }
 
+/// What a rank has, in memory that ends the process when it is written.
+struct ReadOnly(std::ptr::NonNull<std::ffi::c_void>, usize);
+
+// SAFETY: nobody writes it.
+unsafe impl Sync for ReadOnly {}
+
+impl ReadOnly {
+    fn new(rank: u32, elements: usize) -> Self {
+        let content = block(rank, 0..elements);
+        let bytes = (elements * 4).max(1);
+        let anywhere = std::ptr::null_mut();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: new memory.
+        let at = unsafe { mmap_anonymous(anywhere, bytes, access, MapFlags::PRIVATE) }.unwrap();
+        // SAFETY: it is as long, and nobody else knows of it.
+        unsafe { at.cast::<u32>().copy_from_nonoverlapping(content.as_ptr(), elements) };
+        // SAFETY: it is a mapping of this function's, as long.
+        unsafe { mprotect(at, bytes, MprotectFlags::READ) }.unwrap();
+        ReadOnly(std::ptr::NonNull::new(at).unwrap(), bytes)
+    }
+
+    fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr().cast_const().cast()
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        // SAFETY: its own mapping, which ends with it.
+        unsafe { munmap(self.0.as_ptr(), self.1) }.unwrap();
+    }
+}
+
 #[test]
 fn transfers_go_both_ways_between_nodes_and_what_is_sent_is_only_read() {
     on_hosts(PLACES[1], |rank, on| {
@@ -196,11 +230,11 @@ fn transfers_go_both_ways_between_nodes_and_what_is_sent_is_only_read() {
         for length in [0, 1, 100_000] {
             for step in 1..world {
                 let (to, from) = ((rank + step) % world, (rank + world - step) % world);
-                let (sent, mut received) = (block(rank, 0..length), vec![7; length]);
+                let (sent, mut received) = (ReadOnly::new(rank, length), vec![7; length]);
                 let count = length as u64;
                 let send = || {
-                    // SAFETY: the vector is as long, and lives past the call.
-                    unsafe { on.send(sent.as_ptr().cast(), count, DataType::U32, to, None) }
+                    // SAFETY: the memory is as long, and lives past the call.
+                    unsafe { on.send(sent.as_ptr(), count, DataType::U32, to, None) }
                 };
                 // Without a group, someone has to send first.
                 std::thread::scope(|scope| {

@@ -6,7 +6,8 @@ use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use std::fmt;
 
-/// A call, as far as the choice of what serves it goes. All ranks of a call ask the same.
+/// A call, as far as the choice of what serves it goes. All ranks of a call ask the same, but for
+/// [`in_place`](Self::in_place), which each rank of an allreduce, allgather or reducescatter may have as it likes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// The collective.
