@@ -38,7 +38,9 @@ pub use error::{Doing, ExecutorError, Wait, Waits};
 pub use executor::{Call, Executor};
 pub use plan_cache::LoadedPlan;
 pub use ports::{PortLink, wires};
-pub use registry::{Code, CodeCall, Misfit, RegisteredCode, RegisteredPlan, Registry, Terms};
+pub use registry::{
+    Code, CodeCall, Misfit, RegisteredCode, RegisteredPlan, Registry, Spoils, Terms,
+};
 pub use together::RankCall;
 pub use verification::Verdict;
 

@@ -7,7 +7,7 @@ use antiphon_executor::{
     Call, Code, CodeCall, Collectives, Communicator, DataType, ExecutorError, Group, Options,
     ReduceOp, Registry, Request, Terms, What,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -17,6 +17,8 @@ type Result<T = ()> = std::result::Result<T, ExecutorError>;
 thread_local! {
     /// The rank that a thread of a test is, for selectors that choose by it.
     static RANK: Cell<u32> = const { Cell::new(0) };
+    /// Its collectives, for code that transfers.
+    static ON: RefCell<Option<Collectives>> = const { RefCell::new(None) };
 }
 
 /// A plan under the name of allreduce in which every rank keeps what it has, so that results tell who served a call. Ranks
@@ -46,14 +48,15 @@ fn on_threads<T: Send>(options: &Options, work: impl Fn(u32, &Collectives) -> T 
     let ends = Communicator::in_process(2, options).unwrap();
     let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
     std::thread::scope(|scope| {
-        let run = |(rank, on)| {
+        let mut ranks = Vec::new();
+        for (rank, on) in (0..).zip(&ends) {
             let work = &work;
-            scope.spawn(move || {
+            ranks.push(scope.spawn(move || {
                 RANK.set(rank);
+                ON.set(Some(on.clone()));
                 work(rank, on)
-            })
-        };
-        let ranks: Vec<_> = (0..).zip(&ends).map(run).collect();
+            }));
+        }
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     })
 }
@@ -219,8 +222,11 @@ fn registered_code_serves_with_and_without_a_stream_until_it_is_unregistered() {
     assert_eq!(code.calls.load(Ordering::Relaxed), 8);
 }
 
-/// Fails on rank 0, by an error or a panic; rank 1 waits for it.
-struct Failing(bool);
+/// Fails on rank 0, by an error or a panic; rank 1 waits for it, in a barrier or for what rank 0 would send.
+struct Failing {
+    panics: bool,
+    receives: bool,
+}
 
 impl Code for Failing {
     fn collective(&self) -> Collective {
@@ -229,16 +235,50 @@ impl Code for Failing {
 
     unsafe fn run(&self, call: &CodeCall<'_>) -> Result {
         let communicator = call.executor.communicator();
-        match (communicator.rank(), self.0) {
+        match (communicator.rank(), self.panics) {
             (0, true) => panic!("no more"),
             (0, false) => Err(ExecutorError::Argument {
                 what: "go on",
                 saw: "enough".to_owned(),
                 allowed: "less",
             }),
+            _ if self.receives => ON.with_borrow(|on| {
+                let mut byte = 0u8;
+                // SAFETY: there is room for a byte past the call.
+                unsafe { on.as_ref().unwrap().receive(&mut byte, 1, DataType::U8, 0, None) }
+            }),
             _ => communicator.barrier(),
         }
     }
+}
+
+/// Notes the bytes of both buffers of each rank, and does nothing.
+#[derive(Default)]
+struct Noting(std::sync::Mutex<[(u64, u64); 2]>);
+
+impl Code for Noting {
+    fn collective(&self) -> Collective {
+        Collective::Reduce
+    }
+
+    unsafe fn run(&self, call: &CodeCall<'_>) -> Result {
+        let rank = call.executor.communicator().rank();
+        self.0.lock().unwrap()[rank as usize] = (call.input_bytes, call.output_bytes);
+        Ok(())
+    }
+}
+
+#[test]
+fn code_for_a_reduce_has_a_receive_buffer_at_the_root_alone() {
+    let (registry, noting) = (Registry::new(), Arc::new(Noting::default()));
+    registry.register_code("noting", 1, Arc::clone(&noting) as _, Terms::default()).unwrap();
+    on_threads(&options(&registry), |_, on| {
+        let (input, mut output) = ([1u32; 4], [0; 4]);
+        let request = Request { what: What::Reduce { root: 1 }, ..sum(&input, &mut output) };
+        // SAFETY: both are as long as said, and outlive the call.
+        unsafe { on.call(&request, None).unwrap() };
+    });
+    assert_eq!(*noting.0.lock().unwrap(), [(16, 0), (16, 16)]);
 }
 
 #[test]
@@ -272,9 +312,10 @@ fn communicators_do_not_keep_code_and_selectors_that_are_gone() {
 
 #[test]
 fn code_that_fails_or_panics_on_one_rank_ends_the_call_on_all() {
-    for (panics, part) in [(true, "it panicked: no more"), (false, "cannot go on")] {
+    let ways = [(true, "it panicked: no more"), (false, "cannot go on")];
+    for ((panics, part), receives) in ways.into_iter().flat_map(|way| [(way, false), (way, true)]) {
         let registry = Registry::new();
-        let code = Arc::new(Failing(panics));
+        let code = Arc::new(Failing { panics, receives });
         registry.register_code("failing", 1, code, Terms::default()).unwrap();
         let errors = on_threads(&options(&registry), |_, on| all_reduce(on, 4).unwrap_err());
         assert!(matches!(errors[0], ExecutorError::Code { .. }), "{}", errors[0]);

@@ -32,8 +32,13 @@ impl Collectives {
         let Coded { code, call } = coded;
         let call = CodeCall { stream, ..call };
         let meeting = self.meeting(&code, &call)?;
-        let buffers = ((call.input, call.input_bytes), (call.output, call.output_bytes));
-        let mut meet = Call::new(&meeting, call.dtype, buffers.0, buffers.1);
+        let input = (call.input, call.input_bytes);
+        let output = match *code.collective() {
+            // Ranks compare the lengths of the call, and all but the root have no buffer of that one here.
+            Collective::Reduce => (call.input.cast_mut(), call.input_bytes),
+            _ => (call.output, call.output_bytes),
+        };
+        let mut meet = Call::new(&meeting, call.dtype, input, output);
         meet.op = call.op;
         // SAFETY: as this function's, and the plan touches neither buffer.
         unsafe { self.executor().run(&meet)? };
@@ -45,13 +50,13 @@ impl Collectives {
             Err(panic) => format!("it panicked: {}", panicked(&*panic)),
         };
         // What ended its launches, on this rank or on another, says more.
-        if let Some(failure) = self.communicator().failure() {
+        if let Some(failure) = self.failure() {
             return Err(failure);
         }
         // Others may wait for what this rank would have done.
         let (name, rank) = (code.name().to_owned(), self.communicator().rank());
         let error = ExecutorError::Code { name, rank, reason };
-        self.communicator().abort(&error.to_string());
+        self.abort(&error.to_string());
         Err(error)
     }
 

@@ -87,6 +87,7 @@ pub(super) fn check_sizes(
 }
 
 /// The bytes of so many elements.
+#[inline]
 fn length(elements: u64, dtype: DataType) -> Result<u64, ExecutorError> {
     let bytes = elements.checked_mul(dtype.size() as u64);
     let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64);
@@ -155,11 +156,15 @@ impl Collectives {
                 if self.on_device() {
                     return Err(code_unsupported(self, "a call that registered code serves"));
                 }
+                // What stands in is the caller's to read, not to write.
+                let stands_in = matches!(what, What::Reduce { .. }) && !at_root;
+                let (output, output_bytes) =
+                    if stands_in { (NOWHERE, 0) } else { (output.0, output_bytes) };
                 let call = CodeCall {
                     executor: self.executor(),
                     in_place,
                     input: input.0,
-                    output: output.0,
+                    output,
                     input_bytes,
                     output_bytes,
                     dtype,

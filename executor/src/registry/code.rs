@@ -23,8 +23,8 @@ pub struct CodeCall<'a> {
     pub in_place: bool,
     /// The send buffer, of `input_bytes`; not null.
     pub input: *const u8,
-    /// The receive buffer, of `output_bytes`; not null. Of broadcast and reduce, a rank without a part in one of the
-    /// buffers has the other one here twice.
+    /// The receive buffer, of `output_bytes`; not null. Of a reduce, it has no bytes but at the root; of a broadcast, it is
+    /// the send buffer as well but there.
     pub output: *mut u8,
     /// Bytes of the send buffer.
     pub input_bytes: u64,
@@ -51,7 +51,8 @@ pub trait Code: Send + Sync {
     /// The collective it computes.
     fn collective(&self) -> Collective;
 
-    /// Whether it serves a call that is within its [`Terms`]. All ranks must answer alike.
+    /// Whether it serves a call that is within its [`Terms`]. All ranks must answer alike: code that looks at
+    /// [`Question::in_place`] serves programs alone whose ranks are all in place, or all not.
     ///
     /// # Errors
     /// Why not, in a few words.

@@ -1,6 +1,6 @@
 //! A registered plan.
 
-use super::terms::{Misfit, Terms};
+use super::terms::{Misfit, Spoils, Terms};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use crate::selection::question::has_root;
@@ -21,6 +21,8 @@ pub struct RegisteredPlan {
     terms: Terms,
     /// Reductions that the plan says; none if it leaves them to the call.
     said: BTreeSet<ReduceOp>,
+    /// A buffer that it writes and that callers keep as it is.
+    spoils: Option<Spoils>,
     /// Pairs of ranks that share memory.
     near: BTreeSet<(u32, u32)>,
     /// Found out when it is first asked for.
@@ -63,8 +65,9 @@ impl RegisteredPlan {
         let said = said.collect();
         let name = terms.name.clone().unwrap_or_else(|| plan.name.clone());
         let near = near(&plan);
+        let spoils = spoils(&lowered, terms.root);
         let order = OnceLock::new();
-        Ok(RegisteredPlan { name, plan, lowered, terms, said, near, order })
+        Ok(RegisteredPlan { name, plan, lowered, terms, said, spoils, near, order })
     }
 
     /// What selectors, tables and messages call it.
@@ -113,6 +116,9 @@ impl RegisteredPlan {
         if !rooted && layout.in_place != question.in_place {
             return Err(Misfit::InPlace(layout.in_place));
         }
+        if let Some(spoils) = self.spoils {
+            return Err(Misfit::Writes(spoils));
+        }
         if let Some(op) = question.op
             && self.terms.ops.is_empty()
             && self.said.iter().any(|&said| said != op)
@@ -148,6 +154,28 @@ fn root_of(plan: &Plan, lowered: &LoadedPlan) -> Option<u32> {
     let roots = report.notes.iter().filter_map(|note| note.text.strip_prefix("the root is rank "));
     let root = roots.filter_map(|rank| rank.parse().ok()).next().unwrap_or(0);
     matches!(report.verdict, verify::Verdict::Proven).then_some(root)
+}
+
+/// The first buffer that a plan writes though whoever calls by name is promised that it stays as it is: send buffers that
+/// are no receive buffers, and what a rank that is not the root passes to a reduce.
+fn spoils(lowered: &LoadedPlan, root: Option<u32>) -> Option<Spoils> {
+    let rooted = has_root(lowered.collective());
+    let by_name = !matches!(lowered.collective(), Collective::Test | Collective::Other(_));
+    // In place, the one buffer is to be written.
+    if !by_name || (!rooted && lowered.layout().in_place) {
+        return None;
+    }
+    let reduces_to_root = *lowered.collective() == Collective::Reduce;
+    (0..lowered.ranks()).find_map(|rank| {
+        let (uses, at_root) = (lowered.uses(rank), root == Some(rank));
+        // A rank that is not the root of a broadcast has its receive buffer by both names.
+        let input_is_kept = !rooted || reduces_to_root || at_root;
+        if uses.input_written && input_is_kept {
+            return Some(Spoils { rank, output: false });
+        }
+        let output_is_kept = reduces_to_root && !at_root;
+        (uses.output_written && output_is_kept).then_some(Spoils { rank, output: true })
+    })
 }
 
 /// Pairs of ranks that a plan joins by shared memory.

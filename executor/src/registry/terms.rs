@@ -7,6 +7,7 @@ use antiphon_plan::model::Collective;
 use antiphon_plan::verify::SumOrder;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// What is said of a plan or of code when it is registered. What is not said, every call fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +84,9 @@ pub enum Misfit {
         /// Largest, inclusive.
         max: u64,
     },
+    /// Memory that whoever calls by name is promised to find as it was.
+    #[error("writes {0}, which a call leaves as it is")]
+    Writes(Spoils),
     /// Another element type.
     #[error("is not for elements of type {}", .0.name())]
     DataType(DataType),
@@ -118,6 +122,22 @@ pub enum Misfit {
     /// The code says so itself.
     #[error("{0}")]
     Code(String),
+}
+
+/// A buffer that calls by name leave as it is, and that a plan writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spoils {
+    /// Whose it is.
+    pub rank: u32,
+    /// The receive buffer, of a rank that receives nothing; else the send buffer.
+    pub output: bool,
+}
+
+impl fmt::Display for Spoils {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let which = if self.output { "receive" } else { "send" };
+        write!(f, "rank {}'s {which} buffer", self.rank)
+    }
 }
 
 fn differently(found: Option<&SumOrder>, wanted: Option<&SumOrder>) -> String {

@@ -67,6 +67,13 @@ fn every_rule_of_fitting_is_said() {
         }
         program.build().unwrap()
     };
+    let copies_back = |collective, rank, in_place| {
+        let program = ProgramBuilder::new("p", collective, 2).in_place(in_place);
+        let (input, output) = (program.input(rank).chunk(0), program.output(rank).chunk(0));
+        program.block(rank).copy(output, input);
+        program.build().unwrap()
+    };
+    let root = |root| Terms { root: Some(root), ..Terms::default() };
     let max = || summing(ReduceOp::Max);
     let copies = || plan("p", AllReduce, same);
     let terms = Terms::default;
@@ -171,6 +178,27 @@ fn every_rule_of_fitting_is_said() {
             None,
         ),
         (plan("p", AllToAllV, same), terms(), question(&AllToAllV), Some("has no runtime sizes")),
+        (copies_back(AllReduce, 1, false), terms(), reduce, Some("writes rank 1's send buffer")),
+        (copies_back(AllReduce, 1, true), terms(), Question { in_place: true, ..reduce }, None),
+        (copies_back(Broadcast, 1, false), root(0), question(&Broadcast), None),
+        (
+            copies_back(Broadcast, 0, false),
+            root(0),
+            question(&Broadcast),
+            Some("writes rank 0's send buffer"),
+        ),
+        (
+            copies_back(Reduce, 1, true),
+            root(0),
+            question(&Reduce),
+            Some("writes rank 1's send buffer"),
+        ),
+        (
+            plan("p", Reduce, same),
+            root(0),
+            question(&Reduce),
+            Some("writes rank 1's receive buffer"),
+        ),
     ];
     for (number, (plan, terms, question, expected)) in cases.into_iter().enumerate() {
         let registered = RegisteredPlan::new(plan, terms).unwrap();
