@@ -194,13 +194,13 @@ impl Join {
         bootstrap.subscribe(CONTROL, Arc::new(listener))?;
         // Sent before the greeting, and messages of one peer arrive in order: whoever has the greeting has the page.
         let region = regions.announce(&page, &*bootstrap)?;
-        // Random: equal builds in two containers may have equal pids, regions and addresses.
         let tuning = match &options.tuning {
             // Times are measured on the host.
             _ if device.backend() != Backend::Host => Tuning::none("the ranks are on a device"),
             Some(tuning) => tuning.clone(),
             None => Tuning::of_process(),
         };
+        // Random: equal builds in two containers may have equal pids, regions and addresses.
         let token = Box::new(RandomState::new().hash_one(pid));
         let address = std::ptr::from_ref(&*token).addr() as u64;
         let greeting = Greeting {
@@ -357,7 +357,10 @@ impl Probed {
         };
         let one_process = here == peers.len();
         let kind = if one_process { Kind::Threads } else { Kind::Processes };
-        let tuning = join.tuning.agreed(greetings.iter().map(|greeting| greeting.tuning));
+        let tuning = match crowds.len() {
+            1 => join.tuning.agreed(greetings.iter().map(|greeting| greeting.tuning)),
+            _ => Tuning::none("its times are of one machine, and the ranks are on several"),
+        };
         let shared = Shared {
             tuning: tuning.with_kind(kind),
             rank,

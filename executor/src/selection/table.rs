@@ -1,13 +1,15 @@
 //! What was measured on a machine: the time of each candidate for calls of several sizes. Pure data, which
 //! `antiphon tune` writes and the choice of an algorithm reads.
 //!
-//! A call takes the times of the measured size that is nearest to its own by ratio; of two that are equally near, those of
-//! the smaller. What was measured in place stands for calls out of place that were not measured, and the other way round;
-//! likewise ranks as threads and as processes.
+//! A call whose size lies between two that were measured takes times on the straight line between theirs: moving bytes takes
+//! a time for the call and a time for each byte. One that is near a single measured size takes its times. What was measured
+//! in place stands for calls out of place that were not measured, and the other way round; likewise ranks as threads and as
+//! processes.
 
 mod text;
 
 use antiphon_plan::model::Collective;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -61,14 +63,14 @@ pub struct Table {
 }
 
 /// What a table knows of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Near<'a> {
-    /// What was measured; it may differ from what was asked for in the kind of ranks and in the place of buffers.
+    /// The setting that was measured; it may differ from what was asked for in the kind of ranks and in the place of buffers.
     pub setting: &'a Setting,
-    /// The size that was measured.
-    pub bytes: u64,
-    /// The times.
-    pub times: &'a Times,
+    /// The sizes that were measured: the one next below the call's and the one next above, or the same one twice.
+    pub bytes: (u64, u64),
+    /// The times at the call's size, of candidates that have some at both.
+    pub times: Cow<'a, Times>,
 }
 
 impl Machine {
@@ -119,6 +121,16 @@ impl Times {
     /// The time of a candidate, in nanoseconds; none if it was not measured.
     pub fn of(&self, name: &str) -> Option<u64> {
         self.iter().find(|(known, _)| *known == name).map(|(_, time)| time)
+    }
+
+    /// The times at `part / whole` of the way from these to `other`.
+    fn between(&self, other: &Times, part: u64, whole: u64) -> Times {
+        Times::new(self.iter().filter_map(|(name, from)| {
+            let to = other.of(name)?;
+            let way = i128::from(to) - i128::from(from);
+            let time = i128::from(from) + way * i128::from(part) / i128::from(whole);
+            Some((name.to_owned(), time as u64))
+        }))
     }
 
     /// The fastest of those that are allowed.
@@ -180,23 +192,13 @@ impl Table {
         sizes.get(&bytes)
     }
 
-    /// The times of the size that is nearest to a call's, and at most four times as large or as small.
+    /// The times for a call of `asked` bytes. Sizes more than four times as large or as small say nothing of it.
     pub fn near(&self, setting: &Setting, asked: u64) -> Option<Near<'_>> {
-        let near = self.settings.iter().filter(|(_, sizes)| !sizes.is_empty());
-        let near = near.filter_map(|entry| Some((setting.distance(&entry.0)?, entry)));
-        let (_, (setting, sizes)) = near.min_by_key(|(distance, _)| *distance)?;
-        let below = sizes.range(..=asked).next_back();
-        let above = sizes.range(asked..).next();
-        let (&bytes, times) = match (below, above) {
-            (Some(below), Some(above)) => {
-                // By ratio: asked / below against above / asked.
-                let square = u128::from(asked) * u128::from(asked);
-                if square <= u128::from(*below.0) * u128::from(*above.0) { below } else { above }
-            }
-            (below, above) => below.or(above)?,
-        };
-        let (small, large) = (asked.min(bytes), asked.max(bytes));
-        (large <= small.saturating_mul(NEAR)).then_some(Near { setting, bytes, times })
+        let known = self.settings.iter().filter_map(|(known, sizes)| {
+            let (bytes, times) = near(sizes, asked)?;
+            Some((setting.distance(known)?, Near { setting: known, bytes, times }))
+        });
+        known.min_by_key(|(distance, _)| *distance).map(|(_, near)| near)
     }
 
     /// Tells tables apart: equal ones have equal fingerprints, and only by accident others. Never 0, which is for no table.
@@ -211,3 +213,23 @@ impl Table {
 
 #[cfg(test)]
 mod tests;
+
+/// The sizes next to a call's, and the times at its own.
+fn near(sizes: &BTreeMap<u64, Times>, asked: u64) -> Option<((u64, u64), Cow<'_, Times>)> {
+    let is_near = |&(&bytes, _): &(&u64, _)| {
+        let (small, large) = (asked.min(bytes), asked.max(bytes));
+        large <= small.saturating_mul(NEAR)
+    };
+    let below = sizes.range(..=asked).next_back().filter(is_near);
+    let above = sizes.range(asked..).next().filter(is_near);
+    match (below, above) {
+        (Some((&low, from)), Some((&high, to))) if low < high => {
+            let times = from.between(to, asked - low, high - low);
+            Some(((low, high), Cow::Owned(times)))
+        }
+        (below, above) => {
+            let (&bytes, times) = below.or(above)?;
+            Some(((bytes, bytes), Cow::Borrowed(times)))
+        }
+    }
+}

@@ -36,8 +36,8 @@ impl Tuning {
     }
 
     /// The table of this process: the file that `ANTIPHON_TUNING` names (`off` for none), else `tuning.json` in the
-    /// [cache folder](antiphon_hal::cache_folder). It is read at the first call; one that is no table is warned of, and not
-    /// used.
+    /// [cache folder](antiphon_hal::cache_folder). It is read when it is first asked for; one that is no table is
+    /// warned of, and not used.
     pub fn of_process() -> Self {
         static PROCESS: LazyLock<Tuning> = LazyLock::new(|| {
             let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
@@ -144,9 +144,10 @@ impl Tuning {
             return (None, "nothing that fits was measured".into());
         };
         let place = if near.setting.in_place { "in place" } else { "out of place" };
-        let (bytes, kind) = (near.bytes, near.setting.kind);
+        let (kind, (low, high)) = (near.setting.kind, near.bytes);
+        let at = if low == high { low.to_string() } else { format!("{low} and {high}") };
         let said =
-            format!("`{best}` is the fastest, measured at {bytes} bytes {place}, ranks as {kind}");
+            format!("`{best}` is the fastest, measured at {at} bytes {place}, ranks as {kind}");
         (named(best).map(|candidate| (*candidate).clone()), said.into())
     }
 }

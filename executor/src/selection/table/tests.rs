@@ -16,33 +16,41 @@ fn times(list: &[(&str, u64)]) -> Times {
 }
 
 #[test]
-fn the_nearest_size_is_the_nearest_by_ratio() {
+fn between_two_sizes_times_lie_on_a_straight_line_and_beside_one_they_are_its() {
     let mut table = Table::new(machine());
     let own = setting(Kind::Processes, false);
-    for bytes in [16, 256, 4096] {
-        table.record(&own, bytes, times(&[("a", bytes)]));
-    }
-    for (bytes, expected) in [
-        (0, None),
-        (3, None),
-        (4, Some(16)),
-        (16, Some(16)),
-        (64, Some(16)),
-        (65, Some(256)),
-        (256, Some(256)),
-        (1024, Some(256)),
-        (1025, Some(4096)),
-        (16384, Some(4096)),
-        (16385, None),
-        (u64::MAX, None),
-    ] {
-        assert_eq!(table.near(&own, bytes).map(|near| near.bytes), expected, "{bytes}");
+    // "flat" is the faster one from 192 bytes on, and "late" has no time at 16.
+    table.record(&own, 16, times(&[("flat", 200), ("steep", 24)]));
+    table.record(&own, 256, times(&[("flat", 200), ("steep", 264), ("late", 1)]));
+    table.record(&own, 65536, times(&[("flat", 300)]));
+    type Case = (u64, Option<(u64, u64)>, &'static [(&'static str, u64)]);
+    let cases: [Case; 12] = [
+        (0, None, &[]),
+        (3, None, &[]),
+        (4, Some((16, 16)), &[("steep", 24), ("flat", 200)]),
+        (16, Some((16, 16)), &[("steep", 24), ("flat", 200)]),
+        // 256 is too far.
+        (17, Some((16, 16)), &[("steep", 24), ("flat", 200)]),
+        (64, Some((16, 256)), &[("steep", 72), ("flat", 200)]),
+        // 16 is too far.
+        (65, Some((256, 256)), &[("late", 1), ("flat", 200), ("steep", 264)]),
+        (256, Some((256, 256)), &[("late", 1), ("flat", 200), ("steep", 264)]),
+        (1024, Some((256, 256)), &[("late", 1), ("flat", 200), ("steep", 264)]),
+        (1025, None, &[]),
+        (262_144, Some((65536, 65536)), &[("flat", 300)]),
+        (u64::MAX, None, &[]),
+    ];
+    for (bytes, sizes, expected) in cases {
+        let near = table.near(&own, bytes);
+        assert_eq!(near.as_ref().map(|near| near.bytes), sizes, "{bytes}");
+        let saw = near.map(|near| near.times.into_owned()).unwrap_or_default();
+        assert_eq!(saw, times(expected), "{bytes}");
     }
     let mut extremes = Table::new(machine());
     for bytes in [0, u64::MAX] {
-        extremes.record(&own, bytes, times(&[("a", 1)]));
+        extremes.record(&own, bytes, times(&[("a", u64::MAX)]));
     }
-    let near = |bytes| extremes.near(&own, bytes).map(|near| near.bytes);
+    let near = |bytes| extremes.near(&own, bytes).map(|near| near.bytes.0);
     assert_eq!([near(0), near(1), near(u64::MAX)], [Some(0), None, Some(u64::MAX)]);
 }
 
@@ -61,6 +69,10 @@ fn what_was_measured_otherwise_stands_in() {
     }
     let mut table = Table::new(machine());
     table.record(&asked, 8, times(&[("a", 1)]));
+    // One that was measured at other sizes alone says nothing.
+    table.record(&setting(Threads, false), 4096, times(&[("a", 1)]));
+    let near = table.near(&setting(Threads, false), 8).unwrap();
+    assert_eq!((near.setting.kind, near.bytes), (Processes, (8, 8)));
     for other in [
         Setting { ranks: 8, ..asked.clone() },
         Setting { nodes: 1, ..asked.clone() },
@@ -105,7 +117,7 @@ fn a_file_is_read() {
     let table = Table::parse(GOOD).unwrap();
     assert_eq!(table.machine().to_string(), "an abacus with 4 usable cores");
     let near = table.near(&setting(Kind::Threads, true), 9).unwrap();
-    assert_eq!((near.bytes, near.times.best(|_| true)), (8, Some("b")));
+    assert_eq!((near.bytes, near.times.best(|_| true)), ((8, 8), Some("b")));
 }
 
 #[test]
@@ -187,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn no_measured_size_is_nearer(sizes in prop::collection::btree_set(1u64..1 << 12, 1..6), bytes in 1u64..1 << 14) {
+    fn no_measured_size_is_nearer_than_those_on_both_sides(sizes in prop::collection::btree_set(1u64..1 << 12, 1..6), bytes in 1u64..1 << 14) {
         let mut table = Table::new(machine());
         let own = setting(Kind::Threads, false);
         for &size in &sizes {
@@ -196,7 +208,13 @@ proptest! {
         let far = |size: u64| ((size as f64).ln() - (bytes as f64).ln()).abs();
         let least = sizes.iter().map(|&size| far(size)).fold(f64::MAX, f64::min);
         match table.near(&own, bytes).map(|near| near.bytes) {
-            Some(found) => prop_assert!(far(found) <= least + 1e-9, "{found} of {sizes:?} for {bytes}"),
+            Some((found, same)) if found == same => {
+                prop_assert!(far(found) <= least + 1e-9, "{found} of {sizes:?} for {bytes}");
+            }
+            Some((low, high)) => {
+                prop_assert!(low < bytes && bytes < high, "{low} and {high} for {bytes}");
+                prop_assert_eq!(sizes.range(low..=high).count(), 2);
+            }
             None => prop_assert!(least > 4f64.ln() - 1e-9, "none of {sizes:?} for {bytes}"),
         }
     }
