@@ -6,16 +6,16 @@ use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::plan_cache::LoadedPlan;
 use crate::registry::{RegisteredCode, RegisteredPlan, Registry};
-use crate::selection::order::{Candidate, Choice, choose};
-use crate::selection::{Question, Selected, SelectionError, Spread, Tuning, select};
+use crate::selection::order::{Candidate, Choice, choose, choose_by_size};
+use crate::selection::{Question, Selected, SelectionError, Spread, Tuning};
 use antiphon_plan::algorithms::Algorithm;
 use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Choices that are remembered.
-const KEPT: usize = 4096;
+/// Places for choices that are remembered; a choice takes the place of an older one that falls on the same.
+const PLACES: usize = 256;
 
 /// What serves a call, ready to run.
 #[derive(Clone, Debug)]
@@ -40,10 +40,30 @@ pub(super) struct Service {
 struct Memory {
     /// The registry's then.
     generation: u64,
-    /// Whether nothing was registered.
-    empty: bool,
-    /// Without a selector alone.
-    chosen: BTreeMap<Asked, Chosen>,
+    /// By what was asked: one step to look up, since every call does.
+    chosen: Vec<Option<(Asked, Chosen)>>,
+}
+
+impl Memory {
+    fn new(generation: u64) -> Self {
+        Memory { generation, chosen: vec![None; PLACES] }
+    }
+
+    fn get(&self, asked: &Asked) -> Option<Served> {
+        let (known, chosen) = self.chosen[place(asked)].as_ref()?;
+        if known == asked { chosen.served() } else { None }
+    }
+
+    fn keep(&mut self, asked: Asked, served: &Served) {
+        self.chosen[place(&asked)] = Some((asked, Chosen::of(served)));
+    }
+}
+
+/// Where the choice for a question is kept.
+fn place(&(bytes, root, rest): &Asked) -> usize {
+    // Fibonacci hashing; the low bits of sizes are mostly 0.
+    let mixed = bytes.wrapping_mul(31) ^ u64::from(root) << 32 ^ u64::from(rest);
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.ilog2())) as usize
 }
 
 #[derive(Clone, Debug)]
@@ -119,7 +139,7 @@ fn asked(question: &Question<'_>) -> Option<Asked> {
 impl Service {
     pub fn new(spread: Result<Spread, SelectionError>, registry: Registry, tuning: Tuning) -> Self {
         // No registry's generation, so that the first call looks.
-        let memory = Memory { generation: 0, empty: true, chosen: BTreeMap::new() };
+        let memory = Memory::new(0);
         Service {
             spread,
             registry,
@@ -137,44 +157,38 @@ impl Service {
         question: &Question<'_>,
         addresses: [usize; 2],
     ) -> Result<Served, ExecutorError> {
+        let asked = asked(question);
         {
             // Dropped after the lock: what is registered may have anybody's destructor.
             let fresh;
             let mut memory = lock(&self.memory);
             if memory.generation != self.registry.generation() {
                 fresh = self.registry.contents();
-                let (generation, empty) = (fresh.generation, fresh.is_empty());
-                *memory = Memory { generation, empty, chosen: BTreeMap::new() };
+                *memory = Memory::new(fresh.generation);
                 let kept: Vec<_> = fresh.plans.iter().map(|plan| plan.fingerprint()).collect();
                 lock(&self.registered).retain(|content, _| kept.contains(content));
             }
-            if memory.empty && !self.tuning.is_used() {
-                drop(memory);
-                let selected = select(question.spread, question.wish())?;
-                return self.built_in(executor, &selected);
-            }
-            let chosen = asked(question).and_then(|asked| memory.chosen.get(&asked));
-            if let Some(served) = chosen.and_then(Chosen::served) {
+            if let Some(served) = asked.and_then(|asked| memory.get(&asked)) {
                 return Ok(served);
             }
         }
         let contents = self.registry.contents();
-        let choice = choose(&contents, question, addresses, &self.tuning)?;
         // Not under the lock: loading may wait for another process that verifies the same plan.
-        let served = match &choice.candidate {
-            Candidate::Plan(plan) => self.registered(executor, plan)?,
-            Candidate::Code(code) => Served::Code(Arc::clone(code)),
-            Candidate::BuiltIn(selected) => self.built_in(executor, selected)?,
+        let served = if contents.is_empty() && !self.tuning.is_used() {
+            self.built_in(executor, &choose_by_size(question)?)?
+        } else {
+            match &choose(&contents, question, addresses, &self.tuning)?.candidate {
+                Candidate::Plan(plan) => self.registered(executor, plan)?,
+                Candidate::Code(code) => Served::Code(Arc::clone(code)),
+                Candidate::BuiltIn(selected) => self.built_in(executor, selected)?,
+            }
         };
         let mut memory = lock(&self.memory);
         if memory.generation == contents.generation
             && contents.selector.is_none()
-            && let Some(asked) = asked(question)
+            && let Some(asked) = asked
         {
-            if memory.chosen.len() >= KEPT {
-                memory.chosen.clear();
-            }
-            memory.chosen.insert(asked, Chosen::of(&served));
+            memory.keep(asked, &served);
         }
         Ok(served)
     }

@@ -1,8 +1,8 @@
 //! The order in which candidates are considered for a call, and what is said about it: the selector's answer, if it has one;
-//! then the fastest by the tuning table, if the call was measured; then the first registered plan that fits, the most recent first; then registered code, likewise; then the built-in
-//! algorithm that the rule by size takes.
+//! then the fastest by the tuning table, if the call was measured; then the first registered plan that fits, the most recent
+//! first; then registered code, likewise; then the built-in algorithm that the rule by size takes.
 
-use super::{Question, Selected, SelectionError, Tuning, candidates, reproducible};
+use super::{Question, Selected, SelectionError, Tuning, candidates, reproducible, select};
 use crate::registry::{Contents, Misfit, RegisteredCode, RegisteredPlan};
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -177,6 +177,21 @@ fn named(
     }
 }
 
+/// What [`choose`] takes where nothing is registered and no table is used, without saying why: sizes that are new with every
+/// call stay quick.
+pub(crate) fn choose_by_size(question: &Question<'_>) -> Result<Selected, SelectionError> {
+    let selected = select(question.spread, question.wish())?;
+    if reproducible::admit_built_in(question, &selected).is_ok() {
+        return Ok(selected);
+    }
+    let choice =
+        choose(&Contents::default(), question, [0; 2], &Tuning::none("none is asked for"))?;
+    match choice.candidate {
+        Candidate::BuiltIn(selected) => Ok(selected),
+        Candidate::Plan(_) | Candidate::Code(_) => unreachable!("nothing is registered"),
+    }
+}
+
 /// The first candidate that fits; `none` is why there is no built-in one.
 fn by_default(
     considered: &[(Candidate, Result<(), Misfit>)],
@@ -197,14 +212,15 @@ fn by_default(
         }
         rules.push((rule, if some { "none fits" } else { "there is none" }.into()));
     }
-    let mut built_in = considered.iter().map(|(candidate, _)| candidate);
-    match (none, built_in.find(|candidate| matches!(candidate, Candidate::BuiltIn(_)))) {
-        (None, Some(candidate)) => {
+    let built_in = |candidate: &Candidate| matches!(candidate, Candidate::BuiltIn(_));
+    let fitting = |(candidate, fits): &&(_, Result<_, _>)| built_in(candidate) && fits.is_ok();
+    match (none, considered.iter().find(fitting)) {
+        (None, Some((candidate, _))) => {
             rules.push((Rule::Size, "decides".into()));
             Ok((Rule::Size, candidate.clone()))
         }
         (Some(error), _) => Err(error),
-        (None, None) => unreachable!("the rule by size is one of the candidates"),
+        (None, None) => unreachable!("built-in algorithms of every size keep one order of sums"),
     }
 }
 
