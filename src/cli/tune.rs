@@ -13,8 +13,8 @@ use super::table::{microseconds, percentile};
 use super::{BuiltIn, CliError, TuneArgs, plans, size};
 use antiphon::DataType;
 use antiphon::executor::hal::Backend;
-use antiphon::executor::selection::Spread;
 use antiphon::executor::selection::table::{Kind, Machine, Setting, Table, Times};
+use antiphon::executor::selection::{SelectionError, Spread};
 use antiphon::plan::model::Collective;
 use cells::Cells;
 use rounds::Rounds;
@@ -99,12 +99,13 @@ fn begin(path: &Path, machine: Machine, again: bool) -> Result<Table, CliError> 
             path.display()
         ))
     };
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Table::new(machine)),
         Err(source) => return Err(refused(source.to_string())),
     };
-    match Table::parse(&text) {
+    // What is no text at all is no table either, and the table's reader says so.
+    match Table::parse(&String::from_utf8_lossy(&bytes)) {
         Ok(table) if *table.machine() == machine => Ok(table),
         _ if again => Ok(Table::new(machine)),
         Ok(table) => {
@@ -121,6 +122,16 @@ fn kind(args: &TuneArgs) -> Kind {
 /// The job of what is to be measured.
 fn job(args: &TuneArgs, table: &Table) -> Result<(Job, Cells), CliError> {
     let spread = Spread::here(args.ranks, args.nodes);
+    if !args.ranks.is_multiple_of(args.nodes) {
+        let Spread { ranks, nodes, .. } = spread;
+        return Err(CliError::Usage(SelectionError::Uneven { ranks, nodes }.to_string()));
+    }
+    let Some(budget) = args.time.0 else {
+        let allowed = "a duration such as 250ms";
+        return Err(CliError::Usage(format!(
+            "cannot tune in the time `off`: allowed is {allowed}"
+        )));
+    };
     let named = if args.collectives.is_empty() { &COLLECTIVES[..] } else { &args.collectives[..] };
     let (begin, end, factor) = SIZES;
     let last = args.end.unwrap_or(args.begin.unwrap_or(end));
@@ -150,7 +161,6 @@ fn job(args: &TuneArgs, table: &Table) -> Result<(Job, Cells), CliError> {
             cells.add(setting, bytes, plans.clone(), known, DTYPE.size() as u64)?;
         }
     }
-    let budget = args.time.0.unwrap_or_default();
     let settings = Settings {
         world: args.ranks,
         nodes: args.nodes,
@@ -238,6 +248,14 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_measured_is_refused() {
+        for (options, word) in [("--ranks 3 --nodes 2", "evenly"), ("--time off", "250ms")] {
+            let error = job(&args(options), &empty()).err().unwrap().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
     fn a_file_of_another_machine_is_kept() {
         let folder = std::env::temp_dir().join(format!("antiphon-tune-{}", std::process::id()));
         let path = folder.join("tuning.json");
@@ -248,9 +266,12 @@ mod tests {
             assert!(error.contains(word), "no {word}: {error}");
         }
         assert_eq!(begin(&path, here.clone(), true).unwrap().machine(), &here);
-        replace(&path, b"{").unwrap();
-        let error = begin(&path, here.clone(), false).unwrap_err().to_string();
-        assert!(error.contains("cannot read a tuning table"), "{error}");
+        for no_table in [&b"{"[..], b"\xff\xfe"] {
+            replace(&path, no_table).unwrap();
+            let error = begin(&path, here.clone(), false).unwrap_err().to_string();
+            assert!(error.contains("cannot read a tuning table"), "{error}");
+            assert_eq!(begin(&path, here.clone(), true).unwrap(), Table::new(here.clone()));
+        }
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(begin(&path, here.clone(), false).unwrap(), Table::new(here));
     }
