@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* A configuration that asks for nothing; see antiphon_config. */
-#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL }
+#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL, 0, 0 }
 
 /* Terms that say nothing; see antiphon_terms. */
 #define ANTIPHON_TERMS_INIT { sizeof(antiphon_terms), NULL, NULL, 0, 0, 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0 }
@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 3
+#define ANTIPHON_ABI_MINOR 4
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -373,6 +373,15 @@ typedef struct antiphon_config {
      * null for the one by which the ranks meet.
      */
     const char *network_interface;
+    /**
+     * Whether sums of floating-point numbers keep one order, so that a tensor has the same bits however it is put into
+     * buckets: an antiphon_switch; by default off, unless ANTIPHON_REPRODUCIBLE is 1. All ranks say the same.
+     */
+    int32_t reproducible;
+    /**
+     * 0.
+     */
+    int32_t reserved;
 } antiphon_config;
 
 /**
@@ -507,7 +516,8 @@ typedef struct antiphon_code_call {
 } antiphon_code_call;
 
 /**
- * Makes a call, and returns an antiphon_result. It may be called on several threads at the same time, for several ranks. It
+ * Makes a call, and returns an antiphon_result; where that is a failure, antiphon_last_error has the reason, which
+ * antiphon_set_last_error sets. It may be called on several threads at the same time, for several ranks. It
  * returns, and lets no exception out.
  */
 typedef int32_t (*antiphon_run_function)(void *context, const struct antiphon_code_call *call);
@@ -621,7 +631,7 @@ typedef struct antiphon_question {
 
 /**
  * Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, and leaves the choice to the
- * rules. Anything else is an error of the call. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
+ * rules. Anything else is an error of the call, with the reason that antiphon_set_last_error set. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
  * threads at the same time; it returns, and lets no exception out.
  */
 typedef int32_t (*antiphon_select_function)(void *context, const struct antiphon_question *question, char *answer);
@@ -1302,6 +1312,17 @@ antiphon_result antiphon_explain(const struct antiphon_communicator *communicato
  * Any thread may call it at any time.
  */
 const char *antiphon_last_error(void);
+
+/**
+ * Sets this thread's last failure to a text of the program's own. A selector, or code that serves calls, says by it why it
+ * fails: the error of the call has the text in it.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The text, if there is one, ends with a zero.
+ */
+antiphon_result antiphon_set_last_error(const char *failure);
 
 /**
  * What a result means in general, in a few words; a text that lives as long as the library. Of a number that is no

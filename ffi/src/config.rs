@@ -29,6 +29,11 @@ pub struct antiphon_config {
     /// The network interface of wires and of the rendezvous, by its name, an address of it, or an address prefix;
     /// null for the one by which the ranks meet.
     pub network_interface: *const c_char,
+    /// Whether sums of floating-point numbers keep one order, so that a tensor has the same bits however it is put into
+    /// buckets: an antiphon_switch; by default off, unless ANTIPHON_REPRODUCIBLE is 1. All ranks say the same.
+    pub reproducible: i32,
+    /// 0.
+    pub reserved: i32,
 }
 
 /// A configuration that asks for nothing.
@@ -39,6 +44,8 @@ const NOTHING: antiphon_config = antiphon_config {
     process_access: 0,
     wire: ptr::null(),
     network_interface: ptr::null(),
+    reproducible: 0,
+    reserved: 0,
 };
 
 /// Size of the structure of the first version: what every program gives at least.
@@ -81,6 +88,11 @@ pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, 
     };
     options.wire = named(config.wire, "config.wire")?;
     options.interface = named(config.network_interface, "config.network_interface")?;
+    options.reproducible = switch(config.reproducible)?.unwrap_or(options.reproducible);
+    if config.reserved != 0 {
+        let text = format!("cannot use `config.reserved`: saw {}, allowed 0", config.reserved);
+        return Err(Failure::argument(text));
+    }
     Ok(options)
 }
 
@@ -113,6 +125,7 @@ mod tests {
             process_access: 2,
             wire: c"tcp".as_ptr(),
             network_interface: c"lo".as_ptr(),
+            reproducible: 1,
             ..config()
         });
         let asked = asked.unwrap();
@@ -120,6 +133,7 @@ mod tests {
         assert!(!asked.verification && !asked.process_access);
         assert_eq!(asked.wire.as_deref(), Some("tcp"));
         assert_eq!(asked.interface.as_deref(), Some("lo"));
+        assert!(asked.reproducible);
         let patient = antiphon_config { timeout_ms: -1, ..config() };
         assert_eq!(read(&patient).unwrap().timeout, None);
     }
@@ -146,11 +160,23 @@ mod tests {
     }
 
     #[test]
+    fn a_program_of_the_first_version_asks_for_what_it_knows() {
+        // What lies behind its structure is not its.
+        let first =
+            antiphon_config { struct_size: FIRST, timeout_ms: 1500, reproducible: 9, ..config() };
+        let asked = read(&first).unwrap();
+        assert_eq!(asked.timeout, Some(Duration::from_millis(1500)));
+        assert_eq!(asked.reproducible, Options::default().reproducible);
+    }
+
+    #[test]
     fn values_that_are_none_are_refused() {
         for bad in [
             antiphon_config { verification: 3, ..config() },
             antiphon_config { process_access: -1, ..config() },
             antiphon_config { wire: c"\xff".as_ptr(), ..config() },
+            antiphon_config { reproducible: 3, ..config() },
+            antiphon_config { reserved: 1, ..config() },
         ] {
             assert!(read(&bad).is_err(), "{bad:?}");
         }

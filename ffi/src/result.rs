@@ -1,6 +1,6 @@
 //! What functions return, and the text behind the last failure of a thread.
 
-use crate::entry::entry_or;
+use crate::entry::{entry, entry_or, text as text_of};
 use antiphon_executor::hal::HalError;
 use antiphon_executor::selection::SelectionError;
 use antiphon_executor::{BootstrapError, ExecutorError};
@@ -118,6 +118,31 @@ pub extern "C" fn antiphon_last_error() -> *const c_char {
     })
 }
 
+/// Sets this thread's last failure to a text of the program's own. A selector, or code that serves calls, says by it why it
+/// fails: the error of the call has the text in it.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The text, if there is one, ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_set_last_error(failure: *const c_char) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        remember(unsafe { text_of(failure, "failure")? });
+        Ok(())
+    })
+}
+
+/// Runs a function of the program's; beside what it returns, what it left as this thread's last failure, if anything.
+pub(crate) fn overheard<T>(run: impl FnOnce() -> T) -> (T, Option<String>) {
+    remember("");
+    let returned = run();
+    let kept = LAST
+        .try_with(|last| last.borrow().as_ref().map(|text| text.to_string_lossy().into_owned()));
+    (returned, kept.ok().flatten().filter(|text| !text.is_empty()))
+}
+
 /// What a result means in general, in a few words; a text that lives as long as the library. Of a number that is no
 /// result's, that it is unknown.
 ///
@@ -159,6 +184,18 @@ mod tests {
             assert_ne!(text(result), c"unknown result", "{result}");
         }
         assert_eq!((text(last + 1), text(-1)), (c"unknown result", c"unknown result"));
+    }
+
+    #[test]
+    fn a_function_of_the_program_leaves_its_reason() {
+        remember("of old");
+        assert_eq!(overheard(|| 3), (3, None));
+        // SAFETY: the text ends with a zero.
+        let (set, why) = overheard(|| unsafe { antiphon_set_last_error(c"no such plan".as_ptr()) });
+        assert_eq!((set, why.as_deref()), (antiphon_result::Success, Some("no such plan")));
+        // SAFETY: there is none.
+        let set = unsafe { antiphon_set_last_error(std::ptr::null()) };
+        assert_eq!(set, antiphon_result::InvalidArgument);
     }
 
     #[test]

@@ -83,11 +83,22 @@ fn version(declarations: &[String]) -> Version {
     (number("constant ANTIPHON_ABI_MAJOR "), number("constant ANTIPHON_ABI_MINOR "))
 }
 
+/// A declaration as it counts in a comparison: of what a structure begins with each field for itself, since structures grow at
+/// their ends.
+fn counted(line: &str) -> Vec<String> {
+    let initial = line.strip_prefix("constant ").and_then(|line| line.split_once("_INIT { "));
+    let Some((name, fields)) = initial else { return vec![line.to_owned()] };
+    let fields = fields.trim_end_matches(" }").split(", ").enumerate();
+    fields.map(|(at, field)| format!("constant {name}_INIT {at}: {field}")).collect()
+}
+
 /// Why an interface may not take the place of another, if it may not.
 fn unannounced(old: &[String], new: &[String]) -> Option<String> {
     let numbers = |line: &&String| !line.starts_with("constant ANTIPHON_ABI_M");
-    let [before, after] =
-        [old, new].map(|lines| lines.iter().filter(numbers).collect::<BTreeSet<_>>());
+    let listed = |lines: &[String]| -> BTreeSet<String> {
+        lines.iter().filter(numbers).flat_map(|line| counted(line)).collect()
+    };
+    let [before, after] = [old, new].map(listed);
     let gone: Vec<_> = before.difference(&after).collect();
     let added: Vec<_> = after.difference(&before).collect();
     let (was, is) = (version(old), version(new));
@@ -138,6 +149,18 @@ fn a_change_must_be_announced() {
         ];
         numbers.into_iter().chain(rest.iter().map(|&line| line.to_owned())).collect::<Vec<_>>()
     };
+    let initial = |fields: &str| lines([1, 2], &[&format!("constant C_INIT {{ {fields} }}")]);
+    let grown = unannounced(
+        &initial("sizeof(c), 0"),
+        &lines([1, 3], &["constant C_INIT { sizeof(c), 0, NULL }"]),
+    );
+    assert_eq!(grown, None);
+    assert!(unannounced(&initial("sizeof(c), 0"), &initial("sizeof(c), 0, NULL")).is_some());
+    let changed = unannounced(
+        &initial("sizeof(c), 0"),
+        &lines([1, 3], &["constant C_INIT { sizeof(c), 1 }"]),
+    );
+    assert!(changed.is_some());
     let old = lines([1, 2], &["int f(int x)", "enum e: E_A = 0"]);
     for (version, rest, allowed) in [
         ([1, 2], vec!["int f(int x)", "enum e: E_A = 0"], true),

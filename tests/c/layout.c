@@ -22,7 +22,9 @@ AT(antiphon_config, verification, 16);
 AT(antiphon_config, process_access, 20);
 AT(antiphon_config, wire, 24);
 AT(antiphon_config, network_interface, 32);
-SIZE(antiphon_config, 40);
+AT(antiphon_config, reproducible, 40);
+AT(antiphon_config, reserved, 44);
+SIZE(antiphon_config, 48);
 
 AT(antiphon_terms, struct_size, 0);
 AT(antiphon_terms, name, 8);

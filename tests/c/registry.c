@@ -25,6 +25,8 @@ typedef struct {
     int rank;
     int32_t expected;
     float sums[COUNT];
+    /* Of the call, if it failed. */
+    char why[512];
 } Rank;
 
 static void *all_reduce(void *argument)
@@ -38,6 +40,7 @@ static void *all_reduce(void *argument)
     }
     CHECK((int32_t)antiphon_all_reduce(rank->end, values, rank->sums, COUNT, ANTIPHON_DTYPE_F32, ANTIPHON_OP_SUM,
                                        rank->stream) == rank->expected);
+    snprintf(rank->why, sizeof rank->why, "%s", antiphon_last_error());
     if (rank->stream != NULL) {
         OK(antiphon_stream_synchronize(rank->stream));
     }
@@ -144,6 +147,8 @@ typedef struct {
     int32_t result;
     int destroyed;
     int saw_allreduce;
+    /* Null for no reason. */
+    const char *why;
 } Selector;
 
 static int32_t choose(void *context, const antiphon_question *asked, char *answer)
@@ -153,6 +158,9 @@ static int32_t choose(void *context, const antiphon_question *asked, char *answe
     if (asked->candidate_count > 0 && strcmp(asked->collective, "allreduce") == 0 && asked->world == WORLD &&
         asked->bytes == COUNT * sizeof(float)) {
         __atomic_store_n(&selector->saw_allreduce, 1, __ATOMIC_RELAXED);
+    }
+    if (selector->why != NULL) {
+        OK(antiphon_set_last_error(selector->why));
     }
     if (selector->name == NULL) {
         memset(answer, 'x', ANTIPHON_ANSWER_BYTES);
@@ -169,9 +177,10 @@ static void gone(void *context)
 
 static void selectors(Rank *ranks)
 {
-    Selector keeps = {"keep", 1, 0, 0}, leaves = {"", 0, 0, 0};
-    Selector wrong[] = {{"nobody", 1, 0, 0}, {"keep", 7, 0, 0}, {"", 1, 0, 0}, {"\xff", 1, 0, 0}, {NULL, 1, 0, 0}};
-    Selector nobody = {"", 0, 0, 0};
+    Selector keeps = {"keep", 1, 0, 0, NULL}, leaves = {"", 0, 0, 0, NULL};
+    Selector wrong[] = {{"nobody", 1, 0, 0, NULL}, {"keep", 7, 0, 0, "it rains"}, {"", 1, 0, 0, NULL},
+                        {"\xff", 1, 0, 0, NULL},   {NULL, 1, 0, 0, NULL}};
+    Selector nobody = {"", 0, 0, 0, NULL};
     size_t i;
 
     OK(antiphon_registry_register_bytes(KEEP, sizeof KEEP - 1, NULL));
@@ -186,6 +195,7 @@ static void selectors(Rank *ranks)
         OK(antiphon_registry_set_selector(choose, &wrong[i], gone));
         on_threads(ranks, ANTIPHON_RESULT_INVALID_ARGUMENT);
         CHECK(wrong[i].destroyed == 0);
+        CHECK((strstr(ranks[0].why, "it rains") != NULL) == (wrong[i].why != NULL));
     }
     OK(antiphon_registry_set_selector(NULL, &nobody, gone));
     CHECK(keeps.destroyed == 1 && nobody.destroyed == 1);
@@ -205,6 +215,7 @@ static int32_t run(void *context, const antiphon_code_call *call)
     int32_t result;
 
     if (*(int32_t *)context != ANTIPHON_RESULT_SUCCESS) {
+        OK(antiphon_set_last_error("the disk is full"));
         return *(int32_t *)context;
     }
     CHECK(call->struct_size == sizeof *call && call->world == WORLD && call->rank < WORLD && call->in_place == 0);
@@ -260,6 +271,7 @@ static void codes(Rank *ranks)
     /* Others may wait for what code that fails would have done. */
     result = ANTIPHON_RESULT_FILE;
     on_threads(ranks, ANTIPHON_RESULT_ABORTED);
+    CHECK(strstr(ranks[0].why, "the disk is full") != NULL && strstr(ranks[1].why, "the disk is full") != NULL);
     OK(antiphon_registry_unregister("adding"));
     CHECK(result == -1);
 }
@@ -279,6 +291,7 @@ static void refusals(antiphon_communicator *end)
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`bytes`",
           antiphon_registry_register_bytes(KEEP, UINT64_MAX, NULL));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`name`", antiphon_registry_unregister(NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`failure`", antiphon_set_last_error(NULL));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "out_bytes", antiphon_registry_list(NULL, 0, NULL));
     FAILS(ANTIPHON_RESULT_INVALID_HANDLE, "null",
           antiphon_explain(NULL, &asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));

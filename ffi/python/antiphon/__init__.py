@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon import _aliases
 
 if TYPE_CHECKING:
+    from antiphon.code import CodeCall, register_code, unregister_code
     from antiphon.collectives import (
         all_gather,
         all_reduce,
@@ -57,6 +58,9 @@ _HOMES = {
     "reduce_scatter": "collectives",
     "scatter": "collectives",
     "send": "collectives",
+    "CodeCall": "code",
+    "register_code": "code",
+    "unregister_code": "code",
     "CommGroup": "comm",
     "Communicator": "communicator",
     "Memory": "communicator",
@@ -75,6 +79,7 @@ _HOMES = {
     "Request": "plan",
 }
 _MODULES = {
+    "code",
     "collectives",
     "comm",
     "communicator",

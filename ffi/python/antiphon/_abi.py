@@ -8,12 +8,33 @@ from __future__ import annotations
 
 import ctypes
 from enum import IntEnum
+from typing import Any
 
-__all__ = ["FUNCTIONS", "MAJOR", "MINOR", "TYPES", "Config", "Dtype", "Op", "Result", "Switch", "UniqueId", "Verdict"]
+__all__ = [
+    "ANSWER_BYTES",
+    "DESTROY",
+    "FUNCTIONS",
+    "MAJOR",
+    "MINOR",
+    "RUN",
+    "SELECT",
+    "TYPES",
+    "Code",
+    "CodeCall",
+    "Config",
+    "Dtype",
+    "Op",
+    "Question",
+    "Result",
+    "Switch",
+    "Terms",
+    "UniqueId",
+    "Verdict",
+]
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 1
+MINOR = 4
 """The least minor number that it needs."""
 
 
@@ -97,6 +118,99 @@ class Config(ctypes.Structure):
         ("process_access", ctypes.c_int32),
         ("wire", ctypes.c_char_p),
         ("network_interface", ctypes.c_char_p),
+        ("reproducible", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class Terms(ctypes.Structure):
+    """`antiphon_terms`."""
+
+    lists: Any
+    """What its lists refer to."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("tags", ctypes.c_void_p),
+        ("tag_count", ctypes.c_uint64),
+        ("min_bytes", ctypes.c_uint64),
+        ("max_bytes", ctypes.c_uint64),
+        ("dtypes", ctypes.c_void_p),
+        ("dtype_count", ctypes.c_uint64),
+        ("ops", ctypes.c_void_p),
+        ("op_count", ctypes.c_uint64),
+        ("world", ctypes.c_uint32),
+        ("ranks_per_node", ctypes.c_uint32),
+        ("in_place", ctypes.c_int32),
+        ("has_root", ctypes.c_int32),
+        ("root", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+class Question(ctypes.Structure):
+    """`antiphon_question`."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint64),
+        ("collective", ctypes.c_char_p),
+        ("bytes", ctypes.c_uint64),
+        ("dtype", ctypes.c_int32),
+        ("op", ctypes.c_int32),
+        ("in_place", ctypes.c_int32),
+        ("premultiplied", ctypes.c_int32),
+        ("root", ctypes.c_uint32),
+        ("world", ctypes.c_uint32),
+        ("nodes", ctypes.c_uint32),
+        ("candidate_count", ctypes.c_uint32),
+        ("candidates", ctypes.c_void_p),
+        ("send_buffer", ctypes.c_void_p),
+        ("receive_buffer", ctypes.c_void_p),
+    ]
+
+
+class CodeCall(ctypes.Structure):
+    """`antiphon_code_call`."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint64),
+        ("executor", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+        ("send_buffer", ctypes.c_void_p),
+        ("send_bytes", ctypes.c_uint64),
+        ("receive_buffer", ctypes.c_void_p),
+        ("receive_bytes", ctypes.c_uint64),
+        ("dtype", ctypes.c_int32),
+        ("op", ctypes.c_int32),
+        ("in_place", ctypes.c_int32),
+        ("root", ctypes.c_uint32),
+        ("rank", ctypes.c_uint32),
+        ("world", ctypes.c_uint32),
+    ]
+
+
+SELECT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Question), ctypes.c_void_p)
+"""`antiphon_select_function`. Whatever thread calls it, it has the GIL while it runs."""
+RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(CodeCall))
+"""`antiphon_run_function`. Likewise."""
+DESTROY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+"""`antiphon_destroy_function`. Likewise."""
+ANSWER_BYTES = 1024
+"""`ANTIPHON_ANSWER_BYTES`."""
+
+
+class Code(ctypes.Structure):
+    """`antiphon_code`."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("version", ctypes.c_uint64),
+        ("collective", ctypes.c_char_p),
+        ("run", RUN),
+        ("context", ctypes.c_void_p),
+        ("destroy", DESTROY),
     ]
 
 
@@ -118,6 +232,11 @@ TYPES: dict[str, object] = {
     "antiphon_verdict*": ctypes.POINTER(ctypes.c_int32),
     "antiphon_unique_id*": ctypes.POINTER(UniqueId),
     "antiphon_config*": ctypes.POINTER(Config),
+    "antiphon_terms*": ctypes.POINTER(Terms),
+    "antiphon_question*": ctypes.POINTER(Question),
+    "antiphon_code*": ctypes.POINTER(Code),
+    "antiphon_select_function": SELECT,
+    "antiphon_destroy_function": DESTROY,
     "antiphon_communicator*": _HANDLE,
     "antiphon_executor*": _HANDLE,
     "antiphon_memory*": _HANDLE,
@@ -137,6 +256,7 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_abi_version": ("uint32_t", ""),
     "antiphon_version": ("char*", ""),
     "antiphon_last_error": ("char*", ""),
+    "antiphon_set_last_error": ("antiphon_result", "char*"),
     "antiphon_unique_id_create": ("antiphon_result", "antiphon_unique_id*"),
     "antiphon_communicator_create": (
         "antiphon_result",
@@ -194,6 +314,18 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_plan_verdict": ("antiphon_result", "antiphon_plan* antiphon_verdict*"),
     "antiphon_plan_report": ("antiphon_result", "antiphon_plan* char* uint64_t uint64_t*"),
     "antiphon_plan_destroy": ("antiphon_result", "antiphon_plan*"),
+    "antiphon_registry_register_bytes": ("antiphon_result", "void* uint64_t antiphon_terms*"),
+    "antiphon_registry_register_code": ("antiphon_result", "antiphon_code* antiphon_terms*"),
+    "antiphon_registry_unregister": ("antiphon_result", "char*"),
+    "antiphon_registry_list": ("antiphon_result", "char* uint64_t uint64_t*"),
+    "antiphon_registry_set_selector": (
+        "antiphon_result",
+        "antiphon_select_function void* antiphon_destroy_function",
+    ),
+    "antiphon_explain": (
+        "antiphon_result",
+        "antiphon_communicator* antiphon_question* int32_t char* uint64_t uint64_t*",
+    ),
     "antiphon_execute": (
         "antiphon_result",
         "antiphon_executor* antiphon_plan* void* uint64_t void* uint64_t int32_t int32_t antiphon_stream*",

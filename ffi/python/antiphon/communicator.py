@@ -10,9 +10,11 @@ from enum import IntEnum
 from typing import Any
 
 from antiphon import _abi
-from antiphon._buffers import Span, span
+from antiphon._arguments import common, element_bytes, extents, item_bytes, number, queue, reduced, unequal
+from antiphon._buffers import NAMES, Span, name_of, span
 from antiphon._library import Handle, Owned, check, failure, library
-from antiphon.errors import AntiphonError, InvalidArgumentError
+from antiphon._registry import explanation
+from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "set_default"]
 
@@ -113,7 +115,12 @@ class Stream(Handle):
 
 
 def _config(
-    timeout: float | None, verification: bool, process_access: bool, wire: str | None, interface: str | None
+    timeout: float | None,
+    verification: bool,
+    process_access: bool,
+    wire: str | None,
+    interface: str | None,
+    reproducible: bool | None,
 ) -> _abi.Config:
     milliseconds = 0
     if timeout is not None:
@@ -127,6 +134,8 @@ def _config(
         _abi.Switch.DEFAULT if process_access else _abi.Switch.OFF,
         wire.encode() if wire else None,
         interface.encode() if interface else None,
+        _abi.Switch.DEFAULT if reproducible is None else _abi.Switch.ON if reproducible else _abi.Switch.OFF,
+        0,
     )
 
 
@@ -163,16 +172,19 @@ class Communicator(Handle):
         process_access: bool = True,
         wire: str | None = None,
         interface: str | None = None,
+        reproducible: bool | None = None,
     ) -> Communicator:
         """Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that ANTIPHON_RANK, ANTIPHON_WORLD
         and ANTIPHON_COMM_ID describe. Once a process.
 
         `timeout` is how many seconds a call may make no progress before it fails, a minute unless given;
         `verification` whether plans are verified when they are loaded, `process_access` whether peers may reach plain
-        memory through the kernel; `wire` names the wire between hosts, `interface` its network interface.
+        memory through the kernel; `wire` names the wire between hosts, `interface` its network interface. With `reproducible`,
+        on all ranks, sums keep one order, so that a tensor has the same bits however it is put into buckets; as
+        ANTIPHON_REPRODUCIBLE says unless given.
         """
         made = ctypes.c_void_p()
-        config = _config(timeout, verification, process_access, wire, interface)
+        config = _config(timeout, verification, process_access, wire, interface, reproducible)
         check(library().antiphon_communicator_create_from_environment(config, made))
         return cls(made.value or 0)
 
@@ -188,10 +200,11 @@ class Communicator(Handle):
         process_access: bool = True,
         wire: str | None = None,
         interface: str | None = None,
+        reproducible: bool | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there."""
         made = ctypes.c_void_p()
-        config = _config(timeout, verification, process_access, wire, interface)
+        config = _config(timeout, verification, process_access, wire, interface, reproducible)
         rank, world = number("rank", rank), number("world", world)
         check(library().antiphon_communicator_create(_abi.UniqueId(bytes(id)), rank, world, config, made))
         return cls(made.value or 0)
@@ -208,11 +221,12 @@ class Communicator(Handle):
         process_access: bool = True,
         wire: str | None = None,
         interface: str | None = None,
+        reproducible: bool | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world` at a place, written as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
         "file:/path". Over TCP ranks prove to know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says."""
         made = ctypes.c_void_p()
-        config = _config(timeout, verification, process_access, wire, interface)
+        config = _config(timeout, verification, process_access, wire, interface, reproducible)
         rank, world = number("rank", rank), number("world", world)
         if "\0" in place:
             raise InvalidArgumentError(f"cannot meet at {place!r}: allowed texts without a zero")
@@ -227,14 +241,27 @@ class Communicator(Handle):
         timeout: float | None = None,
         verification: bool = True,
         process_access: bool = True,
+        reproducible: bool | None = None,
     ) -> list[Communicator]:
         """The ranks of a group that all live in this process, each for a thread of its own."""
         if not 0 < world < 1 << 16:
             raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {(1 << 16) - 1}")
         made = (ctypes.c_void_p * world)()
-        config = _config(timeout, verification, process_access, None, None)
+        config = _config(timeout, verification, process_access, None, None, reproducible)
         check(library().antiphon_communicator_create_in_process(world, config, made))
         return [cls(value or 0) for value in made]
+
+    def explain(
+        self, collective: str, message_size: int, dtype: Any = "float32", op: Op = Op.sum, *, in_place: bool = False, root: int = 0
+    ) -> str:
+        """What would serve a call by name, why, and what else was considered, in lines for people. Nothing is called, but a
+        selector is asked. `message_size` is that of the larger buffer, in bytes."""
+        kind = NAMES.get(name_of(dtype))
+        if kind is None:
+            raise UnsupportedError(f"cannot explain a call with elements of type {dtype}: allowed {', '.join(NAMES)}")
+        asked = _abi.Question(ctypes.sizeof(_abi.Question), collective.encode(), message_size, kind, op, in_place)
+        asked.root = number("root", root)
+        return explanation(self._open(), asked)
 
     def node(self, rank: int) -> int:
         """The number of the node that a rank is on: ranks of equal numbers map each other's memory."""
@@ -288,8 +315,8 @@ class Communicator(Handle):
         sent = span(send, receive is None)
         received = sent if receive is None else span(receive, True)
         if sent.bytes != received.bytes:
-            raise _unequal("all_reduce", sent, received, 1, 1)
-        dtype, count = _reduced(sent, received)
+            raise unequal("all_reduce", sent, received, 1, 1)
+        dtype, count = reduced(sent, received)
         result = self._all_reduce(
             self._handle, sent.address, received.address, count, dtype, op, queue(stream, sent, received)
         )
@@ -303,7 +330,7 @@ class Communicator(Handle):
         received = span(receive, True)
         sent = self._block(received) if send is None else span(send, False)
         if received.bytes != sent.bytes * self.world:
-            raise _unequal("all_gather", sent, received, 1, self.world)
+            raise unequal("all_gather", sent, received, 1, self.world)
         self._move("antiphon_all_gather", sent, received, sent.bytes, stream)
         return receive
 
@@ -313,8 +340,8 @@ class Communicator(Handle):
         sent = span(send, receive is None)
         received = self._block(sent) if receive is None else span(receive, True)
         if sent.bytes != received.bytes * self.world:
-            raise _unequal("reduce_scatter", sent, received, self.world, 1)
-        dtype, count = _reduced(received, sent)
+            raise unequal("reduce_scatter", sent, received, self.world, 1)
+        dtype, count = reduced(received, sent)
         check(
             library().antiphon_reduce_scatter(
                 self._handle, sent.address, received.address, count, dtype, op, queue(stream, sent, received)
@@ -328,7 +355,7 @@ class Communicator(Handle):
         sent = span(send, receive is None)
         received = sent if receive is None else span(receive, True)
         if sent.bytes != received.bytes:
-            raise _unequal("all_to_all", sent, received, 1, 1)
+            raise unequal("all_to_all", sent, received, 1, 1)
         self._move("antiphon_all_to_all", sent, received, self._block(sent).bytes, stream)
         return send if receive is None else receive
 
@@ -347,13 +374,13 @@ class Communicator(Handle):
         from there. Blocks are one behind the other, unless offsets, in elements, are given. Out of place.
         Returns the receive buffer."""
         sent, received = span(send, False), span(receive, True)
-        dtype, size = _common(sent, received, _item(send))
+        dtype, size = common(sent, received, item_bytes(send))
         arrays = []
         for which, counts, offsets, whole in (
             ("send", send_counts, send_offsets, sent),
             ("receive", receive_counts, receive_offsets, received),
         ):
-            arrays += _extents(which, counts, offsets, whole.bytes // size, self.world, size if dtype == _U8 else 1)
+            arrays += extents(which, counts, offsets, whole.bytes // size, self.world, size if dtype == _U8 else 1)
         line = queue(stream, sent, received)
         check(
             library().antiphon_all_to_all_v(
@@ -377,8 +404,8 @@ class Communicator(Handle):
         sent = span(send, at_root and receive is None)
         received = sent if receive is None else span(receive, True)
         if at_root and sent.bytes != received.bytes:
-            raise _unequal("reduce", sent, received, 1, 1)
-        dtype, count = _reduced(sent, received if at_root else sent)
+            raise unequal("reduce", sent, received, 1, 1)
+        dtype, count = reduced(sent, received if at_root else sent)
         to = received.address if at_root else None
         check(
             library().antiphon_reduce(
@@ -397,7 +424,7 @@ class Communicator(Handle):
         received = span(receive, True)
         sent = self._block(received) if send is None else span(send, False)
         if received.bytes != sent.bytes * self.world:
-            raise _unequal("gather", sent, received, 1, self.world)
+            raise unequal("gather", sent, received, 1, self.world)
         self._move("antiphon_gather", sent, received, sent.bytes, stream, root)
         return receive
 
@@ -411,7 +438,7 @@ class Communicator(Handle):
         sent = span(send, False)
         received = self._block(sent) if receive is None else span(receive, True)
         if sent.bytes != received.bytes * self.world:
-            raise _unequal("scatter", sent, received, self.world, 1)
+            raise unequal("scatter", sent, received, self.world, 1)
         self._move("antiphon_scatter", sent, received, received.bytes, stream, root)
         return send if receive is None else receive
 
@@ -419,7 +446,7 @@ class Communicator(Handle):
         """Sends the buffer to a peer of this node, which calls `receive` with one of the same size and type. Transfers
         between two ranks are made in the same order on both."""
         own = span(buffer, False)
-        dtype, size = _common(own, own)
+        dtype, size = common(own, own)
         check(
             library().antiphon_send(
                 self._open(), own.address, own.bytes // size, dtype, number("peer", peer), queue(stream, own)
@@ -429,7 +456,7 @@ class Communicator(Handle):
     def receive(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> Any:
         """Receives into the buffer what a peer of this node sends. Returns the buffer."""
         own = span(buffer, True)
-        dtype, size = _common(own, own)
+        dtype, size = common(own, own)
         check(
             library().antiphon_receive(
                 self._open(), own.address, own.bytes // size, dtype, number("peer", peer), queue(stream, own)
@@ -440,7 +467,7 @@ class Communicator(Handle):
     def _block(self, whole: Span) -> Span:
         """This rank's block of a buffer that has one for each."""
         size, rest = divmod(whole.bytes, self.world)
-        if rest or (whole.dtype is not None and size % _SIZES[whole.dtype]):
+        if rest or (whole.dtype is not None and size % element_bytes(whole.dtype)):
             raise InvalidArgumentError(
                 f"cannot divide {whole.bytes} bytes among {self.world} ranks: allowed equally many elements for each"
             )
@@ -450,97 +477,10 @@ class Communicator(Handle):
         self, function: str, sent: Span | None, received: Span | None, block: int, stream: Stream | None, *root: int
     ) -> None:
         """Calls a function that reduces nothing, for blocks of so many bytes."""
-        dtype, size = _common(sent or received, received or sent)
+        dtype, size = common(sent or received, received or sent)
         line = queue(stream, sent, received)
         from_, to = (part.address if part else None for part in (sent, received))
         check(getattr(library(), function)(self._open(), from_, to, block // size, dtype, *root, line))
-
-
-_SIZES = {0: 2, 1: 2, 2: 4, 3: 8, 4: 1, 5: 1, 6: 4, 7: 4, 8: 8, 9: 8, 10: 1, 11: 1}
-"""Bytes of the types of elements."""
-
-
-def element_bytes(dtype: int) -> int:
-    """Bytes of an element of a type."""
-    return _SIZES[dtype]
-
-
-def number(what: str, value: int) -> int:
-    """A rank, or another number that C takes as 32 bits."""
-    if not 0 <= value < 1 << 32:
-        raise InvalidArgumentError(f"cannot use {what} {value}: allowed 0 to {(1 << 32) - 1}")
-    return int(value)
-
-
-def queue(stream: Stream | None, *used: object) -> Owned | None:
-    """The stream's handle, which from now on keeps what its call uses."""
-    if stream is None:
-        return None
-    handle = stream._open()
-    stream._kept.append(used)
-    return handle
-
-
-def _reduced(one: Span, other: Span) -> tuple[int, int]:
-    """The type of elements of a reduction, and how many the first buffer has."""
-    dtype = one.dtype
-    if dtype is None or dtype != other.dtype:
-        raise _mixed(one, other) if dtype != other.dtype else InvalidArgumentError(
-            "cannot reduce elements of this type: allowed floats, and integers of 8, 32 and 64 bits; "
-            "view them as a type that is"
-        )
-    return dtype, one.bytes // _SIZES[dtype]
-
-
-def _common(one: Span | None, other: Span | None, item: int = 1) -> tuple[int, int]:
-    """The type of elements that are moved, and their size: bytes where they have a type of their own."""
-    assert one is not None and other is not None
-    if one.dtype != other.dtype:
-        raise _mixed(one, other)
-    return (_U8, item) if one.dtype is None else (one.dtype, _SIZES[one.dtype])
-
-
-def _item(holder: Any) -> int:
-    """Bytes of an element, as the object says."""
-    size: Any = getattr(holder, "itemsize", None) or getattr(holder, "element_size", 1)
-    return int(size() if callable(size) else size)
-
-
-def _mixed(one: Span, other: Span) -> InvalidArgumentError:
-    names = [_abi.Dtype(part.dtype).name if part.dtype is not None else "others" for part in (one, other)]
-    return InvalidArgumentError(f"cannot make a call with elements of two types: saw {names[0]} and {names[1]}; allowed one")
-
-
-def _unequal(call: str, sent: Span, received: Span, sends: int, receives: int) -> InvalidArgumentError:
-    allowed = "equal ones"
-    if sends > receives:
-        allowed = f"a send buffer {sends} times as long"
-    elif receives > sends:
-        allowed = f"a receive buffer {receives} times as long"
-    return InvalidArgumentError(
-        f"cannot call {call} with a send buffer of {sent.bytes} bytes and a receive buffer of {received.bytes}: "
-        f"allowed {allowed}"
-    )
-
-
-def _extents(
-    which: str, counts: Sequence[int], offsets: Sequence[int] | None, elements: int, world: int, factor: int
-) -> list[ctypes.Array[ctypes.c_uint64]]:
-    """Counts and offsets for C, after a look whether they lie in a buffer of so many elements."""
-    if offsets is None:
-        offsets = [sum(counts[:rank]) for rank in range(len(counts))]
-    if len(counts) != world or len(offsets) != world:
-        raise InvalidArgumentError(
-            f"cannot use {which}_counts and offsets for {len(counts)} and {len(offsets)} ranks: allowed {world}"
-        )
-    for rank, (count, offset) in enumerate(zip(counts, offsets, strict=True)):
-        if count < 0 or offset < 0 or (count and offset + count > elements):
-            raise InvalidArgumentError(
-                f"cannot use {which}_counts for rank {rank}: saw {count} elements from {offset} on, "
-                f"allowed what lies in a buffer of {elements}"
-            )
-    kind = ctypes.c_uint64 * world
-    return [kind(*(int(value) * factor for value in values)) for values in (counts, offsets)]
 
 
 _default: Communicator | None = None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from antiphon import _abi
 from antiphon._buffers import NAMES, Span, name_of, span
 from antiphon._library import Handle, Owned, check, library
-from antiphon.communicator import Communicator, Op, Stream, element_bytes, number, queue
+from antiphon._arguments import element_bytes, number, queue
+from antiphon.communicator import Communicator, Op, Stream
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -44,13 +45,28 @@ class _Executor(Handle):
     _destroyed_by = "antiphon_executor_destroy"
 
 
+class _Lent:
+    """One that the library destroys itself."""
+
+    def __init__(self, handle: Owned) -> None:
+        self._handle = handle
+
+    def _open(self) -> Owned:
+        return self._handle
+
+
 class Loader:
     """Loads each plan once, by its content, and runs what is loaded."""
 
-    def __init__(self, communicator: Communicator) -> None:
-        made = ctypes.c_void_p()
-        check(library().antiphon_executor_create(communicator._open(), made))
-        self._executor = _Executor(made.value or 0)
+    def __init__(self, over: Communicator | Owned) -> None:
+        """Over a communicator; or with an executor that the library takes back, which is used no longer than it lasts."""
+        self._executor: _Executor | _Lent
+        if isinstance(over, Owned):
+            self._executor = _Lent(over)
+        else:
+            made = ctypes.c_void_p()
+            check(library().antiphon_executor_create(over._open(), made))
+            self._executor = _Executor(made.value or 0)
         self._loaded: dict[object, LoadedPlan] = {}
         self._lock = threading.Lock()
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from antiphon import _abi, _registry
+from antiphon._buffers import NAMES
+from antiphon.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from antiphon.communicator import Communicator, Op, Stream
@@ -24,6 +29,7 @@ __all__ = [
     "Request",
     "register",
     "set_selector",
+    "unregister",
 ]
 
 
@@ -47,6 +53,20 @@ class DataType(Enum):
     int8 = 257
     int64 = 258
     uint64 = 259
+
+    def _number(self) -> int:
+        """Its number in the C interface."""
+        if self.name not in NAMES:
+            raise UnsupportedError(f"cannot use elements of type {self.name}: allowed {', '.join(NAMES)}")
+        return int(NAMES[self.name])
+
+    @classmethod
+    def _of_number(cls, number: int) -> DataType:
+        """The type of a number of the C interface."""
+        return _OF_NUMBERS[number]
+
+
+_OF_NUMBERS = {int(number): DataType[name] for name, number in NAMES.items()}
 
 
 class PacketType(Enum):
@@ -79,6 +99,8 @@ class ExecutionPlan:
         """The plan's name."""
         self.collective: str = plan["collective"]
         """What it computes."""
+        self.in_place: bool = plan.get("inplace", False)
+        """Whether input and output are the same memory."""
         self.min_message_size: int = plan.get("min_message_size", 0)
         """Smallest message, in bytes."""
         self.max_message_size: int = plan.get("max_message_size", 2**64 - 1)
@@ -98,12 +120,19 @@ class ExecutionPlan:
 
 @dataclass(frozen=True)
 class Constraint:
-    """Where a plan fits."""
+    """Where a plan, or code, fits; what is not said fits every call."""
 
     world_size: int = 0
     """Number of ranks."""
     n_ranks_per_node: int = 0
     """Ranks of a node."""
+    dtypes: tuple[DataType, ...] = ()
+    """Types of elements."""
+    ops: tuple[Op, ...] = ()
+    """Reductions. Those that are listed take the place of what the plan says; with none listed, a plan that says none serves
+    all, and one that says one serves that one alone."""
+    root: int | None = None
+    """The root. A plan of broadcast or reduce is written for one, and serves no call unless it is said which."""
 
 
 @dataclass(frozen=True)
@@ -133,49 +162,104 @@ class Request:
     n_ranks_per_node: int
     """Ranks of a node."""
     send_buffer: int
-    """Address of the input."""
+    """Address of the input; 0 where nothing is called."""
     recv_buffer: int
-    """Address of the output."""
+    """Address of the output; 0 where nothing is called."""
     message_size: int
-    """Bytes."""
+    """Bytes of the larger buffer: the output of an allgather, the input of a reducescatter."""
     dtype: DataType = DataType.auto
     """Type of the elements."""
     hints: Mapping[str, Any] = field(default_factory=dict)
-    """What the caller adds."""
+    """What the caller adds. A call by name adds `op`, an `Op` or None, `root`, and `in_place`."""
+
+    def _in_place(self) -> bool | None:
+        """Whether input and output are the same memory, by the collective's convention; None if that is not known, or says
+        nothing."""
+        if self.collective in ("broadcast", "reduce"):
+            return None
+        if "in_place" in self.hints:
+            return bool(self.hints["in_place"])
+        if not self.send_buffer or not self.recv_buffer:
+            return None
+        # A rank's block of the larger buffer.
+        own, whole = self.send_buffer, self.recv_buffer
+        if self.collective in ("reducescatter", "scatter"):
+            own, whole = whole, own
+        if self.collective in ("allgather", "reducescatter", "gather", "scatter"):
+            return whole <= own < whole + max(self.message_size, 1)
+        return own == whole
 
 
 Selector = Callable[[dict[str, list[PlanHandle]], Request], "PlanHandle | None"]
 
 
 class ExecutionPlanRegistry:
-    """The plans of this process; every call of the class gives the same registry."""
+    """The plans of this process; every call of the class gives the same registry.
+
+    What is registered serves all calls by name of the process that it fits: those of `antiphon.all_reduce(x)` and its like, and
+    those by NCCL's interface. Register on all ranks, in the same order, between calls.
+    """
 
     _the: ClassVar[ExecutionPlanRegistry | None] = None
+    _lock: ClassVar[threading.RLock] = threading.RLock()
 
     _plans: dict[str, PlanHandle]
     _selector: Selector | None
     _default_selector: Selector | None
 
     def __new__(cls) -> ExecutionPlanRegistry:
-        if cls._the is None:
-            cls._the = super().__new__(cls)
-            cls._the._plans, cls._the._selector, cls._the._default_selector = {}, None, None
-        return cls._the
+        with cls._lock:
+            if cls._the is None:
+                made = super().__new__(cls)
+                made._plans, made._selector, made._default_selector = {}, None, None
+                cls._the = made
+            return cls._the
 
     def register_plan(self, plan: PlanHandle) -> None:
-        """Adds a plan, in place of one with its id; it is then the one that was registered last."""
+        """Adds a plan, in place of one with its id; it is then the one that was registered last, which goes first. Each
+        communicator verifies it when a call is first served by it.
+
+        Raises InvalidPlanError for a plan that is none, InvalidArgumentError for a constraint that contradicts it.
+        """
         if not isinstance(plan, PlanHandle):
             raise TypeError(f"cannot register {plan!r}: allowed a PlanHandle, as jit.compile returns")
-        self._plans.pop(plan.id, None)
-        self._plans[plan.id] = plan
+        said = _terms(plan)
+        with self._lock:
+            before = self._plans.pop(plan.id, None)
+            if before is not None:
+                _registry.unregister(_name(before))
+            try:
+                _registry.put_plan(plan.plan._bytes, said)
+            except BaseException:
+                if before is not None:
+                    _registry.put_plan(before.plan._bytes, _terms(before))
+                    self._plans[before.id] = before
+                raise
+            self._plans[plan.id] = plan
+
+    def unregister_plan(self, id: str) -> None:
+        """Takes a plan out. Calls that are under way go on. Raises KeyError if there is none with this id."""
+        with self._lock:
+            _registry.unregister(_name(self._plans[id]))
+            del self._plans[id]
 
     def set_selector(self, selector: Selector | None) -> None:
-        """Sets the function that is asked first. It takes the plans by collective, and the call, and returns a plan or None."""
-        self._selector = selector
+        """Sets the function that is asked first about every call by name of this process; None for none.
+
+        It takes the registered plans by collective, and the call, and returns one of them, or None, which leaves the choice to
+        `set_default_selector`'s, and then to the rules. It is called on the thread that makes the call, on several at a
+        time, and may not make calls itself. It must choose alike on all ranks. What it raises, and an answer that does not
+        fit, are errors of the call.
+        """
+        with self._lock:
+            self._selector = selector
+            self._tell()
 
     def set_default_selector(self, selector: Selector | None) -> None:
-        """Sets the function that chooses where the other one returns None."""
-        self._default_selector = selector
+        """Sets the function that chooses where the other one returns None; None for none."""
+        with self._lock:
+            self._default_selector = selector
+            self._tell()
 
     def get(self, id: str) -> PlanHandle | None:
         """The plan with this id; None if there is none."""
@@ -183,17 +267,19 @@ class ExecutionPlanRegistry:
 
     def select(self, **request: Any) -> PlanHandle | None:
         """The plan that the selectors choose for a call, whose arguments are those of `Request`; without an answer of theirs
-        the one registered last among those of the collective, the ranks and the size; None if there is none."""
+        the one registered last among those that fit; None if there is none. Nothing is called."""
         wanted = Request(**request)
         chosen = self._ask(wanted)
-        fitting = (plan for plan in reversed(self._plans.values()) if _fits(plan, wanted))
+        fitting = (plan for plan in reversed(list(self._plans.values())) if _fits(plan, wanted))
         return next(fitting, None) if chosen is None else chosen
 
     def _ask(self, request: Request) -> PlanHandle | None:
+        with self._lock:
+            known, selectors = list(self._plans.values()), (self._selector, self._default_selector)
         plans: dict[str, list[PlanHandle]] = {}
-        for plan in self._plans.values():
+        for plan in known:
             plans.setdefault(plan.plan.collective, []).append(plan)
-        for selector in (self._selector, self._default_selector):
+        for selector in selectors:
             chosen = selector(plans, request) if selector else None
             if chosen is None:
                 continue
@@ -202,22 +288,80 @@ class ExecutionPlanRegistry:
             return chosen
         return None
 
+    def _tell(self) -> None:
+        """Has the library ask here, where there is a selector."""
+        asks = self._selector is not None or self._default_selector is not None
+        _registry.set_selector(self._choose if asks else None)
+
+    def _choose(self, question: _abi.Question) -> str | None:
+        """The selectors' answer to the library."""
+        chosen = self._ask(_request(question))
+        return None if chosen is None else _name(chosen)
+
+
+def _name(plan: PlanHandle) -> str:
+    """What the library calls a plan; ids alone say nothing to people."""
+    return f"{plan.name}#{plan.id}"
+
+
+def _terms(plan: PlanHandle) -> _abi.Terms:
+    constraint = plan.constraint
+    return _registry.terms(
+        _name(plan),
+        tags=sorted(map(str, plan.tags)),
+        dtypes=[dtype._number() for dtype in constraint.dtypes],
+        ops=constraint.ops,
+        world=constraint.world_size,
+        ranks_per_node=constraint.n_ranks_per_node,
+        root=constraint.root,
+    )
+
+
+def _request(question: _abi.Question) -> Request:
+    from antiphon.communicator import Op
+
+    reduces = question.op in iter(Op)
+    return Request(
+        collective=question.collective.decode(),
+        world_size=question.world,
+        n_ranks_per_node=question.world // max(question.nodes, 1),
+        send_buffer=question.send_buffer or 0,
+        recv_buffer=question.receive_buffer or 0,
+        message_size=question.bytes,
+        dtype=DataType._of_number(question.dtype),
+        hints={
+            "op": Op(question.op) if reduces else None,
+            "root": question.root,
+            "in_place": bool(question.in_place),
+        },
+    )
+
 
 def _fits(plan: PlanHandle, request: Request) -> bool:
-    """Whether what a plan and its author say agrees with a call."""
-    own, constraint = plan.plan, plan.constraint
+    """Whether what a plan and its author say agrees with a call, as far as the call says."""
+    own, constraint, op = plan.plan, plan.constraint, request.hints.get("op")
+    rooted = own.collective in ("broadcast", "reduce")
     return (
         own.collective == request.collective
         and own.num_ranks == request.world_size
         and constraint.world_size in (0, request.world_size)
         and constraint.n_ranks_per_node in (0, request.n_ranks_per_node)
+        and request._in_place() in (None, own.in_place)
         and own.min_message_size <= request.message_size <= own.max_message_size
+        and (not constraint.dtypes or request.dtype in (DataType.auto, *constraint.dtypes))
+        and (not constraint.ops or op is None or op in constraint.ops)
+        and (not rooted or constraint.root is not None and request.hints.get("root") in (None, constraint.root))
     )
 
 
 def register(plan: PlanHandle) -> None:
     """Adds a plan to the registry of this process."""
     ExecutionPlanRegistry().register_plan(plan)
+
+
+def unregister(plan: PlanHandle) -> None:
+    """Takes a plan out of the registry of this process."""
+    ExecutionPlanRegistry().unregister_plan(plan.id)
 
 
 def set_selector(selector: Selector | None) -> None:

@@ -1,5 +1,6 @@
 """What the package says of the C interface is what the interface says of itself."""
 
+import ctypes
 import re
 from pathlib import Path
 
@@ -51,6 +52,40 @@ def test_structures_are_laid_out_so():
         ]  # fmt: skip
         assert said == fields
     assert "constant ANTIPHON_UNIQUE_ID_BYTES 128" in LINES
+
+
+@pytest.mark.parametrize("structure", [_abi.Terms, _abi.Question, _abi.Code, _abi.CodeCall])
+def test_structures_with_addresses_have_the_same_fields(structure):
+    """Of what their fields refer to, but for texts, the package knows the address alone."""
+    name = re.sub("(?<!^)C", "_C", structure.__name__).lower()
+    said = [line.removeprefix(f"struct antiphon_{name}: ") for line in LINES if line.startswith(f"struct antiphon_{name}: ")]
+    numbers = {"uint64_t": "c_ulong", "int32_t": "c_int", "uint32_t": "c_uint"}
+    functions = {"antiphon_run_function": _abi.RUN, "antiphon_destroy_function": _abi.DESTROY}
+    assert len(said) == len(structure._fields_)
+    for line, (field, kind) in zip(said, structure._fields_, strict=True):
+        words, _, last = line.replace("*", "* ").rpartition(" ")
+        if words in functions:
+            assert (last, functions[words]) == (field, kind)
+            continue
+        pointer = "c_char_p" if words.strip() == "const char *" else "c_void_p"
+        assert (last, numbers.get(words, pointer)) == (field, kind.__name__)
+
+
+FUNCTIONS = {
+    "antiphon_select_function": (
+        _abi.SELECT, "int32_t", "void *context, const struct antiphon_question *question, char *answer"),
+    "antiphon_run_function": (_abi.RUN, "int32_t", "void *context, const struct antiphon_code_call *call"),
+    "antiphon_destroy_function": (_abi.DESTROY, "void", "void *context"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_the_program_are_called_so(name):
+    kind, result, parameters = FUNCTIONS[name]
+    assert f"typedef {result} (*{name})({parameters})" in LINES
+    assert kind._restype_ is (None if result == "void" else ctypes.c_int32)
+    assert len(kind._argtypes_) == parameters.count(",") + 1
+    assert f"constant ANTIPHON_ANSWER_BYTES {_abi.ANSWER_BYTES}" in LINES
 
 
 def test_the_version_is_one_the_package_works_with():

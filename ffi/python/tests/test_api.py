@@ -11,7 +11,7 @@ from pathlib import Path
 
 AGREED = Path(__file__).parent / "api.txt"
 
-CALLED = ["antiphon.collectives", "antiphon.comm", "antiphon.communicator", "antiphon.errors", "antiphon.plan", "antiphon.utils"]
+CALLED = ["antiphon.code", "antiphon.collectives", "antiphon.comm", "antiphon.communicator", "antiphon.errors", "antiphon.plan", "antiphon.utils"]
 """Modules that are written down with all that their names have."""
 
 NAMED = ["antiphon", "antiphon.dsl", "antiphon.language", "antiphon.presets"]

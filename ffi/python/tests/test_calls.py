@@ -363,3 +363,11 @@ def test_an_abort_ends_waits():
         return comm.error().result
 
     assert on_ranks(2, body) == [12, 12]
+
+
+def test_reproducible_communicators_say_so():
+    def body(communicator):
+        return "allreduce_ring (built-in algorithm): is not reproducible" in communicator.explain("allreduce", 1 << 20)
+
+    for said in (None, False, True):
+        assert on_ranks(2, body, reproducible=said) == [said is True] * 2

@@ -176,6 +176,10 @@ def test_the_registry_is_one():
     antiphon.plan.set_selector(lambda plans, request: None)
     registry = antiphon.ExecutionPlanRegistry()
     assert registry is ExecutionPlanRegistry() and registry.get(handle.id) is handle and registry.get("none") is None
+    # No call of another test is to be served so.
+    antiphon.plan.set_selector(None)
+    antiphon.plan.unregister(handle)
+    assert registry.get(handle.id) is None
 
 
 def test_plans_of_files(tmp_path):

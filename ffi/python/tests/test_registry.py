@@ -1,16 +1,26 @@
-"""The registry of plans: what it keeps, and what it chooses for a call."""
+"""The registry of plans: what it keeps, what it chooses for a call, and that calls by name of the process are served so."""
 
+import json
+import threading
 from pathlib import Path
 
 import pytest
+from ranks import on_ranks
 
-from antiphon.plan import Constraint, ExecutionPlan, ExecutionPlanRegistry, PlanHandle
+from antiphon import Op, plan
+from antiphon._registry import listed
+from antiphon.errors import AntiphonError, InvalidArgumentError, InvalidPlanError, MismatchError, PlanRefutedError
+from antiphon.plan import Constraint, DataType, ExecutionPlan, ExecutionPlanRegistry, PlanHandle
+
+np = pytest.importorskip("numpy")
 
 PLANS = Path(__file__).parents[3] / "examples" / "plans"
+WORLD = 4
+COUNT = 1 << 10
 CALL = {
     "collective": "allreduce",
-    "world_size": 4,
-    "n_ranks_per_node": 4,
+    "world_size": WORLD,
+    "n_ranks_per_node": WORLD,
     "send_buffer": 0,
     "recv_buffer": 0,
     "message_size": 1 << 20,
@@ -21,15 +31,52 @@ CALL = {
 def registry():
     """The process's, without what other tests registered."""
     the = ExecutionPlanRegistry()
-    before, the._plans = the._plans, {}
+    for id in list(the._plans):
+        the.unregister_plan(id)
     yield the
-    the._plans = before
+    for id in list(the._plans):
+        the.unregister_plan(id)
     the.set_selector(None)
     the.set_default_selector(None)
+    assert listed() == []
 
 
-def handle(name, constraint=Constraint()):
-    return PlanHandle(f"{name} {constraint}", name, ExecutionPlan(PLANS / f"{name}.json"), set(), constraint)
+def handle(name, constraint=Constraint(), tags=()):
+    return PlanHandle(f"{name} {constraint}", name, ExecutionPlan(PLANS / f"{name}.json"), set(tags), constraint)
+
+
+def keep(tmp_path, **more):
+    """An "allreduce" in which every rank keeps what it has: who is served by it can tell."""
+    rank = {
+        "input_chunks": 1, "output_chunks": 1, "scratch_chunks": 0, "channels": [], "remote_buffers": [], "semaphores": [],
+        "threadblocks": [{"id": 0, "channels": [], "remote_buffer_refs": [], "ops": [{
+            "name": "copy", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+            "dst_buff": [{"type": "o", "index": 0, "size": 1}]}]}],
+    }  # fmt: skip
+    text = {
+        "name": "keep", "collective": "allreduce", "protocol": "Simple", "inplace": False, "reuse_resources": False,
+        "gpus": [{"id": id, **rank} for id in range(WORLD)], "num_threads_per_block": 1024,
+        "use_double_scratch_buffer": False, "buffer_alignment": 16, "min_message_size": 0, "max_message_size": 1 << 30,
+        **more,
+    }  # fmt: skip
+    path = tmp_path / f"{text['name']}.json"
+    path.write_text(json.dumps(text))
+    return PlanHandle(f"{text['name']}-1", text["name"], ExecutionPlan(path))
+
+
+def sums(communicator, count=COUNT, dtype="float32"):
+    """What every rank gets of an allreduce of 1, 2, 3 and 4, out of place."""
+    out = np.zeros(count, dtype)
+    communicator.all_reduce(np.full(count, communicator.rank + 1, dtype), out)
+    assert (out == out[0]).all()
+    return float(out[0])
+
+
+def failing(communicator):
+    """The error of an allreduce."""
+    with pytest.raises(AntiphonError) as raised:
+        sums(communicator)
+    return raised.value
 
 
 def test_without_an_answer_the_last_that_fits_is_chosen(registry):
@@ -39,8 +86,8 @@ def test_without_an_answer_the_last_that_fits_is_chosen(registry):
         handle("allgather_zero_copy_4"),
         handle("allreduce_ring_4", Constraint(n_ranks_per_node=2)),
     ]
-    for plan in (copy, ring, *others):
-        registry.register_plan(plan)
+    for one in (copy, ring, *others):
+        registry.register_plan(one)
     assert registry.select(**CALL) is ring
     registry.register_plan(copy)
     assert registry.select(**CALL) is copy
@@ -51,10 +98,48 @@ def test_without_an_answer_the_last_that_fits_is_chosen(registry):
     assert registry.select(**CALL) is ring
 
 
+def test_what_the_author_said_counts(registry, tmp_path):
+    said = Constraint(WORLD, WORLD, (DataType.float32,), (Op.max,))
+    one = handle("allreduce_ring_4", said)
+    registry.register_plan(one)
+    assert registry.select(**CALL) is one
+    assert registry.select(**CALL, dtype=DataType.float32, hints={"op": Op.max}) is one
+    assert registry.select(**CALL, dtype=DataType.float16) is None
+    assert registry.select(**CALL, hints={"op": Op.sum}) is None
+    assert registry.select(**CALL, hints={"in_place": not one.plan.in_place}) is None
+
+
+@pytest.mark.parametrize(
+    ("collective", "send", "receive", "in_place"),
+    [
+        ("allreduce", 4096, 4096, True),
+        ("allreduce", 4096, 8192, False),
+        ("allreduce", 0, 0, None),
+        ("allgather", 4096 + 512, 4096, True),
+        ("allgather", 4096 + 1024, 4096, False),
+        ("allgather", 2048, 4096, False),
+        ("reducescatter", 4096, 4096 + 512, True),
+        ("reducescatter", 4096 + 512, 4096, False),
+        ("broadcast", 4096, 4096, None),
+    ],
+)
+def test_addresses_tell_whether_a_call_is_in_place(collective, send, receive, in_place):
+    request = plan.Request(collective, 4, 4, send, receive, 1024)
+    assert request._in_place() is in_place
+
+
+def test_plans_for_the_other_place_do_not_fit(registry, tmp_path):
+    out, inside = keep(tmp_path), keep(tmp_path, name="inside", inplace=True)
+    for one in (out, inside):
+        registry.register_plan(one)
+    assert registry.select(**{**CALL, "send_buffer": 4096, "recv_buffer": 4096}) is inside
+    assert registry.select(**{**CALL, "send_buffer": 4096, "recv_buffer": 1 << 30}) is out
+
+
 def test_selectors_go_first_and_the_default_one_second(registry):
     ring, copy = handle("allreduce_ring_4"), handle("allreduce_zero_copy_4")
-    for plan in (copy, ring):
-        registry.register_plan(plan)
+    for one in (copy, ring):
+        registry.register_plan(one)
     asked = []
     registry.set_default_selector(lambda plans, request: copy)
     assert registry.select(**CALL) is copy
@@ -67,3 +152,149 @@ def test_selectors_go_first_and_the_default_one_second(registry):
     registry.set_selector(lambda plans, request: "ring")
     with pytest.raises(TypeError, match="returns a PlanHandle"):
         registry.select(**CALL)
+
+
+def test_registered_plans_serve_calls_by_name(registry, tmp_path):
+    kept = keep(tmp_path)
+
+    def body(communicator):
+        said = [sums(communicator)]
+        communicator.barrier()
+        if communicator.rank == 0:
+            plan.register(kept)
+            plan.register(kept)
+        communicator.barrier()
+        said.append(sums(communicator))
+        assert "chosen: keep#keep-1 (registered plan)" in communicator.explain("allreduce", 4 * COUNT)
+        communicator.barrier()
+        if communicator.rank == 0:
+            plan.unregister(kept)
+        communicator.barrier()
+        return [*said, sums(communicator)]
+
+    ranks = on_ranks(WORLD, body, verification=False)
+    assert ranks == [[10, rank + 1, 10] for rank in range(WORLD)]
+    with pytest.raises(KeyError):
+        plan.unregister(kept)
+
+
+def test_what_is_shown_to_be_wrong_is_not_run(registry, tmp_path):
+    plan.register(keep(tmp_path))
+    for error in on_ranks(WORLD, failing):
+        assert isinstance(error, PlanRefutedError) and "keep" in str(error)
+
+
+def test_a_selector_is_asked_about_every_call(registry, tmp_path):
+    kept, ring = keep(tmp_path), handle("allreduce_ring_4", tags=["ring"])
+    for one in (ring, kept):
+        registry.register_plan(one)
+    asked = []
+    lock = threading.Lock()
+
+    def choose(plans, request):
+        with lock:
+            asked.append((plans, request, threading.get_ident()))
+        return ring if request.message_size > 4096 else None
+
+    plan.set_selector(choose)
+
+    def body(communicator):
+        return sums(communicator), sums(communicator, 2 * COUNT), threading.get_ident()
+
+    ranks = on_ranks(WORLD, body, verification=False)
+    assert [(small, large) for small, large, _ in ranks] == [(rank + 1, 10) for rank in range(WORLD)]
+    assert len(asked) == 2 * WORLD and {thread for *_, thread in asked} == {thread for *_, thread in ranks}
+    for plans, request, _ in asked:
+        assert plans == {"allreduce": [ring, kept]}
+        assert (request.collective, request.world_size, request.n_ranks_per_node) == ("allreduce", WORLD, WORLD)
+        assert request.message_size in (4 * COUNT, 8 * COUNT) and request.dtype is DataType.float32
+        assert request.send_buffer and request.recv_buffer not in (0, request.send_buffer)
+        assert request.hints == {"op": Op.sum, "root": 0, "in_place": False}
+    # Where it has no answer the other one is asked, and then the rules decide.
+    registry.set_default_selector(lambda plans, request: ring)
+    assert on_ranks(WORLD, sums, verification=False) == [10] * WORLD
+
+
+def stray(plans, request):
+    raise LookupError("no plan\0 for this")
+
+
+@pytest.mark.parametrize(
+    ("answer", "part"),
+    [
+        (stray, "LookupError: no plan  for this (test_registry.py:"),
+        (lambda plans, request: "ring", "a selector returns a PlanHandle"),
+        (lambda plans, request: handle("allreduce_zero_copy_8"), "there is no `allreduce_zero_copy_8#"),
+        (lambda plans, request: plans["allgather"][0], "is for allgather"),
+        (lambda plans, request: PlanHandle("x" * 2000, "long", None), "allowed names of 1023 bytes"),
+        (lambda plans, request: exit(3), "SystemExit: 3"),
+    ],
+    ids=["raises", "no plan", "unknown", "unfit", "long", "exits"],
+)
+def test_a_selector_that_fails_is_an_error_of_the_call(registry, answer, part):
+    registry.register_plan(handle("allgather_zero_copy_4"))
+    registry.set_selector(answer)
+    asked = threading.Barrier(WORLD)
+
+    def body(communicator):
+        error = failing(communicator)
+        asked.wait(60)
+        # Nothing was called, so that the ranks may go on.
+        registry.set_selector(None)
+        communicator.barrier()
+        assert sums(communicator) == 10
+        return error
+
+    for error in on_ranks(WORLD, body):
+        assert isinstance(error, InvalidArgumentError) and part in str(error), error
+
+
+def test_ranks_that_choose_differently_are_told(registry, tmp_path):
+    ring = handle("allreduce_ring_4")
+    registry.register_plan(ring)
+    chosen = threading.local()
+    registry.set_selector(lambda plans, request: chosen.plan)
+
+    def body(communicator):
+        chosen.plan = ring if communicator.rank == 1 else None
+        other = handle("allreduce_zero_copy_4")
+        if communicator.rank == 0:
+            registry.register_plan(other)
+        communicator.barrier()
+        return failing(communicator)
+
+    errors = on_ranks(WORLD, body, timeout=20)
+    assert any(isinstance(error, MismatchError) and "allreduce" in str(error) for error in errors), errors
+
+
+def test_what_cannot_be_registered_is_refused_and_leaves_what_was(registry, tmp_path):
+    kept = keep(tmp_path)
+    registry.register_plan(kept)
+    refused = {
+        "contradicts": (PlanHandle(kept.id, kept.name, kept.plan, set(), Constraint(3)), InvalidArgumentError),
+        "types": (PlanHandle(kept.id, kept.name, kept.plan, set(), Constraint(dtypes=(DataType.auto,))), NotImplementedError),
+        "tags": (PlanHandle(kept.id, kept.name, kept.plan, {"a\0b"}), InvalidArgumentError),
+    }
+    for other, error in refused.values():
+        with pytest.raises(error):
+            registry.register_plan(other)
+        assert registry.get(kept.id) is kept and [name for *_, name in listed()] == ["keep#keep-1"]
+    (tmp_path / "empty.json").write_text('{"name": "e", "collective": "allreduce", "gpus": [{}]}')
+    with pytest.raises(InvalidPlanError):
+        registry.register_plan(PlanHandle("e", "e", ExecutionPlan(tmp_path / "empty.json")))
+
+
+def test_a_plan_with_a_root_serves_that_root(registry, tmp_path):
+    rooted = keep(tmp_path, collective="broadcast", name="own")
+    call = {**CALL, "collective": "broadcast"}
+    registry.register_plan(rooted)
+    assert registry.select(**call) is None
+    said = PlanHandle("own-2", "own", rooted.plan, set(), Constraint(root=1))
+    registry.register_plan(said)
+    assert registry.select(**call, hints={"root": 1}) is said and registry.select(**call, hints={"root": 0}) is None
+
+    def body(communicator):
+        return [communicator.explain("broadcast", 4096, root=root) for root in (0, 1)]
+
+    for zero, one in on_ranks(WORLD, body):
+        assert "chosen: own#own-2" in one and "own#own-2 (registered plan): is for root 1" in zero

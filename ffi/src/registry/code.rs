@@ -5,11 +5,11 @@ use super::terms::{antiphon_terms, terms_of};
 use crate::entry::{Structure, entry, structure, text};
 use crate::handle::{issue, take};
 use crate::plan::antiphon_executor;
-use crate::result::{Failure, antiphon_last_error, antiphon_result};
+use crate::result::{Failure, antiphon_result, overheard};
 use crate::stream::{Stream, antiphon_stream};
 use ::antiphon_executor::plan::model::Collective;
 use ::antiphon_executor::{Code, CodeCall, Executor, ExecutorError, Registry};
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ pub struct antiphon_code_call {
     pub world: u32,
 }
 
-/// Makes a call, and returns an antiphon_result. It may be called on several threads at the same time, for several ranks. It
+/// Makes a call, and returns an antiphon_result; where that is a failure, antiphon_last_error has the reason, which
+/// antiphon_set_last_error sets. It may be called on several threads at the same time, for several ranks. It
 /// returns, and lets no exception out.
 pub type antiphon_run_function =
     Option<unsafe extern "C" fn(context: *mut c_void, call: *const antiphon_code_call) -> i32>;
@@ -126,7 +127,7 @@ impl Code for Foreign {
             world: communicator.world(),
         };
         // SAFETY: whoever registered the function vouches for it, and for its context.
-        let result = unsafe { (self.run)(self.context.at, &raw const given) };
+        let (result, why) = overheard(|| unsafe { (self.run)(self.context.at, &raw const given) });
         // SAFETY: both were issued above, and nobody else has them.
         let _ = unsafe { take::<Executor>(executor) };
         if !stream.is_null() {
@@ -136,9 +137,8 @@ impl Code for Foreign {
         if result == antiphon_result::Success as i32 {
             return Ok(());
         }
-        // SAFETY: the text stays until the next failure on this thread.
-        let last = unsafe { CStr::from_ptr(antiphon_last_error()) }.to_string_lossy();
-        let saw = format!("result {result}; the last failure of this thread: {last}");
+        let why = why.unwrap_or_else(|| "it set no antiphon_last_error".into());
+        let saw = format!("result {result}: {why}");
         Err(ExecutorError::Argument { what: "run code", saw, allowed: "ANTIPHON_RESULT_SUCCESS" })
     }
 }

@@ -3,7 +3,7 @@
 use crate::communicator::antiphon_communicator;
 use crate::entry::{Out, Structure, entry, structure, text, write_text};
 use crate::handle::borrow;
-use crate::result::{Failure, antiphon_result};
+use crate::result::{Failure, antiphon_result, overheard};
 use crate::types::{data_type, reduce_op};
 use ::antiphon_executor::plan::model::Collective;
 use ::antiphon_executor::selection::{Offer, Question};
@@ -77,7 +77,7 @@ impl Structure for antiphon_question {
 pub const ANTIPHON_ANSWER_BYTES: usize = 1024;
 
 /// Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, and leaves the choice to the
-/// rules. Anything else is an error of the call. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
+/// rules. Anything else is an error of the call, with the reason that antiphon_set_last_error set. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
 /// threads at the same time; it returns, and lets no exception out.
 pub type antiphon_select_function = Option<
     unsafe extern "C" fn(
@@ -190,7 +190,8 @@ fn ask(
         ..NOTHING
     };
     let mut answer = [0 as c_char; ANTIPHON_ANSWER_BYTES];
-    match select(&raw const question, answer.as_mut_ptr()) {
+    let (result, why) = overheard(|| select(&raw const question, answer.as_mut_ptr()));
+    match result {
         0 => Ok(None),
         1 => {
             let bytes = answer.map(|letter| letter as u8);
@@ -198,7 +199,10 @@ fn ask(
             let name = name.ok_or("its answer does not end with a zero, or is not UTF-8")?;
             Ok(Some(name.to_owned()))
         }
-        saw => Err(format!("it returned {saw}, allowed 0 and 1")),
+        saw => Err(match why {
+            Some(why) => format!("it returned {saw}: {why}"),
+            None => format!("it returned {saw}, allowed 0 and 1"),
+        }),
     }
 }
 

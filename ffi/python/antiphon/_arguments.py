@@ -1,0 +1,105 @@
+"""What calls are given: checked, and as C takes it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from antiphon import _abi
+from antiphon._buffers import Span
+from antiphon._library import Owned
+from antiphon.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from antiphon.communicator import Stream
+
+__all__ = ["common", "element_bytes", "extents", "item_bytes", "number", "queue", "reduced", "unequal"]
+
+_U8 = int(_abi.Dtype.U8)
+
+_SIZES = {0: 2, 1: 2, 2: 4, 3: 8, 4: 1, 5: 1, 6: 4, 7: 4, 8: 8, 9: 8, 10: 1, 11: 1}
+"""Bytes of the types of elements."""
+
+
+def element_bytes(dtype: int) -> int:
+    """Bytes of an element of a type."""
+    return _SIZES[dtype]
+
+
+def number(what: str, value: int) -> int:
+    """A rank, or another number that C takes as 32 bits."""
+    if not 0 <= value < 1 << 32:
+        raise InvalidArgumentError(f"cannot use {what} {value}: allowed 0 to {(1 << 32) - 1}")
+    return int(value)
+
+
+def queue(stream: Stream | None, *used: object) -> Owned | None:
+    """The stream's handle, which from now on keeps what its call uses."""
+    if stream is None:
+        return None
+    handle = stream._open()
+    stream._kept.append(used)
+    return handle
+
+
+def reduced(one: Span, other: Span) -> tuple[int, int]:
+    """The type of elements of a reduction, and how many the first buffer has."""
+    dtype = one.dtype
+    if dtype is None or dtype != other.dtype:
+        raise _mixed(one, other) if dtype != other.dtype else InvalidArgumentError(
+            "cannot reduce elements of this type: allowed floats, and integers of 8, 32 and 64 bits; "
+            "view them as a type that is"
+        )
+    return dtype, one.bytes // _SIZES[dtype]
+
+
+def common(one: Span | None, other: Span | None, item: int = 1) -> tuple[int, int]:
+    """The type of elements that are moved, and their size: bytes where they have a type of their own."""
+    assert one is not None and other is not None
+    if one.dtype != other.dtype:
+        raise _mixed(one, other)
+    return (_U8, item) if one.dtype is None else (one.dtype, _SIZES[one.dtype])
+
+
+def item_bytes(holder: Any) -> int:
+    """Bytes of an element, as the object says."""
+    size: Any = getattr(holder, "itemsize", None) or getattr(holder, "element_size", 1)
+    return int(size() if callable(size) else size)
+
+
+def _mixed(one: Span, other: Span) -> InvalidArgumentError:
+    names = [_abi.Dtype(part.dtype).name if part.dtype is not None else "others" for part in (one, other)]
+    return InvalidArgumentError(f"cannot make a call with elements of two types: saw {names[0]} and {names[1]}; allowed one")
+
+
+def unequal(call: str, sent: Span, received: Span, sends: int, receives: int) -> InvalidArgumentError:
+    allowed = "equal ones"
+    if sends > receives:
+        allowed = f"a send buffer {sends} times as long"
+    elif receives > sends:
+        allowed = f"a receive buffer {receives} times as long"
+    return InvalidArgumentError(
+        f"cannot call {call} with a send buffer of {sent.bytes} bytes and a receive buffer of {received.bytes}: "
+        f"allowed {allowed}"
+    )
+
+
+def extents(
+    which: str, counts: Sequence[int], offsets: Sequence[int] | None, elements: int, world: int, factor: int
+) -> list[ctypes.Array[ctypes.c_uint64]]:
+    """Counts and offsets for C, after a look whether they lie in a buffer of so many elements."""
+    if offsets is None:
+        offsets = [sum(counts[:rank]) for rank in range(len(counts))]
+    if len(counts) != world or len(offsets) != world:
+        raise InvalidArgumentError(
+            f"cannot use {which}_counts and offsets for {len(counts)} and {len(offsets)} ranks: allowed {world}"
+        )
+    for rank, (count, offset) in enumerate(zip(counts, offsets, strict=True)):
+        if count < 0 or offset < 0 or (count and offset + count > elements):
+            raise InvalidArgumentError(
+                f"cannot use {which}_counts for rank {rank}: saw {count} elements from {offset} on, "
+                f"allowed what lies in a buffer of {elements}"
+            )
+    kind = ctypes.c_uint64 * world
+    return [kind(*(int(value) * factor for value in values)) for values in (counts, offsets)]

@@ -1,0 +1,202 @@
+"""What is registered with the library: plans, code and a selector, which serve all calls by name of this process, whoever makes
+them.
+
+The library calls functions of Python on the threads of whoever makes a call. Such a function has the GIL while it runs, and what
+it raises becomes the reason for which the call fails. Functions are kept until the library says that it calls them no more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import itertools
+import os
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from antiphon import _abi
+from antiphon._library import check, library
+from antiphon.errors import AntiphonError, InvalidArgumentError
+
+__all__ = ["explanation", "listed", "put_code", "put_plan", "set_selector", "terms", "unregister"]
+
+Choose = Callable[[_abi.Question], "str | None"]
+Run = Callable[[_abi.CodeCall], None]
+
+_numbers = itertools.count(1)
+_kept: dict[int, Callable[..., Any]] = {}
+"""The functions that the library may call, by the number that it calls them with."""
+
+
+def _bytes(what: str, text: str) -> bytes:
+    if "\0" in text:
+        raise InvalidArgumentError(f"cannot use {what} {text!r}: allowed texts without a zero")
+    return text.encode()
+
+
+def terms(
+    name: str,
+    *,
+    tags: Iterable[str] = (),
+    min_bytes: int = 0,
+    max_bytes: int = 0,
+    dtypes: Iterable[int] = (),
+    ops: Iterable[int] = (),
+    world: int = 0,
+    ranks_per_node: int = 0,
+    in_place: bool | None = None,
+    root: int | None = None,
+) -> _abi.Terms:
+    """The terms of something that is registered; 0, None and nothing listed are for any."""
+    made = _abi.Terms(struct_size=ctypes.sizeof(_abi.Terms), name=_bytes("name", name))
+    listed_tags = [_bytes("tag", tag) for tag in tags]
+    lists = {
+        "tag": (ctypes.c_char_p * len(listed_tags))(*listed_tags),
+        "dtype": (ctypes.c_int32 * len(kinds := list(dtypes)))(*kinds),
+        "op": (ctypes.c_int32 * len(numbers := list(ops)))(*numbers),
+    }
+    for kind, values in lists.items():
+        setattr(made, f"{kind}s", ctypes.cast(values, ctypes.c_void_p))
+        setattr(made, f"{kind}_count", len(values))
+    # The structure has their addresses alone.
+    made.lists = lists
+    made.min_bytes, made.max_bytes = min_bytes, max_bytes
+    made.world, made.ranks_per_node = world, ranks_per_node
+    made.in_place = _abi.Switch.DEFAULT if in_place is None else _abi.Switch.ON if in_place else _abi.Switch.OFF
+    made.has_root, made.root = int(root is not None), root or 0
+    return made
+
+
+def put_plan(content: bytes, said: _abi.Terms) -> None:
+    """Registers a plan."""
+    check(library().antiphon_registry_register_bytes(content, len(content), said))
+
+
+def put_code(name: str, version: int, collective: str, run: Run, said: _abi.Terms) -> None:
+    """Registers a function that makes calls; what it raises ends them."""
+    code = _abi.Code(ctypes.sizeof(_abi.Code), _bytes("name", name), version, _bytes("collective", collective), _run)
+    code.context = number = _keep(run)
+    code.destroy = _forget
+    try:
+        check(library().antiphon_registry_register_code(code, said))
+    except BaseException:
+        _kept.pop(number, None)
+        raise
+    _names.add(name)
+
+
+def unregister(name: str) -> None:
+    """Takes a plan or code out."""
+    check(library().antiphon_registry_unregister(_bytes("name", name)))
+    _names.discard(name)
+
+
+def set_selector(choose: Choose | None) -> None:
+    """Has a function asked about every call by name, in the place of the one before; it answers a name, or None. What it
+    raises ends the call."""
+    global _selects
+    if choose is None:
+        check(library().antiphon_registry_set_selector(_abi.SELECT(), None, _abi.DESTROY()))
+    else:
+        check(library().antiphon_registry_set_selector(_select, _keep(choose), _forget))
+    _selects = choose is not None
+
+
+def listed() -> list[tuple[str, str, str]]:
+    """What is registered, by whomever: "plan" or "code", its collective, its name."""
+
+    def write(text: Any, room: int, needed: Any) -> int:
+        return int(library().antiphon_registry_list(text, room, needed))
+
+    lines = _text(write).splitlines()
+    return [(kind, collective, name) for kind, collective, name in (line.split(" ", 2) for line in lines)]
+
+
+def explanation(communicator: Any, question: _abi.Question) -> str:
+    """What would serve a call, why, and what else was considered."""
+
+    def write(text: Any, room: int, needed: Any) -> int:
+        return int(library().antiphon_explain(communicator, question, 0, text, room, needed))
+
+    return _text(write)
+
+
+def _text(write: Callable[[Any, int, Any], int]) -> str:
+    """What a function of the library writes that tells how much room it needs."""
+    needed = ctypes.c_uint64()
+    check(write(None, 0, needed))
+    while True:
+        text = ctypes.create_string_buffer(needed.value)
+        result = write(text, len(text), needed)
+        if result != _abi.Result.BUFFER_TOO_SMALL:
+            check(result)
+            return text.value.decode("utf-8", "replace")
+        # Others register meanwhile.
+        check(write(None, 0, needed))
+
+
+def _keep(function: Callable[..., Any]) -> int:
+    number = next(_numbers)
+    _kept[number] = function
+    return number
+
+
+@_abi.DESTROY
+def _forget(number: int) -> None:
+    _kept.pop(number, None)
+
+
+@_abi.SELECT
+def _select(number: int, question: Any, answer: int) -> int:
+    try:
+        name = _kept[number](question.contents)
+        if name is None:
+            return 0
+        text = _bytes("answer", name) + b"\0"
+        if len(text) > _abi.ANSWER_BYTES:
+            raise InvalidArgumentError(f"cannot answer {name:.40}…: allowed names of {_abi.ANSWER_BYTES - 1} bytes")
+        ctypes.memmove(answer, text, len(text))
+        return 1
+    except BaseException as raised:  # Nothing may get out to C.
+        _say(raised)
+        return -1
+
+
+@_abi.RUN
+def _run(number: int, call: Any) -> int:
+    try:
+        _kept[number](call.contents)
+        return _abi.Result.SUCCESS
+    except BaseException as raised:
+        _say(raised)
+        return raised.result if isinstance(raised, AntiphonError) else int(_abi.Result.INVALID_ARGUMENT)
+
+
+def _say(raised: BaseException) -> None:
+    """Gives the library the reason for which a function of Python failed: the exception, and the line that raised it."""
+    frames = traceback.extract_tb(raised.__traceback__)
+    at = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    text = f"{type(raised).__name__}: {raised}{at}"
+    library().antiphon_set_last_error(text.replace("\0", " ").encode("utf-8", "replace"))
+
+
+_names: set[str] = set()
+"""Code that is registered from here."""
+_selects = False
+"""Whether the selector is from here."""
+_pid = os.getpid()
+
+
+@atexit.register
+def _leave() -> None:
+    """Once Python has ended nothing of it may be called."""
+    # In a process that was forked from the library's, nothing of it may be called.
+    if not _kept or os.getpid() != _pid:
+        return
+    if _selects:
+        set_selector(None)
+    for name in list(_names):
+        with suppress(InvalidArgumentError):  # Somebody else took it out.
+            unregister(name)

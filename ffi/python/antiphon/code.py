@@ -1,0 +1,164 @@
+"""Algorithms that are functions of Python: they serve calls by name of this process beside plans and the built-in algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from antiphon import _abi, _registry
+from antiphon._library import Owned, check, library
+from antiphon._arguments import element_bytes
+from antiphon.communicator import Op
+from antiphon.errors import InvalidArgumentError
+from antiphon.executor import LoadedPlan, Loader
+from antiphon.plan import Constraint, DataType, ExecutionPlan, PlanHandle
+
+__all__ = ["CodeCall", "View", "register_code", "unregister_code"]
+
+
+class View:
+    """The elements of a call's buffer, while the call lasts. For NumPy it is an array: `numpy.asarray(view)`."""
+
+    def __init__(self, address: int, size: int, dtype: DataType, writable: bool) -> None:
+        self.address = address
+        """Where it begins."""
+        self.nbytes = size
+        """Bytes."""
+        self.dtype = dtype
+        """The type of its elements."""
+        self._writable = writable
+        self._open = True
+
+    def __len__(self) -> int:
+        """Number of elements."""
+        return self.nbytes // element_bytes(self.dtype._number())
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """It, for NumPy; elements of a type that NumPy lacks are whole numbers with their bits."""
+        if not self._open:
+            raise InvalidArgumentError("cannot use a view: its call is over; copy what is to stay")
+        kind = _KINDS.get(self.dtype, f"{'<' if element_bytes(self.dtype._number()) > 1 else '|'}u")
+        typestr = f"{kind}{element_bytes(self.dtype._number())}"
+        return {"version": 3, "shape": (len(self),), "typestr": typestr, "data": (self.address, not self._writable)}
+
+
+_KINDS = {
+    DataType.float16: "<f",
+    DataType.float32: "<f",
+    DataType.float64: "<f",
+    DataType.int8: "|i",
+    DataType.int32: "<i",
+    DataType.int64: "<i",
+}
+"""How `__array_interface__` calls types that are no whole numbers without a sign."""
+
+
+class CodeCall:
+    """A call that code serves, on one rank. It is the code's until that returns."""
+
+    def __init__(self, call: _abi.CodeCall, name: str) -> None:
+        dtype = DataType._of_number(call.dtype)
+        self.send = View(call.send_buffer or 0, call.send_bytes, dtype, False)
+        """The send buffer."""
+        self.receive = View(call.receive_buffer or 0, call.receive_bytes, dtype, True)
+        """The receive buffer."""
+        self.dtype = dtype
+        """The type of the elements."""
+        self.op = Op(call.op) if call.op >= 0 else None
+        """The reduction; None where nothing is reduced."""
+        self.in_place = bool(call.in_place)
+        """Whether input and output are the same memory, by the collective's convention. Of broadcast and reduce, False."""
+        self.root: int = call.root
+        """The root, of collectives that have one."""
+        self.rank: int = call.rank
+        """This rank."""
+        self.world: int = call.world
+        """Number of ranks."""
+        self._name = name
+        self._loader: Loader | None = Loader(Owned(call.executor))
+
+    def load(self, plan: ExecutionPlan | PlanHandle) -> LoadedPlan:
+        """A plan, ready to run on the call's ranks. It is verified once for a communicator."""
+        return self._open().load(plan.plan if isinstance(plan, PlanHandle) else plan)
+
+    def load_name(self, name: str) -> LoadedPlan:
+        """The plan of a built-in algorithm, such as "allreduce_ring", for all ranks of one node; in place, and with the root,
+        as the call is."""
+        return self._open().load_name(name, self.in_place, self.root)
+
+    def run(self, plan: ExecutionPlan | PlanHandle | LoadedPlan, send: Any = None, receive: Any = None) -> None:
+        """Runs a plan over two buffers, those of the call unless others are given, with the call's reduction. It is complete
+        on return. All ranks run plans of the same content, with equal sizes and types."""
+        loader = self._open()
+        loaded = plan if isinstance(plan, LoadedPlan) else self.load(plan)
+        loader.run(loaded, self.send if send is None else send, self.receive if receive is None else receive, self.op, None)
+
+    def _open(self) -> Loader:
+        if self._loader is None:
+            raise InvalidArgumentError(f"cannot use the call that {self._name} served: it is over")
+        return self._loader
+
+    def _close(self) -> None:
+        self._loader, self.send._open, self.receive._open = None, False, False
+
+
+def register_code(
+    name: str,
+    collective: str,
+    run: Callable[[CodeCall], object],
+    *,
+    version: int = 0,
+    constraint: Constraint = Constraint(),
+    tags: Iterable[str] = (),
+    in_place: bool | None = None,
+    min_message_size: int = 0,
+    max_message_size: int | None = None,
+) -> None:
+    """Registers a function that serves calls by name of this process that it fits, after registered plans and before the built-in
+    algorithms. Register on all ranks, in the same order, between calls.
+
+    `run(call)` is given a `CodeCall`, and has made the call when it returns. It is called on the thread that makes the call, on
+    several at a time, once all ranks have come to it and compared `name` and `version`, which is raised whenever it
+    would no longer work together with what it was. What it raises aborts the communicator, since others may wait for
+    what this rank would have done. It serves memory of the host, and calls one by one, not in a group.
+
+    `collective` is what it computes, such as "allreduce"; `constraint`, `in_place` and the sizes, in bytes of the larger buffer,
+    say which calls it fits. Raises InvalidArgumentError for a name that is taken.
+    """
+    if not callable(run):
+        raise TypeError(f"cannot register {run!r:.80}: allowed a function that takes a CodeCall")
+    largest = (1 << 64) - 1
+    most = largest if max_message_size is None else max_message_size
+    for what, value in {"version": version, "min_message_size": min_message_size, "max_message_size": most}.items():
+        if not 0 <= value <= largest:
+            raise InvalidArgumentError(f"cannot register {name!r} with {what} {value}: allowed 0 to {largest}")
+
+    def serve(raw: _abi.CodeCall) -> None:
+        if raw.stream:
+            # What was called before on the stream may still write the buffers.
+            check(library().antiphon_stream_synchronize(Owned(raw.stream)))
+        call = CodeCall(raw, name)
+        try:
+            run(call)
+        finally:
+            call._close()
+
+    said = _registry.terms(
+        name,
+        tags=tags,
+        dtypes=[dtype._number() for dtype in constraint.dtypes],
+        ops=constraint.ops,
+        world=constraint.world_size,
+        ranks_per_node=constraint.n_ranks_per_node,
+        root=constraint.root,
+        in_place=in_place,
+        min_bytes=min_message_size,
+        max_bytes=most,
+    )
+    _registry.put_code(name, version, collective, serve, said)
+
+
+def unregister_code(name: str) -> None:
+    """Takes code out, by its name. Calls that are under way go on. Raises InvalidArgumentError if it is not registered."""
+    _registry.unregister(name)

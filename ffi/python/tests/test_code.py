@@ -1,0 +1,191 @@
+"""Functions of Python that serve calls by name."""
+
+import threading
+
+import pytest
+from ranks import on_ranks, processes
+
+from antiphon import AntiphonError, Op, register_code, unregister_code
+from antiphon._registry import _kept, listed
+from antiphon.errors import AbortedError, InvalidArgumentError
+from antiphon.plan import Constraint, DataType
+
+np = pytest.importorskip("numpy")
+
+WORLD, COUNT, MORE = 2, 1000, 100
+
+
+@pytest.fixture(autouse=True)
+def nothing_registered():
+    yield
+    for _, _, name in listed():
+        unregister_code(name)
+    assert not _kept
+
+
+def hub(call):
+    """An allreduce by a built-in plan, which adds what only this would add."""
+    call.run(call.load_name("allreduce_hub"))
+    np.asarray(call.receive)[:] += MORE
+
+
+def sums(communicator, dtype="float32", **options):
+    """What an allreduce of 1 and 2 gives, in place."""
+    x = np.full(COUNT, communicator.rank + 1, dtype)
+    communicator.all_reduce(x, **options)
+    assert (x == x[0]).all()
+    return x[0]
+
+
+def test_code_serves_calls_until_it_is_taken_out():
+    register_code("adding", "allreduce", hub, version=3)
+    assert listed() == [("code", "allreduce", "adding")]
+
+    def body(communicator):
+        assert "chosen: adding (registered code)" in communicator.explain("allreduce", 4 * COUNT)
+        out = np.zeros(COUNT, "int64")
+        communicator.all_reduce(np.ones(COUNT, "int64"), out, Op.max)
+        assert (out == 1 + MORE).all()
+        return sums(communicator), sums(communicator, "float64")
+
+    assert on_ranks(WORLD, body) == [(3 + MORE, 3 + MORE)] * WORLD
+    unregister_code("adding")
+    assert on_ranks(WORLD, sums) == [3] * WORLD and not _kept
+    with pytest.raises(InvalidArgumentError, match="adding"):
+        unregister_code("adding")
+
+
+def test_a_call_says_what_it_is():
+    calls, lock = [], threading.Lock()
+
+    def broadcast(call):
+        with lock:
+            calls.append(call)
+        assert len(call.send) == len(call.receive) == COUNT and call.send.nbytes == 2 * COUNT
+        assert np.asarray(call.send).dtype == np.uint16 and not np.asarray(call.send).flags.writeable
+        call.run(call.load_name(names[0]))
+
+    names = []
+
+    def body(communicator):
+        text = communicator.explain("broadcast", 2 * COUNT, "bfloat16", root=1)
+        if communicator.rank == 0:
+            names.append(text.split("chosen: ", 1)[1].split(" ", 1)[0])
+            register_code("mine", "broadcast", broadcast, constraint=Constraint(dtypes=(DataType.bfloat16,)))
+        communicator.barrier()
+
+        class Bits:
+            """Elements of a type that NumPy lacks."""
+
+            def __init__(self, array):
+                self.array, self.dtype = array, DataType.bfloat16
+                self.__array_interface__ = array.__array_interface__
+
+        bits = Bits(np.full(COUNT, communicator.rank + 5, "uint16"))
+        communicator.broadcast(bits, root=1)
+        assert (bits.array == 6).all()
+        # Another type is not for it.
+        x = np.full(COUNT, communicator.rank + 5, "float32")
+        communicator.broadcast(x, root=1)
+        assert (x == 6).all()
+
+    on_ranks(WORLD, body)
+    assert sorted(call.rank for call in calls) == [0, 1]
+    for call in calls:
+        assert (call.world, call.root, call.op, call.dtype, call.in_place) == (WORLD, 1, None, DataType.bfloat16, False)
+        for use in (lambda: np.asarray(call.send).sum(), lambda: call.load_name("allreduce_hub")):
+            with pytest.raises(InvalidArgumentError, match="over"):
+                use()
+
+
+def test_terms_narrow_what_code_serves():
+    said = Constraint(WORLD, ops=(Op.sum,))
+    register_code("small", "allreduce", hub, constraint=said, min_message_size=8, max_message_size=4 * COUNT, tags={"x"})
+    asks = {
+        "adding": [("allreduce", 4 * COUNT), ("allreduce", 8)],
+        "not": [("allreduce", 4 * COUNT + 4), ("allreduce", 4), ("allgather", 4 * COUNT)],
+    }
+
+    def body(communicator):
+        for fits, calls in asks.items():
+            for call in calls:
+                said = "chosen: small" in communicator.explain(*call)
+                assert said == (fits == "adding"), call
+        assert "chosen: small" not in communicator.explain("allreduce", 4 * COUNT, op=Op.max)
+
+    on_ranks(WORLD, body)
+
+
+def test_code_on_a_stream_comes_after_what_is_before_it():
+    register_code("adding", "allreduce", hub)
+
+    def body(communicator):
+        x = np.full(COUNT, communicator.rank + 1, "float32")
+        with communicator.stream() as stream:
+            for _ in range(3):
+                communicator.all_reduce(x, stream=stream)
+            stream.synchronize()
+        return x[0]
+
+    first = 3 + MORE
+    second = 2 * first + MORE
+    assert on_ranks(WORLD, body) == [2 * second + MORE] * WORLD
+
+
+def test_code_that_fails_ends_the_communicator_with_its_reason():
+    def fail(call):
+        if call.rank == 1:
+            raise LookupError("no way")
+        call.run(call.load_name("allreduce_hub"))
+
+    register_code("failing", "allreduce", fail)
+
+    def body(communicator):
+        with pytest.raises(AbortedError) as raised:
+            sums(communicator)
+        with pytest.raises(AntiphonError):
+            communicator.barrier()
+        return str(raised.value)
+
+    for text in on_ranks(WORLD, body):
+        assert "LookupError: no way (test_code.py:" in text and "failing" in text
+
+
+def test_ranks_with_other_versions_are_told_before_either_runs(tmp_path):
+    script = tmp_path / "versions.py"
+    script.write_text(
+        "import antiphon, pytest\n"
+        "communicator = antiphon.communicator.default()\n"
+        "ran = []\n"
+        "antiphon.register_code('mine', 'allreduce', ran.append, version=communicator.rank)\n"
+        "with pytest.raises(antiphon.errors.MismatchError, match='code mine [01]'):\n"
+        "    communicator.all_reduce(bytearray(8))\n"
+        "assert not ran\n"
+        "print('told')\n"
+    )
+    assert processes(WORLD, [str(script)], tmp_path) == ["told\n"] * WORLD
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "part"),
+    [
+        ({"name": "allreduce_ring"}, InvalidArgumentError, "built-in"),
+        ({"name": "a\0b"}, InvalidArgumentError, "without a zero"),
+        ({"name": ""}, InvalidArgumentError, "no name"),
+        ({"run": "hub"}, TypeError, "allowed a function"),
+        ({"version": -1}, InvalidArgumentError, "version -1"),
+        ({"min_message_size": 1 << 64}, InvalidArgumentError, "min_message_size"),
+    ],
+)
+def test_what_cannot_be_registered_is_refused(change, error, part):
+    given = {"name": "mine", "collective": "allreduce", "run": hub, **change}
+    with pytest.raises(error, match=part):
+        register_code(given.pop("name"), given.pop("collective"), given.pop("run"), **given)
+    assert not listed()
+
+
+def test_a_name_is_given_once():
+    register_code("mine", "allreduce", hub)
+    with pytest.raises(InvalidArgumentError, match="is registered"):
+        register_code("mine", "allgather", hub)
+    assert len(_kept) == 1
