@@ -8,6 +8,7 @@ mod error;
 mod explain;
 mod files;
 mod info;
+mod install;
 mod job;
 mod launch;
 mod launched;
@@ -61,6 +62,8 @@ enum Command {
     Explain(ExplainArgs),
     /// Measure the candidates for each call on this machine, and write the table that the choice among them reads
     Tune(TuneArgs),
+    /// Write the default plans into the cache folder, or have plans serve the calls of every process on this machine
+    Install(InstallArgs),
     /// Look at plan files
     #[command(subcommand)]
     Plan(PlanCommand),
@@ -236,6 +239,48 @@ struct ExplainArgs {
 }
 
 #[derive(Debug, Args)]
+struct InstallArgs {
+    /// Plan files, or programs (.py), that serve calls by name from now on; without any, the default plans are written
+    files: Vec<PathBuf>,
+    /// Default plans for so many ranks [default: as many as this machine has cores, at least 2]
+    #[arg(long, conflicts_with = "files", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: Option<u32>,
+    /// Nodes that the ranks are spread over
+    #[arg(long, default_value_t = 1, conflicts_with = "files", value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+    /// What selectors, tables and messages call the plan [default: its own name]
+    #[arg(long, requires = "files")]
+    name: Option<String>,
+    /// A tag; may be given several times
+    #[arg(long = "tag", value_name = "TAG", requires = "files")]
+    tags: Vec<String>,
+    /// Serve only where so many ranks are on each node
+    #[arg(long, requires = "files", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_per_node: Option<u32>,
+    /// Smallest message, in bytes, with K, M or G for powers of 1024
+    #[arg(long, default_value = "0", value_parser = size::parse)]
+    min: u64,
+    /// Largest message
+    #[arg(long, value_parser = size::parse, requires = "files")]
+    max: Option<u64>,
+    /// An element type; may be given several times [default: all]
+    #[arg(long = "dtype", value_name = "T", requires = "files")]
+    dtypes: Vec<DataType>,
+    /// A reduction, in the place of what the plan says; may be given several times [default: what the plan says, else all]
+    #[arg(long = "op", value_name = "R", requires = "files")]
+    ops: Vec<ReduceOp>,
+    /// The rank that the plan broadcasts from or reduces to
+    #[arg(long, requires = "files")]
+    root: Option<u32>,
+    /// List what is installed, and what serves nothing
+    #[arg(long, conflicts_with_all = ["files", "remove"])]
+    list: bool,
+    /// Remove an installed plan, by its name; may be given several times
+    #[arg(long, value_name = "NAME", conflicts_with = "files")]
+    remove: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 struct TuneArgs {
     /// The collectives [default: allreduce, allgather, reducescatter, alltoall, alltoallv, broadcast, reduce and sendrecv]
     collectives: Vec<BuiltIn>,
@@ -269,6 +314,9 @@ struct TuneArgs {
     /// Time for each collective and size; few iterations are made in any case
     #[arg(long, default_value = "250ms", value_parser = size::parse_timeout)]
     time: Timeout,
+    /// A plan file, or program, to be measured beside what is built in and installed; may be given several times
+    #[arg(long = "plan", value_name = "FILE")]
+    plans: Vec<PathBuf>,
     /// Also measure what the table has already
     #[arg(long)]
     again: bool,
@@ -398,6 +446,7 @@ pub fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Bench(args) => run::bench(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Tune(args) => tune::tune(&args),
+        Command::Install(args) => install::install(&args),
         Command::Plan(PlanCommand::Check { file }) => plan_files::check(&file),
         Command::Plan(PlanCommand::Verify { files, json, results }) => {
             verify::verify(&files, json, results)

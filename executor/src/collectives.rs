@@ -16,10 +16,11 @@ use crate::communicator::Communicator;
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::plan_cache::LoadedPlan;
-use crate::registry::Registry;
+use crate::registry::{Installed, Registry};
 use crate::selection::{Question, Spread, Wish};
 use antiphon_hal::{HalError, Stream};
 use antiphon_plan::counts::Counts;
+use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -124,16 +125,21 @@ impl Collectives {
     /// What the communicator reports.
     pub fn new(communicator: &Communicator) -> Result<Self, ExecutorError> {
         let registry = communicator.shared.options.registry.clone();
-        Collectives::served_by(communicator, registry)
+        let installed = communicator.shared.installed.clone();
+        Collectives::served_by(communicator, registry, installed)
     }
 
-    fn served_by(communicator: &Communicator, registry: Registry) -> Result<Self, ExecutorError> {
+    fn served_by(
+        communicator: &Communicator,
+        registry: Registry,
+        installed: Installed,
+    ) -> Result<Self, ExecutorError> {
         let nodes = (0..communicator.world()).map(|rank| communicator.node_of(rank));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         let spread = Spread::over(&nodes, communicator.crowded_anywhere());
         Ok(Collectives(Arc::new(Shared {
             executor: Executor::new(communicator),
-            service: Service::new(spread, registry, communicator.shared.tuning.clone()),
+            service: Service::new(spread, registry, communicator.shared.tuning.clone(), installed),
             meetings: Mutex::default(),
             pairs: Mutex::default(),
         })))
@@ -214,7 +220,7 @@ impl Collectives {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if !self.together() {
+        if self.in_parts(&Collective::AllToAllV) {
             let parts = self.parts_v(buffers, sizes, Counts { send, receive }, dtype)?;
             return self.run_parts(parts, stream);
         }

@@ -12,6 +12,7 @@ use crate::gpu::neighbours::Neighbours;
 use crate::gpu::{self, Gpu};
 use crate::ports::{Mirrors, PortLink, Ports};
 use crate::regions::Regions;
+use crate::registry::Installed;
 use crate::selection::Tuning;
 use crate::shared::RankPage;
 use crate::shared::control::ControlPage;
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub options: Options,
     /// The table that all ranks have.
     pub tuning: Tuning,
+    pub installed: Installed,
     pub device: Arc<dyn Device>,
     /// The engine of ranks whose device is a GPU.
     pub gpu: Option<Gpu>,

@@ -16,6 +16,7 @@ pub mod controlled;
 mod diagnose;
 mod error;
 mod executor;
+mod fingerprint;
 mod gpu;
 mod host;
 mod launch;
@@ -39,7 +40,8 @@ pub use executor::{Call, Executor};
 pub use plan_cache::LoadedPlan;
 pub use ports::{PortLink, wires};
 pub use registry::{
-    Code, CodeCall, Misfit, RegisteredCode, RegisteredPlan, Registry, Spoils, Terms,
+    Code, CodeCall, InstallError, Installed, Misfit, RegisteredCode, RegisteredPlan, Registry,
+    Spoils, Terms,
 };
 pub use together::RankCall;
 pub use verification::Verdict;

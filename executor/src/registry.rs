@@ -1,6 +1,7 @@
 //! The registry: plans and code that serve calls by name beside the built-in algorithms, and who chooses among them.
 
 mod code;
+mod installed;
 mod plan;
 mod terms;
 
@@ -8,7 +9,8 @@ mod terms;
 mod tests;
 
 use crate::error::ExecutorError;
-use crate::selection::order::{Choice, Offer, choose};
+use crate::selection::order::{Choice, Offer, Sources};
+use crate::selection::transfers::explain;
 use crate::selection::{Question, SelectionError, Tuning, is_built_in};
 use antiphon_plan::model::Plan;
 use std::fmt;
@@ -16,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 pub use code::{Code, CodeCall, RegisteredCode};
+pub use installed::{InstallError, Installed, Skipped, Written};
 pub use plan::RegisteredPlan;
 pub use terms::{Misfit, Spoils, Terms};
 
@@ -54,7 +57,7 @@ impl Contents {
         self.plans.is_empty() && self.codes.is_empty() && self.selector.is_none()
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         let codes = self.codes.iter().map(|code| code.name());
         self.plans.iter().map(|plan| plan.name()).chain(codes)
     }
@@ -184,15 +187,16 @@ impl Registry {
         self.contents().codes.clone()
     }
 
-    /// What would serve a call without a tuning table, why, and what else was considered. A selector is asked, with null addresses.
+    /// What would serve a call without a tuning table and installed plans, why, and what else was considered. A selector is asked, with null addresses.
     ///
     /// # Errors
     /// Where nothing serves it, or the selector's answer does not fit.
     pub fn choose(&self, question: &Question<'_>) -> Result<Choice, SelectionError> {
-        self.choose_with(question, &Tuning::none("none was given"))
+        let tuning = Tuning::none("none was given");
+        self.choose_with(question, &tuning, &Installed::none("none were given"))
     }
 
-    /// The same with a tuning table.
+    /// The same with a tuning table and installed plans.
     ///
     /// # Errors
     /// As [`choose`](Self::choose).
@@ -200,8 +204,9 @@ impl Registry {
         &self,
         question: &Question<'_>,
         tuning: &Tuning,
+        installed: &Installed,
     ) -> Result<Choice, SelectionError> {
-        choose(&self.contents(), question, [0; 2], tuning)
+        explain(&Sources { contents: &self.contents(), tuning, installed }, question)
     }
 
     /// Raised by every change.

@@ -8,6 +8,7 @@ pub mod order;
 pub(crate) mod question;
 pub(crate) mod reproducible;
 pub mod table;
+pub(crate) mod transfers;
 mod tuning;
 
 use crate::registry::Misfit;

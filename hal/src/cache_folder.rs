@@ -1,7 +1,10 @@
-//! The folder of what is kept from run to run: compiled kernels, plans, what was measured of this machine. One rule for all.
+//! The folder of what is kept from run to run: compiled kernels, plans, what was measured of this machine. One rule for all,
+//! also for how files there are replaced.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, io};
 
 /// Antiphon's cache folder, as the environment says: `$ANTIPHON_CACHE_DIR`, else `$MSCCLPP_CACHE_DIR/antiphon`, else
 /// `$XDG_CACHE_HOME/antiphon`, else `~/.cache/antiphon`. It need not exist. None where not even `HOME` is set.
@@ -20,9 +23,43 @@ fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .or_else(|| standard("HOME").map(|folder| folder.join(".cache").join("antiphon")))
 }
 
+/// Writes a file, whole or not at all for whoever reads it meanwhile. Its folder is made if need be.
+///
+/// # Errors
+/// What the system says; then the file is what it was.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    static DRAFTS: AtomicU64 = AtomicU64::new(0);
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder)?;
+    }
+    let mut draft = path.as_os_str().to_owned();
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    draft.push(format!(".{}-{number}.draft", std::process::id()));
+    let draft = PathBuf::from(draft);
+    fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path)).inspect_err(|_| {
+        // Not there if it could not be made.
+        let _ = fs::remove_file(&draft);
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_replaced_and_drafts_do_not_stay() {
+        let folder = std::env::temp_dir().join(format!("antiphon-files-{}", std::process::id()));
+        let path = folder.join("deep").join("file");
+        for text in ["one", "two"] {
+            replace_file(&path, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        // A folder cannot be replaced by a file.
+        replace_file(path.parent().unwrap(), b"three").unwrap_err();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn the_first_variable_that_is_set_says() {

@@ -49,7 +49,7 @@ pub mod rocm;
 mod stream;
 mod task;
 
-pub use cache_folder::cache_folder;
+pub use cache_folder::{cache_folder, replace_file};
 pub use caps::{Caps, PeerLink};
 pub use device::Device;
 pub use driver::{Backend, DeviceInfo, Driver, driver, drivers};

@@ -2,6 +2,7 @@
 
 use super::error::print_line;
 use super::{CliError, ExplainArgs};
+use antiphon::executor::Installed;
 use antiphon::executor::selection::table::Kind;
 use antiphon::executor::selection::{Question, Spread, Tuning};
 use antiphon::{Options, Registry};
@@ -25,7 +26,8 @@ pub fn explain(args: &ExplainArgs) -> Result<ExitCode, CliError> {
     let question = Question { op, in_place, root, reproducible, ..question };
     let kind = if args.threads { Kind::Threads } else { Kind::Processes };
     let tuning = Tuning::of_process().with_kind(kind);
-    let choice = Registry::process().choose_with(&question, &tuning);
+    let installed = Installed::of_process();
+    let choice = Registry::process().choose_with(&question, &tuning, &installed);
     let choice = choice.map_err(|error| CliError::Usage(error.to_string()))?;
     if args.json {
         print_line(&choice.to_json())?;

@@ -1,4 +1,5 @@
-//! `tune`: measures the candidates for each call on this machine, and writes the table that the choice of an algorithm reads.
+//! `tune`: measures the candidates for each call on this machine, installed plans among them, and writes the table that
+//! the choice of an algorithm reads.
 
 mod cells;
 pub mod rounds;
@@ -11,17 +12,19 @@ use super::launch::{Mode, launch};
 use super::progress::Progress;
 use super::table::{microseconds, percentile};
 use super::{BuiltIn, CliError, TuneArgs, plans, size};
-use antiphon::DataType;
 use antiphon::executor::hal::Backend;
 use antiphon::executor::selection::table::{Kind, Machine, Setting, Table, Times};
 use antiphon::executor::selection::{SelectionError, Spread};
+use antiphon::executor::{Installed, RegisteredPlan};
 use antiphon::plan::model::Collective;
-use cells::Cells;
+use antiphon::{DataType, Registry, Terms};
+use cells::{Candidate, Cells};
 use rounds::Rounds;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The collectives that are measured unless others are named.
 const COLLECTIVES: [BuiltIn; 8] = [
@@ -49,8 +52,12 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
     };
     let machine = Machine::here();
     let mut table = begin(&path, machine, args.again)?;
-    let (job, cells) = job(args, &table)?;
+    let others = others(&args.plans, &Installed::of_process())?;
+    let (job, cells) = job(args, &table, &others)?;
     let skipped = cells.skipped;
+    for (name, why) in cells.idle() {
+        print_line(&format!("# `{name}` serves none of these calls: it {why}"))?;
+    }
     if cells.is_empty() {
         print_line(&format!(
             "nothing to measure: {} has all {skipped} cells; --again measures them again",
@@ -119,8 +126,32 @@ fn kind(args: &TuneArgs) -> Kind {
     if args.threads { Kind::Threads } else { Kind::Processes }
 }
 
-/// The job of what is to be measured.
-fn job(args: &TuneArgs, table: &Table) -> Result<(Job, Cells), CliError> {
+/// Plans to be measured beside what is built in: those of files, and those installed.
+fn others(files: &[PathBuf], installed: &Installed) -> Result<Vec<Arc<RegisteredPlan>>, CliError> {
+    // Its names are given once, and those of built-in algorithms never.
+    let registry = Registry::new();
+    for file in files {
+        let plan = plans::load(file)?.plan;
+        // As what is built in is measured.
+        let rooted = matches!(plan.collective, Collective::Broadcast | Collective::Reduce);
+        let terms = Terms { root: rooted.then_some(0), ..Terms::default() };
+        registry.register(plan, terms).map_err(|error| CliError::Usage(error.to_string()))?;
+    }
+    let mut all = registry.plans();
+    // As in the choice: what the user names now goes before what is installed by that name.
+    let known: Vec<String> = all.iter().map(|plan| plan.name().to_owned()).collect();
+    let further =
+        installed.plans().iter().filter(|plan| !known.iter().any(|name| name == plan.name()));
+    all.extend(further.cloned());
+    Ok(all)
+}
+
+/// The job of what is to be measured: built-in algorithms, and these plans as far as they serve.
+fn job(
+    args: &TuneArgs,
+    table: &Table,
+    others: &[Arc<RegisteredPlan>],
+) -> Result<(Job, Cells), CliError> {
     let spread = Spread::here(args.ranks, args.nodes);
     if !args.ranks.is_multiple_of(args.nodes) {
         let Spread { ranks, nodes, .. } = spread;
@@ -153,12 +184,21 @@ fn job(args: &TuneArgs, table: &Table) -> Result<(Job, Cells), CliError> {
             }
             candidates => candidates?,
         };
+        let built_in = candidates.into_iter();
+        let built_in = built_in.map(|(name, plan)| Candidate { name, plan, registered: None });
+        let others = others.iter().filter(|plan| plan.plan().collective == setting.collective);
+        let others = others.map(|one| Candidate {
+            name: one.name().to_owned(),
+            plan: one.plan().clone(),
+            registered: Some(Arc::clone(one)),
+        });
+        let candidates = built_in.chain(others).collect();
         settings.push((setting, cells.add_plans(candidates)));
     }
     for (setting, plans) in &settings {
         for &bytes in &sizes {
             let known = table.at(setting, bytes).filter(|_| !args.again);
-            cells.add(setting, bytes, plans.clone(), known, DTYPE.size() as u64)?;
+            cells.add(setting, bytes, plans.clone(), known, DTYPE)?;
         }
     }
     let settings = Settings {
@@ -198,6 +238,7 @@ fn line(collective: &Collective, bytes: u64, times: &Times) -> String {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
+    use antiphon::plan::algorithms::{Algorithm, Shape};
     use clap::Parser;
 
     fn args(options: &str) -> TuneArgs {
@@ -215,7 +256,7 @@ mod tests {
 
     #[test]
     fn by_default_eight_collectives_are_measured_at_twelve_sizes() {
-        let (job, cells) = job(&args(""), &empty()).unwrap();
+        let (job, cells) = job(&args(""), &empty(), &[]).unwrap();
         assert_eq!((cells.len(), cells.skipped), (96, 0));
         assert_eq!(job.settings.world, 2);
         // Each candidate has a plan of its own, which all sizes share.
@@ -227,7 +268,7 @@ mod tests {
     #[test]
     fn what_is_in_the_table_is_skipped_unless_asked_for_again() {
         let options = "allgather broadcast -b 1K -e 4K -f 4";
-        let (_, cells) = job(&args(options), &empty()).unwrap();
+        let (_, cells) = job(&args(options), &empty(), &[]).unwrap();
         assert_eq!(cells.len(), 4);
         let mut table = empty();
         let cell = cells.of(0);
@@ -236,7 +277,7 @@ mod tests {
         let times = |names: &[String]| Times::new(names.iter().map(|name| (name.clone(), 1)));
         table.record(&cell.setting, cell.bytes, times(&names));
         let left = |options: &str, table: &Table| {
-            let (_, cells) = job(&args(options), table).unwrap();
+            let (_, cells) = job(&args(options), table, &[]).unwrap();
             (cells.len(), cells.skipped)
         };
         assert_eq!(left(options, &table), (3, 1));
@@ -250,9 +291,35 @@ mod tests {
     #[test]
     fn what_cannot_be_measured_is_refused() {
         for (options, word) in [("--ranks 3 --nodes 2", "evenly"), ("--time off", "250ms")] {
-            let error = job(&args(options), &empty()).err().unwrap().to_string();
+            let error = job(&args(options), &empty(), &[]).err().unwrap().to_string();
             assert!(error.contains(word), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_installed_or_given_is_measured_where_it_fits() {
+        let registry = Registry::new();
+        let named = |name: &str| Terms { name: Some(name.to_owned()), ..Terms::default() };
+        let plan = |algorithm: Algorithm, ranks| algorithm.plan(Shape::new(ranks)).unwrap();
+        let narrow = Terms { max_bytes: 1024, ..named("narrow") };
+        let rooted = |name, root| Terms { root: Some(root), ..named(name) };
+        for (plan, terms) in [
+            (plan(Algorithm::AllReduceRing, 2), narrow),
+            (plan(Algorithm::AllReduceRing, 4), named("of four")),
+            (plan(Algorithm::BroadcastZeroCopy, 2), rooted("from 0", 0)),
+            (plan(Algorithm::ReducePackets, 2), named("of no root")),
+        ] {
+            registry.register(plan, terms).unwrap();
+        }
+        let options = args("allreduce broadcast reduce -b 1K -e 4K -f 4");
+        let (_, cells) = job(&options, &empty(), &registry.plans()).unwrap();
+        let measured: Vec<(u64, &str)> = (0..cells.items.len())
+            .map(|item| (cells.of(item).bytes, cells.name(item)))
+            .filter(|(_, name)| ["narrow", "of four", "from 0", "of no root"].contains(name))
+            .collect();
+        assert_eq!(measured, [(1024, "narrow"), (1024, "from 0"), (4096, "from 0")]);
+        let idle: Vec<_> = cells.idle().collect();
+        assert_eq!(idle, [("of four", "is for 4 ranks"), ("of no root", "has no root said")]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::error::ExecutorError;
 use crate::executor::own_error;
 use antiphon_hal::{Effort, HalError, Stream, Task, TaskError, TaskState, kernels};
 use antiphon_plan::counts::Counts;
+use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, mpsc};
@@ -105,7 +106,7 @@ impl Group {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if !on.together() {
+        if on.in_parts(&Collective::AllToAllV) {
             let parts = on.parts_v(buffers, sizes, Counts { send, receive }, dtype)?;
             return self.parts(on, parts, stream);
         }

@@ -11,14 +11,19 @@ use super::{Collectives, Request, What};
 use crate::error::ExecutorError;
 use antiphon_hal::Stream;
 use antiphon_plan::counts::{Counts, Extent, Fit};
+use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::sync::Arc;
 
 impl Collectives {
     /// The transfers that a request comes to, if it is not one launch.
     pub(super) fn parts(&self, request: &Request) -> Result<Option<Vec<Transfer>>, ExecutorError> {
-        let rooted = matches!(request.what, What::Gather { .. } | What::Scatter { .. });
-        if !rooted || self.together() {
+        let collective = match request.what {
+            What::Gather { .. } => Collective::Gather,
+            What::Scatter { .. } => Collective::Scatter,
+            _ => return Ok(None),
+        };
+        if !self.in_parts(&collective) {
             return Ok(None);
         }
         let rank = self.communicator().rank();

@@ -5,8 +5,9 @@ use crate::communicator::Options;
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::plan_cache::LoadedPlan;
-use crate::registry::{RegisteredCode, RegisteredPlan, Registry};
-use crate::selection::order::{Candidate, Choice, choose, choose_by_size};
+use crate::registry::{Installed, RegisteredCode, RegisteredPlan, Registry};
+use crate::selection::order::{Candidate, Choice, Sources, choose, choose_by_size};
+use crate::selection::transfers::{Made, made};
 use crate::selection::{Question, Selected, SelectionError, Spread, Tuning};
 use antiphon_plan::algorithms::Algorithm;
 use antiphon_plan::model::Collective;
@@ -30,6 +31,8 @@ pub(super) struct Service {
     pub spread: Result<Spread, SelectionError>,
     registry: Registry,
     tuning: Tuning,
+    /// Without those that turned out to be of no use.
+    installed: Mutex<Installed>,
     built_in: Mutex<BTreeMap<Key, Arc<LoadedPlan>>>,
     /// By content.
     registered: Mutex<BTreeMap<u64, Arc<LoadedPlan>>>,
@@ -137,13 +140,19 @@ fn asked(question: &Question<'_>) -> Option<Asked> {
 }
 
 impl Service {
-    pub fn new(spread: Result<Spread, SelectionError>, registry: Registry, tuning: Tuning) -> Self {
+    pub fn new(
+        spread: Result<Spread, SelectionError>,
+        registry: Registry,
+        tuning: Tuning,
+        installed: Installed,
+    ) -> Self {
         // No registry's generation, so that the first call looks.
         let memory = Memory::new(0);
         Service {
             spread,
             registry,
             tuning,
+            installed: Mutex::new(installed),
             built_in: Mutex::default(),
             registered: Mutex::default(),
             memory: Mutex::new(memory),
@@ -165,7 +174,9 @@ impl Service {
             if memory.generation != self.registry.generation() {
                 fresh = self.registry.contents();
                 *memory = Memory::new(fresh.generation);
-                let kept: Vec<_> = fresh.plans.iter().map(|plan| plan.fingerprint()).collect();
+                let installed = lock(&self.installed);
+                let kept = fresh.plans.iter().chain(installed.plans());
+                let kept: Vec<_> = kept.map(|plan| plan.fingerprint()).collect();
                 lock(&self.registered).retain(|content, _| kept.contains(content));
             }
             if let Some(served) = asked.and_then(|asked| memory.get(&asked)) {
@@ -173,14 +184,24 @@ impl Service {
             }
         }
         let contents = self.registry.contents();
-        // Not under the lock: loading may wait for another process that verifies the same plan.
-        let served = if contents.is_empty() && !self.tuning.is_used() {
-            self.built_in(executor, &choose_by_size(question)?)?
-        } else {
-            match &choose(&contents, question, addresses, &self.tuning)?.candidate {
-                Candidate::Plan(plan) => self.registered(executor, plan)?,
-                Candidate::Code(code) => Served::Code(Arc::clone(code)),
-                Candidate::BuiltIn(selected) => self.built_in(executor, selected)?,
+        let served = loop {
+            let installed = lock(&self.installed).clone();
+            // Not under a lock: loading may wait for another process that verifies the same plan.
+            if contents.is_empty() && installed.plans().is_empty() && !self.tuning.is_used() {
+                break self.built_in(executor, &choose_by_size(question)?)?;
+            }
+            let sources =
+                Sources { contents: &contents, tuning: &self.tuning, installed: &installed };
+            match &choose(&sources, question, addresses)?.candidate {
+                Candidate::Plan(plan) => break self.registered(executor, plan)?,
+                Candidate::Code(code) => break Served::Code(Arc::clone(code)),
+                Candidate::BuiltIn(selected) => break self.built_in(executor, selected)?,
+                Candidate::Installed(plan) => match self.registered(executor, plan) {
+                    // As any rank finds that has the plan, and all have it.
+                    Err(error @ ExecutorError::Refuted { .. }) => self.leave_out(plan, &error),
+                    served => break served?,
+                },
+                Candidate::Transfers => return Err(transfers_alone(question)),
             }
         };
         let mut memory = lock(&self.memory);
@@ -191,6 +212,13 @@ impl Service {
             memory.keep(asked, &served);
         }
         Ok(served)
+    }
+
+    /// An installed plan serves no call, whatever it was when it was installed.
+    fn leave_out(&self, plan: &RegisteredPlan, error: &ExecutorError) {
+        log::warn!("the installed plan `{}` serves nothing: {error}", plan.name());
+        let mut installed = lock(&self.installed);
+        *installed = installed.without(plan.name(), &error.to_string());
     }
 
     fn built_in(&self, executor: &Executor, selected: &Selected) -> Result<Served, ExecutorError> {
@@ -220,7 +248,20 @@ impl Service {
     }
 }
 
+/// Nobody asks what one launch of all ranks serves where there is none.
+fn transfers_alone(question: &Question<'_>) -> ExecutorError {
+    let (collective, nodes) = (question.collective.clone(), question.spread.nodes);
+    SelectionError::None { collective, nodes, known: "calls between two ranks".to_owned() }.into()
+}
+
 impl Collectives {
+    /// Whether calls of a collective come to transfers between pairs of ranks.
+    pub(super) fn in_parts(&self, collective: &Collective) -> bool {
+        // Ranks that are spread unevenly are on several nodes.
+        let nodes = self.0.service.spread.as_ref().map_or(u32::MAX, |spread| spread.nodes);
+        made(collective, nodes) == Made::Transfers
+    }
+
     /// A question about a call of `bytes` bytes on this communicator, out of place; the rest is for the caller to change.
     ///
     /// # Errors
@@ -242,7 +283,8 @@ impl Collectives {
     /// # Errors
     /// [`Selection`](ExecutorError::Selection) where nothing serves it, or the selector's answer does not fit.
     pub fn explain(&self, question: &Question<'_>) -> Result<Choice, ExecutorError> {
-        let Service { registry, tuning, .. } = &self.0.service;
-        Ok(registry.choose_with(question, tuning)?)
+        let Service { registry, tuning, installed, .. } = &self.0.service;
+        let installed = lock(installed).clone();
+        Ok(registry.choose_with(question, tuning, &installed)?)
     }
 }

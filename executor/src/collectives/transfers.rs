@@ -4,7 +4,7 @@ use super::prepared::Prepared;
 use super::{Collectives, NOWHERE, lock};
 pub(super) use crate::communicator::{Direction, Purpose, Way};
 use crate::error::ExecutorError;
-use crate::registry::Registry;
+use crate::registry::{Installed, Registry};
 use antiphon_hal::{Stream, Task};
 use antiphon_plan::counts::Extent;
 use antiphon_types::DataType;
@@ -117,8 +117,10 @@ impl Collectives {
         }
         // Not under the lock: another thread may be on its way to another peer.
         let end = self.communicator().pair_end(way)?;
-        // What is registered for alltoallv is no transfer.
-        let pair = Collectives::served_by(&self.communicator().form(end)?, Registry::new())?;
+        // What is registered or installed for alltoallv is no transfer.
+        let (registry, installed) = (Registry::new(), Installed::none("transfers use none"));
+        let formed = self.communicator().form(end)?;
+        let pair = Collectives::served_by(&formed, registry, installed)?;
         Ok(lock(&self.0.pairs).entry(way).or_insert(pair).clone())
     }
 

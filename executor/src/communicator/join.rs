@@ -3,6 +3,7 @@
 //! Each step begins an exchange that the next one finishes, so that one thread can bring up several ranks.
 
 use super::*;
+use crate::fingerprint::fingerprint;
 use crate::gpu::neighbours::{Gap, RankDevice};
 use crate::ports::{Introduction, LOCAL, open_wires};
 use crate::selection::table::Kind;
@@ -22,6 +23,7 @@ pub(super) struct Join {
     page: Arc<dyn Memory>,
     token: Box<u64>,
     tuning: Tuning,
+    installed: Installed,
 }
 
 /// A communicator that waits for its peers' greetings.
@@ -39,6 +41,8 @@ struct Greeting {
     token: (u64, u64),
     /// That of its tuning table; 0 for none.
     tuning: u64,
+    /// That of its installed plans; 0 for none.
+    installed: u64,
     /// Names the machine, whatever nodes are made of it: its ranks share its cores.
     machine: u64,
     cores: Cores,
@@ -77,7 +81,7 @@ impl Cores {
 impl Greeting {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let Greeting { page, mirrors, token, tuning, machine, cores, device, .. } = self;
+        let Greeting { page, mirrors, token, tuning, installed, machine, cores, device, .. } = self;
         let [what, place] = device.to_words();
         let numbers = cores.numbers.len() as u64;
         let words = [
@@ -88,6 +92,7 @@ impl Greeting {
             token.0,
             token.1,
             *tuning,
+            *installed,
             *machine,
             cores.quota,
             what,
@@ -103,8 +108,8 @@ impl Greeting {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<96>()?;
-        let words: [u64; 12] = std::array::from_fn(|word| {
+        let (head, rest) = bytes.split_first_chunk::<104>()?;
+        let words: [u64; 13] = std::array::from_fn(|word| {
             u64::from_le_bytes(std::array::from_fn(|byte| head[8 * word + byte]))
         });
         let [
@@ -115,6 +120,7 @@ impl Greeting {
             address,
             token,
             tuning,
+            installed,
             machine,
             quota,
             what,
@@ -134,16 +140,25 @@ impl Greeting {
         let token = (address, token);
         let device = RankDevice::from_words([what, place])?;
         let pid = pid as u32;
-        Some(Greeting { page, mirrors, pid, token, tuning, machine, cores, device, wires })
+        Some(Greeting {
+            page,
+            mirrors,
+            pid,
+            token,
+            tuning,
+            installed,
+            machine,
+            cores,
+            device,
+            wires,
+        })
     }
 }
 
 /// Names this machine, whatever `ANTIPHON_HOSTID` says.
 fn machine() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    fingerprint(&id)
 }
 
 /// A communicator that waits for its peers' probes.
@@ -200,6 +215,7 @@ impl Join {
             Some(tuning) => tuning.clone(),
             None => Tuning::of_process(),
         };
+        let installed = options.installed.clone().unwrap_or_else(Installed::of_process);
         // Random: equal builds in two containers may have equal pids, regions and addresses.
         let token = Box::new(RandomState::new().hash_one(pid));
         let address = std::ptr::from_ref(&*token).addr() as u64;
@@ -209,6 +225,7 @@ impl Join {
             pid,
             token: (address, *token),
             tuning: tuning.fingerprint(),
+            installed: installed.fingerprint(),
             machine: machine(),
             cores: Cores::of_this_thread(),
             device: RankDevice::of(&**device),
@@ -228,6 +245,7 @@ impl Join {
             page,
             token,
             tuning,
+            installed,
         };
         Ok(Greeted { join, ticket })
     }
@@ -361,8 +379,11 @@ impl Probed {
             1 => join.tuning.agreed(greetings.iter().map(|greeting| greeting.tuning)),
             _ => Tuning::none("its times are of one machine, and the ranks are on several"),
         };
+        let installed = greetings.iter().map(|greeting| greeting.installed);
+        let installed = join.installed.agreed(installed);
         let shared = Shared {
             tuning: tuning.with_kind(kind),
+            installed,
             rank,
             world,
             // Drawn at random by the first rank.

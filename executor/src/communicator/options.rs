@@ -1,7 +1,7 @@
 //! How a communicator behaves.
 
 use crate::error::ExecutorError;
-use crate::registry::Registry;
+use crate::registry::{Installed, Registry};
 use crate::selection::Tuning;
 use antiphon_hal::Device;
 use std::fmt;
@@ -91,7 +91,9 @@ pub struct Options {
     pub registry: Registry,
     /// The times that calls by name are served by, if all ranks have them: the process's own unless given.
     pub tuning: Option<Tuning>,
-    /// Tags that registered plans, and registered code, must have to serve this communicator. All ranks must say the same.
+    /// The installed plans that calls by name may be served by, if all ranks have the same: the process's own unless given.
+    pub installed: Option<Installed>,
+    /// Tags that registered plans, installed ones, and registered code, must have to serve this communicator. All ranks must say the same.
     pub tags: Vec<String>,
 }
 
@@ -110,6 +112,7 @@ impl Default for Options {
             reproducible: std::env::var_os("ANTIPHON_REPRODUCIBLE").is_some_and(|on| on == "1"),
             registry: Registry::process(),
             tuning: None,
+            installed: None,
             tags: Vec::new(),
         }
     }
@@ -190,6 +193,13 @@ impl Options {
     #[must_use]
     pub fn with_registry(mut self, registry: Registry) -> Self {
         self.registry = registry;
+        self
+    }
+
+    /// These options with installed plans, in the place of the process's own. They serve if all ranks have the same.
+    #[must_use]
+    pub fn with_installed(mut self, installed: Installed) -> Self {
+        self.installed = Some(installed);
         self
     }
 

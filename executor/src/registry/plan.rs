@@ -6,7 +6,7 @@ use crate::plan_cache::LoadedPlan;
 use crate::selection::question::has_root;
 use crate::selection::{Question, reproducible};
 use antiphon_plan::model::{ChannelTable, ChannelType, Collective, Plan};
-use antiphon_plan::verify::{self, SumOrder};
+use antiphon_plan::verify::{self, SumOrder, Verdict};
 use antiphon_types::ReduceOp;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -33,13 +33,21 @@ impl RegisteredPlan {
     /// # Errors
     /// A plan that is not valid, or cannot be lowered; terms that contradict it.
     pub(super) fn new(plan: Plan, terms: Terms) -> Result<Self, ExecutorError> {
+        let made = RegisteredPlan::vouched(plan, terms)?;
+        match made.terms.root {
+            Some(root) => made.check_root(root).map(|()| made),
+            None => Ok(made),
+        }
+    }
+
+    /// The same where somebody has seen to it that the root is right, since that takes as long as verifying the plan.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), but for the root.
+    pub(super) fn vouched(plan: Plan, terms: Terms) -> Result<Self, ExecutorError> {
         let lowered = LoadedPlan::new(&plan)?;
         let world = lowered.ranks();
-        let contradicts = |saw: String, allowed| ExecutorError::Argument {
-            what: "register a plan",
-            saw: format!("{saw} for plan `{}`", plan.name),
-            allowed,
-        };
+        let contradicts = |saw: String, allowed| contradicts(&plan, &saw, allowed);
         if let Some(saw) = terms.world.filter(|&ranks| ranks != world) {
             return Err(contradicts(
                 format!("{saw} ranks"),
@@ -52,11 +60,11 @@ impl RegisteredPlan {
         if let Some(root) = terms.root.filter(|&root| root >= world) {
             return Err(contradicts(format!("root {root}"), "its ranks"));
         }
-        if let Some(root) = terms.root
-            && let Some(own) = root_of(&plan, &lowered).filter(|&own| own != root)
-        {
-            let saw = format!("root {root} instead of {own}");
-            return Err(contradicts(saw, "the root it is written for"));
+        let any = terms.min_bytes == 0 && terms.max_bytes == u64::MAX;
+        if lowered.layout().runtime_sizes && !any {
+            // A rank knows the sizes of its own blocks alone, and all must choose alike. The plan itself has none.
+            let saw = "limits of sizes".to_owned();
+            return Err(contradicts(saw, "none on plans with runtime sizes"));
         }
         let reducing = || plan.operations().filter(|op| op.kind.reduces());
         let says = reducing().any(|op| op.reduce_op.is_some());
@@ -68,6 +76,27 @@ impl RegisteredPlan {
         let spoils = spoils(&lowered, terms.root);
         let order = OnceLock::new();
         Ok(RegisteredPlan { name, plan, lowered, terms, said, spoils, near, order })
+    }
+
+    /// Whether the plan is for this root, of a collective that has one: it does not say so itself.
+    fn check_root(&self, root: u32) -> Result<(), ExecutorError> {
+        if !has_root(&self.plan.collective) {
+            return Ok(());
+        }
+        let layout = self.lowered.layout();
+        let report = verify::verify(&self.plan, layout, verify::Options::default());
+        let (saw, allowed) = match (report.root, report.verdict) {
+            (Some(own), _) if own == root => return Ok(()),
+            (Some(own), _) => (own.to_string(), "the root it is written for"),
+            // Whoever verifies refuses it, and who does not takes more than its root on trust.
+            (None, Verdict::Refuted(_)) => return Ok(()),
+            (None, Verdict::NotProven(why)) => {
+                let why = why.first().map_or("", String::as_str);
+                (format!("no root ({why})"), "plans whose root the verifier finds")
+            }
+            (None, Verdict::Proven) => ("no root".to_owned(), "plans that have one"),
+        };
+        Err(contradicts(&self.plan, &format!("root {root} instead of {saw}"), allowed))
     }
 
     /// What selectors, tables and messages call it.
@@ -145,15 +174,10 @@ impl RegisteredPlan {
     }
 }
 
-/// The root that a plan is written for, where it has one and is proven: a plan does not say it.
-fn root_of(plan: &Plan, lowered: &LoadedPlan) -> Option<u32> {
-    if !has_root(&plan.collective) {
-        return None;
-    }
-    let report = verify::verify(plan, lowered.layout(), verify::Options::default());
-    let roots = report.notes.iter().filter_map(|note| note.text.strip_prefix("the root is rank "));
-    let root = roots.filter_map(|rank| rank.parse().ok()).next().unwrap_or(0);
-    matches!(report.verdict, verify::Verdict::Proven).then_some(root)
+/// Terms that say something else than their plan.
+fn contradicts(plan: &Plan, saw: &str, allowed: &'static str) -> ExecutorError {
+    let saw = format!("{saw} for plan `{}`", plan.name);
+    ExecutorError::Argument { what: "register a plan", saw, allowed }
 }
 
 /// The first buffer that a plan writes though whoever calls by name is promised that it stays as it is: send buffers that

@@ -399,3 +399,51 @@ fn names_are_given_once_and_terms_do_not_contradict_the_plan() {
     let names: Vec<_> = registry.plans().iter().map(|plan| plan.name().to_owned()).collect();
     assert_eq!(names, ["a", "another"]);
 }
+
+/// A broadcast that the verifier cannot prove: two blocks of the root post to one port channel.
+fn doubtful(root: usize) -> Plan {
+    let program = ProgramBuilder::new("doubtful", Collective::Broadcast, 2).chunk_counts(2, 2);
+    let (peer, port) = (1 - root, program.port(root, 1 - root));
+    let receiver = program.block(peer);
+    for half in [0, 1] {
+        let ready = [program.channel(root, peer)];
+        receiver.signal(&ready);
+        let sender = program.block(root);
+        sender.wait(&ready);
+        let input = program.input(root).chunk(half);
+        sender.put_with_signal_and_flush(&port, input, program.output(peer).chunk(half));
+        sender.copy(input, program.output(root).chunk(half));
+    }
+    receiver.wait(&[port]);
+    receiver.wait(&[port]);
+    program.build().unwrap()
+}
+
+#[test]
+fn the_root_of_a_plan_that_is_not_proven_is_not_taken_on_trust() {
+    for (root, said) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let terms = Terms { root: Some(said), ..Terms::default() };
+        let plan = doubtful(root);
+        let lowered = crate::plan_cache::LoadedPlan::new(&plan).unwrap();
+        let options = antiphon_plan::verify::Options::default();
+        let report = antiphon_plan::verify::verify(&plan, lowered.layout(), options);
+        assert_eq!((report.status(), report.root), (2, Some(root as u32)), "{report}");
+        let registered = Registry::new().register(plan, terms);
+        assert_eq!(registered.is_ok(), root == said as usize, "{root} {said}: {registered:?}");
+    }
+}
+
+#[test]
+fn limits_of_sizes_are_refused_where_ranks_know_their_own_sizes_alone() {
+    use antiphon_plan::algorithms::{Handshake, alltoallv};
+    let plan = || alltoallv::zero_copy(2, 1, Handshake::Everyone).unwrap();
+    let registry = Registry::new();
+    for (plan, terms) in [
+        (plan(), Terms { min_bytes: 1, ..Terms::default() }),
+        (plan(), Terms { max_bytes: 1 << 20, ..Terms::default() }),
+    ] {
+        let error = registry.register(plan, terms).unwrap_err().to_string();
+        assert!(error.contains("limits of sizes for plan `alltoallv_"), "{error}");
+    }
+    registry.register(plan(), Terms::default()).unwrap();
+}

@@ -10,7 +10,9 @@ impl fmt::Display for Choice {
         for (rule, said) in &self.rules {
             writeln!(f, "  {}: {said}", rule.name())?;
         }
-        writeln!(f, "considered:")?;
+        if !self.considered.is_empty() {
+            writeln!(f, "considered:")?;
+        }
         for (candidate, fits) in &self.considered {
             write!(f, "  {} ({}): ", candidate.name(), candidate.kind())?;
             match fits {
@@ -18,13 +20,16 @@ impl fmt::Display for Choice {
                 Err(misfit) => writeln!(f, "{misfit}")?,
             }
         }
-        Ok(())
+        if !self.left_out.is_empty() {
+            writeln!(f, "left out:")?;
+        }
+        self.left_out.iter().try_for_each(|note| writeln!(f, "  {note}"))
     }
 }
 
 impl Choice {
-    /// The same as one object of JSON: `chosen` (`name` and `kind`), `rule`, `rules` (`rule` and `said`), and `considered`
-    /// (`name`, `kind`, `fits`, and a `reason` where it does not).
+    /// The same as one object of JSON: `chosen` (`name` and `kind`), `rule`, `rules` (`rule` and `said`), `considered`
+    /// (`name`, `kind`, `fits`, and a `reason` where it does not), and `left_out` (files that are no installed plans, and why).
     pub fn to_json(&self) -> String {
         let pair = |candidate: &Candidate| {
             format!("\"name\":{},\"kind\":{}", text(candidate.name()), text(candidate.kind()))
@@ -39,12 +44,14 @@ impl Choice {
                 format!("{{{},\"fits\":false,\"reason\":{reason}}}", pair(candidate))
             }
         });
+        let left_out = self.left_out.iter().map(|note| text(note));
         format!(
-            "{{\"chosen\":{{{}}},\"rule\":{},\"rules\":[{}],\"considered\":[{}]}}",
+            "{{\"chosen\":{{{}}},\"rule\":{},\"rules\":[{}],\"considered\":[{}],\"left_out\":[{}]}}",
             pair(&self.candidate),
             text(self.rule.name()),
             rules.collect::<Vec<_>>().join(","),
             considered.collect::<Vec<_>>().join(","),
+            left_out.collect::<Vec<_>>().join(","),
         )
     }
 }

@@ -1,9 +1,10 @@
 //! The order in which candidates are considered for a call, and what is said about it: the selector's answer, if it has one;
 //! then the fastest by the tuning table, if the call was measured; then the first registered plan that fits, the most recent
-//! first; then registered code, likewise; then the built-in algorithm that the rule by size takes.
+//! first; then registered code, likewise; then the first installed plan that fits, by name; then the built-in algorithm that
+//! the rule by size takes.
 
 use super::{Question, Selected, SelectionError, Tuning, candidates, reproducible, select};
-use crate::registry::{Contents, Misfit, RegisteredCode, RegisteredPlan};
+use crate::registry::{Contents, Installed, Misfit, RegisteredCode, RegisteredPlan};
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,8 +16,12 @@ pub enum Candidate {
     Plan(Arc<RegisteredPlan>),
     /// Registered code.
     Code(Arc<RegisteredCode>),
+    /// An installed plan.
+    Installed(Arc<RegisteredPlan>),
     /// A built-in algorithm.
     BuiltIn(Selected),
+    /// Transfers between pairs of ranks.
+    Transfers,
 }
 
 /// What a selector is asked.
@@ -29,8 +34,8 @@ pub struct Offer<'a> {
     pub input: usize,
     /// The address of the receive buffer; 0 where nothing is called.
     pub output: usize,
-    /// What fits the call: registered plans, the most recent first; registered code, likewise; built-in algorithms, the one
-    /// that the rule by size takes first.
+    /// What fits the call: registered plans, the most recent first; registered code, likewise; installed plans, by name;
+    /// built-in algorithms, the one that the rule by size takes first.
     pub fitting: &'a [Candidate],
 }
 
@@ -46,8 +51,12 @@ pub enum Rule {
     Plan,
     /// Registered code fits.
     Code,
+    /// An installed plan fits.
+    Installed,
     /// The built-in rule by size.
     Size,
+    /// Such calls by name come to transfers.
+    Transfers,
 }
 
 /// What serves a call, and why.
@@ -62,15 +71,18 @@ pub struct Choice {
     pub rules: Vec<(Rule, Cow<'static, str>)>,
     /// All candidates in the order in which they are considered; those that do not fit with the reason.
     pub considered: Vec<(Candidate, Result<(), Misfit>)>,
+    /// Files that are no installed plans, and why.
+    pub left_out: Vec<String>,
 }
 
 impl Candidate {
     /// What selectors and tables call it.
     pub fn name(&self) -> &str {
         match self {
-            Candidate::Plan(plan) => plan.name(),
+            Candidate::Plan(plan) | Candidate::Installed(plan) => plan.name(),
             Candidate::Code(code) => code.name(),
             Candidate::BuiltIn(selected) => selected.name(),
+            Candidate::Transfers => "transfers",
         }
     }
 
@@ -79,7 +91,9 @@ impl Candidate {
         match self {
             Candidate::Plan(_) => "registered plan",
             Candidate::Code(_) => "registered code",
+            Candidate::Installed(_) => "installed plan",
             Candidate::BuiltIn(_) => "built-in algorithm",
+            Candidate::Transfers => "calls between two ranks",
         }
     }
 }
@@ -92,26 +106,41 @@ impl Rule {
             Rule::Table => "tuning table",
             Rule::Plan => "registered plan",
             Rule::Code => "registered code",
+            Rule::Installed => "installed plan",
             Rule::Size => "rule by size",
+            Rule::Transfers => "transfers",
         }
     }
 }
 
-/// Chooses for a call; `addresses` are those of its send and its receive buffer.
+/// What a choice is made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    /// What is registered.
+    pub contents: &'a Contents,
+    pub tuning: &'a Tuning,
+    pub installed: &'a Installed,
+}
+
+/// Chooses for a call that is one launch; `addresses` are those of its send and its receive buffer.
 ///
 /// # Errors
 /// Where nothing serves it, or the selector's answer is of no use.
 pub(crate) fn choose(
-    contents: &Contents,
+    sources: &Sources<'_>,
     question: &Question<'_>,
     addresses: [usize; 2],
-    tuning: &Tuning,
 ) -> Result<Choice, SelectionError> {
+    let Sources { contents, tuning, installed } = *sources;
     let plans = contents.plans.iter().rev();
     let plans = plans.map(|plan| (Candidate::Plan(Arc::clone(plan)), plan.fits(question)));
     let codes = contents.codes.iter().rev();
     let codes = codes.map(|code| (Candidate::Code(Arc::clone(code)), code.fits(question)));
-    let mut considered: Vec<_> = plans.chain(codes).collect();
+    // The program's own goes by its name.
+    let free = |plan: &&Arc<RegisteredPlan>| contents.names().all(|name| name != plan.name());
+    let others = installed.plans().iter().filter(free);
+    let others = others.map(|plan| (Candidate::Installed(Arc::clone(plan)), plan.fits(question)));
+    let mut considered: Vec<_> = plans.chain(codes).chain(others).collect();
     // A call that nothing built in serves may still be served by what is registered.
     let none = match candidates(question.spread, question.wish()) {
         Ok(selected) => {
@@ -148,11 +177,13 @@ pub(crate) fn choose(
             rules.push((Rule::Table, said));
             match measured {
                 Some(candidate) => (Rule::Table, candidate),
-                None => by_default(&considered, none, &mut rules)?,
+                None => by_default(&considered, none, installed.unused(), &mut rules)?,
             }
         }
     };
-    Ok(Choice { candidate, rule, rules, considered })
+    let skipped = installed.skipped().iter();
+    let left_out = skipped.map(|one| format!("{}: {}", one.path.display(), one.why)).collect();
+    Ok(Choice { candidate, rule, rules, considered, left_out })
 }
 
 /// The candidate that a selector named.
@@ -184,33 +215,45 @@ pub(crate) fn choose_by_size(question: &Question<'_>) -> Result<Selected, Select
     if reproducible::admit_built_in(question, &selected).is_ok() {
         return Ok(selected);
     }
-    let choice =
-        choose(&Contents::default(), question, [0; 2], &Tuning::none("none is asked for"))?;
-    match choice.candidate {
+    let why = "none is asked for";
+    let (contents, tuning, installed) =
+        (Contents::default(), Tuning::none(why), Installed::none(why));
+    let sources = Sources { contents: &contents, tuning: &tuning, installed: &installed };
+    match choose(&sources, question, [0; 2])?.candidate {
         Candidate::BuiltIn(selected) => Ok(selected),
-        Candidate::Plan(_) | Candidate::Code(_) => unreachable!("nothing is registered"),
+        _ => unreachable!("nothing is registered"),
     }
 }
 
-/// The first candidate that fits; `none` is why there is no built-in one.
+/// The first candidate that fits; `none` is why there is no built-in one, `unused` why no installed plan is looked at.
 fn by_default(
     considered: &[(Candidate, Result<(), Misfit>)],
     none: Option<SelectionError>,
+    unused: Option<&str>,
     rules: &mut Vec<(Rule, Cow<'static, str>)>,
 ) -> Result<(Rule, Candidate), SelectionError> {
     type Is = fn(&Candidate) -> bool;
-    let registered: [(Rule, Is); 2] = [
+    let registered: [(Rule, Is); 3] = [
         (Rule::Plan, |candidate| matches!(candidate, Candidate::Plan(_))),
         (Rule::Code, |candidate| matches!(candidate, Candidate::Code(_))),
+        (Rule::Installed, |candidate| matches!(candidate, Candidate::Installed(_))),
     ];
     for (rule, is) in registered {
         let mut all = considered.iter().filter(|(candidate, _)| is(candidate)).peekable();
         let some = all.peek().is_some();
         if let Some((candidate, _)) = all.find(|(_, fits)| fits.is_ok()) {
-            rules.push((rule, "the most recent one that fits".into()));
+            let which = match rule {
+                Rule::Installed => "the first by name that fits",
+                _ => "the most recent one that fits",
+            };
+            rules.push((rule, which.into()));
             return Ok((rule, candidate.clone()));
         }
-        rules.push((rule, if some { "none fits" } else { "there is none" }.into()));
+        rules.push(match (some, unused.filter(|_| rule == Rule::Installed)) {
+            (_, Some(why)) => (rule, format!("none is used: {why}").into()),
+            (true, None) => (rule, "none fits".into()),
+            (false, None) => (rule, "there is none".into()),
+        });
     }
     let built_in = |candidate: &Candidate| matches!(candidate, Candidate::BuiltIn(_));
     let fitting = |(candidate, fits): &&(_, Result<_, _>)| built_in(candidate) && fits.is_ok();

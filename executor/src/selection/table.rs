@@ -8,6 +8,7 @@
 
 mod text;
 
+use crate::fingerprint::fingerprint;
 use antiphon_plan::model::Collective;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -203,11 +204,7 @@ impl Table {
 
     /// Tells tables apart: equal ones have equal fingerprints, and only by accident others. Never 0, which is for no table.
     pub fn fingerprint(&self) -> u64 {
-        let bytes = self.to_text().into_bytes();
-        let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        hash.max(1)
+        fingerprint(self.to_text().as_bytes()).max(1)
     }
 }
 

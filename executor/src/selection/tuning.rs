@@ -155,7 +155,7 @@ impl Tuning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Registry;
+    use crate::registry::{Installed, Registry};
     use crate::selection::table::Times;
     use crate::selection::{Rule, Spread};
     use antiphon_plan::model::Collective;
@@ -185,7 +185,7 @@ mod tests {
         let tuning = Tuning::new(ring(Machine::here()));
         let choose = |collective: &Collective, spread| {
             let question = Question::new(collective, spread, 1 << 20, DataType::F32);
-            Registry::new().choose_with(&question, &tuning).unwrap()
+            Registry::new().choose_with(&question, &tuning, &Installed::none("so")).unwrap()
         };
         let choice = choose(&Collective::AllReduce, SPREAD);
         assert_eq!((choice.candidate.name(), choice.rule), ("allreduce_ring", Rule::Table));
@@ -209,7 +209,8 @@ mod tests {
         }
         // So far from all that was measured, nothing is known.
         let question = Question::new(&Collective::AllReduce, SPREAD, 32 << 20, DataType::F32);
-        let choice = Registry::new().choose_with(&question, &tuning).unwrap();
+        let choice =
+            Registry::new().choose_with(&question, &tuning, &Installed::none("so")).unwrap();
         assert_eq!(choice.rule, Rule::Size, "{choice}");
     }
 
@@ -218,7 +219,8 @@ mod tests {
         let tuning = Tuning::new(ring(Machine::here()));
         let question = Question::new(&Collective::AllReduce, SPREAD, 1024, DataType::F32);
         let question = Question { reproducible: true, ..question };
-        let choice = Registry::new().choose_with(&question, &tuning).unwrap();
+        let choice =
+            Registry::new().choose_with(&question, &tuning, &Installed::none("so")).unwrap();
         assert_eq!(choice.rule, Rule::Size, "{choice}");
     }
 
@@ -227,7 +229,8 @@ mod tests {
         let tuning = Tuning::new(ring(Machine { cpu: "an abacus".into(), cores: 1 }));
         assert!(!tuning.is_used() && tuning.fingerprint() == 0);
         let question = Question::new(&Collective::AllReduce, SPREAD, 1024, DataType::F32);
-        let choice = Registry::new().choose_with(&question, &tuning).unwrap();
+        let choice =
+            Registry::new().choose_with(&question, &tuning, &Installed::none("so")).unwrap();
         assert_eq!(choice.rule, Rule::Size);
         assert!(choice.to_string().contains("an abacus with 1 usable core"), "{choice}");
     }

@@ -59,6 +59,7 @@ pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
         contention: &contention,
         options,
         root: 0,
+        shown_root: None,
         refutations: Vec::new(),
         doubts,
         notes: strengthened(layout),
@@ -80,6 +81,12 @@ pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
     proof.report()
 }
 
+/// Whether one rank of a collective is told from the others.
+fn has_root(collective: &Collective) -> bool {
+    use Collective::{Broadcast, Gather, Reduce, Scatter};
+    matches!(collective, Broadcast | Reduce | Gather | Scatter)
+}
+
 /// What was found so far.
 struct Proof<'a> {
     plan: &'a Plan,
@@ -88,6 +95,8 @@ struct Proof<'a> {
     options: Options<'a>,
     /// The root of collectives that have one.
     root: u32,
+    /// The one with which an order of a case was found right.
+    shown_root: Option<u32>,
     refutations: Vec<Refutation>,
     doubts: Vec<String>,
     notes: Vec<Note>,
@@ -137,10 +146,7 @@ impl Proof<'_> {
 
     /// A plan does not say which rank is the root: where it is not rank 0, some other one for which all is right.
     fn other_root(&mut self, grid: &Grid, case: Case, free: &[bool]) -> Option<Vec<Balance>> {
-        let rooted = matches!(
-            self.plan.collective,
-            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
-        );
+        let rooted = has_root(&self.plan.collective);
         let wrong = |refutation: &Refutation| matches!(refutation.fault, Fault::Wrong { .. });
         if !rooted || self.refutations.is_empty() || !self.refutations.iter().all(wrong) {
             return None;
@@ -249,6 +255,7 @@ impl Proof<'_> {
                 return None;
             }
             if end == End::Complete {
+                self.shown_root = Some(root);
                 self.orders.note(&walk);
                 if first && self.same_bits != Some(false) {
                     self.same_bits = walk.same_bits();
@@ -447,7 +454,9 @@ impl Proof<'_> {
         };
         let same_bits = self.same_bits.filter(|_| verdict == Verdict::Proven);
         let order = self.orders.told(self.layout).filter(|_| verdict == Verdict::Proven);
-        Report { verdict, same_bits, order, notes, cases: self.cases }
+        let refuted = matches!(verdict, Verdict::Refuted(_));
+        let root = self.shown_root.filter(|_| !refuted && has_root(&self.plan.collective));
+        Report { verdict, same_bits, order, root, notes, cases: self.cases }
     }
 }
 

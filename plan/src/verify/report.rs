@@ -17,6 +17,9 @@ pub struct Report {
     /// In which order the collective's reductions combine the inputs, for every size; `None` where nothing is reduced, or
     /// the plan is not proven.
     pub order: Option<SumOrder>,
+    /// The rank that broadcasts, scatters or receives, of collectives that have such a one: a plan does not say it. `None`
+    /// where the plan is refuted, or no call was found right with any.
+    pub root: Option<u32>,
     /// What is worth knowing and refutes nothing, in the order found.
     pub notes: Vec<Note>,
     /// The cases that the proof was made of.

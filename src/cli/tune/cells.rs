@@ -4,9 +4,46 @@ use crate::cli::CliError;
 use crate::cli::counts::{Blocks, Rule};
 use crate::cli::job::Item;
 use crate::cli::shape::Shape;
+use antiphon::DataType;
+use antiphon::executor::RegisteredPlan;
 use antiphon::executor::selection::table::{Setting, Times};
+use antiphon::executor::selection::{Question, Spread};
 use antiphon::plan::model::Plan;
 use std::ops::Range;
+use std::sync::Arc;
+
+/// What may serve a call.
+pub struct Candidate {
+    /// What the table calls it.
+    pub name: String,
+    /// Its plan.
+    pub plan: Plan,
+    /// What is installed or given; none for a built-in algorithm.
+    pub registered: Option<Arc<RegisteredPlan>>,
+}
+
+impl Candidate {
+    /// Whether it serves a call of so many bytes.
+    ///
+    /// # Errors
+    /// Why not.
+    fn serves(&self, setting: &Setting, bytes: u64, dtype: DataType) -> Result<(), String> {
+        let Some(registered) = &self.registered else {
+            let Plan { min_message_size, max_message_size, .. } = self.plan;
+            let within = (min_message_size..=max_message_size).contains(&bytes);
+            return if within { Ok(()) } else { Err("is for other sizes".to_owned()) };
+        };
+        let Setting { collective, ranks, nodes, in_place, .. } = setting;
+        let spread = Spread { ranks: *ranks, nodes: *nodes, crowded: false };
+        let bytes = match self.plan.collective == *collective {
+            true => Shape::new(&self.plan, bytes, dtype.size() as u64).message(),
+            false => bytes,
+        };
+        let question = Question::new(collective, spread, bytes, dtype);
+        let fits = registered.fits(&Question { in_place: *in_place, ..question });
+        fits.map_err(|misfit| misfit.to_string())
+    }
+}
 
 /// A call of one size.
 pub struct Cell {
@@ -28,14 +65,16 @@ pub struct Cells {
     cells: Vec<Cell>,
     /// The cell of each item.
     of: Vec<usize>,
-    /// Names and plans of the candidates.
-    candidates: Vec<(String, Plan)>,
+    candidates: Vec<Candidate>,
+    /// By candidate, why it is in no cell; empty where it is in one.
+    idle: Vec<Option<String>>,
 }
 
 impl Cells {
     /// Takes candidates; their positions.
-    pub fn add_plans(&mut self, candidates: Vec<(String, Plan)>) -> Range<usize> {
+    pub fn add_plans(&mut self, candidates: Vec<Candidate>) -> Range<usize> {
         let first = self.candidates.len();
+        self.idle.resize(first + candidates.len(), Some("is for other calls".to_owned()));
         self.candidates.extend(candidates);
         first..self.candidates.len()
     }
@@ -47,21 +86,29 @@ impl Cells {
         bytes: u64,
         plans: Range<usize>,
         known: Option<&Times>,
-        element: u64,
+        dtype: DataType,
     ) -> Result<(), CliError> {
-        let serving = plans.filter(|&plan| {
-            let Plan { min_message_size, max_message_size, .. } = self.candidates[plan].1;
-            (min_message_size..=max_message_size).contains(&bytes)
-        });
-        let serving: Vec<usize> = serving.collect();
-        let is_known =
-            |plan: &usize| known.is_some_and(|times| times.of(&self.candidates[*plan].0).is_some());
+        let element = dtype.size() as u64;
+        let mut serving = Vec::new();
+        for plan in plans {
+            match (self.candidates[plan].serves(setting, bytes, dtype), &mut self.idle[plan]) {
+                (Ok(()), idle) => {
+                    serving.push(plan);
+                    *idle = None;
+                }
+                (Err(why), Some(idle)) => *idle = why,
+                (Err(_), None) => {}
+            }
+        }
+        let is_known = |plan: &usize| {
+            known.is_some_and(|times| times.of(&self.candidates[*plan].name).is_some())
+        };
         if serving.iter().all(is_known) {
             self.skipped += 1;
             return Ok(());
         }
         for &plan in &serving {
-            let written = &self.candidates[plan].1;
+            let written = &self.candidates[plan].plan;
             let item = if written.runtime_sizes {
                 let blocks = Blocks::new(written, &Rule::Even, bytes, element)?;
                 Item { plan, shape: blocks.widest(element), blocks: Some(blocks) }
@@ -93,11 +140,18 @@ impl Cells {
 
     /// The candidate that an item measures.
     pub fn name(&self, item: usize) -> &str {
-        &self.candidates[self.items[item].plan].0
+        &self.candidates[self.items[item].plan].name
     }
 
     /// The plans of the candidates, which the items refer to.
     pub fn plans(&self) -> Vec<Plan> {
-        self.candidates.iter().map(|(_, plan)| plan.clone()).collect()
+        self.candidates.iter().map(|candidate| candidate.plan.clone()).collect()
+    }
+
+    /// What was installed or given and serves none of the calls, with the reason.
+    pub fn idle(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.candidates.iter().zip(&self.idle);
+        let given = all.filter(|(candidate, _)| candidate.registered.is_some());
+        given.filter_map(|(candidate, why)| Some((candidate.name.as_str(), why.as_deref()?)))
     }
 }

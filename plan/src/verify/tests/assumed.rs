@@ -95,6 +95,7 @@ fn any_rank_may_be_the_root() {
             let plan = algorithm.plan(Shape { root, ..Shape::new(3) }).expect("three ranks");
             let report = judge(&plan);
             assert_eq!(report.status(), 0, "{algorithm} root {root}: {report}");
+            assert_eq!(report.root, Some(root as u32), "{algorithm}");
             let text = format!("the root is rank {root}");
             assert_eq!(report.notes.iter().any(|note| note.text == text), root > 0);
         }

@@ -1,0 +1,250 @@
+//! Plans that are installed on this machine: files in the cache folder by which every process's calls are served, where all
+//! ranks have the same ones.
+
+mod defaults;
+mod file;
+#[cfg(test)]
+mod tests;
+
+use super::plan::RegisteredPlan;
+use super::{Contents, Terms, free};
+use crate::error::ExecutorError;
+use crate::fingerprint::fingerprint;
+use crate::plan_cache::LoadedPlan;
+use crate::selection::Spread;
+use antiphon_plan::model::Plan;
+use antiphon_plan::verify::{self, Verdict};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+use std::{fs, io};
+
+/// Names a folder of installed plans, or says `off`.
+const VARIABLE: &str = "ANTIPHON_INSTALLED";
+
+/// Installed plans that calls of a group of ranks may be served by; or why none is used.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// By name.
+    plans: Arc<[Arc<RegisteredPlan>]>,
+    skipped: Arc<[Skipped]>,
+    /// Why none is used.
+    unused: Option<Arc<str>>,
+    fingerprint: u64,
+}
+
+/// A file that serves nothing, among the installed plans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it does not: "it …".
+    pub why: String,
+}
+
+/// A plan that was installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Its name.
+    pub name: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// Why it is not proven, if it is not.
+    pub doubt: Option<String>,
+}
+
+/// Why a plan was not installed, or not removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// It could not be registered with these terms either.
+    #[error(transparent)]
+    Terms(#[from] ExecutorError),
+    /// The verifier refutes it.
+    #[error(
+        "cannot install plan `{name}`: it is refuted: {text}\nmend the plan, with the help of `antiphon plan verify`"
+    )]
+    Refuted {
+        /// Its name.
+        name: String,
+        /// How it goes wrong.
+        text: String,
+    },
+    /// Its file could not be written, or not be removed.
+    #[error("cannot write {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl Installed {
+    /// No plans; `why` completes "none is used:".
+    pub fn none(why: &str) -> Self {
+        Installed { unused: Some(why.into()), ..Installed::of(Vec::new(), Vec::new(), 0) }
+    }
+
+    fn of(plans: Vec<Arc<RegisteredPlan>>, skipped: Vec<Skipped>, fingerprint: u64) -> Self {
+        Installed { plans: plans.into(), skipped: skipped.into(), unused: None, fingerprint }
+    }
+
+    /// Those of this process: in its [`folder`](Self::folder), or none where `ANTIPHON_INSTALLED` is `off`. They are read
+    /// once, when they are first asked for; files that are no installed plans are warned of, and serve nothing.
+    pub fn of_process() -> Self {
+        static PROCESS: LazyLock<Installed> = LazyLock::new(|| {
+            if named().is_some_and(|value| value == "off") {
+                return Installed::none("ANTIPHON_INSTALLED is off");
+            }
+            match Installed::folder() {
+                Some(folder) => Installed::read(&folder),
+                None => Installed::none("there is no cache folder"),
+            }
+        });
+        PROCESS.clone()
+    }
+
+    /// Where plans are installed: the folder that `ANTIPHON_INSTALLED` names, else `installed` in the
+    /// [cache folder](antiphon_hal::cache_folder). It need not exist.
+    pub fn folder() -> Option<PathBuf> {
+        let named = named().filter(|value| value != "off").map(PathBuf::from);
+        named.or_else(|| antiphon_hal::cache_folder().map(|folder| folder.join("installed")))
+    }
+
+    /// Those of a folder, which need not exist.
+    pub fn read(folder: &Path) -> Self {
+        let mut paths = match fs::read_dir(folder) {
+            Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                let shown = folder.display();
+                log::warn!("cannot read the installed plans in {shown}: {error}");
+                return Installed::none(&format!("{shown} cannot be read: {error}"));
+            }
+        };
+        paths.retain(|path: &PathBuf| path.extension().is_some_and(|end| end == "json"));
+        paths.sort_unstable();
+        let (mut plans, mut skipped) = (Vec::<(Arc<RegisteredPlan>, u64)>::new(), Vec::new());
+        for path in paths {
+            let text = fs::read(&path).map_err(|error| format!("it cannot be read: {error}"));
+            let found = text.and_then(|text| file::decode(&text));
+            let found = found.and_then(|(plan, seal)| {
+                let known = plans.iter().any(|(known, _)| known.name() == plan.name());
+                let name = plan.name();
+                if known { Err(format!("it is another `{name}`")) } else { Ok((plan, seal)) }
+            });
+            match found {
+                Ok((plan, seal)) => plans.push((Arc::new(plan), seal)),
+                Err(why) => {
+                    log::warn!("{} is no installed plan: {why}", path.display());
+                    skipped.push(Skipped { path, why });
+                }
+            }
+        }
+        plans.sort_by(|(one, _), (other, _)| one.name().cmp(other.name()));
+        let seals: Vec<u8> = plans.iter().flat_map(|(_, seal)| seal.to_le_bytes()).collect();
+        let own = if plans.is_empty() { 0 } else { fingerprint(&seals).max(1) };
+        Installed::of(plans.into_iter().map(|(plan, _)| plan).collect(), skipped, own)
+    }
+
+    /// Installs a plan in a folder, in the place of one of its name. Whoever reads the folder meanwhile finds the one or the
+    /// other. Processes that have read it go on with what they found.
+    ///
+    /// # Errors
+    /// A plan that could not be [registered](super::Registry::register) with these terms, or is refuted; a file that cannot
+    /// be written. Then what was installed still is.
+    pub fn install(folder: &Path, plan: Plan, terms: Terms) -> Result<Written, InstallError> {
+        let plan = RegisteredPlan::new(plan, terms)?;
+        let name = plan.name().to_owned();
+        free(&Contents::default(), &name)?;
+        let mut doubts = Vec::new();
+        // Where each rank has its buffers as it likes, the plan must be right either way.
+        for plan in [Some(plan.plan()), plan.other_place().as_ref()].into_iter().flatten() {
+            match judge(plan)? {
+                Verdict::Proven => {}
+                Verdict::NotProven(reasons) => doubts.extend(reasons),
+                Verdict::Refuted(refutations) => {
+                    let text = refutations.first().map(|one| one.fault.to_string());
+                    return Err(InstallError::Refuted { name, text: text.unwrap_or_default() });
+                }
+            }
+        }
+        let path = folder.join(file::name_of(&name));
+        match antiphon_hal::replace_file(&path, file::encode(&plan).as_bytes()) {
+            Ok(()) => Ok(Written { name, path, doubt: doubts.into_iter().next() }),
+            Err(source) => Err(InstallError::File { path, source }),
+        }
+    }
+
+    /// Writes the default plans for some ranks into a folder: every built-in algorithm, each into a file of its name, in the
+    /// place of what is there. They serve no call by themselves, since what is built in does. The files, in order.
+    ///
+    /// # Errors
+    /// Ranks that are not spread evenly over their nodes; a file that cannot be written, after those before it were.
+    pub fn install_defaults(folder: &Path, spread: Spread) -> Result<Vec<PathBuf>, InstallError> {
+        defaults::install(folder, spread)
+    }
+
+    /// Removes an installed plan, by its name; says whether it was there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove(folder: &Path, name: &str) -> Result<bool, InstallError> {
+        let path = folder.join(file::name_of(name));
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(InstallError::File { path, source }),
+        }
+    }
+
+    /// The plans, by name.
+    pub fn plans(&self) -> &[Arc<RegisteredPlan>] {
+        &self.plans
+    }
+
+    /// Files that serve nothing.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+
+    /// Why none is used, where that is not because there is none.
+    pub(crate) fn unused(&self) -> Option<&str> {
+        self.unused.as_deref()
+    }
+
+    /// That of the plans and their terms; 0 for none.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// What ranks use that have these, in rank order: these plans, if all have them.
+    pub(crate) fn agreed(self, fingerprints: impl IntoIterator<Item = u64>) -> Self {
+        let own = self.fingerprint;
+        let other = (0_u32..).zip(fingerprints).find(|(_, other)| *other != own);
+        let Some((rank, other)) = other else { return self };
+        let has = if other == 0 { "none" } else { "others" };
+        let here = if own == 0 { "has none" } else { "has some" };
+        let why = format!("ranks differ: this one {here}, and rank {rank} has {has}");
+        Installed { skipped: Arc::clone(&self.skipped), ..Installed::none(&why) }
+    }
+
+    /// These plans without one of them.
+    pub(crate) fn without(&self, name: &str, why: &str) -> Self {
+        let plans = self.plans.iter().filter(|plan| plan.name() != name);
+        let skipped = Skipped { path: file::name_of(name).into(), why: why.to_owned() };
+        let skipped = self.skipped.iter().cloned().chain([skipped]);
+        Installed { plans: plans.cloned().collect(), skipped: skipped.collect(), ..self.clone() }
+    }
+}
+
+/// What the variable says.
+fn named() -> Option<std::ffi::OsString> {
+    std::env::var_os(VARIABLE).filter(|value| !value.is_empty())
+}
+
+/// What the verifier says of a plan.
+fn judge(plan: &Plan) -> Result<Verdict, ExecutorError> {
+    let lowered = LoadedPlan::new(plan)?;
+    Ok(verify::verify(plan, lowered.layout(), verify::Options::default()).verdict)
+}

@@ -1,0 +1,106 @@
+//! The default plans as files: the built-in algorithms, for whoever runs plans from files or wants one to begin with. They
+//! serve no call by themselves, since what is built in does.
+
+use super::InstallError;
+use crate::error::ExecutorError;
+use crate::selection::{Selected, Spread, Wish, candidates};
+use antiphon_plan::algorithms::Algorithm;
+use antiphon_plan::model::{Collective, Plan};
+use antiphon_plan::{Style, write};
+use std::path::{Path, PathBuf};
+
+/// The default plans for some ranks: every built-in algorithm, with rank 0 as the root where there is one.
+///
+/// # Errors
+/// Ranks that are not spread evenly over their nodes.
+fn plans(spread: Spread) -> Result<Vec<Plan>, ExecutorError> {
+    let mut collectives: Vec<Collective> = Vec::new();
+    let sized = Algorithm::ALL.into_iter().map(Algorithm::collective);
+    // Runtime blocks move between ranks that map each other's memory.
+    let runtime = [Collective::AllToAllV, Collective::AllGatherV];
+    for collective in sized.chain(runtime.into_iter().filter(|_| spread.nodes == 1)) {
+        if !collectives.contains(&collective) {
+            collectives.push(collective);
+        }
+    }
+    let mut plans = Vec::new();
+    for collective in &collectives {
+        let mut known: Vec<Selected> = Vec::new();
+        for in_place in [false, true] {
+            let wish = Wish { collective, bytes: 0, in_place, root: 0 };
+            for selected in candidates(spread, wish)? {
+                // Most are right either way, and the same.
+                if known.contains(&selected) {
+                    continue;
+                }
+                known.push(selected);
+                let plan = selected.plan()?;
+                let name = name(&selected, spread, plan.in_place);
+                plans.push(Plan { name, ..plan });
+            }
+        }
+    }
+    Ok(plans)
+}
+
+/// The algorithm, and what its plan is written for.
+fn name(selected: &Selected, spread: Spread, in_place: bool) -> String {
+    let Spread { ranks, nodes, crowded } = spread;
+    let mut name = format!("{}_{ranks}ranks", selected.name());
+    if nodes > 1 {
+        name.push_str(&format!("_{nodes}nodes"));
+    }
+    if crowded {
+        name.push_str("_shared_cores");
+    }
+    if in_place {
+        name.push_str("_in_place");
+    }
+    name
+}
+
+/// Writes the default plans for some ranks into a folder, each into a file of its name, in the place of what is there. The
+/// files, in order.
+///
+/// # Errors
+/// Ranks that are not spread evenly over their nodes; a file that cannot be written, after those before it were.
+pub(super) fn install(folder: &Path, spread: Spread) -> Result<Vec<PathBuf>, InstallError> {
+    let mut written = Vec::new();
+    for plan in plans(spread)? {
+        let mut bytes = Vec::new();
+        write(&plan, Style::Compact, &mut bytes).expect("writing to memory does not fail");
+        let path = folder.join(format!("{}.json", plan.name));
+        match antiphon_hal::replace_file(&path, &bytes) {
+            Ok(()) => written.push(path),
+            Err(source) => return Err(InstallError::File { path, source }),
+        }
+    }
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_built_in_algorithm_is_a_default_plan_of_its_own_name() {
+        for (ranks, nodes, crowded) in [(1, 1, false), (2, 1, false), (4, 1, true), (4, 2, false)] {
+            let plans = plans(Spread { ranks, nodes, crowded }).unwrap();
+            let names: BTreeSet<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+            assert_eq!(names.len(), plans.len());
+            for algorithm in
+                Algorithm::ALL.iter().filter(|one| one.is_hierarchical() == (nodes > 1))
+            {
+                let begins = format!("{}_{ranks}ranks", algorithm.name());
+                assert!(names.iter().any(|name| name.starts_with(&begins)), "{begins}: {names:?}");
+            }
+            assert_eq!(names.iter().any(|name| name.contains("alltoallv")), nodes == 1);
+            for plan in &plans {
+                antiphon_plan::check(plan).unwrap();
+                assert_eq!(plan.gpus.len(), ranks as usize, "{}", plan.name);
+            }
+        }
+        assert!(plans(Spread { ranks: 3, nodes: 2, crowded: false }).is_err());
+    }
+}

@@ -1,0 +1,263 @@
+//! Files of installed plans: what is kept of a plan, and what is no installed plan.
+
+use super::*;
+use crate::selection::{Question, Rule, Spread};
+use crate::{Registry, selection::Tuning};
+use antiphon_plan::algorithms::{Algorithm, Shape};
+use antiphon_plan::model::Collective;
+use antiphon_types::{DataType, ReduceOp};
+
+/// A folder of one test, taken away with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let name = format!("antiphon-installed-{test}-{}", std::process::id());
+        Folder(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan(name: &str, algorithm: Algorithm, root: usize) -> Plan {
+    let shape = Shape { root, ..Shape::new(2) };
+    Plan { name: name.to_owned(), ..algorithm.plan(shape).unwrap() }
+}
+
+fn named(name: &str) -> Terms {
+    Terms { name: Some(name.to_owned()), ..Terms::default() }
+}
+
+#[test]
+fn what_is_installed_is_read_with_its_terms_and_installing_again_changes_nothing() {
+    let Folder(folder) = &Folder::new("terms");
+    let none = Installed::read(folder);
+    assert!(none.plans().is_empty() && none.fingerprint() == 0 && none.unused().is_none());
+    let terms = Terms {
+        tags: ["b".to_owned(), "a".to_owned()].into(),
+        ranks_per_node: Some(2),
+        min_bytes: 16,
+        max_bytes: 1 << 20,
+        dtypes: vec![DataType::F32, DataType::I32],
+        ops: vec![ReduceOp::Max],
+        ..named("mine")
+    };
+    let ring = plan("ring", Algorithm::AllReduceRing, 0);
+    let written = Installed::install(folder, ring.clone(), terms.clone()).unwrap();
+    assert_eq!((written.name.as_str(), &written.doubt), ("mine", &None));
+    let first = fs::read(&written.path).unwrap();
+    assert_eq!(antiphon_plan::read(&first).unwrap().plan, ring, "any reader takes it");
+    let found = Installed::read(folder);
+    assert_eq!(found.skipped(), &[]);
+    let [one] = found.plans() else { panic!("{found:?}") };
+    assert_eq!((one.name(), one.plan(), one.terms()), ("mine", &ring, &terms));
+    Installed::install(folder, ring.clone(), terms.clone()).unwrap();
+    assert_eq!(fs::read(&written.path).unwrap(), first);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
+    // Terms count, and so do plans.
+    let mut all = vec![found.fingerprint()];
+    for (plan, terms) in [
+        (ring.clone(), Terms { min_bytes: 17, ..terms.clone() }),
+        (plan("ring", Algorithm::AllReduceHub, 0), terms),
+    ] {
+        Installed::install(folder, plan, terms).unwrap();
+        all.push(Installed::read(folder).fingerprint());
+    }
+    assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
+    assert!(Installed::remove(folder, "mine").unwrap());
+    assert!(!Installed::remove(folder, "mine").unwrap());
+    assert_eq!(Installed::read(folder).fingerprint(), 0);
+}
+
+#[test]
+fn names_become_names_of_files_each_its_own() {
+    let long = "n".repeat(300);
+    let names = ["a", "a b", "a_b", "../a", "a/b", ".a", "ä", &long, &long[1..], ""];
+    let files: Vec<String> = names.iter().map(|name| file::name_of(name)).collect();
+    let distinct: std::collections::BTreeSet<&String> = files.iter().collect();
+    assert_eq!(distinct.len(), names.len(), "{files:?}");
+    for file in &files {
+        let fine = !file.contains('/') && !file.starts_with('.') && file.len() < 150;
+        assert!(fine && file.ends_with(".json"), "{file}");
+    }
+    assert_eq!(files[0], "a.json");
+}
+
+#[test]
+fn what_is_refuted_or_contradicts_its_terms_is_not_installed() {
+    let Folder(folder) = &Folder::new("refused");
+    let mut wrong = plan("wrong", Algorithm::AllReduceHub, 0);
+    for gpu in &mut wrong.gpus {
+        gpu.threadblocks.iter_mut().for_each(|block| block.ops.clear());
+    }
+    let rooted = |root| Terms { root: Some(root), ..Terms::default() };
+    let cases = [
+        (wrong, Terms::default(), "it is refuted"),
+        (plan("p", Algorithm::BroadcastZeroCopy, 1), rooted(0), "root 0 instead of 1"),
+        (plan("p", Algorithm::AllReduceHub, 0), named("allreduce_hub"), "a built-in algorithm"),
+        (plan("", Algorithm::AllReduceHub, 0), Terms::default(), "no name"),
+    ];
+    for (plan, terms, part) in cases {
+        let error = Installed::install(folder, plan, terms).unwrap_err().to_string();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    assert!(!folder.exists());
+    let broadcast = plan("p", Algorithm::BroadcastZeroCopy, 1);
+    Installed::install(folder, broadcast, rooted(1)).unwrap();
+    assert_eq!(Installed::read(folder).plans()[0].terms().root, Some(1));
+}
+
+#[test]
+fn what_is_no_installed_plan_is_skipped_with_the_reason() {
+    let Folder(folder) = &Folder::new("skipped");
+    let good = plan("good", Algorithm::AllReduceRing, 0);
+    let written = Installed::install(folder, good.clone(), Terms::default()).unwrap();
+    let alone = Installed::read(folder).fingerprint();
+    let text = fs::read_to_string(&written.path).unwrap();
+    let mut bare = Vec::new();
+    antiphon_plan::write(&good, antiphon_plan::Style::Compact, &mut bare).unwrap();
+    let cases: [(&str, Vec<u8>, &str); 8] = [
+        ("a.json", b"{".to_vec(), "it cannot be read"),
+        ("b.json", bare, "by other means"),
+        ("c.json", text.replace("\"version\":1", "\"version\":7").into(), "of version 7"),
+        ("d.json", text.replace("\"min_bytes\":0", "\"min_bytes\":1").into(), "was changed"),
+        ("e.json", text.replace("\"good\"", "\"other\"").into(), "was changed"),
+        ("f.json", text.replace("\"dtypes\":[]", "\"dtypes\":[\"f31\"]").into(), "f31"),
+        ("g.json", text.replace("\"gpus\":[", "\"gpus\":[7,").into(), "it is no plan"),
+        ("z.json", text.clone().into(), "another `good`"),
+    ];
+    for (name, bytes, _) in &cases {
+        fs::write(folder.join(name), bytes).unwrap();
+    }
+    fs::write(folder.join("good.json.12-0.draft"), "{").unwrap();
+    let found = Installed::read(folder);
+    assert_eq!(found.plans().len(), 1);
+    assert_eq!(found.fingerprint(), alone, "ranks agree by what serves");
+    assert_eq!(found.skipped().len(), cases.len());
+    for ((name, _, part), skipped) in cases.iter().zip(found.skipped()) {
+        assert_eq!(skipped.path.file_name().unwrap().to_str(), Some(*name));
+        assert!(skipped.why.contains(part), "{part}: {}", skipped.why);
+    }
+    let question = question(1024);
+    let choice = Registry::new().choose_with(&question, &Tuning::none("so"), &found).unwrap();
+    assert_eq!((choice.candidate.name(), choice.rule), ("good", Rule::Installed));
+    let said = choice.to_string();
+    assert!(said.contains("a.json: it cannot be read"), "{said}");
+    assert!(choice.to_json().contains("a.json: it cannot be read"));
+}
+
+fn question(bytes: u64) -> Question<'static> {
+    let spread = Spread { ranks: 2, nodes: 1, crowded: false };
+    Question::new(&Collective::AllReduce, spread, bytes, DataType::F32)
+}
+
+#[test]
+fn installed_plans_come_after_what_the_program_registers_and_before_what_is_built_in() {
+    let Folder(folder) = &Folder::new("order");
+    let registry = Registry::new();
+    let chosen = |installed: &Installed, bytes| {
+        let tuning = Tuning::none("so");
+        let choice = registry.choose_with(&question(bytes), &tuning, installed).unwrap();
+        (choice.candidate.name().to_owned(), choice.rule, choice.to_string())
+    };
+    let (name, rule, said) = chosen(&Installed::read(folder), 64);
+    assert_eq!((name.as_str(), rule), ("allreduce_one_shot_packets", Rule::Size), "{said}");
+    let small = Terms { max_bytes: 64, ..named("b") };
+    for terms in [named("c"), small] {
+        Installed::install(folder, plan("p", Algorithm::AllReduceRing, 0), terms).unwrap();
+    }
+    let installed = Installed::read(folder);
+    for (bytes, expected) in [(64, "b"), (68, "c")] {
+        let (name, rule, said) = chosen(&installed, bytes);
+        assert_eq!((name.as_str(), rule), (expected, Rule::Installed), "{said}");
+    }
+    // As ranks that have the same, and as ranks that have not.
+    let own = installed.fingerprint();
+    assert_eq!(chosen(&installed.clone().agreed([own, own]), 64).0, "b");
+    let (_, rule, said) = chosen(&installed.clone().agreed([own, 0]), 64);
+    let differ =
+        "installed plan: none is used: ranks differ: this one has some, and rank 1 has none";
+    assert!(rule == Rule::Size && said.contains(differ), "{said}");
+    registry.register(plan("c", Algorithm::AllReduceHub, 0), Terms::default()).unwrap();
+    assert_eq!(chosen(&installed, 64).1, Rule::Plan);
+    // The program's own goes by the name.
+    registry.unregister("c");
+    let other = Terms { max_bytes: 4, ..Terms::default() };
+    registry.register(plan("b", Algorithm::AllReduceHub, 0), other).unwrap();
+    assert_eq!(chosen(&installed, 64).0, "c");
+}
+
+/// The question that two ranks with these installed plans answer, each on a thread; `serve` makes it a call.
+fn on_ranks(installed: [Installed; 2], serve: bool) -> Vec<String> {
+    let address = crate::Rendezvous::unique().unwrap();
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..)
+            .zip(installed)
+            .map(|(rank, installed)| {
+                let rendezvous = crate::Rendezvous::new(address.clone(), rank, 2);
+                scope.spawn(move || {
+                    let options = crate::Options::default().with_registry(Registry::new());
+                    let options = options.with_tuning(Tuning::none("so")).with_installed(installed);
+                    let communicator = crate::Communicator::connect(&rendezvous, &options).unwrap();
+                    let calls = crate::Collectives::new(&communicator).unwrap();
+                    if serve {
+                        let (input, mut output) = ([1.0f32; 16], [0.0f32; 16]);
+                        let request = crate::Request {
+                            what: crate::What::AllReduce,
+                            input: input.as_ptr().cast(),
+                            output: output.as_mut_ptr().cast(),
+                            count: 16,
+                            dtype: DataType::F32,
+                            op: ReduceOp::Sum,
+                            factor: None,
+                        };
+                        // SAFETY: both arrays are as long as the call says, and live past it.
+                        unsafe { calls.call(&request, None) }.unwrap();
+                        assert_eq!(output, [2.0; 16]);
+                    }
+                    let bytes = 64;
+                    let question = calls.question(&Collective::AllReduce, bytes, DataType::F32);
+                    let explained = calls.explain(&question.unwrap()).unwrap().to_string();
+                    communicator.barrier().unwrap();
+                    explained
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn installed_plans_serve_where_all_ranks_have_the_same_ones() {
+    let Folder(folder) = &Folder::new("ranks");
+    Installed::install(folder, plan("p", Algorithm::AllReduceRing, 0), named("mine")).unwrap();
+    let (some, none) = (Installed::read(folder), Installed::none("so"));
+    for said in on_ranks([some.clone(), some.clone()], true) {
+        assert!(said.starts_with("chosen: mine (installed plan)"), "{said}");
+    }
+    for said in on_ranks([some, none], true) {
+        assert!(said.contains("none is used: ranks differ: this one has"), "{said}");
+        assert!(said.contains("(built-in algorithm)\n"), "{said}");
+    }
+}
+
+#[test]
+fn what_turns_out_to_be_refuted_is_left_out_and_the_call_served() {
+    let mut wrong = plan("wrong", Algorithm::AllReduceHub, 0);
+    for gpu in &mut wrong.gpus {
+        gpu.threadblocks.iter_mut().for_each(|block| block.ops.clear());
+    }
+    let wrong = Arc::new(RegisteredPlan::vouched(wrong, Terms::default()).unwrap());
+    let installed = Installed::of(vec![wrong], Vec::new(), 1);
+    for said in on_ranks([installed.clone(), installed], true) {
+        assert!(said.starts_with("chosen: allreduce_"), "{said}");
+        assert!(
+            said.contains("left out:\n  wrong.json: cannot load plan `wrong`: it is refuted"),
+            "{said}"
+        );
+    }
+}

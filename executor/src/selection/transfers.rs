@@ -1,0 +1,136 @@
+//! Calls by name that come to transfers between two ranks, not to one launch of all: what is said about them.
+
+use super::order::{Candidate, Choice, Rule, Sources, choose};
+use super::{Question, SelectionError, Spread};
+use crate::registry::{Contents, Installed};
+use antiphon_plan::model::Collective;
+
+/// What a call by name comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// A launch of what serves the collective.
+    Launch,
+    /// A launch of what serves an alltoallv, with blocks for some of the ranks alone.
+    Blocks,
+    /// Transfers between pairs of ranks.
+    Transfers,
+}
+
+/// What calls by name of a collective come to on so many nodes. Runtime blocks move between ranks that map each other's
+/// memory.
+pub(crate) fn made(collective: &Collective, nodes: u32) -> Made {
+    use Collective::{AllToAllV, Gather, Scatter, SendRecv};
+    match collective {
+        SendRecv => Made::Transfers,
+        AllToAllV | Gather | Scatter if nodes > 1 => Made::Transfers,
+        Gather | Scatter => Made::Blocks,
+        _ => Made::Launch,
+    }
+}
+
+/// What serves a call by name, and why.
+///
+/// # Errors
+/// As [`choose`].
+pub(crate) fn explain(
+    sources: &Sources<'_>,
+    question: &Question<'_>,
+) -> Result<Choice, SelectionError> {
+    match made(question.collective, question.spread.nodes) {
+        Made::Launch => choose(sources, question, [0; 2]),
+        Made::Blocks => {
+            let collective = &Collective::AllToAllV;
+            let (bytes, root, in_place) = (0, 0, false);
+            let blocks = Question { collective, bytes, root, in_place, ..*question };
+            choose(sources, &blocks, [0; 2])
+        }
+        Made::Transfers => {
+            let said = transfers(sources, question)?;
+            Ok(Choice {
+                candidate: Candidate::Transfers,
+                rule: Rule::Transfers,
+                rules: vec![(Rule::Transfers, said.into())],
+                considered: Vec::new(),
+                left_out: Vec::new(),
+            })
+        }
+    }
+}
+
+/// What transfers go by. Each is a call of a communicator of two ranks, for which nothing is registered.
+fn transfers(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, SelectionError> {
+    let (contents, installed) = (Contents::default(), Installed::none("transfers use none"));
+    let sources = Sources { contents: &contents, tuning: sources.tuning, installed: &installed };
+    let pair = |nodes| Spread { ranks: 2, nodes, crowded: false };
+    let near =
+        Question { bytes: 0, ..Question::new(&Collective::AllToAllV, pair(1), 0, question.dtype) };
+    let near = choose(&sources, &near, [0; 2])?;
+    let mut said = match question.collective {
+        Collective::SendRecv => "each send, with its receive, is a launch of two ranks".to_owned(),
+        _ => "each block that goes to another rank is a launch of two ranks".to_owned(),
+    };
+    said.push_str(&format!(": of one node by `{}`", near.candidate.name()));
+    let ranks = u64::from(question.spread.ranks.max(1));
+    let bytes = match question.collective {
+        Collective::SendRecv => Some(question.bytes),
+        Collective::Gather | Collective::Scatter => Some(question.bytes / ranks),
+        _ => None,
+    };
+    if question.spread.nodes > 1 {
+        match bytes {
+            Some(bytes) => {
+                let far = Question::new(&Collective::Broadcast, pair(2), bytes, question.dtype);
+                let far = choose(&sources, &Question { in_place: true, ..far }, [0; 2])?;
+                said.push_str(&format!(", of two nodes by `{}`", far.candidate.name()));
+            }
+            None => said.push_str(", of two nodes by a broadcast that its length decides"),
+        }
+    }
+    said.push_str("; what is registered or installed serves none of them");
+    Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{Registry, Terms};
+    use crate::selection::Tuning;
+    use antiphon_plan::algorithms::{Algorithm, Shape};
+    use antiphon_plan::model::Plan;
+    use antiphon_types::DataType;
+
+    fn explained(collective: &Collective, nodes: u32, bytes: u64) -> Choice {
+        let registry = Registry::new();
+        let plan = Algorithm::SendRecvZeroCopy.plan(Shape::new(4)).unwrap();
+        let plan = Plan { name: "mine".to_owned(), ..plan };
+        registry.register(plan, Terms::default()).unwrap();
+        let spread = Spread { ranks: 4, nodes, crowded: false };
+        let question = Question::new(collective, spread, bytes, DataType::F32);
+        let none = Installed::none("so");
+        registry.choose_with(&question, &Tuning::none("so"), &none).unwrap()
+    }
+
+    #[test]
+    fn what_calls_by_name_really_do_is_said() {
+        use Collective::{AllToAllV, Broadcast, Gather, Scatter, SendRecv};
+        let near = "of one node by `alltoallv_zero_copy`";
+        let cases = [
+            (&SendRecv, 1, 64, "transfers", "each send, with its receive"),
+            (&SendRecv, 1, 64, "transfers", near),
+            (&SendRecv, 2, 64, "transfers", "of two nodes by `broadcast_hierarchical_packets`"),
+            (&SendRecv, 2, 1 << 20, "transfers", "`broadcast_hierarchical_zero_copy`"),
+            (&AllToAllV, 1, 64, "alltoallv_zero_copy", "rule by size"),
+            (&AllToAllV, 2, 64, "transfers", "by a broadcast that its length decides"),
+            (&Gather, 1, 64, "alltoallv_zero_copy", "rule by size"),
+            (&Gather, 2, 64, "transfers", "`broadcast_hierarchical_packets`"),
+            (&Scatter, 2, 1 << 20, "transfers", "`broadcast_hierarchical_zero_copy`"),
+            (&Broadcast, 2, 64, "broadcast_hierarchical_packets", "rule by size"),
+        ];
+        for (collective, nodes, bytes, name, part) in cases {
+            let choice = explained(collective, nodes, bytes);
+            let text = choice.to_string();
+            assert_eq!(choice.candidate.name(), name, "{collective}: {text}");
+            assert!(text.contains(part), "{collective}: no {part} in {text}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `antiphon install` from outside: what it writes, and what serves calls from then on.
+
+use antiphon::plan::algorithms::{Algorithm, Shape};
+use antiphon::plan::model::{OpKind, Plan};
+use antiphon::plan::{Style, write};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder for the files of this test.
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("install");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn save(name: &str, plan: &Plan) -> String {
+    let path = folder().join(name);
+    let mut bytes = Vec::new();
+    write(plan, Style::Pretty, &mut bytes).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A plan in which a rank waits for what nobody sends.
+fn deadlocking() -> Plan {
+    let mut plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    for block in &mut plan.gpus[1].threadblocks {
+        block.ops.retain(|op| !matches!(op.kind, OpKind::Signal | OpKind::RelaxedSignal));
+    }
+    plan
+}
+
+#[test]
+fn an_installed_plan_serves_calls_and_is_measured_beside_what_is_built_in() {
+    let cache = folder().join("cache");
+    let _ = std::fs::remove_dir_all(&cache);
+    let ring = Algorithm::AllReduceRing.plan(Shape::new(2)).unwrap();
+    let path = save("mine.json", &Plan { name: "mine".into(), ..ring.clone() });
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.env("ANTIPHON_CACHE_DIR", &cache);
+        // Set to nothing is not set.
+        command.env("ANTIPHON_TUNING", "").env("ANTIPHON_INSTALLED", "");
+        let output = command.envs(variables.iter().copied()).args(arguments).output().unwrap();
+        (output.status.code(), lossy(&output.stdout) + &lossy(&output.stderr))
+    };
+    let (status, said) = run(&["install", "--list"], &[]);
+    assert!(status == Some(0) && said.is_empty(), "{said}");
+    let file = cache.join("installed").join("mine.json");
+    for _ in 0..2 {
+        let (status, said) = run(&["install", &path, "--max", "64K"], &[]);
+        let expected = format!("installed mine: {}", file.display());
+        assert!(status == Some(0) && said.trim() == expected, "{said}");
+    }
+    // The file is a plan like any other.
+    let (status, said) = run(&["plan", "check", file.to_str().unwrap()], &[]);
+    assert!(status == Some(0) && said.contains("OK"), "{said}");
+    let explain = |variables: &[(&str, &str)]| {
+        let asks = ["explain", "allreduce", "--ranks", "2", "--size", "64", "--threads", "--json"];
+        let (status, said) = run(&asks, variables);
+        assert_eq!(status, Some(0), "{said}");
+        let line = said.lines().find(|line| line.starts_with('{')).unwrap();
+        let json: Value = serde_json::from_str(line).unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&json["chosen"]["name"]), text(&json["rule"]), json)
+    };
+    let is = |(name, rule, json): (String, String, Value), wanted: (&str, &str)| {
+        assert_eq!((name.as_str(), rule.as_str()), wanted, "{json}");
+    };
+    is(explain(&[]), ("mine", "installed plan"));
+    let off = explain(&[("ANTIPHON_INSTALLED", "off")]);
+    assert_eq!(off.1, "rule by size", "{}", off.2);
+    // Measured like the others, it serves where it is the fastest.
+    let other = save("other.json", &Plan { name: "other".into(), ..ring });
+    let tune =
+        ["tune", "allreduce", "--size", "64", "--threads", "--time", "1ms", "--plan", &other];
+    let (status, said) = run(&tune, &[]);
+    assert_eq!(status, Some(0), "{said}");
+    let table = cache.join("tuning.json");
+    let mut times: Value = serde_json::from_slice(&std::fs::read(&table).unwrap()).unwrap();
+    let measured = &mut times["settings"][0]["sizes"][0]["times_ns"];
+    assert!(
+        ["mine", "other", "allreduce_hub"].iter().all(|name| measured[name].is_u64()),
+        "{times}"
+    );
+    for (time, rule) in [(1_u64, "tuning table"), (1 << 40, "tuning table")] {
+        times["settings"][0]["sizes"][0]["times_ns"]["mine"] = time.into();
+        times["settings"][0]["sizes"][0]["times_ns"]["other"] = 0_u64.into();
+        std::fs::write(&table, times.to_string()).unwrap();
+        let (name, decided, json) = explain(&[]);
+        assert_eq!((name == "mine", decided.as_str()), (time == 1, rule), "{json}");
+    }
+    std::fs::remove_file(&table).unwrap();
+    // What is no installed plan breaks nothing.
+    let bad = cache.join("installed").join("bad.json");
+    std::fs::write(&bad, "{").unwrap();
+    let found = explain(&[]);
+    assert!(found.2["left_out"][0].as_str().unwrap().contains("bad.json"), "{}", found.2);
+    is(found, ("mine", "installed plan"));
+    let (status, said) = run(&["install", "--list"], &[]);
+    assert_eq!(status, Some(0));
+    for part in [
+        "installed mine: allreduce on 2 ranks, out of place, 0 to 65536 bytes",
+        "bad.json: it cannot",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let wrong = save("wrong.json", &Plan { name: "wrong".into(), ..deadlocking() });
+    for (arguments, status, part) in [
+        (vec!["install", wrong.as_str()], 1, "it is refuted"),
+        (vec!["install", &path, "--name", "allreduce_hub"], 1, "a built-in algorithm"),
+        (vec!["install", &path, &wrong, "--name", "x"], 2, "--name"),
+        (vec!["install", "--ranks", "3", "--nodes", "2"], 1, "evenly"),
+        (vec!["install", "--remove", "mine", "--remove", "other"], 1, "removed mine"),
+        (vec!["install", "--remove", "mine"], 1, "no plan of that name"),
+    ] {
+        let (found, said) = run(&arguments, &[]);
+        assert!(found == Some(status) && said.contains(part), "{arguments:?}: {found:?} {said}");
+    }
+    assert_eq!(explain(&[]).1, "rule by size");
+    // The default plans are files for whoever runs plans; they serve nothing by themselves.
+    let (status, said) = run(&["install", "--ranks", "2"], &[]);
+    let written: Vec<&str> = said.lines().collect();
+    assert!(status == Some(0) && written.len() >= Algorithm::ALL.len() / 2, "{said}");
+    let hub = written.iter().find(|path| path.contains("allreduce_hub_2ranks")).unwrap();
+    assert!(hub.starts_with(cache.join("default").to_str().unwrap()));
+    let (status, said) = run(&["run", hub, "--threads", "--size", "64", "-n", "1"], &[]);
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(explain(&[]).1, "rule by size");
+}
