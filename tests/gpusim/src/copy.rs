@@ -1,7 +1,7 @@
 //! Copies and fills, in the order of a stream or at once.
 
 use crate::abi::Answer;
-use crate::memory::{covered, is_known};
+use crate::memory::{Rights, allowed, covered, is_known};
 use crate::status::Status;
 use crate::stream::{self, Work};
 use std::sync::Arc;
@@ -39,6 +39,8 @@ fn later(to: u64, from: u64, count: usize, stream: u64) -> Answer {
     if to == 0 || from == 0 {
         return Err(Status::INVALID_VALUE);
     }
+    allowed(stream.context.device, from, count, Rights::READ)?;
+    allowed(stream.context.device, to, count, Rights::WRITE)?;
     stream.submit(work(to, from, count, stream.capture().is_some()))
 }
 
@@ -57,6 +59,7 @@ fn fill<T: Copy + Send + Sync + 'static>(to: u64, value: T, count: usize, stream
     if count == 0 {
         return Ok(());
     }
+    allowed(stream.context.device, to, bytes, Rights::WRITE)?;
     stream.submit(Arc::new(move || {
         // SAFETY: aligned, and in the registry when submitted; the application keeps it until the fill is done.
         unsafe { std::slice::from_raw_parts_mut(to as *mut T, count) }.fill(value);

@@ -8,6 +8,10 @@
 //! are fibers. So everything above the driver can run from end to end, in one process or in many, where there is
 //! no GPU. It says nothing about speed, and nothing about what a GPU's memory model allows.
 //!
+//! Virtual memory may be touched by the devices that were given access to it: copies, fills, operations of streams on words,
+//! and kernels' uses of multicast addresses of others are refused, with a line on stderr. What kernels load and store
+//! themselves is checked less: all devices share the process's pages, so a kernel faults only where *no* device has access.
+//!
 //! - `abi`: how C calls come in and answers go out.
 //! - `device`, `context`: what there is, and what is current.
 //! - `memory`: allocations, pinned and registered memory, IPC, virtual memory management, multicast.

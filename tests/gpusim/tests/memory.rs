@@ -29,8 +29,7 @@ fn create(driver: &Driver, device: u32) -> u64 {
 
 fn map(driver: &Driver, address: u64, handle: u64) {
     ok!(driver, cuMemMap(u64, usize, usize, u64, u64), address, PAGE, 0, handle, 0);
-    let access = [1_u32, 0, 3];
-    ok!(driver, cuMemSetAccess(u64, usize, *const u32, usize), address, PAGE, access.as_ptr(), 1);
+    assert_eq!(set_access(driver, address, 0, 3), 0);
 }
 
 fn reserve(driver: &Driver, bytes: usize) -> u64 {
@@ -95,6 +94,51 @@ fn a_descriptor_maps_the_same_memory_again() {
     for handle in [handle, imported] {
         ok!(driver, cuMemRelease(u64), handle);
     }
+}
+
+fn set_access(driver: &Driver, address: u64, device: u32, flags: u32) -> i32 {
+    let access = [1, device, flags];
+    call!(driver, cuMemSetAccess(u64, usize, *const u32, usize), address, PAGE, access.as_ptr(), 1)
+}
+
+#[test]
+fn a_device_touches_virtual_memory_only_once_it_was_given_access() {
+    let driver = Driver::start();
+    let base = reserve(&driver, PAGE);
+    let handle = create(&driver, 1);
+    ok!(driver, cuMemMap(u64, usize, usize, u64, u64), base, PAGE, 0, handle, 0);
+    let pinned = {
+        let mut address = 0_u64;
+        ok!(driver, cuMemHostAlloc(*mut u64, usize, u32), &mut address, 4096, 0);
+        address
+    };
+    // What each device gets for reading, writing, filling, waiting for a word and setting it.
+    let tries = |device: i32| {
+        driver.enter(device);
+        let stream = driver.stream();
+        let answers = [
+            call!(driver, cuMemcpyDtoHAsync_v2(u64, u64, usize, u64), pinned, base + 8, 8, stream),
+            call!(driver, cuStreamWaitValue32_v2(u64, u64, u32, u32), stream, base, 0, 0),
+            call!(driver, cuMemcpyHtoDAsync_v2(u64, u64, usize, u64), base + 8, pinned, 8, stream),
+            call!(driver, cuMemsetD8Async(u64, u8, usize, u64), base + 8, 1, 8, stream),
+            call!(driver, cuStreamWriteValue32_v2(u64, u64, u32, u32), stream, base, 0, 0),
+        ];
+        driver.finish(stream);
+        let (mut flags, attribute) = (9_u32, 16);
+        ok!(driver, cuPointerGetAttribute(*mut u32, u32, u64), &mut flags, attribute, base);
+        (answers, flags)
+    };
+    let (nothing, reads, all) = (([1; 5], 0), ([0, 0, 1, 1, 1], 1), ([0; 5], 3));
+    assert_eq!((tries(0), tries(1)), (nothing, nothing), "mapped is not allowed");
+    assert_eq!(set_access(&driver, base, 1, 3), 0);
+    assert_eq!((tries(0), tries(1)), (nothing, all));
+    assert_eq!(set_access(&driver, base, 0, 1), 0);
+    assert_eq!((tries(0), tries(1)), (reads, all), "one device's rights are not another's");
+    assert_eq!(set_access(&driver, base, 1, 0), 0);
+    assert_eq!((tries(0), tries(1)), (reads, nothing), "rights are taken back");
+    ok!(driver, cuMemUnmap(u64, usize), base, PAGE);
+    ok!(driver, cuMemMap(u64, usize, usize, u64, u64), base, PAGE, 0, handle, 0);
+    assert_eq!((tries(0), tries(1)), (nothing, nothing), "rights are a mapping's");
 }
 
 #[test]

@@ -128,6 +128,10 @@ fn events_order_streams_of_several_devices() {
     let words = 1 << 16;
     let memories: Vec<_> =
         devices.iter().map(|device| device.allocate(words as u64 * 8).unwrap()).collect();
+    // Each device reads the memory of the one before it by a mapping of its own.
+    let before = devices[1..].iter().zip(&memories);
+    let before: Vec<_> =
+        before.map(|(device, memory)| device.import(&memory.export().unwrap()).unwrap()).collect();
     for round in 1..=10u64 {
         Access::new(&devices[0]).write(&memories[0], &vec![round; words]);
         for at in 1..4 {
@@ -135,7 +139,7 @@ fn events_order_streams_of_several_devices() {
             let next = &streams[at];
             // SAFETY: different memory, which lives until all streams are done; each copy waits for the one before.
             let _ = unsafe {
-                next.copy(memories[at].address(), memories[at - 1].address(), words as u64 * 8)
+                next.copy(memories[at].address(), before[at - 1].address(), words as u64 * 8)
             }
             .unwrap();
             next.record(&*event).unwrap();

@@ -2,7 +2,8 @@
 
 use super::{cu, release, version};
 use crate::abi::{Answer, In, MemAccessDesc, MemAllocationProp, MemLocation, Out};
-use crate::memory::is_mapped;
+use crate::device::ordinal;
+use crate::memory::rights_at;
 use crate::memory::virtual_memory::{
     cuMemAddressFree, cuMemAddressReserve, cuMemCreate, cuMemExportToShareableHandle,
     cuMemGetAllocationGranularity, cuMemImportFromShareableHandle, cuMemMap, cuMemRelease,
@@ -12,7 +13,6 @@ use crate::status::Status;
 
 const PINNED: u32 = 1;
 const UNCACHED: u32 = 0x4000_0000;
-const READ_WRITE: u64 = 3;
 
 /// Refuses everything in releases without it.
 fn supported() -> Answer {
@@ -92,7 +92,7 @@ hip_calls! {
 
     fn hipMemGetAccess(flags: Out<u64>, location: In<MemLocation>, address: u64) {
         supported()?;
-        location.get()?;
-        if is_mapped(address) { flags.set(READ_WRITE) } else { Err(Status::INVALID_VALUE) }
+        let device = ordinal(location.get()?.id)?;
+        flags.set(rights_at(device, address).ok_or(Status::INVALID_VALUE)?.into())
     }
 }

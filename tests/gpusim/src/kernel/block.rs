@@ -272,6 +272,13 @@ fn leave() {
     }
 }
 
+/// The device that the calling thread runs on.
+pub fn device() -> usize {
+    // SAFETY: as in `leave`; a block's launch stays.
+    let launch = unsafe { &(*CURRENT.get()).launch };
+    launch.device
+}
+
 /// Lets the other threads go on.
 pub fn give_way() {
     // SAFETY: as in `leave`.

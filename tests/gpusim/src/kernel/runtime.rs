@@ -2,7 +2,7 @@
 
 use super::block::{self, Thread};
 use crate::abi::Out;
-use crate::memory::antiphon_gpusim_members;
+use crate::memory::{Rights, allowed, antiphon_gpusim_members};
 use std::ffi::{CStr, c_char, c_void};
 
 /// The table; the prelude of the simulated compiler declares the same.
@@ -28,7 +28,7 @@ pub static RUNTIME: Runtime = Runtime {
     slots,
     shared,
     trap,
-    members: antiphon_gpusim_members,
+    members,
 };
 
 extern "C" fn thread() -> *const Thread {
@@ -53,6 +53,13 @@ extern "C" fn slots() -> *mut [u64; 2] {
 
 extern "C" fn shared(tag: *const c_void, bytes: usize) -> *mut c_void {
     block::shared(tag, bytes)
+}
+
+extern "C" fn members(address: u64, out: Out<u64>, room: usize) -> usize {
+    if allowed(block::device(), address, 1, Rights::READ | Rights::WRITE).is_err() {
+        block::trap();
+    }
+    antiphon_gpusim_members(address, out, room)
 }
 
 extern "C" fn trap(reason: *const c_char) {

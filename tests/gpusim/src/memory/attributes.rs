@@ -2,6 +2,7 @@
 
 use super::registry::{self, Kind, Range};
 use crate::abi::{Answer, HANDLE_TYPE_POSIX_FD, In, Out};
+use crate::context;
 use crate::status::Status;
 
 const HOST: u32 = 1;
@@ -37,8 +38,8 @@ fn write(out: Out<u8>, attribute: u32, address: u64, range: Option<&Range>) -> A
         14 => put(out, u64::from(handle_types(&known?.kind))),
         // RDMA.
         15 => put(out, 0_u32),
-        // Read and write.
-        16 => known.and_then(|_| put(out, 3_u32)),
+        // What the current device may do: read, write.
+        16 => put(out, u32::from(known?.rights_of(context::current()?.device))),
         // Memory pool.
         17 => put(out, 0_u64),
         // Size and base of the mapping, which virtual memory management has several of in a range.

@@ -1,6 +1,6 @@
 //! Memory of a device: `cuMemAlloc`.
 
-use super::registry::{self, Kind, Range};
+use super::registry::{self, Kind, Range, Rights};
 use super::shared::{self, Physical};
 use crate::abi::Out;
 use crate::context;
@@ -57,6 +57,7 @@ driver_calls! {
             device: context.device,
             buffer: fresh(),
             kind,
+            rights: Rights::default(),
         });
         out.set(base)
     }

@@ -1,6 +1,6 @@
 //! Host memory that devices reach: pinned by the driver, or registered by the application.
 
-use super::registry::{self, Kind, Range};
+use super::registry::{self, Kind, Range, Rights};
 use super::shared::{self, Physical};
 use crate::abi::Out;
 use crate::context;
@@ -27,6 +27,7 @@ driver_calls! {
             device: context.device,
             buffer: fresh(),
             kind,
+            rights: Rights::default(),
         });
         out.set(base)
     }
@@ -71,6 +72,7 @@ driver_calls! {
             device: context.device,
             buffer: fresh(),
             kind,
+            rights: Rights::default(),
         });
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! The handle names the process, its descriptor of the allocation's file and the file's number; the other process
 //! opens the file through `/proc`. So nothing has a name in a file system, and nothing stays behind.
 
-use super::registry::{self, Kind, Range};
+use super::registry::{self, Kind, Range, Rights};
 use super::shared::{self, Physical};
 use crate::abi::Out;
 use crate::context;
@@ -110,6 +110,7 @@ driver_calls! {
             device: context.device,
             buffer: fresh(),
             kind,
+            rights: Rights::default(),
         });
         out.set(base)
     }

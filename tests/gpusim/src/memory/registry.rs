@@ -24,6 +24,31 @@ pub enum Kind {
     Registered,
 }
 
+/// Which devices may touch a virtual range: for each the flags that `cuMemSetAccess` gave it last, none at first. Other memory
+/// has no such rights.
+#[derive(Clone, Copy, Default)]
+pub struct Rights([u8; 8]);
+
+impl Rights {
+    pub const READ: u8 = 1;
+    pub const WRITE: u8 = 2;
+
+    /// Gives a device the rights of some flags, and no others.
+    pub fn set(&mut self, device: usize, flags: u32) {
+        self.0[device] = flags as u8 & (Self::READ | Self::WRITE);
+    }
+
+    /// What a device may do.
+    pub fn of(self, device: usize) -> u8 {
+        self.0[device]
+    }
+
+    /// What any device may do.
+    pub fn any(self) -> u8 {
+        self.0.iter().fold(0, |all, one| all | one)
+    }
+}
+
 /// A range of addresses.
 #[derive(Clone)]
 pub struct Range {
@@ -36,6 +61,7 @@ pub struct Range {
     /// Unlike that of any other allocation of the process.
     pub buffer: u64,
     pub kind: Kind,
+    pub rights: Rights,
 }
 
 impl Range {
@@ -45,6 +71,15 @@ impl Range {
 
     pub fn is_host(&self) -> bool {
         matches!(self.kind, Kind::Pinned | Kind::Registered)
+    }
+
+    pub fn is_virtual(&self) -> bool {
+        matches!(self.kind, Kind::Mapped(..) | Kind::Multicast(..))
+    }
+
+    /// What a device may do with it: of memory that is not virtual the driver itself takes care.
+    pub fn rights_of(&self, device: usize) -> u8 {
+        if self.is_virtual() { self.rights.of(device) } else { Rights::READ | Rights::WRITE }
     }
 }
 
@@ -106,9 +141,27 @@ pub fn covered(address: u64, bytes: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// Whether physical memory is mapped at the address.
-pub fn is_mapped(address: u64) -> bool {
-    find(address).is_some_and(|range| matches!(range.kind, Kind::Mapped(..)))
+/// Refuses addresses that hold virtual memory which a device lacks a right to, as the hardware would. What the driver does not
+/// know is memory of the host.
+pub fn allowed(device: usize, address: u64, bytes: usize, right: u8) -> Result<(), Status> {
+    let end = address.checked_add(bytes as u64).ok_or(Status::INVALID_VALUE)?;
+    let ranges = lock(&RANGES);
+    let below = ranges.range(..end).rev().map(|(_, range)| range);
+    let mut touched = below.take_while(|range| range.end() > address);
+    let refused = touched.find(|range| range.rights_of(device) & right == 0);
+    let Some(range) = refused else { return Ok(()) };
+    eprintln!(
+        "antiphon-gpusim: device {device} touches {bytes} bytes at {address:#x}, memory of device {} that it was given no \
+         access to",
+        range.device
+    );
+    Err(Status::INVALID_VALUE)
+}
+
+/// What a device may do with the physical memory that is mapped at the address; nothing where there is none.
+pub fn rights_at(device: usize, address: u64) -> Option<u8> {
+    let mapped = find(address).filter(|range| matches!(range.kind, Kind::Mapped(..)));
+    mapped.map(|range| range.rights_of(device))
 }
 
 /// Whether the driver knows the address at all.

@@ -2,7 +2,7 @@
 
 use super::device::{charge, discharge};
 use super::multicast::{self, Group};
-use super::registry::{self, Kind, Range};
+use super::registry::{self, Kind, Range, Rights};
 use super::shared::{self, Physical};
 use crate::abi::{HANDLE_TYPE_POSIX_FD, In, MemAccessDesc, MemAllocationProp, MemLocation, Out};
 use crate::device::{ordinal, peers};
@@ -232,6 +232,7 @@ driver_calls! {
             device,
             buffer: fresh(),
             kind,
+            rights: Rights::default(),
         });
         Ok(())
     }
@@ -239,8 +240,7 @@ driver_calls! {
     fn cuMemUnmap(address: u64, bytes: usize) {
         even(&[bytes, address as usize])?;
         let parts = registry::inside(address, bytes);
-        let virtual_only =
-            parts.iter().all(|part| matches!(part.kind, Kind::Mapped(..) | Kind::Multicast(..)));
+        let virtual_only = parts.iter().all(Range::is_virtual);
         if parts.iter().map(|part| part.bytes).sum::<usize>() != bytes || !virtual_only {
             return Err(Status::INVALID_VALUE);
         }
@@ -268,9 +268,18 @@ driver_calls! {
         if !parts.iter().all(reached) {
             return Err(Status::INVALID_DEVICE);
         }
-        let flags = access.iter().fold(0, |all, one| all | one.flags);
-        for part in parts.iter().filter(|part| matches!(part.kind, Kind::Mapped(..))) {
-            shared::protect(part.base, part.bytes, flags & 1 != 0, flags & 2 != 0)?;
+        if !parts.iter().all(Range::is_virtual) {
+            return Err(Status::INVALID_VALUE);
+        }
+        for mut part in parts {
+            access.iter().for_each(|one| part.rights.set(one.location.id as usize, one.flags));
+            let (base, rights) = (part.base, part.rights);
+            registry::change(|range| (range.base == base).then(|| range.rights = rights));
+            // All devices share the process's pages: what one may touch, the system lets each.
+            if matches!(part.kind, Kind::Mapped(..)) {
+                let (read, write) = (rights.any() & Rights::READ, rights.any() & Rights::WRITE);
+                shared::protect(base, part.bytes, read != 0, write != 0)?;
+            }
         }
         Ok(())
     }

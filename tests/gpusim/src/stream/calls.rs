@@ -5,7 +5,7 @@ use crate::abi::Out;
 use crate::context;
 use crate::event;
 use crate::graph;
-use crate::memory::covered;
+use crate::memory::{Rights, allowed, covered};
 use crate::status::Status;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -29,12 +29,16 @@ impl Data {
     }
 }
 
-/// Refuses an address that is not known, or not a multiple of `size`.
-fn place(address: u64, size: usize) -> Result<(), Status> {
+/// The stream of an operation on a word. Refuses an address that is not known, not a multiple of `size`, or that the stream's
+/// device has no `right` to.
+fn place(stream: u64, address: u64, size: usize, right: u8) -> Result<Arc<Stream>, Status> {
     if !address.is_multiple_of(size as u64) {
         return Err(Status::INVALID_VALUE);
     }
-    covered(address, size)
+    covered(address, size)?;
+    let stream = find(stream)?;
+    allowed(stream.context.device, address, size, right)?;
+    Ok(stream)
 }
 
 /// A comparison of `cuStreamWaitValue`.
@@ -161,8 +165,7 @@ driver_calls! {
     }
 
     fn cuStreamWriteValue32_v2(stream: u64, address: u64, value: u32, _flags: u32) {
-        place(address, 4)?;
-        find(stream)?.submit(Arc::new(move || {
+        place(stream, address, 4, Rights::WRITE)?.submit(Arc::new(move || {
             fence(Ordering::SeqCst);
             // SAFETY: aligned and known to the driver when submitted; the application keeps it until then.
             unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(value, Ordering::SeqCst);
@@ -171,8 +174,7 @@ driver_calls! {
     }
 
     fn cuStreamWriteValue64_v2(stream: u64, address: u64, value: u64, _flags: u32) {
-        place(address, 8)?;
-        find(stream)?.submit(Arc::new(move || {
+        place(stream, address, 8, Rights::WRITE)?.submit(Arc::new(move || {
             fence(Ordering::SeqCst);
             // SAFETY: as for 32 bits.
             unsafe { AtomicU64::from_ptr(address as *mut u64) }.store(value, Ordering::SeqCst);
@@ -181,8 +183,7 @@ driver_calls! {
     }
 
     fn cuStreamWaitValue32_v2(stream: u64, address: u64, value: u32, flags: u32) {
-        place(address, 4)?;
-        find(stream)?.submit(Arc::new(move || {
+        place(stream, address, 4, Rights::READ)?.submit(Arc::new(move || {
             // SAFETY: as for writes.
             let seen =
                 || unsafe { AtomicU32::from_ptr(address as *mut u32) }.load(Ordering::SeqCst);
@@ -192,8 +193,7 @@ driver_calls! {
     }
 
     fn cuStreamWaitValue64_v2(stream: u64, address: u64, value: u64, flags: u32) {
-        place(address, 8)?;
-        find(stream)?.submit(Arc::new(move || {
+        place(stream, address, 8, Rights::READ)?.submit(Arc::new(move || {
             // SAFETY: as for writes.
             let seen =
                 || unsafe { AtomicU64::from_ptr(address as *mut u64) }.load(Ordering::SeqCst);
