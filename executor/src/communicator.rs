@@ -122,6 +122,8 @@ pub(crate) struct Log {
     /// Launch contexts.
     pub contexts: HashMap<ContextKey, Arc<Context>>,
     streams: HashMap<u64, u32>,
+    /// By what stands for a plan and a stream: calls on devices, and whether some were recorded into graphs.
+    places: HashMap<u64, (u64, bool)>,
     completed: u64,
     early: BTreeSet<u64>,
 }
@@ -538,6 +540,18 @@ impl Log {
     pub fn stream(&mut self, id: u64) -> u32 {
         let next = self.streams.len() as u32 + 1;
         *self.streams.entry(id).or_insert(next)
+    }
+
+    /// Counts a call of a plan on a stream: which it is, and whether graphs may have launched others between them.
+    pub fn call_at(&mut self, place: u64) -> (u64, bool) {
+        let known = self.places.entry(place).or_default();
+        known.0 += 1;
+        *known
+    }
+
+    /// Some calls are recorded into a graph from now on.
+    pub fn record_at(&mut self, place: u64) {
+        self.places.entry(place).or_default().1 = true;
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Context {
     calls: Mutex<VecDeque<Called>>,
     /// Bytes of the elements of the call that was recorded last.
     pub recorded_element: AtomicU64,
+    /// Stands for the plan and the stream on all ranks.
+    pub place: u64,
     rank: u32,
     class: u64,
     arena_shape: ArenaShape,
@@ -185,6 +187,7 @@ impl Context {
             given: AtomicU64::new(0),
             calls: Mutex::default(),
             recorded_element: AtomicU64::new(1),
+            place: key.place(),
             rank,
             class: key.class,
             arena_shape: arenas[rank as usize],

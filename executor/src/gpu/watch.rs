@@ -6,6 +6,7 @@ use super::Gpu;
 use super::context::Context;
 use crate::communicator::Shared;
 use crate::error::{ExecutorError, Wait, Waits};
+use crate::shared::control::LaunchRecord;
 use antiphon_codegen::abi::Where;
 use antiphon_hal::HalError;
 use antiphon_plan::program::{BlockMove, Instruction, RankLayout};
@@ -114,7 +115,10 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         match standing {
             Some(then) => {
                 let waited = then.since.elapsed();
-                if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
+                if let Some(error) = differs(shared, &context) {
+                    end(shared, error);
+                } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
+                {
                     end(shared, stalled(shared, &context, limit, marks[0], &progress));
                 }
             }
@@ -194,6 +198,26 @@ fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> Execu
         expected: elements(destination),
         destination: name(destination),
     }
+}
+
+/// Why a launch that waits will wait for ever, if a peer calls the plan with something else. Kernels see that by themselves
+/// where they look for a peer's buffers. Where they do not, or where scratch of other sizes is another context, calls are
+/// compared in their order on the stream; replays of graphs are in no such order.
+fn differs(shared: &Shared, context: &Context) -> Option<ExecutorError> {
+    let called = context.called()?;
+    let turn = called.turn?;
+    let same = |record: &LaunchRecord| (record.arena, record.input) == (context.place, (turn, 0));
+    let other = |&peer: &u32| {
+        let record = shared.control(peer).find(same);
+        peer != shared.rank && record.is_some_and(|one| one.fingerprint != called.fingerprint)
+    };
+    let peer = (0..shared.world).find(other)?;
+    let name = |rank: u32| {
+        let record = shared.control(rank).find(same);
+        record.map_or_else(|| "another call".to_owned(), |record| crate::diagnose::call(&record))
+    };
+    let [own, theirs] = [shared.rank, peer].map(name);
+    Some(ExecutorError::Mismatch { rank: shared.rank, seq: called.seq, own, peer, theirs })
 }
 
 fn mismatched(shared: &Shared, context: &Context, peer: u32) -> ExecutorError {

@@ -66,9 +66,10 @@ pub struct LaunchRecord {
     pub chain: u64,
     /// Hash of this launch: plan, sizes, data type, operator.
     pub fingerprint: u64,
-    /// Region of the launch context's arena.
+    /// Region of the launch context's arena. On devices, whose arenas are told of otherwise, what stands for plan and stream.
     pub arena: u64,
-    /// Region and offset of the input ([`FOREIGN`]: address in the owner's process).
+    /// Region and offset of the input ([`FOREIGN`]: address in the owner's process). On devices, which call of them it is, and
+    /// 1 where graphs have some that nobody counts.
     pub input: (u64, u64),
     /// Region and offset of the output.
     pub output: (u64, u64),
@@ -150,6 +151,15 @@ impl ControlPage {
         fence(Ordering::Acquire);
         let whole = slot.seq.load(Ordering::Relaxed) == seq && sum == checksum(seq, &words);
         whole.then(|| LaunchRecord::new(seq, &words))
+    }
+
+    /// A record among those that are kept.
+    pub fn find(&self, wanted: impl Fn(&LaunchRecord) -> bool) -> Option<LaunchRecord> {
+        let slots = self.descriptors.iter();
+        slots.map(|slot| slot.seq.load(Ordering::Relaxed)).find_map(|seq| {
+            let record = self.record(seq)?;
+            wanted(&record).then_some(record)
+        })
     }
 }
 

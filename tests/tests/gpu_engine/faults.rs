@@ -133,6 +133,44 @@ fn ranks_that_call_different_things_are_told_so() {
     }
 }
 
+/// Ranks look for no buffers of each other's here: all goes through scratch, which is cut by size, or is another one.
+#[test]
+fn ranks_that_call_sizes_of_a_plan_with_scratch_that_differ_are_told_so_at_once() {
+    let test =
+        "faults::ranks_that_call_sizes_of_a_plan_with_scratch_that_differ_are_told_so_at_once";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(2)).unwrap();
+    // The second pair needs scratch of another class; so does the third, after launches that agree.
+    for (sizes, agree) in [([1024, 2048], 0), ([1024, 1 << 20], 0), ([1 << 20, 4096], 3)] {
+        let errors = on_threads(2, &options(), |rank| {
+            let executor = Executor::new(&rank);
+            let loaded = executor.load(&plan).unwrap();
+            let most = 1 << 20;
+            let (input, output) = (rank.allocate(most).unwrap(), rank.allocate(most).unwrap());
+            let run = |bytes: u64| {
+                let (from, to) = ((input.address().cast_const(), bytes), (output.address(), bytes));
+                // SAFETY: both memories are at least so long and outlive the call, which is blocking.
+                unsafe { executor.run(&Call::new(&loaded, DataType::F32, from, to)) }
+            };
+            for bytes in [1024, most].into_iter().cycle().take(agree) {
+                run(bytes).unwrap();
+            }
+            let outcome = run(sizes[rank.rank() as usize]);
+            // One of less may be through with what the other waits for.
+            let failure = await_failure(&rank);
+            outcome.and(Err::<(), _>(failure)).unwrap_err()
+        });
+        let mismatch = |error: &&ExecutorError| matches!(error, ExecutorError::Mismatch { .. });
+        let text = errors.iter().find(mismatch).unwrap_or_else(|| panic!("{errors:?}"));
+        for bytes in sizes {
+            let part = format!("{bytes} bytes in");
+            assert!(text.to_string().contains(&part), "{part}: {text}");
+        }
+    }
+}
+
 #[test]
 fn the_death_of_a_rank_ends_the_kernels_of_the_others() {
     let test = "faults::the_death_of_a_rank_ends_the_kernels_of_the_others";

@@ -19,6 +19,10 @@ pub struct Called {
     pub seq: u64,
     /// Bytes of its elements.
     pub element: u64,
+    /// What is called.
+    pub fingerprint: u64,
+    /// Which of the calls of this plan on this stream it is, whatever their sizes; `None` where graphs have some, too.
+    pub turn: Option<u64>,
 }
 
 impl Context {
