@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -82,16 +83,18 @@ void leave_region(antiphon_wire *wire, region *left)
     }
     mtx_unlock(&wire->lock);
     if (last) {
+        if (left->mapped)
+            munmap(left->mapped, left->mapped_bytes);
         left->memory.release(left->memory.keep);
         free(left);
     }
 }
 
-static int32_t memory_register(antiphon_wire *wire, const antiphon_wire_memory *memory, antiphon_wire_bytes *blob,
-                               antiphon_wire_registration **registration, antiphon_wire_error *error)
+/* Registers memory that this process sees where `memory` says; what is mapped for it is unmapped in the end. */
+static int32_t enter_region(antiphon_wire *wire, const antiphon_wire_memory *memory, void *mapped, size_t mapped_bytes,
+                            antiphon_wire_bytes *blob, antiphon_wire_registration **registration,
+                            antiphon_wire_error *error)
 {
-    if (memory->backend != ANTIPHON_WIRE_HOST)
-        return fail(error, ANTIPHON_WIRE_UNSUPPORTED, "", "memory of a GPU");
     antiphon_wire_registration *made = calloc(1, sizeof *made);
     region *fresh = calloc(1, sizeof *fresh);
     if (!made || !fresh) {
@@ -100,6 +103,8 @@ static int32_t memory_register(antiphon_wire *wire, const antiphon_wire_memory *
         return system_failed(error, "register memory");
     }
     fresh->memory = *memory;
+    fresh->mapped = mapped;
+    fresh->mapped_bytes = mapped_bytes;
     fresh->users = 1;
     fresh->registered = 1;
     made->wire = wire;
@@ -112,6 +117,31 @@ static int32_t memory_register(antiphon_wire *wire, const antiphon_wire_memory *
     blob->length = 0;
     *registration = made;
     return ANTIPHON_WIRE_OK;
+}
+
+static int32_t memory_register(antiphon_wire *wire, const antiphon_wire_memory *memory, antiphon_wire_bytes *blob,
+                               antiphon_wire_registration **registration, antiphon_wire_error *error)
+{
+    if (memory->backend != ANTIPHON_WIRE_HOST)
+        return fail(error, ANTIPHON_WIRE_UNSUPPORTED, "", "memory of a GPU without a buffer");
+    return enter_region(wire, memory, NULL, 0, blob, registration, error);
+}
+
+/* Memory of a GPU, as far as its buffer can be mapped. A wire with a card would give the card the buffer instead. */
+static int32_t memory_register_dma_buf(antiphon_wire *wire, const antiphon_wire_memory *memory,
+                                       const antiphon_wire_dma_buf *buffer, antiphon_wire_bytes *blob,
+                                       antiphon_wire_registration **registration, antiphon_wire_error *error)
+{
+    size_t bytes = buffer->offset + memory->bytes;
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, buffer->descriptor, 0);
+    if (mapped == MAP_FAILED)
+        return system_failed(error, "map a GPU's buffer");
+    antiphon_wire_memory seen = *memory;
+    seen.address = (unsigned char *)mapped + buffer->offset;
+    int32_t status = enter_region(wire, &seen, mapped, bytes, blob, registration, error);
+    if (status != ANTIPHON_WIRE_OK)
+        munmap(mapped, bytes);
+    return status;
 }
 
 static void memory_deregister(antiphon_wire_registration *registration)
@@ -506,6 +536,7 @@ const antiphon_wire_plugin *antiphon_wire_plugin_v1(void)
         .link_stop = link_stop,
         .link_describe = link_describe,
         .link_close = link_close,
+        .memory_register_dma_buf = memory_register_dma_buf,
     };
     return &plugin;
 }

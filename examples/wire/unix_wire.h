@@ -26,6 +26,8 @@ typedef struct {
 /* Registered memory. It is kept by its registration, and by posts and arrivals that touch it. */
 typedef struct region {
     antiphon_wire_memory memory;
+    void *mapped; /* A GPU's buffer, or null; then the memory's address is in here. */
+    size_t mapped_bytes;
     unsigned users;
     int registered;
     struct region *next;

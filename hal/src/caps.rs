@@ -27,6 +27,9 @@ pub struct Caps {
     pub multicast: bool,
     /// Ranges of memory can be given to network cards as descriptors ([`crate::Memory::export_dma_buf`]).
     pub dma_buf: bool,
+    /// What a network card has written to the device's memory is there for its kernels and copies once the host has seen
+    /// something that the card wrote later. Without it, data must not be written past the host.
+    pub ordered_network_writes: bool,
     /// Where the device is on the machine's buses; `None` for the host, and where the driver does not tell.
     pub pci: Option<PciAddress>,
     /// The other devices of the backend that this process sees, in the order of their numbers. Empty where a device

@@ -74,6 +74,7 @@ fn gpu(topology: &Topology, name: &str, caps: &Caps, networks: &[Network]) -> Ve
         has(caps.peer_mapping, "shared between processes"),
         has(caps.multicast, "multicast"),
         has(caps.dma_buf, "dma-buf"),
+        has(caps.ordered_network_writes, "network writes in order"),
     ]
     .into_iter()
     .filter(|what| !what.is_empty())

@@ -5,13 +5,14 @@ use antiphon_port::plugin::{self, abi, export};
 use antiphon_port::tcp::Options;
 use antiphon_port::{LocalWire, MappedRegions, Settings, TcpDriver, Wire, WireDriver, WireError};
 use antiphon_tests::Folder;
+use antiphon_tests::wire::example::{SHARED, compile, example};
+use antiphon_tests::wire::gpu::OnGpu;
 use antiphon_tests::wire::{Ends, Subject, Table};
 use antiphon_tests::wire_cases;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -22,38 +23,10 @@ fn folder() -> Folder {
     Folder::new(env!("CARGO_TARGET_TMPDIR"), "wire-plugin").unwrap()
 }
 
-fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-}
-
-/// Calls the C compiler; `None` where there is none.
-fn compile(arguments: &[&str], sources: &[PathBuf], output: &Path) -> Option<()> {
-    let include = repository().join("transports/port/include");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-I"]).arg(include);
-    let result = match compiler.args(arguments).args(sources).arg("-o").arg(output).output() {
-        Ok(result) => result,
-        Err(error) => {
-            // Written past the harness's capture, which hides what the print macros print in tests that pass.
-            let _ = writeln!(std::io::stderr(), "SKIP a plugin in C: cannot run cc: {error}");
-            return None;
-        }
-    };
-    assert!(result.status.success(), "cc: {}", String::from_utf8_lossy(&result.stderr));
-    Some(())
-}
-
-const SHARED: [&str; 3] = ["-fPIC", "-shared", "-fvisibility=hidden"];
-
 /// The example, compiled once.
 static EXAMPLE: LazyLock<Option<Arc<dyn WireDriver>>> = LazyLock::new(|| {
-    let folder = repository().join("examples/wire");
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let sources: Vec<_> =
-        files.filter(|path| path.extension().is_some_and(|ending| ending == "c")).collect();
-    let made = self::folder();
-    let library = made.join("libantiphon_wire_unix.so");
-    compile(&SHARED, &sources, &library)?;
+    let made = folder();
+    let library = example(&made)?;
     Some(plugin::load(&library).unwrap())
 });
 
@@ -73,6 +46,14 @@ macro_rules! example_case_tests {
 
 mod example {
     super::wire_cases! { example_case_tests }
+}
+
+/// The case about such memory passes over wires that do not take it.
+#[test]
+fn the_example_takes_memory_of_gpus() {
+    let Some(example) = &*EXAMPLE else { return };
+    let ends = Ends::open(&**example, None, 1).unwrap();
+    ends.register(0, Arc::new(OnGpu::new(4096)));
 }
 
 /// What local wires of the exported driver find their peers' memory in, by the name of the interface they ask for.

@@ -12,9 +12,11 @@ use antiphon_plan::model::Collective;
 use std::any::Any;
 use std::sync::{Arc, PoisonError, Weak};
 
-/// Memory of the application that peers know.
+/// Memory of the application that peers know, or wires.
 pub struct Borrowed {
     memory: Arc<dyn Memory>,
+    /// Peers know it.
+    told: bool,
     /// The last launch that named it, in each context.
     uses: Vec<(Weak<Context>, u64)>,
 }
@@ -118,11 +120,15 @@ impl Gpu {
         reader: &Reader<'_>,
     ) -> Result<Buffers, ExecutorError> {
         let uses = context.plan.uses(shared.rank);
+        let wired = uses.port_peers.iter().any(|&peer| shared.is_staged(peer));
         let side = |address: usize, bytes: u64, exposed: bool| -> Result<Side, ExecutorError> {
             let address = address as u64;
             let at = if bytes > 0 && exposed {
                 self.region_of(shared, (context, reader), address, bytes)?
             } else {
+                if bytes > 0 && wired {
+                    self.lend_to_wires(shared, (context, reader), address, bytes)?;
+                }
                 None
             };
             Ok(Side { address, bytes, exposed: exposed && bytes > 0, at })
@@ -131,7 +137,6 @@ impl Gpu {
         let output = side(call.output.expose_provenance(), call.output_bytes, uses.output_exposed)?;
         // Ranks of one process use each other's addresses, where one device serves all. Over wires peers reach what they were
         // told of only.
-        let wired = uses.port_peers.iter().any(|&peer| shared.is_staged(peer));
         let shares = shared.neighbours.all_share() && !wired;
         let stage = |side: &Side| side.exposed && side.at.is_none() && !shares;
         let staged = [stage(&input), stage(&output)];
@@ -156,9 +161,29 @@ impl Gpu {
             if !self.is_kept(&memory) && !fits_a_message(&*memory) {
                 return Ok(None);
             }
-            self.keep(&memory, user)?;
+            self.keep(&memory, user, true)?;
         }
         Ok(Some((self.announce(shared, &memory)?, offset)))
+    }
+
+    /// Has wires read a buffer that no peer touches, as far as they take memory of GPUs: transfers may come from it.
+    fn lend_to_wires(
+        &self,
+        shared: &Shared,
+        user: (&Arc<Context>, &Reader<'_>),
+        address: u64,
+        bytes: u64,
+    ) -> Result<(), ExecutorError> {
+        let Some(proxy) = self.proxy.get().filter(|_| shared.ports.take_gpu_memory()) else {
+            return Ok(());
+        };
+        let pointer = std::ptr::with_exposed_provenance(address as usize);
+        let Some((memory, _)) = self.device.find(pointer, bytes) else { return Ok(()) };
+        if memory.is_borrowed() {
+            self.keep(&memory, user, false)?;
+        }
+        proxy.lend(&memory, None);
+        Ok(())
     }
 
     /// Lets go of memory that the application has freed, once no launch that names it is left: peers are to unmap it.
@@ -168,27 +193,37 @@ impl Gpu {
         borrowed.retain(|known| !(known.memory.is_freed() && known.is_unused(self)));
         let gone = borrowed.len() < before;
         drop(borrowed);
+        // What wires have had is freed when nobody waits for it.
+        let lent = shared.ports.take_abandoned();
+        if !lent.is_empty() {
+            self.reaper.free(lent);
+        }
         if gone { shared.regions.sweep(&*shared.bootstrap) } else { Ok(()) }
     }
 
     /// Whether peers have been told about the application's memory.
     fn is_kept(&self, memory: &Arc<dyn Memory>) -> bool {
         let borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
-        borrowed.iter().any(|known| known.memory.id() == memory.id())
+        borrowed.iter().any(|known| known.told && known.memory.id() == memory.id())
     }
 
-    /// Keeps the application's memory under the number by which peers know it, at least until its last launch is over on
-    /// all ranks, or as long as the graph that uses it.
+    /// Keeps the application's memory under the number by which peers know it, if they were `told`, at least until its last
+    /// launch is over on all ranks, or as long as the graph that uses it.
     fn keep(
         &self,
         memory: &Arc<dyn Memory>,
         (context, reader): (&Arc<Context>, &Reader<'_>),
+        told: bool,
     ) -> Result<(), ExecutorError> {
         let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
         let at = borrowed.iter().position(|known| known.memory.id() == memory.id());
         let known = at.and_then(|at| borrowed.remove(at));
-        let mut known =
-            known.unwrap_or_else(|| Borrowed { memory: Arc::clone(memory), uses: Vec::new() });
+        let mut known = known.unwrap_or_else(|| Borrowed {
+            memory: Arc::clone(memory),
+            told,
+            uses: Vec::new(),
+        });
+        known.told |= told;
         match reader {
             Reader::Launch(number) => known.note(context, *number),
             Reader::Graph(stream) => self.keep_for_graph(*stream, Arc::new(Arc::clone(memory)))?,

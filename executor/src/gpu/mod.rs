@@ -335,6 +335,10 @@ impl Gpu {
         if new {
             self.tell(shared, NUMBER, [number, region])?;
         }
+        drop(slots);
+        if let Some(proxy) = self.proxy.get() {
+            proxy.lend(memory, Some(number));
+        }
         Ok(number)
     }
 

@@ -131,6 +131,15 @@ impl Slots {
         (region_id(slot, self.generations[slot as usize]), true)
     }
 
+    /// The memories that are there, with the numbers by which peers know them.
+    pub fn all(&self) -> Vec<(Arc<dyn Memory>, u64)> {
+        let known = self.numbered.values().filter_map(|(slot, memory)| {
+            let number = region_id(*slot, self.generations[*slot as usize]);
+            Some((memory.upgrade()?, number))
+        });
+        known.collect()
+    }
+
     /// The memory that peers know by a number.
     pub fn memory(&self, region: u64) -> Option<Arc<dyn Memory>> {
         let slot = region as u32;

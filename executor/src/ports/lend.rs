@@ -1,6 +1,6 @@
 //! Memory that wires hold: the same bytes under a count of its own, so that it shows when nobody else holds them.
 
-use antiphon_hal::{Backend, HalError, Memory, MemoryHandle};
+use antiphon_hal::{Backend, DmaBuf, HalError, Memory, MemoryHandle};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,6 +61,10 @@ impl Memory for Lent {
 
     fn export(&self) -> Result<MemoryHandle, HalError> {
         self.0.export()
+    }
+
+    fn export_dma_buf(&self, offset: u64, bytes: u64) -> Result<DmaBuf, HalError> {
+        self.0.export_dma_buf(offset, bytes)
     }
 }
 

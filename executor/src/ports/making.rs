@@ -275,6 +275,7 @@ impl Ports {
             described: [const { AtomicU64::new(0) }; RING as usize],
             landed: AtomicU64::new(0),
             lost,
+            direct: AtomicU64::new(0),
         };
         if let Some(wire) = wire {
             let (name, over) = (self.wires[wire].name(), standing.attended.link().describe());

@@ -61,6 +61,8 @@ pub struct PortLink {
     pub over: String,
     /// Why it is lost, once that counts: half a second after it was found out.
     pub lost: Option<String>,
+    /// Bytes that this rank has written over it from its device's memory to the peer's, with no copy in the memory of a host.
+    pub direct: u64,
 }
 
 /// One rank's port channels on one communicator.
@@ -112,6 +114,8 @@ struct Standing {
     landed: AtomicU64,
     /// Why it is lost, and since when.
     lost: Arc<OnceLock<(Instant, WireError)>>,
+    /// Bytes from device memory to device memory.
+    direct: AtomicU64,
 }
 
 #[derive(Default)]
@@ -266,8 +270,16 @@ impl Ports {
             wire: standing.wire.map_or(LOCAL, |wire| self.wires[wire].name()).to_owned(),
             over: standing.attended.link().describe(),
             lost: self.loss(peer),
+            direct: standing.direct.load(Ordering::Relaxed),
         };
         standing.map(link).collect()
+    }
+
+    /// Notes bytes that went from device memory to a peer's by the wire alone.
+    pub fn count_direct(&self, peer: u32, bytes: u64) {
+        if let Some(standing) = self.links[peer as usize].get() {
+            standing.direct.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// The wires, those that are lacking too, as transports of port channels.

@@ -65,6 +65,8 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         multicast: passed_on && multicast,
         dma_buf: has(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)
             && api.range_handle.is_some(),
+        // In order for the device that has the memory, or for all devices; 0 stands for neither.
+        ordered_network_writes: has(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING),
         pci: peers::place(api, device),
         peers: peers::links(api, device)?,
         process_access: false,

@@ -16,6 +16,7 @@ pub(super) fn probe(sealed: bool) -> Caps {
         cooperative: false,
         multicast: false,
         dma_buf: false,
+        ordered_network_writes: false,
         pci: None,
         peers: Vec::new(),
         process_access: process::is_permitted(),

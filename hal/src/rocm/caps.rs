@@ -59,6 +59,7 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
             && api.launch_cooperative.is_some(),
         multicast: false,
         dma_buf: false,
+        ordered_network_writes: false,
         pci: peers::place(api, device),
         peers: peers::links(api, device)?,
         process_access: false,

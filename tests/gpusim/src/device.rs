@@ -56,6 +56,13 @@ fn atomics() -> bool {
     *ATOMICS.get_or_init(|| std::env::var_os(name).is_none_or(|value| value != "0"))
 }
 
+/// Whether what network cards write to a device's memory comes in order for it.
+fn ordered(device: usize) -> bool {
+    static UNORDERED: OnceLock<String> = OnceLock::new();
+    let read = || std::env::var("ANTIPHON_GPUSIM_UNORDERED").unwrap_or_default();
+    !UNORDERED.get_or_init(read).split(',').any(|one| one.parse() == Ok(device))
+}
+
 /// The device of an ordinal.
 pub fn ordinal(device: i32) -> Result<usize, Status> {
     let known = usize::try_from(device).ok().filter(|device| *device < count());
@@ -193,6 +200,8 @@ fn value(attribute: i32, device: usize) -> i32 {
         97 => SHARED_BYTES as i32,
         106 => RESIDENT_BLOCKS as i32,
         111 => 1 << 10,
+        // What network cards write comes in order for the device.
+        118 if ordered(device) => 100,
         // Descriptors for network cards.
         124 => 1,
         // Multicast.

@@ -25,6 +25,7 @@
 //! | `ANTIPHON_GPUSIM_DEVICES` | devices there are, 1 to 8; 8 when unset |
 //! | `ANTIPHON_GPUSIM_PEERS` | `0`: devices do not reach each other's memory, as cards behind PCIe may not |
 //! | `ANTIPHON_GPUSIM_ATOMICS` | `0`: devices have no atomic operations on each other's memory, as over PCIe |
+//! | `ANTIPHON_GPUSIM_UNORDERED` | devices, separated by commas, that do not order what network cards write to their memory |
 //! | `ANTIPHON_GPUSIM_HIP` | the release of HIP whose ways are simulated; `7.2` when unset |
 //! | `ANTIPHON_GPUSIM_IMAGES` | a folder of images of the vendors' compilers, each with the source that runs in its place |
 //! | `ANTIPHON_GPUSIM_CACHE` | folder for compiled kernels; else `antiphon-gpusim-<user>` in the temporary folder |

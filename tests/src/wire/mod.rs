@@ -9,6 +9,8 @@ pub mod completion;
 pub mod data;
 pub mod drive;
 pub mod ends;
+pub mod example;
+pub mod gpu;
 pub mod life;
 pub mod packets;
 pub mod support;
@@ -82,6 +84,7 @@ macro_rules! wire_cases {
             data::all_ranks_reach_each_other
             data::one_pair_may_have_many_links
             packets::units_appear_whole
+            gpu::memory_of_gpus_goes_by_its_buffer
             completion::completed_posts_have_landed
             completion::sources_that_are_released_may_change
             completion::a_full_queue_says_so_and_loses_nothing

@@ -3,6 +3,7 @@
 
 mod buffers;
 mod devices;
+mod direct;
 mod ends;
 mod faults;
 mod graphs;

@@ -109,6 +109,11 @@ pub trait Wire: Send + Sync + fmt::Debug {
     /// What it runs over, for people: an interface and address, a device and its port.
     fn describe(&self) -> String;
 
+    /// Whether it registers memory of GPUs, by its dma-buf ([`Memory::export_dma_buf`]); not all of it may have one.
+    fn takes_gpu_memory(&self) -> bool {
+        false
+    }
+
     /// Makes a memory of this rank readable for its own posts and writable for its links' peers, until the registration
     /// is dropped. The registration keeps the memory.
     ///

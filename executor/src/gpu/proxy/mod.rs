@@ -27,7 +27,7 @@ use antiphon_port::{Attended, Link, WireError};
 use copies::{Copies, Everything};
 pub use queue::{Queue, claims};
 pub use staged::BYTES as PARCELS_BYTES;
-use staged::{OverPorts, Path, Staged};
+use staged::{OverPorts, Path, Range, Staged};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -147,6 +147,12 @@ impl Proxy {
         Ok(())
     }
 
+    /// Has the wires to peers read a memory of the device's, and write it, if peers know it by a `number`: where they can, and
+    /// before launches name it.
+    pub fn lend(&self, memory: &Arc<dyn Memory>, number: Option<u64>) {
+        self.inner.lend(memory, number);
+    }
+
     /// A launch was added.
     pub fn ring(&self) {
         *lock(&self.inner.rung) = true;
@@ -188,6 +194,20 @@ impl Drop for Proxy {
 }
 
 impl Inner {
+    fn lend(&self, memory: &Arc<dyn Memory>, number: Option<u64>) {
+        if !self.ports.take_gpu_memory() {
+            return;
+        }
+        let start = memory.address().expose_provenance() as u64;
+        let (region, bytes, open) = (memory.id(), memory.len(), number.is_some());
+        let range = Range { region, number: number.unwrap_or(0), start, bytes, open };
+        let staged = lock(&self.staged);
+        if !staged.is_empty() {
+            self.ports.announce_of_gpu(memory);
+            staged.iter().for_each(|(_, link)| link.lend(range));
+        }
+    }
+
     /// The link to a peer.
     fn link(&self, shared: &Shared, peer: u32) -> Result<Arc<Attended>, ExecutorError> {
         let mut links = lock(&self.links);
@@ -201,6 +221,11 @@ impl Inner {
         let made: Arc<dyn Link> = if shared.is_staged(peer) {
             let staged = Arc::new(self.stage(shared, peer)?);
             lock(&self.staged).push((peer, Arc::clone(&staged)));
+            // What contexts have already. Buffers of the application are lent with the next launch that names them: another
+            // may be at their addresses by now.
+            let known = lock(&self.slots).all();
+            let own = known.into_iter().filter(|(memory, _)| !memory.is_borrowed());
+            own.for_each(|(memory, number)| self.lend(&memory, Some(number)));
             staged
         } else {
             Arc::new(Copies::new(&self.device, peer)?)

@@ -19,17 +19,8 @@ pub struct Runtime {
     members: extern "C" fn(u64, Out<u64>, usize) -> usize,
 }
 
-pub static RUNTIME: Runtime = Runtime {
-    version: 1,
-    thread,
-    give_way,
-    meet,
-    meet_warp,
-    slots,
-    shared,
-    trap,
-    members,
-};
+pub static RUNTIME: Runtime =
+    Runtime { version: 1, thread, give_way, meet, meet_warp, slots, shared, trap, members };
 
 extern "C" fn thread() -> *const Thread {
     block::thread()

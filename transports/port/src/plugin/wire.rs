@@ -160,6 +160,10 @@ impl Wire for End {
         })
     }
 
+    fn takes_gpu_memory(&self) -> bool {
+        self.0.loaded.more.memory_register_dma_buf.is_some()
+    }
+
     fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {
         let RawEnd { loaded, raw: end } = &*self.0;
         let operation = "register memory";

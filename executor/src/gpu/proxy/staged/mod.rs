@@ -8,7 +8,12 @@
 //! Wires read and write the memory of hosts. Both copies are a [`Copies`] link of the device's, so bytes land before the signal
 //! that follows them: the sender writes parcels in their order, and the receiver has a signal copied once all before it has
 //! landed. What has landed at the peer's, the peer counts; with the count its parcels are free, and flushes are done.
+//!
+//! Where the wire takes device memory at both ends, bytes go from one to the other without parcels and copies ([`direct`]).
+//! Signals stay parcels: the wire tells of a parcel once all that was written before it has landed, and the receiving device
+//! has it then, or its memory is not lent. Packets stay in parcels, too.
 
+mod direct;
 mod parcels;
 mod path;
 
@@ -19,6 +24,8 @@ use super::copies::{Copies, Everything};
 use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::{Backend, Device, HalError, Memory, MemoryHandle};
 use antiphon_port::{Link, Posted, Unit, WireError, Write};
+use direct::Direct;
+pub use direct::Range;
 pub use parcels::BYTES;
 use parcels::{
     ARRIVED, HEADER, Header, LANDED, Load, Outbox, Parcel, Place, Post, incoming, outgoing,
@@ -69,6 +76,8 @@ pub struct Staged {
     /// Copies to parcels, and from parcels.
     out: Copies,
     into: Copies,
+    /// Wires of peers may write to this rank's device memory.
+    open: bool,
     state: Mutex<State>,
 }
 
@@ -80,6 +89,8 @@ struct State {
     /// Parcels that the wire has, and of how many the peer was told.
     written: u64,
     told: u64,
+    /// What needs no parcels.
+    direct: Direct,
     /// The peer's parcels whose copies have begun, and of how many that have landed it was told.
     begun: u64,
     acknowledged: u64,
@@ -108,10 +119,21 @@ impl Staged {
             everything: Arc::new(Everything(device.backend())),
             out: Copies::new(device, peer).map_err(system)?,
             into: Copies::new(device, peer).map_err(system)?,
+            open: device.caps().ordered_network_writes,
             path: path(&memory).map_err(lost)?,
             memory,
             state: Mutex::default(),
         })
+    }
+
+    /// Has a memory of this rank's device read by the wire, and written by the peer's, where that goes. What launches name that
+    /// are submitted from now on is told to the peer later than this is.
+    pub fn lend(&self, range: Range) {
+        let mut state = self.enter();
+        let State { direct, outbox, .. } = &mut *state;
+        let mut news = direct.withdraw(|region| self.path.keeps(region));
+        news.extend(direct.lend(range));
+        news.into_iter().for_each(|(to, load)| outbox.tell(to, load));
     }
 
     /// Whether all that the peer has sent has landed, and the peer knows.
@@ -162,10 +184,43 @@ impl Staged {
         Ok(if state.outbox.post(post) { Posted::Queued } else { Posted::Full })
     }
 
-    /// Begins to fill parcels whose slots are free.
-    fn fill(&self, state: &mut State) -> Result<bool, WireError> {
+    /// Hands bytes to the wire that need no parcels, as long as such come next; whether others may follow. A wire that is full
+    /// is waited for.
+    fn send(
+        &self,
+        state: &mut State,
+        reached: &Reached,
+        moved: &mut bool,
+    ) -> Result<bool, WireError> {
+        while let Some((from, to, bytes)) = state.outbox.next_bytes() {
+            let (source, target) =
+                (state.direct.source(from, bytes), state.direct.target(to, bytes));
+            let (Some((own, from)), Some((region, to))) = (source, target) else { break };
+            let Some(source) = self.path.lends(own).filter(|_| self.path.knows(region)) else {
+                break;
+            };
+            let link = reached.attended.link();
+            let write = Write { source: &source, from, region, to, bytes, unit: Unit::Bytes };
+            if link.write(&write)? == Posted::Full {
+                return Ok(false);
+            }
+            state.outbox.sent(link.posted());
+            self.path.count(bytes);
+            *moved = true;
+        }
+        Ok(true)
+    }
+
+    /// Begins to fill parcels whose slots are free, and sends what needs none between them.
+    fn fill(&self, state: &mut State, reached: Option<&Reached>) -> Result<bool, WireError> {
         let mut moved = false;
-        while let Some(Parcel { header, from }) = state.outbox.cut() {
+        loop {
+            if let Some(reached) = reached
+                && !self.send(state, reached, &mut moved)?
+            {
+                break;
+            }
+            let Some(Parcel { header, from }) = state.outbox.cut() else { break };
             let slot = outgoing(header.number);
             // SAFETY: a slot inside of the memory, which the wire has read: the parcel before in it has landed.
             unsafe {
@@ -237,6 +292,14 @@ impl Staged {
             let bytes = match header.load {
                 Load::Bytes(bytes) => bytes,
                 Load::Value(_) => 8,
+                Load::Learn { .. } | Load::Forget => {
+                    if !self.heed(state, &header)? {
+                        break;
+                    }
+                    state.begun += 1;
+                    moved = true;
+                    continue;
+                }
             };
             let Some(to) = self.path.find(header.to.region, header.to.offset, bytes) else {
                 let Place { region, offset } = header.to;
@@ -247,7 +310,7 @@ impl Staged {
             let from = self.at(slot + HEADER);
             let posted = match header.load {
                 Load::Value(value) => self.into.signal(FOREIGN, to, value)?,
-                Load::Bytes(bytes) => {
+                _ => {
                     let region = FOREIGN;
                     self.into.write(&Write { source, from, region, to, bytes, unit })?
                 }
@@ -259,6 +322,28 @@ impl Staged {
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// Takes news of the peer's memory in, unless so much is being copied that it must wait.
+    fn heed(&self, state: &mut State, header: &Header) -> Result<bool, WireError> {
+        let here = self.at(incoming(header.number));
+        let (source, unit, region) = (&self.everything, Unit::Bytes, FOREIGN);
+        // Of no bytes: parcels count as landed in their order.
+        let nothing = Write { source, from: here, region, to: here, bytes: 0, unit };
+        if self.into.write(&nothing)? == Posted::Full {
+            return Ok(false);
+        }
+        let Place { region, offset: start } = header.to;
+        let Load::Learn { bytes, number } = header.load else {
+            state.direct.forget(region);
+            return Ok(true);
+        };
+        log::debug!(
+            "{bytes} bytes at {start:#x} of rank {} may be written without parcels",
+            self.peer
+        );
+        let learnt = state.direct.learn(Range { region, number, start, bytes, open: true });
+        learnt.map(|()| true).map_err(|saw| self.error(saw))
     }
 
     /// Tells the peer what has landed.
@@ -275,21 +360,28 @@ impl Staged {
     }
 
     fn advance(&self, state: &mut State) -> Result<bool, WireError> {
-        let mut moved = self.fill(state)?;
         let reached = match self.path.reach() {
             Peering::Reached(reached) => reached,
-            Peering::Soon => return Ok(moved),
+            Peering::Soon => return self.fill(state, None),
             Peering::Lost(reason) => {
                 state.lost.get_or_insert_with(|| reason.clone());
                 return Err(self.error(reason));
             }
         };
         let driving = reached.attended.drive();
+        let mut moved = false;
         let wired = (|| {
             let mut moved = driving.progress()?;
             let landed = self.word(LANDED).load(Ordering::Acquire);
-            let news = state.outbox.land(landed, state.written);
+            let State { outbox, direct, .. } = state;
+            let completed =
+                if outbox.awaited() > 0 { reached.attended.link().completed()? } else { 0 };
+            let news = outbox.land(landed, state.written, completed);
             moved |= news.map_err(|saw| self.error(saw))?;
+            let takes = |region| self.path.lends(region).is_some();
+            let told = direct.look(self.open, takes);
+            told.into_iter().for_each(|(to, load)| outbox.tell(to, load));
+            moved |= self.fill(state, Some(&reached))?;
             moved |= self.ship(state, &reached)?;
             moved |= self.unpack(state)?;
             moved |= self.acknowledge(state, &reached)?;
@@ -322,11 +414,11 @@ impl Link for Staged {
         let Write { source, from, to, bytes, .. } = *write;
         let start = source.address().expose_provenance() as u64;
         let to = self.path.name(to, bytes);
-        self.post(Post::Bytes { from: start.wrapping_add(from), to, bytes })
+        self.post(Post::Bytes { from: start.wrapping_add(from), to, bytes, unit: write.unit })
     }
 
     fn signal(&self, _: u64, to: u64, value: u64) -> Result<Posted, WireError> {
-        self.post(Post::Value { to: self.path.name(to, 8), value })
+        self.post(Post::Header { to: self.path.name(to, 8), load: Load::Value(value) })
     }
 
     fn posted(&self) -> u64 {

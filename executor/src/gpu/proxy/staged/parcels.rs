@@ -3,6 +3,7 @@
 //! Parcels are numbered from 0 and take [`SLOTS`] slots in turn. The sender counts what it has written, and the receiver what
 //! has landed in its device's memory; a slot is filled again once that count has come back.
 
+use antiphon_port::Unit;
 use std::collections::VecDeque;
 
 /// Bytes of device memory that a parcel holds.
@@ -47,6 +48,11 @@ pub enum Load {
     Bytes(u64),
     /// The word there becomes this, after all before.
     Value(u64),
+    /// The place is where so many bytes of the sender's memory begin, which its wire knows as the region and its peers' kernels
+    /// by the number: they may be written to without parcels.
+    Learn { bytes: u64, number: u64 },
+    /// No more than others, from here on.
+    Forget,
 }
 
 /// What stands before a parcel's payload.
@@ -63,11 +69,13 @@ pub struct Header {
 impl Header {
     /// As words.
     pub fn words(&self) -> [u64; 8] {
-        let (kind, load) = match self.load {
-            Load::Bytes(bytes) => (1, bytes),
-            Load::Value(value) => (2, value),
+        let (kind, load, more) = match self.load {
+            Load::Bytes(bytes) => (1, bytes, 0),
+            Load::Value(value) => (2, value, 0),
+            Load::Learn { bytes, number } => (3, bytes, number),
+            Load::Forget => (4, 0, 0),
         };
-        [self.number + 1, kind, self.to.region, self.to.offset, load, 0, 0, 0]
+        [self.number + 1, kind, self.to.region, self.to.offset, load, more, 0, 0]
     }
 
     /// The header of parcel `number`.
@@ -75,10 +83,12 @@ impl Header {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(words: [u64; 8], number: u64) -> Result<Self, String> {
-        let [first, kind, region, offset, load, ..] = words;
+        let [first, kind, region, offset, load, more, ..] = words;
         let load = match kind {
             1 if load <= PAYLOAD => Load::Bytes(load),
             2 => Load::Value(load),
+            3 if offset.checked_add(load).is_some() => Load::Learn { bytes: load, number: more },
+            4 => Load::Forget,
             _ => return Err(format!("a parcel of kind {kind} with {load} bytes")),
         };
         if first != number + 1 {
@@ -91,7 +101,7 @@ impl Header {
     pub fn bytes(&self) -> u64 {
         match self.load {
             Load::Bytes(bytes) => HEADER + bytes,
-            Load::Value(_) => HEADER,
+            Load::Value(_) | Load::Learn { .. } | Load::Forget => HEADER,
         }
     }
 }
@@ -107,13 +117,15 @@ pub enum Post {
         to: Place,
         /// How many.
         bytes: u64,
+        /// How they may appear.
+        unit: Unit,
     },
-    /// A word.
-    Value {
+    /// What has no bytes of device memory: a word, or news of memory.
+    Header {
         /// Where it goes.
         to: Place,
-        /// What it becomes.
-        value: u64,
+        /// What it is.
+        load: Load,
     },
 }
 
@@ -126,15 +138,26 @@ pub struct Parcel {
     pub from: u64,
 }
 
+/// When a post has landed.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    /// As many parcels have, and
+    parcels: u64,
+    /// as many of the wire's posts.
+    position: u64,
+}
+
 /// A sender's posts, and its parcels under way.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Posts of which something is not yet in a parcel.
-    waiting: VecDeque<Post>,
-    /// Of those that are: the number of parcels when they were.
-    under_way: VecDeque<u64>,
+    /// Posts of which something is on its way neither in a parcel nor without one, and whether somebody waits for them.
+    waiting: VecDeque<(Post, bool)>,
+    /// Of those that are, and are waited for.
+    under_way: VecDeque<End>,
     cut: u64,
     landed: u64,
+    /// Of the wire's posts.
+    completed: u64,
     /// Posts so far, and those that have landed.
     pub posted: u64,
     /// As above.
@@ -146,10 +169,35 @@ impl Outbox {
     pub fn post(&mut self, post: Post) -> bool {
         let takes = self.waiting.len() + self.under_way.len() < MOST;
         if takes {
-            self.waiting.push_back(post);
+            self.waiting.push_back((post, true));
             self.posted += 1;
         }
         takes
+    }
+
+    /// Tells the peer something, in order with what is posted.
+    pub fn tell(&mut self, to: Place, load: Load) {
+        self.waiting.push_back((Post::Header { to, load }, false));
+    }
+
+    /// What comes next, if it is bytes: from where, to where, and how many.
+    pub fn next_bytes(&self) -> Option<(u64, Place, u64)> {
+        match self.waiting.front()?.0 {
+            Post::Bytes { from, to, bytes, unit: Unit::Bytes } => Some((from, to, bytes)),
+            _ => None,
+        }
+    }
+
+    /// What comes next went without parcels: it has landed when `position` posts of the wire's have.
+    pub fn sent(&mut self, position: u64) {
+        if self.waiting.pop_front().is_some() {
+            self.under_way.push_back(End { parcels: self.cut, position });
+        }
+    }
+
+    /// Up to which of the wire's posts it must be known that they have landed.
+    pub fn awaited(&self) -> u64 {
+        self.under_way.iter().map(|end| end.position).max().unwrap_or(0)
     }
 
     /// The next parcel, where a slot is free for it.
@@ -158,13 +206,13 @@ impl Outbox {
             return None;
         }
         let number = self.cut;
-        let first = self.waiting.front_mut()?;
+        let (first, waited) = self.waiting.front_mut()?;
+        let waited = *waited;
         let (parcel, whole) = match first {
-            Post::Value { to, value } => {
-                let header = Header { number, to: *to, load: Load::Value(*value) };
-                (Parcel { header, from: 0 }, true)
+            Post::Header { to, load } => {
+                (Parcel { header: Header { number, to: *to, load: *load }, from: 0 }, true)
             }
-            Post::Bytes { from, to, bytes } => {
+            Post::Bytes { from, to, bytes, .. } => {
                 let part = (*bytes).min(PAYLOAD);
                 let header = Header { number, to: *to, load: Load::Bytes(part) };
                 let parcel = Parcel { header, from: *from };
@@ -177,25 +225,30 @@ impl Outbox {
         self.cut += 1;
         if whole {
             self.waiting.pop_front();
-            self.under_way.push_back(self.cut);
+            // Behind nothing that goes without parcels.
+            let end = End { parcels: self.cut, position: 0 };
+            self.under_way.extend(waited.then_some(end));
         }
         Some(parcel)
     }
 
-    /// Notes that so many parcels have landed, of `written`; whether that is news.
+    /// Notes that so many parcels have landed, of `written`, and so many of the wire's posts; whether that is news.
     ///
     /// # Errors
     /// Of a count that cannot be.
-    pub fn land(&mut self, landed: u64, written: u64) -> Result<bool, String> {
+    pub fn land(&mut self, landed: u64, written: u64, completed: u64) -> Result<bool, String> {
         if landed > written || landed < self.landed {
             let known = self.landed;
             return Err(format!(
                 "{landed} parcels landed, of {known} before and {written} written"
             ));
         }
-        let news = landed > self.landed;
+        let news = landed > self.landed || completed > self.completed;
         self.landed = landed;
-        while self.under_way.front().is_some_and(|&end| end <= landed) {
+        self.completed = self.completed.max(completed);
+        let completed = self.completed;
+        let is_over = |end: &End| end.parcels <= landed && end.position <= completed;
+        while self.under_way.front().is_some_and(is_over) {
             self.under_way.pop_front();
             self.done += 1;
         }
@@ -213,13 +266,19 @@ mod tests {
 
     #[test]
     fn headers_are_read_as_they_were_written_and_others_are_refused() {
-        for load in [Load::Bytes(0), Load::Bytes(PAYLOAD), Load::Value(u64::MAX)] {
+        let learn = Load::Learn { bytes: 9, number: 1 << 32 };
+        for load in
+            [Load::Bytes(0), Load::Bytes(PAYLOAD), Load::Value(u64::MAX), learn, Load::Forget]
+        {
             let header = Header { number: 5, to: place(64), load };
             assert_eq!(Header::parse(header.words(), 5), Ok(header));
             assert!(Header::parse(header.words(), 6).is_err());
         }
         let long = Header { number: 0, to: place(0), load: Load::Bytes(PAYLOAD + 1) };
         assert!(Header::parse(long.words(), 0).is_err());
+        let learn = Load::Learn { bytes: u64::MAX, number: 1 };
+        let beyond = Header { number: 0, to: place(1), load: learn };
+        assert!(Header::parse(beyond.words(), 0).is_err());
         assert!(Header::parse([0; 8], 0).is_err());
     }
 
@@ -236,31 +295,50 @@ mod tests {
     fn a_post_is_cut_to_parcels_that_follow_each_other_and_is_done_with_the_last() {
         let mut outbox = Outbox::default();
         let bytes = PAYLOAD * 2 + 24;
-        assert!(outbox.post(Post::Bytes { from: 1 << 20, to: place(8), bytes }));
-        assert!(outbox.post(Post::Value { to: place(0), value: 3 }));
+        let unit = Unit::Bytes;
+        assert!(outbox.post(Post::Bytes { from: 1 << 20, to: place(8), bytes, unit }));
+        assert!(outbox.post(Post::Header { to: place(0), load: Load::Value(3) }));
         let parcels: Vec<Parcel> = std::iter::from_fn(|| outbox.cut()).collect();
         let loads: Vec<Load> = parcels.iter().map(|parcel| parcel.header.load).collect();
         let whole = Load::Bytes(PAYLOAD);
         assert_eq!(loads, [whole, whole, Load::Bytes(24), Load::Value(3)]);
         assert_eq!(parcels[2].from, (1 << 20) + 2 * PAYLOAD);
         assert_eq!(parcels[2].header.to, place(8 + 2 * PAYLOAD));
-        assert_eq!(outbox.land(2, 4), Ok(true));
+        assert_eq!(outbox.land(2, 4, 0), Ok(true));
         assert_eq!((outbox.posted, outbox.done), (2, 0));
-        assert_eq!(outbox.land(3, 4), Ok(true));
+        assert_eq!(outbox.land(3, 4, 0), Ok(true));
         assert_eq!(outbox.done, 1);
-        assert!(outbox.land(5, 4).is_err() && outbox.land(2, 4).is_err());
-        assert_eq!(outbox.land(4, 4), Ok(true));
-        assert_eq!((outbox.done, outbox.land(4, 4)), (2, Ok(false)));
+        assert!(outbox.land(5, 4, 0).is_err() && outbox.land(2, 4, 0).is_err());
+        assert_eq!(outbox.land(4, 4, 0), Ok(true));
+        assert_eq!((outbox.done, outbox.land(4, 4, 0)), (2, Ok(false)));
+    }
+
+    #[test]
+    fn what_goes_without_parcels_is_done_in_order_with_what_has_some() {
+        let mut outbox = Outbox::default();
+        let bytes = |unit| Post::Bytes { from: 64, to: place(8), bytes: PAYLOAD + 8, unit };
+        outbox.tell(place(0), Load::Forget);
+        assert!(outbox.post(bytes(Unit::Bytes)) && outbox.post(bytes(Unit::Packets)));
+        assert_eq!(outbox.next_bytes(), None, "news come first");
+        assert_eq!(outbox.cut().unwrap().header.load, Load::Forget);
+        assert_eq!(outbox.next_bytes(), Some((64, place(8), PAYLOAD + 8)));
+        outbox.cut().unwrap();
+        assert_eq!(outbox.next_bytes(), Some((64 + PAYLOAD, place(8 + PAYLOAD), 8)), "the rest");
+        outbox.sent(17);
+        assert_eq!(outbox.next_bytes(), None, "packets stay together");
+        assert_eq!(std::iter::from_fn(|| outbox.cut()).count(), 2);
+        assert_eq!((outbox.awaited(), outbox.land(4, 4, 16), outbox.done), (17, Ok(true), 0));
+        assert_eq!((outbox.land(4, 4, 17), outbox.done, outbox.posted), (Ok(true), 2, 2));
     }
 
     #[test]
     fn no_more_is_taken_than_fits_and_no_slot_is_filled_before_it_is_free() {
         let mut outbox = Outbox::default();
-        let value = Post::Value { to: place(0), value: 0 };
+        let value = Post::Header { to: place(0), load: Load::Value(0) };
         let taken = (0..2 * MOST).filter(|_| outbox.post(value)).count();
         assert_eq!(taken, MOST);
         assert_eq!(std::iter::from_fn(|| outbox.cut()).count() as u64, SLOTS);
-        assert_eq!(outbox.land(1, SLOTS), Ok(true));
+        assert_eq!(outbox.land(1, SLOTS, 0), Ok(true));
         assert_eq!(std::iter::from_fn(|| outbox.cut()).count(), 1);
         assert!(outbox.post(value) && !outbox.post(value));
     }

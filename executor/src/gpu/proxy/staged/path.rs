@@ -42,6 +42,18 @@ pub trait Path: Send + Sync + fmt::Debug {
 
     /// The address of device memory of this rank that the peer names; `None` where there is none that it was told of.
     fn find(&self, region: u64, offset: u64, bytes: u64) -> Option<u64>;
+
+    /// Whether a memory of this rank's is still there for wires.
+    fn keeps(&self, region: u64) -> bool;
+
+    /// It as the wire knows it, which reads it, and writes it for the peer; `None` where this one does not.
+    fn lends(&self, region: u64) -> Option<Arc<dyn Memory>>;
+
+    /// Whether the wire knows a region of the peer's.
+    fn knows(&self, region: u64) -> bool;
+
+    /// So many bytes went from this rank's device memory to the peer's without parcels.
+    fn count(&self, bytes: u64);
 }
 
 /// A path over the wire that ranks have for port channels.
@@ -118,6 +130,22 @@ impl Path for OverPorts {
         let named = self.peers.tables.name(self.peer, address, bytes);
         let (region, offset) = named.unwrap_or((FOREIGN, address));
         Place { region, offset }
+    }
+
+    fn keeps(&self, region: u64) -> bool {
+        self.ports.own(region).is_some()
+    }
+
+    fn lends(&self, region: u64) -> Option<Arc<dyn Memory>> {
+        self.ports.lends(self.peer, region)
+    }
+
+    fn knows(&self, region: u64) -> bool {
+        self.ports.knows(self.peer, region)
+    }
+
+    fn count(&self, bytes: u64) {
+        self.ports.count_direct(self.peer, bytes);
     }
 
     fn find(&self, region: u64, offset: u64, bytes: u64) -> Option<u64> {

@@ -20,15 +20,20 @@ impl Dice {
 
 #[derive(Debug)]
 enum Op {
-    Write { from: u64, to: u64, bytes: u64 },
+    Write { from: u64, region: u64, to: u64, bytes: u64 },
     Signal { to: u64, value: u64 },
 }
+
+/// The number of each end's parcels; other memory has its own.
+const PARCELS: u64 = 1;
 
 /// A wire that does as little as it may, as late as it may.
 #[derive(Debug)]
 struct Late {
     /// Where the peer's memory is.
     there: u64,
+    /// The device's, in which both ends' buffers are.
+    device: Arc<dyn Memory>,
     state: Mutex<(Dice, Vec<Op>, u64, bool)>,
 }
 
@@ -57,9 +62,12 @@ impl Link for Late {
     }
     fn retire(&self, _: u64) {}
     fn write(&self, write: &Write<'_>) -> Result<Posted, WireError> {
-        assert!(write.to + write.bytes <= BYTES && write.from + write.bytes <= BYTES);
-        let from = write.source.address() as u64 + write.from;
-        self.post(Op::Write { from, to: write.to, bytes: write.bytes })
+        let Write { source, from, region, to, bytes, .. } = *write;
+        let room = if region == PARCELS { BYTES } else { self.device.len() };
+        assert!(to + bytes <= room && from + bytes <= source.len());
+        assert!(region == PARCELS || region == self.device.id());
+        let from = source.address() as u64 + from;
+        self.post(Op::Write { from, region, to, bytes })
     }
     fn signal(&self, _: u64, to: u64, value: u64) -> Result<Posted, WireError> {
         self.post(Op::Signal { to, value })
@@ -83,10 +91,14 @@ impl Link for Late {
         let there =
             |at: u64| std::ptr::with_exposed_provenance_mut::<u8>((self.there + at) as usize);
         match state.1.remove(at as usize) {
-            Op::Write { from, to, bytes } => {
+            Op::Write { from, region, to, bytes } => {
                 let from = std::ptr::with_exposed_provenance::<u8>(from as usize);
+                let to = match region {
+                    PARCELS => there(to),
+                    _ => self.device.address().wrapping_add(to as usize),
+                };
                 // SAFETY: inside of both ends' memories, as `write` has seen.
-                unsafe { std::ptr::copy_nonoverlapping(from, there(to), bytes as usize) }
+                unsafe { std::ptr::copy_nonoverlapping(from, to, bytes as usize) }
             }
             Op::Signal { to, value } => {
                 // SAFETY: a word of the peer's memory, which is touched by atomic accesses alone.
@@ -114,6 +126,9 @@ impl Link for Late {
 struct Fixed {
     reached: Mutex<Option<Reached>>,
     start: u64,
+    /// The device's memory, as far as the wire has it.
+    lent: Mutex<Option<Arc<dyn Memory>>>,
+    direct: AtomicU64,
 }
 
 impl Path for Arc<Fixed> {
@@ -125,6 +140,18 @@ impl Path for Arc<Fixed> {
     }
     fn find(&self, _: u64, offset: u64, _: u64) -> Option<u64> {
         (offset >= self.start).then_some(offset)
+    }
+    fn keeps(&self, region: u64) -> bool {
+        self.knows(region)
+    }
+    fn lends(&self, region: u64) -> Option<Arc<dyn Memory>> {
+        self.lent.lock().unwrap().clone().filter(|memory| memory.id() == region)
+    }
+    fn knows(&self, region: u64) -> bool {
+        self.lends(region).is_some()
+    }
+    fn count(&self, bytes: u64) {
+        self.direct.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -142,7 +169,11 @@ impl Bench {
         let device = driver(Backend::Host).unwrap().open(0).unwrap();
         let memory = device.allocate(2 * ROOM).unwrap();
         let start = memory.address() as u64;
-        let paths = [(); 2].map(|()| Arc::new(Fixed { reached: Mutex::default(), start }));
+        let path = || {
+            let (reached, lent, direct) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+            Arc::new(Fixed { reached, start, lent, direct })
+        };
+        let paths = [path(), path()];
         let end = |peer: u32| {
             let path = Arc::clone(&paths[1 - peer as usize]);
             Staged::new(&device, peer, |_| Ok(Box::new(path) as Box<dyn Path>)).unwrap()
@@ -151,13 +182,25 @@ impl Bench {
         for own in 0..2 {
             let there = ends[1 - own].memory.address() as u64;
             let dice = Dice(seed * 2 + own as u64);
-            let late = Late { there, state: Mutex::new((dice, Vec::new(), 0, false)) };
+            let (device, state) = (Arc::clone(&memory), Mutex::new((dice, Vec::new(), 0, false)));
+            let late = Late { there, device, state };
             let attended = Attended::new(Arc::new(late), |_| {}).unwrap();
             let source = Arc::clone(&ends[own].memory);
-            let reached = Reached { attended, source, region: 1 };
+            let reached = Reached { attended, source, region: PARCELS };
             *paths[own].reached.lock().unwrap() = Some(reached);
         }
         Bench { ends, paths, memory }
+    }
+
+    /// Has the wire take the device's memory at both ends, whatever the device says of order: the host keeps it.
+    fn lend(&mut self) {
+        let memory = &self.memory;
+        let (region, start, bytes) = (memory.id(), memory.address() as u64, memory.len());
+        for (end, path) in self.ends.iter_mut().zip(&self.paths) {
+            *path.lent.lock().unwrap() = Some(Arc::clone(memory));
+            end.open = true;
+            end.lend(Range { region, number: 7, start, bytes, open: true });
+        }
     }
 
     fn at(&self, offset: u64) -> u64 {
@@ -189,8 +232,13 @@ fn bytes_land_whole_before_the_word_that_follows_them_whatever_the_wire_does() {
     // Rounds take turns with four areas, each of two parcels, and so many rounds are under way at once.
     const AREAS: u64 = 4;
     const AREA: u64 = ROOM / AREAS;
-    for seed in 0..6 {
-        let bench = Bench::new(seed);
+    for seed in 0..12 {
+        let mut bench = Bench::new(seed);
+        // With parcels alone, and from some time on without.
+        let direct = seed % 2 == 1;
+        if direct {
+            bench.lend();
+        }
         let mut dice = Dice(seed + 100);
         // The word is behind all bytes.
         let word = 2 * ROOM - 8;
@@ -230,7 +278,44 @@ fn bytes_land_whole_before_the_word_that_follows_them_whatever_the_wire_does() {
             bench.ends.iter().for_each(|end| assert!(end.progress().is_ok()));
         }
         assert_eq!(bench.ends[0].posted(), 2 * ROUNDS);
+        let written = bench.paths[0].direct.load(Ordering::Relaxed);
+        assert!(written <= lengths.iter().sum() && (written > 0) == direct, "{written} bytes");
     }
+}
+
+#[test]
+fn memory_that_is_taken_back_is_written_in_parcels_again() {
+    let mut bench = Bench::new(5);
+    bench.lend();
+    let finish = |bench: &Bench| {
+        while bench.ends[0].completed().unwrap() < bench.ends[0].posted()
+            || !bench.ends.iter().all(Staged::is_calm)
+        {
+            bench.ends.iter().for_each(|end| assert!(end.progress().is_ok()));
+        }
+    };
+    let direct = |bench: &Bench| bench.paths[0].direct.load(Ordering::Relaxed);
+    for round in 0..20 {
+        assert_eq!(bench.write(0, ROOM, 100), Posted::Queued, "round {round}");
+        finish(&bench);
+    }
+    let before = direct(&bench);
+    assert!(before > 0 && before % 100 == 0, "{before}");
+    // The receiver's memory is another one, which its wire does not have.
+    let start = bench.at(ROOM);
+    bench.ends[1].lend(Range { region: 99, number: 8, start, bytes: ROOM, open: true });
+    finish(&bench);
+    // Whatever the sender has heard before, it hears this before what comes back.
+    let source: Arc<dyn Memory> = Arc::new(Everything(Backend::Host));
+    let (from, to, unit) = (bench.at(ROOM), bench.at(0), Unit::Packets);
+    let back = Write { source: &source, from, region: FOREIGN, to, bytes: 8, unit };
+    assert_eq!(bench.ends[1].write(&back), Ok(Posted::Queued));
+    while bench.ends[1].completed() != Ok(1) {
+        bench.ends.iter().for_each(|end| assert!(end.progress().is_ok()));
+    }
+    assert_eq!(bench.write(0, ROOM, 100), Posted::Queued);
+    finish(&bench);
+    assert_eq!(direct(&bench), before);
 }
 
 #[test]
