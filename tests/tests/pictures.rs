@@ -145,6 +145,7 @@ fn a_page_with_faults_in_place() {
         verdict: Verdict::Refuted(vec![refutation(race, steps), refutation(deadlock, Vec::new())]),
         same_bits: None,
         order: None,
+        root: None,
         notes: vec![Note { about: About::Order, text }],
         cases: vec![case],
     };
