@@ -1,5 +1,7 @@
 //! `cargo xtask defaults`: which built-in algorithm serves which sizes by the rule, as a table of the manual.
 
+pub mod measured;
+
 use std::path::Path;
 
 use antiphon::plan::algorithms::{Algorithm, Handshake, Shape, select};

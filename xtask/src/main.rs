@@ -1,5 +1,6 @@
 //! The command line of the developer tasks.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -29,7 +30,11 @@ enum Task {
     /// Feed the parsers of plans and of the network what they do not expect
     Fuzz(fuzz::Options),
     /// Write the table of which built-in algorithm serves which sizes into the manual
-    Defaults,
+    Defaults {
+        /// A table of `antiphon tune`: write instead how the rule does by it
+        #[arg(long, value_name = "FILE")]
+        measured: Option<PathBuf>,
+    },
     /// Break plans on purpose and measure whether the verifier notices
     Mutate(mutate::options::Options),
     /// Compile generated kernels by the vendors' compilers, without a GPU
@@ -72,7 +77,8 @@ fn run(task: &Task) -> Result<()> {
             }
         }
         Task::Fuzz(options) => fuzz::run(options),
-        Task::Defaults => defaults::run(),
+        Task::Defaults { measured: Some(table) } => defaults::measured::run(table),
+        Task::Defaults { measured: None } => defaults::run(),
         Task::Mutate(options) => mutate::run(options),
         Task::GpuCompile(options) => gpu_compile::run(options),
         Task::GpuPrebuilt => gpu_prebuilt::run(),

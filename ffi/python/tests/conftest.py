@@ -1,6 +1,7 @@
 """What the tests share: plans as values, and the operations of a block."""
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -8,6 +9,10 @@ import pytest
 from antiphon.language import CollectiveProgram, TestCollective
 
 Plan = dict[str, Any]
+
+# What was tuned and installed on a developer's machine decides in no test, nor in the processes that tests start.
+os.environ.setdefault("ANTIPHON_TUNING", "off")
+os.environ.setdefault("ANTIPHON_INSTALLED", "off")
 
 
 def plan(program: CollectiveProgram) -> Plan:
