@@ -28,7 +28,12 @@ class Span(NamedTuple):
     """What must live as long as the bytes are used."""
 
 
-NAMES: dict[str, int] = {
+def _numbers(types: dict[Any, Dtype]) -> dict[Any, int]:
+    """The types as plain numbers: `ctypes` takes a microsecond for a member of an enumeration."""
+    return {name: int(dtype) for name, dtype in types.items()}
+
+
+NAMES: dict[str, int] = _numbers({
     "float16": Dtype.F16,
     "bfloat16": Dtype.BF16,
     "float32": Dtype.F32,
@@ -41,10 +46,10 @@ NAMES: dict[str, int] = {
     "uint64": Dtype.U64,
     "float8_e4m3fn": Dtype.F8E4M3,
     "float8_e5m2": Dtype.F8E5M2,
-}
+})
 """Types of elements by the names that NumPy, ml_dtypes, PyTorch and JAX have for them."""
 
-_FORMATS = {
+_FORMATS = _numbers({
     **dict.fromkeys("e", Dtype.F16),
     **dict.fromkeys("f", Dtype.F32),
     **dict.fromkeys("d", Dtype.F64),
@@ -56,10 +61,10 @@ _FORMATS = {
     "Q": Dtype.U64,
     "l": Dtype.I64,
     "L": Dtype.U64,
-}
+})
 """Native formats of the buffer protocol, where an `l` has 8 bytes."""
 
-_DLPACK = {
+_DLPACK = _numbers({
     (0, 8): Dtype.I8,
     (0, 32): Dtype.I32,
     (0, 64): Dtype.I64,
@@ -70,7 +75,7 @@ _DLPACK = {
     (2, 32): Dtype.F32,
     (2, 64): Dtype.F64,
     (4, 16): Dtype.BF16,
-}
+})
 """DLPack's codes and bits."""
 
 _ON_HOST = {1, 3, 11}
@@ -81,6 +86,7 @@ _known: dict[Any, int | None] = {}
 
 _byte = ctypes.c_char
 _at = ctypes.addressof
+_tuple = tuple.__new__
 
 
 def name_of(dtype: object) -> str:
@@ -97,7 +103,7 @@ def span(holder: Any, writable: bool) -> Span:
     try:
         dtype = _known[holder.dtype]
         bytes = _byte.from_buffer(holder)
-        return Span(_at(bytes), holder.nbytes, dtype, bytes)
+        return _tuple(Span, (_at(bytes), holder.nbytes, dtype, bytes))
     except (KeyError, TypeError, ValueError, AttributeError, BufferError):
         pass
     return _span(holder, writable)
@@ -239,7 +245,7 @@ def _of_interface(holder: Any, interface: dict[str, Any], writable: bool) -> Spa
     return Span(int(address), count * item, dtype, holder)
 
 
-_TYPESTRS = {
+_TYPESTRS = _numbers({
     "<f2": Dtype.F16,
     "<f4": Dtype.F32,
     "<f8": Dtype.F64,
@@ -249,5 +255,5 @@ _TYPESTRS = {
     "<u4": Dtype.U32,
     "<i8": Dtype.I64,
     "<u8": Dtype.U64,
-}
+})
 """Types of `__array_interface__`."""

@@ -318,7 +318,7 @@ class Communicator(Handle):
             raise unequal("all_reduce", sent, received, 1, 1)
         dtype, count = reduced(sent, received)
         result = self._all_reduce(
-            self._handle, sent.address, received.address, count, dtype, op, queue(stream, sent, received)
+            self._handle, sent.address, received.address, count, dtype, +op, queue(stream, sent, received)
         )
         if result:
             raise failure(result)
@@ -344,7 +344,7 @@ class Communicator(Handle):
         dtype, count = reduced(received, sent)
         check(
             library().antiphon_reduce_scatter(
-                self._handle, sent.address, received.address, count, dtype, op, queue(stream, sent, received)
+                self._handle, sent.address, received.address, count, dtype, +op, queue(stream, sent, received)
             )
         )
         return send if receive is None else receive
@@ -409,7 +409,7 @@ class Communicator(Handle):
         to = received.address if at_root else None
         check(
             library().antiphon_reduce(
-                self._open(), sent.address, to, count, dtype, op, number("root", root), queue(stream, sent, received)
+                self._open(), sent.address, to, count, dtype, +op, number("root", root), queue(stream, sent, received)
             )
         )
         return (send if receive is None else receive) if at_root else None
