@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: every step a change must pass, in the order in which they fail fastest.
 //!
-//! `.ci/run` is a thin caller of this. One target folder serves all steps; only the command itself is built for release.
+//! `.ci/run` is a thin caller of this. One target folder serves all steps; only the command itself is built for release. Tests
+//! that run once more are asked for as tests of the workspace, so that nothing is built again with fewer features.
 
 mod tools;
 
@@ -62,7 +63,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "click through pages of plans",
         program: Program::Cargo,
-        arguments: &["test", "-p", "antiphon-tests", "--test", "pictures"],
+        arguments: &["test", "--workspace", "--test", "pictures"],
         environment: &[("ANTIPHON_NEEDS_BROWSER", "1")],
         needs: Some(BROWSER),
     },
@@ -70,7 +71,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "start ranks by torchrun",
         program: Program::Cargo,
-        arguments: &["test", "-p", "antiphon", "--test", "launchers", "torchrun"],
+        arguments: &["test", "--workspace", "--test", "launchers", "torchrun"],
         environment: &[("ANTIPHON_NEEDS_TORCHRUN", "1")],
         needs: Some(TORCHRUN),
     },
@@ -78,17 +79,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "use the library from C and C++",
         program: Program::Cargo,
-        arguments: &[
-            "test",
-            "-p",
-            "antiphon-ffi",
-            "-p",
-            "xtask",
-            "--test",
-            "programs",
-            "--test",
-            "installed",
-        ],
+        arguments: &["test", "--workspace", "--test", "programs", "--test", "installed"],
         environment: &[("ANTIPHON_NEEDS_C_TOOLS", "1")],
         needs: Some(C_TOOLS),
     },
@@ -106,8 +97,7 @@ const STEPS: &[Step] = &[
         program: Program::Cargo,
         arguments: &[
             "test",
-            "-p",
-            "antiphon-nccl",
+            "--workspace",
             "--test",
             "calls",
             "--test",
@@ -207,17 +197,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "move bytes by RDMA in a virtual machine",
         program: Program::Cargo,
-        arguments: &[
-            "test",
-            "-p",
-            "antiphon-tests",
-            "-p",
-            "antiphon",
-            "--test",
-            "rdma_vm",
-            "--test",
-            "rdma_collectives",
-        ],
+        arguments: &["test", "--workspace", "--test", "rdma_vm", "--test", "rdma_collectives"],
         environment: &[
             ("ANTIPHON_NEEDS_VM", "1"),
             ("ANTIPHON_VM_KERNEL", "{target}/vm"),
