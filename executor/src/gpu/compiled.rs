@@ -56,26 +56,38 @@ impl Compiled {
         Compiled::new(gpu, (kernel, divide), &blocks, others)
     }
 
-    /// One kernel of several ranks of this process, the calling one among them; what each has of it, in their order.
+    /// One kernel of several ranks of this process, the calling one among them; what each has of it, in their order. `None`
+    /// where a rank alone would be interpreted, and the ranks may be kernels of their own: there is no kernel that interprets
+    /// for several.
     pub fn load_together(
         shared: &Shared,
         gpu: &Gpu,
         plan: &LoadedPlan,
         kind: Kind,
-        ranks: &[u32],
-    ) -> Result<Vec<Arc<Self>>, ExecutorError> {
+        (ranks, may_part): (&[u32], bool),
+    ) -> Result<Option<Vec<Arc<Self>>>, ExecutorError> {
+        let may_part = may_part && gpu.kernels == KernelForm::Auto;
         let device = &*gpu.device;
         let variant = variant(gpu, kind)?;
         let GeneratedTogether { text, ranks: blocks, steps } =
             generate_together(plan.layout(), ranks, variant)?;
         if gpu.kernels == KernelForm::Auto && steps > kernels::LONGEST {
-            // Only one kernel keeps what was promised, and there is none that interprets for several ranks.
-            log::info!(
-                "plan `{}` takes long to compile: {steps} steps; with interpreted kernels its ranks are kernels of their own",
-                plan.name()
-            );
+            let (name, what) = (plan.name(), "takes long to compile");
+            if may_part && kernels::are_long(plan, &ranks_here(shared), variant)? {
+                log::info!(
+                    "plan `{name}` {what}: its ranks are interpreted, as kernels of their own"
+                );
+                return Ok(None);
+            }
+            log::info!("plan `{name}` {what}: {steps} steps of ranks that are one kernel");
         }
-        let kernel = kernels::load(device, ENTRY, &text)?;
+        let kernel = match kernels::load(device, ENTRY, &text) {
+            Err(missing @ HalError::Unavailable { .. }) if may_part => {
+                log::info!("plans are interpreted, each rank by a kernel of its own: {missing}");
+                return Ok(None);
+            }
+            loaded => loaded?,
+        };
         let divide = kernels::divide_kernel(
             device,
             (variant, KernelForm::Generated),
@@ -86,7 +98,7 @@ impl Compiled {
             let kernels = (Arc::clone(&kernel), divide.clone());
             Compiled::new(gpu, kernels, blocks, Vec::new()).map(Arc::new)
         };
-        blocks.iter().map(of).collect()
+        blocks.iter().map(of).collect::<Result<_, _>>().map(Some)
     }
 
     /// A kernel, and the one that divides behind it, with the data that make its blocks a rank's.

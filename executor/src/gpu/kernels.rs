@@ -123,6 +123,12 @@ fn is_long(made: &[Generated]) -> bool {
     made.iter().any(|made| made.steps > LONGEST)
 }
 
+/// Whether ranks are interpreted where nobody says which form kernels have, each by a kernel of its own.
+pub fn are_long(plan: &LoadedPlan, ranks: &[u32], variant: Variant) -> Result<bool, Unsupported> {
+    let made = ranks.iter().map(|&rank| generate(plan.layout(), rank, variant));
+    Ok(is_long(&made.collect::<Made>()?))
+}
+
 /// The kernels of a plan for the ranks of this process on one device.
 pub struct Kernels {
     /// The rank's own.

@@ -40,8 +40,8 @@ pub struct Member<'a> {
 }
 
 /// Kernels of several ranks: by the plan's content, the types, and the ranks in the order of their blocks; what each rank has
-/// of one.
-pub type Merged = HashMap<(u64, Kind, Vec<u32>), Vec<Arc<Compiled>>>;
+/// of one. `None` where they are kernels of their own.
+pub type Merged = HashMap<(u64, Kind, Vec<u32>), Option<Vec<Arc<Compiled>>>>;
 
 /// Launches calls of several ranks of this process, each rank once: those that make the same call on one device as one
 /// kernel, the others as kernels of their own.
@@ -72,6 +72,13 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
                     // SAFETY: as this function's.
                     unsafe { alone.gpu.launch(alone.shared, alone.call, what, alone.stream)? };
                 }
+                _ if is_apart(part)? => {
+                    for alone in part {
+                        let what = (alone.sizes, &*alone.blocks);
+                        // SAFETY: as this function's.
+                        unsafe { alone.gpu.launch(alone.shared, alone.call, what, alone.stream)? };
+                    }
+                }
                 // SAFETY: as this function's.
                 _ => unsafe { launch_group(part)? },
             }
@@ -98,6 +105,20 @@ impl Member<'_> {
             && (content(self), self.kind(), shape(self))
                 == (content(other), other.kind(), shape(other))
     }
+}
+
+/// Whether members whose blocks could be one kernel are kernels of their own all the same, because each is interpreted. Those
+/// that share a stream never are: the first would wait for the second, which is behind it.
+fn is_apart(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
+    let own = members[0];
+    if own.gpu.kernels != KernelForm::Auto {
+        return Ok(false);
+    }
+    let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
+    let mut streams: Vec<u64> = members.iter().map(|member| member.stream.id()).collect();
+    streams.sort_unstable();
+    streams.dedup();
+    Ok(own.gpu.parts(own, &ranks, streams.len() == members.len())?.is_none())
 }
 
 /// A member, with what its launch uses.
@@ -193,22 +214,30 @@ fn find(
         return Ok(at);
     }
     let met = gpu.meet(shared, call, shape, ranks, |_| {
-        let parts = members[0].gpu.parts(members[0], ranks)?;
+        let parts = members[0].gpu.parts(members[0], ranks, false)?;
+        // They share a stream, or are compiled.
+        let Some(parts) = parts else { unreachable!("kernels that may not part are one") };
         Ok(Arc::clone(&parts[position]))
     })?;
     Ok(state.add(met))
 }
 
 impl Gpu {
-    /// The kernel of several ranks of which this is the lowest, compiled unless it is there: what each has of it.
-    fn parts(&self, own: &Member<'_>, ranks: &[u32]) -> Result<Vec<Arc<Compiled>>, ExecutorError> {
+    /// The kernel of several ranks of which this is the lowest, compiled unless it is there: what each has of it; `None` if they
+    /// are kernels of their own, which they `may` be.
+    fn parts(
+        &self,
+        own: &Member<'_>,
+        ranks: &[u32],
+        may: bool,
+    ) -> Result<Option<Vec<Arc<Compiled>>>, ExecutorError> {
         let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = own.call.plan;
         let key = (plan.layout().fingerprint, own.kind(), ranks.to_vec());
-        if let Some(parts) = merged.get(&key) {
+        if let Some(parts) = merged.get(&key).filter(|parts| may || parts.is_some()) {
             return Ok(parts.clone());
         }
-        let parts = Compiled::load_together(own.shared, self, plan, own.kind(), ranks)?;
+        let parts = Compiled::load_together(own.shared, self, plan, own.kind(), (ranks, may))?;
         merged.insert(key, parts.clone());
         Ok(parts)
     }

@@ -2,6 +2,7 @@
 //! these images for the source that they were made of; what is in them does not run here.
 
 use crate::plans::{ONE, report, right, run_all};
+use crate::together::all_at_once;
 use crate::{backend, on_threads, options};
 use antiphon::executor::hal::Backend;
 use antiphon::executor::{ExecutorError, KernelForm};
@@ -106,6 +107,17 @@ fn plans_run_without_a_compiler() {
     for outcome in sums.flat_map(|entry| run(entry, KernelForm::Auto, Some(ReduceOp::Avg))) {
         failures.extend(Some(outcome.unwrap()).filter(|wrong| !wrong.is_empty()));
     }
+    report(&failures);
+}
+
+/// No kernel interprets for several ranks, so each has its own.
+#[test]
+fn ranks_that_are_launched_together_run_without_a_compiler() {
+    let test = "prebuilt::ranks_that_are_launched_together_run_without_a_compiler";
+    if without_compiler(test, |_| true).is_none() {
+        return;
+    }
+    let failures: Vec<_> = entries().iter().flat_map(|entry| all_at_once(entry, seed())).collect();
     report(&failures);
 }
 

@@ -140,15 +140,20 @@ fn every_right_plan_gives_the_right_result_as_one_kernel() {
     let (mut failures, mut plans) = (Vec::new(), 0);
     let entries = right(false).chain(right(true)).filter(|entry| entry.ranks() <= 4);
     for entry in entries {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        let meeting = Meeting { world: entry.ranks() as usize, state, changed };
-        let options = options().with_verification(false);
-        let of = |rank: Communicator| run_some(&rank, &entry, &meeting, seed);
-        failures.extend(on_threads(entry.ranks(), &options, of).into_iter().flatten());
+        failures.extend(all_at_once(&entry, seed));
         plans += 1;
     }
     report(&failures);
     assert!(plans > 5, "only {plans} plans were found");
+}
+
+/// Runs a plan whose ranks are launched together, at a few of its sizes; what is wrong.
+pub fn all_at_once(entry: &Entry, seed: u64) -> Vec<String> {
+    let (state, changed) = (Mutex::default(), Condvar::new());
+    let meeting = Meeting { world: entry.ranks() as usize, state, changed };
+    let options = options().with_verification(false);
+    let of = |rank: Communicator| run_some(&rank, entry, &meeting, seed);
+    on_threads(entry.ranks(), &options, of).into_iter().flatten().collect()
 }
 
 /// A rank whose buffers are filled and read by its own stream, as applications do.
