@@ -34,6 +34,9 @@ enum Task {
         /// A table of `antiphon tune`: write instead how the rule does by it
         #[arg(long, value_name = "FILE")]
         measured: Option<PathBuf>,
+        /// With it, another such table: write instead how the choices by that one do
+        #[arg(long, value_name = "FILE", requires = "measured")]
+        tuned_by: Option<PathBuf>,
     },
     /// Break plans on purpose and measure whether the verifier notices
     Mutate(mutate::options::Options),
@@ -77,8 +80,10 @@ fn run(task: &Task) -> Result<()> {
             }
         }
         Task::Fuzz(options) => fuzz::run(options),
-        Task::Defaults { measured: Some(table) } => defaults::measured::run(table),
-        Task::Defaults { measured: None } => defaults::run(),
+        Task::Defaults { measured: Some(table), tuned_by } => {
+            defaults::measured::run(table, tuned_by.as_deref())
+        }
+        Task::Defaults { measured: None, .. } => defaults::run(),
         Task::Mutate(options) => mutate::run(options),
         Task::GpuCompile(options) => gpu_compile::run(options),
         Task::GpuPrebuilt => gpu_prebuilt::run(),

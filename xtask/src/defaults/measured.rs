@@ -1,34 +1,74 @@
-//! The rule by size held against a tuning table: where another algorithm than the rule's is faster, and how much.
+//! Choices held against a tuning table: where another algorithm than the chosen one is faster, and how much. Of the rule by size,
+//! and of another table, made at another time or at sizes between.
 
 use std::fs;
 use std::path::Path;
 
 use antiphon::executor::selection::table::{Setting, Table, Times};
-use antiphon::plan::algorithms::{Handshake, Shape, select};
+use antiphon::plan::algorithms::{Algorithm, Handshake, Shape, select};
 
 use crate::bench::report::size;
 use crate::{Error, Result, section};
 
-/// Where the result is.
-const DOCUMENT: &str = "docs/algorithms.md";
-/// What its marks are named.
-const NAME: &str = "measured defaults";
-/// How many times as long as the fastest the rule's choice may take, and count as right.
+/// Where the result for the rule is, and what its marks are named.
+const RULE: (&str, &str) = ("docs/algorithms.md", "measured defaults");
+/// The same for a table.
+const TUNED: (&str, &str) = ("docs/performance.md", "tuned choices");
+/// How many times as long as the fastest a choice may take, and count as right.
 const ENOUGH: f64 = 1.1;
 
-/// Writes into the manual how the rule does by a table of `antiphon tune`.
+/// Writes into the manual how the rule does by a table of `antiphon tune`, or, where `tuned` names one, how that table's choices
+/// do.
 ///
 /// # Errors
 /// A table or manual that cannot be read, or written.
-pub fn run(path: &Path) -> Result<()> {
+pub fn run(path: &Path, tuned: Option<&Path>) -> Result<()> {
+    let table = read(path)?;
+    let ((document, name), page) = match tuned {
+        Some(tuned) => (TUNED, page(&table, by_table(&read(tuned)?))),
+        None => (RULE, page(&table, by_rule(table.machine().cores))),
+    };
+    section::write(Path::new(document), name, &page)
+}
+
+fn read(path: &Path) -> Result<Table> {
     let text = fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))?;
-    let table = Table::parse(&text).map_err(|error| Error::message(error.to_string()))?;
-    section::write(Path::new(DOCUMENT), NAME, &page(&table))
+    Table::parse(&text).map_err(|error| Error::message(error.to_string()))
+}
+
+/// What the rule by size chooses.
+fn by_rule(cores: u32) -> impl Fn(&Setting, u64, &Times) -> Option<Judged> {
+    move |setting, bytes, times| {
+        let handshake = if setting.ranks > cores { Handshake::Hub } else { Handshake::Everyone };
+        let (ranks, nodes) = (setting.ranks as usize, setting.nodes as usize);
+        let shape = Shape { nodes, handshake, ..Shape::new(ranks) };
+        let chosen = select(&setting.collective, bytes, shape)?;
+        // What is installed or given is nothing that the rule could choose.
+        judge(chosen.algorithm.name(), times, |name| name.parse::<Algorithm>().is_ok())
+    }
+}
+
+/// What a table chooses.
+fn by_table(table: &Table) -> impl Fn(&Setting, u64, &Times) -> Option<Judged> {
+    move |setting, bytes, times| {
+        let near = table.near(setting, bytes)?;
+        judge(near.times.best(|name| times.of(name).is_some())?, times, |_| true)
+    }
+}
+
+/// How many times as long as the fastest a choice takes, and who is the fastest.
+type Judged = (f64, String);
+
+/// None where the choice was not measured.
+fn judge(chosen: &str, times: &Times, allowed: impl Fn(&str) -> bool) -> Option<Judged> {
+    let taken = times.of(chosen)?;
+    let best = times.best(allowed)?;
+    let least = times.of(best)?;
+    Some((taken as f64 / least.max(1) as f64, best.to_owned()))
 }
 
 /// The result, as text of the manual.
-fn page(table: &Table) -> String {
-    let cores = table.machine().cores;
+fn page(table: &Table, judge: impl Fn(&Setting, u64, &Times) -> Option<Judged>) -> String {
     let mut page = format!("By `antiphon tune` on {}.\n\n", table.machine());
     page.push_str("| calls | sizes | right | where another is faster |\n|---|---|---|---|");
     for (setting, sizes) in table.iter() {
@@ -36,7 +76,7 @@ fn page(table: &Table) -> String {
         let place = if *in_place { "in place" } else { "out of place" };
         let judged: Vec<_> = sizes
             .iter()
-            .filter_map(|(&bytes, times)| Some((bytes, judge(setting, cores, bytes, times)?)))
+            .filter_map(|(&bytes, times)| Some((bytes, judge(setting, bytes, times)?)))
             .collect();
         if judged.is_empty() {
             continue;
@@ -56,21 +96,6 @@ fn page(table: &Table) -> String {
     }
     page.push('\n');
     page
-}
-
-/// How many times as long as the fastest the rule's choice takes, and who is the fastest; none where the rule's was not
-/// measured, or there is no rule.
-fn judge(setting: &Setting, cores: u32, bytes: u64, times: &Times) -> Option<(f64, String)> {
-    let handshake = if setting.ranks > cores { Handshake::Hub } else { Handshake::Everyone };
-    let shape =
-        Shape { nodes: setting.nodes as usize, handshake, ..Shape::new(setting.ranks as usize) };
-    let chosen = select(&setting.collective, bytes, shape)?;
-    let taken = times.of(chosen.algorithm.name())?;
-    // What is installed or given is nothing that the rule could choose.
-    let built_in = |name: &str| name.parse::<antiphon::plan::algorithms::Algorithm>().is_ok();
-    let best = times.best(built_in)?;
-    let least = times.of(best)?;
-    Some((taken as f64 / least.max(1) as f64, best.to_owned()))
 }
 
 #[cfg(test)]
@@ -104,9 +129,17 @@ mod tests {
             table.record(&all_gather, bytes, times);
         }
         table.record(&setting(Collective::AllToAllV), 64, times(&[("alltoallv_zero_copy", 1)]));
-        let page = page(&table);
+        let page = super::page(&table, by_rule(2));
         assert!(page.starts_with("By `antiphon tune` on an abacus with 2 usable cores."), "{page}");
         let row = "| allgather, 2 ranks, 1 nodes, processes, out of place | 3 | 2 | 4K: `allgather_zero_copy`, 1.50 |";
+        assert_eq!(page.lines().skip(4).collect::<Vec<_>>(), [row], "{page}");
+        // A table that knows of 1 KiB and of 16 KiB takes the packets at 4 KiB, too.
+        let mut tuned = Table::new(table.machine().clone());
+        tuned.record(&all_gather, 1024, times(&[(packets, 10), (zero_copy, 20)]));
+        tuned.record(&all_gather, 16384, times(&[(packets, 28), (zero_copy, 30)]));
+        let page = super::page(&table, by_table(&tuned));
+        let row =
+            "| allgather, 2 ranks, 1 nodes, processes, out of place | 2 | 1 | 4K: `mine`, 30.00 |";
         assert_eq!(page.lines().skip(4).collect::<Vec<_>>(), [row], "{page}");
     }
 }
