@@ -12,7 +12,7 @@ use crate::error::ExecutorError;
 use crate::selection::order::{Choice, Offer, Sources};
 use crate::selection::transfers::explain;
 use crate::selection::{Question, SelectionError, Tuning, is_built_in};
-use antiphon_plan::model::Plan;
+use antiphon_plan::model::{Collective, Plan};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -102,9 +102,10 @@ impl Registry {
     ///
     /// # Errors
     /// [`Plan`](ExecutorError::Plan) and [`Lower`](ExecutorError::Lower) for a plan that is not valid;
-    /// [`Argument`](ExecutorError::Argument) for terms that contradict it, and for a name that is taken, or that of a
-    /// built-in algorithm.
+    /// [`Argument`](ExecutorError::Argument) for terms that contradict it, or fit no message; for a name that is taken, that
+    /// of a built-in algorithm, or one with control characters.
     pub fn register(&self, plan: Plan, terms: Terms) -> Result<Arc<RegisteredPlan>, ExecutorError> {
+        fits_some(&terms)?;
         let plan = Arc::new(RegisteredPlan::new(plan, terms)?);
         let changed: Result<(), ExecutorError> = self.change(|contents| {
             free(contents, plan.name())?;
@@ -118,7 +119,8 @@ impl Registry {
     /// A name in the terms goes before this one.
     ///
     /// # Errors
-    /// [`Argument`](ExecutorError::Argument) for a name that is taken, or that of a built-in algorithm.
+    /// [`Argument`](ExecutorError::Argument) for a collective that code cannot serve, for terms that fit no message; for a
+    /// name as with [`register`](Self::register).
     pub fn register_code(
         &self,
         name: &str,
@@ -126,6 +128,13 @@ impl Registry {
         code: Arc<dyn Code>,
         terms: Terms,
     ) -> Result<Arc<RegisteredCode>, ExecutorError> {
+        let collective = code.collective();
+        if !SERVED_BY_CODE.contains(&collective) {
+            let (what, saw) = ("register code", format!("the collective `{collective}`"));
+            let allowed = "allreduce, allgather, reducescatter, alltoall, broadcast and reduce";
+            return Err(ExecutorError::Argument { what, saw, allowed });
+        }
+        fits_some(&terms)?;
         let name = terms.name.clone().unwrap_or_else(|| name.to_owned());
         let code = Arc::new(RegisteredCode::new(name, version, code, terms));
         let changed: Result<(), ExecutorError> = self.change(|contents| {
@@ -234,10 +243,32 @@ impl Registry {
     }
 }
 
+/// The collectives of calls that code may serve: those whose blocks are equal.
+const SERVED_BY_CODE: [Collective; 6] = [
+    Collective::AllReduce,
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::AllToAll,
+    Collective::Broadcast,
+    Collective::Reduce,
+];
+
+/// Whether a message of some size is within the terms.
+fn fits_some(&Terms { min_bytes, max_bytes, .. }: &Terms) -> Result<(), ExecutorError> {
+    if min_bytes <= max_bytes {
+        return Ok(());
+    }
+    let (what, saw) =
+        ("register a plan or code", format!("messages of {min_bytes} to {max_bytes} bytes"));
+    Err(ExecutorError::Argument { what, saw, allowed: "a least size up to the largest" })
+}
+
 /// Whether a name may be given.
 fn free(contents: &Contents, name: &str) -> Result<(), ExecutorError> {
     let saw = if name.is_empty() {
         "no name".to_owned()
+    } else if name.contains(char::is_control) {
+        format!("{name:?}, with control characters")
     } else if is_built_in(name) {
         format!("`{name}`, a built-in algorithm")
     } else if contents.names().any(|known| known == name) {

@@ -410,7 +410,7 @@ typedef struct antiphon_terms {
      */
     uint64_t min_bytes;
     /**
-     * Largest message, in bytes; 0 for any.
+     * Largest message, in bytes, no less than the smallest; 0 for any.
      */
     uint64_t max_bytes;
     /**
@@ -439,7 +439,8 @@ typedef struct antiphon_terms {
      */
     uint32_t ranks_per_node;
     /**
-     * Whether input and output are the same memory: an antiphon_switch. A plan says that itself.
+     * Whether input and output are the same memory: an antiphon_switch. A plan says that itself. Ranks that differ in it are
+     * served differently, and told so (MISMATCH).
      */
     int32_t in_place;
     /**
@@ -498,7 +499,8 @@ typedef struct antiphon_code_call {
      */
     int32_t op;
     /**
-     * 1 if input and output are the same memory, by the collective's convention, else 0. Of broadcast and reduce, 0.
+     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of broadcast and reduce, 0.
+     * Ranks may differ in it: what all of them must do alike, plans among it, may not hang on it.
      */
     int32_t in_place;
     /**
@@ -524,7 +526,8 @@ typedef int32_t (*antiphon_run_function)(void *context, const struct antiphon_co
 
 /**
  * Called once with a context that nobody will be called with again; null if there is nothing to do. It may be called on any
- * thread that uses the library; it returns, and lets no exception out.
+ * thread that uses the library, also in the middle of a call; it returns, lets no exception out, and neither makes calls on
+ * communicators nor begins, ends or cancels groups.
  */
 typedef void (*antiphon_destroy_function)(void *context);
 
@@ -546,7 +549,7 @@ typedef struct antiphon_code {
      */
     uint64_t version;
     /**
-     * The collective that it computes, e.g. "allreduce".
+     * The collective that it computes: "allreduce", "allgather", "reducescatter", "alltoall", "broadcast" or "reduce".
      */
     const char *collective;
     /**
@@ -592,7 +595,8 @@ typedef struct antiphon_question {
      */
     int32_t op;
     /**
-     * 1 if input and output are the same memory, by the collective's convention, else 0. Of broadcast and reduce, 0.
+     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of broadcast and reduce, 0.
+     * Ranks may differ in it, where the call lets them, and have to be served alike: who chooses by it takes that from them.
      */
     int32_t in_place;
     /**
@@ -616,7 +620,8 @@ typedef struct antiphon_question {
      */
     uint32_t candidate_count;
     /**
-     * The names of what fits, in the order in which it would be taken.
+     * The names of what fits: registered plans, then code, each the most recent first, then built-in algorithms. A tuning table
+     * may take any of them; a selector that does not want to choose returns 0.
      */
     const char *const *candidates;
     /**
@@ -1218,12 +1223,14 @@ antiphon_result antiphon_execute(const struct antiphon_executor *executor,
  * communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed.
  *
  * Register on all ranks, in the same order, between calls: ranks that are served differently are told so
- * (MISMATCH). `terms` may be null. Any thread may call it at any time.
+ * (MISMATCH). So are ranks of one call that differ in whether they are in place, if the plan fits some of them alone: where a
+ * plan may serve a call, all ranks are in place or none, but for broadcast and reduce. `terms` may be null. Any thread may call it at any time.
  *
  * The caller sees to it:
  * The handle is one, or null; `terms` is null or as long as it says, and what it points to is there.
  */
-antiphon_result antiphon_registry_register_plan(const struct antiphon_plan *plan, const struct antiphon_terms *terms);
+antiphon_result antiphon_registry_register_plan(const struct antiphon_plan *plan,
+                                                const struct antiphon_terms *terms);
 
 /**
  * As antiphon_registry_register_plan, from the bytes of a JSON file. It takes no communicator; each verifies the plan when
@@ -1247,9 +1254,9 @@ antiphon_result antiphon_registry_register_bytes(const void *bytes, uint64_t siz
 antiphon_result antiphon_registry_unregister(const char *name);
 
 /**
- * Writes what is registered, as a text that ends with a zero, and its bytes with that zero: a line for each plan and each
- * code, the most recent last, with its kind ("plan" or "code"), its collective and its name, one blank apart. With a
- * null buffer and a capacity of 0 it writes only how many bytes are needed.
+ * Writes what is registered, as a text that ends with a zero, and its bytes with that zero: a line for each plan, then one
+ * for each code, each the most recent last, with its kind ("plan" or "code"), its collective and its name, one blank apart.
+ * Names may have blanks, and no control characters. With a null buffer and a capacity of 0 it writes only how many bytes are needed.
  *
  * Any thread may call it at any time.
  *
@@ -1260,8 +1267,9 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
 
 /**
  * Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
- * registered plans and before the built-in algorithms. It serves buffers on the host, and calls one by one, not in a
- * group.
+ * registered plans and before the built-in algorithms. It serves buffers on the host, and calls one by one: in a group, a call
+ * that it would serve is refused, and with it the group, so that no rank may group such a call, since others would wait in
+ * it.
  *
  * All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
  * Register on all ranks, in the same order, between calls. `terms` may be null. Any thread may call it at any time.

@@ -14,31 +14,62 @@ struct Open {
     failure: Option<Failure>,
 }
 
-thread_local! {
-    static OPEN: RefCell<Option<Open>> = const { RefCell::new(None) };
+/// What a thread has begun. Nobody's code runs while it is borrowed.
+#[derive(Default)]
+enum Begun {
+    #[default]
+    Nothing,
+    Group(Open),
+    /// A call is being put into the group: a function that is called back runs, or may.
+    Call,
 }
 
-fn is_open() -> bool {
-    OPEN.try_with(|open| open.borrow().is_some()).unwrap_or(false)
+thread_local! {
+    static BEGUN: RefCell<Begun> = const { RefCell::new(Begun::Nothing) };
+}
+
+/// What cannot be done while a call is put into a group.
+fn called_back(what: &str) -> Failure {
+    let text = format!(
+        "cannot {what}: saw a call that is being put into a group of this thread, allowed before and after it; a selector and \
+         what destroys a context make no calls"
+    );
+    Failure::new(antiphon_result::Unsupported, text)
 }
 
 /// Runs the body of a function that may be part of a group: with the group that is open on this thread, if one is.
 pub(crate) fn grouped(
     body: impl FnOnce(Option<&mut Group>) -> Result<(), Failure>,
 ) -> antiphon_result {
-    if !is_open() {
-        return entry(|| body(None));
-    }
     entry(|| {
-        OPEN.with_borrow_mut(|open| {
-            let Some(open) = open else { return body(None) };
-            let outcome = body(Some(&mut open.group));
-            if let Err(failure) = &outcome {
-                open.failure.get_or_insert_with(|| failure.clone());
-            }
-            outcome
-        })
+        let begun = BEGUN.try_with(|begun| match &mut *begun.borrow_mut() {
+            Begun::Nothing => Begun::Nothing,
+            begun => std::mem::replace(begun, Begun::Call),
+        });
+        // Late in the life of a thread it has no groups any more.
+        let mut open = match begun.unwrap_or_default() {
+            Begun::Nothing => return body(None),
+            Begun::Call => return Err(called_back("make a call")),
+            Begun::Group(open) => GiveBack(Some(open)),
+        };
+        let Some(open) = &mut open.0 else { return body(None) };
+        let outcome = body(Some(&mut open.group));
+        if let Err(failure) = &outcome {
+            open.failure.get_or_insert_with(|| failure.clone());
+        }
+        outcome
     })
+}
+
+/// A group that its thread has again when this ends, by a panic, too.
+struct GiveBack(Option<Open>);
+
+impl Drop for GiveBack {
+    fn drop(&mut self) {
+        if let Some(open) = self.0.take() {
+            BEGUN.set(Begun::Group(open));
+        }
+    }
 }
 
 /// Refuses what cannot be part of a group while one is open on this thread.
@@ -46,7 +77,8 @@ pub(crate) fn grouped(
 /// # Errors
 /// `UNSUPPORTED`, if one is.
 pub(crate) fn alone(what: &str) -> Result<(), Failure> {
-    if !is_open() {
+    let inside = BEGUN.try_with(|begun| !matches!(*begun.borrow(), Begun::Nothing));
+    if !inside.unwrap_or(false) {
         return Ok(());
     }
     let text = format!("cannot {what} inside a group; call antiphon_group_end first");
@@ -63,11 +95,16 @@ pub(crate) fn alone(what: &str) -> Result<(), Failure> {
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_group_begin() -> antiphon_result {
     entry(|| {
-        OPEN.with_borrow_mut(|open| {
-            let new = || Open { depth: 0, group: Group::new(), failure: None };
-            open.get_or_insert_with(new).depth += 1;
-        });
-        Ok(())
+        BEGUN.with_borrow_mut(|begun| {
+            match begun {
+                Begun::Nothing => {
+                    *begun = Begun::Group(Open { depth: 1, group: Group::new(), failure: None });
+                }
+                Begun::Group(open) => open.depth += 1,
+                Begun::Call => return Err(called_back("begin a group")),
+            }
+            Ok(())
+        })
     })
 }
 
@@ -80,21 +117,22 @@ pub extern "C" fn antiphon_group_begin() -> antiphon_result {
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_group_end() -> antiphon_result {
     entry(|| {
-        let ended = OPEN.with_borrow_mut(|open| match open {
-            None => Err(Failure::argument(
+        let ended = BEGUN.with_borrow_mut(|begun| match begun {
+            Begun::Nothing => Err(Failure::argument(
                 "cannot end a group: saw none on this thread, allowed after antiphon_group_begin",
             )),
-            Some(inner) if inner.depth > 1 => {
-                inner.depth -= 1;
-                Ok(None)
+            Begun::Call => Err(called_back("end a group")),
+            Begun::Group(open) if open.depth > 1 => {
+                open.depth -= 1;
+                Ok(Begun::Nothing)
             }
-            Some(_) => Ok(open.take()),
+            Begun::Group(_) => Ok(std::mem::take(begun)),
         })?;
         // Not while the thread's group is borrowed: launching takes as long as it takes.
         match ended {
-            None => Ok(()),
-            Some(Open { failure: Some(failure), .. }) => Err(failure),
-            Some(Open { group, .. }) => Ok(group.end()?),
+            Begun::Group(Open { failure: Some(failure), .. }) => Err(failure),
+            Begun::Group(Open { group, .. }) => Ok(group.end()?),
+            _ => Ok(()),
         }
     })
 }
@@ -105,8 +143,11 @@ pub extern "C" fn antiphon_group_end() -> antiphon_result {
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_group_cancel() -> antiphon_result {
     entry(|| {
-        drop(OPEN.take());
-        Ok(())
+        let begun = BEGUN.with_borrow_mut(|begun| match begun {
+            Begun::Call => Err(called_back("give up a group")),
+            _ => Ok(std::mem::take(begun)),
+        });
+        begun.map(drop)
     })
 }
 
@@ -114,6 +155,26 @@ pub extern "C" fn antiphon_group_cancel() -> antiphon_result {
 mod tests {
     use super::*;
     use antiphon_result::{InvalidArgument, Success, Unsupported};
+
+    #[test]
+    fn who_is_called_back_in_a_call_of_a_group_makes_none() {
+        assert_eq!(antiphon_group_begin(), Success);
+        let outcome = grouped(|_| {
+            let nested = [
+                grouped(|_| Ok(())),
+                antiphon_group_begin(),
+                antiphon_group_end(),
+                antiphon_group_cancel(),
+            ];
+            assert_eq!(nested, [Unsupported; 4]);
+            assert!(alone("wait").is_err());
+            Ok(())
+        });
+        assert_eq!(outcome, Success);
+        // The group is there as it was, after a panic as well.
+        assert_eq!(grouped(|_| panic!("oh")), antiphon_result::Internal);
+        assert_eq!((antiphon_group_end(), antiphon_group_end()), (Success, InvalidArgument));
+    }
 
     #[test]
     fn the_outermost_end_tells_what_was_refused() {

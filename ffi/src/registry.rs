@@ -16,7 +16,8 @@ use terms::{antiphon_terms, terms_of};
 /// communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed.
 ///
 /// Register on all ranks, in the same order, between calls: ranks that are served differently are told so
-/// (MISMATCH). `terms` may be null. Any thread may call it at any time.
+/// (MISMATCH). So are ranks of one call that differ in whether they are in place, if the plan fits some of them alone: where a
+/// plan may serve a call, all ranks are in place or none, but for broadcast and reduce. `terms` may be null. Any thread may call it at any time.
 ///
 /// # Safety
 /// The handle is one, or null; `terms` is null or as long as it says, and what it points to is there.
@@ -76,9 +77,9 @@ pub unsafe extern "C" fn antiphon_registry_unregister(name: *const c_char) -> an
     })
 }
 
-/// Writes what is registered, as a text that ends with a zero, and its bytes with that zero: a line for each plan and each
-/// code, the most recent last, with its kind ("plan" or "code"), its collective and its name, one blank apart. With a
-/// null buffer and a capacity of 0 it writes only how many bytes are needed.
+/// Writes what is registered, as a text that ends with a zero, and its bytes with that zero: a line for each plan, then one
+/// for each code, each the most recent last, with its kind ("plan" or "code"), its collective and its name, one blank apart.
+/// Names may have blanks, and no control characters. With a null buffer and a capacity of 0 it writes only how many bytes are needed.
 ///
 /// Any thread may call it at any time.
 ///

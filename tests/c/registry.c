@@ -276,6 +276,54 @@ static void codes(Rank *ranks)
     CHECK(result == -1);
 }
 
+/* Called back while a call is put into a group: it may neither make one nor touch the group. */
+static int32_t meddle(void *context, const antiphon_question *asked, char *answer)
+{
+    float value = 1;
+
+    (void)asked;
+    answer[0] = 0;
+    FAILS(ANTIPHON_RESULT_UNSUPPORTED, "put into a group",
+          antiphon_all_reduce((antiphon_communicator *)context, &value, &value, 1, ANTIPHON_DTYPE_F32, ANTIPHON_OP_SUM,
+                              NULL));
+    FAILS(ANTIPHON_RESULT_UNSUPPORTED, "put into a group", antiphon_group_begin());
+    FAILS(ANTIPHON_RESULT_UNSUPPORTED, "put into a group", antiphon_group_cancel());
+    return 0;
+}
+
+static void groups(Rank *ranks)
+{
+    int32_t result = ANTIPHON_RESULT_SUCCESS;
+    antiphon_code code = ANTIPHON_CODE_INIT;
+    float values[WORLD] = {1, 2}, sums[WORLD] = {0, 0};
+    int i;
+
+    OK(antiphon_registry_set_selector(meddle, ranks[0].end, NULL));
+    OK(antiphon_group_begin());
+    for (i = 0; i < WORLD; i++) {
+        OK(antiphon_all_reduce(ranks[i].end, &values[i], &sums[i], 1, ANTIPHON_DTYPE_F32, ANTIPHON_OP_SUM, NULL));
+    }
+    OK(antiphon_group_end());
+    CHECK(sums[0] == 3 && sums[1] == 3);
+    OK(antiphon_registry_set_selector(NULL, NULL, NULL));
+
+    /* Code serves no call of a group. */
+    code.name = "adding";
+    code.collective = "allreduce";
+    code.context = &result;
+    code.run = run;
+    OK(antiphon_registry_register_code(&code, NULL));
+    OK(antiphon_group_begin());
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "code `adding`, which would serve a call of a group",
+          antiphon_all_reduce(ranks[0].end, values, sums, 1, ANTIPHON_DTYPE_F32, ANTIPHON_OP_SUM, NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "code `adding`", antiphon_group_end());
+    OK(antiphon_registry_unregister("adding"));
+
+    /* What could serve nothing is not registered. */
+    code.collective = "alreduce";
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`alreduce`", antiphon_registry_register_code(&code, NULL));
+}
+
 static void refusals(antiphon_communicator *end)
 {
     antiphon_terms terms = ANTIPHON_TERMS_INIT;
@@ -333,6 +381,7 @@ int main(void)
     refusals(ends[0]);
     plans(ranks);
     selectors(ranks);
+    groups(ranks);
     codes(ranks);
     for (i = 0; i < WORLD; i++) {
         OK(antiphon_communicator_destroy(ends[i]));

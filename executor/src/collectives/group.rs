@@ -78,10 +78,7 @@ impl Group {
             return self.parts(on, parts, stream);
         }
         let work = match request.factor {
-            None => {
-                let what = "a call that registered code serves, in a group";
-                Work::Call(on.prepare(request)?.launch(on, what)?)
-            }
+            None => Work::Call(on.prepare(request)?.launch("a call of a group")?),
             Some(_) => {
                 let (scaling, call) = on.prepare_scaled(request)?;
                 Work::Scaled(scaling, call)

@@ -22,15 +22,15 @@ pub(super) enum Ready<'a> {
 }
 
 impl Ready<'_> {
-    /// The call as a launch, for who has no place for code.
-    pub(super) fn launch(
-        self,
-        on: &Collectives,
-        op: &'static str,
-    ) -> Result<Prepared, ExecutorError> {
+    /// The call as a launch, for `who` has no place for code.
+    pub(super) fn launch(self, who: &str) -> Result<Prepared, ExecutorError> {
         match self {
             Ready::Launch(prepared) => Ok(prepared),
-            Ready::Code(_) => Err(code_unsupported(on, op)),
+            Ready::Code(Coded { code, .. }) => {
+                let saw = format!("registered code `{}`, which would serve {who}", code.name());
+                let allowed = "plans and built-in algorithms there; narrow the code's terms, or make the call by itself";
+                Err(argument("make a call", saw, allowed))
+            }
         }
     }
 }

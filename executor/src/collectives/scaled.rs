@@ -147,7 +147,7 @@ impl Collectives {
             room.as_mut_ptr().cast()
         };
         let request = Request { input: target.cast_const(), ..*request };
-        let call = self.prepare(&request)?.launch(self, "code for a premultiplied sum")?;
+        let call = self.prepare(&request)?.launch("a premultiplied sum")?;
         let bytes = bytes as usize;
         Ok((Scaling { factor, dtype, source: input, target, bytes, _room: room }, call))
     }

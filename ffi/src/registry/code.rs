@@ -37,7 +37,8 @@ pub struct antiphon_code_call {
     pub dtype: i32,
     /// The reduction, an antiphon_op; ANTIPHON_OP_OF_PLAN where nothing is reduced.
     pub op: i32,
-    /// 1 if input and output are the same memory, by the collective's convention, else 0. Of broadcast and reduce, 0.
+    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of broadcast and reduce, 0.
+    /// Ranks may differ in it: what all of them must do alike, plans among it, may not hang on it.
     pub in_place: i32,
     /// The root, of collectives that have one.
     pub root: u32,
@@ -64,7 +65,7 @@ pub struct antiphon_code {
     pub name: *const c_char,
     /// Raised whenever it would no longer work together with what it was: ranks compare it.
     pub version: u64,
-    /// The collective that it computes, e.g. "allreduce".
+    /// The collective that it computes: "allreduce", "allgather", "reducescatter", "alltoall", "broadcast" or "reduce".
     pub collective: *const c_char,
     /// Makes a call; must be there.
     pub run: antiphon_run_function,
@@ -144,8 +145,9 @@ impl Code for Foreign {
 }
 
 /// Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
-/// registered plans and before the built-in algorithms. It serves buffers on the host, and calls one by one, not in a
-/// group.
+/// registered plans and before the built-in algorithms. It serves buffers on the host, and calls one by one: in a group, a call
+/// that it would serve is refused, and with it the group, so that no rank may group such a call, since others would wait in
+/// it.
 ///
 /// All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
 /// Register on all ranks, in the same order, between calls. `terms` may be null. Any thread may call it at any time.

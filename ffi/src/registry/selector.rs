@@ -29,7 +29,8 @@ pub struct antiphon_question {
     pub dtype: i32,
     /// The reduction, an antiphon_op; any other number where nothing is reduced.
     pub op: i32,
-    /// 1 if input and output are the same memory, by the collective's convention, else 0. Of broadcast and reduce, 0.
+    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of broadcast and reduce, 0.
+    /// Ranks may differ in it, where the call lets them, and have to be served alike: who chooses by it takes that from them.
     pub in_place: i32,
     /// 1 if every rank's input is multiplied by a factor first, else 0.
     pub premultiplied: i32,
@@ -41,7 +42,8 @@ pub struct antiphon_question {
     pub nodes: u32,
     /// How many candidates there are.
     pub candidate_count: u32,
-    /// The names of what fits, in the order in which it would be taken.
+    /// The names of what fits: registered plans, then code, each the most recent first, then built-in algorithms. A tuning table
+    /// may take any of them; a selector that does not want to choose returns 0.
     pub candidates: *const *const c_char,
     /// This rank's send buffer; null where nothing is called.
     pub send_buffer: *const c_void,
@@ -88,7 +90,8 @@ pub type antiphon_select_function = Option<
 >;
 
 /// Called once with a context that nobody will be called with again; null if there is nothing to do. It may be called on any
-/// thread that uses the library; it returns, and lets no exception out.
+/// thread that uses the library, also in the middle of a call; it returns, lets no exception out, and neither makes calls on
+/// communicators nor begins, ends or cancels groups.
 pub type antiphon_destroy_function = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// A context of the caller, and what is to be done with it in the end.

@@ -22,7 +22,7 @@ pub struct antiphon_terms {
     pub tag_count: u64,
     /// Smallest message, in bytes.
     pub min_bytes: u64,
-    /// Largest message, in bytes; 0 for any.
+    /// Largest message, in bytes, no less than the smallest; 0 for any.
     pub max_bytes: u64,
     /// Element types, numbers of antiphon_dtype; none listed is all.
     pub dtypes: *const i32,
@@ -37,7 +37,8 @@ pub struct antiphon_terms {
     pub world: u32,
     /// Ranks on each node, 0 for any.
     pub ranks_per_node: u32,
-    /// Whether input and output are the same memory: an antiphon_switch. A plan says that itself.
+    /// Whether input and output are the same memory: an antiphon_switch. A plan says that itself. Ranks that differ in it are
+    /// served differently, and told so (MISMATCH).
     pub in_place: i32,
     /// 1 if `root` counts, 0 if not. A plan of broadcast or reduce serves no call unless it is said.
     pub has_root: i32,
