@@ -1,6 +1,7 @@
 //! This host's network addresses, and which of them is meant: one grammar for all that choose a network.
 
-use std::ffi::CStr;
+use crate::route;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
@@ -50,13 +51,46 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(listed()?.into_iter().map(|one| one.known).collect())
 }
 
-/// The addresses of this host by which others reach it as they do by `address`: those of interfaces with a carrier whose
-/// network has both. `address` is among them if it is this host's.
+/// The addresses of this host that stand for `address` among those in its network: those of interfaces with a carrier whose
+/// network has both, and by which packets from them leave. `address` is among them if it is this host's.
+///
+/// Two interfaces in one network need a rule by source address: without it packets of both leave by one of them, and hosts
+/// that look at where packets come from drop what comes by the other.
 ///
 /// # Errors
 /// Where the kernel does not list the interfaces.
 pub fn alike(address: IpAddr) -> io::Result<Vec<Interface>> {
-    Ok(in_one_network(&listed()?, address))
+    let listed = listed()?;
+    let mut alike = in_one_network(&listed, address);
+    let neighbour = neighbour(&listed, address);
+    alike
+        .retain(|one| one.address == address || neighbour.is_some_and(|to| leaves_by_own(one, to)));
+    Ok(alike)
+}
+
+/// Whether packets from an interface's address leave by that interface; not where the kernel does not tell.
+fn leaves_by_own(own: &Interface, to: IpAddr) -> bool {
+    let Ok(name) = CString::new(own.name.as_str()) else { return false };
+    // SAFETY: the name is a text that ends.
+    let number = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    number != 0 && route::interface_of(own.address, to).is_ok_and(|by| by == number)
+}
+
+/// An address in the network of one of this host's that is none of this host's.
+fn neighbour(all: &[Listed], address: IpAddr) -> Option<IpAddr> {
+    let bits = all.iter().find(|one| one.known.address == address)?.bits;
+    let (own, width) = match address {
+        IpAddr::V4(own) => (u128::from(own.to_bits()), 32u32),
+        IpAddr::V6(own) => (own.to_bits(), 128),
+    };
+    let hosts = 1u128.checked_shl(width.checked_sub(bits)?).map_or(u128::MAX, |size| size - 1);
+    // The last of a network of IPv4 is everybody.
+    let last = if address.is_ipv4() && hosts > 1 { hosts - 1 } else { hosts };
+    let mut others = (1..=last).take(all.len() + 1).map(|host| match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(((own & !hosts) | host) as u32)),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits((own & !hosts) | host)),
+    });
+    others.find(|other| all.iter().all(|one| one.known.address != *other))
 }
 
 fn in_one_network(all: &[Listed], address: IpAddr) -> Vec<Interface> {
@@ -249,6 +283,36 @@ mod tests {
             let alike = in_one_network(&all, address.parse().unwrap());
             let names: Vec<_> = alike.iter().map(|known| known.name.as_str()).collect();
             assert_eq!(names.join(" "), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_neighbour_is_in_the_network_and_not_this_host() {
+        let listed = |address: &str, bits| {
+            let known = known("eth0", address);
+            Listed { known, bits, running: true }
+        };
+        let all = [
+            listed("10.1.0.1", 16),
+            listed("10.1.0.2", 16),
+            listed("10.2.0.1", 30),
+            listed("10.2.0.2", 30),
+            listed("10.3.0.0", 31),
+            listed("10.4.0.1", 32),
+            listed("fd00::1", 64),
+            listed("fd01::1", 127),
+        ];
+        for (address, expected) in [
+            ("10.1.0.2", Some("10.1.0.3")),
+            ("10.2.0.1", None),
+            ("10.3.0.0", Some("10.3.0.1")),
+            ("10.4.0.1", None),
+            ("fd00::1", Some("fd00::2")),
+            ("fd01::1", None),
+            ("10.9.0.1", None),
+        ] {
+            let expected = expected.map(|address| address.parse().unwrap());
+            assert_eq!(neighbour(&all, address.parse().unwrap()), expected, "{address}");
         }
     }
 

@@ -11,6 +11,7 @@ mod error;
 mod handle;
 pub mod interface;
 mod registry;
+mod route;
 pub mod topology;
 
 pub use error::TransportError;
