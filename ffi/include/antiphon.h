@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 4
+#define ANTIPHON_ABI_MINOR 5
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -1279,6 +1279,36 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
  * thread until it is destroyed; `terms` is null or as long as it says, and what it points to is there.
  */
 antiphon_result antiphon_registry_register_code(const struct antiphon_code *code, const struct antiphon_terms *terms);
+
+/**
+ * Installs a plan, from the bytes of a JSON file, on this machine: it serves calls by name that it fits of every process that
+ * makes its first communicator from now on, where all ranks have the same plans installed. One of its name is replaced.
+ * It is verified, which may take a while; one that is refuted is not installed. `terms` may be null.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * `bytes` is null or has `size` bytes; `terms` is null or as long as it says, and what it points to is there.
+ */
+antiphon_result antiphon_install_bytes(const void *bytes, uint64_t size, const struct antiphon_terms *terms);
+
+/**
+ * Removes an installed plan, by its name. Processes that found it go on with it.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The name, if there is one, ends with a zero.
+ */
+antiphon_result antiphon_uninstall(const char *name);
+
+/**
+ * Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm as
+ * a file, in the place of what is there. They serve no call by themselves.
+ *
+ * Any thread may call it at any time.
+ */
+antiphon_result antiphon_install_defaults(uint32_t ranks, uint32_t nodes);
 
 /**
  * Has a function asked about every call by name of this process, in the place of the one before; null for none. It is called

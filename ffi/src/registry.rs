@@ -1,6 +1,7 @@
 //! The process's registry for C: plans, code and a selector that serve calls by name.
 
 mod code;
+mod install;
 mod selector;
 mod terms;
 

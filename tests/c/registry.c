@@ -339,6 +339,12 @@ static void refusals(antiphon_communicator *end)
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`bytes`",
           antiphon_registry_register_bytes(KEEP, UINT64_MAX, NULL));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`name`", antiphon_registry_unregister(NULL));
+    /* What keeps its own input is no allreduce, so nothing is written. */
+    FAILS(ANTIPHON_RESULT_PLAN_REFUTED, "cannot install plan `keep`", antiphon_install_bytes(KEEP, sizeof KEEP - 1, NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`bytes`", antiphon_install_bytes(NULL, 2, NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`no such plan`", antiphon_uninstall("no such plan"));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`name`", antiphon_uninstall(NULL));
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "0 ranks", antiphon_install_defaults(0, 1));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`failure`", antiphon_set_last_error(NULL));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "out_bytes", antiphon_registry_list(NULL, 0, NULL));
     FAILS(ANTIPHON_RESULT_INVALID_HANDLE, "null",

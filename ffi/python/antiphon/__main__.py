@@ -15,7 +15,7 @@ def _executor_test(arguments: list[str]) -> int:
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "compile": (_compile.main, "compile a program file to a plan"),
     "executor_test": (_executor_test, "check and time a plan, with the flags of the format's own test"),
-    "install": (_install.main, "write the default plans into the cache"),
+    "install": (_install.main, "write the default plans into the cache, or have plans serve calls"),
 }
 
 OTHER_NAMES = {"--install": "install"}

@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 4
+MINOR = 5
 """The least minor number that it needs."""
 
 
@@ -322,6 +322,9 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
         "antiphon_result",
         "antiphon_select_function void* antiphon_destroy_function",
     ),
+    "antiphon_install_bytes": ("antiphon_result", "void* uint64_t antiphon_terms*"),
+    "antiphon_uninstall": ("antiphon_result", "char*"),
+    "antiphon_install_defaults": ("antiphon_result", "uint32_t uint32_t"),
     "antiphon_explain": (
         "antiphon_result",
         "antiphon_communicator* antiphon_question* int32_t char* uint64_t uint64_t*",

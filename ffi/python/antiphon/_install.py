@@ -1,19 +1,38 @@
-"""`python -m antiphon install`: writes the default plans into the cache."""
+"""`python -m antiphon install`: writes the default plans into the cache, or has plans serve calls from then on."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
 
 __all__ = ["default_folder", "main"]
 
-USAGE = """\
-usage: python -m antiphon install
-
-Compiles the default plans and writes them into the folder `default` of the cache: $ANTIPHON_CACHE_DIR, else
+DESCRIPTION = """\
+Without files, compiles the default plans and writes them into the folder `default` of the cache: $ANTIPHON_CACHE_DIR, else
 $MSCCLPP_CACHE_DIR/antiphon, else $XDG_CACHE_HOME/antiphon, else ~/.cache/antiphon. Plans of these names that are there are replaced.
+
+With plan files, installs them on this machine: from then on they serve the calls by name of every process that they fit.
 """
+
+
+def _arguments(given: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m antiphon install", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", metavar="PLAN.json", help="plans that serve calls from now on")
+    parser.add_argument("--name", default="", help="what selectors, tables and messages call it; with one file")
+    parser.add_argument("--tag", action="append", default=[], help="a tag; may be given several times")
+    parser.add_argument("--ranks-per-node", type=int, default=0, help="serve only where so many ranks are on each node")
+    parser.add_argument("--min", type=int, default=0, help="smallest message, in bytes")
+    parser.add_argument("--max", type=int, default=0, help="largest message, in bytes")
+    parser.add_argument("--root", type=int, help="the rank that the plan broadcasts from or reduces to")
+    parser.add_argument("--remove", action="append", default=[], metavar="NAME", help="remove an installed plan")
+    said = parser.parse_args(given)
+    if said.name and len(said.files) != 1:
+        parser.error(f"cannot name {len(said.files)} plans: --name is for one file")
+    return said
 
 
 def default_folder() -> Path:
@@ -23,30 +42,65 @@ def default_folder() -> Path:
     return cache_folder() / "default"
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command; returns the exit status."""
-    if arguments in (["-h"], ["--help"]):
-        print(USAGE, end="")
-        return 0
-    if arguments:
-        print(f"cannot install: saw {' '.join(arguments)}, allowed no arguments\n\n{USAGE}", file=sys.stderr, end="")
-        return 2
+def _install(said: argparse.Namespace) -> None:
+    """Has plans serve calls, or removes such, by the library's rule."""
+    from antiphon._library import check, library
+    from antiphon._registry import terms
+
+    for name in said.remove:
+        check(library().antiphon_uninstall(os.fsencode(name)))
+        print(f"removed {name}")
+    for file in said.files:
+        content = Path(file).read_bytes()
+        made = terms(
+            said.name,
+            tags=said.tag,
+            min_bytes=said.min,
+            max_bytes=said.max,
+            ranks_per_node=said.ranks_per_node,
+            root=said.root,
+        )
+        if not said.name:
+            made.name = None
+        check(library().antiphon_install_bytes(content, len(content), made))
+        print(f"installed {file}")
+
+
+def _write_defaults(folder: Path) -> None:
     from antiphon.presets import DEFAULTS
 
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, default in DEFAULTS.items():
+        # Whole or not at all, for whoever reads it meanwhile.
+        written = folder / f".{name}.{os.getpid()}.tmp"
+        try:
+            default.program().write(written, indent=None)
+            os.replace(written, folder / f"{name}.json")
+        except BaseException:
+            written.unlink(missing_ok=True)
+            raise
+        print(folder / f"{name}.json")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command; returns the exit status."""
+    from antiphon.errors import AntiphonError
+
+    try:
+        said = _arguments(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
     folder = default_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, default in DEFAULTS.items():
-            # Whole or not at all, for whoever reads it meanwhile.
-            written = folder / f".{name}.{os.getpid()}.tmp"
-            try:
-                default.program().write(written, indent=None)
-                os.replace(written, folder / f"{name}.json")
-            except BaseException:
-                written.unlink(missing_ok=True)
-                raise
-            print(folder / f"{name}.json")
+        if said.files or said.remove:
+            _install(said)
+        else:
+            _write_defaults(folder)
     except OSError as error:
-        print(f"cannot install the default plans in {folder}: {error.strerror}", file=sys.stderr)
+        where = error.filename if said.files else f"the default plans in {folder}"
+        print(f"cannot install {where}: {error.strerror}", file=sys.stderr)
+        return 1
+    except AntiphonError as error:
+        print(error, file=sys.stderr)
         return 1
     return 0

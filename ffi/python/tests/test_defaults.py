@@ -9,7 +9,16 @@ import pytest
 from antiphon.__main__ import main
 from antiphon.default_algos import allgather_multi_nodes, allreduce_multi_nodes, reducescatter_multi_nodes
 from antiphon.dsl import jit, presets
-from antiphon.language import AlgoSpec, AllGather, AllReduce, ReduceScatter
+from antiphon.language import (
+    AlgoSpec,
+    AllGather,
+    AllReduce,
+    CollectiveProgram,
+    MemoryChannel,
+    Rank,
+    ReduceScatter,
+    SyncType,
+)
 
 COMMAND = os.environ.get("ANTIPHON_COMMAND")
 
@@ -140,7 +149,33 @@ def test_install_writes_them_into_the_cache(command, tmp_path, monkeypatch, caps
         assert [file.name for file in files] == sorted(f"{name}.json" for name in SIZES)
         assert capsys.readouterr().out.split() == [str(tmp_path / "default" / f"{name}.json") for name in SIZES]
     assert json.loads(files[0].read_text())["name"] == files[0].stem
-    assert main([command, "x"]) == 2 and "no arguments" in capsys.readouterr().err
+    assert main([command, "--name", "x"]) == 2 and "--name is for one file" in capsys.readouterr().err
+
+
+def test_a_plan_that_is_installed_is_in_the_cache_until_it_is_removed(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("antiphon._library").library()
+    monkeypatch.setenv("ANTIPHON_CACHE_DIR", str(tmp_path))
+    with CollectiveProgram("mine", AllGather(2, 1, True), 2) as program:
+        channels = [MemoryChannel(1 - rank, rank) for rank in range(2)]
+        for rank, channel in enumerate(channels):
+            buffer = Rank(rank).get_output_buffer()
+            channel.signal(tb=0, relaxed=True)
+            channel.wait(tb=0, data_sync=SyncType.after, relaxed=True)
+            channel.put(Rank(1 - rank).get_output_buffer()[rank : rank + 1], buffer[rank : rank + 1], tb=0)
+            channel.signal(tb=0, data_sync=SyncType.before)
+            channel.wait(tb=0, data_sync=SyncType.after)
+    path = tmp_path / "mine.json"
+    program.write(path)
+    installed = tmp_path / "installed" / "yours.json"
+    assert main(["install", str(path), "--name", "yours", "--max", "4096", "--tag", "t"]) == 0
+    assert capsys.readouterr().out == f"installed {path}\n"
+    said = json.loads(installed.read_text())["antiphon_installed"]
+    assert (said["name"], said["max_bytes"], said["tags"]) == ("yours", 4096, ["t"])
+    assert main(["install", str(tmp_path / "none.json")]) == 1 and "none.json" in capsys.readouterr().err
+    assert main(["install", str(path), "--name", "allreduce_hub"]) == 1
+    assert "a built-in algorithm" in capsys.readouterr().err
+    assert main(["install", "--remove", "yours"]) == 0 and not installed.exists()
+    assert main(["install", "--remove", "yours"]) == 1 and "`yours`" in capsys.readouterr().err
 
 
 def test_install_says_where_it_cannot_write(tmp_path, monkeypatch, capsys):

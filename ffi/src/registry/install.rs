@@ -1,0 +1,94 @@
+//! Plans on this machine, for C: those that serve the calls of every process, and the default ones.
+
+use super::terms::{antiphon_terms, terms_of};
+use crate::entry::{entry, list, text};
+use crate::plan::parse;
+use crate::result::{Failure, antiphon_result};
+use ::antiphon_executor::registry::InstallError;
+use ::antiphon_executor::selection::Spread;
+use ::antiphon_executor::{Installed, hal};
+use std::ffi::{c_char, c_void};
+use std::path::PathBuf;
+
+impl From<InstallError> for Failure {
+    fn from(error: InstallError) -> Self {
+        let text = error.to_string();
+        match error {
+            InstallError::Terms(error) => error.into(),
+            InstallError::Refuted { .. } => Failure::new(antiphon_result::PlanRefuted, text),
+            _ => Failure::new(antiphon_result::File, text),
+        }
+    }
+}
+
+/// A folder of the cache, if there is one.
+fn found(folder: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    folder.ok_or_else(|| {
+        Failure::new(
+            antiphon_result::File,
+            "cannot find the cache folder: saw neither ANTIPHON_CACHE_DIR nor an absolute path in HOME; set one",
+        )
+    })
+}
+
+/// Installs a plan, from the bytes of a JSON file, on this machine: it serves calls by name that it fits of every process that
+/// makes its first communicator from now on, where all ranks have the same plans installed. One of its name is replaced.
+/// It is verified, which may take a while; one that is refuted is not installed. `terms` may be null.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// `bytes` is null or has `size` bytes; `terms` is null or as long as it says, and what it points to is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_install_bytes(
+    bytes: *const c_void,
+    size: u64,
+    terms: *const antiphon_terms,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let plan = parse(unsafe { list(bytes.cast::<u8>(), size, "bytes")? }, "memory")?;
+        // SAFETY: as this function's.
+        let terms = unsafe { terms_of(terms)? };
+        Installed::install(&found(Installed::folder())?, plan, terms)?;
+        Ok(())
+    })
+}
+
+/// Removes an installed plan, by its name. Processes that found it go on with it.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The name, if there is one, ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_uninstall(name: *const c_char) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let name = unsafe { text(name, "name")? };
+        if Installed::remove(&found(Installed::folder())?, name)? {
+            return Ok(());
+        }
+        Err(Failure::argument(format!(
+            "cannot uninstall `{name}`: saw a name of which no plan is installed, allowed those of `antiphon install --list`"
+        )))
+    })
+}
+
+/// Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm as
+/// a file, in the place of what is there. They serve no call by themselves.
+///
+/// Any thread may call it at any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn antiphon_install_defaults(ranks: u32, nodes: u32) -> antiphon_result {
+    entry(|| {
+        let folder = found(hal::cache_folder())?.join("default");
+        if ranks == 0 || nodes == 0 {
+            return Err(Failure::argument(format!(
+                "cannot write default plans: saw {ranks} ranks on {nodes} nodes, allowed 1 or more"
+            )));
+        }
+        Installed::install_defaults(&folder, Spread::here(ranks, nodes))?;
+        Ok(())
+    })
+}
