@@ -331,6 +331,27 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, list(outputs))
 
+    def gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
+        """Gives the root the tensors of all, joined."""
+        root, source = opts.rootRank, _Side(input)
+        whole = _Side(output) if self._rank == root else None
+
+        def body(communicator: Communicator) -> None:
+            if whole is None:
+                communicator.gather(source.span, None, root)
+                return
+            with whole:
+                communicator.gather(source.span, whole.span, root)
+
+        return self._submit(body, [output])
+
+    # What later releases of PyTorch call these.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
     def scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the root's r-th tensor."""
         root, (output,) = opts.rootRank, output_tensors

@@ -66,6 +66,15 @@ def collectives(rank, world):
     whole = torch.zeros(world * 6)
     group._allgather_base(whole, own).wait()
     same(whole, torch.cat(every))
+    # By the names of later releases, where these have them.
+    if hasattr(dist, "all_gather_single"):
+        whole.zero_()
+        dist.all_gather_single(whole, own)
+        same(whole, torch.cat(every))
+    if hasattr(dist, "gather_single"):
+        whole.zero_()
+        dist.gather_single(own, whole if rank == 0 else None, 0)
+        same(whole, torch.cat(every) if rank == 0 else torch.zeros(world * 6))
     lists = [[torch.zeros(6), torch.zeros(1)] for _ in range(world)]
     dist.all_gather_coalesced(lists, [own, torch.tensor([float(rank)])])
     for other, (first, second) in enumerate(lists):
