@@ -91,11 +91,10 @@ fn plans_run_without_a_compiler() {
     }
     let entries = entries();
     assert!(entries.len() >= PLANS.len(), "only {} plans were found", entries.len());
-    // Nothing here compiles.
-    for refused in run(&entries[0], KernelForm::Generated, None) {
-        let error = refused.unwrap_err().to_string();
-        assert!(error.contains("/nowhere"), "{error}");
-    }
+    // Nothing here compiles. Who is told first leaves, and others may hear of that before they are told themselves.
+    let refused = run(&entries[0], KernelForm::Generated, None).into_iter();
+    let errors: Vec<_> = refused.map(|refused| refused.unwrap_err().to_string()).collect();
+    assert!(errors.iter().any(|error| error.contains("/nowhere")), "{errors:#?}");
     let mut failures = Vec::new();
     for entry in &entries {
         let options = options().with_verification(false);
