@@ -4,6 +4,7 @@
 use crate::simulated::Simulated;
 use antiphon_hal::Backend;
 use libloading::Library;
+use std::ffi::OsStr;
 use std::fmt;
 
 /// The names of the calls.
@@ -50,7 +51,7 @@ const HIP: Names = Names {
     destroy: ["hipGraphExecDestroy", "hipGraphDestroy"],
 };
 
-/// The application.
+/// The application. As with tests, a call that the driver refuses is a panic.
 pub struct Recorder {
     driver: Library,
     names: &'static Names,
@@ -98,8 +99,13 @@ arguments!(a: A, b: B, c: C);
 impl Recorder {
     /// In a process with the simulated driver.
     pub fn new(simulated: &Simulated, backend: Backend) -> Self {
-        // SAFETY: the library has no constructors, and is the one that the device layer loads.
-        let driver = unsafe { Library::new(&simulated.driver) }.expect("the driver loads");
+        Recorder::over(&simulated.driver, backend)
+    }
+
+    /// Over the driver of this name, which the device layer has loaded.
+    pub fn over(driver: impl AsRef<OsStr>, backend: Backend) -> Self {
+        // SAFETY: the library is there already, so that no constructor runs.
+        let driver = unsafe { Library::new(driver.as_ref()) }.expect("the driver loads");
         let names = if backend == Backend::Rocm { &HIP } else { &CUDA };
         let recorder = Recorder { driver, names };
         recorder.call(names.init, (0u32,));

@@ -7,7 +7,6 @@ use antiphon::executor::hal::{
     Backend, Device, Kernel, KernelCode, KernelSource, LaunchShape, Memory, Stream, driver,
 };
 use antiphon_tests::recorder::Recorder;
-use antiphon_tests::simulated::Simulated;
 use libloading::os::unix::Library;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -95,7 +94,7 @@ impl Machine {
         self.device.allocate(bytes).map_err(error)
     }
 
-    /// An application that records graphs, and a stream of its.
+    /// An application that records graphs, and a stream of its. A call that the driver refuses ends the part that is measured.
     pub fn recorder(&self) -> Result<(Recorder, u64, Arc<dyn Stream>)> {
         let (variable, names): (_, &[&str]) = match self.device.backend() {
             Backend::Rocm => (
@@ -116,7 +115,7 @@ impl Machine {
         let driver = paths.into_iter().find(is_there).ok_or_else(|| {
             error(format!("cannot record graphs: no {} was found", names.join(" or ")))
         })?;
-        let recorder = Recorder::new(&Simulated { driver }, self.device.backend());
+        let recorder = Recorder::over(driver, self.device.backend());
         recorder.enter_device(self.device.index());
         let raw = recorder.stream();
         let place = std::ptr::without_provenance_mut(raw as usize);

@@ -47,6 +47,9 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
+/// Names the folder of compiled kernels, among others.
+const CACHE_VARIABLE: &str = "ANTIPHON_CACHE_DIR";
+
 /// Measures one part.
 type Measure = fn(&Machine) -> Result<Vec<Line>>;
 
@@ -60,6 +63,30 @@ const PARTS: [(&str, &str, &str, Measure); 6] = [
     ("compile", "Compiling", compile::ABOUT, compile::lines),
 ];
 
+/// A cache folder of this run, removed with it: what is compiled to measure compiling nobody uses again.
+struct Cache(PathBuf);
+
+impl Cache {
+    /// Makes one, unless the caller has named a folder.
+    fn own() -> Result<Option<Self>> {
+        if std::env::var_os(CACHE_VARIABLE).is_some_and(|folder| !folder.is_empty()) {
+            return Ok(None);
+        }
+        let folder =
+            std::env::temp_dir().join(format!("antiphon-gpu-bench-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(Error::io(format!("make {}", folder.display())))?;
+        // SAFETY: no other thread runs yet: the device is opened after this.
+        unsafe { std::env::set_var(CACHE_VARIABLE, &folder) };
+        Ok(Some(Cache(folder)))
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Measures, prints and writes.
 ///
 /// # Errors
@@ -72,6 +99,7 @@ pub fn run(options: &Options) -> Result<()> {
         let saw = options.only.as_deref().unwrap_or_default();
         return Err(Error::message(format!("cannot measure a part: saw `{saw}`, allowed {names}")));
     }
+    let _cache = Cache::own()?;
     let machine = Machine::open(options)?;
     let mut page = Page::new(&machine);
     print!("{}", page.head());
