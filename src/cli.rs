@@ -3,7 +3,6 @@
 mod children;
 mod collect;
 mod counts;
-mod device;
 mod error;
 mod explain;
 mod files;
@@ -35,6 +34,7 @@ mod tune;
 mod verify;
 mod verify_json;
 
+use antiphon::executor::hal::DeviceName;
 use antiphon::{DataType, ReduceOp};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ranks::KernelForm;
@@ -185,7 +185,7 @@ struct MeasureArgs {
     /// Where the ranks' buffers are: host, cuda or rocm (ranks take turns on the devices there are), or one device, as in
     /// cuda:0
     #[arg(long, value_name = "DEVICE", default_value = "host")]
-    device: device::DeviceName,
+    device: DeviceName,
     /// Threads of each thread block on a GPU [default: what the plan says]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
     block_threads: Option<u32>,

@@ -7,6 +7,7 @@ mod coded;
 mod group;
 mod parts;
 mod prepared;
+mod queued;
 mod scaled;
 mod served;
 mod together;

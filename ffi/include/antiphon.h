@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* A configuration that asks for nothing; see antiphon_config. */
-#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL, 0, 0 }
+#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0 }
 
 /* Terms that say nothing; see antiphon_terms. */
 #define ANTIPHON_TERMS_INIT { sizeof(antiphon_terms), NULL, NULL, 0, 0, 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0 }
@@ -382,6 +382,17 @@ typedef struct antiphon_config {
      * 0.
      */
     int32_t reserved;
+    /**
+     * The device of the rank's buffers: "host", "cuda:1", "rocm:0"; without a number the one that is current on the
+     * calling thread. Null is what ANTIPHON_DEVICE in the environment says, and else the host. For
+     * antiphon_communicator_create_in_process also one device for each rank, with commas between them; there ranks take
+     * turns on the devices there are if the one that is named has no number.
+     */
+    const char *device;
+    /**
+     * Threads of each thread block on a GPU, 1 to 512: 0 for as many as a plan says.
+     */
+    uint64_t block_threads;
 } antiphon_config;
 
 /**
@@ -1009,6 +1020,28 @@ antiphon_result antiphon_communicator_async_error(const struct antiphon_communic
 antiphon_result antiphon_communicator_destroy(struct antiphon_communicator *communicator);
 
 /**
+ * Writes 1 if this library was built with a backend ("host", "cuda", "rocm"), else 0. Whether this machine has its
+ * driver is another question, and no driver is looked for.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The name is null or ends with a zero; `out_built` is null or writable.
+ */
+antiphon_result antiphon_backend_is_built(const char *name, int32_t *out_built);
+
+/**
+ * Writes the number of a backend's device that is current on the calling thread (cudaSetDevice, hipSetDevice), 0 where
+ * none is.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The name is null or ends with a zero; `out_index` is null or writable.
+ */
+antiphon_result antiphon_device_current(const char *name, uint32_t *out_index);
+
+/**
  * Begins a group: the collectives and transfers that this thread calls until antiphon_group_end are gathered, on any
  * communicators, and launched there. Collectives of a communicator run in the order of their calls; sends and receives
  * may come in any order, and a rank may send to itself. Begun again inside a group, it counts: the outermost end
@@ -1058,6 +1091,17 @@ antiphon_result antiphon_memory_allocate(const struct antiphon_communicator *com
  * `out_memory` is null or writable.
  */
 antiphon_result antiphon_memory_allocate_host(uint64_t bytes, struct antiphon_memory **out_memory);
+
+/**
+ * Allocates zeroed memory on a device, without a communicator: calls of all communicators on that device may use any part
+ * of it. `device` is a text as in antiphon_config.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The text is null or ends with a zero; `out_memory` is null or writable.
+ */
+antiphon_result antiphon_memory_allocate_on(const char *device, uint64_t bytes, struct antiphon_memory **out_memory);
 
 /**
  * Writes the address of memory.
@@ -1379,6 +1423,20 @@ const char *antiphon_result_text(int32_t result);
  * The handle is one, or null; `out_stream` is null or writable.
  */
 antiphon_result antiphon_stream_create(const struct antiphon_communicator *communicator, struct antiphon_stream **out_stream);
+
+/**
+ * Takes a stream of the application (a cudaStream_t, CUstream or hipStream_t, null for the default stream) of a
+ * communicator's device: calls on it come in order with all else that the application puts there, and become part of a
+ * graph while it is recorded into one. Destroying the result leaves the application's stream as it is. The same stream may
+ * be taken again at any time.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `native` is a stream of the device's context, and lives as long as the result and the calls
+ * on it; `out_stream` is null or writable.
+ */
+antiphon_result antiphon_stream_adopt(const struct antiphon_communicator *communicator, void *native, struct antiphon_stream **out_stream);
 
 /**
  * Waits until all calls on a stream are complete, and returns the first error among those since the last time.

@@ -1,6 +1,6 @@
 //! Communicators for C.
 
-use crate::config::{antiphon_config, options};
+use crate::config::{antiphon_config, asked, options};
 use crate::entry::{Out, entry, text};
 use crate::handle::{borrow, issue, object, take};
 use crate::ops;
@@ -174,8 +174,11 @@ pub unsafe extern "C" fn antiphon_communicator_create_in_process(
     entry(|| {
         Out::new(out_communicators, "out_communicators")?;
         // SAFETY: as this function's.
-        let options = unsafe { options(config)? };
-        let ends = Communicator::in_process(world, &options)?;
+        let (options, devices) = unsafe { asked(config)? };
+        let ends = match devices.each(world)? {
+            None => Communicator::in_process(world, &options)?,
+            Some(devices) => Communicator::in_process_over(&devices, &options)?,
+        };
         let ends = ends.iter().map(Collectives::new).collect::<Result<Vec<_>, _>>()?;
         for (rank, end) in ends.into_iter().enumerate() {
             // SAFETY: there is room for as many as there are ranks.

@@ -1,5 +1,6 @@
 //! How a communicator behaves, as C says it.
 
+use crate::device::Devices;
 use crate::entry::{Structure, structure, text};
 use crate::result::Failure;
 use crate::types::switch;
@@ -34,6 +35,13 @@ pub struct antiphon_config {
     pub reproducible: i32,
     /// 0.
     pub reserved: i32,
+    /// The device of the rank's buffers: "host", "cuda:1", "rocm:0"; without a number the one that is current on the
+    /// calling thread. Null is what ANTIPHON_DEVICE in the environment says, and else the host. For
+    /// antiphon_communicator_create_in_process also one device for each rank, with commas between them; there ranks take
+    /// turns on the devices there are if the one that is named has no number.
+    pub device: *const c_char,
+    /// Threads of each thread block on a GPU, 1 to 512: 0 for as many as a plan says.
+    pub block_threads: u64,
 }
 
 /// A configuration that asks for nothing.
@@ -46,6 +54,8 @@ const NOTHING: antiphon_config = antiphon_config {
     network_interface: ptr::null(),
     reproducible: 0,
     reserved: 0,
+    device: ptr::null(),
+    block_threads: 0,
 };
 
 /// Size of the structure of the first version: what every program gives at least.
@@ -58,7 +68,20 @@ impl Structure for antiphon_config {
     const FIRST: u64 = FIRST;
 }
 
-/// What a caller asks for.
+/// What a caller asks for, of one rank: its device among it.
+///
+/// # Errors
+/// As [`asked`], and a device that there is not.
+///
+/// # Safety
+/// As [`asked`].
+pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, Failure> {
+    // SAFETY: as this function's.
+    let (options, devices) = unsafe { asked(config)? };
+    Ok(options.with_device(devices.one()?))
+}
+
+/// What a caller asks for, and on which devices.
 ///
 /// # Errors
 /// A size that no version had, fields that this version does not know and that ask for something, and values that are
@@ -66,10 +89,10 @@ impl Structure for antiphon_config {
 ///
 /// # Safety
 /// The structure, if there is one, is as long as it says, and its texts end with a zero.
-pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, Failure> {
+pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, Devices), Failure> {
     let mut options = Options::default();
     if config.is_null() {
-        return Ok(options);
+        return Ok((options, Devices::read(None)?));
     }
     // SAFETY: as this function's.
     let config = unsafe { structure(config, NOTHING)? };
@@ -93,7 +116,12 @@ pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, 
         let text = format!("cannot use `config.reserved`: saw {}, allowed 0", config.reserved);
         return Err(Failure::argument(text));
     }
-    Ok(options)
+    if config.block_threads != 0 {
+        // More than any number of threads stays that.
+        options.block_threads = Some(u32::try_from(config.block_threads).unwrap_or(u32::MAX));
+    }
+    let device = named(config.device, "config.device")?;
+    Ok((options, Devices::read(device.as_deref())?))
 }
 
 #[cfg(test)]
@@ -126,6 +154,8 @@ mod tests {
             wire: c"tcp".as_ptr(),
             network_interface: c"lo".as_ptr(),
             reproducible: 1,
+            device: c"host:0".as_ptr(),
+            block_threads: 64,
             ..config()
         });
         let asked = asked.unwrap();
@@ -134,6 +164,7 @@ mod tests {
         assert_eq!(asked.wire.as_deref(), Some("tcp"));
         assert_eq!(asked.interface.as_deref(), Some("lo"));
         assert!(asked.reproducible);
+        assert!(asked.device.is_none() && asked.block_threads == Some(64));
         let patient = antiphon_config { timeout_ms: -1, ..config() };
         assert_eq!(read(&patient).unwrap().timeout, None);
     }
@@ -176,6 +207,8 @@ mod tests {
             antiphon_config { process_access: -1, ..config() },
             antiphon_config { wire: c"\xff".as_ptr(), ..config() },
             antiphon_config { reproducible: 3, ..config() },
+            antiphon_config { device: c"gpu".as_ptr(), ..config() },
+            antiphon_config { device: c"host,host".as_ptr(), ..config() },
             antiphon_config { reserved: 1, ..config() },
         ] {
             assert!(read(&bad).is_err(), "{bad:?}");

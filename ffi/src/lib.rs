@@ -15,6 +15,7 @@
 mod collectives;
 mod communicator;
 mod config;
+mod device;
 mod entry;
 mod group;
 mod handle;

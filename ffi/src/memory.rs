@@ -1,12 +1,13 @@
 //! Memory that peers map, for C.
 
 use crate::communicator::antiphon_communicator;
-use crate::entry::{Out, entry};
+use crate::device::named;
+use crate::entry::{Out, entry, text};
 use crate::handle::{borrow, issue, object, take};
 use crate::result::antiphon_result;
 use antiphon_executor::hal::{Backend, Memory, driver};
 use antiphon_executor::{Collectives, ExecutorError};
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 /// Memory that the ranks of this machine map: calls use it without a copy.
@@ -59,6 +60,30 @@ pub unsafe extern "C" fn antiphon_memory_allocate_host(
         let host = driver(Backend::Host).and_then(|driver| driver.open(0));
         let memory = host.and_then(|host| host.allocate(bytes.max(1)));
         let memory = memory.map_err(ExecutorError::from)?;
+        // SAFETY: as this function's.
+        unsafe { out.set(issue(Allocation(memory))) };
+        Ok(())
+    })
+}
+
+/// Allocates zeroed memory on a device, without a communicator: calls of all communicators on that device may use any part
+/// of it. `device` is a text as in antiphon_config.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The text is null or ends with a zero; `out_memory` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_memory_allocate_on(
+    device: *const c_char,
+    bytes: u64,
+    out_memory: *mut *mut antiphon_memory,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_memory, "out_memory")?;
+        // SAFETY: as this function's.
+        let device = named(unsafe { text(device, "device")? })?;
+        let memory = device.allocate(bytes.max(1)).map_err(ExecutorError::from)?;
         // SAFETY: as this function's.
         unsafe { out.set(issue(Allocation(memory))) };
         Ok(())

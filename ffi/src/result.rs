@@ -81,6 +81,7 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         ) => R::InvalidArgument,
         E::Generate(_) | E::Selection(_) => R::Unsupported,
         E::Hal(error) if matches!(**error, HalError::Unsupported { .. }) => R::Unsupported,
+        E::Hal(error) if matches!(**error, HalError::Invalid { .. }) => R::InvalidArgument,
         E::Unequal { .. } | E::Mismatch { .. } => R::Mismatch,
         E::Stalled { .. } => R::Timeout,
         E::PeerLost { .. } | E::Link { .. } => R::PeerLost,

@@ -5,7 +5,8 @@ use crate::entry::{Out, entry};
 use crate::handle::{borrow, issue, object, take};
 use crate::result::{Failure, antiphon_result};
 use antiphon_executor::hal::Stream as Queue;
-use antiphon_executor::{Collectives, Executor};
+use antiphon_executor::{Collectives, Executor, ExecutorError};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A queue of calls: they run in order, and independently of other streams.
@@ -50,6 +51,36 @@ pub unsafe extern "C" fn antiphon_stream_create(
         // SAFETY: as this function's.
         let collectives = unsafe { borrow::<Collectives>(communicator)? };
         let queue = collectives.communicator().stream()?;
+        let stream = Stream { queue, executor: collectives.executor().clone() };
+        // SAFETY: as this function's.
+        unsafe { out.set(issue(stream)) };
+        Ok(())
+    })
+}
+
+/// Takes a stream of the application (a cudaStream_t, CUstream or hipStream_t, null for the default stream) of a
+/// communicator's device: calls on it come in order with all else that the application puts there, and become part of a
+/// graph while it is recorded into one. Destroying the result leaves the application's stream as it is. The same stream may
+/// be taken again at any time.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `native` is a stream of the device's context, and lives as long as the result and the calls
+/// on it; `out_stream` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_stream_adopt(
+    communicator: *const antiphon_communicator,
+    native: *mut c_void,
+    out_stream: *mut *mut antiphon_stream,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_stream, "out_stream")?;
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        let device = collectives.communicator().device();
+        // SAFETY: as this function's.
+        let queue = unsafe { device.adopt_stream(native) }.map_err(ExecutorError::from)?;
         let stream = Stream { queue, executor: collectives.executor().clone() };
         // SAFETY: as this function's.
         unsafe { out.set(issue(stream)) };

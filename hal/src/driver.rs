@@ -62,6 +62,9 @@ pub trait Driver: Send + Sync {
     /// Opens a device. Opening it again returns the same device, as memory found through one handle must be
     /// found through all.
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, HalError>;
+
+    /// The number of the device that is current on the calling thread, `None` where the application has made none so.
+    fn current(&self) -> Result<Option<u32>, HalError>;
 }
 
 /// The drivers that this build contains, the host's first.

@@ -29,6 +29,7 @@ mod caps;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod device;
+mod device_name;
 mod driver;
 mod error;
 mod event;
@@ -52,6 +53,7 @@ mod task;
 pub use cache_folder::{cache_folder, replace_file};
 pub use caps::{Caps, PeerLink};
 pub use device::Device;
+pub use device_name::DeviceName;
 pub use driver::{Backend, DeviceInfo, Driver, driver, drivers};
 pub use error::{HalError, TaskError};
 pub use event::Event;

@@ -1,11 +1,11 @@
 //! What a run asks of its ranks, and what they answer: plain data, one JSON line each between processes.
 
 use super::counts::Blocks;
-use super::device::DeviceName;
 use super::ranks::KernelForm;
 use super::shape::{Placement, Shape};
 use super::tune::rounds::Rounds;
 use super::{CliError, plans};
+use antiphon::executor::hal::DeviceName;
 use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,9 @@
 //! A rank of a run. Every call of this command into the executor is in this file.
 
 use super::CliError;
-use super::device::DeviceName;
 use super::job::{Item, Settings};
 use super::shape::{Placement, Shape};
-use antiphon::executor::hal::{self, Backend, Caps, Device, Stream};
+use antiphon::executor::hal::{self, Backend, Caps, Device, DeviceName, Stream};
 use antiphon::executor::launcher::{self, Environment, Found};
 use antiphon::executor::{
     Call, Communicator, Counts, Executor, Extent, LoadedPlan, Options, Rendezvous, Verdict,

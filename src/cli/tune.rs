@@ -4,7 +4,6 @@
 mod cells;
 pub mod rounds;
 
-use super::device::DeviceName;
 use super::error::print_line;
 use super::files::{cache_folder, replace};
 use super::job::{Job, Settings};
@@ -12,7 +11,7 @@ use super::launch::{Mode, launch};
 use super::progress::Progress;
 use super::table::{microseconds, percentile};
 use super::{BuiltIn, CliError, TuneArgs, plans, size};
-use antiphon::executor::hal::Backend;
+use antiphon::executor::hal::{Backend, DeviceName};
 use antiphon::executor::selection::table::{Kind, Machine, Setting, Table, Times};
 use antiphon::executor::selection::{SelectionError, Spread};
 use antiphon::executor::{Installed, RegisteredPlan};

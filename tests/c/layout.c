@@ -24,7 +24,9 @@ AT(antiphon_config, wire, 24);
 AT(antiphon_config, network_interface, 32);
 AT(antiphon_config, reproducible, 40);
 AT(antiphon_config, reserved, 44);
-SIZE(antiphon_config, 48);
+AT(antiphon_config, device, 48);
+AT(antiphon_config, block_threads, 56);
+SIZE(antiphon_config, 64);
 
 AT(antiphon_terms, struct_size, 0);
 AT(antiphon_terms, name, 8);

@@ -52,6 +52,15 @@ static void nulls(antiphon_communicator *c)
     FAILS(HANDLE, "memory", antiphon_memory_free(NULL));
     FAILS(HANDLE, "null", antiphon_stream_create(none, &stream));
     FAILS(ARGUMENT, "out_stream", antiphon_stream_create(c, NULL));
+    FAILS(HANDLE, "null", antiphon_stream_adopt(none, NULL, &stream));
+    FAILS(ARGUMENT, "out_stream", antiphon_stream_adopt(c, NULL, NULL));
+    FAILS(ANTIPHON_RESULT_UNSUPPORTED, "adopt", antiphon_stream_adopt(c, NULL, &stream));
+    FAILS(ARGUMENT, "`device`", antiphon_memory_allocate_on(NULL, 1, &memory));
+    FAILS(ARGUMENT, "gpu", antiphon_memory_allocate_on("gpu", 1, &memory));
+    FAILS(ARGUMENT, "out_memory", antiphon_memory_allocate_on("host", 1, NULL));
+    FAILS(ARGUMENT, "`name`", antiphon_backend_is_built(NULL, &x));
+    FAILS(ARGUMENT, "gpu", antiphon_device_current("gpu", &number));
+    FAILS(ARGUMENT, "out_index", antiphon_device_current("host", NULL));
     FAILS(HANDLE, "a stream", antiphon_stream_synchronize(NULL));
     FAILS(HANDLE, "a stream", antiphon_stream_query(NULL, &done));
     FAILS(HANDLE, "a stream", antiphon_stream_destroy(NULL));
@@ -112,6 +121,15 @@ static void arguments(antiphon_communicator *c)
     config.struct_size = sizeof config;
     config.verification = 9;
     FAILS(ARGUMENT, "switch", antiphon_communicator_create_in_process(1, &config, &other));
+    config.verification = 0;
+    config.device = "gpu";
+    FAILS(ARGUMENT, "config.device", antiphon_communicator_create_in_process(1, &config, &other));
+    config.device = "host,host";
+    FAILS(ARGUMENT, "2 devices", antiphon_communicator_create_in_process(1, &config, &other));
+    /* A driver that is not there, or a backend that was not built in. */
+    config.device = "cuda:0";
+    FAILS(ANTIPHON_RESULT_SYSTEM, "", antiphon_communicator_create_in_process(1, &config, &other));
+    config.device = NULL;
 
     OK(antiphon_executor_create(c, &executor));
     FAILS(ANTIPHON_RESULT_FILE, "no/such", antiphon_plan_load_file(executor, "no/such", &plan));

@@ -1,6 +1,7 @@
 //! Groups of calls: gathered first, launched together, so that none waits for another that comes later.
 
 use super::prepared::Prepared;
+use super::queued::Queued;
 use super::scaled::Scaling;
 use super::together::Together;
 use super::transfers::{Direction, Purpose, Transfer, Way};
@@ -23,7 +24,12 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// Collectives of one communicator run in the order in which they were gathered. Transfers run beside them and beside each
 /// other, but that those from one rank to another come in order; so no order of sends and receives is a deadlock. Several
 /// communicators may take part: one thread can drive many ranks, and so can a rank send to itself. A rank may gather calls
-/// that others make one by one. For buffers on the host.
+/// that others make one by one.
+///
+/// On devices the calls are put into streams, and one thread may drive ranks of several devices; ranks that share a device
+/// and make the same call are one kernel. A rank's transfers run beside each other in streams of their own, which branch off
+/// from the callers' streams and come back to them. Where a device runs them one after the other, what one rank gathers, its
+/// peers must gather as well.
 ///
 /// A group that is dropped was never there.
 #[derive(Debug, Default)]
@@ -32,18 +38,21 @@ pub struct Group {
 }
 
 #[derive(Debug)]
-struct Gathered {
-    on: Collectives,
-    work: Work,
-    stream: Option<Arc<dyn Stream>>,
+pub(super) struct Gathered {
+    pub on: Collectives,
+    pub work: Work,
+    pub stream: Option<Arc<dyn Stream>>,
 }
 
 #[derive(Debug)]
-enum Work {
+pub(super) enum Work {
     Call(Prepared),
     Scaled(Scaling, Prepared),
     Transfer(Transfer),
 }
+
+/// Sends, or receives, in the order of their calls.
+type Sides<'a> = VecDeque<(&'a Gathered, &'a Transfer)>;
 
 /// A launch's queue.
 type Queue = VecDeque<Arc<dyn Task>>;
@@ -119,6 +128,11 @@ impl Group {
         parts: Vec<Transfer>,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
+        if on.on_device() {
+            let backend = on.communicator().device().backend();
+            let op = "a call whose blocks are transfers between nodes";
+            return Err(HalError::Unsupported { op, backend }.into());
+        }
         let known = self.calls.len();
         let gathered = parts.into_iter().try_for_each(|part| self.transfer(on, part, stream));
         gathered.inspect_err(|_| self.calls.truncate(known))
@@ -200,10 +214,6 @@ impl Group {
         work: Work,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if on.on_device() {
-            let backend = on.communicator().device().backend();
-            return Err(HalError::Unsupported { op: "a group of calls", backend }.into());
-        }
         // What is refused is refused now: a group is launched whole or not at all.
         if let Work::Call(call) | Work::Scaled(_, call) = &work {
             on.executor().check(&call.call())?;
@@ -219,30 +229,37 @@ impl Group {
     /// Sends to this rank itself that no receive of the group takes: then nothing is launched. Else the first failure of a
     /// launch, after the others came to their ends; that of one on a stream is the stream's to tell.
     pub fn end(self) -> Result<(), ExecutorError> {
-        let copies = self.copies()?;
-        let mut launches = Launches::default();
-        for copy in copies {
-            launches.set(copy.stream.as_ref()).add(Queue::from([copy.task]));
+        let (mut launches, mut queued) = (Launches::default(), Queued::default());
+        for Kept { on, copy, stream } in self.kept()? {
+            if on.on_device() {
+                queued.copy(on, &copy, stream);
+            } else {
+                launches.set(stream).add(Queue::from([arc(copy)]));
+            }
         }
-        for Gathered { on, work, stream } in self.calls {
-            launches.take(on, work, stream);
+        for call in self.calls.into_iter().filter(|call| !call.is_kept()) {
+            if call.on.on_device() {
+                queued.take(call);
+            } else {
+                launches.take(call);
+            }
         }
-        launches.run()
+        let queued = queued.launch();
+        let here = launches.run();
+        here.and(queued.wait())
     }
 
     /// The copies that transfers from a rank to itself come to.
-    fn copies(&self) -> Result<Vec<Placed>, ExecutorError> {
-        let mut own: BTreeMap<(usize, Purpose), [VecDeque<&Gathered>; 2]> = BTreeMap::new();
-        for call in &self.calls {
-            if let Work::Transfer(Transfer { way: Way { peer, direction, purpose }, .. }) =
-                call.work
-                && peer == call.on.communicator().rank()
-            {
+    fn kept(&self) -> Result<Vec<Kept<'_>>, ExecutorError> {
+        let mut own: BTreeMap<(usize, Purpose), [Sides<'_>; 2]> = BTreeMap::new();
+        for call in self.calls.iter().filter(|call| call.is_kept()) {
+            if let Work::Transfer(transfer) = &call.work {
+                let Way { direction, purpose, .. } = transfer.way;
                 let own = own.entry((call.on.identity(), purpose)).or_default();
-                own[direction as usize].push_back(call);
+                own[direction as usize].push_back((call, transfer));
             }
         }
-        let mut copies = Vec::new();
+        let mut kept = Vec::new();
         for [sends, receives] in own.into_values() {
             let unequal = |saw: String| {
                 argument("send to this rank itself", saw, "equal sends and receives in one group")
@@ -251,10 +268,7 @@ impl Group {
                 let (sends, receives) = (sends.len(), receives.len());
                 return Err(unequal(format!("{sends} sends and {receives} receives")));
             }
-            for (from, to) in sends.into_iter().zip(receives) {
-                let (Work::Transfer(send), Work::Transfer(receive)) = (&from.work, &to.work) else {
-                    continue;
-                };
+            for ((from, send), (to, receive)) in sends.into_iter().zip(receives) {
                 let what = |transfer: &Transfer| (transfer.count, transfer.dtype);
                 if what(send) != what(receive) {
                     let [sent, received] = [send, receive]
@@ -267,10 +281,18 @@ impl Group {
                     return Err(unequal("a send and its receive on two streams".to_owned()));
                 }
                 let copy = Copy { source: send.at, destination: receive.at, bytes };
-                copies.push(Placed { task: Arc::new(copy), stream: to.stream.clone() });
+                kept.push(Kept { on: &to.on, copy, stream: to.stream.as_ref() });
             }
         }
-        Ok(copies)
+        Ok(kept)
+    }
+}
+
+impl Gathered {
+    /// Whether it is a transfer from a rank to itself.
+    fn is_kept(&self) -> bool {
+        let own = self.on.communicator().rank();
+        matches!(&self.work, Work::Transfer(transfer) if transfer.way.peer == own)
     }
 }
 
@@ -281,17 +303,18 @@ impl Collectives {
     }
 }
 
-/// A task, and where it belongs.
-struct Placed {
-    task: Arc<dyn Task>,
-    stream: Option<Arc<dyn Stream>>,
+/// A transfer from a rank to itself, and where it belongs.
+struct Kept<'a> {
+    on: &'a Collectives,
+    copy: Copy,
+    stream: Option<&'a Arc<dyn Stream>>,
 }
 
-/// A transfer from a rank to itself.
-struct Copy {
-    source: *const u8,
-    destination: *mut u8,
-    bytes: usize,
+/// The copy that it comes to.
+pub(super) struct Copy {
+    pub source: *const u8,
+    pub destination: *mut u8,
+    pub bytes: usize,
 }
 
 // SAFETY: the buffers belong to the calls until they are complete (the contract of `Group::send` and `Group::receive`),
@@ -379,10 +402,9 @@ impl Launches {
     }
 
     /// Numbers a collective, or puts a transfer to its pair.
-    fn take(&mut self, on: Collectives, work: Work, stream: Option<Arc<dyn Stream>>) {
+    fn take(&mut self, Gathered { on, work, stream }: Gathered) {
         let id = stream.as_ref().map(|stream| stream.id());
         let launch = match work {
-            Work::Transfer(Transfer { way, .. }) if way.peer == on.communicator().rank() => return,
             Work::Transfer(transfer) => {
                 let way = transfer.way;
                 let set = self.set(stream.as_ref());

@@ -1,6 +1,8 @@
 //! Transfers between two ranks: each direction of a pair is a communicator of its own, whose launches come in order.
 
+use super::group::{Gathered, Work};
 use super::prepared::Prepared;
+use super::queued::Queued;
 use super::{Collectives, NOWHERE, lock};
 pub(super) use crate::communicator::{Direction, Purpose, Way};
 use crate::error::ExecutorError;
@@ -72,9 +74,15 @@ impl Collectives {
         transfer: &Transfer,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
+        if self.on_device() {
+            let mut queued = Queued::default();
+            let (work, stream) = (Work::Transfer(*transfer), stream.cloned());
+            queued.take(Gathered { on: self.clone(), work, stream });
+            return queued.launch().wait();
+        }
         let pair = self.pair(transfer.way)?;
         let call = pair.prepare_transfer(transfer)?;
-        let Some(stream) = stream.filter(|_| !self.on_device()) else {
+        let Some(stream) = stream else {
             // SAFETY: as this function's.
             return unsafe { pair.launch(&call.call(), stream) };
         };

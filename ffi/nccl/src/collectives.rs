@@ -1,13 +1,15 @@
-//! Collectives and transfers. Streams are not looked at: buffers are on the host.
+//! Collectives and transfers. Where buffers are on the host, streams are not looked at.
 
-use crate::communicator::{check_header, place, usable};
+use crate::communicator::{Communicator, check_header, place, usable};
 use crate::failure::{Failure, Result};
 use crate::group::part;
-use crate::library::library;
+use crate::library::{Library, library};
 use crate::numbers::{data_type, operation, rank};
-use crate::types::{CollConfig, Comm, Header};
+use crate::place::CallStream;
+use crate::refused::because;
+use crate::types::{CollConfig, Comm, Header, Stream};
+use crate::way;
 use std::ffi::{c_int, c_void};
-use std::ptr::null_mut;
 
 /// Checks the configuration of a call: what tunes it may be ignored, but not what must be obeyed.
 ///
@@ -38,6 +40,22 @@ pub unsafe fn check_config(config: *const CollConfig) -> Result<()> {
     Ok(())
 }
 
+/// What a call's stream is to `libantiphon.so`.
+///
+/// # Safety
+/// The stream is one of the communicator's device, where that is a device.
+unsafe fn stream_of(
+    library: &'static Library,
+    communicator: &Communicator,
+    stream: Stream,
+) -> Result<CallStream> {
+    if !way::place().is_device() {
+        return Ok(CallStream::none(library));
+    }
+    // SAFETY: as this function's.
+    unsafe { CallStream::adopt(library, communicator.end, stream) }
+}
+
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*
@@ -48,15 +66,18 @@ macro_rules! calls {
         ///
         /// # Safety
         /// As NCCL's.
-        pub unsafe fn $name($($argument: $type,)* comm: Comm) -> Result<()> {
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe fn $name($($argument: $type,)* comm: Comm, stream: Stream) -> Result<()> {
             part(|| {
                 // SAFETY: as this function's.
                 let communicator = unsafe { usable(comm)? };
                 let library = library()?;
                 $(let $converted = $conversion?;)*
-                // SAFETY: the handle lives; the rest is as this function's contract says.
+                // SAFETY: as this function's.
+                let stream = unsafe { stream_of(library, &communicator, stream)? };
+                // SAFETY: the handles live; the rest is as this function's contract says.
                 library.outcome(unsafe {
-                    (library.$function)(communicator.end, $($passed,)* null_mut())
+                    (library.$function)(communicator.end, $($passed,)* stream.handle)
                 })
             })
         }
@@ -120,12 +141,15 @@ pub unsafe fn all_to_all_v(
     receive_offsets: *const usize,
     dtype: c_int,
     comm: Comm,
+    stream: Stream,
 ) -> Result<()> {
     const { assert!(size_of::<usize>() == size_of::<u64>()) }
     part(|| {
         // SAFETY: as this function's.
         let communicator = unsafe { usable(comm)? };
         let (library, dtype) = (library()?, data_type(dtype)?);
+        // SAFETY: as this function's.
+        let stream = unsafe { stream_of(library, &communicator, stream)? };
         // SAFETY: as this function's.
         library.outcome(unsafe {
             (library.antiphon_all_to_all_v)(
@@ -137,7 +161,7 @@ pub unsafe fn all_to_all_v(
                 receive_counts.cast(),
                 receive_offsets.cast(),
                 dtype,
-                null_mut(),
+                stream.handle,
             )
         })
     })
@@ -157,6 +181,10 @@ pub unsafe fn premultiplied_sum(
     let (out, library) = (place(out, "op")?, library()?);
     // SAFETY: as this function's.
     let communicator = unsafe { usable(comm)? };
+    if way::place().is_device() {
+        let why = "premultiplied sums are for buffers on the host so far";
+        return Err(because("make a premultiplied sum on a device", why));
+    }
     // As antiphon_switch: a scalar on the device is read when a call runs, one on the host at once.
     let deferred = match residence {
         0 => 1,

@@ -7,8 +7,9 @@ use crate::library::{Config as Options, Handle, library};
 use crate::memory::Registered;
 use crate::numbers;
 use crate::types::{Comm, Config, Header, MAGIC, UNDEFINED, UniqueId, result};
+use crate::way;
 use std::collections::BTreeSet;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,7 @@ pub struct Communicator {
     pub end: Handle,
     pub rank: u32,
     pub world: u32,
-    /// The number that `ncclCommInitAll` was given.
+    /// The number of its device; on the host, the one that `ncclCommInitAll` was given.
     device: c_int,
     /// No more calls are made.
     finalized: AtomicBool,
@@ -183,8 +184,8 @@ pub fn limit() -> Result<Option<Duration>> {
     Ok(Some(Duration::from_millis(limit.cast_unsigned())))
 }
 
-/// How communicators of `libantiphon.so` behave.
-fn options() -> Result<Options> {
+/// How communicators of `libantiphon.so` behave; `devices` names those of their buffers, and outlives the result.
+fn options(devices: &CStr) -> Result<Options> {
     let timeout_ms = limit()?.map_or(-1, |limit| limit.as_millis() as i64);
     let struct_size = size_of::<Options>() as u64;
     let (wire, network_interface) = (ptr::null(), ptr::null());
@@ -195,6 +196,10 @@ fn options() -> Result<Options> {
         process_access: 0,
         wire,
         network_interface,
+        reproducible: 0,
+        reserved: 0,
+        device: devices.as_ptr(),
+        block_threads: 0,
     })
 }
 
@@ -248,14 +253,17 @@ pub unsafe fn init_rank(
     if rank >= world {
         return Err(Failure::argument(format!("cannot join as rank {rank}: there are {world}")));
     }
+    // Now: a group's end may make it on another thread, where another device is current.
+    let device = way::place().current()?;
+    let devices = way::place().devices([device])?;
     let make = move || {
-        let (library, options) = (library()?, options()?);
+        let (library, options) = (library()?, options(&devices)?);
         let mut end = ptr::null_mut();
         // SAFETY: all is as the header says.
         let code =
             unsafe { (library.antiphon_communicator_create)(&id, rank, world, &options, &mut end) };
         library.outcome(code)?;
-        whole(end, 0).map(Some)
+        whole(end, device).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
     unsafe { group::join(out, None, make) }
@@ -285,22 +293,24 @@ pub unsafe fn init_scalable(
 /// # Safety
 /// As NCCL's.
 pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> Result<()> {
-    let (out, library, options) = (place(out, "comm")?, library()?, options()?);
+    let (out, library) = (place(out, "comm")?, library()?);
     let world = numbers::rank(count, "a number of ranks")?;
     if world == 0 {
         return Err(Failure::argument("cannot make communicators: saw 0, allowed 1 or more"));
     }
+    let device = |rank: usize| match devices.is_null() {
+        true => rank as c_int,
+        // SAFETY: the list is as long as there are ranks.
+        false => unsafe { *devices.add(rank) },
+    };
+    let names = way::place().devices((0..world as usize).map(device))?;
+    let options = options(&names)?;
     let mut ends = vec![ptr::null_mut(); world as usize];
     // SAFETY: there is room for as many.
     let code = unsafe {
         (library.antiphon_communicator_create_in_process)(world, &options, ends.as_mut_ptr())
     };
     library.outcome(code)?;
-    let device = |rank: usize| match devices.is_null() {
-        true => rank as c_int,
-        // SAFETY: the list is as long as there are ranks.
-        false => unsafe { *devices.add(rank) },
-    };
     // Each is somebody's before anything can fail.
     let made = ends.into_iter().enumerate().map(|(rank, end)| alone(end, device(rank)));
     let made = made.collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>>>()?;
@@ -410,7 +420,7 @@ pub unsafe fn shrink(
 /// # Safety
 /// As NCCL's.
 pub unsafe fn finalize(comm: Comm) -> Result<()> {
-    // Calls are complete on return, so there is nothing to flush.
+    // Calls on the host are complete on return; those on devices are the streams' to complete.
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     if communicator.finalized.swap(true, Ordering::AcqRel) {

@@ -1,13 +1,15 @@
 //! NCCL's binary interface over Antiphon: `libantiphon_nccl.so`, for `LD_PRELOAD` or in the place of `libnccl.so.2`.
 //!
 //! A thin client of `libantiphon.so`, which has all state of a process: this library finds it ([`library`]), translates
-//! NCCL's numbers and rules, and keeps what NCCL's handles stand for. Where the buffers of a program are on GPUs, all of it
-//! goes to the real library, if it is named ([`way`]); where they are on the host, what nothing here serves ([`forward`], [`counterpart`]).
+//! NCCL's numbers and rules, and keeps what NCCL's handles stand for. Buffers are on the host or on devices ([`place`]). Where a
+//! real library is named, it makes all calls of programs whose buffers are on devices ([`way`]), and on the host those that
+//! nothing here serves ([`forward`], [`counterpart`]).
 //!
 //! Conventions, once for all functions:
 //! - a function succeeds only if it did what it says; else it returns an error of NCCL's, and `ncclGetLastError` has the reason;
 //! - no panic gets out, and nothing ends the process;
-//! - calls are complete on return, those of a group when the group ends: streams are not looked at.
+//! - on the host, calls are complete on return, those of a group when the group ends: streams are not looked at; on devices
+//!   they are put into the program's streams.
 
 // The names are NCCL's.
 #![allow(non_snake_case)]
@@ -22,6 +24,7 @@ mod group;
 mod library;
 mod memory;
 mod numbers;
+mod place;
 mod refused;
 mod types;
 mod way;

@@ -4,6 +4,7 @@ use crate::communicator::{known, place, usable};
 use crate::failure::{Failure, Result};
 use crate::library::{Handle, library};
 use crate::types::{Comm, Window};
+use crate::way;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -21,16 +22,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Allocates memory that calls use without a copy.
+/// Allocates memory that calls use without a copy, on the device that is current.
 ///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn allocate(out: *mut *mut c_void, bytes: usize) -> Result<()> {
     let (out, library) = (place(out, "ptr")?, library()?);
     let (mut memory, mut address) = (ptr::null_mut(), ptr::null_mut());
+    let device = way::place().devices([way::place().current()?])?;
     // SAFETY: the places are writable, and the second call's handle is what the first one made.
     unsafe {
-        library.outcome((library.antiphon_memory_allocate_host)(bytes as u64, &mut memory))?;
+        library.outcome((library.antiphon_memory_allocate_on)(
+            device.as_ptr(),
+            bytes as u64,
+            &mut memory,
+        ))?;
         library.outcome((library.antiphon_memory_address)(memory, &mut address))?;
         out.write(address);
     }

@@ -1,8 +1,9 @@
-//! Which way calls go: Antiphon on the host, with or without a real library for what it does not serve; the real library; or
-//! nowhere.
+//! Which way calls go: Antiphon, on the host or on devices, with or without a real library for what it does not serve; the real
+//! library; or nowhere.
 
 use crate::failure::{Failure, Result};
-use crate::library::{file_of, open, own_file};
+use crate::library::{file_of, library, open, own_file};
+use crate::place::Place;
 use std::ffi::{CString, OsStr, OsString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -14,8 +15,9 @@ const DEVICE_VARIABLE: &str = "ANTIPHON_DEVICE";
 const REAL_VARIABLE: &str = "ANTIPHON_NCCL_LIB_PATH";
 /// The same, where that is not set.
 const OTHER_REAL_VARIABLE: &str = "MSCCLPP_NCCL_LIB_PATH";
-/// What a machine has that has a GPU.
-const GPUS: [&str; 3] = ["/dev/nvidiactl", "/dev/dxg", "/dev/kfd"];
+/// What a machine has that has a GPU, and whose that is.
+const GPUS: [(&str, &str); 3] =
+    [("/dev/nvidiactl", "cuda"), ("/dev/dxg", "cuda"), ("/dev/kfd", "rocm")];
 
 /// The real library, loaded.
 pub struct Real {
@@ -44,8 +46,8 @@ impl Real {
 
 /// Where calls go, for as long as the process lives: so handles are of one kind.
 enum Way {
-    /// Antiphon, on the host. What it does not serve goes to the real library, if one is named; it may not have loaded.
-    Host(Option<std::result::Result<Real, String>>),
+    /// Antiphon. What it does not serve goes to the real library, if one is named; it may not have loaded.
+    Own(Place, Option<std::result::Result<Real, String>>),
     /// The real library.
     Real(Real),
     /// Nowhere, for this reason.
@@ -55,35 +57,58 @@ enum Way {
 fn way() -> &'static Way {
     static WAY: OnceLock<Way> = OnceLock::new();
     WAY.get_or_init(|| {
-        let has_gpu = GPUS.iter().any(|path| Path::new(path).exists());
+        // Files, and no driver: a program may still fork when it asks for the version.
+        let gpu = GPUS.iter().find(|(path, _)| Path::new(path).exists()).map(|(_, whose)| *whose);
         let set = |name| std::env::var_os(name).filter(|path| !path.is_empty());
         let real = [REAL_VARIABLE, OTHER_REAL_VARIABLE].into_iter().find_map(set);
-        choose(std::env::var_os(DEVICE_VARIABLE), real, has_gpu)
+        choose(set(DEVICE_VARIABLE), real, gpu, is_built)
     })
 }
 
-fn choose(device: Option<OsString>, real: Option<OsString>, has_gpu: bool) -> Way {
-    let on_host = device.as_deref() == Some(OsStr::new("host"));
+/// Whether `libantiphon.so` has a backend.
+fn is_built(backend: &str) -> Result<bool> {
+    let (library, mut built) = (library()?, 0);
+    let backend = CString::new(backend).map_err(|_| Failure::usage("a name with a zero"))?;
+    // SAFETY: the name ends with a zero, and the place is writable.
+    let code = unsafe { (library.antiphon_backend_is_built)(backend.as_ptr(), &mut built) };
+    library.outcome(code)?;
+    Ok(built != 0)
+}
+
+fn choose(
+    device: Option<OsString>,
+    real: Option<OsString>,
+    gpu: Option<&str>,
+    is_built: impl Fn(&str) -> Result<bool>,
+) -> Way {
     let named = |path: OsString| match load(&path) {
         Ok(library) => Ok(Real { path, library }),
         Err(why) => Err(format!(
             "cannot load the library of {REAL_VARIABLE}, or {OTHER_REAL_VARIABLE}: {why}"
         )),
     };
-    match (device, real) {
-        (_, real) if on_host => Way::Host(real.map(named)),
-        (_, Some(path)) => named(path).map_or_else(Way::None, Way::Real),
-        (Some(device), None) => Way::None(format!(
-            "cannot serve buffers of device `{}`: saw no {REAL_VARIABLE} in the environment, allowed {DEVICE_VARIABLE}=host, \
-             or the path of a library that serves it",
-            device.to_string_lossy()
-        )),
-        (None, None) if has_gpu => Way::None(format!(
-            "cannot serve buffers on GPUs: this machine has one, and {REAL_VARIABLE} is not set; name the library that serves \
-             them, or set {DEVICE_VARIABLE}=host if buffers are on the host"
-        )),
-        (None, None) => Way::Host(None),
-    }
+    let name = device.as_deref().map(OsStr::to_string_lossy);
+    let name = name.as_deref().or(gpu);
+    let place = name.map_or(Some(Place::Host), Place::named);
+    let why = match (place, real) {
+        (Some(Place::Host), real) if name.is_some() || real.is_none() => {
+            return Way::Own(Place::Host, real.map(named));
+        }
+        // Its communicators have counterparts on the host alone, so on devices all calls are its own.
+        (_, Some(path)) => return named(path).map_or_else(Way::None, Way::Real),
+        (None, None) => "it is none, allowed are such as host, cuda and cuda:1".to_owned(),
+        (Some(Place::Host), None) => return Way::Own(Place::Host, None),
+        (Some(Place::Device { backend, index }), None) => match is_built(&backend) {
+            Ok(true) => return Way::Own(Place::Device { backend, index }, None),
+            Ok(false) => format!("libantiphon.so was built without the backend {backend}"),
+            Err(why) => why.text,
+        },
+    };
+    Way::None(format!(
+        "cannot serve buffers of device `{}`: {why}; name a library that serves them by {REAL_VARIABLE}, or set \
+         {DEVICE_VARIABLE}=host if buffers are on the host",
+        name.unwrap_or("host")
+    ))
 }
 
 /// Loads the real library by itself: its symbols are for itself alone, and it takes none of the same names.
@@ -103,11 +128,19 @@ fn load(path: &OsStr) -> std::result::Result<usize, String> {
     }
 }
 
-/// The real library for what Antiphon does not serve on the host, or why it could not be loaded; none if none is named.
+/// The real library for what Antiphon does not serve, or why it could not be loaded; none if none is named.
 pub fn beside() -> Option<&'static std::result::Result<Real, String>> {
     match way() {
-        Way::Host(real) => real.as_ref(),
+        Way::Own(_, real) => real.as_ref(),
         _ => None,
+    }
+}
+
+/// Where the buffers are that Antiphon serves.
+pub fn place() -> &'static Place {
+    match way() {
+        Way::Own(place, _) => place,
+        _ => &Place::Host,
     }
 }
 
@@ -129,7 +162,7 @@ impl Entry {
     /// If they go nowhere, or the real library lacks it.
     pub fn real(&'static self) -> &'static Result<Option<usize>> {
         self.at.get_or_init(|| match way() {
-            Way::Host(_) => Ok(None),
+            Way::Own(..) => Ok(None),
             Way::None(why) => Err(Failure::usage(why.clone())),
             Way::Real(real) => real.find(self.name).map(Some),
         })
@@ -141,27 +174,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_go_to_the_host_unless_somebody_else_has_the_buffers() {
+    fn calls_go_to_antiphon_unless_somebody_else_has_the_buffers() {
         let some = |text: &str| Some(OsString::from(text));
         let why = |way| match way {
             Way::None(why) => why,
-            Way::Host(None) => "host".to_owned(),
-            Way::Host(Some(Ok(_))) => "host, and beside it".to_owned(),
-            Way::Host(Some(Err(why))) => format!("host; {why}"),
             Way::Real(_) => "real".to_owned(),
+            Way::Own(place, real) => {
+                let place = match place {
+                    Place::Host => "host".to_owned(),
+                    Place::Device { backend, index } => format!("{backend} {index:?}"),
+                };
+                match real {
+                    None => place,
+                    Some(Ok(_)) => format!("{place}, and beside it"),
+                    Some(Err(why)) => format!("{place}; {why}"),
+                }
+            }
         };
+        let only_cuda = |backend: &str| Ok(backend == "cuda");
         for (device, real, gpu, expected) in [
-            (None, None, false, "host"),
-            (some("host"), None, true, "host"),
-            (some("host"), some("/nowhere.so"), true, "host; cannot load"),
-            (some("host"), some("libc.so.6"), true, "host, and beside it"),
-            (None, None, true, "on GPUs"),
-            (some("cuda"), None, false, "`cuda`"),
-            (None, some("/nowhere.so"), false, "/nowhere.so"),
-            (None, some("libc.so.6"), false, "real"),
+            (None, None, None, "host"),
+            (some("host"), None, Some("cuda"), "host"),
+            (some("host"), some("/nowhere.so"), Some("cuda"), "host; cannot load"),
+            (some("host"), some("libc.so.6"), Some("cuda"), "host, and beside it"),
+            (None, None, Some("cuda"), "cuda None"),
+            (None, some("libc.so.6"), Some("cuda"), "real"),
+            (some("cuda"), some("libc.so.6"), None, "real"),
+            (some("cuda:1"), None, None, "cuda Some(1)"),
+            (some("cuda:x"), None, None, "`cuda:x`"),
+            (None, None, Some("rocm"), "without the backend rocm"),
+            (some("rocm"), some("libc.so.6"), None, "real"),
+            (None, some("/nowhere.so"), None, "/nowhere.so"),
+            (None, some("libc.so.6"), None, "real"),
         ] {
-            let found = why(choose(device.clone(), real, gpu));
-            assert!(found.contains(expected), "{device:?} {gpu}: {found}");
+            let found = why(choose(device.clone(), real, gpu, only_cuda));
+            assert!(found.contains(expected), "{device:?} {gpu:?}: {found}");
         }
     }
 }

@@ -120,6 +120,8 @@ class Config(ctypes.Structure):
         ("network_interface", ctypes.c_char_p),
         ("reproducible", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
+        ("device", ctypes.c_char_p),
+        ("block_threads", ctypes.c_uint64),
     ]
 
 

@@ -42,7 +42,7 @@ def test_numbers_are_those_of_the_interface(kind):
 
 
 def test_structures_are_laid_out_so():
-    kinds = {"uint64_t": "c_ulong", "int64_t": "c_long", "int32_t": "c_int", "const char *": "c_char_p"}
+    kinds = {"uint64_t": "c_ulong", "int64_t": "c_long", "int32_t": "c_int", "uint32_t": "c_uint", "const char *": "c_char_p"}
     for structure, name in ((_abi.Config, "antiphon_config"), (_abi.UniqueId, "antiphon_unique_id")):
         fields = [line.partition(": ")[2] for line in LINES if line.startswith(f"struct {name}: ")]
         said = [

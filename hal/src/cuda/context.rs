@@ -126,6 +126,14 @@ fn current_on(
     api: &'static Api<CudaDriver>,
     device: Device,
 ) -> Result<Option<sys::CUcontext>, HalError> {
+    let current = current(api)?;
+    Ok(current.filter(|(_, its_device)| *its_device == device).map(|(raw, _)| raw))
+}
+
+/// The calling thread's current context, if there is one, and its device.
+pub(super) fn current(
+    api: &'static Api<CudaDriver>,
+) -> Result<Option<(sys::CUcontext, Device)>, HalError> {
     let mut raw = ptr::null_mut();
     // SAFETY: `raw` is a valid place for the answer.
     let code = unsafe { (api.context_current)(&raw mut raw) };
@@ -137,7 +145,7 @@ fn current_on(
     // SAFETY: `its_device` is a valid place for the answer.
     let code = unsafe { (api.context_device)(&raw mut its_device) };
     api.check("ask for the device of the current CUDA context", code)?;
-    Ok((its_device == device).then_some(raw))
+    Ok(Some((raw, its_device)))
 }
 
 /// Whether somebody in this process has the primary context of `device`. Making one takes hundreds of megabytes.

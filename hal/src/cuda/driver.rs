@@ -1,7 +1,7 @@
 //! What NVIDIA's driver has in its own way.
 
 use crate::cuda::caps::{self, Traits};
-use crate::cuda::context::Context;
+use crate::cuda::context::{self, Context};
 use crate::cuda::conv::{self, Sharing};
 use crate::cuda::library::Symbols;
 use crate::cuda::multicast::{CudaMulticast, Member};
@@ -113,6 +113,10 @@ impl Vendor for CudaDriver {
         let code = unsafe { (api.device_get)(&raw mut device, index.cast_signed()) };
         api.check("find a CUDA device by its number", code)?;
         Ok(device)
+    }
+
+    fn current(api: &'static Api<Self>) -> Result<Option<Device>, HalError> {
+        context::current(api).map(|current| current.map(|(_, device)| device))
     }
 
     fn probe(context: &Context) -> Result<Traits, HalError> {

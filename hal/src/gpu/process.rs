@@ -95,6 +95,17 @@ impl<V: Vendor> Driver for V {
         opened.insert(index, Arc::clone(&device));
         Ok(device)
     }
+
+    fn current(&self) -> Result<Option<u32>, HalError> {
+        let api = V::process().api()?;
+        let Some(current) = V::current(api)? else { return Ok(None) };
+        for index in 0..count(api)? {
+            if V::device(api, index)? == current {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// How many devices the driver shows.
@@ -121,7 +132,7 @@ pub(crate) mod tests {
             return;
         };
         assert!(matches!(missing, HalError::Unavailable { .. }), "{missing}");
-        for answer in [vendor.devices().err(), vendor.open(0).err()] {
+        for answer in [vendor.devices().err(), vendor.open(0).err(), vendor.current().err()] {
             let error = answer.expect("the driver answers without its library");
             assert!(matches!(error, HalError::Unavailable { .. }), "{error}");
             assert_eq!(error.to_string(), missing.to_string());

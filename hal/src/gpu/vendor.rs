@@ -60,6 +60,9 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
     /// The driver's handle of device `index`, which is below the count.
     fn device(api: &'static Api<Self>, index: u32) -> Result<Device, HalError>;
 
+    /// The driver's handle of the device that is current on the calling thread, if the application has made one so.
+    fn current(api: &'static Api<Self>) -> Result<Option<Device>, HalError>;
+
     /// What the device has.
     fn probe(context: &Self::Context) -> Result<Self::Traits, HalError>;
 

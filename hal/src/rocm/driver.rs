@@ -86,6 +86,14 @@ impl Vendor for RocmDriver {
         Ok(index.cast_signed())
     }
 
+    fn current(api: &'static Api<Self>) -> Result<Option<Device>, HalError> {
+        let mut current = 0;
+        // SAFETY: `current` is a valid place for the answer.
+        let code = unsafe { (api.device_current)(&raw mut current) };
+        api.check("ask for the current HIP device", code)?;
+        Ok(Some(current))
+    }
+
     fn probe(context: &Context) -> Result<Traits, HalError> {
         caps::probe(context)
     }

@@ -1,15 +1,15 @@
-//! On which device the buffers of ranks are.
+//! Names of devices, as people and configurations write them.
 
-use antiphon::executor::hal::Backend;
+use crate::driver::Backend;
 use std::fmt;
 use std::str::FromStr;
 
-/// A device, as `--device` names it: `host`, `cuda` (ranks take turns on the devices there are), `cuda:1`.
+/// A device by name: `host`, `cuda`, `cuda:1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceName {
     /// Whose it is.
     pub backend: Backend,
-    /// Its number; `None` for all of them in turn.
+    /// Its number; `None` leaves the choice to whoever reads the name.
     pub index: Option<u32>,
 }
 

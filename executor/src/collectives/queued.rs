@@ -1,0 +1,295 @@
+//! Groups on devices: their calls are put into streams, and nothing of it waits on the host but for who asks to wait.
+//!
+//! Collectives of a communicator follow each other in its ranks' streams; ranks of this process that make the same call on one
+//! device are one kernel ([`Executor::execute_together`]). A pair of ranks has a stream of its own on each side, in which its
+//! transfers follow each other: it branches off from the callers' streams, and these wait for it. So a rank's transfers run
+//! beside each other. Where a driver runs them one after the other all the same, that ends as well, as all ranks put them into
+//! streams in one order.
+
+use super::group::{Copy, Gathered, Work};
+use super::prepared::Prepared;
+use super::transfers::{Direction, Purpose, Transfer, Way};
+use super::{Collectives, code_unsupported};
+use crate::error::ExecutorError;
+use crate::executor::{Executor, own_error};
+use crate::together::RankCall;
+use antiphon_hal::{Event, HalError, Stream};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+/// A collective of a rank, in the stream it belongs to.
+struct Ranked {
+    on: Collectives,
+    call: Prepared,
+    stream: Arc<dyn Stream>,
+}
+
+/// A transfer, and the stream that it is part of, unless the group's end waits for it.
+struct Sent {
+    transfer: Transfer,
+    stream: Option<Arc<dyn Stream>>,
+}
+
+/// One rank's side of a queue of transfers.
+struct Side {
+    on: Collectives,
+    way: Way,
+    sent: Vec<Sent>,
+}
+
+/// Which queue of transfers it is, in an order that is the same on all ranks: the communicator, the ranks from which and to
+/// which, and what for.
+type Queue = (u64, u32, u32, Purpose);
+
+impl Side {
+    fn queue(&self) -> Queue {
+        let own = self.on.communicator().rank();
+        let Way { peer, direction, purpose } = self.way;
+        let (from, to) = if direction == Direction::Out { (own, peer) } else { (peer, own) };
+        (self.on.communicator().shared.identity, from, to, purpose)
+    }
+}
+
+/// What a group puts into streams of devices.
+#[derive(Default)]
+pub(super) struct Queued {
+    /// By communicator and rank, in the order of the calls.
+    collectives: BTreeMap<u64, BTreeMap<u32, Vec<Ranked>>>,
+    sides: Vec<Side>,
+    /// Streams that the group's end waits for.
+    waits: Vec<(Executor, Arc<dyn Stream>)>,
+    error: Option<ExecutorError>,
+}
+
+impl Queued {
+    /// Takes a call of the group; transfers from a rank to itself are not among them.
+    pub fn take(&mut self, Gathered { on, work, stream }: Gathered) {
+        match work {
+            Work::Call(call) => {
+                let stream = match stream.map_or_else(|| self.own_stream(&on), Ok) {
+                    Ok(stream) => stream,
+                    Err(error) => return self.failed(error),
+                };
+                let (identity, rank) =
+                    (on.communicator().shared.identity, on.communicator().rank());
+                let ranks = self.collectives.entry(identity).or_default();
+                ranks.entry(rank).or_default().push(Ranked { on, call, stream });
+            }
+            Work::Transfer(transfer) => {
+                let (own, way) = (on.communicator().rank(), transfer.way);
+                let identity = on.communicator().shared.identity;
+                let of = |side: &&mut Side| {
+                    let communicator = side.on.communicator();
+                    (communicator.shared.identity, communicator.rank(), side.way)
+                        == (identity, own, way)
+                };
+                let sent = Sent { transfer, stream };
+                match self.sides.iter_mut().find(of) {
+                    Some(side) => side.sent.push(sent),
+                    None => self.sides.push(Side { on, way, sent: vec![sent] }),
+                }
+            }
+            // Refused when it is gathered.
+            Work::Scaled(..) => self.failed(code_unsupported(&on, "a premultiplied sum")),
+        }
+    }
+
+    /// Puts a copy from a rank to itself into its stream.
+    pub fn copy(
+        &mut self,
+        on: &Collectives,
+        &Copy { source, destination, bytes }: &Copy,
+        stream: Option<&Arc<dyn Stream>>,
+    ) {
+        if bytes == 0 {
+            return;
+        }
+        let stream = stream.map_or_else(|| self.own_stream(on), |stream| Ok(Arc::clone(stream)));
+        let copied = stream.and_then(|stream| {
+            // SAFETY: both buffers are the calls' until they are complete, and apart, as the contract of `Group::send` and
+            // `Group::receive` has it.
+            unsafe { stream.copy(destination, source, bytes as u64) }
+                .map(drop)
+                .map_err(ExecutorError::from)
+        });
+        if let Err(error) = copied {
+            self.failed(error);
+        }
+    }
+
+    fn failed(&mut self, error: ExecutorError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// The stream of calls without one, for which the group's end waits.
+    fn own_stream(&mut self, on: &Collectives) -> Result<Arc<dyn Stream>, ExecutorError> {
+        let stream = on.own_stream()?;
+        if self.waits.iter().all(|(_, known)| known.id() != stream.id()) {
+            self.waits.push((on.executor().clone(), Arc::clone(&stream)));
+        }
+        Ok(stream)
+    }
+
+    /// Puts everything into streams. What is left to do is to wait for calls without one.
+    pub fn launch(mut self) -> Self {
+        let collectives = std::mem::take(&mut self.collectives);
+        for ranks in collectives.into_values() {
+            let ranks: Vec<_> = ranks.into_values().collect();
+            self.rounds(&ranks);
+        }
+        let sides = std::mem::take(&mut self.sides);
+        if let Err(error) = self.transfers(&sides) {
+            self.failed(error);
+        }
+        self
+    }
+
+    /// Launches the collectives of the ranks of one communicator: the first of each together, then the second of each.
+    fn rounds(&mut self, ranks: &[Vec<Ranked>]) {
+        let most = ranks.iter().map(Vec::len).max().unwrap_or(0);
+        for round in 0..most {
+            let calls: Vec<RankCall<'_>> = ranks
+                .iter()
+                .filter_map(|calls| calls.get(round))
+                .map(|Ranked { on, call, stream }| RankCall {
+                    executor: on.executor(),
+                    call: call.call(),
+                    stream,
+                })
+                .collect();
+            // SAFETY: who gathered the calls vouches for their buffers until they are complete.
+            if let Err(error) = unsafe { Executor::execute_together(&calls) } {
+                self.failed(error);
+            }
+        }
+    }
+
+    /// Launches transfers, each queue in streams of its own.
+    fn transfers(&mut self, sides: &[Side]) -> Result<(), ExecutorError> {
+        if sides.is_empty() {
+            return Ok(());
+        }
+        let pairs = form_all(sides)?;
+        let mut lines = Vec::with_capacity(sides.len());
+        for (side, pair) in sides.iter().zip(pairs) {
+            let calls = side.sent.iter().map(|sent| pair.prepare_transfer(&sent.transfer));
+            let calls = calls.collect::<Result<Vec<_>, _>>()?;
+            let stream = pair.own_stream()?;
+            lines.push(Line { queue: side.queue(), pair, calls, stream, side });
+        }
+        lines.sort_by_key(|line| line.queue);
+        // All branch off before any comes back, so that none waits for another.
+        branch(&lines)?;
+        for same in lines.chunk_by(|one, other| one.queue == other.queue) {
+            let most = same.iter().map(|line| line.calls.len()).max().unwrap_or(0);
+            for round in 0..most {
+                let calls: Vec<RankCall<'_>> = same
+                    .iter()
+                    .filter_map(|line| Some((line, line.calls.get(round)?)))
+                    .map(|(line, call)| RankCall {
+                        executor: line.pair.executor(),
+                        call: call.call(),
+                        stream: &line.stream,
+                    })
+                    .collect();
+                // SAFETY: as for collectives.
+                unsafe { Executor::execute_together(&calls)? };
+            }
+        }
+        for line in &lines {
+            let event = line.pair.communicator().device().event()?;
+            line.stream.record(&*event)?;
+            for stream in line.callers() {
+                stream.wait(&*event)?;
+            }
+            if line.side.sent.iter().any(|sent| sent.stream.is_none()) {
+                self.waits.push((line.pair.executor().clone(), Arc::clone(&line.stream)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for calls without a stream.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn wait(self) -> Result<(), ExecutorError> {
+        let mut error = self.error;
+        for (executor, stream) in &self.waits {
+            error = error.or(executor.synchronize(stream).err());
+        }
+        error.map_or(Ok(()), Err)
+    }
+}
+
+/// A queue of transfers, ready to be launched.
+struct Line<'a> {
+    queue: Queue,
+    pair: Collectives,
+    calls: Vec<Prepared>,
+    stream: Arc<dyn Stream>,
+    side: &'a Side,
+}
+
+impl Line<'_> {
+    /// The callers' streams, each once.
+    fn callers(&self) -> Vec<&Arc<dyn Stream>> {
+        let mut streams: Vec<&Arc<dyn Stream>> = Vec::new();
+        for stream in self.side.sent.iter().filter_map(|sent| sent.stream.as_ref()) {
+            if streams.iter().all(|known| known.id() != stream.id()) {
+                streams.push(stream);
+            }
+        }
+        streams
+    }
+}
+
+/// The pairs of queues of transfers. Those that are not formed yet are formed side by side, since what one waits for may be
+/// another's to do.
+fn form_all(sides: &[Side]) -> Result<Vec<Collectives>, ExecutorError> {
+    let ends = sides.iter().map(|side| (side.on.clone(), side.way));
+    if sides.iter().filter(|side| side.on.formed(side.way).is_none()).count() <= 1 {
+        return ends.map(|(on, way)| on.pair(way)).collect();
+    }
+    std::thread::scope(|scope| {
+        let start = |(on, way): (Collectives, Way)| {
+            std::thread::Builder::new().spawn_scoped(scope, move || on.pair(way))
+        };
+        let started: Vec<_> = ends.map(start).collect();
+        let formed = started.into_iter().map(|thread| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(error) => Err(own_error(HalError::Task(Arc::new(error)))),
+        });
+        formed.collect()
+    })
+}
+
+/// Lets the streams of queues wait for what is in the callers' streams.
+fn branch(lines: &[Line<'_>]) -> Result<(), ExecutorError> {
+    let mut events: BTreeMap<u64, Arc<dyn Event>> = BTreeMap::new();
+    for line in lines {
+        for stream in line.callers() {
+            let event = match events.entry(stream.id()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let event = line.pair.communicator().device().event()?;
+                    stream.record(&*event)?;
+                    new.insert(event)
+                }
+            };
+            line.stream.wait(&**event)?;
+        }
+    }
+    Ok(())
+}
+
+impl Collectives {
+    /// The stream of calls without one, on a device.
+    fn own_stream(&self) -> Result<Arc<dyn Stream>, ExecutorError> {
+        match &self.communicator().shared.gpu {
+            Some(gpu) => gpu.own_stream(),
+            None => self.communicator().stream(),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+// NCCL's calls on devices: `devices WAY`, in two processes with a device each (`processes`), or as
+// one thread that drives both ranks (`together`). The program's own calls are those of CUDA's driver, whose streams are
+// those of the run-time library.
+#include <nccl.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+extern "C" {
+typedef struct CUctx_st* CUcontext;
+typedef struct CUgraph_st* CUgraph;
+typedef struct CUgraphExec_st* CUgraphExec;
+typedef unsigned long long CUdeviceptr;
+int cuInit(unsigned flags);
+int cuDevicePrimaryCtxRetain(CUcontext* context, int device);
+int cuCtxSetCurrent(CUcontext context);
+int cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes);
+int cuMemFree_v2(CUdeviceptr address);
+int cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes);
+int cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes);
+int cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, cudaStream_t stream);
+int cuStreamCreate(cudaStream_t* stream, unsigned flags);
+int cuStreamSynchronize(cudaStream_t stream);
+int cuStreamDestroy_v2(cudaStream_t stream);
+int cuStreamBeginCapture_v2(cudaStream_t stream, unsigned mode);
+int cuStreamEndCapture(cudaStream_t stream, CUgraph* graph);
+int cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long flags);
+int cuGraphLaunch(CUgraphExec executable, cudaStream_t stream);
+int cuGraphExecDestroy(CUgraphExec executable);
+int cuGraphDestroy(CUgraph graph);
+}
+
+namespace {
+
+[[noreturn]] void fail(int line, const char* what, const std::string& saw) {
+    std::fprintf(stderr, "devices.cpp:%d: %s: %s\n", line, what, saw.c_str());
+    std::_Exit(EXIT_FAILURE);
+}
+
+std::string said(ncclResult_t result) { return std::to_string(result) + ": " + ncclGetLastError(nullptr); }
+
+#define CHECK(condition)                                           \
+    do {                                                           \
+        if (!(condition)) fail(__LINE__, #condition, "is not so"); \
+    } while (0)
+#define CUDA(call) CHECK((call) == 0)
+#define OK(call)                                                          \
+    do {                                                                  \
+        const ncclResult_t result_ = (call);                              \
+        if (result_ != ncclSuccess) fail(__LINE__, #call, said(result_)); \
+    } while (0)
+#define FAILS(expected, part, call)                                                  \
+    do {                                                                             \
+        const ncclResult_t result_ = (call);                                         \
+        if (result_ != (expected) || !std::strstr(ncclGetLastError(nullptr), part))  \
+            fail(__LINE__, #call, said(result_));                                    \
+    } while (0)
+
+constexpr int world = 2;
+constexpr std::size_t count = 200;
+using Numbers = std::vector<int32_t>;
+
+int32_t value(int rank, std::size_t index) { return static_cast<int32_t>(rank * 7 + index * 3) % 101 + 1; }
+
+int32_t sum(std::size_t index) { return value(0, index) + value(1, index); }
+
+void use(int device) {
+    CUcontext context;
+    CUDA(cuDevicePrimaryCtxRetain(&context, device));
+    CUDA(cuCtxSetCurrent(context));
+}
+
+// A rank, with buffers on the device that is current.
+struct Rank {
+    int rank;
+    ncclComm_t comm;
+    cudaStream_t stream = nullptr;
+    CUdeviceptr in = 0, out = 0;
+
+    Rank(int rank, ncclComm_t comm) : rank(rank), comm(comm) {
+        CUDA(cuStreamCreate(&stream, 1));
+        CUDA(cuMemAlloc_v2(&in, world * count * sizeof(int32_t)));
+        CUDA(cuMemAlloc_v2(&out, world * count * sizeof(int32_t)));
+        fill(0);
+    }
+
+    void fill(int32_t more) const {
+        Numbers numbers(world * count);
+        for (std::size_t i = 0; i < numbers.size(); i++) numbers[i] = value(rank, i) + more;
+        CUDA(cuMemcpyHtoD_v2(in, numbers.data(), numbers.size() * sizeof numbers[0]));
+    }
+
+    const void* send() const { return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(in)); }
+    void* receive() const { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(out)); }
+
+    // Fails unless the result is this, once the stream has come so far.
+    void expect(int line, std::size_t len, const std::function<int32_t(std::size_t)>& expected) const {
+        Numbers numbers(len);
+        CUDA(cuStreamSynchronize(stream));
+        CUDA(cuMemcpyDtoH_v2(numbers.data(), out, len * sizeof numbers[0]));
+        for (std::size_t i = 0; i < len; i++)
+            if (numbers[i] != expected(i)) fail(line, "element " , std::to_string(i) + " is " + std::to_string(numbers[i]));
+    }
+
+    void close() const {
+        CUDA(cuStreamSynchronize(stream));
+        OK(ncclCommDestroy(comm));
+        CUDA(cuMemFree_v2(in));
+        CUDA(cuMemFree_v2(out));
+        CUDA(cuStreamDestroy_v2(stream));
+    }
+};
+
+void collectives(const Rank& own) {
+    const auto [rank, comm, stream, in, out] = own;
+    const int me = rank;
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    own.expect(__LINE__, count, sum);
+    OK(ncclAllGather(own.send(), own.receive(), count, ncclInt32, comm, stream));
+    const auto all = [](std::size_t i) { return value(static_cast<int>(i / count), i % count); };
+    own.expect(__LINE__, world * count, all);
+    OK(ncclReduceScatter(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    own.expect(__LINE__, count, [me](std::size_t i) { return sum(me * count + i); });
+    OK(ncclAlltoAll(own.send(), own.receive(), count, ncclInt32, comm, stream));
+    own.expect(__LINE__, world * count,
+               [me](std::size_t i) { return value(static_cast<int>(i / count), me * count + i % count); });
+    OK(ncclBroadcast(own.send(), own.receive(), count, ncclInt32, 1, comm, stream));
+    own.expect(__LINE__, count, [](std::size_t i) { return value(1, i); });
+    OK(ncclReduce(own.send(), own.receive(), count, ncclInt32, ncclMax, 0, comm, stream));
+    if (me == 0) own.expect(__LINE__, count, [](std::size_t i) { return std::max(value(0, i), value(1, i)); });
+    OK(ncclGather(own.send(), own.receive(), count, ncclInt32, 1, comm, stream));
+    if (me == 1) own.expect(__LINE__, world * count, all);
+    OK(ncclScatter(own.send(), own.receive(), count, ncclInt32, 0, comm, stream));
+    own.expect(__LINE__, count, [me](std::size_t i) { return value(0, me * count + i); });
+
+    // Of no elements, in place, and on the default stream.
+    OK(ncclAllReduce(nullptr, nullptr, 0, ncclFloat, ncclSum, comm, stream));
+    CUDA(cuMemcpyAsync(out, in, count * sizeof(int32_t), stream));
+    OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    own.expect(__LINE__, count, sum);
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclMin, comm, nullptr));
+    CUDA(cuStreamSynchronize(nullptr));
+    own.expect(__LINE__, count, [](std::size_t i) { return std::min(value(0, i), value(1, i)); });
+
+    // Several collectives of a group come in order.
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    OK(ncclGroupEnd());
+    own.expect(__LINE__, count, [](std::size_t i) { return world * sum(i); });
+
+    // Both ranks receive first.
+    OK(ncclGroupStart());
+    OK(ncclRecv(own.receive(), count, ncclInt32, 1 - me, comm, stream));
+    OK(ncclSend(own.send(), count, ncclInt32, 1 - me, comm, stream));
+    OK(ncclGroupEnd());
+    own.expect(__LINE__, count, [me](std::size_t i) { return value(1 - me, i); });
+
+    // Recorded, and played with other data.
+    CUgraph graph;
+    CUgraphExec executable;
+    CUDA(cuStreamBeginCapture_v2(stream, 0));
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    OK(ncclGroupStart());
+    OK(ncclSend(own.receive(), count, ncclInt32, 1 - me, comm, stream));
+    OK(ncclRecv(const_cast<void*>(own.send()), count, ncclInt32, 1 - me, comm, stream));
+    OK(ncclGroupEnd());
+    CUDA(cuStreamEndCapture(stream, &graph));
+    CUDA(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    for (int32_t more = 1; more <= 3; more++) {
+        own.fill(more);
+        CUDA(cuGraphLaunch(executable, stream));
+        own.expect(__LINE__, count, [more](std::size_t i) { return sum(i) + world * more; });
+    }
+    CUDA(cuMemcpyAsync(out, in, count * sizeof(int32_t), stream));
+    own.expect(__LINE__, count, [](std::size_t i) { return sum(i) + world * 3; });
+    CUDA(cuGraphExecDestroy(executable));
+    CUDA(cuGraphDestroy(graph));
+    own.fill(0);
+}
+
+// Memory of NCCL's, communicators of communicators, errors.
+void rest(const Rank& own, int device) {
+    const auto [rank, comm, stream, in, out] = own;
+    int number = -1;
+    OK(ncclCommCuDevice(comm, &number));
+    CHECK(number == device);
+    void* memory = nullptr;
+    OK(ncclMemAlloc(&memory, count * sizeof(int32_t)));
+    OK(ncclAllReduce(own.send(), memory, count, ncclInt32, ncclSum, comm, stream));
+    CUDA(cuMemcpyAsync(out, static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(memory)), count * sizeof(int32_t), stream));
+    own.expect(__LINE__, count, sum);
+    OK(ncclMemFree(memory));
+    ncclComm_t other = nullptr;
+    OK(ncclCommSplit(comm, 0, -rank, &other, nullptr));
+    OK(ncclCommUserRank(other, &number));
+    CHECK(number == world - 1 - rank);
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclProd, other, stream));
+    own.expect(__LINE__, count, [](std::size_t i) { return value(0, i) * value(1, i); });
+    OK(ncclCommDestroy(other));
+    int32_t host[2] = {1, 2};
+    ncclRedOp_t scaled;
+    FAILS(ncclInvalidUsage, "premultiplied", ncclRedOpCreatePreMulSum(&scaled, host, ncclInt32, ncclScalarHostImmediate, comm));
+    ncclResult_t state = ncclInternalError;
+    OK(ncclCommGetAsyncError(comm, &state));
+    CHECK(state == ncclSuccess);
+    OK(ncclCommFinalize(comm));
+}
+
+void run(const ncclUniqueId& id, int rank) {
+    CUDA(cuInit(0));
+    use(rank + 1);
+    ncclComm_t comm = nullptr;
+    if (rank == 0) {
+        OK(ncclCommInitRank(&comm, world, id, rank));
+    } else {
+        OK(ncclGroupStart());
+        OK(ncclCommInitRank(&comm, world, id, rank));
+        OK(ncclGroupEnd());
+    }
+    const Rank own(rank, comm);
+    collectives(own);
+    rest(own, rank + 1);
+    own.close();
+}
+
+// One thread drives both ranks, whose devices these are.
+void together(const int (&devices)[world]) {
+    ncclComm_t comms[world];
+    std::vector<Rank> ranks;
+    if (devices[0] == devices[1]) {
+        OK(ncclCommInitAll(comms, world, devices));
+    } else {
+        ncclUniqueId id;
+        OK(ncclGetUniqueId(&id));
+        OK(ncclGroupStart());
+        for (int rank = 0; rank < world; rank++) {
+            use(devices[rank]);
+            OK(ncclCommInitRank(&comms[rank], world, id, rank));
+        }
+        OK(ncclGroupEnd());
+    }
+    for (int rank = 0; rank < world; rank++) {
+        int device = -1;
+        OK(ncclCommCuDevice(comms[rank], &device));
+        CHECK(device == devices[rank]);
+        use(device);
+        ranks.emplace_back(rank, comms[rank]);
+    }
+    for (int round = 0; round < 2; round++) {
+        OK(ncclGroupStart());
+        for (const Rank& own : ranks) {
+            OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, own.comm, own.stream));
+            OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclSum, own.comm, own.stream));
+        }
+        OK(ncclGroupEnd());
+        for (const Rank& own : ranks) own.expect(__LINE__, count, [](std::size_t i) { return world * sum(i); });
+        // To every rank, itself too, in any order.
+        OK(ncclGroupStart());
+        for (const Rank& own : ranks) {
+            auto* blocks = static_cast<int32_t*>(own.receive());
+            for (int peer = 0; peer < world; peer++) {
+                OK(ncclRecv(blocks + peer * count, count, ncclInt32, peer, own.comm, own.stream));
+                OK(ncclSend(own.send(), count, ncclInt32, peer, own.comm, own.stream));
+            }
+        }
+        OK(ncclGroupEnd());
+        for (const Rank& own : ranks)
+            own.expect(__LINE__, world * count, [](std::size_t i) { return value(static_cast<int>(i / count), i % count); });
+    }
+    for (const Rank& own : ranks) own.close();
+}
+
+}  // namespace
+
+int main(int arguments, char** texts) {
+    CHECK(arguments == 2);
+    const std::string way = texts[1];
+    alarm(280);
+    if (way == "together") {
+        CUDA(cuInit(0));
+        together({0, 0});
+        together({0, 1});
+        std::printf("devices: ok\n");
+        return EXIT_SUCCESS;
+    }
+    int ends[2];
+    ncclUniqueId id;
+    CHECK(pipe(ends) == 0);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(280);
+        close(ends[1]);
+        CHECK(read(ends[0], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
+        run(id, 1);
+        std::exit(EXIT_SUCCESS);
+    }
+    OK(ncclGetUniqueId(&id));
+    CHECK(write(ends[1], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
+    run(id, 0);
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    std::printf("devices: ok\n");
+    return EXIT_SUCCESS;
+}
