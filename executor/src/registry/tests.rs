@@ -395,20 +395,19 @@ fn names_are_given_once_and_terms_do_not_contradict_the_plan() {
     assert!(matches!(error, ExecutorError::Plan { .. }), "{error}");
     let nothing = Arc::new(Nothing(Collective::AllReduce, None));
     assert!(registry.register_code("a", 1, nothing, terms()).is_err());
-    for (collective, name, bytes, part) in [
+    for (collective, name, (min_bytes, max_bytes), part) in [
         (
             Collective::from_name("alreduce"),
             "n",
-            0..=9,
+            (0, 9),
             "the collective `alreduce`, allowed allreduce,",
         ),
-        (Collective::Gather, "n", 0..=9, "the collective `gather`"),
-        (Collective::AllToAllV, "n", 0..=9, "the collective `alltoallv`"),
-        (Collective::AllReduce, "n", 9..=8, "messages of 9 to 8 bytes"),
-        (Collective::AllReduce, "two\nlines", 9..=9, "control characters"),
+        (Collective::Gather, "n", (0, 9), "the collective `gather`"),
+        (Collective::AllToAllV, "n", (0, 9), "the collective `alltoallv`"),
+        (Collective::AllReduce, "n", (9, 8), "messages of 9 to 8 bytes"),
+        (Collective::AllReduce, "two\nlines", (9, 9), "control characters"),
     ] {
         let nothing = Arc::new(Nothing(collective, None));
-        let (min_bytes, max_bytes) = bytes.into_inner();
         let terms = Terms { min_bytes, max_bytes, ..terms() };
         let error = registry.register_code(name, 1, nothing, terms).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
