@@ -135,13 +135,20 @@ pub unsafe extern "C" fn antiphon_set_last_error(failure: *const c_char) -> anti
     })
 }
 
-/// Runs a function of the program's; beside what it returns, what it left as this thread's last failure, if anything.
+/// Runs a function of the program's; beside what it returns, what it left as this thread's last failure, if anything. Where it
+/// left nothing, the one before stays, which the program may still read.
 pub(crate) fn overheard<T>(run: impl FnOnce() -> T) -> (T, Option<String>) {
-    remember("");
+    let before = LAST.try_with(|last| last.replace(None)).ok().flatten();
     let returned = run();
-    let kept = LAST
-        .try_with(|last| last.borrow().as_ref().map(|text| text.to_string_lossy().into_owned()));
-    (returned, kept.ok().flatten().filter(|text| !text.is_empty()))
+    let left = LAST.try_with(|last| {
+        let mut last = last.borrow_mut();
+        let left = last.as_ref().map(|text| text.to_string_lossy().into_owned());
+        if last.is_none() {
+            *last = before;
+        }
+        left
+    });
+    (returned, left.ok().flatten().filter(|text| !text.is_empty()))
 }
 
 /// What a result means in general, in a few words; a text that lives as long as the library. Of a number that is no
@@ -190,7 +197,12 @@ mod tests {
     #[test]
     fn a_function_of_the_program_leaves_its_reason() {
         remember("of old");
+        let old = antiphon_last_error();
         assert_eq!(overheard(|| 3), (3, None));
+        // Who holds the text may still read it: nothing has failed since.
+        assert_eq!(antiphon_last_error(), old);
+        // SAFETY: as just said.
+        assert_eq!(unsafe { CStr::from_ptr(old) }, c"of old");
         // SAFETY: the text ends with a zero.
         let (set, why) = overheard(|| unsafe { antiphon_set_last_error(c"no such plan".as_ptr()) });
         assert_eq!((set, why.as_deref()), (antiphon_result::Success, Some("no such plan")));
