@@ -156,7 +156,10 @@ impl Gpu {
         bytes: u64,
     ) -> Result<Option<(u64, u64)>, ExecutorError> {
         let pointer = std::ptr::with_exposed_provenance(address as usize);
-        let Some((memory, offset)) = self.device.find(pointer, bytes) else { return Ok(None) };
+        let Some((memory, offset)) = self.device.find(pointer, bytes) else {
+            self.take_back(shared, address, bytes);
+            return Ok(None);
+        };
         if memory.is_borrowed() {
             if !self.is_kept(&memory) && !fits_a_message(&*memory) {
                 return Ok(None);
@@ -178,12 +181,22 @@ impl Gpu {
             return Ok(());
         };
         let pointer = std::ptr::with_exposed_provenance(address as usize);
-        let Some((memory, _)) = self.device.find(pointer, bytes) else { return Ok(()) };
+        let Some((memory, _)) = self.device.find(pointer, bytes) else {
+            self.take_back(shared, address, bytes);
+            return Ok(());
+        };
         if memory.is_borrowed() {
             self.keep(&memory, user, false)?;
         }
         proxy.lend(&memory, None);
         Ok(())
+    }
+
+    /// Has wires forget what lay at addresses where there is memory now that they cannot be given.
+    fn take_back(&self, shared: &Shared, address: u64, bytes: u64) {
+        if let Some(proxy) = self.proxy.get().filter(|_| shared.ports.take_gpu_memory()) {
+            proxy.take_back(address, bytes);
+        }
     }
 
     /// Lets go of memory that the application has freed, once no launch that names it is left: peers are to unmap it.

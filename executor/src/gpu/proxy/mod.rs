@@ -153,6 +153,11 @@ impl Proxy {
         self.inner.lend(memory, number);
     }
 
+    /// Has wires forget what lay at these addresses.
+    pub fn take_back(&self, start: u64, bytes: u64) {
+        lock(&self.inner.staged).iter().for_each(|(_, link)| link.take_back(start, bytes));
+    }
+
     /// A launch was added.
     pub fn ring(&self) {
         *lock(&self.inner.rung) = true;

@@ -33,9 +33,14 @@ impl Range {
         (offset.checked_add(bytes)? <= self.bytes).then_some(offset)
     }
 
-    fn overlaps(&self, other: &Range) -> bool {
-        self.start < other.start.saturating_add(other.bytes)
-            && other.start < self.start.saturating_add(self.bytes)
+    fn overlaps(&self, start: u64, bytes: u64) -> bool {
+        self.start < start.saturating_add(bytes) && start < self.start.saturating_add(self.bytes)
+    }
+
+    /// Whether both are the same memory, however far they are lent.
+    fn is(&self, other: &Range) -> bool {
+        let what = |range: &Range| (range.region, range.start, range.bytes);
+        what(self) == what(other)
     }
 }
 
@@ -58,15 +63,23 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Lends a memory, unless it is lent. What it lies over is there no more: what to tell the peer before all that comes.
+    /// Lends a memory, unless it is lent, as far at least. What it lies over is there no more: what to tell the peer before all
+    /// that comes.
     pub fn lend(&mut self, range: Range) -> Vec<(Place, Load)> {
-        if self.own.iter().any(|(known, _)| *known == range) {
+        // Of two buffers in one memory, peers may touch one alone.
+        let lends = |known: &Range| known.is(&range) && (known.open || !range.open);
+        if self.own.iter().any(|(known, _)| *known == range || lends(known)) {
             return Vec::new();
         }
-        let over = self.own.extract_if(.., |(known, _)| known.overlaps(&range));
-        let gone = over.filter_map(|(known, standing)| forget(known, standing)).collect();
+        let gone = self.take_back(range.start, range.bytes);
         self.own.push((range, Standing::New));
         gone
+    }
+
+    /// Lends nothing any more of what lay at these addresses; what to tell the peer.
+    pub fn take_back(&mut self, start: u64, bytes: u64) -> Vec<(Place, Load)> {
+        let over = self.own.extract_if(.., |(known, _)| known.overlaps(start, bytes));
+        over.filter_map(|(known, standing)| forget(known, standing)).collect()
     }
 
     /// Finds out what the wire takes, and takes back what it does not any more; what to tell the peer, who may write to this
@@ -100,7 +113,9 @@ impl Direct {
     /// # Errors
     /// Of more than any peer has.
     pub fn learn(&mut self, range: Range) -> Result<(), String> {
-        self.theirs.retain(|known| known.region != range.region && !known.overlaps(&range));
+        self.theirs.retain(|known| {
+            known.region != range.region && !known.overlaps(range.start, range.bytes)
+        });
         if self.theirs.len() >= MOST {
             return Err(format!("more than {MOST} memories that may be written to"));
         }
@@ -194,7 +209,12 @@ mod tests {
         // A launch lends it to peers, too.
         assert_eq!(direct.lend(range(1, 1000, 50)), []);
         assert_eq!(direct.look(true, |_| true).len(), 1);
-        assert_eq!(direct.lend(closed), [(place(1, 1000), Load::Forget)]);
+        // The next one, of another buffer in it, does not take that back.
+        assert_eq!((direct.lend(closed), direct.look(true, |_| true)), (vec![], vec![]));
+        // Memory that is not lent is there now.
+        assert_eq!(direct.take_back(1050, 10), []);
+        assert_eq!(direct.take_back(1049, 10), [(place(1, 1000), Load::Forget)]);
+        assert_eq!(direct.source(1000, 1), None);
     }
 
     #[test]

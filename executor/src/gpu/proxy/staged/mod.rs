@@ -136,6 +136,14 @@ impl Staged {
         news.into_iter().for_each(|(to, load)| outbox.tell(to, load));
     }
 
+    /// Has wires neither read nor write what lay at these addresses: something else does now.
+    pub fn take_back(&self, start: u64, bytes: u64) {
+        let mut state = self.enter();
+        let State { direct, outbox, .. } = &mut *state;
+        let news = direct.take_back(start, bytes);
+        news.into_iter().for_each(|(to, load)| outbox.tell(to, load));
+    }
+
     /// Whether all that the peer has sent has landed, and the peer knows.
     pub fn is_calm(&self) -> bool {
         let state = self.enter();
