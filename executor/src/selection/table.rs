@@ -70,7 +70,7 @@ pub struct Near<'a> {
     pub setting: &'a Setting,
     /// The sizes that were measured: the one next below the call's and the one next above, or the same one twice.
     pub bytes: (u64, u64),
-    /// The times at the call's size, of candidates that have some at both.
+    /// The times at the call's size.
     pub times: Cow<'a, Times>,
 }
 
@@ -124,14 +124,15 @@ impl Times {
         self.iter().find(|(known, _)| *known == name).map(|(_, time)| time)
     }
 
-    /// The times at `part / whole` of the way from these to `other`.
+    /// The times at `part / whole` of the way from these to `other`. Who has a time in one of them alone has that.
     fn between(&self, other: &Times, part: u64, whole: u64) -> Times {
-        Times::new(self.iter().filter_map(|(name, from)| {
-            let to = other.of(name)?;
-            let way = i128::from(to) - i128::from(from);
+        let here = self.iter().map(|(name, from)| {
+            let way = i128::from(other.of(name).unwrap_or(from)) - i128::from(from);
             let time = i128::from(from) + way * i128::from(part) / i128::from(whole);
-            Some((name.to_owned(), time as u64))
-        }))
+            (name.to_owned(), time as u64)
+        });
+        let there = other.iter().filter(|(name, _)| self.of(name).is_none());
+        Times::new(here.chain(there.map(|(name, time)| (name.to_owned(), time))))
     }
 
     /// The fastest of those that are allowed.

@@ -31,7 +31,7 @@ fn between_two_sizes_times_lie_on_a_straight_line_and_beside_one_they_are_its() 
         (16, Some((16, 16)), &[("steep", 24), ("flat", 200)]),
         // 256 is too far.
         (17, Some((16, 16)), &[("steep", 24), ("flat", 200)]),
-        (64, Some((16, 256)), &[("steep", 72), ("flat", 200)]),
+        (64, Some((16, 256)), &[("late", 1), ("steep", 72), ("flat", 200)]),
         // 16 is too far.
         (65, Some((256, 256)), &[("late", 1), ("flat", 200), ("steep", 264)]),
         (256, Some((256, 256)), &[("late", 1), ("flat", 200), ("steep", 264)]),
