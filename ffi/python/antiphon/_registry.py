@@ -84,13 +84,13 @@ def put_code(name: str, version: int, collective: str, run: Run, said: _abi.Term
     except BaseException:
         _kept.pop(number, None)
         raise
-    _names.add(name)
+    _names[name] = number
 
 
 def unregister(name: str) -> None:
     """Takes a plan or code out."""
     check(library().antiphon_registry_unregister(_bytes("name", name)))
-    _names.discard(name)
+    _names.pop(name, None)
 
 
 def set_selector(choose: Choose | None) -> None:
@@ -99,9 +99,11 @@ def set_selector(choose: Choose | None) -> None:
     global _selects
     if choose is None:
         check(library().antiphon_registry_set_selector(_abi.SELECT(), None, _abi.DESTROY()))
+        _selects = None
     else:
-        check(library().antiphon_registry_set_selector(_select, _keep(choose), _forget))
-    _selects = choose is not None
+        number = _keep(choose)
+        check(library().antiphon_registry_set_selector(_select, number, _forget))
+        _selects = number
 
 
 def listed() -> list[tuple[str, str, str]]:
@@ -182,21 +184,22 @@ def _say(raised: BaseException) -> None:
     library().antiphon_set_last_error(text.replace("\0", " ").encode("utf-8", "replace"))
 
 
-_names: set[str] = set()
-"""Code that is registered from here."""
-_selects = False
-"""Whether the selector is from here."""
+_names: dict[str, int] = {}
+"""Code that was registered from here, with the numbers of its functions."""
+_selects: int | None = None
+"""The number of the selector that was set from here."""
 _pid = os.getpid()
 
 
 @atexit.register
 def _leave() -> None:
-    """Once Python has ended nothing of it may be called."""
+    """Has nothing of Python called any more, which ends."""
     # In a process that was forked from the library's, nothing of it may be called.
-    if not _kept or os.getpid() != _pid:
+    if os.getpid() != _pid:
         return
-    if _selects:
+    # What the library has let go of, others have replaced by theirs.
+    if _selects in _kept:
         set_selector(None)
-    for name in list(_names):
+    for name in [name for name, number in _names.items() if number in _kept]:
         with suppress(InvalidArgumentError):  # Somebody else took it out.
             unregister(name)

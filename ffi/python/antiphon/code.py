@@ -130,9 +130,14 @@ def register_code(
         raise TypeError(f"cannot register {run!r:.80}: allowed a function that takes a CodeCall")
     largest = (1 << 64) - 1
     most = largest if max_message_size is None else max_message_size
-    for what, value in {"version": version, "min_message_size": min_message_size, "max_message_size": most}.items():
-        if not 0 <= value <= largest:
-            raise InvalidArgumentError(f"cannot register {name!r} with {what} {value}: allowed 0 to {largest}")
+    # To C, a largest size of 0 is none.
+    for what, value, least in (
+        ("version", version, 0),
+        ("min_message_size", min_message_size, 0),
+        ("max_message_size", most, 1),
+    ):
+        if not least <= value <= largest:
+            raise InvalidArgumentError(f"cannot register {name!r} with {what} {value}: allowed {least} to {largest}")
 
     def serve(raw: _abi.CodeCall) -> None:
         if raw.stream:

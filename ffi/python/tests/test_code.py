@@ -1,11 +1,13 @@
 """Functions of Python that serve calls by name."""
 
+import ctypes
 import threading
 
 import pytest
 from ranks import on_ranks, processes
 
-from antiphon import AntiphonError, Op, register_code, unregister_code
+from antiphon import AntiphonError, Op, _abi, _registry, register_code, unregister_code
+from antiphon._library import check, library
 from antiphon._registry import _kept, listed
 from antiphon.errors import AbortedError, InvalidArgumentError
 from antiphon.plan import Constraint, DataType
@@ -114,6 +116,22 @@ def test_terms_narrow_what_code_serves():
         assert "chosen: small" not in communicator.explain("allreduce", 4 * COUNT, op=Op.max)
 
     on_ranks(WORLD, body)
+
+
+def test_a_largest_size_of_nothing_is_refused():
+    with pytest.raises(InvalidArgumentError, match="allowed 1 to"):
+        register_code("never", "allreduce", hub, max_message_size=0)
+
+
+def test_python_takes_out_what_is_its_own_when_it_ends():
+    register_code("ours", "allreduce", hub)
+    register_code("theirs", "allreduce", hub)
+    check(library().antiphon_registry_unregister(b"theirs"))
+    code = _abi.Code(ctypes.sizeof(_abi.Code), b"theirs", 1, b"allreduce", _registry._run)
+    check(library().antiphon_registry_register_code(code, _registry.terms("theirs")))
+    _registry._leave()
+    assert _registry.listed() == [("code", "allreduce", "theirs")]
+    check(library().antiphon_registry_unregister(b"theirs"))
 
 
 def test_code_on_a_stream_comes_after_what_is_before_it():
