@@ -258,8 +258,8 @@ struct InstallArgs {
     #[arg(long, requires = "files", value_parser = clap::value_parser!(u32).range(1..))]
     ranks_per_node: Option<u32>,
     /// Smallest message, in bytes, with K, M or G for powers of 1024
-    #[arg(long, default_value = "0", value_parser = size::parse)]
-    min: u64,
+    #[arg(long, value_parser = size::parse, requires = "files")]
+    min: Option<u64>,
     /// Largest message
     #[arg(long, value_parser = size::parse, requires = "files")]
     max: Option<u64>,
@@ -273,10 +273,10 @@ struct InstallArgs {
     #[arg(long, requires = "files")]
     root: Option<u32>,
     /// List what is installed, and what serves nothing
-    #[arg(long, conflicts_with_all = ["files", "remove"])]
+    #[arg(long, conflicts_with_all = ["files", "remove", "ranks", "nodes"])]
     list: bool,
     /// Remove an installed plan, by its name; may be given several times
-    #[arg(long, value_name = "NAME", conflicts_with = "files")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["files", "ranks", "nodes"])]
     remove: Vec<String>,
 }
 

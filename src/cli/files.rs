@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 pub fn cache_folder() -> Result<PathBuf, CliError> {
     hal::cache_folder().ok_or_else(|| {
         CliError::Usage(
-            "cannot find the cache folder: saw neither ANTIPHON_CACHE_DIR nor an absolute path in HOME; set one, or name \
-             the file with -o"
+            "cannot find the cache folder: saw neither ANTIPHON_CACHE_DIR nor an absolute path in HOME; set one"
                 .to_owned(),
         )
     })

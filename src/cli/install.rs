@@ -59,7 +59,7 @@ fn terms(args: &InstallArgs) -> Terms {
         name: args.name.clone(),
         tags: args.tags.iter().cloned().collect(),
         ranks_per_node: args.ranks_per_node,
-        min_bytes: args.min,
+        min_bytes: args.min.unwrap_or(0),
         max_bytes: args.max.unwrap_or(u64::MAX),
         dtypes: args.dtypes.clone(),
         ops: args.ops.clone(),
@@ -105,9 +105,9 @@ fn list(folder: &Path) -> Result<ExitCode, CliError> {
     for left_out in installed.skipped() {
         print_line(&format!("left out {}: {}", left_out.path.display(), left_out.why))?;
     }
-    let mut defaults: Vec<PathBuf> = match std::fs::read_dir(defaults_folder()?) {
-        Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
-        Err(_) => Vec::new(),
+    let mut defaults: Vec<PathBuf> = match defaults_folder().map(std::fs::read_dir) {
+        Ok(Ok(entries)) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
+        Ok(Err(_)) | Err(_) => Vec::new(),
     };
     defaults.retain(|path| path.extension().is_some_and(|end| end == "json"));
     defaults.sort_unstable();

@@ -70,7 +70,10 @@ pub enum InstallError {
         text: String,
     },
     /// Its file could not be written, or not be removed.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error(
+        "cannot write or remove {}: {source}; allow it, or choose another folder by ANTIPHON_INSTALLED or ANTIPHON_CACHE_DIR",
+        path.display()
+    )]
     File {
         /// The file.
         path: PathBuf,
