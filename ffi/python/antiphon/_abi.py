@@ -287,6 +287,7 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_memory_address": ("antiphon_result", "antiphon_memory* void**"),
     "antiphon_memory_free": ("antiphon_result", "antiphon_memory*"),
     "antiphon_stream_create": ("antiphon_result", "antiphon_communicator* antiphon_stream**"),
+    "antiphon_stream_adopt": ("antiphon_result", "antiphon_communicator* void* antiphon_stream**"),
     "antiphon_stream_synchronize": ("antiphon_result", "antiphon_stream*"),
     "antiphon_stream_query": ("antiphon_result", "antiphon_stream* int32_t*"),
     "antiphon_stream_destroy": ("antiphon_result", "antiphon_stream*"),

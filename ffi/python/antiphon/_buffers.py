@@ -1,18 +1,19 @@
 """Where the bytes of an object are: NumPy arrays, PyTorch tensors, bytearrays, whatever offers a buffer by one of Python's protocols.
 
-They are asked for in this order: the buffer protocol, `__cuda_array_interface__` (refused by name),
-`__array_interface__`, DLPack. Memory must be contiguous, in C's order.
+They are asked for in this order: the buffer protocol, `__array_interface__`, DLPack; in a GPU's memory
+`__cuda_array_interface__`, DLPack. Memory must be contiguous, in C's order.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from antiphon._abi import Dtype
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["NAMES", "Span", "name_of", "span"]
+__all__ = ["NAMES", "Span", "device_span", "name_of", "span"]
 
 
 class Span(NamedTuple):
@@ -81,6 +82,9 @@ _DLPACK = _numbers({
 _ON_HOST = {1, 3, 11}
 """DLPack's devices whose memory the CPU reads and writes: its own, and what CUDA and ROCm have pinned."""
 
+_ON_GPU = {2: 1, 10: 0, 13: 1}
+"""DLPack's devices whose memory a GPU reads and writes, CUDA's, ROCm's and CUDA's managed, with the number of the default stream."""
+
 _known: dict[Any, int | None] = {}
 """Types of elements that were met, by the object that the array says."""
 
@@ -123,7 +127,9 @@ def _span(holder: Any, writable: bool) -> Span:
     if interface := getattr(holder, "__array_interface__", None):
         return _of_interface(holder, interface, writable)
     if hasattr(holder, "__dlpack__"):
-        return _of_dlpack(holder)
+        if int(holder.__dlpack_device__()[0]) not in _ON_HOST:
+            raise _on_gpu(holder)
+        return _of_dlpack(holder, holder.__dlpack__())
     raise InvalidArgumentError(
         f"cannot use a {type(holder).__name__} as a buffer: allowed NumPy arrays, PyTorch tensors, bytearrays, and "
         "objects with the buffer protocol, DLPack or __array_interface__"
@@ -132,8 +138,34 @@ def _span(holder: Any, writable: bool) -> Span:
 
 def _on_gpu(holder: object) -> UnsupportedError:
     return UnsupportedError(
-        f"cannot use a {type(holder).__name__} in a GPU's memory: communicators of the C library are on the host so far; "
-        "copy it to the host"
+        f"cannot use a {type(holder).__name__} in a GPU's memory: the communicator is on the host; copy it there, or make one "
+        'with device="cuda"'
+    )
+
+
+def device_span(holder: Any, writable: bool, synchronize: Callable[[int], None]) -> Span:
+    """Where an object's bytes in a GPU's memory are, when the stream that the object names is through.
+
+    Raises InvalidArgumentError for what has none there, or none that can be used so.
+    """
+    if isinstance(holder, Span):
+        return holder
+    if interface := getattr(holder, "__cuda_array_interface__", None):
+        if interface.get("mask") is not None:
+            raise InvalidArgumentError(f"cannot use a {type(holder).__name__} with a mask: give its data")
+        own = _of_interface(holder, interface, writable)
+        if interface.get("stream") is not None:
+            synchronize(int(interface["stream"]))
+        return own
+    if hasattr(holder, "__dlpack__"):
+        stream = _ON_GPU.get(int(holder.__dlpack_device__()[0]))
+        if stream is not None:
+            own = _of_dlpack(holder, holder.__dlpack__(stream=stream))
+            synchronize(stream)
+            return own
+    raise InvalidArgumentError(
+        f"cannot use a {type(holder).__name__}: the communicator is on a GPU; allowed objects in a GPU's memory with "
+        "__cuda_array_interface__ or DLPack"
     )
 
 
@@ -209,11 +241,8 @@ _pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _pointer_of.restype = ctypes.c_void_p
 
 
-def _of_dlpack(holder: Any) -> Span:
-    if int(holder.__dlpack_device__()[0]) not in _ON_HOST:
-        raise _on_gpu(holder)
+def _of_dlpack(holder: Any, capsule: Any) -> Span:
     # Nobody takes it over, so that the capsule gives it back itself.
-    capsule = holder.__dlpack__()
     tensor = _DLTensor.from_address(_pointer_of(capsule, b"dltensor"))
     shape = [tensor.shape[axis] for axis in range(tensor.ndim)]
     strides = [tensor.strides[axis] for axis in range(tensor.ndim)] if tensor.strides else None

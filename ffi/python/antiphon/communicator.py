@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import threading
+import weakref
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from antiphon import _abi
 from antiphon._arguments import common, element_bytes, extents, item_bytes, number, queue, reduced, unequal
-from antiphon._buffers import NAMES, Span, name_of, span
+from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, failure, library
 from antiphon._registry import explanation
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
@@ -60,12 +63,14 @@ class UniqueId:
 
 
 class Memory(Handle):
-    """Memory that the ranks of this machine map: calls use it without a copy. It is a buffer: `numpy.frombuffer(memory)`."""
+    """Memory of a communicator's device that the ranks of this machine map: calls use it without a copy. It is an array of bytes
+    for NumPy, and on a GPU for CuPy: `asarray(memory).view(dtype)`."""
 
     _destroyed_by = "antiphon_memory_free"
 
-    def __init__(self, value: int, size: int) -> None:
+    def __init__(self, value: int, size: int, on_device: bool = False) -> None:
         super().__init__(value)
+        self._on_device = on_device
         address = ctypes.c_void_p()
         check(library().antiphon_memory_address(value, address))
         self.size = size
@@ -75,8 +80,18 @@ class Memory(Handle):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """It, as bytes, for NumPy: `numpy.asarray(memory).view(dtype)`."""
+        """It, as bytes, where it is on the host."""
+        return self._interface(False)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """It, as bytes, where it is on a GPU."""
+        return self._interface(True)
+
+    def _interface(self, on_device: bool) -> dict[str, Any]:
         self._open()
+        if on_device is not self._on_device:
+            raise AttributeError(f"memory on {'a GPU' if self._on_device else 'the host'} has no such interface")
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
 
 
@@ -85,10 +100,8 @@ class Stream(Handle):
 
     _destroyed_by = "antiphon_stream_destroy"
 
-    def __init__(self, communicator: Communicator) -> None:
-        made = ctypes.c_void_p()
-        check(library().antiphon_stream_create(communicator._open(), made))
-        super().__init__(made.value or 0)
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
         self._kept: list[object] = []
 
     def synchronize(self) -> None:
@@ -121,6 +134,7 @@ def _config(
     wire: str | None,
     interface: str | None,
     reproducible: bool | None,
+    device: str | None,
 ) -> _abi.Config:
     milliseconds = 0
     if timeout is not None:
@@ -128,15 +142,28 @@ def _config(
             raise InvalidArgumentError(f"cannot wait for {timeout} seconds: allowed more than 0, and infinity")
         milliseconds = -1 if math.isinf(timeout) else max(1, round(timeout * 1000))
     return _abi.Config(
-        ctypes.sizeof(_abi.Config),
-        milliseconds,
-        _abi.Switch.DEFAULT if verification else _abi.Switch.OFF,
-        _abi.Switch.DEFAULT if process_access else _abi.Switch.OFF,
-        wire.encode() if wire else None,
-        interface.encode() if interface else None,
-        _abi.Switch.DEFAULT if reproducible is None else _abi.Switch.ON if reproducible else _abi.Switch.OFF,
-        0,
+        struct_size=ctypes.sizeof(_abi.Config),
+        timeout_ms=milliseconds,
+        verification=_abi.Switch.DEFAULT if verification else _abi.Switch.OFF,
+        process_access=_abi.Switch.DEFAULT if process_access else _abi.Switch.OFF,
+        wire=wire.encode() if wire else None,
+        network_interface=interface.encode() if interface else None,
+        reproducible=_abi.Switch.DEFAULT if reproducible is None else _abi.Switch.ON if reproducible else _abi.Switch.OFF,
+        device=device.encode() if device else None,
     )
+
+
+def _synchronize(communicator: weakref.ref[Communicator], native: int) -> None:
+    """Waits for a stream of the application."""
+    on = communicator()
+    if on is not None:
+        with on.adopt(native):
+            pass
+
+
+def _on_device(device: str | None) -> bool:
+    """Whether buffers are on a GPU, as the library reads it."""
+    return not (device or os.environ.get("ANTIPHON_DEVICE") or "host").startswith("host")
 
 
 class Communicator(Handle):
@@ -150,9 +177,10 @@ class Communicator(Handle):
 
     _destroyed_by = "antiphon_communicator_destroy"
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value: int, on_device: bool = False) -> None:
         super().__init__(value)
         lib = library()
+        self._on_device = on_device
         number = ctypes.c_uint32()
         check(lib.antiphon_communicator_rank(value, number))
         self.rank: int = number.value
@@ -162,6 +190,9 @@ class Communicator(Handle):
         """Number of ranks."""
         # Looked up once: attributes of a ctypes library cost.
         self._all_reduce = lib.antiphon_all_reduce
+        # Weakly: who refers to itself is closed late.
+        own = weakref.ref(self)
+        self._span = partial(device_span, synchronize=partial(_synchronize, own)) if on_device else span
 
     @classmethod
     def from_environment(
@@ -173,6 +204,7 @@ class Communicator(Handle):
         wire: str | None = None,
         interface: str | None = None,
         reproducible: bool | None = None,
+        device: str | None = None,
     ) -> Communicator:
         """Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that ANTIPHON_RANK, ANTIPHON_WORLD
         and ANTIPHON_COMM_ID describe. Once a process.
@@ -181,12 +213,13 @@ class Communicator(Handle):
         `verification` whether plans are verified when they are loaded, `process_access` whether peers may reach plain
         memory through the kernel; `wire` names the wire between hosts, `interface` its network interface. With `reproducible`,
         on all ranks, sums keep one order, so that a tensor has the same bits however it is put into buckets; as
-        ANTIPHON_REPRODUCIBLE says unless given.
+        ANTIPHON_REPRODUCIBLE says unless given. `device` says where the buffers are: "host", "cuda:1", "rocm:0"; without a
+        number the current one; as ANTIPHON_DEVICE says unless given, and else the host.
         """
         made = ctypes.c_void_p()
-        config = _config(timeout, verification, process_access, wire, interface, reproducible)
+        config = _config(timeout, verification, process_access, wire, interface, reproducible, device)
         check(library().antiphon_communicator_create_from_environment(config, made))
-        return cls(made.value or 0)
+        return cls(made.value or 0, _on_device(device))
 
     @classmethod
     def from_id(
@@ -201,13 +234,14 @@ class Communicator(Handle):
         wire: str | None = None,
         interface: str | None = None,
         reproducible: bool | None = None,
+        device: str | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there."""
         made = ctypes.c_void_p()
-        config = _config(timeout, verification, process_access, wire, interface, reproducible)
+        config = _config(timeout, verification, process_access, wire, interface, reproducible, device)
         rank, world = number("rank", rank), number("world", world)
         check(library().antiphon_communicator_create(_abi.UniqueId(bytes(id)), rank, world, config, made))
-        return cls(made.value or 0)
+        return cls(made.value or 0, _on_device(device))
 
     @classmethod
     def from_place(
@@ -222,16 +256,17 @@ class Communicator(Handle):
         wire: str | None = None,
         interface: str | None = None,
         reproducible: bool | None = None,
+        device: str | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world` at a place, written as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
         "file:/path". Over TCP ranks prove to know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says."""
         made = ctypes.c_void_p()
-        config = _config(timeout, verification, process_access, wire, interface, reproducible)
+        config = _config(timeout, verification, process_access, wire, interface, reproducible, device)
         rank, world = number("rank", rank), number("world", world)
         if "\0" in place:
             raise InvalidArgumentError(f"cannot meet at {place!r}: allowed texts without a zero")
         check(library().antiphon_communicator_create_at(place.encode(), rank, world, config, made))
-        return cls(made.value or 0)
+        return cls(made.value or 0, _on_device(device))
 
     @classmethod
     def in_process(
@@ -242,14 +277,16 @@ class Communicator(Handle):
         verification: bool = True,
         process_access: bool = True,
         reproducible: bool | None = None,
+        device: str | None = None,
     ) -> list[Communicator]:
-        """The ranks of a group that all live in this process, each for a thread of its own."""
+        """The ranks of a group that all live in this process, each for a thread of its own. `device` may name one for each rank,
+        with commas; with "cuda" they take turns on those there are."""
         if not 0 < world < 1 << 16:
             raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {(1 << 16) - 1}")
         made = (ctypes.c_void_p * world)()
-        config = _config(timeout, verification, process_access, None, None, reproducible)
+        config = _config(timeout, verification, process_access, None, None, reproducible, device)
         check(library().antiphon_communicator_create_in_process(world, config, made))
-        return [cls(value or 0) for value in made]
+        return [cls(value or 0, _on_device(device)) for value in made]
 
     def explain(
         self, collective: str, message_size: int, dtype: Any = "float32", op: Op = Op.sum, *, in_place: bool = False, root: int = 0
@@ -281,7 +318,7 @@ class Communicator(Handle):
         made = ctypes.c_void_p()
         colored = -1 if color is None else color
         check(library().antiphon_communicator_split(self._open(), colored, number("key", key), made))
-        return Communicator(made.value) if made.value else None
+        return Communicator(made.value, self._on_device) if made.value else None
 
     def allocate(self, size: int) -> Memory:
         """Zeroed memory of `size` bytes that the ranks of this machine map."""
@@ -289,11 +326,20 @@ class Communicator(Handle):
         if size < 0:
             raise InvalidArgumentError(f"cannot allocate {size} bytes: allowed 0 and more")
         check(library().antiphon_memory_allocate(self._open(), size, made))
-        return Memory(made.value or 0, size)
+        return Memory(made.value or 0, size, self._on_device)
 
     def stream(self) -> Stream:
         """A new queue of calls."""
-        return Stream(self)
+        made = ctypes.c_void_p()
+        check(library().antiphon_stream_create(self._open(), made))
+        return Stream(made.value or 0)
+
+    def adopt(self, native: int) -> Stream:
+        """A stream of the application, a cudaStream_t or hipStream_t as a number, on the communicator's device: calls on it come
+        in order with all else there. Closing it leaves the application's stream as it is."""
+        made = ctypes.c_void_p()
+        check(library().antiphon_stream_adopt(self._open(), native, made))
+        return Stream(made.value or 0)
 
     def abort(self, reason: str = "no reason given") -> None:
         """Ends every wait of every rank; later calls raise AbortedError with the reason."""
@@ -312,8 +358,8 @@ class Communicator(Handle):
     def all_reduce(self, send: Any, receive: Any = None, op: Op = Op.sum, *, stream: Stream | None = None) -> Any:
         """Gives every rank the reduction of all ranks' elements; in place where `receive` is not given. Returns the
         receive buffer."""
-        sent = span(send, receive is None)
-        received = sent if receive is None else span(receive, True)
+        sent = self._span(send, receive is None)
+        received = sent if receive is None else self._span(receive, True)
         if sent.bytes != received.bytes:
             raise unequal("all_reduce", sent, received, 1, 1)
         dtype, count = reduced(sent, received)
@@ -327,8 +373,8 @@ class Communicator(Handle):
     def all_gather(self, send: Any, receive: Any, *, stream: Stream | None = None) -> Any:
         """Gives every rank the elements of all, in rank order. In place, each rank as it likes, `send` is None: the
         rank's block of `receive`. Returns the receive buffer."""
-        received = span(receive, True)
-        sent = self._block(received) if send is None else span(send, False)
+        received = self._span(receive, True)
+        sent = self._block(received) if send is None else self._span(send, False)
         if received.bytes != sent.bytes * self.world:
             raise unequal("all_gather", sent, received, 1, self.world)
         self._move("antiphon_all_gather", sent, received, sent.bytes, stream)
@@ -337,8 +383,8 @@ class Communicator(Handle):
     def reduce_scatter(self, send: Any, receive: Any = None, op: Op = Op.sum, *, stream: Stream | None = None) -> Any:
         """Gives rank r the reduction of all ranks' block r. In place, each rank as it likes, where `receive` is not
         given: the rank's block of `send`. Returns the receive buffer."""
-        sent = span(send, receive is None)
-        received = self._block(sent) if receive is None else span(receive, True)
+        sent = self._span(send, receive is None)
+        received = self._block(sent) if receive is None else self._span(receive, True)
         if sent.bytes != received.bytes * self.world:
             raise unequal("reduce_scatter", sent, received, self.world, 1)
         dtype, count = reduced(received, sent)
@@ -352,8 +398,8 @@ class Communicator(Handle):
     def all_to_all(self, send: Any, receive: Any = None, *, stream: Stream | None = None) -> Any:
         """Exchanges blocks: block r of rank s becomes block s of rank r. In place, on all ranks or on none, where `receive`
         is not given. Returns the receive buffer."""
-        sent = span(send, receive is None)
-        received = sent if receive is None else span(receive, True)
+        sent = self._span(send, receive is None)
+        received = sent if receive is None else self._span(receive, True)
         if sent.bytes != received.bytes:
             raise unequal("all_to_all", sent, received, 1, 1)
         self._move("antiphon_all_to_all", sent, received, self._block(sent).bytes, stream)
@@ -373,7 +419,7 @@ class Communicator(Handle):
         """Exchanges blocks that have lengths of their own: `send_counts[r]` elements go to rank r, `receive_counts[r]` come
         from there. Blocks are one behind the other, unless offsets, in elements, are given. Out of place.
         Returns the receive buffer."""
-        sent, received = span(send, False), span(receive, True)
+        sent, received = self._span(send, False), self._span(receive, True)
         dtype, size = common(sent, received, item_bytes(send))
         arrays = []
         for which, counts, offsets, whole in (
@@ -391,7 +437,7 @@ class Communicator(Handle):
 
     def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> Any:
         """Gives every rank the root's buffer. Returns the buffer."""
-        own = span(buffer, root != self.rank)
+        own = self._span(buffer, root != self.rank)
         self._move("antiphon_broadcast", own, own, own.bytes, stream, number("root", root))
         return buffer
 
@@ -401,8 +447,8 @@ class Communicator(Handle):
         """Gives the root the reduction of all ranks' elements, in place where its `receive` is not given; those of the
         others do not count. Returns the root's receive buffer, None on others."""
         at_root = root == self.rank
-        sent = span(send, at_root and receive is None)
-        received = sent if receive is None else span(receive, True)
+        sent = self._span(send, at_root and receive is None)
+        received = sent if receive is None else self._span(receive, True)
         if at_root and sent.bytes != received.bytes:
             raise unequal("reduce", sent, received, 1, 1)
         dtype, count = reduced(sent, received if at_root else sent)
@@ -418,11 +464,11 @@ class Communicator(Handle):
         """Gives the root the elements of all, in rank order; the others need no receive buffer. The root's `send` may be
         None: its block of `receive`. Returns the root's receive buffer, None on others."""
         if root != self.rank:
-            sent = span(send, False)
+            sent = self._span(send, False)
             self._move("antiphon_gather", sent, None, sent.bytes, stream, number("root", root))
             return None
-        received = span(receive, True)
-        sent = self._block(received) if send is None else span(send, False)
+        received = self._span(receive, True)
+        sent = self._block(received) if send is None else self._span(send, False)
         if received.bytes != sent.bytes * self.world:
             raise unequal("gather", sent, received, 1, self.world)
         self._move("antiphon_gather", sent, received, sent.bytes, stream, root)
@@ -432,11 +478,11 @@ class Communicator(Handle):
         """Gives rank r block r of the root's elements; the others need no send buffer. The root's `receive` may be None: its
         block of `send`. Returns the receive buffer."""
         if root != self.rank:
-            received = span(receive, True)
+            received = self._span(receive, True)
             self._move("antiphon_scatter", None, received, received.bytes, stream, number("root", root))
             return receive
-        sent = span(send, False)
-        received = self._block(sent) if receive is None else span(receive, True)
+        sent = self._span(send, False)
+        received = self._block(sent) if receive is None else self._span(receive, True)
         if sent.bytes != received.bytes * self.world:
             raise unequal("scatter", sent, received, self.world, 1)
         self._move("antiphon_scatter", sent, received, received.bytes, stream, root)
@@ -445,7 +491,7 @@ class Communicator(Handle):
     def send(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> None:
         """Sends the buffer to a peer of this node, which calls `receive` with one of the same size and type. Transfers
         between two ranks are made in the same order on both."""
-        own = span(buffer, False)
+        own = self._span(buffer, False)
         dtype, size = common(own, own)
         check(
             library().antiphon_send(
@@ -455,7 +501,7 @@ class Communicator(Handle):
 
     def receive(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> Any:
         """Receives into the buffer what a peer of this node sends. Returns the buffer."""
-        own = span(buffer, True)
+        own = self._span(buffer, True)
         dtype, size = common(own, own)
         check(
             library().antiphon_receive(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from antiphon import _abi
@@ -61,9 +62,13 @@ class Loader:
     def __init__(self, over: Communicator | Owned) -> None:
         """Over a communicator; or with an executor that the library takes back, which is used no longer than it lasts."""
         self._executor: _Executor | _Lent
+        self._span: Callable[[Any, bool], Span] = span
+        self._adopt: Callable[[int], Stream] | None = None
         if isinstance(over, Owned):
             self._executor = _Lent(over)
         else:
+            if over._on_device:
+                self._span, self._adopt = over._span, over.adopt
             made = ctypes.c_void_p()
             check(library().antiphon_executor_create(over._open(), made))
             self._executor = _Executor(made.value or 0)
@@ -93,8 +98,8 @@ class Loader:
 
     def run(self, plan: LoadedPlan, send: Any, receive: Any, op: Op | None, stream: Stream | None) -> Any:
         """Runs a plan over buffers."""
-        sent = span(send, receive is None)
-        received = sent if receive is None else span(receive, True)
+        sent = self._span(send, receive is None)
+        received = sent if receive is None else self._span(receive, True)
         dtype = sent.dtype if sent.dtype is not None else received.dtype
         if dtype is None or received.dtype not in (None, dtype):
             raise InvalidArgumentError(
@@ -108,7 +113,7 @@ class Loader:
         self, plan: LoadedPlan, send: tuple[Any, int], receive: tuple[Any, int], dtype: object, stream: Any
     ) -> None:
         """Runs a plan over bytes at addresses."""
-        sent, received = _side(*send, False), _side(*receive, True)
+        sent, received = self._side(*send, False), self._side(*receive, True)
         type = _number_of(dtype)
         for side in (sent, received):
             if side.bytes % element_bytes(type):
@@ -117,12 +122,27 @@ class Loader:
                 )
         if not isinstance(stream, Stream):
             if stream:
-                raise UnsupportedError(
-                    f"cannot execute on stream {stream!r:.40}: communicators are on the host so far; "
-                    "allowed 0, and a Stream of the communicator"
-                )
-            stream = None
+                # The application's: calls go on in it when this one is given back.
+                if self._adopt is None:
+                    raise UnsupportedError(
+                        f"cannot execute on stream {stream!r:.40}: the communicator is on the host; "
+                        "allowed 0, and a Stream of the communicator"
+                    )
+                stream = self._adopt(stream)
+            else:
+                stream = None
         self._call(plan, sent, received, type, _abi.Op.OF_PLAN, queue(stream, sent, received))
+
+    def _side(self, at: Any, size: int, writable: bool) -> Span:
+        """A buffer of a call: an address with its size, or an object that has at least as many bytes."""
+        if size < 0:
+            raise InvalidArgumentError(f"cannot execute a plan over {size} bytes: allowed 0 and more")
+        if isinstance(at, int) or at is None:
+            return Span(at or 0, size, None, None)
+        holder = self._span(at, writable)
+        if holder.bytes < size:
+            raise InvalidArgumentError(f"cannot use {size} bytes of a buffer: it has {holder.bytes}")
+        return holder._replace(bytes=size)
 
     def _call(self, plan: LoadedPlan, sent: Span, received: Span, dtype: int, op: int, line: Owned | None) -> None:
         check(
@@ -138,18 +158,6 @@ class Loader:
                 line,
             )
         )
-
-
-def _side(at: Any, size: int, writable: bool) -> Span:
-    """A buffer of a call: an address with its size, or an object that has at least as many bytes."""
-    if size < 0:
-        raise InvalidArgumentError(f"cannot execute a plan over {size} bytes: allowed 0 and more")
-    if isinstance(at, int) or at is None:
-        return Span(at or 0, size, None, None)
-    holder = span(at, writable)
-    if holder.bytes < size:
-        raise InvalidArgumentError(f"cannot use {size} bytes of a buffer: it has {holder.bytes}")
-    return holder._replace(bytes=size)
 
 
 def _number_of(dtype: object) -> int:

@@ -149,7 +149,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         if rank == 0:
             store.set("antiphon", f"{bytes(UniqueId.create()).decode()} {secrets.token_hex(16)}")
         id, self._secret = store.get("antiphon").decode().split()
-        communicator = Communicator.from_id(UniqueId(id.encode()), rank, size, timeout=self._timeout)
+        communicator = Communicator.from_id(UniqueId(id.encode()), rank, size, timeout=self._timeout, device="host")
         self._nodes = [communicator.node(other) for other in range(size)]
         self._lanes: dict[Any, _Lane] = {None: _Lane("collectives", lambda: communicator)}
         weakref.finalize(self, _end, self._lanes)
@@ -417,7 +417,7 @@ def _meet(place: str, rank: int, limit: float) -> Communicator:
     while True:
         begun = time.monotonic()
         try:
-            return Communicator.from_place(place, rank, 2, timeout=limit)
+            return Communicator.from_place(place, rank, 2, timeout=limit, device="host")
         except (TimedOutError, RendezvousError):
             # A failure that is not for want of the peer comes at once.
             if time.monotonic() - begun < PATIENCE or time.monotonic() > end:
@@ -430,7 +430,7 @@ class _Side:
     def __init__(self, tensor: Any, reduced: Op | None = None) -> None:
         if tensor.device.type != "cpu":
             raise UnsupportedError(
-                f"cannot use a tensor on {tensor.device}: communicators are on the host so far; copy it to the CPU"
+                f"cannot use a tensor on {tensor.device}: the backend is for tensors on the CPU; copy it there"
             )
         if tensor.layout != torch.strided:
             raise UnsupportedError(f"cannot use a tensor of layout {tensor.layout}: allowed dense tensors")

@@ -3,6 +3,7 @@
 
 mod c;
 mod nccl;
+mod python;
 #[path = "../../../ffi/nccl/tests/tools/mod.rs"]
 mod tools;
 

@@ -1,0 +1,153 @@
+"""Python's communicators on devices: buffers are objects with `__cuda_array_interface__` or DLPack, over the driver's own calls."""
+
+import ctypes
+import os
+import threading
+
+from antiphon import Communicator, ExecutionPlan, Executor, Op
+from antiphon.errors import InvalidArgumentError, UnsupportedError
+
+WORLD, COUNT = 4, 256
+PLAN = os.environ["PLAN"]
+driver = ctypes.CDLL(os.environ["ANTIPHON_CUDA_LIB"])
+
+
+def cuda(name, *arguments):
+    assert getattr(driver, name)(*arguments) == 0, name
+
+
+class Array:
+    """Elements of float32 in a device's memory, as CuPy has them."""
+
+    def __init__(self, values, stream=None):
+        self.values = (ctypes.c_float * len(values))(*values)
+        address = ctypes.c_uint64()
+        cuda("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(ctypes.sizeof(self.values)))
+        self.address = address.value
+        cuda("cuMemcpyHtoD_v2", address, self.values, ctypes.c_size_t(ctypes.sizeof(self.values)))
+        self.stream = stream
+
+    @property
+    def __cuda_array_interface__(self):
+        shape, data = (len(self.values),), (self.address, False)
+        return {"version": 3, "shape": shape, "typestr": "<f4", "data": data, "strides": None, "stream": self.stream}
+
+    def get(self):
+        cuda("cuMemcpyDtoH_v2", self.values, ctypes.c_uint64(self.address), ctypes.c_size_t(ctypes.sizeof(self.values)))
+        return list(self.values)
+
+
+class Tensor:
+    """A `DLTensor` in front of a `DLManagedTensor`'s rest."""
+
+    class Managed(ctypes.Structure):
+        _fields_ = [
+            ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+            ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+            ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+            ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+        ]  # fmt: skip
+
+    def __init__(self, array):
+        self.array, self.asked = array, []
+        self.shape = (ctypes.c_int64 * 1)(len(array.values))
+        self.managed = self.Managed(array.address, 2, 0, 1, 2, 32, 1, self.shape)
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, stream=None):
+        self.asked.append(stream)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.managed), b"dltensor", None)
+
+
+def refused(error, part, call, *arguments):
+    try:
+        call(*arguments)
+    except error as raised:
+        assert part in str(raised), raised
+        return
+    raise AssertionError(f"{call} was not refused")
+
+
+def use():
+    """Has the first device be current on this thread."""
+    context = ctypes.c_void_p()
+    cuda("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    cuda("cuCtxSetCurrent", context)
+
+
+def rank(communicator):
+    use()
+    native = ctypes.c_void_p()
+    cuda("cuStreamCreate", ctypes.byref(native), 0)
+    own = [float(communicator.rank * 10 + at) for at in range(COUNT)]
+    sums = [float(4 * at + 60) for at in range(COUNT)]
+
+    x, out = Array(own), Array([0.0] * COUNT)
+    assert communicator.all_reduce(x, out) is out and out.get() == sums and x.get() == own
+    communicator.all_reduce(x, op=Op.max)
+    assert x.get() == [float(30 + at) for at in range(COUNT)]
+    whole = Array([0.0] * (WORLD * COUNT))
+    communicator.all_gather(Array(own), whole)
+    assert whole.get() == [float(other * 10 + at) for other in range(WORLD) for at in range(COUNT)]
+
+    # In a stream of the application, and with arrays that name it.
+    x = Array(own, native.value)
+    stream = communicator.adopt(native.value)
+    communicator.all_reduce(x, stream=stream)
+    stream.synchronize()
+    assert x.get() == sums
+    stream.close()
+
+    tensor = Tensor(Array(own))
+    communicator.all_reduce(tensor)
+    assert tensor.array.get() == sums and tensor.asked == [1]
+
+    # The communicator's own memory, and plans over all of these.
+    memory = communicator.allocate(4 * COUNT)
+    assert memory.__cuda_array_interface__["data"] == (memory.address, False) and not hasattr(memory, "__array_interface__")
+    executor = Executor(communicator)
+    plan = ExecutionPlan(PLAN)
+    x = Array(own)
+    executor.run(plan, x, out)
+    assert out.get() == sums
+    executor.execute(communicator.rank, x.address, out.address, 4 * COUNT, 4 * COUNT, "float32", plan, native.value)
+    cuda("cuStreamSynchronize", native)
+    assert out.get() == sums
+
+    refused(InvalidArgumentError, "is on a GPU", communicator.all_reduce, bytearray(8))
+    refused(InvalidArgumentError, "cannot use", communicator.all_reduce, None)
+    group = communicator.split(communicator.rank)
+    refused(InvalidArgumentError, "is on a GPU", group.all_reduce, bytearray(8))
+    cuda("cuStreamDestroy_v2", native)
+
+
+def main():
+    cuda("cuInit", 0)
+    failed = []
+
+    def guarded(communicator):
+        try:
+            rank(communicator)
+        except BaseException as error:
+            communicator.abort(f"{type(error).__name__}: {error}")
+            failed.append(error)
+
+    ends = Communicator.in_process(WORLD, device="cuda:0", timeout=100)
+    threads = [threading.Thread(target=guarded, args=(end,)) for end in ends]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    if failed:
+        raise failed[0]
+    use()
+    [alone] = Communicator.in_process(1, device="host")
+    refused(UnsupportedError, "is on the host", alone.all_reduce, Array([1.0]))
+    refused(UnsupportedError, "is on the host", alone.all_reduce, Tensor(Array([1.0])))
+    print("device: ok")
+
+
+if __name__ == "__main__":
+    main()
