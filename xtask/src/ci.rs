@@ -106,8 +106,16 @@ const STEPS: &[Step] = &[
             "forwards",
             "--test",
             "registry",
+            "--test",
+            "registered",
+            "--test",
+            "gpu_c",
         ],
-        environment: &[("ANTIPHON_NEEDS_NCCL_HEADER", "1"), ("VIRTUAL_ENV", "{nvrtc}")],
+        environment: &[
+            ("ANTIPHON_NEEDS_NCCL_HEADER", "1"),
+            ("ANTIPHON_NEEDS_SIMULATOR", "1"),
+            ("VIRTUAL_ENV", "{nvrtc}"),
+        ],
         needs: Some(NCCL_HEADER),
     },
     // Of what the tests have built: those that skipped for want of the compiler.
