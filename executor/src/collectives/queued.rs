@@ -165,7 +165,8 @@ impl Queued {
         }
     }
 
-    /// Launches transfers, each queue in streams of its own.
+    /// Launches transfers, each queue in streams of its own. An error is of before the first launch; what fails later is kept,
+    /// and the others go on.
     fn transfers(&mut self, sides: &[Side]) -> Result<(), ExecutorError> {
         if sides.is_empty() {
             return Ok(());
@@ -193,18 +194,20 @@ impl Queued {
                         stream: &line.stream,
                     })
                     .collect();
-                // SAFETY: as for collectives.
-                unsafe { Executor::execute_together(&calls)? };
+                // SAFETY: as for collectives. The others go on: their peers are in them.
+                if let Err(error) = unsafe { Executor::execute_together(&calls) } {
+                    self.failed(error);
+                }
             }
         }
         for line in &lines {
-            let event = line.pair.communicator().device().event()?;
-            line.stream.record(&*event)?;
-            for stream in line.callers() {
-                stream.wait(&*event)?;
-            }
-            if line.side.sent.iter().any(|sent| sent.stream.is_none()) {
+            let joined = line.join();
+            // Buffers are in use until somebody has waited.
+            if joined.is_err() || line.side.sent.iter().any(|sent| sent.stream.is_none()) {
                 self.waits.push((line.pair.executor().clone(), Arc::clone(&line.stream)));
+            }
+            if let Err(error) = joined {
+                self.failed(error);
             }
         }
         Ok(())
@@ -233,6 +236,13 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// Has the callers' streams wait for the transfers.
+    fn join(&self) -> Result<(), ExecutorError> {
+        let event = self.pair.communicator().device().event()?;
+        self.stream.record(&*event)?;
+        self.callers().into_iter().try_for_each(|stream| Ok(stream.wait(&*event)?))
+    }
+
     /// The callers' streams, each once.
     fn callers(&self) -> Vec<&Arc<dyn Stream>> {
         let mut streams: Vec<&Arc<dyn Stream>> = Vec::new();
