@@ -35,11 +35,12 @@ def number(what: str, value: int) -> int:
 
 
 def queue(stream: Stream | None, *used: object) -> Owned | None:
-    """The stream's handle, which from now on keeps what its call uses."""
+    """The stream's handle, which from now on keeps what its call uses, unless it is the application's."""
     if stream is None:
         return None
     handle = stream._open()
-    stream._kept.append(used)
+    if stream._keeps:
+        stream._kept.append(used)
     return handle
 
 

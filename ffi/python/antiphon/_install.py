@@ -32,6 +32,8 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     said = parser.parse_args(given)
     if said.name and len(said.files) != 1:
         parser.error(f"cannot name {len(said.files)} plans: --name is for one file")
+    if not said.files and (said.tag or said.ranks_per_node or said.min or said.max or said.root is not None):
+        parser.error("cannot install under terms: saw no plan file")
     return said
 
 

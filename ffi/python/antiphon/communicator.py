@@ -96,13 +96,15 @@ class Memory(Handle):
 
 
 class Stream(Handle):
-    """A queue of calls: they run in order, and independently of other streams. It keeps the buffers of its calls."""
+    """A queue of calls: they run in order, and independently of other streams. It keeps the buffers of its calls until they are
+    waited for; one of the application does not, since nobody may ever wait for it here."""
 
     _destroyed_by = "antiphon_stream_destroy"
 
     def __init__(self, value: int) -> None:
         super().__init__(value)
         self._kept: list[object] = []
+        self._keeps = True
 
     def synchronize(self) -> None:
         """Waits until all calls on it are complete; raises the first error among those since the last time."""
@@ -336,10 +338,12 @@ class Communicator(Handle):
 
     def adopt(self, native: int) -> Stream:
         """A stream of the application, a cudaStream_t or hipStream_t as a number, on the communicator's device: calls on it come
-        in order with all else there. Closing it leaves the application's stream as it is."""
+        in order with all else there, and buffers must outlive them. Closing it leaves the application's stream as it is."""
         made = ctypes.c_void_p()
         check(library().antiphon_stream_adopt(self._open(), native, made))
-        return Stream(made.value or 0)
+        stream = Stream(made.value or 0)
+        stream._keeps = False
+        return stream
 
     def abort(self, reason: str = "no reason given") -> None:
         """Ends every wait of every rank; later calls raise AbortedError with the reason."""
