@@ -199,7 +199,14 @@ impl Service {
                 Candidate::Installed(plan) => match self.registered(executor, plan) {
                     // As any rank finds that has the plan, and all have it.
                     Err(error @ ExecutorError::Refuted { .. }) => self.leave_out(plan, &error),
-                    served => break served?,
+                    served => {
+                        break served.inspect_err(|_| {
+                            let name = plan.name();
+                            log::warn!(
+                                "plan `{name}` is installed and cannot serve a call: `antiphon install --remove {name}` removes it, ANTIPHON_INSTALLED=off does without"
+                            );
+                        })?;
+                    }
                 },
                 Candidate::Transfers => return Err(transfers_alone(question)),
             }
