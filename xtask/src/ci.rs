@@ -326,6 +326,13 @@ const STEPS: &[Step] = &[
         needs: Some(TORCHRUN),
     },
     Step {
+        name: "reduce tensors of simulated GPUs by torch",
+        program: Program::Cargo,
+        arguments: &["test", "--workspace", "--test", "gpu_c", "tensors"],
+        environment: &[("ANTIPHON_NEEDS_TORCH", "1"), ("ANTIPHON_NEEDS_SIMULATOR", "1")],
+        needs: Some(TORCHRUN),
+    },
+    Step {
         name: "run the example in Python",
         program: Program::Cargo,
         arguments: &[

@@ -1,11 +1,12 @@
-"""A backend of torch.distributed for tensors on the CPU.
+"""A backend of torch.distributed for tensors on the CPU, and on one GPU for each rank.
 
     import antiphon.torch
     torch.distributed.init_process_group("antiphon")
 
 A process group has a communicator, and a thread that makes its calls in order; what a call returns is done when the thread
 has made it. Sends and receives have a communicator and a thread for each pair, direction and tag, so that they wait for
-nobody but their partner.
+nobody but their partner. For tensors of a GPU there is a communicator more, and a stream (`_torch_streams`) in the place of the
+thread; sends and receives have both.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, Work
 
-from antiphon._buffers import NAMES, Span, name_of
-from antiphon.communicator import Communicator, Op, UniqueId
+from antiphon._torch_sides import Side, divide, exchange, joined, listed, listed_twice, tensors_of
+from antiphon._torch_streams import PATIENCE, Body, Line, name_of_device, on_one_device
+from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import InvalidArgumentError, RendezvousError, TimedOutError, UnsupportedError
 
 __all__ = ["AntiphonProcessGroup", "register"]
@@ -38,9 +40,6 @@ _OPS = [
     (dist.ReduceOp.MAX, Op.max),
     (dist.ReduceOp.AVG, Op.avg),
 ]
-
-PATIENCE = 5
-"""Seconds that calls under way have to end when their group is given up."""
 
 
 class _Work(Work):  # type: ignore[misc]
@@ -90,7 +89,8 @@ class _Work(Work):  # type: ignore[misc]
 class _Lane:
     """A communicator, and the thread that makes its calls in order."""
 
-    def __init__(self, name: str, meet: Callable[[], Communicator]) -> None:
+    def __init__(self, name: str, meet: Callable[[], Communicator], line: Line | None = None) -> None:
+        self._line = line
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._communicator: Communicator | None = None
         self._broken: BaseException | None = None
@@ -113,6 +113,8 @@ class _Lane:
                 future.set_result(result)
             # Nothing of a call is kept until the next one.
             del call, future, body, result
+        if self._line is not None:
+            self._line.end()
         if self._communicator is not None:
             self._communicator.close()
 
@@ -125,6 +127,15 @@ class _Lane:
         self._calls.put((future, body, result))
         return _Work(future)
 
+    def transfer(self, body: Body, side: Side, result: Any) -> Any:
+        """Has the thread run `body`: on the host until it is done, for a GPU until it is in the stream."""
+        line = self._line
+        if line is None:
+            return self.submit(lambda communicator: body(communicator, None), result)
+        work, ready = line.begin(tensors_of([side]))
+        self.submit(lambda communicator: line.make(communicator, body, work, ready, result), None)
+        return work
+
     def end(self) -> None:
         """Lets calls end that are under way, and stops the thread."""
         self._calls.put(None)
@@ -134,7 +145,7 @@ class _Lane:
             self._thread.join(PATIENCE)
 
 
-def _end(lanes: dict[Any, _Lane]) -> None:
+def _end(lanes: dict[Any, _Lane | Line]) -> None:
     for lane in lanes.values():
         lane.end()
 
@@ -146,12 +157,17 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         self._timeout = timeout.total_seconds()
+        self._store = store
+        self._gpu: tuple[Line, Communicator] | None = None
+        self._making = threading.RLock()
         if rank == 0:
             store.set("antiphon", f"{bytes(UniqueId.create()).decode()} {secrets.token_hex(16)}")
         id, self._secret = store.get("antiphon").decode().split()
         communicator = Communicator.from_id(UniqueId(id.encode()), rank, size, timeout=self._timeout, device="host")
         self._nodes = [communicator.node(other) for other in range(size)]
-        self._lanes: dict[Any, _Lane] = {None: _Lane("collectives", lambda: communicator)}
+        self._host = _Lane("collectives", lambda: communicator)
+        self._transfers: dict[Any, _Lane] = {}
+        self._lanes: dict[Any, _Lane | Line] = {"host": self._host}
         weakref.finalize(self, _end, self._lanes)
 
     def getBackendName(self) -> str:
@@ -161,60 +177,85 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     _get_backend_name = getBackendName
     name = getBackendName
 
-    def _submit(self, body: Callable[[Communicator], None], result: Any) -> Any:
-        return self._lanes[None].submit(body, result)
+    def _submit(self, body: Body, result: Any, used: list[Any]) -> Any:
+        """Makes a call with tensors, or sides, where these are."""
+        tensors = tensors_of(used)
+        device = on_one_device(tensors)
+        if device is None:
+            return self._host.submit(lambda communicator: body(communicator, None), result)
+        with self._making:
+            line, communicator = self._on(device)
+            work, ready = line.begin(tensors)
+            line.make(communicator, body, work, ready, result)
+        return work
+
+    def _on(self, device: Any) -> tuple[Line, Communicator]:
+        """The stream and the communicator of the group's tensors on a GPU. All ranks meet when they make their first call there."""
+        if self._gpu is None:
+            if self._rank == 0:
+                self._store.set("antiphon gpu", bytes(UniqueId.create()).decode())
+            id, name = UniqueId(self._store.get("antiphon gpu")), name_of_device(device)
+            met = Communicator.from_id(id, self._rank, self._size, timeout=self._timeout, device=name)
+            self._gpu = Line(device), met
+            self._lanes["gpu"] = self._gpu[0]
+        line, communicator = self._gpu
+        if line.device != device:
+            raise UnsupportedError(
+                f"cannot use a tensor on {device}: the group's are on {line.device}; allowed one GPU for each rank of a group"
+            )
+        return line, communicator
 
     # The collectives; their arguments are torch's.
 
     def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, in place."""
         op = _op(opts)
-        sides = [_Side(tensor, reduced=op) for tensor in _listed(tensors)]
+        sides = [Side(tensor, reduced=op) for tensor in listed(tensors)]
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             for side in sides:
                 with side:
-                    communicator.all_reduce(side.span, None, op)
+                    communicator.all_reduce(side.span, None, op, stream=stream)
 
-        return self._submit(body, tensors)
+        return self._submit(body, tensors, sides)
 
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the root's tensors."""
         root = opts.rootRank if hasattr(opts, "rootRank") else int(opts or 0)
-        sides = [_Side(tensor) for tensor in _listed(tensors)]
+        sides = [Side(tensor) for tensor in listed(tensors)]
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             for side in sides:
                 with side:
-                    communicator.broadcast(side.span, root)
+                    communicator.broadcast(side.span, root, stream=stream)
 
-        return self._submit(body, tensors)
+        return self._submit(body, tensors, sides)
 
     def reduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, into the root's."""
         op, root = _op(opts), opts.rootRank
-        sides = [_Side(tensor, reduced=op) for tensor in _listed(tensors)]
+        sides = [Side(tensor, reduced=op) for tensor in listed(tensors)]
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             for side in sides:
                 with side:
-                    communicator.reduce(side.span, None, op, root)
+                    communicator.reduce(side.span, None, op, root, stream=stream)
 
-        return self._submit(body, tensors)
+        return self._submit(body, tensors, sides)
 
     def allgather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all."""
-        pairs = list(zip(_listed_twice(output_tensors), _listed(input_tensors), strict=True))
-        calls = [(_joined(outputs, self._size, source), _Side(source), outputs) for outputs, source in pairs]
+        pairs = list(zip(listed_twice(output_tensors), listed(input_tensors), strict=True))
+        calls = [(joined(outputs, self._size, source), Side(source), outputs) for outputs, source in pairs]
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             for whole, source, outputs in calls:
-                communicator.all_gather(source.span, whole.span)
-                _divide(whole, outputs)
+                communicator.all_gather(source.span, whole.span, stream=stream)
+                divide(whole, outputs)
 
-        return self._submit(body, output_tensors)
+        return self._submit(body, output_tensors, [used for whole, source, outputs in calls for used in (whole, source, *outputs)])
 
     def allgather_coalesced(self, output_lists: list[Any], input_list: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all: of rank r, those in the r-th list."""
@@ -222,62 +263,62 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         return self.allgather(turned, input_list, opts)
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
-        whole, source = _Side(output), _Side(input)
+        whole, source = Side(output), Side(input)
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             with whole:
-                communicator.all_gather(source.span, whole.span)
+                communicator.all_gather(source.span, whole.span, stream=stream)
 
-        return self._submit(body, [output])
+        return self._submit(body, [output], [whole, source])
 
     def allgather_into_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all, joined."""
-        pairs = [(_Side(output), _Side(input)) for output, input in zip(outputs, inputs, strict=True)]
+        pairs = [(Side(output), Side(input)) for output, input in zip(outputs, inputs, strict=True)]
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             for whole, source in pairs:
                 with whole:
-                    communicator.all_gather(source.span, whole.span)
+                    communicator.all_gather(source.span, whole.span, stream=stream)
 
-        return self._submit(body, outputs)
+        return self._submit(body, outputs, [side for pair in pairs for side in pair])
 
     def reduce_scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th tensors."""
         op = _op(opts)
         calls = []
-        for output, inputs in zip(_listed(output_tensors), _listed_twice(input_tensors), strict=True):
-            whole = _joined(inputs, self._size, output, filled=True)
-            calls.append((_Side(whole.tensor, reduced=op), _Side(output, reduced=op)))
+        for output, inputs in zip(listed(output_tensors), listed_twice(input_tensors), strict=True):
+            whole = joined(inputs, self._size, output, filled=True)
+            calls.append((Side(whole.tensor, reduced=op), Side(output, reduced=op)))
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             for whole, side in calls:
                 with side:
-                    communicator.reduce_scatter(whole.span, side.span, op)
+                    communicator.reduce_scatter(whole.span, side.span, op, stream=stream)
 
-        return self._submit(body, output_tensors)
+        return self._submit(body, output_tensors, [side for call in calls for side in call])
 
     def _reduce_scatter_base(self, outputTensor: Any, inputTensor: Any, opts: Any = None) -> Any:
         op = _op(opts)
-        whole, side = _Side(inputTensor, reduced=op), _Side(outputTensor, reduced=op)
+        whole, side = Side(inputTensor, reduced=op), Side(outputTensor, reduced=op)
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             with side:
-                communicator.reduce_scatter(whole.span, side.span, op)
+                communicator.reduce_scatter(whole.span, side.span, op, stream=stream)
 
-        return self._submit(body, [outputTensor])
+        return self._submit(body, [outputTensor], [whole, side])
 
     def reduce_scatter_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th parts."""
         op = _op(opts)
         pairs = zip(outputs, inputs, strict=True)
-        pairs = [(_Side(output, reduced=op), _Side(input, reduced=op)) for output, input in pairs]
+        pairs = [(Side(output, reduced=op), Side(input, reduced=op)) for output, input in pairs]
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             for side, whole in pairs:
                 with side:
-                    communicator.reduce_scatter(whole.span, side.span, op)
+                    communicator.reduce_scatter(whole.span, side.span, op, stream=stream)
 
-        return self._submit(body, outputs)
+        return self._submit(body, outputs, [side for pair in pairs for side in pair])
 
     def alltoall_base(
         self,
@@ -288,7 +329,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         opts: Any = None,
     ) -> Any:
         """Exchanges parts of tensors: as long as each other, or, along the first axis, as long as is said."""
-        whole, source = _Side(output_tensor), _Side(input_tensor)
+        whole, source = Side(output_tensor), Side(input_tensor)
         sends, receives = (
             [size * (tensor.numel() // max(1, tensor.size(0))) for size in sizes]
             or [tensor.numel() // self._size] * self._size
@@ -296,54 +337,54 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         )
         even = not input_split_sizes and not output_split_sizes
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             with whole:
                 if even:
-                    communicator.all_to_all(source.span, whole.span)
+                    communicator.all_to_all(source.span, whole.span, stream=stream)
                 else:
-                    _exchange(communicator, source, sends, whole, receives)
+                    exchange(communicator, source, sends, whole, receives, stream)
 
-        return self._submit(body, [output_tensor])
+        return self._submit(body, [output_tensor], [whole, source])
 
     def alltoall(self, output_tensor: list[Any], input_tensor: list[Any], opts: Any = None) -> Any:
         """Sends the r-th tensor to rank r, and receives one from it."""
         sends, receives = ([tensor.numel() for tensor in listed] for listed in (input_tensor, output_tensor))
-        source = _Side(torch.cat([tensor.reshape(-1) for tensor in input_tensor]))
-        whole = _Side(torch.empty(sum(receives), dtype=output_tensor[0].dtype))
+        source = Side(torch.cat([tensor.reshape(-1) for tensor in input_tensor]))
+        whole = Side(output_tensor[0].detach().new_empty(sum(receives)))
 
-        def body(communicator: Communicator) -> None:
-            _exchange(communicator, source, sends, whole, receives)
-            _divide(whole, output_tensor)
+        def body(communicator: Communicator, stream: Stream | None) -> None:
+            exchange(communicator, source, sends, whole, receives, stream)
+            divide(whole, output_tensor)
 
-        return self._submit(body, output_tensor)
+        return self._submit(body, output_tensor, [source, whole, *output_tensor])
 
     def gather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives the root the tensors of all."""
         root, (source,) = opts.rootRank, input_tensors
-        side = _Side(source)
+        side = Side(source)
         outputs = output_tensors[0] if self._rank == root else []
-        whole = _joined(outputs, self._size, source) if self._rank == root else None
+        whole = joined(outputs, self._size, source) if self._rank == root else None
 
-        def body(communicator: Communicator) -> None:
-            communicator.gather(side.span, whole.span if whole else None, root)
+        def body(communicator: Communicator, stream: Stream | None) -> None:
+            communicator.gather(side.span, whole.span if whole else None, root, stream=stream)
             if whole:
-                _divide(whole, outputs)
+                divide(whole, outputs)
 
-        return self._submit(body, list(outputs))
+        return self._submit(body, list(outputs), [side, *([whole] if whole else []), *outputs])
 
     def gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Gives the root the tensors of all, joined."""
-        root, source = opts.rootRank, _Side(input)
-        whole = _Side(output) if self._rank == root else None
+        root, source = opts.rootRank, Side(input)
+        whole = Side(output) if self._rank == root else None
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             if whole is None:
-                communicator.gather(source.span, None, root)
+                communicator.gather(source.span, None, root, stream=stream)
                 return
             with whole:
-                communicator.gather(source.span, whole.span, root)
+                communicator.gather(source.span, whole.span, root, stream=stream)
 
-        return self._submit(body, [output])
+        return self._submit(body, [output], [source, *([whole] if whole else [])])
 
     # What later releases of PyTorch call these.
     all_gather_single = _allgather_base
@@ -355,46 +396,52 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the root's r-th tensor."""
         root, (output,) = opts.rootRank, output_tensors
-        side = _Side(output)
-        whole = _joined(input_tensors[0], self._size, output, filled=True) if self._rank == root else None
+        side = Side(output)
+        whole = joined(input_tensors[0], self._size, output, filled=True) if self._rank == root else None
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             with side:
-                communicator.scatter(whole.span if whole else None, side.span, root)
+                communicator.scatter(whole.span if whole else None, side.span, root, stream=stream)
 
-        return self._submit(body, output_tensors)
+        return self._submit(body, output_tensors, [side, *([whole] if whole else [])])
 
     def barrier(self, opts: Any = None) -> Any:
-        """Is done once all ranks have called it."""
-        return self._submit(lambda communicator: communicator.barrier(), [])
+        """Is done once all ranks have called it; of a group with tensors on GPUs, once what their streams had then is done."""
+        with self._making:
+            device = self._gpu[0].device if self._gpu else _device_of_barrier(opts)
+            if device is None:
+                return self._host.submit(lambda communicator: communicator.barrier(), [])
+            line, communicator = self._on(device)
+            return line.barrier(communicator)
 
     # Between two ranks.
 
     def send(self, tensors: list[Any], dstRank: int, tag: int = 0) -> Any:
         """Sends a tensor to a rank of this node, which receives one of the same size by the same tag."""
         (tensor,) = tensors
-        side = _Side(tensor)
-        lane = self._lane(self._rank, dstRank, tag)
-        return lane.submit(lambda communicator: communicator.broadcast(side.span, 0), tensors)
+        side = Side(tensor)
+        lane = self._lane(self._rank, dstRank, tag, side)
+        return lane.transfer(lambda communicator, stream: communicator.broadcast(side.span, 0, stream=stream), side, tensors)
 
     def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Any:
         """Receives a tensor from a rank of this node."""
         (tensor,) = tensors
-        side = _Side(tensor)
+        side = Side(tensor)
 
-        def body(communicator: Communicator) -> None:
+        def body(communicator: Communicator, stream: Stream | None) -> None:
             with side:
-                communicator.broadcast(side.span, 0)
+                communicator.broadcast(side.span, 0, stream=stream)
 
-        return self._lane(srcRank, self._rank, tag).submit(body, tensors)
+        return self._lane(srcRank, self._rank, tag, side).transfer(body, side, tensors)
 
     def recv_anysource(self, tensors: list[Any], tag: int = 0) -> Any:
         """Refused."""
         raise UnsupportedError("cannot receive from whoever sends: allowed a rank; give src=")
 
-    def _lane(self, source: int, target: int, tag: int) -> _Lane:
-        """The lane of transfers of one tag from a rank to another, made at its first transfer."""
-        key = (source, target, tag)
+    def _lane(self, source: int, target: int, tag: int, side: _Side) -> _Lane:
+        """The lane of transfers of one tag from a rank to another, in one kind of memory, made at its first transfer."""
+        device = on_one_device([side.tensor])
+        key = (source, target, tag, device)
         if source == target or not all(0 <= rank < self._size for rank in (source, target)):
             raise InvalidArgumentError(
                 f"cannot send from rank {source} to rank {target}: allowed two different ranks of {self._size}"
@@ -403,98 +450,36 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             raise UnsupportedError(
                 f"cannot send from rank {source} to rank {target}: they are on different nodes, allowed ranks of one"
             )
-        if key not in self._lanes:
-            text = f"{self._secret} {source} {target} {tag}"
+        lane = self._transfers.get(key)
+        if lane is None:
+            text = f"{self._secret} {source} {target} {tag} {'host' if device is None else 'gpu'}"
             place = f"antiphon-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
             own, limit = int(self._rank != source), self._timeout
-            self._lanes[key] = _Lane(f"{source} to {target}", lambda: _meet(place, own, limit))
-        return self._lanes[key]
+            on, line = ("host", None) if device is None else (name_of_device(device), Line(device))
+            lane = _Lane(f"{source} to {target}", lambda: _meet(place, own, limit, on), line)
+            self._lanes[key] = self._transfers[key] = lane
+        return lane
 
 
-def _meet(place: str, rank: int, limit: float) -> Communicator:
+def _meet(place: str, rank: int, limit: float, device: str) -> Communicator:
     """The communicator of two ranks of which one may come long after the other."""
     end = time.monotonic() + limit
     while True:
         begun = time.monotonic()
         try:
-            return Communicator.from_place(place, rank, 2, timeout=limit, device="host")
+            return Communicator.from_place(place, rank, 2, timeout=limit, device=device)
         except (TimedOutError, RendezvousError):
             # A failure that is not for want of the peer comes at once.
             if time.monotonic() - begun < PATIENCE or time.monotonic() > end:
                 raise
 
 
-class _Side:
-    """A tensor as a buffer. As a context it makes the tensor have what was received, also where the buffer is a copy."""
-
-    def __init__(self, tensor: Any, reduced: Op | None = None) -> None:
-        if tensor.device.type != "cpu":
-            raise UnsupportedError(
-                f"cannot use a tensor on {tensor.device}: the backend is for tensors on the CPU; copy it there"
-            )
-        if tensor.layout != torch.strided:
-            raise UnsupportedError(f"cannot use a tensor of layout {tensor.layout}: allowed dense tensors")
-        self._original = tensor = tensor.detach()
-        self.tensor = tensor if tensor.is_contiguous() else tensor.contiguous()
-        """It, or a contiguous copy."""
-        dtype = NAMES.get(name_of(tensor.dtype))
-        if tensor.dtype == torch.bool and reduced in (Op.min, Op.max, Op.prod):
-            # Zeros and ones stay such.
-            dtype = NAMES["uint8"]
-        if reduced is not None and dtype is None:
-            raise InvalidArgumentError(
-                f"cannot reduce tensors of {tensor.dtype}: allowed {', '.join(NAMES)}, and bool by MIN, MAX and PRODUCT"
-            )
-        size = self.tensor.numel() * self.tensor.element_size()
-        self.span = Span(self.tensor.data_ptr(), size, dtype, self.tensor)
-        """Where its bytes are."""
-
-    def __enter__(self) -> _Side:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.tensor is not self._original:
-            self._original.copy_(self.tensor)
-
-
-def _listed(tensors: Any) -> list[Any]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _listed_twice(tensors: Any) -> list[list[Any]]:
-    listed = list(tensors)
-    return [listed] if listed and isinstance(listed[0], torch.Tensor) else listed
-
-
-def _joined(parts: list[Any], ranks: int, like: Any, filled: bool = False) -> _Side:
-    """One tensor with room for a part for each rank, that has the parts if it is filled."""
-    if len(parts) != ranks or any(part.numel() != like.numel() or part.dtype != like.dtype for part in parts):
-        raise InvalidArgumentError(
-            f"cannot make a call with {len(parts)} tensors of {sorted({part.numel() for part in parts})} elements: "
-            f"allowed {ranks} of {like.numel()} each, of one type"
-        )
-    if filled:
-        return _Side(torch.cat([part.detach().reshape(-1) for part in parts]))
-    return _Side(torch.empty(ranks * like.numel(), dtype=like.dtype))
-
-
-def _divide(whole: _Side, parts: list[Any]) -> None:
-    """Gives parts what lies one behind the other in a tensor."""
-    begin = 0
-    for part in parts:
-        end = begin + part.numel()
-        part.detach().copy_(whole.tensor[begin:end].view_as(part))
-        begin = end
-
-
-def _exchange(
-    communicator: Communicator, source: _Side, sends: list[int], whole: _Side, receives: list[int]
-) -> None:
-    """Sends so many elements to each rank, and receives so many."""
-    # What has no type of ours is moved as bytes.
-    size = 1 if source.span.dtype is not None else source.tensor.element_size()
-    counts = [[count * size for count in listed] for listed in (sends, receives)]
-    communicator.all_to_all_v(source.span, counts[0], whole.span, counts[1])
+def _device_of_barrier(opts: Any) -> Any:
+    """The GPU that the caller of a barrier names; None if it names none."""
+    named = getattr(opts, "device", None)
+    if named is None and (ids := list(getattr(opts, "device_ids", None) or [])):
+        named = torch.device("cuda", ids[0])
+    return named if named is not None and named.type == "cuda" else None
 
 
 def _op(opts: Any) -> Op:
@@ -515,7 +500,7 @@ def register() -> None:
     """Makes the backend known as "antiphon"; importing the module does it."""
     if not hasattr(dist.Backend, "ANTIPHON"):
         takes_devices = "devices" in inspect.signature(dist.Backend.register_backend).parameters
-        dist.Backend.register_backend("antiphon", _create, **({"devices": ["cpu"]} if takes_devices else {}))
+        dist.Backend.register_backend("antiphon", _create, **({"devices": ["cpu", "cuda"]} if takes_devices else {}))
 
 
 register()

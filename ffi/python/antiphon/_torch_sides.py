@@ -1,0 +1,99 @@
+"""Tensors of torch as buffers of calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from antiphon._buffers import NAMES, Span, name_of
+from antiphon.communicator import Communicator, Op, Stream
+from antiphon.errors import InvalidArgumentError, UnsupportedError
+
+__all__ = ["Side", "divide", "exchange", "joined", "listed", "listed_twice", "tensors_of"]
+
+
+class Side:
+    """A tensor as a buffer. As a context it makes the tensor have what was received, also where the buffer is a copy."""
+
+    def __init__(self, tensor: Any, reduced: Op | None = None) -> None:
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise UnsupportedError(
+                f"cannot use a tensor on {tensor.device}: allowed tensors on the CPU, and on GPUs that PyTorch calls cuda"
+            )
+        if tensor.layout != torch.strided:
+            raise UnsupportedError(f"cannot use a tensor of layout {tensor.layout}: allowed dense tensors")
+        self._original = tensor = tensor.detach()
+        self.tensor = tensor if tensor.is_contiguous() else tensor.contiguous()
+        """It, or a contiguous copy."""
+        dtype = NAMES.get(name_of(tensor.dtype))
+        if tensor.dtype == torch.bool and reduced in (Op.min, Op.max, Op.prod):
+            # Zeros and ones stay such.
+            dtype = NAMES["uint8"]
+        if reduced is not None and dtype is None:
+            raise InvalidArgumentError(
+                f"cannot reduce tensors of {tensor.dtype}: allowed {', '.join(NAMES)}, and bool by MIN, MAX and PRODUCT"
+            )
+        size = self.tensor.numel() * self.tensor.element_size()
+        self.span = Span(self.tensor.data_ptr(), size, dtype, self.tensor)
+        """Where its bytes are."""
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.tensor is not self._original:
+            self._original.copy_(self.tensor)
+
+
+def tensors_of(used: list[Any]) -> list[Any]:
+    """What a call reads and writes, each tensor once; of sides, their tensors."""
+    each = [part for one in used for part in ((one.tensor, one._original) if isinstance(one, Side) else (one,))]
+    return list({id(tensor): tensor for tensor in each}.values())
+
+
+def listed(tensors: Any) -> list[Any]:
+    """A tensor, or several, as a list."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def listed_twice(tensors: Any) -> list[list[Any]]:
+    """Lists of tensors, or one list, as a list of lists."""
+    lists = list(tensors)
+    return [lists] if lists and isinstance(lists[0], torch.Tensor) else lists
+
+
+def joined(parts: list[Any], ranks: int, like: Any, filled: bool = False) -> Side:
+    """One tensor with room for a part for each rank, that has the parts if it is filled."""
+    if len(parts) != ranks or any(part.numel() != like.numel() or part.dtype != like.dtype for part in parts):
+        raise InvalidArgumentError(
+            f"cannot make a call with {len(parts)} tensors of {sorted({part.numel() for part in parts})} elements: "
+            f"allowed {ranks} of {like.numel()} each, of one type"
+        )
+    if filled:
+        return Side(torch.cat([part.detach().reshape(-1) for part in parts]))
+    return Side(like.detach().new_empty(ranks * like.numel()))
+
+
+def divide(whole: Side, parts: list[Any]) -> None:
+    """Gives parts what lies one behind the other in a tensor."""
+    begin = 0
+    for part in parts:
+        end = begin + part.numel()
+        part.detach().copy_(whole.tensor[begin:end].view_as(part))
+        begin = end
+
+
+def exchange(
+    communicator: Communicator,
+    source: Side,
+    sends: list[int],
+    whole: Side,
+    receives: list[int],
+    stream: Stream | None,
+) -> None:
+    """Sends so many elements to each rank, and receives so many."""
+    # What has no type of ours is moved as bytes.
+    size = 1 if source.span.dtype is not None else source.tensor.element_size()
+    counts = [[count * size for count in each] for each in (sends, receives)]
+    communicator.all_to_all_v(source.span, counts[0], whole.span, counts[1], stream=stream)

@@ -1,0 +1,178 @@
+"""Calls of a process group for tensors of a GPU: a stream beside the application's, in which they are made.
+
+What a call waits for is marked in the caller's current stream, and so is who waits for it: the host waits for no GPU, unless
+it asks to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from antiphon._buffers import NAMES, Span
+from antiphon.communicator import Communicator, Memory, Op, Stream
+from antiphon.errors import AntiphonError, InvalidArgumentError
+
+__all__ = ["Body", "Line", "StreamWork", "name_of_device", "on_one_device"]
+
+PATIENCE = 5
+"""Seconds that calls under way have to end when their group is given up."""
+
+Body = Callable[[Communicator, "Stream | None"], None]
+"""Makes the calls of one of torch's: on the stream, or, where there is none, until they are complete."""
+
+
+def name_of_device(device: Any) -> str:
+    """What the library calls one of torch's GPUs."""
+    return f"{'rocm' if torch.version.hip else 'cuda'}:{device.index or 0}"
+
+
+def on_one_device(tensors: list[Any]) -> Any:
+    """The GPU whose memory the tensors of a call are in; None for the host. Raises InvalidArgumentError for several places."""
+    devices = {tensor.device for tensor in tensors}
+    if len(devices) > 1:
+        named = ", ".join(sorted(map(str, devices)))
+        raise InvalidArgumentError(f"cannot make a call with tensors on {named}: allowed one device; copy them to one")
+    device = devices.pop() if devices else None
+    return None if device is None or device.type == "cpu" else device
+
+
+class StreamWork(Work):  # type: ignore[misc]
+    """A call in a stream of a GPU. `wait` has the current stream wait for it, and returns once it has been put there."""
+
+    def __init__(self, line: Line, blocking: bool) -> None:
+        super().__init__()
+        self._line, self._blocking = line, blocking
+        self._future: Any = torch.futures.Future(devices=[line.device])
+        self._put = threading.Event()
+        self._done: Any = torch.cuda.Event()
+        self._failed: BaseException | None = None
+        # Torch's own code may be the only one that holds it, which Python does not see: until then it holds itself.
+        self._held: StreamWork | None = self
+
+    def put(self, result: Any) -> None:
+        """Marks the end of the call in the current stream."""
+        self._done.record(torch.cuda.current_stream(self._line.device))
+        self._future.set_result(result)
+        self._put.set()
+
+    def fail(self, error: BaseException) -> None:
+        """The call could not be put into the stream."""
+        self._failed = error
+        self._put.set()
+        self._future.set_exception(error)
+
+    def wait(self, timeout: object = None) -> bool:
+        """Has what the current stream is given from now on wait for the call; raises what is known to have gone wrong."""
+        self._held = None
+        self._put.wait()
+        if error := self.exception():
+            raise error
+        torch.cuda.current_stream(self._line.device).wait_event(self._done)
+        if self._blocking:
+            self._done.synchronize()
+            if error := self.exception():
+                raise error
+        return True
+
+    def synchronize(self) -> None:
+        """The same."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """The same."""
+        self.wait()
+
+    def get_future(self) -> Any:
+        """What is done when the call has been put into its stream; streams that use its tensors wait for that."""
+        self._held = None
+        return self._future
+
+    def is_completed(self) -> bool:
+        """Whether the call is done. Does not wait."""
+        return self._put.is_set() and (self._failed is not None or bool(self._done.query()))
+
+    def is_success(self) -> bool:
+        """Whether the call is done, and nothing went wrong. Does not wait."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What is known to have gone wrong, with this call or another of its communicator. Does not wait."""
+        return self._failed or (self._line.error() if self._put.is_set() else None)
+
+    def result(self) -> Any:
+        """The call's tensors, once it is in its stream."""
+        self._put.wait()
+        if self._failed is not None:
+            raise self._failed
+        return self._future.value()
+
+
+class Line:
+    """A stream of a GPU in which a communicator's calls follow each other."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        """The GPU, as torch names it."""
+        self._stream: Any = torch.cuda.Stream(device)
+        self._communicator: Communicator | None = None
+        self._adopted: Stream | None = None
+        self._flag: Memory | None = None
+
+    def begin(self, used: list[Any], blocking: bool = False) -> tuple[StreamWork, Any]:
+        """A call that is to use tensors: its work, and the mark behind all that the caller's stream was given so far."""
+        for tensor in used:
+            # Their memory is nobody else's before this stream has come so far.
+            tensor.record_stream(self._stream)
+        ready = torch.cuda.Event()
+        ready.record(torch.cuda.current_stream(self.device))
+        return StreamWork(self, blocking), ready
+
+    def make(self, communicator: Communicator, body: Body, work: StreamWork, ready: Any, result: Any) -> None:
+        """Puts a call into the stream, behind the mark."""
+        try:
+            if self._adopted is None:
+                self._communicator, self._adopted = communicator, communicator.adopt(self._stream.cuda_stream)
+            with torch.cuda.stream(self._stream):
+                self._stream.wait_event(ready)
+                body(communicator, self._adopted)
+                work.put(result)
+        except BaseException as error:
+            work.fail(error)
+            raise
+
+    def barrier(self, communicator: Communicator) -> StreamWork:
+        """A call for whose end the host waits: all ranks' streams have come so far."""
+        work, ready = self.begin([], blocking=True)
+        self.make(communicator, self._meet, work, ready, [])
+        return work
+
+    def _meet(self, communicator: Communicator, stream: Stream | None) -> None:
+        if self._flag is None:
+            self._flag = communicator.allocate(4)
+        flag = Span(self._flag.address, 4, NAMES["int32"], self._flag)
+        communicator.all_reduce(flag, None, Op.max, stream=stream)
+
+    def error(self) -> AntiphonError | None:
+        """What broke the communicator. Does not wait."""
+        communicator = self._communicator
+        return None if communicator is None or communicator.closed else communicator.error()
+
+    def end(self) -> None:
+        """Lets calls end that are under way; those that do not are given up."""
+        communicator, adopted = self._communicator, self._adopted
+        if communicator is None or adopted is None:
+            return
+        given_up = threading.Timer(PATIENCE, communicator.abort, ["its process group is given up"])
+        given_up.start()
+        try:
+            adopted.close()
+        except AntiphonError:
+            pass  # Who waited for the call was told.
+        finally:
+            given_up.cancel()
+            communicator.close()

@@ -1,0 +1,188 @@
+"""The backend of torch.distributed for tensors of GPUs: ranks are processes on the simulated driver, and what PyTorch lacks
+without CUDA is stood in for. Run without arguments it starts the ranks."""
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from datetime import timedelta
+
+WORLD = 2
+LIMIT = 240
+
+
+def rank(number, file):
+    import standin
+    import torch
+    import torch.distributed as dist
+
+    standin.stand_in(number)
+    import antiphon.torch  # noqa: F401: it registers the backend.
+    from standin import gpu
+
+    dist.init_process_group(
+        "antiphon", init_method=f"file://{file}", rank=number, world_size=WORLD, timeout=timedelta(seconds=60)
+    )
+    group = dist.distributed_c10d._get_default_group()
+    store = dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+
+    def same(tensor, expected):
+        assert tensor.is_cuda
+        assert torch.equal(tensor, torch.as_tensor(expected, dtype=tensor.dtype)), (tensor, expected)
+
+    own = torch.arange(6.0) + 10 * number
+    every = [torch.arange(6.0) + 10 * other for other in range(WORLD)]
+
+    # A call waits for nothing on the host, nor does who waits for it.
+    x = gpu(own)
+    dist.all_reduce(x)
+    same(x, sum(every))
+    x = gpu(own)
+    if number == 0:
+        standin.waits.clear()
+        work = dist.all_reduce(x, async_op=True)
+        work.wait()
+        assert not work.is_completed() and not work.is_success() and not standin.waits
+        future = work.get_future()
+        assert future.done() and future.value()[0] is x
+        # What the caller's stream is given from here on comes after the call.
+        store.set("called", "yes")
+    else:
+        store.wait(["called"])
+        work = dist.all_reduce(x, async_op=True)
+        work.wait()
+    same(x, sum(every))
+    assert work.is_completed() and work.is_success() and work.exception() is None
+    work.get_future().wait()
+    # Its memory was promised to the stream that it was used in.
+    (internal,) = {stream for _, stream in standin.recorded}
+    assert (x.data_ptr(), internal) in standin.recorded and internal != 0
+
+    # In the caller's own stream: the calls come after what it was given, and it after them.
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for turn in range(3):
+            x = gpu(own)
+            x.add_(turn)
+            dist.all_reduce(x)
+            x.mul_(2)
+            same(x, (sum(every) + WORLD * turn) * 2)
+
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int32, torch.int64):
+        x = gpu(torch.ones(5, dtype=dtype) * (number + 1))
+        dist.all_reduce(x, dist.ReduceOp.MAX if dtype == torch.int8 else dist.ReduceOp.SUM)
+        same(x, [2 if dtype == torch.int8 else 3] * 5)
+    turned = gpu(torch.arange(6.0).reshape(2, 3)).t()
+    dist.all_reduce(turned)
+    same(turned, torch.arange(6.0).reshape(2, 3).t() * WORLD)
+
+    for root in range(WORLD):
+        x = gpu(own)
+        dist.broadcast(x, root)
+        same(x, every[root])
+        x = gpu(own)
+        dist.reduce(x, root)
+        same(x, sum(every) if number == root else own)
+        parts = [gpu(torch.zeros(6)) for _ in range(WORLD)] if number == root else None
+        dist.gather(gpu(own), parts, root)
+        [same(part, each) for part, each in zip(parts or [], every)]
+        part = gpu(torch.zeros(6))
+        dist.scatter(part, [gpu(each + 1) for each in every] if number == root else None, root)
+        same(part, own + 1)
+    parts = [gpu(torch.zeros(2, 3)) for _ in range(WORLD)]
+    dist.all_gather(parts, gpu(own.reshape(2, 3)))
+    [same(part, each.reshape(2, 3)) for part, each in zip(parts, every)]
+    whole = gpu(torch.zeros(WORLD * 6))
+    group._allgather_base(whole, gpu(own)).wait()
+    same(whole, torch.cat(every))
+    out = gpu(torch.zeros(6))
+    dist.reduce_scatter(out, [gpu(own + other) for other in range(WORLD)])
+    same(out, sum(every) + WORLD * number)
+    group._reduce_scatter_base(out, gpu(torch.cat([own + other for other in range(WORLD)]))).wait()
+    same(out, sum(every) + WORLD * number)
+    out = gpu(torch.zeros(WORLD * 2))
+    dist.all_to_all_single(out, gpu(torch.arange(WORLD * 2.0) + 100 * number))
+    same(out, torch.cat([torch.arange(2.0) + 2 * number + 100 * other for other in range(WORLD)]))
+    counts = [number + other + 1 for other in range(WORLD)]
+    out = gpu(torch.zeros(sum(counts), 2))
+    dist.all_to_all_single(out, gpu(torch.full((sum(counts), 2), float(number))), counts, counts)
+    same(out, torch.cat([torch.full((counts[other], 2), float(other)) for other in range(WORLD)]))
+
+    # Transfers in whatever order, told apart by their tags.
+    peer = 1 - number
+    first, second = gpu(torch.zeros(4)), gpu(torch.zeros(4))
+    works = [dist.isend(gpu(torch.full((4,), 10.0 * number + tag)), peer, tag=tag) for tag in (1, 2)]
+    works += [dist.irecv(second, peer, tag=2), dist.irecv(first, peer, tag=1)]
+    for work in works:
+        work.wait()
+    same(first, [10 * peer + 1] * 4)
+    same(second, [10 * peer + 2] * 4)
+
+    # A barrier is one on the host.
+    standin.waits.clear()
+    dist.barrier()
+    assert len(standin.waits) == 1
+
+    # Tensors on the CPU are the group's as well.
+    x = own.clone()
+    dist.all_reduce(x)
+    assert torch.equal(x, sum(every))
+
+    def fails(text, call):
+        try:
+            work = call()
+            if work is not None:
+                work.wait()
+        except Exception as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"nothing said {text!r}")
+
+    standin.Tensor.gpu = torch.device("cuda", 5)
+    fails("allowed one GPU for each rank", lambda: dist.all_reduce(gpu(own)))
+    standin.Tensor.gpu = torch.device("cuda", number)
+    fails("allowed one device", lambda: group._allgather_base(gpu(torch.zeros(12)), own))
+    # What broke the group is said by all that wait for a call, and by every call after.
+    broken = dist.new_group(backend="antiphon")
+    x = gpu(own)
+    dist.all_reduce(x, group=broken)
+    if number == 1:
+        store.set("made", "yes")
+    else:
+        store.wait(["made"])
+        broken._gpu[1].abort("enough of it")
+
+    def again():
+        work = dist.all_reduce(x, group=broken, async_op=True)
+        work.wait()
+        torch.cuda.current_stream().synchronize()
+        work.wait()
+
+    for _ in range(2):
+        fails("enough of it", again)
+    print("rank: ok", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    if sys.argv[1:]:
+        rank(int(sys.argv[1]), sys.argv[2])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, secrets.token_hex(4))
+        command = [sys.executable, __file__]
+        ranks = [subprocess.Popen([*command, str(number), file], stdout=subprocess.PIPE, text=True) for number in range(WORLD)]
+        try:
+            said = [each.communicate(timeout=LIMIT)[0] for each in ranks]
+        finally:
+            for each in ranks:
+                each.kill()
+                each.wait()
+    assert all(each.returncode == 0 for each in ranks), [each.returncode for each in ranks]
+    assert said == ["rank: ok\n"] * WORLD, said
+    print("tensors: ok")
+
+
+if __name__ == "__main__":
+    main()
