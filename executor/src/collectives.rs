@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use group::Group;
 use prepared::Ready;
 pub use scaled::Factor;
-use served::{Served, Service};
+use served::{Found, Service};
 use transfers::Way;
 
 /// A collective of blocks that are as long on all ranks.
@@ -167,7 +167,7 @@ impl Collectives {
         wish: Wish<'_>,
         (dtype, op, premultiplied): (DataType, Option<ReduceOp>, bool),
         addresses: [usize; 2],
-    ) -> Result<Served, ExecutorError> {
+    ) -> Result<Found, ExecutorError> {
         let Wish { collective, bytes, in_place, root } = wish;
         let question = self.question(collective, bytes, dtype)?;
         let question = Question { op, in_place, root, premultiplied, ..question };
@@ -193,10 +193,20 @@ impl Collectives {
             // SAFETY: as this function's.
             return unsafe { self.call_scaled(request, stream) };
         }
+        if stream.is_none()
+            // SAFETY: as this function's.
+            && let Some(outcome) = unsafe { self.again(request) }
+        {
+            return outcome;
+        }
         if let Some(parts) = self.parts(request)? {
             return self.run_parts(parts, stream);
         }
         match self.prepare(request)? {
+            // SAFETY: as this function's; who asks the same runs it again.
+            Ready::Launch(prepared) if stream.is_none() && !self.on_device() => unsafe {
+                self.executor().run_asked(&prepared.call(), prepared.asked)
+            },
             // SAFETY: as this function's.
             Ready::Launch(prepared) => unsafe { self.launch(&prepared.call(), stream) },
             // SAFETY: as this function's.

@@ -1,5 +1,6 @@
 //! Executors: load plans and launch them.
 
+mod again;
 mod queue;
 
 use crate::communicator::Communicator;
@@ -20,6 +21,7 @@ use antiphon_types::{DataType, ReduceOp};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+pub(crate) use again::{Asked, Buffers};
 pub(crate) use queue::own_error;
 
 /// One call of a collective.
@@ -249,9 +251,31 @@ impl Executor {
             unsafe { self.launch(gpu, call, &stream)? };
             return self.synchronize(&stream);
         }
+        // SAFETY: as this function's.
+        unsafe { self.run_asked(call, None) }
+    }
+
+    /// Runs a blocking call on the host, and keeps what it takes at hand, for calls that ask the same.
+    ///
+    /// # Safety
+    /// As [`execute`](Self::execute).
+    pub(crate) unsafe fn run_asked(
+        &self,
+        call: &Call<'_>,
+        asked: Option<Asked>,
+    ) -> Result<(), ExecutorError> {
         // Blocking calls of one rank share a context, so they take turns.
         let mut recent = self.blocking.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = self.recent(&mut recent, call, None)?;
+        let recent = self.recent(&mut recent, call, None, asked)?;
+        // SAFETY: as this function's.
+        unsafe { self.complete(recent, call) }
+    }
+
+    /// Runs a call whose context is at hand to its end.
+    ///
+    /// # Safety
+    /// As [`execute`](Self::execute).
+    unsafe fn complete(&self, recent: &Recent, call: &Call<'_>) -> Result<(), ExecutorError> {
         let order = self.order(recent, call);
         let launch = Launch {
             shared: &self.communicator.shared,
@@ -370,7 +394,8 @@ impl Executor {
             }
         };
         let runtime_blocks = Vec::new();
-        Ok(Recent { _plan: Arc::clone(plan), shape, sized, context, fingerprint, runtime_blocks })
+        let plan = Arc::clone(plan);
+        Ok(Recent { plan, asked: None, shape, sized, context, fingerprint, runtime_blocks })
     }
 
     /// The context of a call, at hand or found.
@@ -379,6 +404,7 @@ impl Executor {
         recent: &'r mut Vec<Recent>,
         call: &Call<'_>,
         stream: Option<u64>,
+        asked: Option<Asked>,
     ) -> Result<&'r Recent, ExecutorError> {
         self.communicator.shared.check()?;
         self.check(call)?;
@@ -386,8 +412,7 @@ impl Executor {
         let plan = Arc::as_ptr(call.plan);
         let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream };
         let known = recent.iter().position(|recent| {
-            recent.shape == shape
-                && recent.context.given.load(Ordering::Relaxed) < LAUNCHES_PER_EPOCH
+            recent.shape == shape && (asked.is_none() || recent.asked == asked) && recent.lasts()
         });
         if known.is_none() {
             self.fits(call.plan)?;
@@ -404,7 +429,7 @@ impl Executor {
                         self.communicator.shared.fail(error.clone());
                     }
                 });
-                recent.push(met?);
+                recent.push(Recent { asked, ..met? });
                 recent.len() - 1
             }
         };
@@ -461,7 +486,9 @@ struct Shape {
 /// A call's context, found once.
 struct Recent {
     /// Keeps the address in `shape` from being another plan's. The context may have been made with an equal plan.
-    _plan: Arc<LoadedPlan>,
+    plan: Arc<LoadedPlan>,
+    /// The question that the plan answers, if one was asked.
+    asked: Option<Asked>,
     shape: Shape,
     sized: Arc<Sized>,
     context: Arc<Context>,
@@ -472,6 +499,14 @@ struct Recent {
 
 // SAFETY: the plan's address is only compared.
 unsafe impl Send for Recent {}
+
+impl Recent {
+    /// Whether the context takes more launches.
+    #[inline]
+    fn lasts(&self) -> bool {
+        self.context.given.load(Ordering::Relaxed) < LAUNCHES_PER_EPOCH
+    }
+}
 
 impl std::fmt::Debug for Recent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -5,14 +5,19 @@ use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs the body of a function that can fail.
+#[inline(always)]
 pub(crate) fn entry(body: impl FnOnce() -> Result<(), Failure>) -> antiphon_result {
     // A panic leaves at worst a communicator that its peers will find silent; no state of this library is half done, for
     // its locks are taken over from whoever panicked.
-    let failure = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return antiphon_result::Success,
-        Ok(Err(failure)) => failure,
-        Err(panic) => Failure::new(antiphon_result::Internal, panic_text(&*panic)),
-    };
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => antiphon_result::Success,
+        Ok(Err(failure)) => failed(&failure),
+        Err(panic) => failed(&Failure::new(antiphon_result::Internal, panic_text(&*panic))),
+    }
+}
+
+#[cold]
+fn failed(failure: &Failure) -> antiphon_result {
     remember(&failure.text);
     failure.code
 }

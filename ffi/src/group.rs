@@ -4,9 +4,32 @@ use crate::entry::entry;
 use crate::result::{Failure, antiphon_result};
 use antiphon_executor::Group;
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The groups that threads have begun and not ended. Where there is none, no thread has one: so a call by itself need not look at
+/// what is its thread's own.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// One of [`OPEN`].
+struct Counted(());
+
+impl Counted {
+    fn new() -> Self {
+        // Each thread looks for what it counted itself.
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        Counted(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// The group that a thread has begun.
 struct Open {
+    _counted: Counted,
     /// How often it was begun and not ended.
     depth: u32,
     group: Group,
@@ -38,27 +61,32 @@ fn called_back(what: &str) -> Failure {
 }
 
 /// Runs the body of a function that may be part of a group: with the group that is open on this thread, if one is.
+#[inline(always)]
 pub(crate) fn grouped(
     body: impl FnOnce(Option<&mut Group>) -> Result<(), Failure>,
 ) -> antiphon_result {
-    entry(|| {
-        let begun = BEGUN.try_with(|begun| match &mut *begun.borrow_mut() {
-            Begun::Nothing => Begun::Nothing,
-            begun => std::mem::replace(begun, Begun::Call),
-        });
-        // Late in the life of a thread it has no groups any more.
-        let mut open = match begun.unwrap_or_default() {
-            Begun::Nothing => return body(None),
-            Begun::Call => return Err(called_back("make a call")),
-            Begun::Group(open) => GiveBack(Some(open)),
-        };
-        let Some(open) = &mut open.0 else { return body(None) };
-        let outcome = body(Some(&mut open.group));
-        if let Err(failure) = &outcome {
-            open.failure.get_or_insert_with(|| failure.clone());
-        }
-        outcome
-    })
+    entry(|| if OPEN.load(Ordering::Relaxed) == 0 { body(None) } else { in_group(body) })
+}
+
+/// The same where this thread, or another, has begun a group.
+#[cold]
+fn in_group(body: impl FnOnce(Option<&mut Group>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let begun = BEGUN.try_with(|begun| match &mut *begun.borrow_mut() {
+        Begun::Nothing => Begun::Nothing,
+        begun => std::mem::replace(begun, Begun::Call),
+    });
+    // Late in the life of a thread it has no groups any more.
+    let mut open = match begun.unwrap_or_default() {
+        Begun::Nothing => return body(None),
+        Begun::Call => return Err(called_back("make a call")),
+        Begun::Group(open) => GiveBack(Some(open)),
+    };
+    let Some(open) = &mut open.0 else { return body(None) };
+    let outcome = body(Some(&mut open.group));
+    if let Err(failure) = &outcome {
+        open.failure.get_or_insert_with(|| failure.clone());
+    }
+    outcome
 }
 
 /// A group that its thread has again when this ends, by a panic, too.
@@ -98,7 +126,8 @@ pub extern "C" fn antiphon_group_begin() -> antiphon_result {
         BEGUN.with_borrow_mut(|begun| {
             match begun {
                 Begun::Nothing => {
-                    *begun = Begun::Group(Open { depth: 1, group: Group::new(), failure: None });
+                    let (_counted, group) = (Counted::new(), Group::new());
+                    *begun = Begun::Group(Open { _counted, depth: 1, group, failure: None });
                 }
                 Begun::Group(open) => open.depth += 1,
                 Begun::Call => return Err(called_back("begin a group")),

@@ -55,6 +55,7 @@ pub(crate) fn issue<T: Object>(object: T) -> *mut T::Opaque {
     std::ptr::from_ref(slot).cast_mut().cast()
 }
 
+#[cold]
 fn invalid<T: Object>(saw: &str) -> Failure {
     let name = T::NAME;
     let text = format!(
@@ -67,6 +68,7 @@ fn invalid<T: Object>(saw: &str) -> Failure {
 ///
 /// # Safety
 /// As [`borrow`].
+#[inline]
 unsafe fn slot<T: Object>(handle: *const T::Opaque) -> Result<&'static Slot<T>, Failure> {
     let slot = handle.cast::<Slot<T>>();
     if slot.is_null() {
@@ -92,6 +94,7 @@ unsafe fn slot<T: Object>(handle: *const T::Opaque) -> Result<&'static Slot<T>, 
 ///
 /// # Safety
 /// The handle is null or came from [`issue`], of any kind; nobody destroys it for `'a`.
+#[inline]
 pub(crate) unsafe fn borrow<'a, T: Object>(handle: *const T::Opaque) -> Result<&'a T, Failure> {
     // SAFETY: as this function's; nobody takes the value meanwhile.
     let value = unsafe { &*slot::<T>(handle)?.value.get() };

@@ -37,14 +37,22 @@ fn known() -> MutexGuard<'static, Known> {
 }
 
 /// The reduction that a caller means, and the factor that goes before it.
+#[inline]
 pub(crate) fn operation(
     communicator: *const antiphon_communicator,
     dtype: DataType,
     op: i32,
 ) -> Result<(ReduceOp, Option<Factor>), Failure> {
-    if op < FIRST {
-        return Ok((reduce_op(op)?, None));
-    }
+    if op < FIRST { Ok((reduce_op(op)?, None)) } else { made(communicator, dtype, op) }
+}
+
+/// A reduction that a program made.
+#[cold]
+fn made(
+    communicator: *const antiphon_communicator,
+    dtype: DataType,
+    op: i32,
+) -> Result<(ReduceOp, Option<Factor>), Failure> {
     let known = known();
     let of_this = |scaled: &&Scaled| scaled.communicator == communicator.addr();
     let scaled = known.scaled.get(&op).filter(of_this).ok_or_else(|| {

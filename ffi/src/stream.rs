@@ -25,6 +25,7 @@ object!(Stream, antiphon_stream, b"antiStrm", "a stream");
 ///
 /// # Safety
 /// As [`borrow`].
+#[inline]
 pub(crate) unsafe fn queue<'a>(
     stream: *const antiphon_stream,
 ) -> Result<Option<&'a Arc<dyn Queue>>, Failure> {

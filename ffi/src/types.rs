@@ -72,12 +72,25 @@ pub extern "C" fn antiphon_dtype_size(dtype: i32) -> usize {
     entry_or(0, || data_type(dtype).map_or(0, DataType::size))
 }
 
+#[cold]
 fn unknown(what: &str, saw: i32, allowed: &str) -> Failure {
     let text = format!("cannot use {what}: saw {saw}, allowed {allowed}");
     Failure::new(antiphon_result::InvalidArgument, text)
 }
 
+/// Whether a table has each number at its place, so that nothing need be searched for.
+macro_rules! in_order {
+    ($table:ident) => {{
+        let mut number = 0;
+        while number < $table.len() && $table[number].0 as usize == number {
+            number += 1;
+        }
+        number == $table.len()
+    }};
+}
+
 /// The element type that a caller means.
+#[inline]
 pub(crate) fn data_type(dtype: i32) -> Result<DataType, Failure> {
     use antiphon_dtype as C;
     const ALL: [(C, DataType); 12] = [
@@ -94,11 +107,14 @@ pub(crate) fn data_type(dtype: i32) -> Result<DataType, Failure> {
         (C::F8e4m3, DataType::F8E4m3),
         (C::F8e5m2, DataType::F8E5m2),
     ];
-    let found = ALL.into_iter().find(|(known, _)| *known as i32 == dtype).map(|(_, own)| own);
+    const { assert!(in_order!(ALL)) };
+    let found = usize::try_from(dtype).ok().and_then(|number| ALL.get(number));
+    let found = found.map(|&(_, own)| own);
     found.ok_or_else(|| unknown("an element type", dtype, "the numbers of antiphon_dtype"))
 }
 
 /// The reduction that a caller means.
+#[inline]
 pub(crate) fn reduce_op(op: i32) -> Result<ReduceOp, Failure> {
     use antiphon_op as C;
     const ALL: [(C, ReduceOp); 5] = [
@@ -108,7 +124,8 @@ pub(crate) fn reduce_op(op: i32) -> Result<ReduceOp, Failure> {
         (C::Max, ReduceOp::Max),
         (C::Avg, ReduceOp::Avg),
     ];
-    let found = ALL.into_iter().find(|(known, _)| *known as i32 == op).map(|(_, own)| own);
+    const { assert!(in_order!(ALL)) };
+    let found = usize::try_from(op).ok().and_then(|number| ALL.get(number)).map(|&(_, own)| own);
     found.ok_or_else(|| unknown("a reduction", op, "the numbers of antiphon_op"))
 }
 

@@ -1,10 +1,10 @@
 //! Requests, checked: which plan serves one, and over which bytes.
 
 use super::coded::Coded;
-use super::served::Served;
+use super::served::{Found, Served};
 use super::{Collectives, NOWHERE, Request, What, argument, check_address, code_unsupported};
 use crate::error::ExecutorError;
-use crate::executor::Call;
+use crate::executor::{Asked, Buffers, Call};
 use crate::plan_cache::LoadedPlan;
 use crate::registry::CodeCall;
 use crate::selection::Wish;
@@ -39,6 +39,8 @@ impl Ready<'_> {
 #[derive(Debug)]
 pub(super) struct Prepared {
     plan: Arc<LoadedPlan>,
+    /// By what the plan is found again.
+    pub asked: Option<Asked>,
     dtype: DataType,
     op: Option<ReduceOp>,
     input: (*const u8, u64),
@@ -96,77 +98,135 @@ fn length(elements: u64, dtype: DataType) -> Result<u64, ExecutorError> {
     })
 }
 
+/// A request for blocks that are as long on all ranks, checked: what is to be served, and with which buffers.
+struct Checked {
+    collective: &'static Collective,
+    in_place: bool,
+    root: u32,
+    /// The send buffer stands in for the receive buffer, in which the rank has no part.
+    stands_in: bool,
+    dtype: DataType,
+    op: Option<ReduceOp>,
+    input: (*const u8, u64),
+    output: (*mut u8, u64),
+    premultiplied: bool,
+}
+
+impl Checked {
+    #[inline]
+    fn wish(&self) -> Wish<'static> {
+        let &Checked { collective, in_place, root, .. } = self;
+        Wish { collective, bytes: self.input.1.max(self.output.1), in_place, root }
+    }
+
+    /// Its buffers. A rank without a part in one of them has the other one stand in for it, which is as long, and which its
+    /// plan does not touch by that name.
+    #[inline]
+    fn buffers(&self) -> Buffers {
+        let &Checked { dtype, op, .. } = self;
+        let (input, output) = (present(self.input), present_mut(self.output));
+        Buffers { input, output, dtype, op }
+    }
+}
+
 impl Collectives {
-    /// Checks a request, but for its factor, and chooses what serves it.
-    pub(super) fn prepare(&self, request: &Request) -> Result<Ready<'_>, ExecutorError> {
+    /// Checks a request, but for its factor. `None` for those whose blocks are not as long on all ranks.
+    #[inline]
+    fn checked(&self, request: &Request) -> Result<Option<Checked>, ExecutorError> {
         let Request { what, input, output, count, dtype, op, factor } = *request;
         let (rank, world) = (self.communicator().rank(), self.communicator().world());
-        let whole_count = count.saturating_mul(world.into());
-        let whole = length(whole_count, dtype)?;
-        let block = length(count, dtype)?;
-        let own_block = u64::from(rank) * block;
+        let (whole, block) =
+            (length(count.saturating_mul(world.into()), dtype)?, length(count, dtype)?);
         let (collective, input_bytes, output_bytes, root) = match what {
-            What::AllReduce => (Collective::AllReduce, block, block, 0),
-            What::AllGather => (Collective::AllGather, block, whole, 0),
-            What::ReduceScatter => (Collective::ReduceScatter, whole, block, 0),
-            What::AllToAll => (Collective::AllToAll, whole, whole, 0),
-            What::Broadcast { root } => (Collective::Broadcast, block, block, root),
-            What::Reduce { root } => (Collective::Reduce, block, block, root),
-            What::Gather { root } => {
-                let blocks = self.gather_blocks(request, root)?;
-                return self.prepare_blocks(blocks, dtype).map(Ready::Launch);
-            }
-            What::Scatter { root } => {
-                let blocks = self.scatter_blocks(request, root)?;
-                return self.prepare_blocks(blocks, dtype).map(Ready::Launch);
-            }
+            What::AllReduce => (&Collective::AllReduce, block, block, 0),
+            What::AllGather => (&Collective::AllGather, block, whole, 0),
+            What::ReduceScatter => (&Collective::ReduceScatter, whole, block, 0),
+            What::AllToAll => (&Collective::AllToAll, whole, whole, 0),
+            What::Broadcast { root } => (&Collective::Broadcast, block, block, root),
+            What::Reduce { root } => (&Collective::Reduce, block, block, root),
+            What::Gather { .. } | What::Scatter { .. } => return Ok(None),
         };
         self.check_root(root)?;
         let at_root = rank == root;
         // Plans do not touch what a rank has no part in, so that any buffer of the right length will do.
-        let (input, output) = match what {
-            What::Broadcast { .. } if !at_root => (output.cast_const(), output),
-            What::Reduce { .. } if !at_root => (input, input.cast_mut()),
-            _ => (input, output),
+        let (input, output, stands_in) = match what {
+            What::Broadcast { .. } if !at_root => (output.cast_const(), output, false),
+            What::Reduce { .. } if !at_root => (input, input.cast_mut(), true),
+            _ => (input, output, false),
         };
         check_address(input, input_bytes, "a send buffer")?;
         check_address(output, output_bytes, "a receive buffer")?;
-        let offset = |base: *const u8| base.wrapping_add(own_block as usize);
+        let own = |base: *const u8| base.wrapping_add((u64::from(rank) * block) as usize);
         let in_place = block > 0
             && match what {
                 What::AllReduce | What::AllToAll => input == output.cast_const(),
-                What::AllGather => input == offset(output.cast_const()),
-                What::ReduceScatter => output.cast_const() == offset(input),
+                What::AllGather => input == own(output.cast_const()),
+                What::ReduceScatter => output.cast_const() == own(input),
                 // Nobody chooses by it: these plans are right either way.
                 _ => false,
             };
-        let bytes = input_bytes.max(output_bytes);
-        let op = reduces(&collective).then_some(op);
-        let wish = Wish { collective: &collective, bytes, in_place, root };
-        let addresses = [input.addr(), output.addr()];
-        let served = self.serve(wish, (dtype, op, factor.is_some()), addresses)?;
-        // A rank without a part in one of the buffers has the other one stand in for it, which is as long, and which its
-        // plan does not touch by that name.
-        let (input, output) = (present(input, input_bytes), present_mut(output, output_bytes));
+        let (input, output) = ((input, input_bytes), (output, output_bytes));
+        let op = reduces(collective).then_some(op);
+        let premultiplied = factor.is_some();
+        Ok(Some(Checked {
+            collective,
+            in_place,
+            root,
+            stands_in,
+            dtype,
+            op,
+            input,
+            output,
+            premultiplied,
+        }))
+    }
+
+    /// Runs a call by what served an earlier one that asked the same; `None`, and nothing was begun, if that is not at hand or
+    /// something is wrong with the call.
+    ///
+    /// # Safety
+    /// As [`call`](Self::call), of a call without a stream and without a factor.
+    #[inline]
+    pub(crate) unsafe fn again(&self, request: &Request) -> Option<Result<(), ExecutorError>> {
+        let checked = self.checked(request).ok()??;
+        let (dtype, op) = (checked.dtype, checked.op);
+        let asked = Asked::of(self.0.service.generation(), checked.wish(), (dtype, op, false))?;
+        // SAFETY: as this function's.
+        unsafe { self.executor().run_again(asked, &checked.buffers()) }
+    }
+
+    /// Checks a request, but for its factor, and chooses what serves it.
+    pub(super) fn prepare(&self, request: &Request) -> Result<Ready<'_>, ExecutorError> {
+        let Some(checked) = self.checked(request)? else {
+            let blocks = match request.what {
+                What::Scatter { root } => self.scatter_blocks(request, root)?,
+                What::Gather { root } => self.gather_blocks(request, root)?,
+                _ => unreachable!("all other collectives are checked as one"),
+            };
+            return self.prepare_blocks(blocks, request.dtype).map(Ready::Launch);
+        };
+        let Checked { in_place, root, stands_in, dtype, op, premultiplied, .. } = checked;
+        let addresses = [checked.input.0.addr(), checked.output.0.addr()];
+        let Found { served, asked } =
+            self.serve(checked.wish(), (dtype, op, premultiplied), addresses)?;
+        let Buffers { input, output, .. } = checked.buffers();
         match served {
             Served::Plan(plan) => {
-                Ok(Ready::Launch(Prepared { plan, dtype, op, input, output, blocks: None }))
+                Ok(Ready::Launch(Prepared { plan, asked, dtype, op, input, output, blocks: None }))
             }
             Served::Code(code) => {
                 if self.on_device() {
                     return Err(code_unsupported(self, "a call that registered code serves"));
                 }
                 // What stands in is the caller's to read, not to write.
-                let stands_in = matches!(what, What::Reduce { .. }) && !at_root;
-                let (output, output_bytes) =
-                    if stands_in { (NOWHERE, 0) } else { (output.0, output_bytes) };
+                let output = if stands_in { (NOWHERE, 0) } else { output };
                 let call = CodeCall {
                     executor: self.executor(),
                     in_place,
                     input: input.0,
-                    output,
-                    input_bytes,
-                    output_bytes,
+                    output: output.0,
+                    input_bytes: input.1,
+                    output_bytes: output.1,
                     dtype,
                     op,
                     root,
@@ -187,11 +247,11 @@ impl Collectives {
         let (input_bytes, output_bytes) = check_sizes((input, output), sizes, dtype)?;
         let wish = Wish { collective: &Collective::AllToAllV, bytes: 0, in_place: false, root: 0 };
         let addresses = [input.addr(), output.addr()];
-        let Served::Plan(plan) = self.serve(wish, (dtype, None, false), addresses)? else {
+        let Served::Plan(plan) = self.serve(wish, (dtype, None, false), addresses)?.served else {
             return Err(code_unsupported(self, "code for blocks of different sizes"));
         };
-        let (input, output) = (present(input, input_bytes), present_mut(output, output_bytes));
-        Ok(Prepared { plan, dtype, op: None, input, output, blocks: None })
+        let (input, output) = (present((input, input_bytes)), present_mut((output, output_bytes)));
+        Ok(Prepared { plan, asked: None, dtype, op: None, input, output, blocks: None })
     }
 
     /// A transfer from a rank of a pair whose ranks are on two nodes: runtime blocks are for those that map each other's
@@ -206,11 +266,12 @@ impl Collectives {
         let bytes = length(count, dtype)?;
         // In place, so that the sender's buffer is only read.
         let wish = Wish { collective: &Collective::Broadcast, bytes, in_place: true, root };
-        let Served::Plan(plan) = self.serve(wish, (dtype, None, false), [at.addr(); 2])? else {
+        let Served::Plan(plan) = self.serve(wish, (dtype, None, false), [at.addr(); 2])?.served
+        else {
             return Err(code_unsupported(self, "a transfer by registered code"));
         };
-        let (input, output) = (present(at, bytes), present_mut(at, bytes));
-        Ok(Prepared { plan, dtype, op: None, input, output, blocks: None })
+        let (input, output) = (present((at, bytes)), present_mut((at, bytes)));
+        Ok(Prepared { plan, asked: None, dtype, op: None, input, output, blocks: None })
     }
 
     fn prepare_blocks(&self, blocks: Blocks, dtype: DataType) -> Result<Prepared, ExecutorError> {
@@ -277,11 +338,13 @@ impl Collectives {
 }
 
 /// A send buffer, or what stands for one of no length.
-fn present(at: *const u8, bytes: u64) -> (*const u8, u64) {
+#[inline]
+fn present((at, bytes): (*const u8, u64)) -> (*const u8, u64) {
     if bytes == 0 { (NOWHERE.cast_const(), 0) } else { (at, bytes) }
 }
 
 /// A receive buffer, or what stands for one of no length.
-fn present_mut(at: *mut u8, bytes: u64) -> (*mut u8, u64) {
+#[inline]
+fn present_mut((at, bytes): (*mut u8, u64)) -> (*mut u8, u64) {
     if bytes == 0 { (NOWHERE, 0) } else { (at, bytes) }
 }

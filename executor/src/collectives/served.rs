@@ -3,15 +3,15 @@
 use super::{Collectives, lock};
 use crate::communicator::Options;
 use crate::error::ExecutorError;
-use crate::executor::Executor;
+use crate::executor::{Asked, Executor};
 use crate::plan_cache::LoadedPlan;
 use crate::registry::{Installed, RegisteredCode, RegisteredPlan, Registry};
 use crate::selection::order::{Candidate, Choice, Sources, choose, choose_by_size};
 use crate::selection::transfers::{Made, made};
-use crate::selection::{Question, Selected, SelectionError, Spread, Tuning};
+use crate::selection::{Question, Selected, SelectionError, Spread, Tuning, Wish};
 use antiphon_plan::algorithms::Algorithm;
 use antiphon_plan::model::Collective;
-use antiphon_types::DataType;
+use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -23,6 +23,13 @@ const PLACES: usize = 256;
 pub(super) enum Served {
     Plan(Arc<LoadedPlan>),
     Code(Arc<RegisteredCode>),
+}
+
+/// What serves a call, and by what it is found again; none where every call asks anew.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub served: Served,
+    pub asked: Option<Asked>,
 }
 
 /// What a communicator's calls are served by.
@@ -63,7 +70,7 @@ impl Memory {
 }
 
 /// Where the choice for a question is kept.
-fn place(&(bytes, root, rest): &Asked) -> usize {
+fn place(&Asked { bytes, root, rest, .. }: &Asked) -> usize {
     // Fibonacci hashing; the low bits of sizes are mostly 0.
     let mixed = bytes.wrapping_mul(31) ^ u64::from(root) << 32 ^ u64::from(rest);
     (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.ilog2())) as usize
@@ -118,25 +125,29 @@ impl Key {
     }
 }
 
-/// What tells questions of one communicator apart: bytes, root, and the rest in one number.
-type Asked = (u64, u32, u32);
-
-/// `None` for collectives that are not called by name.
-fn asked(question: &Question<'_>) -> Option<Asked> {
-    let collective = match question.collective {
-        Collective::AllReduce => 0,
-        Collective::AllGather => 1,
-        Collective::ReduceScatter => 2,
-        Collective::AllToAll => 3,
-        Collective::AllToAllV => 4,
-        Collective::Broadcast => 5,
-        Collective::Reduce => 6,
-        _ => return None,
-    };
-    let flags = u32::from(question.in_place) | u32::from(question.premultiplied) << 1;
-    let op = question.op.map_or(0, |op| op as u32 + 1);
-    let rest = flags | op << 8 | (question.dtype as u32) << 16 | collective << 24;
-    Some((question.bytes, question.root, rest))
+impl Asked {
+    /// What a question asks at this generation of the registry; `None` for collectives that are not called by name.
+    #[inline]
+    pub(super) fn of(
+        generation: u64,
+        Wish { collective, bytes, in_place, root }: Wish<'_>,
+        (dtype, op, premultiplied): (DataType, Option<ReduceOp>, bool),
+    ) -> Option<Asked> {
+        let collective = match collective {
+            Collective::AllReduce => 0,
+            Collective::AllGather => 1,
+            Collective::ReduceScatter => 2,
+            Collective::AllToAll => 3,
+            Collective::AllToAllV => 4,
+            Collective::Broadcast => 5,
+            Collective::Reduce => 6,
+            _ => return None,
+        };
+        let flags = u32::from(in_place) | u32::from(premultiplied) << 1;
+        let op = op.map_or(0, |op| op as u32 + 1);
+        let rest = flags | op << 8 | (dtype as u32) << 16 | collective << 24;
+        Some(Asked { generation, bytes, root, rest })
+    }
 }
 
 impl Service {
@@ -159,14 +170,21 @@ impl Service {
         }
     }
 
+    /// The registry's generation now.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.registry.generation()
+    }
+
     /// What serves a call of an executor's communicator; `addresses` are those of its buffers.
     pub fn serve(
         &self,
         executor: &Executor,
         question: &Question<'_>,
         addresses: [usize; 2],
-    ) -> Result<Served, ExecutorError> {
-        let asked = asked(question);
+    ) -> Result<Found, ExecutorError> {
+        let Question { dtype, op, premultiplied, .. } = *question;
+        let asked = |generation| Asked::of(generation, question.wish(), (dtype, op, premultiplied));
         {
             // Dropped after the lock: what is registered may have anybody's destructor.
             let fresh;
@@ -179,8 +197,9 @@ impl Service {
                 let kept: Vec<_> = kept.map(|plan| plan.fingerprint()).collect();
                 lock(&self.registered).retain(|content, _| kept.contains(content));
             }
+            let asked = asked(memory.generation);
             if let Some(served) = asked.and_then(|asked| memory.get(&asked)) {
-                return Ok(served);
+                return Ok(Found { served, asked });
             }
         }
         let contents = self.registry.contents();
@@ -211,14 +230,15 @@ impl Service {
                 Candidate::Transfers => return Err(transfers_alone(question)),
             }
         };
+        // A selector is asked about every call.
+        let asked = asked(contents.generation).filter(|_| contents.selector.is_none());
         let mut memory = lock(&self.memory);
         if memory.generation == contents.generation
-            && contents.selector.is_none()
             && let Some(asked) = asked
         {
             memory.keep(asked, &served);
         }
-        Ok(served)
+        Ok(Found { served, asked })
     }
 
     /// An installed plan serves no call, whatever it was when it was installed.

@@ -15,7 +15,7 @@ impl Executor {
         stream: Option<u64>,
     ) -> Result<QueuedLaunch, ExecutorError> {
         let mut recent = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = self.recent(&mut recent, call, stream)?;
+        let recent = self.recent(&mut recent, call, stream, None)?;
         Ok(QueuedLaunch {
             shared: Arc::clone(&self.communicator.shared),
             context: Arc::clone(&recent.context),

@@ -3,6 +3,7 @@
 use crate::counterpart::{self, Counterpart};
 use crate::failure::{Failure, Result, translated};
 use crate::group;
+use crate::handle::{Used, issue};
 use crate::library::{Config as Options, Handle, library};
 use crate::memory::Registered;
 use crate::numbers;
@@ -11,12 +12,10 @@ use crate::way;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Says that a slot has a communicator.
-const MARK: u64 = u64::from_le_bytes(*b"antiNCCL");
 /// Says how long a call may make no progress, in seconds; without it, for ever, as NCCL does it.
 const TIMEOUT_VARIABLE: &str = "ANTIPHON_TIMEOUT";
 
@@ -48,87 +47,38 @@ impl Drop for Communicator {
     }
 }
 
-/// Where a communicator is. Slots are used again, but never given back to the allocator: so a handle that is destroyed can be
-/// told from one that is not.
-struct Slot {
-    mark: AtomicU64,
-    value: Mutex<Option<Arc<Communicator>>>,
-}
-
-static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
-
-/// Makes a handle.
-pub fn issue(communicator: Arc<Communicator>) -> Comm {
-    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let new = || Box::leak(Box::new(Slot { mark: AtomicU64::new(0), value: Mutex::new(None) }));
-    let slot: &'static Slot = free.unwrap_or_else(|| new());
-    *slot.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(communicator);
-    slot.mark.store(MARK, Ordering::Release);
-    ptr::from_ref(slot).cast_mut().cast()
-}
-
-/// The slot of a handle.
-///
-/// # Safety
-/// The handle is null or came from [`issue`].
-unsafe fn slot(comm: Comm) -> Result<&'static Slot> {
-    let none = |saw: &str| {
-        let text = format!(
-            "cannot use a communicator: saw {saw}, allowed one that was made and not destroyed"
-        );
-        Failure::argument(text)
-    };
-    let slot = comm.cast::<Slot>();
-    if slot.is_null() || !slot.is_aligned() {
-        return Err(none("null, or an address that is none"));
-    }
-    // SAFETY: slots stay for ever.
-    let slot: &'static Slot = unsafe { &*slot };
-    match slot.mark.load(Ordering::Acquire) {
-        MARK => Ok(slot),
-        _ => Err(none("one that is destroyed")),
+#[cfg(test)]
+impl Communicator {
+    /// One without an end.
+    pub fn nobodys() -> Self {
+        let (finalized, registered) = (AtomicBool::new(false), Registered::default());
+        let end = ptr::null_mut();
+        Communicator { end, rank: 0, world: 0, device: 0, finalized, registered, real: None }
     }
 }
 
 /// The communicator of a handle.
 ///
 /// # Safety
-/// As [`slot`].
-pub unsafe fn known(comm: Comm) -> Result<Arc<Communicator>> {
+/// As [`Used::of`].
+#[inline]
+pub unsafe fn known(comm: Comm) -> Result<Used> {
     // SAFETY: as this function's.
-    let slot = unsafe { slot(comm)? };
-    let value = slot.value.lock().unwrap_or_else(PoisonError::into_inner);
-    value.clone().ok_or_else(|| Failure::argument("cannot use a communicator: it is destroyed"))
+    unsafe { Used::of(comm) }
 }
 
 /// The communicator of a handle, for calls.
 ///
 /// # Safety
-/// As [`slot`].
-pub unsafe fn usable(comm: Comm) -> Result<Arc<Communicator>> {
+/// As [`Used::of`].
+#[inline]
+pub unsafe fn usable(comm: Comm) -> Result<Used> {
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     if communicator.finalized.load(Ordering::Acquire) {
         return Err(Failure::usage("cannot use a communicator: it is finalized"));
     }
     Ok(communicator)
-}
-
-/// The communicator of a handle that is none any more.
-///
-/// # Safety
-/// As [`slot`].
-unsafe fn take(comm: Comm) -> Result<Arc<Communicator>> {
-    // SAFETY: as this function's.
-    let slot = unsafe { slot(comm)? };
-    let taken = {
-        let mut value = slot.value.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.mark.store(0, Ordering::Release);
-        value.take()
-    };
-    let taken = taken.ok_or_else(|| Failure::argument("cannot destroy a communicator twice"))?;
-    FREE.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
-    Ok(taken)
 }
 
 /// A place for an output.
@@ -336,7 +286,7 @@ pub unsafe fn split(
 ) -> Result<()> {
     let out = place(out, "newcomm")?;
     // SAFETY: as this function's.
-    let parent = unsafe { usable(comm)? };
+    let parent = Arc::clone(&*unsafe { usable(comm)? });
     // SAFETY: as this function's.
     unsafe { check_config(config)? };
     if color < -1 {
@@ -373,7 +323,7 @@ pub unsafe fn shrink(
 ) -> Result<()> {
     let out = place(out, "newcomm")?;
     // SAFETY: as this function's.
-    let parent = unsafe { known(comm)? };
+    let parent = Arc::clone(&*unsafe { known(comm)? });
     // SAFETY: as this function's.
     unsafe { check_config(config)? };
     if ![0, 1].contains(&flags) {
@@ -433,7 +383,7 @@ pub unsafe fn finalize(comm: Comm) -> Result<()> {
 /// As NCCL's.
 pub unsafe fn destroy(comm: Comm) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { take(comm) }.map(drop)
+    unsafe { known(comm)? }.destroy()
 }
 
 fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()> {
@@ -451,7 +401,8 @@ fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()> {
 pub unsafe fn abort(comm: Comm) -> Result<()> {
     // Who waits in a call of it comes back, and then lets go of it.
     // SAFETY: as this function's.
-    let communicator = unsafe { take(comm)? };
+    let communicator = unsafe { known(comm)? };
+    communicator.destroy()?;
     abort_end(&communicator, c"ncclCommAbort was called")
 }
 

@@ -58,14 +58,17 @@ pub fn translated(code: i32) -> c_int {
 
 impl Library {
     /// A result of this library's function that was called last on this thread.
+    #[inline(always)]
     pub fn outcome(&self, code: i32) -> Result<()> {
-        if code == 0 {
-            return Ok(());
-        }
+        if code == 0 { Ok(()) } else { Err(self.failure(code)) }
+    }
+
+    #[cold]
+    fn failure(&self, code: i32) -> Failure {
         // SAFETY: the text stays until the next failure on this thread.
         let text = unsafe { CStr::from_ptr((self.antiphon_last_error)()) };
         let (text, unserved) = (text.to_string_lossy().into_owned(), code == UNSUPPORTED);
-        Err(Failure { code: translated(code), text, unserved })
+        Failure { code: translated(code), text, unserved }
     }
 }
 
@@ -100,15 +103,20 @@ pub fn run_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
 }
 
 /// Runs the body of a function: no panic gets out, and a failure leaves its text.
+#[inline(always)]
 pub fn run(body: impl FnOnce() -> Result<()>) -> c_int {
-    let failure = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return result::SUCCESS,
-        Ok(Err(failure)) => failure,
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => result::SUCCESS,
+        Ok(Err(failure)) => failed(&failure),
         Err(_) => {
             let text = "internal error of Antiphon; please report it".to_owned();
-            Failure { code: result::INTERNAL, text, unserved: false }
+            failed(&Failure { code: result::INTERNAL, text, unserved: false })
         }
-    };
+    }
+}
+
+#[cold]
+fn failed(failure: &Failure) -> c_int {
     remember(&failure.text);
     failure.code
 }

@@ -29,6 +29,7 @@ fn counterpart(communicator: &Communicator) -> Result<&Counterpart> {
 ///
 /// # Safety
 /// The handle is null or was issued here; `call` is given the function's address in the real library.
+#[inline(always)]
 pub unsafe fn or(
     entry: &'static Entry,
     comm: Comm,
@@ -51,7 +52,7 @@ pub unsafe fn or(
         };
         let at = real.find(entry.name)?;
         // SAFETY: as this function's.
-        let communicator = unsafe { usable(comm)? };
+        let communicator = Arc::clone(&*unsafe { usable(comm)? });
         counterpart(&communicator)?.used()?;
         let call: RealCall = Box::new(move |comm| call(at, comm));
         Ok(Forwarded { communicator, call })

@@ -1,9 +1,10 @@
 //! Groups: calls are gathered by `libantiphon.so`, and communicators that are made inside are made together at the end. Where one
 //! of the calls is for the real library, all of them are.
 
-use crate::communicator::{Communicator, issue, place};
+use crate::communicator::{Communicator, place};
 use crate::failure::{Failure, Result};
 use crate::forward::{self, Forwarded};
+use crate::handle::issue;
 use crate::library::library;
 use crate::types::{Comm, SimInfo};
 use crate::way::beside;
@@ -44,18 +45,21 @@ thread_local! {
 
 /// Runs the body of a function that may be part of a group: if it is refused, so is the group, unless the real library may make
 /// the call.
+#[inline(always)]
 pub fn part(body: impl FnOnce() -> Result<()>) -> Result<()> {
-    let outcome = body();
-    if let Err(failure) = &outcome
-        && !(failure.unserved && beside().is_some())
-    {
-        OPEN.with_borrow_mut(|open| {
-            if open.depth > 0 {
-                open.failure.get_or_insert_with(|| failure.clone());
-            }
-        });
+    body().inspect_err(refuse)
+}
+
+#[cold]
+fn refuse(failure: &Failure) {
+    if failure.unserved && beside().is_some() {
+        return;
     }
-    outcome
+    OPEN.with_borrow_mut(|open| {
+        if open.depth > 0 {
+            open.failure.get_or_insert_with(|| failure.clone());
+        }
+    });
 }
 
 /// Whether this thread has begun a group.

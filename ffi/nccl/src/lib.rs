@@ -21,6 +21,7 @@ mod exports;
 mod failure;
 mod forward;
 mod group;
+mod handle;
 mod library;
 mod memory;
 mod numbers;

@@ -24,6 +24,7 @@ const OPS: [i32; 5] = [0, 1, 3, 2, 4];
 const MADE: i32 = 1 << 16;
 
 /// The type that a caller means.
+#[inline]
 pub fn data_type(number: c_int) -> Result<i32> {
     let known = usize::try_from(number).ok().and_then(|number| TYPES.get(number));
     known.map(|&(own, _)| own).ok_or_else(|| {
@@ -33,6 +34,7 @@ pub fn data_type(number: c_int) -> Result<i32> {
 }
 
 /// The reduction that a caller means.
+#[inline]
 pub fn operation(number: c_int) -> Result<i32> {
     if number >= MADE {
         return Ok(number);

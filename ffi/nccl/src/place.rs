@@ -51,7 +51,7 @@ impl Place {
 
     /// Whether buffers are on devices.
     pub fn is_device(&self) -> bool {
-        *self != Place::Host
+        matches!(self, Place::Device { .. })
     }
 }
 
