@@ -8,7 +8,15 @@ use std::process::ExitCode;
 /// Names the variable that says what to log to standard error, e.g. `debug`.
 const LOG: &str = "ANTIPHON_LOG";
 
+/// Says how many of a GPU's hardware queues the driver of CUDA uses: with more streams than queues, a copy may stand behind a
+/// kernel that waits for it. The driver's own number is 8, the most there are 32.
+const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+
 fn main() -> ExitCode {
+    if std::env::var_os(QUEUES.0).is_none() {
+        // SAFETY: no other thread has been started, which could look at the environment meanwhile.
+        unsafe { std::env::set_var(QUEUES.0, QUEUES.1) };
+    }
     env_logger::Builder::new().parse_env(LOG).init();
     match cli::execute(cli::Cli::parse()) {
         Ok(code) => code,

@@ -8,6 +8,7 @@ use crate::kernel::{Kernel, KernelSource};
 use crate::memory::{Memory, MemoryHandle};
 use crate::multicast::Multicast;
 use crate::stream::Stream;
+use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
@@ -103,8 +104,28 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// outlive the result.
     unsafe fn adopt_stream(&self, raw: *mut c_void) -> Result<Arc<dyn Stream>, HalError>;
 
+    /// Makes a stream whose work shall not stand behind that of others in a queue of the hardware's: its priority is the
+    /// highest that there is. For copies beside kernels that wait for them.
+    fn urgent_stream(&self) -> Result<Arc<dyn Stream>, HalError> {
+        self.stream()
+    }
+
+    /// Lets kernels of this device use all memory of the device with the number `index`, what it has now and later, so that
+    /// importing some in this process calls nothing of the driver that may wait for kernels. The first call for a device
+    /// may. One out of reach is [`HalError::NotShareable`].
+    fn enable_peer(&self, index: u32) -> Result<(), HalError> {
+        let _ = index;
+        Ok(())
+    }
+
     /// Makes an event.
     fn event(&self) -> Result<Arc<dyn Event>, HalError>;
+
+    /// Takes what graphs have kept that are gone ([`crate::Stream::keep`]), as far as they were recorded on this device. To
+    /// drop it unmaps and unloads, which may wait for kernels.
+    fn take_abandoned(&self) -> Vec<Arc<dyn Any + Send + Sync>> {
+        Vec::new()
+    }
 
     /// Compiles (where it is source) and loads a kernel. Needs [`Caps::kernels`].
     fn load(&self, source: KernelSource<'_>) -> Result<Arc<dyn Kernel>, HalError>;

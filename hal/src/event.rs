@@ -15,8 +15,9 @@ pub trait Event: Any + Send + Sync + fmt::Debug {
     /// The backend of the device that made it.
     fn backend(&self) -> Backend;
 
-    /// Whether the work it stands for is done. Says nothing of errors; [`crate::Stream::synchronize`] does.
-    fn query(&self) -> bool;
+    /// Whether the work it stands for is done. Says nothing of tasks' errors, as [`crate::Stream::synchronize`] does; but a
+    /// device that has failed answers why, here as in every call: nothing on it ends any more.
+    fn query(&self) -> Result<bool, HalError>;
 
     /// Waits until the work it stands for at this moment is done, working on it where the backend can.
     fn synchronize(&self) -> Result<(), HalError>;

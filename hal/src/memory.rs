@@ -42,6 +42,12 @@ pub trait Memory: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether other processes map it by a call that may wait for all kernels of their device, as CUDA's do memory of
+    /// `cudaMalloc`: a peer whose kernel waits for its mapping would wait for ever.
+    fn is_legacy_ipc(&self) -> bool {
+        false
+    }
+
     /// What a peer needs to map the same bytes. Memory that no peer can map, or that takes more than one handle, is
     /// [`HalError::NotShareable`].
     fn export(&self) -> Result<MemoryHandle, HalError>;

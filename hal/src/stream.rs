@@ -86,8 +86,8 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
     fn is_capturing(&self) -> Result<bool, HalError>;
 
     /// Keeps `object` until the graph that this stream is being recorded into is gone, and with it every executable
-    /// made of it: what replays use, kernels and memory among it, must outlive the caller. It is let go some time
-    /// later, on a thread that uses the device. A stream that is not being recorded is [`HalError::Invalid`].
+    /// made of it: what replays use, kernels and memory among it, must outlive the caller. Who uses
+    /// the device takes it then ([`crate::Device::take_abandoned`]). A stream that is not being recorded is [`HalError::Invalid`].
     fn keep(&self, object: Arc<dyn Any + Send + Sync>) -> Result<(), HalError> {
         drop(object);
         Err(HalError::Unsupported { op: "keep an object for a graph", backend: self.backend() })

@@ -67,10 +67,27 @@ impl Application {
         *unsafe { self.0.get::<T>(name.as_bytes()) }.expect("the driver has the function")
     }
 
+    /// Whether the driver is the simulated one, which tests may break and count.
+    pub fn is_simulated(&self) -> bool {
+        self.has("antiphon_gpusim_fault")
+    }
+
     /// How often kernels of this process have used a multicast address.
     pub fn multicasts(&self) -> u64 {
         // SAFETY: the type is that of the fixture's function, which takes nothing.
         unsafe { self.get::<unsafe extern "C" fn() -> u64>("antiphon_gpusim_multicasts")() }
+    }
+
+    /// How often this process has mapped memory of others by IPC handles.
+    pub fn opened(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.get::<unsafe extern "C" fn() -> u64>("antiphon_gpusim_opened")() }
+    }
+
+    /// Breaks a device, as a kernel does that uses an address which is not mapped.
+    pub fn fault(&self, device: i32) {
+        // SAFETY: as above, with a number.
+        unsafe { self.get::<unsafe extern "C" fn(i32)>("antiphon_gpusim_fault")(device) }
     }
 
     /// Makes the primary context of a device current.

@@ -311,7 +311,12 @@ impl Greeted {
                 continue;
             }
             let same_process = join.bootstrap.peer(peer)?.same_process;
-            answer.push(Gap::to_byte(greeting.device.gap(&*join.device, same_process)));
+            let gap = greeting.device.gap(&*join.device, same_process);
+            if same_process && gap.is_none() {
+                // Now: later, when it maps memory of the peer's, launches may wait for that.
+                greeting.device.enable(&*join.device)?;
+            }
+            answer.push(Gap::to_byte(gap));
         }
         let ticket = join.bootstrap.exchange_begin(&answer)?;
         Ok(Probed { join, greetings, ticket })

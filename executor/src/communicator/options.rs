@@ -83,6 +83,10 @@ pub struct Options {
     /// Whether switch channels go through multicast groups where the members' devices have them. Sums then round as the
     /// switch does, from the launch on in which a rank's group is ready. Off, each member is reached by itself, always.
     pub multicast: bool,
+    /// Whether peers in other processes map memory of `cudaMalloc`, by the driver's legacy IPC handles. That may wait for the
+    /// kernels of a device, and a launch that waits for it would hang: each buffer's first launch must have the device to
+    /// itself on all ranks. Off, such buffers are staged. `ANTIPHON_LEGACY_IPC=1` in the environment sets it.
+    pub legacy_ipc: bool,
     /// Whether calls by name keep one order of sums, whatever a message's size and an element's place in it, so that a tensor
     /// has the same bits however it is put into buckets. `ANTIPHON_REPRODUCIBLE=1` in the environment sets it. All ranks must
     /// say the same.
@@ -109,6 +113,7 @@ impl Default for Options {
             block_threads: None,
             kernels: KernelForm::default(),
             multicast: true,
+            legacy_ipc: std::env::var_os("ANTIPHON_LEGACY_IPC").is_some_and(|on| on == "1"),
             reproducible: std::env::var_os("ANTIPHON_REPRODUCIBLE").is_some_and(|on| on == "1"),
             registry: Registry::process(),
             tuning: None,
@@ -172,6 +177,13 @@ impl Options {
     #[must_use]
     pub fn with_multicast(mut self, on: bool) -> Self {
         self.multicast = on;
+        self
+    }
+
+    /// These options with memory of `cudaMalloc` mapped by other processes, or staged.
+    #[must_use]
+    pub fn with_legacy_ipc(mut self, on: bool) -> Self {
+        self.legacy_ipc = on;
         self
     }
 

@@ -55,6 +55,12 @@ fn fits_a_message(memory: &dyn Memory) -> bool {
     memory.export_parts().is_ok_and(|parts| parts.len() <= MAX_DESCRIPTORS)
 }
 
+/// Whether no peer maps `memory`, because in another process that would wait for kernels.
+fn stays_private(shared: &Shared, memory: &dyn Memory) -> bool {
+    let elsewhere = || shared.peers.iter().any(|peer| peer.same_node && !peer.same_process);
+    memory.is_legacy_ipc() && !shared.options.legacy_ipc && elsewhere()
+}
+
 /// A copy on a stream of device memory.
 fn copy(stream: &dyn Stream, (to, from, bytes): (u64, u64, u64)) -> Result<(), ExecutorError> {
     if bytes == 0 {
@@ -161,7 +167,9 @@ impl Gpu {
             return Ok(None);
         };
         if memory.is_borrowed() {
-            if !self.is_kept(&memory) && !fits_a_message(&*memory) {
+            if stays_private(shared, &*memory)
+                || !self.is_kept(&memory) && !fits_a_message(&*memory)
+            {
                 return Ok(None);
             }
             self.keep(&memory, user, true)?;

@@ -76,6 +76,8 @@ pub struct Context {
     /// The launch that it stands for, and the last one that is known to be over.
     followed: AtomicU64,
     over: AtomicU64,
+    /// The device has failed, and no launch ends.
+    lost: AtomicBool,
     /// Device memory that stands in for memory which peers cannot map.
     pub staging: Mutex<Option<Arc<dyn Memory>>>,
 }
@@ -209,6 +211,7 @@ impl Context {
             behind: device.event()?,
             followed: AtomicU64::new(0),
             over: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
             staging: Mutex::default(),
             plan,
         })

@@ -26,6 +26,7 @@ mod shape;
 mod submission;
 mod tables;
 mod together;
+mod underway;
 mod upload;
 mod watch;
 mod words;
@@ -53,6 +54,7 @@ use std::time::{Duration, Instant};
 use tables::{Slots, Tables};
 use together::Merged;
 pub use together::{Member, launch_together};
+use underway::Underway;
 use upload::Upload;
 use watch::Watch;
 use words::Words;
@@ -163,6 +165,8 @@ pub struct Gpu {
     watch: OnceLock<Watch>,
     /// Frees what nobody uses any more.
     reaper: Reaper,
+    /// Launches of all ranks of the process.
+    underway: Arc<Underway>,
     /// Serves port channels, once a plan has some.
     proxy: OnceLock<Proxy>,
     /// For calls without a stream.
@@ -242,6 +246,7 @@ impl Gpu {
                 allowed: "1 to 512 (`Options::with_block_threads`)",
             });
         }
+        let underway = Underway::here();
         Ok(Gpu {
             upload: Upload::new(&**device)?,
             device: Arc::clone(device),
@@ -258,7 +263,8 @@ impl Gpu {
             meeting: OnceLock::new(),
             state: Mutex::default(),
             watch: OnceLock::new(),
-            reaper: Reaper::default(),
+            reaper: Reaper::new(&underway),
+            underway,
             proxy: OnceLock::new(),
             stream: OnceLock::new(),
         })
@@ -310,6 +316,7 @@ impl Gpu {
             None => {
                 let context = Arc::new(Context::new(shared, self, Arc::clone(plan), key)?);
                 self.serve(shared, &context)?;
+                self.underway.add(&context);
                 self.known().insert(key, Arc::clone(&context));
                 // Only now: who hears of it looks for the context.
                 context.tell_scratch(shared, self)?;
@@ -379,10 +386,7 @@ impl Gpu {
 
     /// Whether a launch of this rank is under way on the device.
     fn runs(&self) -> bool {
-        self.contexts().iter().any(|context| {
-            let [begun, ended] = context.marks();
-            begun != ended
-        })
+        self.contexts().iter().any(|context| context.runs())
     }
 
     /// Whether everything that was submitted is over.

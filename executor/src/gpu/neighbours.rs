@@ -3,7 +3,7 @@
 //! Each rank tells the others what its device is, and then what it lacks to reach theirs. So all ranks know the same, and
 //! refuse the same.
 
-use antiphon_hal::{Backend, Device, PciAddress};
+use antiphon_hal::{Backend, Device, HalError, PciAddress};
 use std::fmt;
 
 /// A rank's device, as it names it to the others.
@@ -69,6 +69,11 @@ impl RankDevice {
                 (Some(own), Some(theirs)) => own == theirs,
                 _ => same_process && self.index == other.index,
             }
+    }
+
+    /// Lets kernels of `own` use the memory of this device, which is of the same process.
+    pub fn enable(&self, own: &dyn Device) -> Result<(), HalError> {
+        if self.is(&RankDevice::of(own), true) { Ok(()) } else { own.enable_peer(self.index) }
     }
 
     /// What `own`, of this process, lacks to reach this device.

@@ -1,20 +1,28 @@
 //! Frees what a driver may free only once kernels have ended, on a thread of its own.
 //!
 //! No driver promises that unmapping, unbinding and freeing wait for no kernel, and a kernel may wait for a launch that only
-//! the watch can end. So whoever watches launches hands over what is to go, and waits for nothing.
+//! the watch can end. So whoever watches launches hands over what is to go, and waits for nothing; and it goes while no launch
+//! of any rank of the process is [under way](super::underway).
 
+use super::underway::Underway;
 use std::any::Any;
 use std::fmt;
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 /// What is to go: dropping it frees it.
 type Gone = Box<dyn Any + Send>;
 
+/// Between two looks whether something may go.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// The thread, once there is something to free.
-#[derive(Default)]
-pub struct Reaper(Mutex<Option<(Sender<Gone>, JoinHandle<()>)>>);
+pub struct Reaper {
+    underway: Arc<Underway>,
+    thread: Mutex<Option<(Sender<Gone>, JoinHandle<()>)>>,
+}
 
 impl fmt::Debug for Reaper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -22,15 +30,39 @@ impl fmt::Debug for Reaper {
     }
 }
 
+/// Frees what comes, in its order: while nothing is under way, and once nobody sends any more, at once.
+fn reap(receiver: &Receiver<Gone>, underway: &Underway) {
+    let mut held = Vec::new();
+    loop {
+        let next = if held.is_empty() {
+            receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            receiver.recv_timeout(PAUSE)
+        };
+        match next {
+            Ok(gone) => held.push(gone),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        held = underway.quietly(held, drop).unwrap_or_default();
+    }
+}
+
 impl Reaper {
+    /// Whose things go while none of these launches is.
+    pub fn new(underway: &Arc<Underway>) -> Self {
+        Reaper { underway: Arc::clone(underway), thread: Mutex::default() }
+    }
+
     /// Frees something, some time. Things go in the order in which they come. Where the system gives no thread, they go at
     /// once.
     pub fn free(&self, gone: impl Any + Send) {
         let mut thread = self.thread();
         if thread.is_none() {
             let (sender, receiver) = channel::<Gone>();
+            let underway = Arc::clone(&self.underway);
             let named = Builder::new().name("antiphon-reaper".to_owned());
-            match named.spawn(move || receiver.into_iter().for_each(drop)) {
+            match named.spawn(move || reap(&receiver, &underway)) {
                 Ok(started) => *thread = Some((sender, started)),
                 Err(error) => log::warn!("memory is freed by the thread that watches: {error}"),
             }
@@ -52,12 +84,12 @@ impl Reaper {
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<(Sender<Gone>, JoinHandle<()>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Reaper {
-    /// Waits until all has gone.
+    /// Waits until all has gone, which it does now whatever is under way.
     fn drop(&mut self) {
         let Some((sender, thread)) = self.thread().take() else { return };
         drop(sender);
@@ -84,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_cannot_go_yet_keeps_nobody_waiting_and_is_gone_in_the_end() {
-        let reaper = Reaper::default();
+        let reaper = Reaper::new(&Arc::default());
         let ((go, may), (said, who)) = (channel(), channel());
         reaper.free(Slow(may, said));
         let after = Arc::new(());
@@ -98,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_left_is_not_waited_for() {
-        let reaper = Reaper::default();
+        let reaper = Reaper::new(&Arc::default());
         let ((go, may), (said, who)) = (channel(), channel());
         reaper.free(Slow(may, said));
         reaper.leave();

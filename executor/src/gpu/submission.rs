@@ -57,6 +57,7 @@ impl Gpu {
         };
         let recent = &state.recent[at];
         let ready = self.ready(shared, recent, call, blocks, &**stream)?;
+        let launching = self.underway.launching();
         let number = self.number(shared, recent, call, ready.recorded);
         let launch = self.parameter(shared, recent, &ready, number);
         let mut enqueued = false;
@@ -64,6 +65,7 @@ impl Gpu {
         // SAFETY: as this function's.
         let launched = unsafe { self.submit(shared, recent, call, &launch, sent, &mut enqueued) };
         self.settle(shared, recent, (&**stream, number), enqueued, launched)?;
+        drop(launching);
         drop(state);
         watch.look();
         Ok(())

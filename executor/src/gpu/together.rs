@@ -154,6 +154,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
         let ready = gpu.ready(shared, recent, call, blocks, stream)?;
         prepared.push(Prepared { member, recent, ready, number: 0 });
     }
+    let launching = members[0].gpu.underway.launching();
     // Nothing is refused any more, so that a launch of some is a launch of all.
     for one in &mut prepared {
         let Member { shared, gpu, call, .. } = one.member;
@@ -174,6 +175,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
         let settled = gpu.settle(shared, one.recent, (&***stream, one.number), enqueued, own);
         failed = failed.or(settled.err());
     }
+    drop(launching);
     drop(prepared);
     drop(states);
     for member in members {

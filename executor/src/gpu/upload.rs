@@ -18,7 +18,7 @@ pub struct Upload {
 impl Upload {
     /// An upload to `device`.
     pub fn new(device: &dyn Device) -> Result<Self, HalError> {
-        Ok(Upload { stream: device.stream()?, piece: Mutex::new(device.pinned(PIECE)?) })
+        Ok(Upload { stream: device.urgent_stream()?, piece: Mutex::new(device.pinned(PIECE)?) })
     }
 
     /// Copies `bytes` to the start of `memory`, which is at least as long and nobody else uses yet.

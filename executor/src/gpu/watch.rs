@@ -95,10 +95,18 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
     let mut busy = false;
     for context in gpu.contexts() {
         let marks = context.marks();
-        busy |= !context.is_over();
+        let over = context.is_over();
+        busy |= !over;
         let id = Arc::as_ptr(&context).addr();
         if marks[0] == marks[1] {
             seen.remove(&id);
+            // It may never begin.
+            if !over
+                && !shared.failed()
+                && let Some(error) = context.lose()
+            {
+                end(shared, error.into());
+            }
             continue;
         }
         busy = true;
@@ -115,7 +123,9 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         match standing {
             Some(then) => {
                 let waited = then.since.elapsed();
-                if let Some(error) = differs(shared, &context) {
+                if let Some(error) = context.lose() {
+                    end(shared, error.into());
+                } else if let Some(error) = differs(shared, &context) {
                     end(shared, error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
                 {
@@ -140,6 +150,10 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             if !unused.is_empty() {
                 gpu.reaper.free(unused);
             }
+        }
+        let abandoned = gpu.device.take_abandoned();
+        if !abandoned.is_empty() {
+            gpu.reaper.free(abandoned);
         }
         if !shared.failed()
             && let Err(error) = gpu.let_go(shared)

@@ -44,6 +44,10 @@ impl Context {
 impl vendor::Context<CudaDriver> for Context {
     type Entered<'a> = Entered<'a>;
 
+    fn as_peer(&self) -> usize {
+        self.raw.expose_provenance()
+    }
+
     /// The calling thread's current context where it is one on `device`, otherwise the device's primary one.
     ///
     /// The primary context is what the CUDA run-time library uses, PyTorch with it: it is retained, so that it

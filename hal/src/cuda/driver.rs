@@ -295,16 +295,16 @@ impl Vendor for CudaDriver {
         conv::has_fabric(properties).then(|| export::fabric_handle(physical))
     }
 
-    fn enable_peer(
-        core: &Core<Self>,
-        address: Address,
-        _other: Device,
-    ) -> Result<Option<Code>, HalError> {
+    fn peer_at(core: &Core<Self>, address: Address, _other: Device) -> Result<usize, HalError> {
         let names = [sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_CONTEXT];
         let [context] = attributes(core, address, names)?;
-        let context = ptr::with_exposed_provenance_mut(context as usize);
-        // SAFETY: the driver gave the context for memory that is live, and checks it.
-        Ok(core.context.api().peer_enable.map(|enable| unsafe { enable(context, 0) }))
+        Ok(context as usize)
+    }
+
+    fn enable_peer(core: &Core<Self>, peer: usize) -> Option<Code> {
+        let context = ptr::with_exposed_provenance_mut(peer);
+        // SAFETY: the driver gave the context, for memory that is live or for a device that stays open, and checks it.
+        core.context.api().peer_enable.map(|enable| unsafe { enable(context, 0) })
     }
 
     fn multicast(

@@ -24,6 +24,8 @@ const NAMES: Names = Names {
     ipc_open: "cuIpcOpenMemHandle_v2",
     ipc_close: "cuIpcCloseMemHandle",
     stream_create: "cuStreamCreate",
+    stream_create_priority: "cuStreamCreateWithPriority",
+    stream_priorities: "cuCtxGetStreamPriorityRange",
     stream_destroy: "cuStreamDestroy_v2",
     stream_query: "cuStreamQuery",
     stream_synchronize: "cuStreamSynchronize",

@@ -188,6 +188,8 @@ table! {
         );
     }
     optional {
+        stream_create_priority (*mut RawStream, c_uint, c_int);
+        stream_priorities (*mut c_int, *mut c_int);
         launch_cooperative (
             RawFunction,
             c_uint, c_uint, c_uint,

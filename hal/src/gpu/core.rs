@@ -6,10 +6,11 @@ use crate::gpu::calls::{AllocationProperties, Device, Virtual};
 use crate::gpu::code::{self, GRANULARITY};
 use crate::gpu::library::{Api, text_of};
 use crate::gpu::memory::GpuMemory;
+use crate::gpu::pinned::Slabs;
 use crate::gpu::stream::GpuStream;
 use crate::gpu::vendor::{Context, Vendor};
 use crate::ranges::Ranges;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -40,6 +41,10 @@ pub(crate) struct Core<V: Vendor> {
     pub(crate) foreign: Mutex<HashMap<Vec<u64>, Weak<GpuMemory<V>>>>,
     /// Memory opened by IPC handles: opening one twice gives the same address.
     pub(crate) opened: Mutex<HashMap<[u8; 64], Weak<GpuMemory<V>>>>,
+    /// Devices whose memory kernels of this one were let use, as the driver knows them.
+    pub(crate) enabled: Mutex<HashSet<usize>>,
+    /// Pinned memory that pieces are cut out of.
+    pub(crate) slabs: Slabs<V>,
     /// Where memory is cleared. Before the context, which it needs.
     pub(crate) upkeep: GpuStream<V>,
     pub(crate) context: Arc<V::Context>,
@@ -58,7 +63,9 @@ impl<V: Vendor> Core<V> {
             ranges: Ranges::default(),
             foreign: Mutex::default(),
             opened: Mutex::default(),
-            upkeep: GpuStream::new(&context)?,
+            enabled: Mutex::default(),
+            slabs: Slabs::default(),
+            upkeep: GpuStream::urgent(&context)?,
             context,
         })
     }

@@ -10,12 +10,13 @@ use crate::gpu::event::GpuEvent;
 use crate::gpu::kernel::GpuKernel;
 use crate::gpu::memory;
 use crate::gpu::stream::GpuStream;
-use crate::gpu::vendor::{Vendor, unsupported};
-use crate::gpu::{foreign, import};
+use crate::gpu::vendor::{Context, Vendor, unsupported};
+use crate::gpu::{foreign, import, keep, peers, pinned};
 use crate::kernel::{Kernel, KernelSource};
 use crate::memory::{Memory, MemoryHandle};
 use crate::multicast::Multicast;
 use crate::stream::Stream;
+use std::any::Any;
 use std::ffi::c_void;
 use std::slice;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl<V: Vendor> Device for GpuDevice<V> {
     }
 
     fn pinned(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError> {
-        Ok(memory::pinned(&self.core, bytes)?)
+        Ok(pinned::pinned(&self.core, bytes)?)
     }
 
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError> {
@@ -87,6 +88,15 @@ impl<V: Vendor> Device for GpuDevice<V> {
         Ok(Arc::new(GpuStream::<V>::new(&self.core.context)?))
     }
 
+    fn urgent_stream(&self) -> Result<Arc<dyn Stream>, HalError> {
+        Ok(Arc::new(GpuStream::<V>::urgent(&self.core.context)?))
+    }
+
+    fn enable_peer(&self, index: u32) -> Result<(), HalError> {
+        let other = V::process().open(index)?;
+        peers::enable_all(&self.core, &other.core)
+    }
+
     unsafe fn adopt_stream(&self, raw: *mut c_void) -> Result<Arc<dyn Stream>, HalError> {
         // SAFETY: the caller vouches for the stream, as this method asks.
         Ok(Arc::new(unsafe { GpuStream::<V>::adopt(&self.core.context, raw.cast()) }?))
@@ -94,6 +104,10 @@ impl<V: Vendor> Device for GpuDevice<V> {
 
     fn event(&self) -> Result<Arc<dyn Event>, HalError> {
         Ok(Arc::new(GpuEvent::<V>::new(&self.core.context)?))
+    }
+
+    fn take_abandoned(&self) -> Vec<Arc<dyn Any + Send + Sync>> {
+        keep::take((V::BACKEND, self.core.context.device()))
     }
 
     fn load(&self, source: KernelSource<'_>) -> Result<Arc<dyn Kernel>, HalError> {

@@ -76,16 +76,19 @@ impl<V: Vendor> Event for GpuEvent<V> {
         V::BACKEND
     }
 
-    fn query(&self) -> bool {
+    fn query(&self) -> Result<bool, HalError> {
         if self.place.load(Ordering::Acquire) == GRAPH {
-            return false;
+            return Ok(false);
         }
-        let Ok(_entered) = self.context.enter() else { return true };
+        let _entered = self.context.enter()?;
         // A question is no part of a graph that another thread records.
         let _unrecorded = Unrecorded::new(self.context.api());
         // SAFETY: the event lives until this object is dropped.
         let code = unsafe { (self.context.api().event_query)(self.raw) };
-        code != Code::NOT_READY
+        match code {
+            Code::NOT_READY => Ok(false),
+            code => self.context.api().check("ask whether work is done", code).map(|()| true),
+        }
     }
 
     fn synchronize(&self) -> Result<(), HalError> {
@@ -98,6 +101,7 @@ impl<V: Vendor> Event for GpuEvent<V> {
             });
         }
         let _entered = self.context.enter()?;
+        let _unrecorded = Unrecorded::new(self.context.api());
         // SAFETY: as above.
         let code = unsafe { (self.context.api().event_synchronize)(self.raw) };
         self.context.api().check("wait for an event", code)

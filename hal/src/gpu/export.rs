@@ -24,7 +24,7 @@ pub(crate) fn barred<V: Vendor>(memory: &GpuMemory<V>) -> Option<HalError> {
             "another process allocated it",
             "let the process that allocated it export it",
         ),
-        Kind::Pinned => {
+        Kind::Pinned(_) => {
             not_shareable("it is pinned memory of the host", "allocate memory of the device")
         }
     })
@@ -54,7 +54,7 @@ pub(crate) fn parts<V: Vendor>(memory: &GpuMemory<V>) -> Result<Vec<MemoryHandle
         }
         Kind::Foreign(origin) => foreign::export(memory, origin),
         Kind::Own(own) => Ok(vec![V::export_own(memory, own)?]),
-        Kind::Opened { .. } | Kind::Pinned => unsupported::<V, _>("export memory"),
+        Kind::Opened { .. } | Kind::Pinned(_) => unsupported::<V, _>("export memory"),
     }
 }
 

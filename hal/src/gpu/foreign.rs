@@ -23,6 +23,13 @@ pub(crate) struct Origin {
     device: Device,
 }
 
+impl Origin {
+    /// Whether it is known that other processes can map it by IPC handles alone.
+    pub(crate) fn is_legacy_ipc(&self) -> bool {
+        self.classic == Some(true)
+    }
+}
+
 /// One allocation of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {

@@ -125,7 +125,8 @@ fn open<V: Vendor>(
     }
     let what = "open memory of another process";
     let mut address = 0;
-    let mut own = OWN.write();
+    // The addresses are entered behind the call, which may wait for kernels, as a lock would have others do: nobody has them
+    // before, and to look there is to look at memory that is none of the caller's.
     // SAFETY: `address` is a valid place for the answer; the driver checks the handle.
     let code = unsafe { (api.ipc_open)(&raw mut address, IpcHandle(*handle), LAZY_PEER_ACCESS) };
     code.ok().map_err(|code| {
@@ -145,14 +146,13 @@ fn open<V: Vendor>(
     let fits = address.checked_add(bytes).is_some_and(|wanted| bytes > 0 && wanted <= end);
     if code != Code::SUCCESS || !fits {
         // The call below may wait for kernels, which may wait for other threads.
-        drop((own, opened));
+        drop(opened);
         // SAFETY: opened above, and used by nobody.
         let _ = unsafe { (api.ipc_close)(address) };
         api.check(what, code)?;
         return Err(refused(&format!("{bytes} bytes"), &format!("1 to {length}")));
     }
-    own.enter(address, bytes);
-    drop(own);
+    OWN.enter(address, bytes);
     let memory = enter(core, address, bytes, Kind::Opened { handle: *handle });
     opened.insert(*handle, Arc::downgrade(&memory));
     Ok(memory)

@@ -1,5 +1,7 @@
 //! What graphs keep that applications record: objects that live as long as they do.
 
+use crate::driver::Backend;
+use crate::gpu::calls::Device;
 use crate::gpu::lock;
 use std::any::Any;
 use std::ffi::c_void;
@@ -8,19 +10,25 @@ use std::sync::{Arc, Mutex};
 /// What a graph keeps.
 pub(crate) type Object = Arc<dyn Any + Send + Sync>;
 
-/// What graphs that are gone have kept. The driver tells on a thread of its own that may not call it, and to let go of
-/// memory does: so another thread does it.
-static GONE: Mutex<Vec<Object>> = Mutex::new(Vec::new());
+/// An object, and the device on which its graph was recorded.
+pub(crate) struct Kept {
+    pub(crate) object: Object,
+    pub(crate) device: (Backend, Device),
+}
 
-/// Lets go of what graphs have kept that are gone.
-pub(crate) fn let_go() {
-    let gone = std::mem::take(&mut *lock(&GONE));
-    drop(gone);
+/// What graphs that are gone have kept. The driver tells on a thread of its own that may not call it, and to let go of
+/// memory does. It may also wait for kernels: so somebody who knows of none takes it.
+static GONE: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+/// Takes what graphs of a device have kept that are gone.
+pub(crate) fn take(device: (Backend, Device)) -> Vec<Object> {
+    let mut gone = lock(&GONE);
+    gone.extract_if(.., |kept| kept.device == device).map(|kept| kept.object).collect()
 }
 
 /// The pointer for a driver that calls [`release`] with it, or for [`take_back`].
-pub(crate) fn hand_over(object: Object) -> *mut c_void {
-    Box::into_raw(Box::new(object)).cast()
+pub(crate) fn hand_over(kept: Kept) -> *mut c_void {
+    Box::into_raw(Box::new(kept)).cast()
 }
 
 /// The object of a pointer that no driver took.
@@ -28,9 +36,9 @@ pub(crate) fn hand_over(object: Object) -> *mut c_void {
 /// # Safety
 ///
 /// [`hand_over`] made the pointer, and nothing else uses it.
-pub(crate) unsafe fn take_back(data: *mut c_void) -> Object {
+pub(crate) unsafe fn take_back(data: *mut c_void) -> Kept {
     // SAFETY: the caller vouches for the pointer.
-    *unsafe { Box::from_raw(data.cast::<Object>()) }
+    *unsafe { Box::from_raw(data.cast::<Kept>()) }
 }
 
 /// Called by the driver when nothing needs the object any more.
@@ -40,6 +48,6 @@ pub(crate) unsafe fn take_back(data: *mut c_void) -> Object {
 /// As for [`take_back`].
 pub(crate) unsafe extern "C" fn release(data: *mut c_void) {
     // SAFETY: the driver calls once for each object.
-    let object = unsafe { take_back(data) };
-    lock(&GONE).push(object);
+    let kept = unsafe { take_back(data) };
+    lock(&GONE).push(kept);
 }

@@ -5,7 +5,6 @@ use crate::error::HalError;
 use crate::gpu::calls::{RawFunction, RawModule, RawStream};
 use crate::gpu::code::{self, Code};
 use crate::gpu::core::Core;
-use crate::gpu::keep;
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::stream::GpuStream;
 use crate::gpu::vendor::{Context, Vendor, unsupported};
@@ -220,7 +219,6 @@ impl<V: Vendor> Kernel for GpuKernel<V> {
 impl<V: Vendor> Module<V> {
     /// Loads what the vendor's driver takes: machine code, or a bundle.
     fn load(core: &Arc<Core<V>>, image: &[u8]) -> Result<Self, HalError> {
-        keep::let_go();
         let _entered = core.context.enter()?;
         let api = core.context.api();
         let _unrecorded = Unrecorded::new(api);

@@ -6,10 +6,11 @@ use crate::gpu::calls::Address;
 use crate::gpu::code::Code;
 use crate::gpu::core::Core;
 use crate::gpu::foreign::Origin;
+use crate::gpu::pinned::{self, Block};
 use crate::gpu::recording::Unrecorded;
-use crate::gpu::vendor::{Context, Vendor, unsupported};
+use crate::gpu::vendor::{Context, Vendor};
 use crate::gpu::vmm::{Mapped, OWN, Physical};
-use crate::gpu::{export, foreign, keep, lock};
+use crate::gpu::{export, foreign, lock};
 use crate::id::next_id;
 use crate::memory::{DmaBuf, Memory, MemoryHandle};
 use std::ptr;
@@ -42,8 +43,8 @@ pub(crate) enum Kind<V: Vendor> {
         /// The handle.
         handle: [u8; 64],
     },
-    /// Pinned memory of the host.
-    Pinned,
+    /// Pinned memory of the host: of its own, or of a slab's.
+    Pinned(Option<Block<V>>),
     /// Of a kind that only this vendor has.
     Own(V::Own),
 }
@@ -53,7 +54,6 @@ pub(crate) fn allocate<V: Vendor>(
     core: &Arc<Core<V>>,
     bytes: u64,
 ) -> Result<Arc<GpuMemory<V>>, HalError> {
-    keep::let_go();
     let limit = core.traits.caps.memory_bytes;
     check_size(core, bytes, limit, &format!("the device has {limit} in all"))?;
     let length = rounded(core, bytes)
@@ -61,8 +61,9 @@ pub(crate) fn allocate<V: Vendor>(
     let _entered = core.context.enter()?;
     let _unrecorded = Unrecorded::new(core.context.api());
     let memory = V::allocate(core, bytes, length)?;
-    // SAFETY: the range came just now, and nobody else knows of it.
-    unsafe { core.upkeep.clear(memory.address, length)? };
+    let zeros = pinned::zeros(core)?.map(|zeros| (zeros, pinned::ZEROS));
+    // SAFETY: the range came just now, and nobody else knows of it; so many zeros stay there.
+    unsafe { core.upkeep.clear(memory.address, length, zeros)? };
     Ok(memory)
 }
 
@@ -92,40 +93,6 @@ pub(crate) fn map_new<V: Vendor>(
     Err(failed(core, bytes, "allocate memory", last))
 }
 
-/// Allocates `bytes` bytes of zeroed memory of the host that kernels reach at the same address.
-pub(crate) fn pinned<V: Vendor>(
-    core: &Arc<Core<V>>,
-    bytes: u64,
-) -> Result<Arc<GpuMemory<V>>, HalError> {
-    check_size(core, bytes, isize::MAX as u64, "no range is that long")?;
-    if !core.traits.pinned {
-        return unsupported::<V, _>("allocate pinned memory");
-    }
-    let api = core.context.api();
-    let _entered = core.context.enter()?;
-    let _unrecorded = Unrecorded::new(api);
-    let mut pointer = ptr::null_mut();
-    // SAFETY: `pointer` is a valid place for the answer; the length fits an address.
-    let code = unsafe { (api.host_allocate)(&raw mut pointer, bytes as usize, V::PINNED) };
-    code.ok().map_err(|code| failed(core, bytes, "allocate pinned memory", code))?;
-    let address = pointer.expose_provenance() as u64;
-    let memory = enter(core, address, bytes, Kind::Pinned);
-    // SAFETY: `bytes` bytes were allocated just now, and nobody else knows of them.
-    unsafe { ptr::write_bytes(pointer.cast::<u8>(), 0, bytes as usize) };
-    let mut seen = 0;
-    // SAFETY: `seen` is a valid place for the answer; the memory is pinned.
-    let code = unsafe { (api.host_address)(&raw mut seen, pointer, 0) };
-    api.check("find the device's address of pinned memory", code)?;
-    if seen != address {
-        return Err(HalError::Unavailable {
-            what: "pinned memory".to_owned(),
-            why: format!("the device sees {address:#x} at {seen:#x}"),
-            cure: "use a device with unified addressing".to_owned(),
-        });
-    }
-    Ok(memory)
-}
-
 /// Makes the object for memory at `address` and enters it in the device's table.
 pub(crate) fn enter<V: Vendor>(
     core: &Arc<Core<V>>,
@@ -146,7 +113,7 @@ pub(crate) fn rounded<V: Vendor>(core: &Core<V>, bytes: u64) -> Option<usize> {
     isize::try_from(rounded).is_ok().then_some(rounded)
 }
 
-fn check_size<V: Vendor>(
+pub(crate) fn check_size<V: Vendor>(
     core: &Core<V>,
     bytes: u64,
     limit: u64,
@@ -204,6 +171,10 @@ impl<V: Vendor> Memory for GpuMemory<V> {
         foreign::check_alive(&self.core, origin).is_err()
     }
 
+    fn is_legacy_ipc(&self) -> bool {
+        matches!(&self.kind, Kind::Foreign(origin) if origin.is_legacy_ipc())
+    }
+
     fn export(&self) -> Result<MemoryHandle, HalError> {
         export::whole(self)
     }
@@ -231,12 +202,10 @@ impl<V: Vendor> Drop for GpuMemory<V> {
             // Out of the table before the range is unmapped, here by the fields, which are dropped after this: the
             // next mapping may get the same address.
             Kind::Mapped { .. } => self.core.ranges.remove(self),
-            Kind::Pinned => {
+            Kind::Pinned(own) => {
                 self.core.ranges.remove(self);
-                if let Ok(_entered) = self.core.context.enter() {
-                    let pointer = ptr::with_exposed_provenance_mut(self.address as usize);
-                    // SAFETY: allocated by `pinned` and freed here alone.
-                    let _ = unsafe { (api.host_free)(pointer) };
+                if own.is_none() {
+                    self.core.slabs.give_back(self.address, self.bytes);
                 }
             }
             Kind::Opened { handle } => {

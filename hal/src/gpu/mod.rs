@@ -21,6 +21,7 @@ pub(crate) mod library;
 pub(crate) mod memory;
 pub(crate) mod packages;
 pub(crate) mod peers;
+pub(crate) mod pinned;
 pub(crate) mod process;
 pub(crate) mod recording;
 pub(crate) mod search;

@@ -6,8 +6,9 @@ use crate::gpu::calls::{Address, Device};
 use crate::gpu::code::{self, Code};
 use crate::gpu::core::Core;
 use crate::gpu::library::{Api, text_of};
-use crate::gpu::process;
+use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor};
+use crate::gpu::{lock, process};
 use crate::pci::PciAddress;
 
 /// What helps where memory cannot be mapped by a peer.
@@ -95,13 +96,32 @@ pub(crate) fn enable<V: Vendor>(
     if other == core.context.device() {
         return Ok(());
     }
-    check(core, other)?;
-    match V::enable_peer(core, address, other)? {
-        None => Err(out_of_reach(core, other)),
-        Some(Code::SUCCESS | Code::PEER_ENABLED) => Ok(()),
-        Some(code) => {
-            let api = core.context.api();
-            api.check("let a device use another one's memory", code)
-        }
+    allow(core, V::peer_at(core, address, other)?, other)
+}
+
+/// Lets kernels of `core`'s device use the memory of `other`, a device of this process, what it has now and later.
+pub(crate) fn enable_all<V: Vendor>(core: &Core<V>, other: &Core<V>) -> Result<(), HalError> {
+    let device = other.context.device();
+    if device == core.context.device() {
+        return Ok(());
     }
+    let _entered = core.context.enter()?;
+    let _unrecorded = Unrecorded::new(core.context.api());
+    allow(core, other.context.as_peer(), device)
+}
+
+/// The same for what the driver knows a device by ([`Context::as_peer`]), once: the call may wait for kernels. The context
+/// must be current.
+fn allow<V: Vendor>(core: &Core<V>, peer: usize, other: Device) -> Result<(), HalError> {
+    if lock(&core.enabled).contains(&peer) {
+        return Ok(());
+    }
+    check(core, other)?;
+    match V::enable_peer(core, peer) {
+        None => return Err(out_of_reach(core, other)),
+        Some(Code::SUCCESS | Code::PEER_ENABLED) => {}
+        Some(code) => core.context.api().check("let a device use another one's memory", code)?,
+    }
+    lock(&core.enabled).insert(peer);
+    Ok(())
 }

@@ -48,6 +48,32 @@ impl<V: Vendor> Process<V> {
         let api = Api::load(&V::search())?;
         Ok(self.api.get_or_init(|| api))
     }
+
+    /// The device with a number, opened once.
+    pub(crate) fn open(&'static self, index: u32) -> Result<Arc<GpuDevice<V>>, HalError> {
+        let api = self.api()?;
+        let mut opened = lock(&self.opened);
+        if let Some(device) = opened.get(&index) {
+            return Ok(Arc::clone(device));
+        }
+        let count = count(api)?;
+        if index >= count {
+            return Err(HalError::Invalid {
+                what: "open a GPU",
+                saw: format!("number {index} of the {} backend", V::BACKEND),
+                allowed: match count {
+                    0 => "none, as the driver shows no device".to_owned(),
+                    1 => "number 0".to_owned(),
+                    count => format!("numbers 0 to {}", count - 1),
+                },
+                cure: V::WORDS.hidden,
+            });
+        }
+        let context = V::Context::open(api, V::device(api, index)?)?;
+        let device = Arc::new(GpuDevice::new(index, context)?);
+        opened.insert(index, Arc::clone(&device));
+        Ok(device)
+    }
 }
 
 impl<V: Vendor> Driver for V {
@@ -71,29 +97,7 @@ impl<V: Vendor> Driver for V {
     }
 
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, HalError> {
-        let process = V::process();
-        let api = process.api()?;
-        let mut opened = lock(&process.opened);
-        if let Some(device) = opened.get(&index) {
-            return Ok(Arc::clone(device) as Arc<dyn Device>);
-        }
-        let count = count(api)?;
-        if index >= count {
-            return Err(HalError::Invalid {
-                what: "open a GPU",
-                saw: format!("number {index} of the {} backend", V::BACKEND),
-                allowed: match count {
-                    0 => "none, as the driver shows no device".to_owned(),
-                    1 => "number 0".to_owned(),
-                    count => format!("numbers 0 to {}", count - 1),
-                },
-                cure: V::WORDS.hidden,
-            });
-        }
-        let context = V::Context::open(api, V::device(api, index)?)?;
-        let device = Arc::new(GpuDevice::new(index, context)?);
-        opened.insert(index, Arc::clone(&device));
-        Ok(device)
+        Ok(V::process().open(index)?)
     }
 
     fn current(&self) -> Result<Option<u32>, HalError> {

@@ -3,7 +3,7 @@
 use crate::error::HalError;
 use crate::gpu::calls::RawStream;
 use crate::gpu::code::{Code, MOVE_TO_GRAPH, NO_DESTRUCTOR_SYNC, RELAXED, is_capturing};
-use crate::gpu::keep::{Object, hand_over, release, take_back};
+use crate::gpu::keep::{Kept, hand_over, release, take_back};
 use crate::gpu::library::Api;
 use crate::gpu::vendor::{Vendor, unsupported};
 use std::ffi::c_uint;
@@ -40,12 +40,8 @@ impl Drop for Unrecorded {
     }
 }
 
-/// Keeps `object` while the graph lives that `stream` is being recorded into. The stream's context must be current.
-pub(crate) fn keep<V: Vendor>(
-    api: &Api<V>,
-    stream: RawStream,
-    object: Object,
-) -> Result<(), HalError> {
+/// Keeps an object while the graph lives that `stream` is being recorded into. The stream's context must be current.
+pub(crate) fn keep<V: Vendor>(api: &Api<V>, stream: RawStream, kept: Kept) -> Result<(), HalError> {
     let what = "keep an object for a graph";
     let (Some(info), Some(create), Some(retain), Some(release_object)) =
         (api.capture_info, api.object_create, api.object_retain, api.object_release)
@@ -66,7 +62,7 @@ pub(crate) fn keep<V: Vendor>(
             cure: "ask whether the stream is being recorded first",
         });
     }
-    let data = hand_over(object);
+    let data = hand_over(kept);
     let mut raw = ptr::null_mut();
     // SAFETY: `raw` is a valid place for the answer; `release` takes the data back, once.
     let code = unsafe { create(&raw mut raw, data, Some(release), 1, NO_DESTRUCTOR_SYNC) };

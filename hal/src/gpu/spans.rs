@@ -40,21 +40,21 @@ impl Spans {
     }
 
     /// Locks them for a change.
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Entries> {
+    fn write(&self) -> RwLockWriteGuard<'_, Entries> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Entries {
     /// Enters `bytes` bytes at `start`.
-    pub(crate) fn enter(&mut self, start: u64, bytes: u64) {
+    fn enter(&mut self, start: u64, bytes: u64) {
         let span = self.0.entry(start).or_insert(Span { bytes, count: 0 });
         span.bytes = span.bytes.max(bytes);
         span.count += 1;
     }
 
     /// Removes what was entered at `start`, once.
-    pub(crate) fn remove(&mut self, start: u64) {
+    fn remove(&mut self, start: u64) {
         if let Some(span) = self.0.get_mut(&start) {
             span.count -= 1;
             if span.count == 0 {

@@ -1,4 +1,4 @@
-//! ROCm streams: our own, and the application's.
+//! Streams: our own, and the application's.
 
 use crate::driver::Backend;
 use crate::error::HalError;
@@ -6,8 +6,10 @@ use crate::event::Event;
 use crate::gpu::calls::RawStream;
 use crate::gpu::code::{Code, NON_BLOCKING, is_capturing};
 use crate::gpu::event::GpuEvent;
+use crate::gpu::keep::Kept;
+use crate::gpu::recording;
+use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor, unsupported};
-use crate::gpu::{keep, recording};
 use crate::id::next_id;
 use crate::stream::{Stream, Submitted};
 use crate::task::{Effort, Task};
@@ -34,10 +36,30 @@ impl<V: Vendor> GpuStream<V> {
     /// A new stream, which does not wait for the default stream.
     pub(crate) fn new(context: &Arc<V::Context>) -> Result<Self, HalError> {
         let _entered = context.enter()?;
+        let _unrecorded = Unrecorded::new(context.api());
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is a valid place for the answer.
         let code = unsafe { (context.api().stream_create)(&raw mut raw, NON_BLOCKING) };
         context.api().check("make a stream", code)?;
+        Ok(GpuStream { id: next_id(), raw, owned: true, context: Arc::clone(context) })
+    }
+
+    /// The same with the highest priority, where the driver has priorities.
+    pub(crate) fn urgent(context: &Arc<V::Context>) -> Result<Self, HalError> {
+        let api = context.api();
+        let (Some(create), Some(ask)) = (api.stream_create_priority, api.stream_priorities) else {
+            return Self::new(context);
+        };
+        let _entered = context.enter()?;
+        let _unrecorded = Unrecorded::new(api);
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: both are valid places for the answers.
+        let code = unsafe { ask(&raw mut least, &raw mut greatest) };
+        api.check("ask for the priorities of streams", code)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: `raw` is a valid place for the answer.
+        let code = unsafe { create(&raw mut raw, NON_BLOCKING, greatest) };
+        api.check("make a stream", code)?;
         Ok(GpuStream { id: next_id(), raw, owned: true, context: Arc::clone(context) })
     }
 
@@ -74,20 +96,46 @@ impl<V: Vendor> GpuStream<V> {
         })
     }
 
-    /// Sets `bytes` bytes at `address` to zero, and waits until that is done.
+    /// Sets `bytes` bytes at `address` to zero, and waits until that is done: by copies of `zeros`, an address of the host's
+    /// and a length, if there are some. Kernels that fill the device leave no room for the driver's own, by which it sets
+    /// memory; what copies from the host needs none.
     ///
     /// # Safety
     ///
-    /// The range must be mapped for this device, and nothing else may touch it during the call.
-    pub(crate) unsafe fn clear(&self, address: u64, bytes: usize) -> Result<(), HalError> {
+    /// The range must be mapped for this device, and nothing else may touch it during the call. Nobody writes the zeros.
+    pub(crate) unsafe fn clear(
+        &self,
+        address: u64,
+        bytes: usize,
+        zeros: Option<(u64, usize)>,
+    ) -> Result<(), HalError> {
         let api = self.context.api();
         let _entered = self.context.enter()?;
-        // SAFETY: the caller vouches for the range.
-        let code = unsafe { V::clear(api, address, bytes, self.raw) };
-        api.check("clear memory", code)?;
+        let _unrecorded = Unrecorded::new(api);
+        let Some((zeros, length)) = zeros else {
+            // SAFETY: the caller vouches for the range.
+            let code = unsafe { V::clear(api, address, bytes, self.raw) };
+            api.check("clear memory", code)?;
+            return self.finish("clear memory");
+        };
+        let from = ptr::with_exposed_provenance(zeros as usize);
+        for start in (0..bytes).step_by(length) {
+            let to = ptr::with_exposed_provenance_mut(address as usize + start);
+            // SAFETY: as above; so many zeros are there.
+            let code = unsafe { V::copy(api, to, from, length.min(bytes - start), self.raw) };
+            api.check("clear memory", code)?;
+        }
+        self.finish("clear memory")
+    }
+
+    /// Waits for what is in it. The context must be current.
+    fn finish(&self, what: &'static str) -> Result<(), HalError> {
+        let api = self.context.api();
+        // To wait for a stream of ours is no part of a graph that another thread records.
+        let _unrecorded = Unrecorded::new(api);
         // SAFETY: the stream lives as long as this object.
         let code = unsafe { (api.stream_synchronize)(self.raw) };
-        api.check("clear memory", code)
+        api.check(what, code)
     }
 
     /// What the driver says of recording. The context must be current.
@@ -199,9 +247,7 @@ impl<V: Vendor> Stream for GpuStream<V> {
                 cure: "end the recording, launch the graph, and wait for that",
             });
         }
-        // SAFETY: the stream lives as long as this object.
-        let code = unsafe { (self.context.api().stream_synchronize)(self.raw) };
-        self.context.api().check("wait for a stream", code)
+        self.finish("wait for a stream")
     }
 
     fn is_capturing(&self) -> Result<bool, HalError> {
@@ -212,9 +258,9 @@ impl<V: Vendor> Stream for GpuStream<V> {
     }
 
     fn keep(&self, object: Arc<dyn Any + Send + Sync>) -> Result<(), HalError> {
-        keep::let_go();
         let _entered = self.context.enter()?;
-        recording::keep(self.context.api(), self.raw, object)
+        let kept = Kept { object, device: (V::BACKEND, self.context.device()) };
+        recording::keep(self.context.api(), self.raw, kept)
     }
 }
 

@@ -191,13 +191,12 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
         Ok(None)
     }
 
-    /// Lets kernels of the device, which must be current, use what is at `address` on `other`; `None` where the driver
-    /// has no such call.
-    fn enable_peer(
-        core: &Core<Self>,
-        address: Address,
-        other: Device,
-    ) -> Result<Option<Code>, HalError>;
+    /// What the driver knows the owner of the memory at `address` on `other` by, as [`Context::as_peer`].
+    fn peer_at(core: &Core<Self>, address: Address, other: Device) -> Result<usize, HalError>;
+
+    /// Lets kernels of the device, which must be current, use the memory of a [peer](Context::as_peer); `None` where the
+    /// driver has no such call.
+    fn enable_peer(core: &Core<Self>, peer: usize) -> Option<Code>;
 
     /// As [`crate::Device::multicast`].
     fn multicast(
@@ -232,6 +231,9 @@ pub(crate) trait Context<V: Vendor>: fmt::Debug + Send + Sync + Sized {
 
     /// The device.
     fn device(&self) -> Device;
+
+    /// What the driver knows it by where other devices are let use its memory.
+    fn as_peer(&self) -> usize;
 
     /// Makes it the calling thread's current one until the result is dropped.
     fn enter(&self) -> Result<Self::Entered<'_>, HalError>;

@@ -124,8 +124,8 @@ impl Event for HostEvent {
         Backend::Host
     }
 
-    fn query(&self) -> bool {
-        self.timeline.has_reached(self.timeline.latest())
+    fn query(&self) -> Result<bool, HalError> {
+        Ok(self.timeline.has_reached(self.timeline.latest()))
     }
 
     fn synchronize(&self) -> Result<(), HalError> {

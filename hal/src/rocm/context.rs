@@ -30,6 +30,10 @@ impl vendor::Context<RocmDriver> for Context {
         self.device
     }
 
+    fn as_peer(&self) -> usize {
+        self.device as usize
+    }
+
     fn enter(&self) -> Result<Entered, HalError> {
         let quiet = Quiet::new(self.api);
         let mut current = 0;

@@ -232,13 +232,13 @@ impl Vendor for RocmDriver {
         memory::by_own_handle(core, handle, address, bytes)
     }
 
-    fn enable_peer(
-        core: &Core<Self>,
-        _address: Address,
-        other: Device,
-    ) -> Result<Option<Code>, HalError> {
+    fn peer_at(_core: &Core<Self>, _address: Address, other: Device) -> Result<usize, HalError> {
+        Ok(other as usize)
+    }
+
+    fn enable_peer(core: &Core<Self>, peer: usize) -> Option<Code> {
         // SAFETY: takes no pointers.
-        Ok(core.context.api().peer_enable.map(|enable| unsafe { enable(other, 0) }))
+        core.context.api().peer_enable.map(|enable| unsafe { enable(peer as Device, 0) })
     }
 }
 

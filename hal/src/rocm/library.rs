@@ -23,6 +23,8 @@ const NAMES: Names = Names {
     ipc_open: "hipIpcOpenMemHandle",
     ipc_close: "hipIpcCloseMemHandle",
     stream_create: "hipStreamCreateWithFlags",
+    stream_create_priority: "hipStreamCreateWithPriority",
+    stream_priorities: "hipDeviceGetStreamPriorityRange",
     stream_destroy: "hipStreamDestroy",
     stream_query: "hipStreamQuery",
     stream_synchronize: "hipStreamSynchronize",

@@ -3,7 +3,7 @@
 use crate::abi::{Answer, Out};
 use crate::device;
 use crate::status::Status;
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 use crate::table::{Table, fresh, lock};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -58,7 +58,7 @@ impl Context {
     /// The error of a kernel that broke the context, which every later call answers.
     pub fn sound(&self) -> Answer {
         match self.broken.load(Ordering::Acquire) {
-            0 => Ok(()),
+            0 => device::fault(self.device).map_or(Ok(()), Err),
             code => Err(Status(code)),
         }
     }
@@ -206,6 +206,7 @@ driver_calls! {
             return Err(Status::PEER_ACCESS_UNSUPPORTED);
         }
         if lock(&context.peers).insert(peer.device) {
+            stream::may_finish_device(context.device);
             Ok(())
         } else {
             Err(Status::PEER_ACCESS_ALREADY_ENABLED)

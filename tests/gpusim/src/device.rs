@@ -28,6 +28,23 @@ pub const MULTIPROCESSOR_SHARED_BYTES: u32 = 228 << 10;
 pub const DEFAULT_SHARED_BYTES: u32 = 48 << 10;
 pub const WARP: u32 = 32;
 
+/// Whether each device is broken.
+static FAULTS: [AtomicBool; 8] = [const { AtomicBool::new(false) }; 8];
+
+/// What broke a device, which every call on it answers.
+pub fn fault(device: usize) -> Option<Status> {
+    FAULTS[device].load(Ordering::Acquire).then_some(Status::ILLEGAL_ADDRESS)
+}
+
+/// Breaks a device, for tests, as a kernel does that uses an address which is not mapped: its kernels end where they are,
+/// and every later call on it answers so.
+#[unsafe(no_mangle)]
+pub extern "C" fn antiphon_gpusim_fault(device: i32) {
+    if let Some(fault) = usize::try_from(device).ok().and_then(|device| FAULTS.get(device)) {
+        fault.store(true, Ordering::Release);
+    }
+}
+
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
 /// Whether `cuInit` has been called.

@@ -118,6 +118,7 @@ driver_calls! {
     }
 
     fn cuEventQuery(event: u64) {
+        context::current()?;
         match last(event)? {
             Recorded::Live(moment) if moment.at().is_none() => Err(Status::NOT_READY),
             Recorded::Captured(point) => Err(captured(&point)),
@@ -131,7 +132,7 @@ driver_calls! {
             Recorded::Captured(point) => return Err(captured(&point)),
             Recorded::Never => {}
         }
-        Ok(())
+        context::current()?.sound()
     }
 
     fn cuEventElapsedTime(out: Out<f32>, start: u64, end: u64) {

@@ -47,6 +47,7 @@ statuses! {
     ILLEGAL_STATE = 401 "not in a state that allows this";
     NOT_FOUND = 500 "named symbol not found";
     NOT_READY = 600 "not done yet";
+    ILLEGAL_ADDRESS = 700 "a kernel used an address that is not mapped";
     LAUNCH_OUT_OF_RESOURCES = 701 "a block needs more than the device has";
     PEER_ACCESS_ALREADY_ENABLED = 704 "peer access is enabled already";
     PEER_ACCESS_NOT_ENABLED = 705 "peer access is not enabled";

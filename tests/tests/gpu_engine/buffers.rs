@@ -1,7 +1,7 @@
 //! Buffers that the application allocated itself, in all the ways in which allocators do: mapped by peers where that is
 //! possible, staged where it is not.
 
-use crate::{beside_cuda, device, on_threads, options};
+use crate::{beside_cuda, beside_cuda_with, device, on_threads, options, simulated_alone};
 use antiphon::DataType;
 use antiphon::executor::{Call, Communicator, Executor};
 use antiphon::plan::algorithms::{Algorithm, Shape};
@@ -68,7 +68,7 @@ fn any_allocators_buffers_are_added_up_in_processes() {
     }
 }
 
-/// One process of the test above.
+/// One process of the test above. To open IPC handles waits for kernels here, and kernels would for the handles.
 #[test]
 fn rank_with_any_allocators_buffers() {
     let Some(role) = role() else { return };
@@ -78,6 +78,30 @@ fn rank_with_any_allocators_buffers() {
     for kind in KINDS {
         add_up(&application, &rank, kind);
     }
+    assert!(!application.is_simulated() || application.opened() == 0);
+}
+
+/// For tests in which to open IPC handles waits for no kernel.
+const AT_ONCE: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_WAITS", "0")];
+
+#[test]
+fn memory_of_cudamalloc_is_mapped_where_that_is_asked_for() {
+    let test = "buffers::memory_of_cudamalloc_is_mapped_where_that_is_asked_for";
+    let Some(simulated) = beside_cuda_with(test, &AT_ONCE) else { return };
+    if simulated_alone(test, &simulated).is_some() {
+        Ranks::start("buffers::rank_that_maps_memory_of_cudamalloc", WORLD, "").succeed();
+    }
+}
+
+/// One process of the test above.
+#[test]
+fn rank_that_maps_memory_of_cudamalloc() {
+    let Some(role) = role() else { return };
+    let test = "buffers::rank_that_maps_memory_of_cudamalloc";
+    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
+    let options = options().with_device(Some(device())).with_legacy_ipc(true);
+    add_up(&application, &role.connect(&options).unwrap(), KINDS[2]);
+    assert!(application.opened() > 0);
 }
 
 /// More than peers keep mapped that no launch uses.
@@ -88,7 +112,8 @@ const IDLE: Duration = Duration::from_millis(1200);
 #[test]
 fn buffers_of_queued_launches_stay_mapped_in_processes() {
     let test = "buffers::buffers_of_queued_launches_stay_mapped_in_processes";
-    if beside_cuda(test).is_some() {
+    let Some(simulated) = beside_cuda_with(test, &AT_ONCE) else { return };
+    if simulated_alone(test, &simulated).is_some() {
         Ranks::start("buffers::rank_with_many_buffers", WORLD, "").succeed();
     }
 }
@@ -99,7 +124,8 @@ fn rank_with_many_buffers() {
     let Some(role) = role() else { return };
     let test = "buffers::rank_with_many_buffers";
     let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
-    let rank = role.connect(&options().with_device(Some(device()))).unwrap();
+    let options = options().with_device(Some(device())).with_legacy_ipc(true);
+    let rank = role.connect(&options).unwrap();
     let executor = Executor::new(&rank);
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(WORLD as usize)).unwrap();
     let plan = executor.load(&plan).unwrap();

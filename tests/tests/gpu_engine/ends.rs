@@ -1,7 +1,7 @@
 //! Launches that are queued when the communicator ends, by a failure or because it is dropped.
 
 use crate::faults::await_failure;
-use crate::{on_simulator, on_threads, options};
+use crate::{beside_cuda, on_simulator, on_threads, options, simulated_alone};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError, LoadedPlan};
@@ -85,6 +85,26 @@ fn launches_that_begin_after_an_abort_are_over_at_once() {
         let took = began.elapsed();
         assert!(took < Duration::from_secs(4), "the communicator ended after {took:?}");
     });
+}
+
+#[test]
+fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
+    let test = "ends::a_device_that_fails_ends_its_communicators_with_the_drivers_error";
+    let Some(simulated) = beside_cuda(test) else { return };
+    let Some(application) = simulated_alone(test, &simulated) else { return };
+    // Nothing else ends what waits.
+    let failures = on_threads(2, &options().with_timeout(None), |rank| {
+        let caller = Caller::new(&rank, &pushes());
+        rank.barrier().unwrap();
+        if rank.rank() == 1 {
+            // Waits for rank 0, which never comes.
+            caller.execute().unwrap();
+            application.fault(0);
+        }
+        await_failure(&rank).to_string()
+    });
+    assert!(failures[1].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{}", failures[1]);
+    assert!(failures[0].contains("rank 1"), "{}", failures[0]);
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod together;
 
 use antiphon::executor::hal::{Backend, Device, driver};
 use antiphon::executor::{Communicator, Options};
+use antiphon_tests::application::Application;
 use antiphon_tests::simulated::Simulated;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,11 +41,26 @@ fn backend() -> Backend {
 
 /// As [`on_simulator`], for tests in which the application makes CUDA's calls; `None` where another backend is tested.
 fn beside_cuda(test: &str) -> Option<Simulated> {
+    beside_cuda_with(test, &[])
+}
+
+/// The same with variables of the simulator.
+fn beside_cuda_with(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
     if backend() != Backend::Cuda {
         antiphon_tests::simulated::pass_over(test, "the application's calls in it are CUDA's");
         return None;
     }
-    on_simulator(test)
+    antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), environment)
+}
+
+/// The application of a test that real drivers must not run.
+fn simulated_alone(test: &str, simulated: &Simulated) -> Option<Application> {
+    let application = Application::new(simulated);
+    if application.is_simulated() {
+        return Some(application);
+    }
+    antiphon_tests::simulated::pass_over(test, "it is for the simulated driver");
+    None
 }
 
 /// The device that all ranks share.

@@ -5,7 +5,7 @@ use crate::error::ExecutorError;
 use crate::gpu::Gpu;
 use crate::gpu::shape::blocks_of;
 use antiphon_codegen::abi::{DeviceStruct, Inbox};
-use antiphon_hal::Stream;
+use antiphon_hal::{HalError, Stream};
 use std::mem::offset_of;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -85,8 +85,24 @@ impl Context {
         [0, 8].map(|at| self.pinned_word(self.pinned_shape.marks + at))
     }
 
+    /// Why no launch ends any more, if the device has failed. Asks the driver.
+    pub fn lose(&self) -> Option<HalError> {
+        let lost = self.behind.query().err()?;
+        self.lost.store(true, Ordering::Release);
+        Some(lost)
+    }
+
+    /// Whether a launch has begun and not ended, and still may.
+    pub fn runs(&self) -> bool {
+        let [begun, ended] = self.marks();
+        begun != ended && !self.lost.load(Ordering::Acquire)
+    }
+
     /// Whether nothing of the context is under way: no launch that was given to a stream, and no replay that has begun.
     pub fn is_idle(&self) -> bool {
+        if self.lost.load(Ordering::Acquire) {
+            return true;
+        }
         let [begun, ended] = self.marks();
         let given = self.pinned_word(self.pinned_shape.marks + 16);
         begun == ended && given == self.given.load(Ordering::Acquire)
@@ -101,12 +117,16 @@ impl Context {
 
     /// Whether nothing of the context is under way or follows a kernel of it.
     pub fn is_over(&self) -> bool {
+        if self.lost.load(Ordering::Acquire) {
+            return true;
+        }
         let given = self.given.load(Ordering::Acquire);
         if !self.is_idle() || self.followed.load(Ordering::Acquire) != given {
             return false;
         }
         // Asked once for each end: the driver is slower than a word.
-        let over = self.over.load(Ordering::Relaxed) == given || self.behind.query();
+        let done = || self.behind.query().unwrap_or_else(|_| self.lose().is_some());
+        let over = self.over.load(Ordering::Relaxed) == given || done();
         if over {
             self.over.store(given, Ordering::Relaxed);
         }

@@ -88,8 +88,8 @@ impl Copies {
     pub fn new(device: &Arc<dyn Device>, peer: u32) -> Result<Self, HalError> {
         Ok(Copies {
             peer,
-            data: device.stream()?,
-            signals: device.stream()?,
+            data: device.urgent_stream()?,
+            signals: device.urgent_stream()?,
             values: Words::new(&**device, MOST * 8)?,
             device: Arc::clone(device),
             state: Mutex::default(),
@@ -132,12 +132,17 @@ impl Copies {
         })
     }
 
+    /// Whether a copy is over. The link is lost if the device is.
+    fn has_landed(&self, event: &Arc<dyn Event>) -> Result<bool, WireError> {
+        event.query().map_err(|error| self.lost(error.to_string()))
+    }
+
     /// Notes what has landed, and begins the signals that come next; whether there was anything.
     fn advance(&self, state: &mut State) -> Result<bool, WireError> {
         let mut moved = false;
         loop {
             match state.under_way.front() {
-                Some(Step::Copied(event)) if event.query() => {
+                Some(Step::Copied(event)) if self.has_landed(event)? => {
                     if let Some(Step::Copied(event)) = state.under_way.pop_front() {
                         state.events.push(event);
                     }

@@ -2,7 +2,7 @@
 
 use super::{DEVICE, cu, current, primary, release, version};
 use crate::abi::Out;
-use crate::context::{cuCtxEnablePeerAccess, cuCtxSynchronize};
+use crate::context::{cuCtxEnablePeerAccess, cuCtxGetStreamPriorityRange, cuCtxSynchronize};
 use crate::device::{
     BLOCK_THREADS, DEFAULT_SHARED_BYTES, MULTIPROCESSORS, WARP, count, cuDeviceCanAccessPeer,
     cuDeviceGetName, cuDeviceGetP2PAttribute, cuDeviceGetPCIBusId, cuDeviceTotalMem_v2, ordinal,
@@ -45,6 +45,10 @@ hip_calls! {
         ordinal(device)?;
         DEVICE.set(device);
         Ok(())
+    }
+
+    fn hipDeviceGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {
+        cu(cuCtxGetStreamPriorityRange(least, greatest))
     }
 
     fn hipDeviceSynchronize() {

@@ -6,7 +6,7 @@ use crate::copy::{cuMemcpy, cuMemcpyAsync, cuMemsetD8_v2, cuMemsetD8Async};
 use crate::memory::attributes::cuPointerGetAttribute;
 use crate::memory::device::{cuMemAlloc_v2, cuMemFree_v2, cuMemGetAddressRange_v2};
 use crate::memory::host::{cuMemFreeHost, cuMemHostAlloc, cuMemHostGetDevicePointer_v2};
-use crate::memory::ipc::{Handle, cuIpcCloseMemHandle, cuIpcGetMemHandle, cuIpcOpenMemHandle_v2};
+use crate::memory::ipc::{self, Handle, cuIpcCloseMemHandle, cuIpcGetMemHandle};
 use crate::status::Status;
 
 const UNCACHED: u32 = 3;
@@ -95,7 +95,9 @@ hip_calls! {
         if flags != 1 {
             return Err(Status::INVALID_VALUE);
         }
-        cu(cuIpcOpenMemHandle_v2(out, handle, flags))
+        // HIP's waits for no kernel.
+        let _ = flags;
+        ipc::open(out, handle)
     }
 
     fn hipIpcCloseMemHandle(address: u64) {

@@ -11,9 +11,9 @@ use crate::graph::{
 };
 use crate::object::{cuUserObjectCreate, cuUserObjectRelease};
 use crate::stream::calls::{
-    cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2, cuStreamEndCapture,
-    cuStreamGetCaptureInfo_v2, cuStreamIsCapturing, cuStreamQuery, cuStreamSynchronize,
-    cuStreamWaitEvent, cuThreadExchangeStreamCaptureMode,
+    cuStreamBeginCapture_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2,
+    cuStreamEndCapture, cuStreamGetCaptureInfo_v2, cuStreamIsCapturing, cuStreamQuery,
+    cuStreamSynchronize, cuStreamWaitEvent, cuThreadExchangeStreamCaptureMode,
 };
 use crate::stream::find;
 use std::ffi::c_void;
@@ -21,6 +21,10 @@ use std::ffi::c_void;
 hip_calls! {
     fn hipStreamCreateWithFlags(out: Out<u64>, flags: u32) {
         cu(cuStreamCreate(out, flags))
+    }
+
+    fn hipStreamCreateWithPriority(out: Out<u64>, flags: u32, priority: i32) {
+        cu(cuStreamCreateWithPriority(out, flags, priority))
     }
 
     fn hipStreamDestroy(stream: u64) {

@@ -2,7 +2,7 @@
 
 use super::launch::Launch;
 use super::switch::{antiphon_gpusim_switch, prepare};
-use crate::device::WARP;
+use crate::device::{self, WARP};
 use crate::status::Status;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -179,12 +179,17 @@ impl Block {
                 spare.swap_remove(0);
             }
         });
-        if self.trapped { Err(Status::LAUNCH_FAILED) } else { Ok(()) }
+        let how = || device::fault(self.launch.device).unwrap_or(Status::LAUNCH_FAILED);
+        if self.trapped { Err(how()) } else { Ok(()) }
     }
 
     /// Lets every thread that can go on do so until it waits, gives way or returns; says whether any did more than
     /// look and give way.
     pub fn step(&mut self) -> bool {
+        if device::fault(self.launch.device).is_some() {
+            self.trapped = true;
+            return true;
+        }
         let block: *mut Self = self;
         let mut progress = false;
         CURRENT.set(block);

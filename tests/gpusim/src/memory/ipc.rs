@@ -5,7 +5,7 @@
 
 use super::registry::{self, Kind, Range, Rights};
 use super::shared::{self, Physical};
-use crate::abi::Out;
+use crate::abi::{Answer, Out};
 use crate::context;
 use crate::status::Status;
 use crate::table::fresh;
@@ -13,6 +13,16 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often this process has mapped memory of others.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
+/// How often this process has mapped memory of others by IPC handles, for tests.
+#[unsafe(no_mangle)]
+pub extern "C" fn antiphon_gpusim_opened() -> u64 {
+    OPENED.load(Ordering::Relaxed)
+}
 
 const MAGIC: u64 = u64::from_le_bytes(*b"APHNIPC1");
 
@@ -61,6 +71,46 @@ pub fn reach(process: u32, descriptor: i32, inode: u64) -> Result<File, Status> 
     if data.ino() == inode { Ok(file) } else { Err(Status::INVALID_HANDLE) }
 }
 
+/// Maps what a handle of another process names.
+pub fn open(out: Out<u64>, handle: Handle) -> Answer {
+    let context = context::current()?;
+    let handle = handle.read().ok_or(Status::INVALID_VALUE)?;
+    if handle.process == std::process::id() {
+        // As the real call: a process cannot open what it exported itself.
+        return Err(Status::INVALID_CONTEXT);
+    }
+    let reopened = registry::change(|range| match &mut range.kind {
+        Kind::Opened(physical, count)
+            if physical.identity() == Ok(handle.inode) && range.device == context.device =>
+        {
+            *count += 1;
+            Some(range.base)
+        }
+        _ => None,
+    });
+    if let Some(base) = reopened {
+        return out.set(base);
+    }
+    let file = reach(handle.process, handle.descriptor, handle.inode)?;
+    let physical = Physical::adopt(file, context.device, 0)?;
+    let bytes = usize::try_from(handle.bytes).ok().filter(|bytes| *bytes <= physical.bytes);
+    let bytes = bytes.ok_or(Status::INVALID_VALUE)?;
+    let (base, mapped) = (physical.map()?, physical.bytes);
+    OPENED.fetch_add(1, Ordering::Relaxed);
+    let kind = Kind::Opened(Arc::new(physical), 1);
+    registry::add(Range {
+        base,
+        bytes,
+        mapped,
+        context: context.handle,
+        device: context.device,
+        buffer: fresh(),
+        kind,
+        rights: Rights::default(),
+    });
+    out.set(base)
+}
+
 driver_calls! {
     fn cuIpcGetMemHandle(out: Out<Handle>, address: u64) {
         context::current()?;
@@ -78,41 +128,8 @@ driver_calls! {
     }
 
     fn cuIpcOpenMemHandle_v2(out: Out<u64>, handle: Handle, _flags: u32) {
-        let context = context::current()?;
-        let handle = handle.read().ok_or(Status::INVALID_VALUE)?;
-        if handle.process == std::process::id() {
-            // As the real call: a process cannot open what it exported itself.
-            return Err(Status::INVALID_CONTEXT);
-        }
-        let reopened = registry::change(|range| match &mut range.kind {
-            Kind::Opened(physical, count)
-                if physical.identity() == Ok(handle.inode) && range.device == context.device =>
-            {
-                *count += 1;
-                Some(range.base)
-            }
-            _ => None,
-        });
-        if let Some(base) = reopened {
-            return out.set(base);
-        }
-        let file = reach(handle.process, handle.descriptor, handle.inode)?;
-        let physical = Physical::adopt(file, context.device, 0)?;
-        let bytes = usize::try_from(handle.bytes).ok().filter(|bytes| *bytes <= physical.bytes);
-        let bytes = bytes.ok_or(Status::INVALID_VALUE)?;
-        let (base, mapped) = (physical.map()?, physical.bytes);
-        let kind = Kind::Opened(Arc::new(physical), 1);
-        registry::add(Range {
-            base,
-            bytes,
-            mapped,
-            context: context.handle,
-            device: context.device,
-            buffer: fresh(),
-            kind,
-            rights: Rights::default(),
-        });
-        out.set(base)
+        crate::stream::may_finish_device(context::current()?.device);
+        open(out, handle)
     }
 
     fn cuIpcCloseMemHandle(address: u64) {

@@ -9,7 +9,7 @@ use crate::status::Status;
 use crate::table::{Table, fresh, lock};
 use capture::{Capture, Slot};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError, Weak};
 
 /// Something to do in a stream's order; done again with every launch of a graph that holds it.
 pub type Work = Arc<dyn Fn() -> Answer + Send + Sync>;
@@ -64,6 +64,15 @@ pub fn finish_device(device: usize) {
     drop(all);
     for stream in streams.iter().filter(|stream| stream.context.device == device) {
         stream.wait(stream.submitted());
+    }
+}
+
+/// Waits for all work of a device, where a real driver may.
+pub fn may_finish_device(device: usize) {
+    static WAITS: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("ANTIPHON_GPUSIM_WAITS").is_none_or(|set| set != "0"));
+    if *WAITS {
+        finish_device(device);
     }
 }
 
