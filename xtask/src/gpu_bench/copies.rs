@@ -20,14 +20,17 @@ const PART: f64 = 0.9;
 const SIZES: [u64; 3] = [256 << 20, 64 << 20, 1 << 30];
 /// The bytes of a quick run.
 const QUICK: u64 = 64 << 10;
-/// Blocks of all ranks together.
-const BLOCKS: [usize; 4] = [64, 16, 128, 256];
+/// Blocks of all ranks together, beside as many as the card has multiprocessors.
+const BLOCKS: [usize; 3] = [64, 16, 128];
 
 /// Measures.
 pub fn lines(machine: &Machine) -> Result<Vec<Line>> {
     let (sizes, blocks) = match machine.quick {
         true => (vec![QUICK], vec![2]),
-        false => (SIZES.to_vec(), BLOCKS.to_vec()),
+        false => {
+            let cores = machine.device.caps().cores as usize;
+            (SIZES.to_vec(), BLOCKS.into_iter().chain([cores]).collect())
+        }
     };
     let mut lines = Vec::new();
     for algorithm in [Algorithm::AllGatherZeroCopy, Algorithm::AllToAllZeroCopy] {

@@ -4,7 +4,8 @@ use super::Options;
 use super::times::Effort;
 use crate::{Error, Result};
 use antiphon::executor::hal::{
-    Backend, Device, Kernel, KernelCode, KernelSource, LaunchShape, Memory, Stream, driver,
+    Backend, Device, HalError, Kernel, KernelCode, KernelSource, LaunchShape, Memory, Stream,
+    driver,
 };
 use antiphon_tests::recorder::Recorder;
 use libloading::os::unix::Library;
@@ -14,6 +15,17 @@ use std::time::Duration;
 
 /// The kernel that does nothing.
 const EMPTY: &str = "antiphon_bench_empty";
+
+/// The same for drivers of CUDA, where there is no run-time compiler.
+const PTX: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry antiphon_bench_empty()
+{
+	ret;
+}
+";
 
 /// The card.
 pub struct Machine {
@@ -49,7 +61,14 @@ impl Machine {
         let device = driver(backend).map_err(error)?.open(options.device).map_err(error)?;
         let text = format!("extern \"C\" __global__ void {EMPTY}() {{}}\n");
         let code = KernelCode::Source(&text);
-        let empty = device.load(KernelSource { entry: EMPTY, code, options: &[] });
+        let load = |code| device.load(KernelSource { entry: EMPTY, code, options: &[] });
+        let empty = match load(code) {
+            // What the driver compiles itself.
+            Err(HalError::Unavailable { .. }) if backend == Backend::Cuda => {
+                load(KernelCode::Binary(PTX.as_bytes()))
+            }
+            loaded => loaded,
+        };
         let effort = |rounds, seconds| match options.quick {
             true => Effort { rounds: 2, warmup: 1, budget: Duration::from_secs(5) },
             false => Effort { rounds, warmup: 20, budget: Duration::from_secs(seconds) },

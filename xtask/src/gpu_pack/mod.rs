@@ -35,8 +35,8 @@ const ROCM_TEST: &str = "hal_rocm";
 const VENDORS: [&str; 4] = ["libcuda.so", "libnvrtc.so", "libamdhip64.so", "libhiprtc.so"];
 /// The most bytes of a folder.
 const MOST: u64 = 40 << 20;
-/// The newest C library that programs may need: Debian 12's.
-const GLIBC: (u32, u32) = (2, 36);
+/// The newest C library that programs may need: Ubuntu 22.04's.
+const GLIBC: (u32, u32) = (2, 35);
 
 /// Packs.
 ///

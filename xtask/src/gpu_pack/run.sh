@@ -1,5 +1,7 @@
 #!/bin/sh
-# Checks and measures Antiphon on this machine's GPUs. Needs their driver, and nothing else; one GPU is enough.
+# Checks and measures Antiphon on this machine's GPUs. Needs their driver and a C library of glibc 2.35 or newer; one GPU is
+# enough. Generated kernels and the benchmark need a run-time compiler (NVRTC, hipRTC), too: without it they are passed over, and
+# plans are interpreted.
 #
 #   ./run.sh [--quick] [--rocm] [FOLDER]      writes what was said into FOLDER [default: log-DATE beside this file]
 #
@@ -67,27 +69,36 @@ summary=$log/summary.txt
 : >"$summary"
 failed=0
 export ANTIPHON_CACHE_DIR="$log/cache"
+# As many of the card's queues as there are: with fewer than streams, kernels that wait for each other may stand in one.
+export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
+# Seconds that a step may take: what hangs shall not keep the rest.
+most=${ANTIPHON_STEP_SECONDS:-600}
 
 note() {
     echo "$*" | tee -a "$summary"
 }
 
-# step NAME COMMAND...: runs a command, whose output goes to NAME.log.
+# step NAME COMMAND...: runs a command, whose output goes to NAME.log, for so long at most.
 step() {
     step=$1
     shift
     began=$(date +%s)
-    if "$@" >"$log/$step.log" 2>&1; then
-        note "ok     $step, $(($(date +%s) - began)) s"
-    else
-        note "FAILED $step: status $?, see $log/$step.log"
+    timeout -k 10 "$most" "$@" >"$log/$step.log" 2>&1
+    status=$?
+    case $status in
+    0) note "ok     $step, $(($(date +%s) - began)) s" ;;
+    124 | 137)
+        note "FAILED $step: not done after $most s, see $log/$step.log"
         failed=1
-    fi
+        ;;
+    *)
+        note "FAILED $step: status $status, see $log/$step.log"
+        failed=1
+        ;;
+    esac
 }
 
-antiphon() {
-    "$here/antiphon" "$@"
-}
+antiphon=$here/antiphon
 
 if [ -n "$quick" ]; then
     plans=$here/plans/allreduce_two_shot_packets_4.json
@@ -101,7 +112,7 @@ else
     bench=
 fi
 
-step info antiphon info
+step info "$antiphon" info
 if command -v nvidia-smi >/dev/null 2>&1; then
     step nvidia-smi nvidia-smi -q
     step nvidia-smi-topology nvidia-smi topo -m
@@ -120,30 +131,39 @@ if [ -z "$quick" ]; then
     done
 fi
 
+# Whether kernels can be generated here, which takes a compiler that no driver brings.
+forms="generated interpreted"
+probe=$here/plans/allreduce_two_shot_packets_4.json
+if ! timeout -k 10 "$most" "$antiphon" run "$probe" --device $device --threads --kernels generated --block-threads 32 --size 1K \
+    --iters 1 --warmup 0 >"$log/compiler.log" 2>&1 && grep -q "run-time compiler" "$log/compiler.log"; then
+    note "SKIP   generated kernels, benchmark: there is no run-time compiler, see $log/compiler.log"
+    forms=interpreted
+fi
+
 # Every plan by both kinds of kernels, results compared with the reference; ranks take turns on the GPUs there are.
 for plan in $plans; do
     name=$(basename "$plan" .json)
-    for form in generated interpreted; do
-        step "plan-$name-$form" antiphon run "$plan" --device $device --threads --kernels "$form" $sweep
+    for form in $forms; do
+        step "plan-$name-$form" "$antiphon" run "$plan" --device $device --threads --kernels "$form" $sweep
     done
     if [ -z "$quick" ]; then
-        step "plan-$name-processes" antiphon run "$plan" --device $device --processes $sweep
+        step "plan-$name-processes" "$antiphon" run "$plan" --device $device --processes $sweep
     fi
 done
 
 # The built-in algorithms with as many ranks as asked for, on however many GPUs there are.
 for ranks in $worlds; do
     for collective in allreduce allgather reducescatter alltoall alltoallv; do
-        for form in generated interpreted; do
+        for form in $forms; do
             [ -n "$quick" ] && [ "$collective" != allreduce ] && continue
-            step "bench-$collective-$ranks-$form" antiphon bench "$collective" --ranks "$ranks" --device $device --threads \
+            step "bench-$collective-$ranks-$form" "$antiphon" bench "$collective" --ranks "$ranks" --device $device --threads \
                 --kernels "$form" $sweep
         done
     done
 done
 
 # What it costs, beside what the card itself can do.
-step benchmark env ANTIPHON_CACHE_DIR="$log/cache-benchmark" "$here/gpu-bench" --backend $device --out "$log" $bench
+[ "$forms" = interpreted ] || step benchmark env ANTIPHON_CACHE_DIR="$log/cache-benchmark" "$here/gpu-bench" --backend $device --out "$log" $bench
 [ -e "$log/gpu-bench.md" ] && cat "$log/gpu-bench.md"
 
 if [ -n "$quick" ]; then
@@ -151,6 +171,8 @@ if [ -n "$quick" ]; then
 elif [ $device != cuda ]; then
     note "SKIP   compute-sanitizer: it is for NVIDIA's GPUs"
 elif command -v compute-sanitizer >/dev/null 2>&1; then
+    # Slower by a factor of hundreds.
+    most=$((2 * most))
     for tool in memcheck racecheck; do
         step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/antiphon" run \
             "$here/plans/allreduce_two_shot_packets_4.json" --device cuda:0 --threads --size 16K --iters 2 --warmup 0 --timeout off
