@@ -2,13 +2,14 @@
 
 mod again;
 mod queue;
+mod recent;
 
 use crate::communicator::Communicator;
 use crate::context::{Context, ContextKey, LAUNCHES_PER_EPOCH};
 use crate::error::ExecutorError;
 use crate::gpu::Gpu;
 use crate::launch::{Launch, Order};
-use crate::plan_cache::{LoadedPlan, Sized};
+use crate::plan_cache::LoadedPlan;
 use crate::reach;
 use crate::shared::arena::BlockBytes;
 use crate::verification::{Door, Judgement, Verdict};
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub(crate) use again::{Asked, Buffers};
 pub(crate) use queue::own_error;
+use recent::{RECENT, Recent, Shape};
 
 /// One call of a collective.
 #[derive(Clone, Copy, Debug)]
@@ -468,50 +470,6 @@ fn add_runtime_blocks(call: &Call<'_>, blocks: &mut Vec<BlockBytes>) {
         len: extent.count * element,
     };
     blocks.extend(send.iter().chain(receive).map(bytes));
-}
-
-/// Calls of an executor whose context is kept at hand.
-const RECENT: usize = 16;
-
-/// What distinguishes calls that need another context or other byte ranges.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Shape {
-    plan: *const LoadedPlan,
-    sizes: CallSizes,
-    dtype: DataType,
-    op: Option<ReduceOp>,
-    stream: Option<u64>,
-}
-
-/// A call's context, found once.
-struct Recent {
-    /// Keeps the address in `shape` from being another plan's. The context may have been made with an equal plan.
-    plan: Arc<LoadedPlan>,
-    /// The question that the plan answers, if one was asked.
-    asked: Option<Asked>,
-    shape: Shape,
-    sized: Arc<Sized>,
-    context: Arc<Context>,
-    fingerprint: u64,
-    /// The runtime blocks of the call at hand.
-    runtime_blocks: Vec<BlockBytes>,
-}
-
-// SAFETY: the plan's address is only compared.
-unsafe impl Send for Recent {}
-
-impl Recent {
-    /// Whether the context takes more launches.
-    #[inline]
-    fn lasts(&self) -> bool {
-        self.context.given.load(Ordering::Relaxed) < LAUNCHES_PER_EPOCH
-    }
-}
-
-impl std::fmt::Debug for Recent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.shape.fmt(f)
-    }
 }
 
 /// Mixes a word into a hash (a 64-bit multiply-rotate; collisions only delay the report of a caller's mistake).
