@@ -11,6 +11,7 @@ pub const ENTRY: &str = "antiphon_divide";
 pub fn text(target: Target, dtype: DataType) -> String {
     let mut text = target.prelude();
     text.push_str(&element(dtype));
+    text.push_str(include_str!("device/floats.h"));
     text.push_str(include_str!("device/element.h"));
     text.push_str(include_str!("device/divide.h"));
     text

@@ -46,6 +46,7 @@ impl Variant {
 /// The device functions that the programs call: the same for all vendors.
 pub(crate) const LIBRARY: &str = concat!(
     include_str!("device/launch.h"),
+    include_str!("device/floats.h"),
     include_str!("device/element.h"),
     include_str!("device/memory.h"),
     include_str!("device/moves.h"),

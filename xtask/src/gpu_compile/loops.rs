@@ -24,14 +24,18 @@ enum Operation {
 }
 
 /// What is looked at: a name, the operation, the type.
-const ROWS: [(&str, Operation, DataType); 8] = [
+const ROWS: [(&str, Operation, DataType); 12] = [
     ("copy, put, get", Operation::Copy, DataType::F32),
     ("sum of 2, f32", Operation::Reduce(2), DataType::F32),
     ("sum of 4, f32", Operation::Reduce(4), DataType::F32),
     ("sum of 8, f32", Operation::Reduce(8), DataType::F32),
     ("sum of 2, bf16", Operation::Reduce(2), DataType::Bf16),
     ("sum of 8, bf16", Operation::Reduce(8), DataType::Bf16),
+    ("sum of 2, f16", Operation::Reduce(2), DataType::F16),
+    ("sum of 8, f16", Operation::Reduce(8), DataType::F16),
     ("sum of 2, f8e4m3", Operation::Reduce(2), DataType::F8E4m3),
+    ("sum of 8, f8e4m3", Operation::Reduce(8), DataType::F8E4m3),
+    ("sum of 8, f8e5m2", Operation::Reduce(8), DataType::F8E5m2),
     ("put packets", Operation::PutPackets, DataType::F32),
 ];
 

@@ -1,63 +1,44 @@
 // Elements, and how they are combined: floating point of 16 bits or less in 32 bits, rounded once.
 
-AP_INLINE u16 f32_to_bf16(float value) {
-    const u32 bits = as_bits(value);
-    return (bits & 0x7fffffffu) > 0x7f800000u ? (u16)0x7fc0u : (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-// 8-bit floats whose exponent is biased by `bias`, and whose codes above `largest` are not finite.
-template <int mantissa, int bias, u32 largest> AP_INLINE float f8_to_f32(u8 code) {
-    const u32 sign = (u32)(code & 0x80u) << 24, magnitude = code & 0x7fu;
-    const u32 normal = (magnitude << (23 - mantissa)) + ((127u - bias) << 23);
-    const u32 subnormal = as_bits((float)(i32)magnitude * as_float((u32)(127 + 1 - bias - mantissa) << 23));
-    const u32 finite = magnitude < (1u << mantissa) ? subnormal : normal;
-    const u32 other = mantissa == 2 && magnitude == 0x7cu ? 0x7f800000u : 0x7fc00000u;
-    return as_float(sign | (magnitude > largest ? other : finite));
-}
-
-// To the nearest, ties to even; what is too large, infinity too, becomes the largest.
-template <int mantissa, int bias, u32 largest> AP_INLINE u8 f32_to_f8(float value) {
-    const u32 sign = as_bits(value) >> 24 & 0x80u, magnitude = as_bits(value) & 0x7fffffffu;
-    const u32 nearly = (1u << (22 - mantissa)) - 1;
-    const u32 rounded = (magnitude + nearly + (magnitude >> (23 - mantissa) & 1u)) >> (23 - mantissa);
-    const u32 shifted = rounded - ((127u - bias) << mantissa), normal = shifted < largest ? shifted : largest;
-    // At this power of two, 32-bit floats count in steps of the smallest 8-bit one: the adder rounds.
-    const float step = as_float((u32)(127 + 1 - bias - mantissa + 23) << 23);
-    const u32 subnormal = as_bits(as_float(magnitude) + step) - as_bits(step);
-    const u32 finite = magnitude < (127u - bias + 1) << 23 ? subnormal : normal;
-    return (u8)(magnitude > 0x7f800000u ? 0x7fu : sign | finite);
-}
-
+// Elements are widened and narrowed a unit at a time, of one or several of them.
 struct element_f16 {
     typedef u16 Stored;
     typedef float Wide;
-    static __device__ float widen(u16 v) { return f16_to_f32(v); }
-    static __device__ u16 narrow(float v) { return v != v ? (u16)0x7e00u : f32_to_f16(v); }
+    typedef u32 Unit;
+    static __device__ void widen(u32 word, float *to) { f16x2_to_f32(word, to[0], to[1]); }
+    static __device__ u32 narrow(const float *from) { return f32_to_f16x2(from[0], from[1]); }
 };
 struct element_bf16 {
     typedef u16 Stored;
     typedef float Wide;
-    static __device__ float widen(u16 v) { return as_float((u32)v << 16); }
-    static __device__ u16 narrow(float v) { return f32_to_bf16(v); }
+    typedef u32 Unit;
+    static __device__ void widen(u32 word, float *to) {
+        to[0] = as_float(word << 16);
+        to[1] = as_float(word & 0xffff0000u);
+    }
+    static __device__ u32 narrow(const float *from) { return f32_to_bf16x2(from[0], from[1]); }
 };
 struct element_f8e4m3 {
     typedef u8 Stored;
     typedef float Wide;
-    static __device__ float widen(u8 v) { return f8_to_f32<3, 7, 0x7e>(v); }
-    static __device__ u8 narrow(float v) { return f32_to_f8<3, 7, 0x7e>(v); }
+    typedef u32 Unit;
+    static __device__ void widen(u32 word, float *to) { f8e4m3_to_f32(word, to); }
+    static __device__ u32 narrow(const float *from) { return f32_to_f8e4m3(from); }
 };
 struct element_f8e5m2 {
     typedef u8 Stored;
     typedef float Wide;
-    static __device__ float widen(u8 v) { return f8_to_f32<2, 15, 0x7b>(v); }
-    static __device__ u8 narrow(float v) { return f32_to_f8<2, 15, 0x7b>(v); }
+    typedef u32 Unit;
+    static __device__ void widen(u32 word, float *to) { f8e5m2_to_f32(word, to); }
+    static __device__ u32 narrow(const float *from) { return f32_to_f8e5m2(from); }
 };
 #define AP_PLAIN(name, type)                                   \
     struct name {                                              \
         typedef type Stored;                                   \
         typedef type Wide;                                     \
-        static __device__ type widen(type v) { return v; }     \
-        static __device__ type narrow(type v) { return v; }    \
+        typedef type Unit;                                     \
+        static __device__ void widen(type v, type *to) { *to = v; } \
+        static __device__ type narrow(const type *from) { return *from; } \
     }
 AP_PLAIN(element_f32, float);
 AP_PLAIN(element_f64, double);
@@ -116,38 +97,149 @@ struct Max {
 typedef AP_ELEMENT Element;
 typedef Element::Stored Stored;
 typedef Element::Wide Wide;
-#define PER_VECTOR (16 / (int)sizeof(Stored))
+typedef Element::Unit Unit;
+#define PER_UNIT ((int)(sizeof(Unit) / sizeof(Stored)))
 
-union Elements {
-    Vector vector;
-    Stored element[PER_VECTOR];
-};
-
-// Some elements, being combined.
-struct Sums {
-    Wide value[PER_VECTOR];
-};
-
-AP_INLINE void take(Sums &sums, const Vector &v) {
-    Elements e;
-    e.vector = v;
+// One element.
+AP_INLINE Wide widened(Stored value) {
+    Wide all[PER_UNIT];
+    Element::widen((Unit)value, all);
+    return all[0];
+}
+AP_INLINE Stored narrowed(Wide value) {
+    Wide all[PER_UNIT];
 #pragma unroll
-    for (int i = 0; i < PER_VECTOR; ++i) sums.value[i] = Element::widen(e.element[i]);
+    for (int i = 0; i < PER_UNIT; ++i) all[i] = value;
+    return (Stored)Element::narrow(all);
 }
 
-template <class Op> AP_INLINE void combine(Sums &sums, const Vector &v) {
-    Elements e;
-    e.vector = v;
+// Elements side by side: a vector, or 8 bytes.
+template <class Raw> union Units {
+    Raw raw;
+    Unit unit[sizeof(Raw) / sizeof(Unit)];
+};
+
+// Such elements, being combined.
+template <class Raw> struct Sums {
+    Wide value[sizeof(Raw) / sizeof(Stored)];
+
+    __device__ void take(const Raw &raw) {
+        Units<Raw> units;
+        units.raw = raw;
 #pragma unroll
-    for (int i = 0; i < PER_VECTOR; ++i) {
-        sums.value[i] = Op::template apply<Wide>(sums.value[i], Element::widen(e.element[i]));
+        for (int i = 0; i < (int)(sizeof(Raw) / sizeof(Unit)); ++i) Element::widen(units.unit[i], value + i * PER_UNIT);
     }
-}
 
-AP_INLINE Vector result(const Sums &sums) {
-    Elements e;
+    template <class Op> __device__ void combine(const Raw &raw) {
+        Sums more;
+        more.take(raw);
 #pragma unroll
-    for (int i = 0; i < PER_VECTOR; ++i) e.element[i] = Element::narrow(sums.value[i]);
-    return e.vector;
-}
+        for (int i = 0; i < (int)(sizeof(Raw) / sizeof(Stored)); ++i) value[i] = Op::template apply<Wide>(value[i], more.value[i]);
+    }
 
+    __device__ Raw result() const {
+        Units<Raw> units;
+#pragma unroll
+        for (int i = 0; i < (int)(sizeof(Raw) / sizeof(Unit)); ++i) units.unit[i] = Element::narrow(value + i * PER_UNIT);
+        return units.raw;
+    }
+};
+
+// The same as 16-bit floats, two to a word. `most` sources at most: each result is rounded once, so its bits are those that
+// come of 32 bits.
+template <class E, class Op> struct Pairs {
+    static const int most = 0;
+};
+
+// Sources that nobody counts before.
+#define MANY 1024
+
+#ifdef AP_X2
+
+struct F16x2 {
+    static __device__ u32 apply(Sum, u32 a, u32 b) { return add_f16x2(a, b); }
+    static __device__ u32 apply(Min, u32 a, u32 b) { return min_f16x2(a, b); }
+    static __device__ u32 apply(Max, u32 a, u32 b) { return max_f16x2(a, b); }
+};
+struct Bf16x2 {
+    static __device__ u32 apply(Sum, u32 a, u32 b) { return add_bf16x2(a, b); }
+    static __device__ u32 apply(Min, u32 a, u32 b) { return min_bf16x2(a, b); }
+    static __device__ u32 apply(Max, u32 a, u32 b) { return max_bf16x2(a, b); }
+};
+
+// How words of elements become such pairs, and pairs words.
+struct AsF16 : F16x2 {
+    static const int per_word = 1;
+    static __device__ void pairs(u32 word, u32 *to) { *to = word; }
+    static __device__ u32 word(const u32 *from) { return canonical_f16x2(*from); }
+};
+struct AsBf16 : Bf16x2 {
+    static const int per_word = 1;
+    static __device__ void pairs(u32 word, u32 *to) { *to = word; }
+    static __device__ u32 word(const u32 *from) { return canonical_bf16x2(*from); }
+};
+// A sum of two 16-bit floats that is rounded to 16 bits and then to 8 is the sum rounded to 8 (more than twice the bits, and
+// one), and so is one in 32 bits rounded to 16.
+#define AP_PAIRS(element, as)                                        \
+    template <> struct Pairs<element, Sum> : as {                    \
+        static const int most = 2;                                   \
+    };                                                               \
+    template <> struct Pairs<element, Min> : as {                    \
+        static const int most = MANY;                                \
+    };                                                               \
+    template <> struct Pairs<element, Max> : as {                    \
+        static const int most = MANY;                                \
+    }
+AP_PAIRS(element_f16, AsF16);
+AP_PAIRS(element_bf16, AsBf16);
+
+#ifdef AP_F8
+struct AsF8e4m3 : F16x2 {
+    static const int per_word = 2;
+    static __device__ void pairs(u32 word, u32 *to) { f8e4m3_to_f16(word, to[0], to[1]); }
+    static __device__ u32 word(const u32 *from) { return f16_to_f8e4m3(from[0], from[1]); }
+};
+struct AsF8e5m2 : F16x2 {
+    static const int per_word = 2;
+    static __device__ void pairs(u32 word, u32 *to) { f8e5m2_to_f16(word, to[0], to[1]); }
+    static __device__ u32 word(const u32 *from) { return f16_to_f8e5m2(from[0], from[1]); }
+};
+AP_PAIRS(element_f8e4m3, AsF8e4m3);
+AP_PAIRS(element_f8e5m2, AsF8e5m2);
+#endif
+
+#endif
+
+// As `Sums`.
+template <class Raw, class Floats> struct PairSums {
+    u32 pair[sizeof(Raw) / 4 * Floats::per_word];
+
+    __device__ void take(const Raw &raw) {
+        Units<Raw> units;
+        units.raw = raw;
+#pragma unroll
+        for (int i = 0; i < (int)sizeof(Raw) / 4; ++i) Floats::pairs(units.unit[i], pair + i * Floats::per_word);
+    }
+
+    template <class Op> __device__ void combine(const Raw &raw) {
+        PairSums more;
+        more.take(raw);
+#pragma unroll
+        for (int i = 0; i < (int)sizeof(Raw) / 4 * Floats::per_word; ++i) pair[i] = Floats::apply(Op(), pair[i], more.pair[i]);
+    }
+
+    __device__ Raw result() const {
+        Units<Raw> units;
+#pragma unroll
+        for (int i = 0; i < (int)sizeof(Raw) / 4; ++i) units.unit[i] = Floats::word(pair + i * Floats::per_word);
+        return units.raw;
+    }
+};
+
+// What combines so many sources.
+template <class Op, int reads, class Raw, bool paired = (reads <= Pairs<Element, Op>::most)> struct Accumulator {
+    typedef Sums<Raw> Type;
+};
+template <class Op, int reads, class Raw> struct Accumulator<Op, reads, Raw, true> {
+    typedef PairSums<Raw, Pairs<Element, Op> > Type;
+};

@@ -20,9 +20,9 @@ template <class Op> AP_INLINE void counted_vectors(const Counted &sides, u32 rea
             if (at + d * stride < end) in[d] = load_vector(sides.from[0] + at + d * stride);
         }
         if (reads > 1) {
-            Sums sums[IN_FLIGHT];
+            typename Accumulator<Op, WIDEST, Vector>::Type sums[IN_FLIGHT];
 #pragma unroll
-            for (int d = 0; d < IN_FLIGHT; ++d) take(sums[d], in[d]);
+            for (int d = 0; d < IN_FLIGHT; ++d) sums[d].take(in[d]);
 #pragma unroll 1
             for (u32 i = 1; i < reads; ++i) {
                 const u8 *from = sides.from[i] + at;
@@ -31,10 +31,10 @@ template <class Op> AP_INLINE void counted_vectors(const Counted &sides, u32 rea
                     if (at + d * stride < end) in[d] = load_vector(from + d * stride);
                 }
 #pragma unroll
-                for (int d = 0; d < IN_FLIGHT; ++d) combine<Op>(sums[d], in[d]);
+                for (int d = 0; d < IN_FLIGHT; ++d) sums[d].template combine<Op>(in[d]);
             }
 #pragma unroll
-            for (int d = 0; d < IN_FLIGHT; ++d) in[d] = result(sums[d]);
+            for (int d = 0; d < IN_FLIGHT; ++d) in[d] = sums[d].result();
         }
 #pragma unroll 1
         for (u32 i = 0; i < writes; ++i) {

@@ -18,12 +18,12 @@ AP_INLINE void find(const Launch &l, const u32 *sides_at, const Piece &piece, u6
 template <class Op, int reads, int writes> AP_INLINE void one(const Sides<reads, writes> &sides, u64 at) {
     Stored stored = *(const Stored *)(sides.from[0] + at);
     if (reads > 1) {
-        Wide sum = Element::widen(stored);
+        Wide sum = widened(stored);
 #pragma unroll
         for (int i = 1; i < reads; ++i) {
-            sum = Op::template apply<Wide>(sum, Element::widen(*(const Stored *)(sides.from[i] + at)));
+            sum = Op::template apply<Wide>(sum, widened(*(const Stored *)(sides.from[i] + at)));
         }
-        stored = Element::narrow(sum);
+        stored = narrowed(sum);
     }
 #pragma unroll
     for (int i = 0; i < writes; ++i) *(Stored *)(sides.to[i] + at) = stored;
@@ -42,11 +42,11 @@ AP_INLINE void vectors(const Sides<reads, writes> &sides, u64 at, u64 stride) {
     for (int d = 0; d < depth; ++d) {
         Vector out = in[d][0];
         if (reads > 1) {
-            Sums sums;
-            take(sums, in[d][0]);
+            typename Accumulator<Op, reads, Vector>::Type sums;
+            sums.take(in[d][0]);
 #pragma unroll
-            for (int i = 1; i < reads; ++i) combine<Op>(sums, in[d][i]);
-            out = result(sums);
+            for (int i = 1; i < reads; ++i) sums.template combine<Op>(in[d][i]);
+            out = sums.result();
         }
 #pragma unroll
         for (int i = 0; i < writes; ++i) store_vector(sides.to[i] + at + d * stride, out);
@@ -54,8 +54,8 @@ AP_INLINE void vectors(const Sides<reads, writes> &sides, u64 at, u64 stride) {
 }
 
 // Vectors that are in flight at once, over all that is read: fewer where widening them takes many registers.
-template <int reads> struct InFlight {
-    static const int narrow = reads > 1 && sizeof(Stored) == 1 && sizeof(Wide) > 1;
+template <class Op, int reads> struct InFlight {
+    static const int narrow = reads > 1 && sizeof(Stored) == 1 && sizeof(Wide) > 1 && reads > Pairs<Element, Op>::most;
     static const int vectors = narrow ? 4 : 8;
     static const int depth = reads >= vectors ? 1 : vectors / reads;
 };
@@ -76,7 +76,7 @@ template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<r
     }
     const u64 stride = (u64)AP_THREADS() * 16;
     u64 at = head + (u64)AP_THREAD() * 16;
-    const int depth = InFlight<reads>::depth;
+    const int depth = InFlight<Op, reads>::depth;
     for (; at + (depth - 1) * stride < head + body; at += depth * stride) {
         vectors<Op, reads, writes, depth>(sides, at, stride);
     }
@@ -106,12 +106,12 @@ AP_DEVICE void elements(const Launch &l, const u32 *all, const u64 *offsets, u32
     for (u64 at = begin + AP_THREAD() * sizeof(Stored); at < end; at += AP_THREADS() * sizeof(Stored)) {
         Stored stored = *(const Stored *)(area(l, all[0]) + offsets[0] + start + at);
         if (reads > 1) {
-            Wide sum = Element::widen(stored);
+            Wide sum = widened(stored);
             for (u32 i = 1; i < reads; ++i) {
                 const u8 *from = area(l, all[i]) + offsets[i] + start + at;
-                sum = Op::template apply<Wide>(sum, Element::widen(*(const Stored *)from));
+                sum = Op::template apply<Wide>(sum, widened(*(const Stored *)from));
             }
-            stored = Element::narrow(sum);
+            stored = narrowed(sum);
         }
         for (u32 i = 0; i < writes; ++i) {
             *(Stored *)(area(l, all[reads + i]) + offsets[reads + i] + start + at) = stored;

@@ -77,11 +77,11 @@ AP_INLINE void transfer_multicast(const Sides<reads, writes> &sides, u64 from, u
         } else {
             v = load_vector(sides.from[0] + at);
             if (reads > 1) {
-                Sums sums;
-                take(sums, v);
+                typename Accumulator<Op, reads, Vector>::Type sums;
+                sums.take(v);
 #pragma unroll
-                for (int i = 1; i < reads; ++i) combine<Op>(sums, load_vector(sides.from[i] + at));
-                v = result(sums);
+                for (int i = 1; i < reads; ++i) sums.template combine<Op>(load_vector(sides.from[i] + at));
+                v = sums.result();
             }
         }
         if (to) {

@@ -48,34 +48,6 @@ AP_INLINE void write_packets(u8 *to, u64 at, u64 value, u32 flag) {
     store_pair(to + 2 * at, Pair{high | (u32)value, high | value >> 32});
 }
 
-// The elements of 8 bytes, being combined.
-struct FewSums {
-    Wide value[8 / sizeof(Stored)];
-};
-
-AP_INLINE void take_few(FewSums &sums, u64 all) {
-    Words w;
-    w.all = all;
-#pragma unroll
-    for (u32 i = 0; i < 8 / sizeof(Stored); ++i) sums.value[i] = Element::widen(w.element[i]);
-}
-
-template <class Op> AP_INLINE void combine_few(FewSums &sums, u64 all) {
-    Words w;
-    w.all = all;
-#pragma unroll
-    for (u32 i = 0; i < 8 / sizeof(Stored); ++i) {
-        sums.value[i] = Op::template apply<Wide>(sums.value[i], Element::widen(w.element[i]));
-    }
-}
-
-AP_INLINE u64 few_result(const FewSums &sums) {
-    Words w;
-#pragma unroll
-    for (u32 i = 0; i < 8 / sizeof(Stored); ++i) w.element[i] = Element::narrow(sums.value[i]);
-    return w.all;
-}
-
 // Payload from `len` on is zero in packets.
 AP_INLINE u64 clipped(u64 value, u64 at, u64 len) {
     if (at + 8 <= len) return value;
@@ -101,7 +73,7 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
         if (!clip(piece, w, start, len, padded)) continue;
         const u64 *offsets = offsets_of(l, piece);
         for (u64 at = (u64)AP_THREAD() * 8; at < padded; at += (u64)AP_THREADS() * 8) {
-            FewSums sums;
+            typename Accumulator<Op, MANY, u64>::Type sums;
             u64 value = 0;
             for (u32 i = 0; i < reads; ++i) {
                 const u8 *from = side_of(l, all[i], offsets[i] + start);
@@ -115,10 +87,10 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
                     value = read_raw(from, at, len);
                 }
                 if (reads == 1) break;
-                if (i == 0) take_few(sums, value);
-                else combine_few<Op>(sums, value);
+                if (i == 0) sums.take(value);
+                else sums.template combine<Op>(value);
             }
-            if (reads > 1) value = few_result(sums);
+            if (reads > 1) value = sums.result();
             for (u32 i = 0; i < writes; ++i) {
                 u8 *to = side_of(l, all[reads + i], offsets[reads + i] + start);
                 if (is_packets(all[reads + i])) write_packets(to, at, clipped(value, at, len), flag);
@@ -169,11 +141,11 @@ template <class Op, int reads, int writes, u32 from, u32 to> AP_DEVICE void move
             }
             u64 value = values[0];
             if (reads > 1) {
-                FewSums sums;
-                take_few(sums, values[0]);
+                typename Accumulator<Op, reads, u64>::Type sums;
+                sums.take(values[0]);
 #pragma unroll
-                for (int i = 1; i < reads; ++i) combine_few<Op>(sums, values[i]);
-                value = few_result(sums);
+                for (int i = 1; i < reads; ++i) sums.template combine<Op>(values[i]);
+                value = sums.result();
             }
 #pragma unroll
             for (int i = 0; i < writes; ++i) {

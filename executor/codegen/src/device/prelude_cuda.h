@@ -138,10 +138,15 @@ AP_INLINE u32 fetch_add_word(u32 *to, u32 value) {
     return before;
 }
 
-AP_INLINE float f16_to_f32(u16 bits) {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
+// Two 16-bit floats are a word, the first of them its lower half.
+AP_INLINE void f16x2_to_f32(u32 word, float &low, float &high) {
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(low), "=f"(high) : "r"(word));
+}
+
+AP_INLINE u32 mul_f16x2(u32 a, u32 b) {
+    u32 word;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+    return word;
 }
 
 AP_INLINE u16 f32_to_f16(float value) {
@@ -166,6 +171,78 @@ AP_INLINE float f32_max(float a, float b) {
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b));
     return value;
 }
+#endif
+
+#if __CUDA_ARCH__ >= 800
+// Arithmetic of two 16-bit floats at once, subnormal ones too. What is no number becomes 0x7fff.
+#define AP_X2 1
+#define AP_TWO(name, what)                                                    \
+    AP_INLINE u32 name(u32 a, u32 b) {                                        \
+        u32 word;                                                             \
+        asm(what " %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));               \
+        return word;                                                          \
+    }
+AP_TWO(add_f16x2, "add.rn.f16x2")
+AP_TWO(min_f16x2, "min.NaN.f16x2")
+AP_TWO(max_f16x2, "max.NaN.f16x2")
+AP_TWO(min_bf16x2, "min.NaN.bf16x2")
+AP_TWO(max_bf16x2, "max.NaN.bf16x2")
+
+// Sums are products with 1.0 before.
+AP_INLINE u32 add_bf16x2(u32 a, u32 b) {
+    u32 word;
+    asm("fma.rn.bf16x2 %0, %1, %3, %2;" : "=r"(word) : "r"(a), "r"(b), "r"(0x3f803f80u));
+    return word;
+}
+
+AP_INLINE u32 round_f16x2(float low, float high) {
+    u32 word;
+    asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+    return word;
+}
+AP_INLINE u32 round_bf16x2(float low, float high) {
+    u32 word;
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(low), "f"(high));
+    return word;
+}
+
+// With 0x7fff replaced: as signed integers, halves above that of the host are no numbers.
+#if __CUDA_ARCH__ >= 900
+AP_TWO(min_s16x2, "min.s16x2")
+AP_INLINE u32 canonical_f16x2(u32 word) { return min_s16x2(word, 0x7e007e00u); }
+AP_INLINE u32 canonical_bf16x2(u32 word) { return min_s16x2(word, 0x7fc07fc0u); }
+#else
+// The lesser of a number and infinity is the number, and of no number and infinity infinity.
+AP_TWO(number_f16x2, "min.f16x2")
+AP_TWO(number_bf16x2, "min.bf16x2")
+AP_INLINE u32 canonical_f16x2(u32 word) { return word ^ ((word ^ number_f16x2(word, 0x7c007c00u)) & 0x01ff01ffu); }
+AP_INLINE u32 canonical_bf16x2(u32 word) { return word ^ ((word ^ number_bf16x2(word, 0x7f807f80u)) & 0x003f003fu); }
+#endif
+#endif
+
+#if __CUDA_ARCH__ >= 900 || (__CUDA_ARCH__ == 890 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201)
+// Conversions of four 8-bit floats; `low` has the first two. Narrowed, what is too large becomes the largest number, and what
+// is none 0x7f.
+#define AP_F8 1
+#define AP_F8_OF(name)                                                                                                      \
+    AP_INLINE void f8##name##_to_f16(u32 word, u32 &low, u32 &high) {                                                       \
+        asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2." #name "x2 %0, l; cvt.rn.f16x2." #name "x2 %1, h;}"         \
+            : "=r"(low), "=r"(high) : "r"(word));                                                                           \
+    }                                                                                                                       \
+    AP_INLINE u32 f16_to_f8##name(u32 low, u32 high) {                                                                      \
+        u32 word;                                                                                                           \
+        asm("{.reg .b16 l, h; cvt.rn.satfinite." #name "x2.f16x2 l, %1; cvt.rn.satfinite." #name "x2.f16x2 h, %2; mov.b32 %0, {l, h};}" \
+            : "=r"(word) : "r"(low), "r"(high));                                                                            \
+        return word;                                                                                                        \
+    }                                                                                                                       \
+    AP_INLINE u32 f32_to_f8##name(const float *from) {                                                                      \
+        u32 word;                                                                                                           \
+        asm("{.reg .b16 l, h; cvt.rn.satfinite." #name "x2.f32 l, %2, %1; cvt.rn.satfinite." #name "x2.f32 h, %4, %3; mov.b32 %0, {l, h};}" \
+            : "=r"(word) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));                                         \
+        return word;                                                                                                        \
+    }
+AP_F8_OF(e4m3)
+AP_F8_OF(e5m2)
 #endif
 
 #if __CUDA_ARCH__ >= 900

@@ -69,10 +69,23 @@ AP_INLINE u64 fetch_add(u64 *to, u64 value) { return __atomic_fetch_add(to, valu
 AP_INLINE u64 fetch_add_relaxed(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
 AP_INLINE u32 fetch_add_word(u32 *to, u32 value) { return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL); }
 
-AP_INLINE float f16_to_f32(u16 bits) {
-    _Float16 value;
-    __builtin_memcpy(&value, &bits, 2);
-    return (float)value;
+// Two 16-bit floats are a word, the first of them its lower half.
+typedef _Float16 Halves __attribute__((ext_vector_type(2)));
+
+AP_INLINE void f16x2_to_f32(u32 word, float &low, float &high) {
+    Halves halves;
+    __builtin_memcpy(&halves, &word, 4);
+    low = (float)halves.x;
+    high = (float)halves.y;
+}
+
+AP_INLINE u32 mul_f16x2(u32 a, u32 b) {
+    Halves left, right;
+    __builtin_memcpy(&left, &a, 4);
+    __builtin_memcpy(&right, &b, 4);
+    left *= right;
+    __builtin_memcpy(&a, &left, 4);
+    return a;
 }
 
 AP_INLINE u16 f32_to_f16(float value) {

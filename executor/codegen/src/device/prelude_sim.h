@@ -85,6 +85,101 @@ AP_INLINE u16 f32_to_f16(float value) {
     return (u16)(sign | (finite > 0x7c00u ? 0x7c00u : finite));
 }
 
+AP_INLINE void f16x2_to_f32(u32 word, float &low, float &high) {
+    low = f16_to_f32((u16)word);
+    high = f16_to_f32((u16)(word >> 16));
+}
+
+template <class F> static inline u32 of_halves(u32 a, u32 b, F of) {
+    return (u32)(u16)of((u16)a, (u16)b) | (u32)(u16)of((u16)(a >> 16), (u16)(b >> 16)) << 16;
+}
+
+AP_INLINE u32 mul_f16x2(u32 a, u32 b) {
+    return of_halves(a, b, [](u16 x, u16 y) { return f32_to_f16(f16_to_f32(x) * f16_to_f32(y)); });
+}
+
+AP_INLINE u16 sum_of_bf16(u16 a, u16 b) {
+    const float sum = as_float((u32)a << 16) + as_float((u32)b << 16);
+    const u32 bits = as_bits(sum);
+    return sum != sum ? (u16)0x7fffu : (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+#if __CUDA_ARCH__ >= 800
+// What the instructions for two floats of 16 bits do. What is no number becomes 0x7fff.
+#define AP_X2 1
+// Of codes of sign and magnitude; those above `infinity` are no numbers.
+AP_INLINE u16 chosen(u16 a, u16 b, u32 infinity, bool lesser) {
+    if ((a & 0x7fffu) > infinity || (b & 0x7fffu) > infinity) return 0x7fffu;
+    const i32 left = a & 0x8000u ? -1 - (i32)(a & 0x7fffu) : (i32)a;
+    const i32 right = b & 0x8000u ? -1 - (i32)(b & 0x7fffu) : (i32)b;
+    return (left < right) == lesser ? a : b;
+}
+AP_INLINE u32 add_f16x2(u32 a, u32 b) {
+    return of_halves(a, b, [](u16 x, u16 y) { return f32_to_f16(f16_to_f32(x) + f16_to_f32(y)); });
+}
+AP_INLINE u32 add_bf16x2(u32 a, u32 b) { return of_halves(a, b, sum_of_bf16); }
+AP_INLINE u32 min_f16x2(u32 a, u32 b) { return of_halves(a, b, [](u16 x, u16 y) { return chosen(x, y, 0x7c00u, true); }); }
+AP_INLINE u32 max_f16x2(u32 a, u32 b) { return of_halves(a, b, [](u16 x, u16 y) { return chosen(x, y, 0x7c00u, false); }); }
+AP_INLINE u32 min_bf16x2(u32 a, u32 b) { return of_halves(a, b, [](u16 x, u16 y) { return chosen(x, y, 0x7f80u, true); }); }
+AP_INLINE u32 max_bf16x2(u32 a, u32 b) { return of_halves(a, b, [](u16 x, u16 y) { return chosen(x, y, 0x7f80u, false); }); }
+AP_INLINE u32 round_f16x2(float low, float high) { return f32_to_f16(low) | (u32)f32_to_f16(high) << 16; }
+AP_INLINE u32 round_bf16x2(float low, float high) {
+    u32 words[2] = {as_bits(low), as_bits(high)};
+    for (u32 &bits : words) bits = (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return words[0] | words[1] << 16;
+}
+AP_INLINE u32 canonical_f16x2(u32 word) {
+    return of_halves(word, 0, [](u16 x, u16) { return x == 0x7fffu ? (u16)0x7e00u : x; });
+}
+AP_INLINE u32 canonical_bf16x2(u32 word) {
+    return of_halves(word, 0, [](u16 x, u16) { return x == 0x7fffu ? (u16)0x7fc0u : x; });
+}
+#endif
+
+#if __CUDA_ARCH__ >= 890
+// What the conversions of 8-bit floats do: `largest` is the code of the largest number, exponents are biased by `bias`.
+#define AP_F8 1
+template <int mantissa, int bias, u32 largest> static inline u32 f8_to_f16(u8 code) {
+    const u32 magnitude = code & 0x7fu;
+    if (magnitude > largest) return mantissa == 2 && magnitude == 0x7cu ? (code & 0x80u) << 8 | 0x7c00u : 0x7fffu;
+    const u32 steps = magnitude >> mantissa ? (magnitude & ((1u << mantissa) - 1)) | 1u << mantissa : magnitude;
+    const int power = (magnitude >> mantissa ? (int)(magnitude >> mantissa) : 1) - bias - mantissa;
+    return f32_to_f16((code & 0x80u ? -1.0f : 1.0f) * (float)(i32)steps * as_float((u32)(127 + power) << 23));
+}
+template <int mantissa, int bias, u32 largest> static inline u32 f8_of_f32(float value) {
+    const u32 sign = as_bits(value) >> 24 & 0x80u, magnitude = as_bits(value) & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return 0x7fu;
+    if (magnitude < (127u - bias + 1) << 23) {
+        const float step = as_float((u32)(127 + 1 - bias - mantissa + 23) << 23);
+        return sign | (as_bits(as_float(magnitude) + step) - as_bits(step));
+    }
+    const u32 nearly = (1u << (22 - mantissa)) - 1;
+    const u32 rounded = (magnitude + nearly + (magnitude >> (23 - mantissa) & 1u)) >> (23 - mantissa);
+    const u32 code = rounded - ((127u - bias) << mantissa);
+    return sign | (code < largest ? code : largest);
+}
+#define AP_F8_OF(name, mantissa, bias, largest)                                                               \
+    AP_INLINE void f8##name##_to_f16(u32 word, u32 &low, u32 &high) {                                         \
+        u32 wide[4];                                                                                          \
+        for (int i = 0; i < 4; ++i) wide[i] = f8_to_f16<mantissa, bias, largest>((u8)(word >> 8 * i));        \
+        low = wide[0] | wide[1] << 16;                                                                        \
+        high = wide[2] | wide[3] << 16;                                                                       \
+    }                                                                                                         \
+    AP_INLINE u32 f32_to_f8##name(const float *from) {                                                        \
+        u32 word = 0;                                                                                         \
+        for (int i = 0; i < 4; ++i) word |= f8_of_f32<mantissa, bias, largest>(from[i]) << 8 * i;             \
+        return word;                                                                                          \
+    }                                                                                                         \
+    AP_INLINE u32 f16_to_f8##name(u32 low, u32 high) {                                                        \
+        float wide[4];                                                                                        \
+        f16x2_to_f32(low, wide[0], wide[1]);                                                                  \
+        f16x2_to_f32(high, wide[2], wide[3]);                                                                 \
+        return f32_to_f8##name(wide);                                                                         \
+    }
+AP_F8_OF(e4m3, 3, 7, 0x7e)
+AP_F8_OF(e5m2, 2, 15, 0x7b)
+#endif
+
 #if __CUDA_ARCH__ >= 900
 #define AP_MULTICAST 1
 AP_INLINE void fence_alias() {}
@@ -100,11 +195,6 @@ template <class T, class F> static inline Vector multicast_load(const void *from
     Vector v;
     memcpy(&v, sums, 16);
     return v;
-}
-
-AP_INLINE u16 sum_of_bf16(u16 a, u16 b) {
-    const u32 bits = as_bits(as_float((u32)a << 16) + as_float((u32)b << 16));
-    return (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 #define AP_MULTICAST_LOAD(name, type, what) \

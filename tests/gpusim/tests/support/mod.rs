@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use libloading::Library;
-use std::ffi::{CString, OsStr, c_char, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::path::PathBuf;
 use std::sync::Once;
 
@@ -106,6 +106,11 @@ impl Driver {
 
     /// Compiles source; gives the machine code, or the log.
     pub fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
+        self.compile_for(source, c"sm_90")
+    }
+
+    /// The same for an architecture.
+    pub fn compile_for(&self, source: &str, architecture: &CStr) -> Result<Vec<u8>, String> {
         let mut program = 0_u64;
         let source = CString::new(source).expect("source has no zeros");
         let none = std::ptr::null::<*const c_char>();
@@ -126,7 +131,9 @@ impl Driver {
             none,
             none
         );
-        let options = [c"--gpu-architecture=sm_90".as_ptr()];
+        let architecture = [c"--gpu-architecture=".to_bytes(), architecture.to_bytes()].concat();
+        let architecture = CString::new(architecture).expect("a name has no zeros");
+        let options = [architecture.as_ptr()];
         let code = call!(
             self,
             nvrtcCompileProgram(u64, i32, *const *const c_char),
@@ -149,7 +156,12 @@ impl Driver {
     }
 
     pub fn module(&self, source: &str) -> u64 {
-        let image = self.compile(source).expect("the source compiles");
+        self.module_for(source, c"sm_90")
+    }
+
+    /// The same, compiled for an architecture.
+    pub fn module_for(&self, source: &str, architecture: &CStr) -> u64 {
+        let image = self.compile_for(source, architecture).expect("the source compiles");
         let mut module = 0;
         ok!(
             self,
