@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from antiphon import _abi
@@ -14,7 +14,7 @@ from antiphon.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from antiphon.communicator import Stream
 
-__all__ = ["common", "element_bytes", "extents", "item_bytes", "number", "queue", "reduced", "unequal"]
+__all__ = ["common", "device_queue", "element_bytes", "extents", "item_bytes", "number", "queue", "reduced", "unequal"]
 
 _U8 = int(_abi.Dtype.U8)
 
@@ -42,6 +42,17 @@ def queue(stream: Stream | None, *used: object) -> Owned | None:
     if stream._keeps:
         stream._kept.append(used)
     return handle
+
+
+def device_queue(synchronize: Callable[[int], None], stream: Stream | None, *used: Span | None) -> Owned | None:
+    """The same for a call on a GPU, once the streams that its buffers name are through: all but the call's own, behind which it
+    comes anyway."""
+    own = None if stream is None else stream._native
+    for named in {part.stream for part in used if part is not None and part.stream is not None}:
+        # The default stream has two numbers.
+        if own is None or (named or 1) != (own or 1):
+            synchronize(named)
+    return queue(stream, *used)
 
 
 def reduced(one: Span, other: Span) -> tuple[int, int]:

@@ -7,7 +7,6 @@ They are asked for in this order: the buffer protocol, `__array_interface__`, DL
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from antiphon._abi import Dtype
@@ -27,6 +26,8 @@ class Span(NamedTuple):
     """The type of their elements, a number of `antiphon_dtype`; None for a type that can be moved but not reduced."""
     keeps: Any
     """What must live as long as the bytes are used."""
+    stream: int | None = None
+    """The stream of a GPU that may still write them, as `__cuda_array_interface__` numbers streams."""
 
 
 def _numbers(types: dict[Any, Dtype]) -> dict[Any, int]:
@@ -107,7 +108,7 @@ def span(holder: Any, writable: bool) -> Span:
     try:
         dtype = _known[holder.dtype]
         bytes = _byte.from_buffer(holder)
-        return _tuple(Span, (_at(bytes), holder.nbytes, dtype, bytes))
+        return _tuple(Span, (_at(bytes), holder.nbytes, dtype, bytes, None))
     except (KeyError, TypeError, ValueError, AttributeError, BufferError):
         pass
     return _span(holder, writable)
@@ -143,8 +144,8 @@ def _on_gpu(holder: object) -> UnsupportedError:
     )
 
 
-def device_span(holder: Any, writable: bool, synchronize: Callable[[int], None]) -> Span:
-    """Where an object's bytes in a GPU's memory are, when the stream that the object names is through.
+def device_span(holder: Any, writable: bool) -> Span:
+    """Where an object's bytes in a GPU's memory are, and the stream that it names.
 
     Raises InvalidArgumentError for what has none there, or none that can be used so.
     """
@@ -154,15 +155,12 @@ def device_span(holder: Any, writable: bool, synchronize: Callable[[int], None])
         if interface.get("mask") is not None:
             raise InvalidArgumentError(f"cannot use a {type(holder).__name__} with a mask: give its data")
         own = _of_interface(holder, interface, writable)
-        if interface.get("stream") is not None:
-            synchronize(int(interface["stream"]))
-        return own
+        named = interface.get("stream")
+        return own if named is None else own._replace(stream=int(named))
     if hasattr(holder, "__dlpack__"):
         stream = _ON_GPU.get(int(holder.__dlpack_device__()[0]))
         if stream is not None:
-            own = _of_dlpack(holder, holder.__dlpack__(stream=stream))
-            synchronize(stream)
-            return own
+            return _of_dlpack(holder, holder.__dlpack__(stream=stream))._replace(stream=stream)
     raise InvalidArgumentError(
         f"cannot use a {type(holder).__name__}: the communicator is on a GPU; allowed objects in a GPU's memory with "
         "__cuda_array_interface__ or DLPack"

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from antiphon import _abi
-from antiphon._arguments import common, element_bytes, extents, item_bytes, number, queue, reduced, unequal
+from antiphon._arguments import common, device_queue, element_bytes, extents, item_bytes, number, queue, reduced, unequal
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, failure, library
 from antiphon._registry import explanation
@@ -105,6 +105,7 @@ class Stream(Handle):
         super().__init__(value)
         self._kept: list[object] = []
         self._keeps = True
+        self._native: int | None = None
 
     def synchronize(self) -> None:
         """Waits until all calls on it are complete; raises the first error among those since the last time."""
@@ -155,12 +156,25 @@ def _config(
     )
 
 
-def _synchronize(communicator: weakref.ref[Communicator], native: int) -> None:
+def adopted(communicator: Owned, native: int) -> Stream:
+    """A stream of the application, on the device of a communicator."""
+    made = ctypes.c_void_p()
+    check(library().antiphon_stream_adopt(communicator, native, made))
+    stream = Stream(made.value or 0)
+    stream._keeps, stream._native = False, native
+    return stream
+
+
+def synchronize(communicator: Owned, native: int) -> None:
     """Waits for a stream of the application."""
+    with adopted(communicator, native):
+        pass
+
+
+def _synchronize(communicator: weakref.ref[Communicator], native: int) -> None:
     on = communicator()
     if on is not None:
-        with on.adopt(native):
-            pass
+        synchronize(on._open(), native)
 
 
 def _on_device(device: str | None) -> bool:
@@ -194,7 +208,8 @@ class Communicator(Handle):
         self._all_reduce = lib.antiphon_all_reduce
         # Weakly: who refers to itself is closed late.
         own = weakref.ref(self)
-        self._span = partial(device_span, synchronize=partial(_synchronize, own)) if on_device else span
+        self._span = device_span if on_device else span
+        self._queue = partial(device_queue, partial(_synchronize, own)) if on_device else queue
 
     @classmethod
     def from_environment(
@@ -339,11 +354,7 @@ class Communicator(Handle):
     def adopt(self, native: int) -> Stream:
         """A stream of the application, a cudaStream_t or hipStream_t as a number, on the communicator's device: calls on it come
         in order with all else there, and buffers must outlive them. Closing it leaves the application's stream as it is."""
-        made = ctypes.c_void_p()
-        check(library().antiphon_stream_adopt(self._open(), native, made))
-        stream = Stream(made.value or 0)
-        stream._keeps = False
-        return stream
+        return adopted(self._open(), native)
 
     def abort(self, reason: str = "no reason given") -> None:
         """Ends every wait of every rank; later calls raise AbortedError with the reason."""
@@ -368,7 +379,7 @@ class Communicator(Handle):
             raise unequal("all_reduce", sent, received, 1, 1)
         dtype, count = reduced(sent, received)
         result = self._all_reduce(
-            self._handle, sent.address, received.address, count, dtype, +op, queue(stream, sent, received)
+            self._handle, sent.address, received.address, count, dtype, +op, self._queue(stream, sent, received)
         )
         if result:
             raise failure(result)
@@ -394,7 +405,7 @@ class Communicator(Handle):
         dtype, count = reduced(received, sent)
         check(
             library().antiphon_reduce_scatter(
-                self._handle, sent.address, received.address, count, dtype, +op, queue(stream, sent, received)
+                self._handle, sent.address, received.address, count, dtype, +op, self._queue(stream, sent, received)
             )
         )
         return send if receive is None else receive
@@ -431,7 +442,7 @@ class Communicator(Handle):
             ("receive", receive_counts, receive_offsets, received),
         ):
             arrays += extents(which, counts, offsets, whole.bytes // size, self.world, size if dtype == _U8 else 1)
-        line = queue(stream, sent, received)
+        line = self._queue(stream, sent, received)
         check(
             library().antiphon_all_to_all_v(
                 self._open(), sent.address, arrays[0], arrays[1], received.address, arrays[2], arrays[3], dtype, line
@@ -459,7 +470,7 @@ class Communicator(Handle):
         to = received.address if at_root else None
         check(
             library().antiphon_reduce(
-                self._open(), sent.address, to, count, dtype, +op, number("root", root), queue(stream, sent, received)
+                self._open(), sent.address, to, count, dtype, +op, number("root", root), self._queue(stream, sent, received)
             )
         )
         return (send if receive is None else receive) if at_root else None
@@ -499,7 +510,7 @@ class Communicator(Handle):
         dtype, size = common(own, own)
         check(
             library().antiphon_send(
-                self._open(), own.address, own.bytes // size, dtype, number("peer", peer), queue(stream, own)
+                self._open(), own.address, own.bytes // size, dtype, number("peer", peer), self._queue(stream, own)
             )
         )
 
@@ -509,7 +520,7 @@ class Communicator(Handle):
         dtype, size = common(own, own)
         check(
             library().antiphon_receive(
-                self._open(), own.address, own.bytes // size, dtype, number("peer", peer), queue(stream, own)
+                self._open(), own.address, own.bytes // size, dtype, number("peer", peer), self._queue(stream, own)
             )
         )
         return buffer
@@ -528,7 +539,7 @@ class Communicator(Handle):
     ) -> None:
         """Calls a function that reduces nothing, for blocks of so many bytes."""
         dtype, size = common(sent or received, received or sent)
-        line = queue(stream, sent, received)
+        line = self._queue(stream, sent, received)
         from_, to = (part.address if part else None for part in (sent, received))
         check(getattr(library(), function)(self._open(), from_, to, block // size, dtype, *root, line))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from antiphon import _abi
-from antiphon._buffers import NAMES, Span, name_of, span
+from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, library
-from antiphon._arguments import element_bytes, number, queue
-from antiphon.communicator import Communicator, Op, Stream
+from antiphon._arguments import device_queue, element_bytes, number, queue
+from antiphon.communicator import Communicator, Op, Stream, adopted, synchronize
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -63,12 +64,16 @@ class Loader:
         """Over a communicator; or with an executor that the library takes back, which is used no longer than it lasts."""
         self._executor: _Executor | _Lent
         self._span: Callable[[Any, bool], Span] = span
+        self._queue: Callable[..., Owned | None] = queue
         self._adopt: Callable[[int], Stream] | None = None
         if isinstance(over, Owned):
             self._executor = _Lent(over)
         else:
             if over._on_device:
-                self._span, self._adopt = over._span, over.adopt
+                # Kept: it may be closed before this is, as on the host.
+                handle = over._open()
+                self._span, self._adopt = device_span, partial(adopted, handle)
+                self._queue = partial(device_queue, partial(synchronize, handle))
             made = ctypes.c_void_p()
             check(library().antiphon_executor_create(over._open(), made))
             self._executor = _Executor(made.value or 0)
@@ -106,7 +111,7 @@ class Loader:
                 "cannot run a plan over these elements: allowed one type for both buffers, of floats, or of integers of "
                 "8, 32 or 64 bits"
             )
-        self._call(plan, sent, received, dtype, _abi.Op.OF_PLAN if op is None else op, queue(stream, sent, received))
+        self._call(plan, sent, received, dtype, _abi.Op.OF_PLAN if op is None else op, self._queue(stream, sent, received))
         return send if receive is None else receive
 
     def execute(
@@ -131,7 +136,7 @@ class Loader:
                 stream = self._adopt(stream)
             else:
                 stream = None
-        self._call(plan, sent, received, type, _abi.Op.OF_PLAN, queue(stream, sent, received))
+        self._call(plan, sent, received, type, _abi.Op.OF_PLAN, self._queue(stream, sent, received))
 
     def _side(self, at: Any, size: int, writable: bool) -> Span:
         """A buffer of a call: an address with its size, or an object that has at least as many bytes."""

@@ -1,6 +1,7 @@
 """`python -m antiphon.executor_test`: checks and times a plan, with the flags of the format's own test.
 
-Started by a launcher it is one rank; otherwise it starts as many ranks as the plan has, as processes of this host.
+Started by a launcher it is one rank; otherwise it starts as many ranks as the plan has, as processes of this host. Buffers are on the
+host, or on GPUs.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import os
 import secrets
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from antiphon._executor_places import Driver, OnDevice, OnHost, device_of
 
 if TYPE_CHECKING:
     from antiphon.communicator import Communicator
@@ -54,6 +56,11 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--packet_type", choices=["LL16", "LL8"], default="LL16", help="taken; packets are the engine's own")
     flags.add_argument("--n_iters", type=int, default=10, help="runs that are checked, and runs in a round (10)")
     flags.add_argument("--n_graph_iters", type=int, default=10, help="rounds that are timed, after one that is not (10)")
+    flags.add_argument(
+        "--device",
+        help="where buffers are: host, cuda, rocm (ranks take turns on the GPUs there are), or one, as in cuda:1 "
+        "(ANTIPHON_DEVICE, else host)",
+    )
     flags.add_argument(
         "--split_mask",
         type=lambda text: int(text, 16),
@@ -169,19 +176,19 @@ def expected(job: Job, numbers: Numbers, rank: int, iteration: int) -> Any:
     return numbers.np.concatenate(parts)
 
 
-def buffers(job: Job, numbers: Numbers, rank: int) -> list[tuple[Any, Any]]:
+def buffers(job: Job, place: OnHost | OnDevice, rank: int) -> list[tuple[Any, Any]]:
     """Send and receive buffers: a pair, or two that are used in turn."""
     sends, receives = job.counts()
     if not job.in_place:
         pairs = 2 if job.collective == "sendrecv" else 1
-        return [(numbers.empty(sends), numbers.empty(receives)) for _ in range(pairs)]
-    whole = numbers.empty(job.elements)
+        return [(place.empty(sends), place.empty(receives)) for _ in range(pairs)]
+    whole = place.empty(job.elements)
     part = job.elements // job.world
-    own = whole[rank * part : (rank + 1) * part]
+    own = place.part(whole, rank * part, (rank + 1) * part)
     return [{"allgather": (own, whole), "reducescatter": (whole, own)}.get(job.collective, (whole, whole))]
 
 
-def run(options: argparse.Namespace, communicator: Communicator) -> bool:
+def run(options: argparse.Namespace, communicator: Communicator, driver: Driver | None) -> bool:
     """Checks and times the plan on one rank; whether its results were right."""
     from antiphon.plan import ExecutionPlan, Executor, PacketType
 
@@ -190,35 +197,33 @@ def run(options: argparse.Namespace, communicator: Communicator) -> bool:
     job = Job(plan.collective, world, options.size, options.dtype, options.in_place, options.split_mask)
     numbers = Numbers(options.dtype)
     executor = Executor(communicator)
-    pairs = buffers(job, numbers, rank)
     packets = PacketType(options.packet_type)
 
-    def execute(turn: int) -> Any:
-        send, receive = pairs[turn % len(pairs)]
-        executor.execute(rank, send, receive, send.nbytes, receive.nbytes, job.dtype, plan, 0, packets)
-        return receive
+    def execute(send: Any, receive: Any, send_bytes: int, receive_bytes: int, stream: Any) -> None:
+        executor.execute(rank, send, receive, send_bytes, receive_bytes, job.dtype, plan, stream, packets)
 
+    place: OnHost | OnDevice
+    if driver is None:
+        place = OnHost(numbers, communicator, execute)
+    else:
+        place = OnDevice(numbers, communicator, execute, driver)
+    pairs = buffers(job, place, rank)
     wrong = 0
     for iteration in range(options.n_iters):
-        send, _ = pairs[iteration % len(pairs)]
-        send[:] = numbers.fill(rank, iteration, send.size)
-        receive = execute(iteration)
-        wrong += numbers.wrong(receive, expected(job, numbers, rank, iteration), world)
+        send, receive = pairs[iteration % len(pairs)]
+        got = place.checked(send, receive, numbers.fill(rank, iteration, send.size))
+        wrong += numbers.wrong(got, expected(job, numbers, rank, iteration), world)
         # What is still being read by a peer is not filled again.
         communicator.barrier()
-    total = numbers.np.array([wrong], "int64")
-    communicator.all_reduce(total)
-    if total[0]:
-        sys.stderr.write(f"Rank: {rank} wrong elements: {wrong}, on all ranks: {total[0]}\n")
+    if total := place.total(wrong):
+        sys.stderr.write(f"Rank: {rank} wrong elements: {wrong}, on all ranks: {total}\n")
         return False
 
-    for turn in range(options.n_iters):
-        execute(turn)
-    communicator.barrier()
-    begun = time.perf_counter()
-    for turn in range(options.n_iters * options.n_graph_iters):
-        execute(turn)
-    elapsed = (time.perf_counter() - begun) / (options.n_iters * options.n_graph_iters)
+    def round() -> None:
+        for turn in range(options.n_iters):
+            place.execute(*pairs[turn % len(pairs)])
+
+    elapsed = place.seconds(round, options.n_graph_iters) / (options.n_iters * options.n_graph_iters)
     received = pairs[0][1].nbytes
     # In one piece: ranks share the terminal.
     sys.stdout.write(
@@ -250,7 +255,7 @@ def start(arguments: list[str], path: str) -> int:
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit status: 0 if all results were right, 1 if not, 2 if it makes no sense."""
-    from antiphon.communicator import default
+    from antiphon.communicator import Communicator
     from antiphon.errors import AntiphonError
 
     options = parser().parse_args(arguments)
@@ -260,8 +265,10 @@ def main(arguments: list[str]) -> int:
     try:
         if not any(all(name in os.environ for name in names) for names in LAUNCHED):
             return start(arguments, options.execution_plan_path)
-        return 0 if run(options, default()) else 1
-    except (AntiphonError, OSError, KeyError, ValueError) as error:
+        device, driver = device_of(options.device)
+        with Communicator.from_environment(device=device) as communicator:
+            return 0 if run(options, communicator, driver) else 1
+    except (AntiphonError, OSError, KeyError, ValueError, RuntimeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) and not isinstance(error, AntiphonError) else 1
 

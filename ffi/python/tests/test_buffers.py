@@ -5,6 +5,7 @@ import ctypes
 import pytest
 
 from antiphon import _abi
+from antiphon._arguments import device_queue
 from antiphon._buffers import Span, device_span, span
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
@@ -42,28 +43,39 @@ class Tensor:
         return new(ctypes.addressof(self.raw), b"dltensor", None)
 
 
-def on_device(holder, writable=True):
-    """The bytes, and the streams that were waited for."""
-    waited = []
-    return device_span(holder, writable, waited.append), waited
-
-
 def test_arrays_on_a_gpu():
-    for stream, waits in ((None, []), (1, [1]), (77, [77])):
-        own, waited = on_device(Array(stream=stream))
-        assert own[:3] == (4096, 24, _abi.Dtype.F32) and waited == waits
-    assert on_device(Array(strides=(12, 4)))[0].bytes == 24
-    assert on_device(Array(data=(4096, True)), False)[0].address == 4096
-    assert on_device(Array(shape=(0,), data=(0, False)))[0].bytes == 0
+    for stream in (None, 1, 77):
+        own = device_span(Array(stream=stream), True)
+        assert own[:3] == (4096, 24, _abi.Dtype.F32) and own.stream == stream
+    assert device_span(Array(strides=(12, 4)), True).bytes == 24
+    assert device_span(Array(data=(4096, True)), False).address == 4096
+    assert device_span(Array(shape=(0,), data=(0, False)), True).bytes == 0
     given = Span(8, 8, None, None)
-    assert on_device(given) == (given, [])
+    assert device_span(given, True) is given
+
+
+@pytest.mark.parametrize(
+    ("call", "named", "waits"),
+    [(None, (7, None), [7]), (None, (1, 1), [1]), (7, (7, 7), []), (7, (7, 8), [8]), (0, (1, None), []), (1, (0, 2), [2])],
+)
+def test_the_host_waits_for_no_stream_that_the_call_comes_behind_anyway(call, named, waits):
+    class Line:
+        _native, _keeps = call, False
+
+        def _open(self):
+            return "handle"
+
+    waited = []
+    parts = [Span(8, 8, None, None, stream) for stream in named]
+    line = device_queue(waited.append, None if call is None else Line(), *parts, None)
+    assert waited == waits and line == (None if call is None else "handle")
 
 
 @pytest.mark.parametrize(("device", "stream"), [(2, 1), (10, 0), (13, 1)])
 def test_tensors_on_a_gpu(device, stream):
     tensor = Tensor(device)
-    own, waited = on_device(tensor)
-    assert own[:3] == (4096 + 16, 12, _abi.Dtype.BF16) and tensor.asked == waited == [stream]
+    own = device_span(tensor, True)
+    assert own[:3] == (4096 + 16, 12, _abi.Dtype.BF16) and tensor.asked == [own.stream] == [stream]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +91,7 @@ def test_tensors_on_a_gpu(device, stream):
 )
 def test_what_a_gpu_cannot_use_is_refused(holder, part):
     with pytest.raises(InvalidArgumentError, match=part):
-        on_device(holder)
+        device_span(holder, True)
 
 
 @pytest.mark.parametrize("holder", [Array(), Tensor(2), Tensor(10)])

@@ -9,6 +9,7 @@ from antiphon.errors import InvalidArgumentError, UnsupportedError
 
 WORLD, COUNT = 4, 256
 PLAN = os.environ["PLAN"]
+made = threading.Event()
 driver = ctypes.CDLL(os.environ["ANTIPHON_CUDA_LIB"])
 
 
@@ -101,6 +102,17 @@ def rank(communicator):
     communicator.all_reduce(x, stream=stream)
     stream.synchronize()
     assert x.get() == sums
+    # The host waits for no array that names the call's own stream: others come to both calls when this one has made them.
+    x, y = Array(own, native.value), Array(own, native.value)
+    if communicator.rank > 0:
+        assert made.wait(100)
+    for array in (x, y):
+        communicator.all_reduce(array, stream=stream)
+        communicator.all_reduce(array, op=Op.max, stream=stream)
+    if communicator.rank == 0:
+        made.set()
+    stream.synchronize()
+    assert x.get() == sums and y.get() == sums
     stream.close()
 
     tensor = Tensor(Array(own))
@@ -116,6 +128,18 @@ def rank(communicator):
     executor.run(plan, x, out)
     assert out.get() == sums
     executor.execute(communicator.rank, x.address, out.address, 4 * COUNT, 4 * COUNT, "float32", plan, native.value)
+    cuda("cuStreamSynchronize", native)
+    assert out.get() == sums
+
+    # An executor outlives the communicator's being closed, here as on the host.
+    other = communicator.split(0, communicator.rank)
+    executor = Executor(other)
+    other.close()
+    out = Array([0.0] * COUNT)
+    executor.run(plan, Array(own, native.value), out)
+    assert out.get() == sums
+    out = Array([0.0] * COUNT)
+    executor.execute(communicator.rank, Array(own), out, 4 * COUNT, 4 * COUNT, "float32", plan, native.value)
     cuda("cuStreamSynchronize", native)
     assert out.get() == sums
 
