@@ -212,6 +212,40 @@ impl Communicator {
         unsafe { self.collectives.all_to_all_v(at, sizes, counts, T::DATA_TYPE, None) }
     }
 
+    /// Gives every rank the inputs of all, in rank order, which may have different lengths: `receive` says how many elements
+    /// come from each rank, this one included.
+    ///
+    /// ```
+    /// let ranks = antiphon::Communicator::in_process(2)?;
+    /// std::thread::scope(|scope| {
+    ///     for rank in &ranks {
+    ///         scope.spawn(move || {
+    ///             let own = [[1, 2, 3], [4, 0, 0]][rank.rank() as usize];
+    ///             let mut all = [0; 4];
+    ///             let counts = [3, 1];
+    ///             let own = &own[..counts[rank.rank() as usize] as usize];
+    ///             rank.all_gather_v(own, (&mut all, &counts)).unwrap();
+    ///             assert_eq!(all, [1, 2, 3, 4]);
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), antiphon::ExecutorError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`all_to_all_v`](Self::all_to_all_v).
+    pub fn all_gather_v<T: Element>(
+        &self,
+        input: &[T],
+        (output, receive): (&mut [T], &[u64]),
+    ) -> Result<()> {
+        let receive = Extent::packed(receive);
+        let sizes = (input.len() as u64, output.len() as u64);
+        let at = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
+        unsafe { self.collectives.all_gather_v(at, sizes, &receive, T::DATA_TYPE, None) }
+    }
+
     /// Replaces every rank's buffer by the root's.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 
 mod coded;
 mod group;
+mod pairs;
 mod parts;
 mod prepared;
 mod queued;
@@ -17,16 +18,16 @@ use crate::communicator::Communicator;
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::plan_cache::LoadedPlan;
-use crate::registry::{Installed, Registry};
-use crate::selection::{Question, Spread, Wish};
+use crate::selection::{Question, SelectionError, Spread, Tuning, Wish};
 use antiphon_hal::{HalError, Stream};
-use antiphon_plan::counts::Counts;
+use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use group::Group;
+use pairs::Pair;
 use prepared::Ready;
 pub use scaled::Factor;
 use served::{Found, Service};
@@ -105,7 +106,7 @@ struct Shared {
     service: Service,
     /// Plans by which ranks meet before code runs, by its name and version.
     meetings: Mutex<BTreeMap<String, Arc<LoadedPlan>>>,
-    pairs: Mutex<BTreeMap<Way, Collectives>>,
+    pairs: Mutex<BTreeMap<Way, Pair>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -127,20 +128,21 @@ impl Collectives {
     pub fn new(communicator: &Communicator) -> Result<Self, ExecutorError> {
         let registry = communicator.shared.options.registry.clone();
         let installed = communicator.shared.installed.clone();
-        Collectives::served_by(communicator, registry, installed)
+        Collectives::served_by(communicator, |spread, tuning| {
+            Service::new(spread, registry, tuning, installed)
+        })
     }
 
     fn served_by(
         communicator: &Communicator,
-        registry: Registry,
-        installed: Installed,
+        service: impl FnOnce(Result<Spread, SelectionError>, Tuning) -> Service,
     ) -> Result<Self, ExecutorError> {
         let nodes = (0..communicator.world()).map(|rank| communicator.node_of(rank));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         let spread = Spread::over(&nodes, communicator.crowded_anywhere());
         Ok(Collectives(Arc::new(Shared {
             executor: Executor::new(communicator),
-            service: Service::new(spread, registry, communicator.shared.tuning.clone(), installed),
+            service: service(spread, communicator.shared.tuning.clone()),
             meetings: Mutex::default(),
             pairs: Mutex::default(),
         })))
@@ -232,12 +234,39 @@ impl Collectives {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         if self.in_parts(&Collective::AllToAllV) {
-            let parts = self.parts_v(buffers, sizes, Counts { send, receive }, dtype)?;
+            let counts = Counts { send, receive };
+            let parts = self.parts_v("alltoallv", buffers, sizes, counts, dtype)?;
             return self.run_parts(parts, stream);
         }
         let call = self.prepare_v(buffers, sizes, dtype)?;
         // SAFETY: as this function's.
         unsafe { self.launch(&call.call().with_counts(Counts { send, receive }), stream) }
+    }
+
+    /// Gives every rank the inputs of all ranks, which have lengths of their own: all of this rank's input goes to everyone,
+    /// and extent r of `receive` comes from rank r. Extents are in elements, `sizes` the elements of both buffers. In place,
+    /// which each rank may be as it likes, the input is the rank's own block of the output.
+    ///
+    /// # Errors
+    /// As [`all_to_all_v`](Self::all_to_all_v).
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    pub unsafe fn all_gather_v(
+        &self,
+        buffers: (*const u8, *mut u8),
+        sizes: (u64, u64),
+        receive: &[Extent],
+        dtype: DataType,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        if self.in_parts(&Collective::AllGatherV) {
+            let parts = self.parts_gathered(buffers, sizes, receive, dtype)?;
+            return self.run_parts(parts, stream);
+        }
+        let call = self.prepare_gathered(buffers, sizes, receive, dtype)?;
+        // SAFETY: as this function's.
+        unsafe { self.launch(&call.call(), stream) }
     }
 
     /// Ends every wait of every rank, those of transfers between two ranks included.
@@ -249,7 +278,7 @@ impl Collectives {
     /// The error that broke the communicator, or a transfer between this rank and another.
     pub fn failure(&self) -> Option<ExecutorError> {
         let own = self.communicator().failure();
-        own.or_else(|| lock(&self.0.pairs).values().find_map(|pair| pair.communicator().failure()))
+        own.or_else(|| self.pair_failure())
     }
 
     /// # Safety

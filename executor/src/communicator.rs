@@ -33,7 +33,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
@@ -99,6 +99,8 @@ pub(crate) struct Shared {
     /// How often a subset was made, by its ranks.
     subsets: Mutex<BTreeMap<Vec<u32>, u64>>,
     mirrors: Option<Mirrors>,
+    /// Of a pair that another communicator's calls made: the numbers of its ranks there.
+    names: OnceLock<[u32; 2]>,
 }
 
 /// A rank's control page, or its mirror.
@@ -481,7 +483,10 @@ impl Shared {
         let reason = match &error {
             // What the caller of `abort` said; the peers' errors add who did it.
             ExecutorError::Aborted { reason, .. } => reason.clone(),
-            other => other.to_string(),
+            other => match self.names.get() {
+                Some(names) => other.clone().renumbered(names).to_string(),
+                None => other.to_string(),
+            },
         };
         self.failure.set(error);
         // The first failure may be one that only this rank's control thread has seen.

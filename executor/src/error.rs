@@ -1,5 +1,7 @@
 //! What can go wrong with a call, grouped by what must be rebuilt: the call, or the communicator.
 
+mod numbering;
+
 use crate::selection::SelectionError;
 use antiphon_bootstrap::BootstrapError;
 use antiphon_bootstrap::launcher::LauncherError;
@@ -84,6 +86,20 @@ pub enum ExecutorError {
         rank: u32,
         /// What it said.
         reason: String,
+    },
+    /// A transfer between two ranks that a call comes to failed; what it says of ranks is in the caller's numbers.
+    #[error("{what} on rank {rank}, {} rank {peer}: {source}", if *.sends { "to" } else { "from" })]
+    Transfer {
+        /// The call, such as `send` or `gather`.
+        what: &'static str,
+        /// The rank that reports.
+        rank: u32,
+        /// The rank at the other end.
+        peer: u32,
+        /// Whether data goes to the peer.
+        sends: bool,
+        /// How it failed.
+        source: Arc<ExecutorError>,
     },
     /// What a launcher left in the environment is of no use.
     #[error(transparent)]
@@ -270,10 +286,18 @@ impl From<TransportError> for ExecutorError {
 }
 
 impl ExecutorError {
+    /// What went wrong, of whatever transfer of a call it did.
+    pub fn cause(&self) -> &ExecutorError {
+        match self {
+            ExecutorError::Transfer { source, .. } => source.cause(),
+            other => other,
+        }
+    }
+
     /// Whether the communicator is of no more use.
     pub fn breaks_communicator(&self) -> bool {
         matches!(
-            self,
+            self.cause(),
             ExecutorError::Stalled { .. }
                 | ExecutorError::Unequal { .. }
                 | ExecutorError::Mismatch { .. }

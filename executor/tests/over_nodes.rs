@@ -258,7 +258,9 @@ fn who_disagrees_on_lengths_is_told_on_both_nodes() {
         let blocks = [lengths(3), lengths(3 + u64::from(rank))];
         let (input, mut output) = (block(rank, 0..3), vec![7; 4]);
         let error = all_to_all_v(on, &input, &mut output, &blocks).unwrap_err().to_string();
-        assert!(error.contains("broadcast"), "{error}");
+        assert!(error.contains("plan `transfer`"), "{error}");
+        let call = format!("alltoallv on rank {rank}, ");
+        assert!(error.starts_with(&call) || error.contains(&format!("; {call}")), "{error}");
     });
     on_hosts(PLACES[0], |rank, on| {
         let outside = [Extent::packed(&[2, 2]), Extent::packed(&[2, 2])];
@@ -266,4 +268,184 @@ fn who_disagrees_on_lengths_is_told_on_both_nodes() {
         let error = all_to_all_v(on, &input, &mut output, &outside).unwrap_err();
         assert!(matches!(error, ExecutorError::Counts { .. }), "{error}");
     });
+}
+
+#[test]
+fn errors_of_transfers_name_the_call_and_the_ranks_as_their_caller_knows_them() {
+    // Ranks 1 and 3 are ranks 0 and 1 of their pair, which others need not know.
+    on_hosts(PLACES[1], |rank, on| {
+        let (input, mut output) = (block(rank, 0..8), vec![7; 32]);
+        let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        let error = match rank {
+            // SAFETY: the vectors are as long as said, and live past the call.
+            1 => unsafe { on.send(from, 3, DataType::U32, 3, None) },
+            // SAFETY: as above.
+            3 => unsafe { on.receive(to, 4, DataType::U32, 1, None) },
+            _ => return,
+        };
+        let error = error.unwrap_err();
+        let (what, peer) = if rank == 1 { ("send", 3) } else { ("receive", 1) };
+        let named = match &error {
+            ExecutorError::Transfer { what, rank, peer, .. } => (*what, *rank, *peer),
+            other => panic!("{other}"),
+        };
+        assert_eq!(named, (what, rank, peer), "{error}");
+        let kinds = matches!(
+            error.cause(),
+            ExecutorError::Mismatch { rank: own, peer: other, .. } if (*own, *other) == (rank, peer)
+        ) || matches!(error.cause(), ExecutorError::Aborted { by, .. } if *by == peer);
+        let text = error.to_string();
+        assert!(kinds && error.breaks_communicator(), "{text}");
+        assert!(!text.contains("rank 0") && !text.contains("rank 2"), "{text}");
+        assert!(text.contains("12 bytes in") && text.contains("16 bytes in"), "{text}");
+        // None where the peer gave up while this rank was still on its way to it.
+        if let Some(failure) = on.failure() {
+            assert!(failure.to_string().starts_with(what), "{failure}");
+        }
+    });
+}
+
+/// The collectives of ranks on these hosts, for one thread to drive them all.
+fn driven(hosts: &[&str]) -> Vec<Collectives> {
+    let options = Options::default().with_timeout(Some(Duration::from_secs(30)));
+    let ranks = Communicator::in_process_on(hosts, &options).unwrap();
+    ranks.iter().map(|rank| Collectives::new(rank).unwrap()).collect()
+}
+
+#[test]
+fn a_call_on_a_stream_does_not_wait_for_peers_that_have_not_called() {
+    for hosts in PLACES.into_iter().chain([&["a", "a", "a"][..]]) {
+        let ranks = driven(hosts);
+        let world = ranks.len();
+        let streams: Vec<_> = ranks.iter().map(|on| on.communicator().stream().unwrap()).collect();
+        let inputs: Vec<_> = (0..world as u32).map(|rank| block(rank, 0..9)).collect();
+        let mut received = vec![vec![7; 9]; world];
+        let mut all = vec![vec![7; 9 * world]; world];
+        let dtype = DataType::U32;
+        // Rank by rank, by a thread that would wait for its own later calls; twice, so that some find pairs being formed.
+        for (rank, on) in ranks.iter().enumerate() {
+            let stream = Some(&streams[rank]);
+            let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
+            for _ in 0..2 {
+                let gather = request(What::Gather { root: 0 }, &inputs[rank], &mut all[rank], 9);
+                // SAFETY: the vectors are as long as said, and live until the streams are synchronised.
+                unsafe {
+                    on.call(&gather, stream).unwrap();
+                    let from = inputs[rank].as_ptr().cast();
+                    let to = received[rank].as_mut_ptr().cast();
+                    let mut both = Group::new();
+                    both.send(on, from, 9, dtype, next as u32, stream).unwrap();
+                    both.receive(on, to, 9, dtype, previous as u32, stream).unwrap();
+                    both.end().unwrap();
+                }
+            }
+        }
+        for (rank, on) in ranks.iter().enumerate() {
+            on.executor().synchronize(&streams[rank]).unwrap();
+            assert_eq!(received[rank], inputs[(rank + world - 1) % world], "{rank}");
+        }
+        assert_eq!(all[0], inputs.concat());
+    }
+}
+
+#[test]
+fn sends_and_receives_on_streams_come_in_their_order_whenever_their_pair_is_formed() {
+    let ranks = driven(&["a", "b"]);
+    let streams: Vec<_> = ranks.iter().map(|on| on.communicator().stream().unwrap()).collect();
+    let sent: Vec<Vec<u32>> = (0..20).map(|turn| block(turn, 0..5)).collect();
+    let mut received = vec![vec![7; 5]; 20];
+    for (sent, received) in sent.iter().zip(&mut received) {
+        // SAFETY: the vectors are as long as said, and live until the streams are synchronised.
+        unsafe {
+            let dtype = DataType::U32;
+            ranks[0].send(sent.as_ptr().cast(), 5, dtype, 1, Some(&streams[0])).unwrap();
+            let to = received.as_mut_ptr().cast();
+            ranks[1].receive(to, 5, dtype, 0, Some(&streams[1])).unwrap();
+        }
+    }
+    for (on, stream) in ranks.iter().zip(&streams) {
+        on.executor().synchronize(stream).unwrap();
+    }
+    assert_eq!(received, sent);
+}
+
+#[test]
+fn a_stream_tells_of_a_peer_that_never_comes_and_an_abort_ends_its_wait() {
+    let options = Options::default().with_timeout(Some(Duration::from_millis(200)));
+    let ranks = Communicator::in_process_on(&["a", "b", "b"], &options).unwrap();
+    let on = Collectives::new(&ranks[0]).unwrap();
+    let stream = ranks[0].stream().unwrap();
+    let input = block(0, 0..3);
+    // SAFETY: the vector is as long as said, and lives until the stream is synchronised.
+    unsafe { on.send(input.as_ptr().cast(), 3, DataType::U32, 2, Some(&stream)) }.unwrap();
+    let error = on.executor().synchronize(&stream).unwrap_err().to_string();
+    assert!(error.starts_with("send on rank 0, to rank 2: "), "{error}");
+    assert!(error.contains("no answer within 200ms from rank 2"), "{error}");
+
+    let ranks = driven(&["a", "b", "b"]);
+    let stream = ranks[0].communicator().stream().unwrap();
+    // SAFETY: as above.
+    unsafe { ranks[0].send(input.as_ptr().cast(), 3, DataType::U32, 2, Some(&stream)) }.unwrap();
+    ranks[0].abort("enough");
+    let error = ranks[0].executor().synchronize(&stream).unwrap_err().to_string();
+    assert!(error.contains("enough"), "{error}");
+}
+
+#[test]
+fn inputs_of_any_length_go_to_every_rank_each_in_place_or_not() {
+    let near: [&[&str]; 2] = [&["a", "a", "a"], &["a"]];
+    for hosts in PLACES.into_iter().chain(near) {
+        on_hosts(hosts, |rank, on| {
+            let world = hosts.len() as u32;
+            let stream = on.communicator().stream().unwrap();
+            let lengths: Vec<usize> = (0..world).map(|from| count(from, 0)).collect();
+            // One element lies between the blocks, which nobody touches.
+            let starts =
+                (0..world as usize).map(|from| lengths[..from].iter().sum::<usize>() + from);
+            let extents: Vec<Extent> = starts
+                .zip(&lengths)
+                .map(|(start, &count)| Extent::new(start as u64, count as u64))
+                .collect();
+            let whole = lengths.iter().sum::<usize>() + world as usize;
+            let mut expected = vec![7; whole];
+            for (from, extent) in (0..).zip(&extents) {
+                let end = (extent.offset + extent.count) as usize;
+                expected[extent.offset as usize..end]
+                    .copy_from_slice(&block(from, 0..extent.count as usize));
+            }
+            let input = block(rank, 0..lengths[rank as usize]);
+            for turn in 0..4 {
+                let in_place = (rank + turn) % 2 == 0;
+                let mut output = vec![7; whole];
+                let own = extents[rank as usize].offset as usize;
+                let mut from = input.as_ptr();
+                if in_place {
+                    output[own..own + input.len()].copy_from_slice(&input);
+                    from = output[own..].as_ptr();
+                }
+                let buffers = (from.cast(), output.as_mut_ptr().cast());
+                let sizes = (input.len() as u64, whole as u64);
+                let stream = (turn > 1).then_some(&stream);
+                // SAFETY: the vectors are as long as said, and live until the call is complete.
+                unsafe { on.all_gather_v(buffers, sizes, &extents, DataType::U32, stream) }
+                    .unwrap();
+                if let Some(stream) = stream {
+                    on.executor().synchronize(stream).unwrap();
+                }
+                assert_eq!(output, expected, "{rank} {turn}");
+            }
+            // Over somebody else's block is not in place.
+            let (other, mut output) =
+                (extents[(rank as usize + 1) % world as usize], vec![7; whole]);
+            if world > 1 && other.count > 0 {
+                let to: *mut u8 = output.as_mut_ptr().cast();
+                let at = to.wrapping_add(other.offset as usize * 4).cast_const();
+                let sizes = (other.count, whole as u64);
+                // SAFETY: both lie in the vector, and the call is refused.
+                let error =
+                    unsafe { on.all_gather_v((at, to), sizes, &extents, DataType::U32, None) };
+                assert!(matches!(error, Err(ExecutorError::Counts { .. })), "{error:?}");
+            }
+        });
+    }
 }

@@ -772,8 +772,7 @@ antiphon_result antiphon_reduce(const struct antiphon_communicator *communicator
 
 /**
  * Gives the root the `count` elements of all, in rank order. Of the receive buffer only the root's counts, which has
- * `count` for each rank, the others may pass null; the root's send buffer may be its block of it. Over several nodes,
- * for memory of the host.
+ * `count` for each rank, the others may pass null; the root's send buffer may be its block of it.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
@@ -790,8 +789,7 @@ antiphon_result antiphon_gather(const struct antiphon_communicator *communicator
 
 /**
  * Gives rank r block r, of `count` elements, of the root. Of the send buffer only the root's counts, which has
- * `count` for each rank, the others may pass null; the root's receive buffer may be its block of it. Over
- * several nodes, for memory of the host.
+ * `count` for each rank, the others may pass null; the root's receive buffer may be its block of it.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
@@ -810,7 +808,7 @@ antiphon_result antiphon_scatter(const struct antiphon_communicator *communicato
  * Exchanges blocks that have lengths of their own: the rank sends `send_counts[r]` elements from element
  * `send_offsets[r]` on to rank r, and receives `receive_counts[r]` from there, to element `receive_offsets[r]`.
  * Sender and receiver say the same count. Arrays have an element for each rank, and are read before the call
- * returns. Of a block of no elements the offset does not count. Out of place; over several nodes, for memory of the host.
+ * returns. Of a block of no elements the offset does not count. Out of place.
  *
  * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
  *
@@ -829,8 +827,8 @@ antiphon_result antiphon_all_to_all_v(const struct antiphon_communicator *commun
 
 /**
  * Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the
- * other ranks have no part in it. Transfers from one rank to another come in order; the first one waits until both have
- * called, also on a stream. A rank sends to itself inside a group only.
+ * other ranks have no part in it. Transfers from one rank to another come in order; on a device the first one waits until
+ * both have called, also on a stream. A rank sends to itself inside a group only.
  *
  * `dtype` is an antiphon_dtype, `stream` as for antiphon_all_reduce. Any thread may call it, in the same order among
  * the transfers from one rank to the other.
@@ -1057,8 +1055,8 @@ antiphon_result antiphon_group_begin(void);
  * return; those on streams go on by themselves. If one of the calls was refused, nothing is launched, and its result is
  * returned again.
  *
- * The first transfer from one rank to another waits until both have come. Any thread may call it after it has begun a
- * group.
+ * On a device the first transfer from one rank to another waits until both have come. Any thread may call it after it has
+ * begun a group.
  */
 antiphon_result antiphon_group_end(void);
 

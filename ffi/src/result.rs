@@ -70,7 +70,7 @@ impl From<ExecutorError> for Failure {
 pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
     use ExecutorError as E;
     use antiphon_result as R;
-    match error {
+    match error.cause() {
         E::Plan { .. } | E::World { .. } => R::InvalidPlan,
         E::Refuted { .. } => R::PlanRefuted,
         E::Lower { .. } | E::Argument { .. } | E::Counts { .. } => R::InvalidArgument,

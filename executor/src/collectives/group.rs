@@ -1,23 +1,20 @@
 //! Groups of calls: gathered first, launched together, so that none waits for another that comes later.
 
+use super::pairs::Formed;
 use super::prepared::Prepared;
 use super::queued::Queued;
 use super::scaled::Scaling;
 use super::together::Together;
-use super::transfers::{Direction, Purpose, Transfer, Way};
+use super::transfers::{Direction, Purpose, Transfer, TransferLaunch, Way};
 use super::{Collectives, Request, argument, check_address};
 use crate::error::ExecutorError;
 use crate::executor::own_error;
 use antiphon_hal::{Effort, HalError, Stream, Task, TaskError, TaskState, kernels};
-use antiphon_plan::counts::Counts;
+use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
-
-/// How long driving launches pauses for a pair that is being formed.
-const GLANCE: Duration = Duration::from_micros(50);
+use std::sync::Arc;
 
 /// Calls that are launched together.
 ///
@@ -113,11 +110,36 @@ impl Group {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         if on.in_parts(&Collective::AllToAllV) {
-            let parts = on.parts_v(buffers, sizes, Counts { send, receive }, dtype)?;
+            let counts = Counts { send, receive };
+            let parts = on.parts_v("alltoallv", buffers, sizes, counts, dtype)?;
             return self.parts(on, parts, stream);
         }
         let call = on.prepare_v(buffers, sizes, dtype)?;
         let call = call.with_blocks(send.to_vec(), receive.to_vec());
+        self.gather(on, Work::Call(call), stream)
+    }
+
+    /// Gathers a call, as [`Collectives::all_gather_v`] makes it.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    pub unsafe fn all_gather_v(
+        &mut self,
+        on: &Collectives,
+        buffers: (*const u8, *mut u8),
+        sizes: (u64, u64),
+        receive: &[Extent],
+        dtype: DataType,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        if on.in_parts(&Collective::AllGatherV) {
+            let parts = on.parts_gathered(buffers, sizes, receive, dtype)?;
+            return self.parts(on, parts, stream);
+        }
+        let call = on.prepare_gathered(buffers, sizes, receive, dtype)?;
         self.gather(on, Work::Call(call), stream)
     }
 
@@ -128,11 +150,6 @@ impl Group {
         parts: Vec<Transfer>,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if on.on_device() {
-            let backend = on.communicator().device().backend();
-            let op = "a call whose blocks are transfers between nodes";
-            return Err(HalError::Unsupported { op, backend }.into());
-        }
         let known = self.calls.len();
         let gathered = parts.into_iter().try_for_each(|part| self.transfer(on, part, stream));
         gathered.inspect_err(|_| self.calls.truncate(known))
@@ -155,8 +172,7 @@ impl Group {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let way = Way { peer, direction: Direction::Out, purpose: Purpose::Calls };
-        self.transfer(on, Transfer { way, at: input.cast_mut(), count, dtype }, stream)
+        self.transfer(on, Transfer::send(input, count, dtype, peer), stream)
     }
 
     /// Gathers a transfer, as [`Collectives::receive`] makes it.
@@ -175,17 +191,16 @@ impl Group {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let way = Way { peer, direction: Direction::In, purpose: Purpose::Calls };
-        self.transfer(on, Transfer { way, at: output, count, dtype }, stream)
+        self.transfer(on, Transfer::receive(output, count, dtype, peer), stream)
     }
 
-    fn transfer(
+    pub(super) fn transfer(
         &mut self,
         on: &Collectives,
         transfer: Transfer,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let Transfer { way: Way { peer, direction, .. }, at, count, dtype } = transfer;
+        let Transfer { way: Way { peer, direction, .. }, at, count, dtype, .. } = transfer;
         let world = on.communicator().world();
         if peer >= world {
             let saw = format!("rank {peer} of {world}");
@@ -223,7 +238,7 @@ impl Group {
     }
 
     /// Launches what was gathered. Calls without a stream are complete on return; those on a stream, if the launches before
-    /// them on it are, go on by themselves. The first transfer from one rank to another waits until both have come.
+    /// them on it are, go on by themselves. On devices the first transfer from one rank to another waits until both have come.
     ///
     /// # Errors
     /// Sends to this rank itself that no receive of the group takes: then nothing is launched. Else the first failure of a
@@ -333,45 +348,44 @@ impl Task for Copy {
     }
 }
 
-/// A pair of ranks, and what goes between them, in order, each with those beside which it goes on.
-struct Pair {
+/// What goes through one queue of transfers, in order, each with those beside which it goes on.
+struct Transfers {
     on: Collectives,
     way: Way,
-    transfers: Vec<(Arc<Together>, Transfer)>,
+    all: Vec<(Arc<Together>, Transfer)>,
 }
 
-impl Pair {
-    fn form(&self) -> impl FnOnce() -> Result<Collectives, ExecutorError> + Send + 'static {
-        let (on, way) = (self.on.clone(), self.way);
-        move || on.pair(way)
+impl Transfers {
+    /// Has the transfers handed to those who drive them, who expect them, once their pair is formed or failed to be.
+    fn begin(self) {
+        let Transfers { on, way, all } = self;
+        on.clone().with_pair(way, move |formed| launch_all(&on, formed, &all));
     }
+}
 
-    /// Hands the transfers to those who drive them, who expect them, once the pair is formed or failed to be.
-    fn begin(&self, formed: Result<Collectives, ExecutorError>) {
-        let launch = |transfer| {
-            let formed = formed.as_ref().map_err(Clone::clone)?;
-            let call = formed.prepare_transfer(transfer)?;
-            formed.executor().queued(&call.call(), None).map(arc)
-        };
-        let mut queues: Vec<(&Arc<Together>, Queue)> = Vec::new();
-        let mut error: Option<TaskError> = None;
-        for (set, transfer) in &self.transfers {
-            let known = queues.iter().position(|(known, _)| Arc::ptr_eq(known, set));
-            let at = known.unwrap_or_else(|| {
-                queues.push((set, Queue::new()));
-                queues.len() - 1
-            });
-            // Numbered in the order in which they were gathered, and none behind one that is not.
-            if error.is_none() {
-                match launch(transfer) {
-                    Ok(launch) => queues[at].1.push_back(launch),
-                    Err(failed) => error = Some(Arc::new(failed)),
-                }
+fn launch_all(on: &Collectives, formed: &Formed, all: &[(Arc<Together>, Transfer)]) {
+    let launch = |transfer| {
+        let pair = formed.as_ref().map_err(Clone::clone)?;
+        TransferLaunch::new(on, pair, transfer).map(arc)
+    };
+    let mut queues: Vec<(&Arc<Together>, Queue)> = Vec::new();
+    let mut error: Option<TaskError> = None;
+    for (set, transfer) in all {
+        let known = queues.iter().position(|(known, _)| Arc::ptr_eq(known, set));
+        let at = known.unwrap_or_else(|| {
+            queues.push((set, Queue::new()));
+            queues.len() - 1
+        });
+        // Numbered in the order in which they were gathered, and none behind one that is not.
+        if error.is_none() {
+            match launch(transfer) {
+                Ok(launch) => queues[at].1.push_back(launch),
+                Err(failed) => error = Some(Arc::new(failed)),
             }
         }
-        for (set, queue) in queues {
-            set.arrive(queue, error.clone());
-        }
+    }
+    for (set, queue) in queues {
+        set.arrive(queue, error.clone());
     }
 }
 
@@ -389,7 +403,7 @@ struct Launches {
     streams: BTreeMap<u64, (Arc<dyn Stream>, Arc<Together>)>,
     /// By communicator and stream.
     collectives: BTreeMap<(usize, Option<u64>), Line>,
-    pairs: BTreeMap<(usize, Way), Pair>,
+    transfers: BTreeMap<(usize, Way), Transfers>,
     error: Option<ExecutorError>,
 }
 
@@ -408,14 +422,14 @@ impl Launches {
             Work::Transfer(transfer) => {
                 let way = transfer.way;
                 let set = self.set(stream.as_ref());
-                let pair = self.pairs.entry((on.identity(), way));
-                let transfers = Vec::new();
-                let pair = pair.or_insert_with(|| Pair { on, way, transfers });
-                if !pair.transfers.iter().any(|(known, _)| Arc::ptr_eq(known, &set)) {
+                let transfers = self.transfers.entry((on.identity(), way));
+                let all = Vec::new();
+                let transfers = transfers.or_insert_with(|| Transfers { on, way, all });
+                if !transfers.all.iter().any(|(known, _)| Arc::ptr_eq(known, &set)) {
                     // Before any of it begins, so that nothing is over too early.
                     set.expect();
                 }
-                pair.transfers.push((set, transfer));
+                transfers.all.push((set, transfer));
                 return;
             }
             Work::Call(call) => on.executor().queued(&call.call(), id).map(arc),
@@ -443,41 +457,12 @@ impl Launches {
                 self.error = self.error.take().or(Some(own_error(error)));
             }
         }
-        let pairs: Vec<Pair> = std::mem::take(&mut self.pairs).into_values().collect();
-        let (ready, arrivals) = mpsc::channel();
-        let error = std::thread::scope(|scope| {
-            let mut missing = 0;
-            for (number, pair) in pairs.iter().enumerate() {
-                if let Some(formed) = pair.on.formed(pair.way) {
-                    pair.begin(Ok(formed));
-                    continue;
-                }
-                // One may wait for what another has to do, and so may those who form them on other ranks.
-                let (form, ready) = (pair.form(), ready.clone());
-                let form = move || drop(ready.send((number, form())));
-                match std::thread::Builder::new().spawn_scoped(scope, form) {
-                    Ok(_) => missing += 1,
-                    Err(error) => pair.begin(Err(own_error(HalError::Task(Arc::new(error))))),
-                }
+        std::mem::take(&mut self.transfers).into_values().for_each(Transfers::begin);
+        let error = loop {
+            if let TaskState::Done(outcome) = self.here.poll(Effort::Wait) {
+                break outcome.err();
             }
-            let mut error = None;
-            loop {
-                let effort = if missing > 0 { Effort::Try } else { Effort::Wait };
-                if let TaskState::Done(outcome) = self.here.poll(effort) {
-                    error = error.or(outcome.err());
-                    if missing == 0 {
-                        return error;
-                    }
-                }
-                if missing > 0
-                    && let Ok((number, formed)) = arrivals.recv_timeout(GLANCE)
-                {
-                    let pair: &Pair = &pairs[number];
-                    pair.begin(formed);
-                    missing -= 1;
-                }
-            }
-        });
+        };
         let error = error.map(|error| own_error(HalError::Task(error)));
         self.error.or(error).map_or(Ok(()), Err)
     }

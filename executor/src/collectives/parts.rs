@@ -28,23 +28,24 @@ impl Collectives {
         }
         let rank = self.communicator().rank();
         // Between the root and each other rank, one block goes one way.
-        let (blocks, root, to_root) = match request.what {
-            What::Gather { root } => (self.gather_blocks(request, root)?, root, true),
-            What::Scatter { root } => (self.scatter_blocks(request, root)?, root, false),
+        let (what, blocks, root, to_root) = match request.what {
+            What::Gather { root } => ("gather", self.gather_blocks(request, root)?, root, true),
+            What::Scatter { root } => ("scatter", self.scatter_blocks(request, root)?, root, false),
             _ => return Ok(None),
         };
         check_sizes(blocks.buffers, blocks.sizes, request.dtype)?;
         let goes = |from: u32, to: u32| if to_root { to == root } else { from == root };
-        let parts = transfers(&blocks, request.dtype, rank, |way| match way.direction {
+        let parts = transfers(what, &blocks, request.dtype, rank, |way| match way.direction {
             Direction::Out => goes(rank, way.peer),
             Direction::In => goes(way.peer, rank),
         });
         Ok(Some(parts))
     }
 
-    /// The transfers that a call with blocks of lengths of their own comes to.
+    /// The transfers that an alltoallv comes to, or another call that is `what` to its caller.
     pub(super) fn parts_v(
         &self,
+        what: &'static str,
         buffers: (*const u8, *mut u8),
         sizes: (u64, u64),
         Counts { send, receive }: Counts<'_>,
@@ -63,10 +64,44 @@ impl Collectives {
             in_place: false,
         };
         let checked = Counts { send, receive }.check(&fit);
-        checked.map_err(|source| ExecutorError::Counts { plan: "alltoallv".to_owned(), source })?;
+        checked.map_err(|source| ExecutorError::Counts { plan: what.to_owned(), source })?;
         let blocks = Blocks { buffers, sizes, send: send.to_vec(), receive: receive.to_vec() };
         // Empty ones too, so that a peer that expects something is told.
-        Ok(transfers(&blocks, dtype, rank, |_| true))
+        Ok(transfers(what, &blocks, dtype, rank, |_| true))
+    }
+
+    /// The transfers that an allgatherv comes to: an alltoallv that sends the same to all.
+    pub(super) fn parts_gathered(
+        &self,
+        (input, output): (*const u8, *mut u8),
+        sizes: (u64, u64),
+        receive: &[Extent],
+        dtype: DataType,
+    ) -> Result<Vec<Transfer>, ExecutorError> {
+        let rank = self.communicator().rank() as usize;
+        let mut send = vec![Extent::new(0, sizes.0); self.communicator().world() as usize];
+        let mut receive = receive.to_vec();
+        if self.own_block((input, output), sizes.0, &receive, dtype) {
+            // It is where it belongs, and the other blocks are apart from it or refused.
+            (send[rank], receive[rank]) = Default::default();
+        }
+        let counts = Counts { send: &send, receive: &receive };
+        self.parts_v("allgatherv", (input, output), sizes, counts, dtype)
+    }
+
+    /// Whether the input of an allgatherv is the rank's block of its output.
+    pub(super) fn own_block(
+        &self,
+        (input, output): (*const u8, *mut u8),
+        count: u64,
+        receive: &[Extent],
+        dtype: DataType,
+    ) -> bool {
+        let own = receive.get(self.communicator().rank() as usize);
+        own.is_some_and(|own| {
+            let at = output.wrapping_add((own.offset as usize).wrapping_mul(dtype.size()));
+            count > 0 && own.count == count && input == at.cast_const()
+        })
     }
 
     /// Makes the transfers of one call: with a stream they go on by themselves, without one they are complete on return.
@@ -83,6 +118,7 @@ impl Collectives {
 
 /// A transfer for each block that goes somewhere; what the rank keeps is sent and received by itself.
 fn transfers(
+    what: &'static str,
     blocks: &Blocks,
     dtype: DataType,
     rank: u32,
@@ -99,7 +135,8 @@ fn transfers(
         for (direction, base, block) in sides {
             let way = Way { peer, direction, purpose: Purpose::Blocks };
             if kept || (peer != rank && goes(way)) {
-                parts.push(Transfer { way, at: place(base, block), count: block.count, dtype });
+                let (at, count) = (place(base, block), block.count);
+                parts.push(Transfer { what, way, at, count, dtype });
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::plan_cache::LoadedPlan;
 use crate::registry::CodeCall;
 use crate::selection::Wish;
 use crate::selection::question::reduces;
-use antiphon_plan::counts::{Counts, Extent};
+use antiphon_plan::counts::{Counts, CountsError, Extent};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
@@ -237,15 +237,51 @@ impl Collectives {
         }
     }
 
-    /// Checks the buffers of a call with runtime blocks, which it does not have yet; `sizes` are their elements.
+    /// Checks the buffers of an alltoallv, or of what one does; `sizes` are their elements. It has no blocks yet.
     pub(super) fn prepare_v(
         &self,
+        buffers: (*const u8, *mut u8),
+        sizes: (u64, u64),
+        dtype: DataType,
+    ) -> Result<Prepared, ExecutorError> {
+        self.prepare_runtime(&Collective::AllToAllV, false, buffers, sizes, dtype)
+    }
+
+    /// Checks an allgatherv of one node.
+    pub(super) fn prepare_gathered(
+        &self,
+        buffers: (*const u8, *mut u8),
+        sizes: (u64, u64),
+        receive: &[Extent],
+        dtype: DataType,
+    ) -> Result<Prepared, ExecutorError> {
+        let in_place = self.own_block(buffers, sizes.0, receive, dtype);
+        let over = |extent: &Extent| {
+            let at = buffers.1.wrapping_add((extent.offset as usize).wrapping_mul(dtype.size()));
+            extent.count > 0 && extent.count == sizes.0 && at.cast_const() == buffers.0
+        };
+        if let Some(receive) = receive.iter().position(over).filter(|_| !in_place) {
+            let source = CountsError::Shared { send: 0, receive, in_place };
+            return Err(ExecutorError::Counts { plan: "allgatherv".to_owned(), source });
+        }
+        // What is built in for ranks in place is right for others as well, so that each may be as it likes; but a rank alone.
+        let chosen = in_place || self.communicator().world() > 1;
+        let call = self.prepare_runtime(&Collective::AllGatherV, chosen, buffers, sizes, dtype)?;
+        let call = call.with_blocks(vec![Extent::new(0, sizes.0)], receive.to_vec());
+        Ok(call)
+    }
+
+    /// Checks the buffers of a call with runtime blocks, which it does not have yet; `sizes` are their elements.
+    fn prepare_runtime(
+        &self,
+        collective: &Collective,
+        in_place: bool,
         (input, output): (*const u8, *mut u8),
         sizes: (u64, u64),
         dtype: DataType,
     ) -> Result<Prepared, ExecutorError> {
         let (input_bytes, output_bytes) = check_sizes((input, output), sizes, dtype)?;
-        let wish = Wish { collective: &Collective::AllToAllV, bytes: 0, in_place: false, root: 0 };
+        let wish = Wish { collective, bytes: 0, in_place, root: 0 };
         let addresses = [input.addr(), output.addr()];
         let Served::Plan(plan) = self.serve(wish, (dtype, None, false), addresses)?.served else {
             return Err(code_unsupported(self, "code for blocks of different sizes"));

@@ -8,12 +8,12 @@
 
 use super::group::{Copy, Gathered, Work};
 use super::prepared::Prepared;
-use super::transfers::{Direction, Purpose, Transfer, Way};
+use super::transfers::{Direction, Purpose, Told, Transfer, Way};
 use super::{Collectives, code_unsupported};
 use crate::error::ExecutorError;
-use crate::executor::{Executor, own_error};
+use crate::executor::Executor;
 use crate::together::RankCall;
-use antiphon_hal::{Event, HalError, Stream};
+use antiphon_hal::{Event, Stream};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ pub(super) struct Queued {
     /// By communicator and rank, in the order of the calls.
     collectives: BTreeMap<u64, BTreeMap<u32, Vec<Ranked>>>,
     sides: Vec<Side>,
-    /// Streams that the group's end waits for.
-    waits: Vec<(Executor, Arc<dyn Stream>)>,
+    /// Streams that the group's end waits for, and the transfers that those of pairs have.
+    waits: Vec<(Executor, Arc<dyn Stream>, Option<Told>)>,
     error: Option<ExecutorError>,
 }
 
@@ -125,8 +125,8 @@ impl Queued {
     /// The stream of calls without one, for which the group's end waits.
     fn own_stream(&mut self, on: &Collectives) -> Result<Arc<dyn Stream>, ExecutorError> {
         let stream = on.own_stream()?;
-        if self.waits.iter().all(|(_, known)| known.id() != stream.id()) {
-            self.waits.push((on.executor().clone(), Arc::clone(&stream)));
+        if self.waits.iter().all(|(_, known, _)| known.id() != stream.id()) {
+            self.waits.push((on.executor().clone(), Arc::clone(&stream), None));
         }
         Ok(stream)
     }
@@ -177,7 +177,8 @@ impl Queued {
             let calls = side.sent.iter().map(|sent| pair.prepare_transfer(&sent.transfer));
             let calls = calls.collect::<Result<Vec<_>, _>>()?;
             let stream = pair.own_stream()?;
-            lines.push(Line { queue: side.queue(), pair, calls, stream, side });
+            let told = side.sent[0].transfer.told(&side.on);
+            lines.push(Line { queue: side.queue(), pair, calls, stream, side, told });
         }
         lines.sort_by_key(|line| line.queue);
         // All branch off before any comes back, so that none waits for another.
@@ -196,7 +197,8 @@ impl Queued {
                     .collect();
                 // SAFETY: as for collectives. The others go on: their peers are in them.
                 if let Err(error) = unsafe { Executor::execute_together(&calls) } {
-                    self.failed(error);
+                    // Of those that failed together, one names it.
+                    self.failed(same[0].told.error(error));
                 }
             }
         }
@@ -204,7 +206,8 @@ impl Queued {
             let joined = line.join();
             // Buffers are in use until somebody has waited.
             if joined.is_err() || line.side.sent.iter().any(|sent| sent.stream.is_none()) {
-                self.waits.push((line.pair.executor().clone(), Arc::clone(&line.stream)));
+                let executor = line.pair.executor().clone();
+                self.waits.push((executor, Arc::clone(&line.stream), Some(line.told)));
             }
             if let Err(error) = joined {
                 self.failed(error);
@@ -219,8 +222,12 @@ impl Queued {
     /// The first failure.
     pub fn wait(self) -> Result<(), ExecutorError> {
         let mut error = self.error;
-        for (executor, stream) in &self.waits {
-            error = error.or(executor.synchronize(stream).err());
+        for (executor, stream, told) in &self.waits {
+            let failed = executor.synchronize(stream).err();
+            error = error.or(failed.map(|error| match told {
+                Some(told) => told.error(error),
+                None => error,
+            }));
         }
         error.map_or(Ok(()), Err)
     }
@@ -233,6 +240,7 @@ struct Line<'a> {
     calls: Vec<Prepared>,
     stream: Arc<dyn Stream>,
     side: &'a Side,
+    told: Told,
 }
 
 impl Line<'_> {
@@ -258,21 +266,8 @@ impl Line<'_> {
 /// The pairs of queues of transfers. Those that are not formed yet are formed side by side, since what one waits for may be
 /// another's to do.
 fn form_all(sides: &[Side]) -> Result<Vec<Collectives>, ExecutorError> {
-    let ends = sides.iter().map(|side| (side.on.clone(), side.way));
-    if sides.iter().filter(|side| side.on.formed(side.way).is_none()).count() <= 1 {
-        return ends.map(|(on, way)| on.pair(way)).collect();
-    }
-    std::thread::scope(|scope| {
-        let start = |(on, way): (Collectives, Way)| {
-            std::thread::Builder::new().spawn_scoped(scope, move || on.pair(way))
-        };
-        let started: Vec<_> = ends.map(start).collect();
-        let formed = started.into_iter().map(|thread| match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(error) => Err(own_error(HalError::Task(Arc::new(error)))),
-        });
-        formed.collect()
-    })
+    let begun: Vec<_> = sides.iter().map(|side| side.on.pair(side.way)).collect();
+    begun.into_iter().map(|formed| formed()).collect()
 }
 
 /// Lets the streams of queues wait for what is in the callers' streams.

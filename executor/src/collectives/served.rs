@@ -44,6 +44,8 @@ pub(super) struct Service {
     /// By content.
     registered: Mutex<BTreeMap<u64, Arc<LoadedPlan>>>,
     memory: Mutex<Memory>,
+    /// What built-in plans are called, where their callers know them by another name.
+    called: Option<&'static str>,
 }
 
 /// What was chosen since the registry last changed. It keeps nothing alive that is not registered any more.
@@ -141,6 +143,7 @@ impl Asked {
             Collective::AllToAllV => 4,
             Collective::Broadcast => 5,
             Collective::Reduce => 6,
+            Collective::AllGatherV => 7,
             _ => return None,
         };
         let flags = u32::from(in_place) | u32::from(premultiplied) << 1;
@@ -167,7 +170,15 @@ impl Service {
             built_in: Mutex::default(),
             registered: Mutex::default(),
             memory: Mutex::new(memory),
+            called: None,
         }
+    }
+
+    /// What serves transfers between two ranks: built-in plans, by the name of what they are for.
+    pub fn of_transfers(spread: Result<Spread, SelectionError>, tuning: Tuning) -> Self {
+        // What is registered or installed for alltoallv is no transfer.
+        let (registry, installed) = (Registry::new(), Installed::none("transfers use none"));
+        Service { called: Some("transfer"), ..Service::new(spread, registry, tuning, installed) }
     }
 
     /// The registry's generation now.
@@ -253,7 +264,11 @@ impl Service {
         if let Some(plan) = lock(&self.built_in).get(&key) {
             return Ok(Served::Plan(Arc::clone(plan)));
         }
-        let plan = executor.load(&selected.plan()?)?;
+        let mut plan = selected.plan()?;
+        if let Some(called) = self.called {
+            plan.name = called.to_owned();
+        }
+        let plan = executor.load(&plan)?;
         Ok(Served::Plan(Arc::clone(lock(&self.built_in).entry(key).or_insert(plan))))
     }
 

@@ -2,14 +2,21 @@
 
 use antiphon_hal::{Effort, Task, TaskError, TaskState};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
+/// How long driving launches pauses for a queue that is to come.
+const GLANCE: Duration = Duration::from_micros(50);
 /// Rounds without progress after which one launch at a time may have the core for longer.
 const PATIENCE: u32 = 1000;
 
 /// Queues of launches, each of which runs in order, independently of the others. What one waits for may be another's to do.
 #[derive(Default)]
-pub(super) struct Together(Mutex<State>);
+pub(super) struct Together {
+    state: Mutex<State>,
+    /// A queue that was expected has come.
+    arrived: Condvar,
+}
 
 #[derive(Default)]
 struct State {
@@ -24,7 +31,7 @@ struct State {
 
 impl Together {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a queue.
@@ -43,6 +50,7 @@ impl Together {
         state.expected -= 1;
         state.queues.push(queue);
         state.error = state.error.take().or(error);
+        self.arrived.notify_all();
     }
 }
 
@@ -69,7 +77,11 @@ impl Task for Together {
             return TaskState::Done(error.take().map_or(Ok(()), Err));
         }
         if effort == Effort::Wait && !moved && !alone {
-            std::thread::yield_now();
+            if *expected > 0 {
+                drop(self.arrived.wait_timeout(state, GLANCE));
+            } else {
+                std::thread::yield_now();
+            }
         }
         TaskState::Pending
     }

@@ -1,13 +1,13 @@
 //! Transfers between two ranks: each direction of a pair is a communicator of its own, whose launches come in order.
 
-use super::group::{Gathered, Work};
+use super::group::Group;
 use super::prepared::Prepared;
-use super::queued::Queued;
-use super::{Collectives, NOWHERE, lock};
+use super::{Collectives, NOWHERE};
 pub(super) use crate::communicator::{Direction, Purpose, Way};
 use crate::error::ExecutorError;
-use crate::registry::{Installed, Registry};
-use antiphon_hal::{Stream, Task};
+use crate::executor::own_error;
+use crate::launch::QueuedLaunch;
+use antiphon_hal::{Effort, HalError, Stream, Task, TaskState};
 use antiphon_plan::counts::Extent;
 use antiphon_types::DataType;
 use std::sync::Arc;
@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// One side of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
+    /// The call that it is, or is part of, as its caller knows it.
+    pub what: &'static str,
     /// To or from which rank.
     pub way: Way,
     /// What is read or written.
@@ -24,10 +26,99 @@ pub(super) struct Transfer {
     pub dtype: DataType,
 }
 
+// SAFETY: the buffer belongs to the call until it is complete (the contract of `Collectives::send` and the like), whichever
+// thread launches it.
+unsafe impl Send for Transfer {}
+
+impl Transfer {
+    /// How errors on a rank name it.
+    pub fn told(&self, on: &Collectives) -> Told {
+        Told { what: self.what, ..Told::of(on, self.way) }
+    }
+}
+
+/// How errors name a transfer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    what: &'static str,
+    rank: u32,
+    names: [u32; 2],
+    way: Way,
+}
+
+impl Told {
+    /// A transfer of which no more is known than its queue.
+    pub fn of(on: &Collectives, way: Way) -> Self {
+        let what = match (way.purpose, way.direction) {
+            (Purpose::Calls, Direction::Out) => SEND,
+            (Purpose::Calls, Direction::In) => RECEIVE,
+            (Purpose::Blocks, _) => "a collective",
+        };
+        let communicator = on.communicator();
+        Told { what, rank: communicator.rank(), names: communicator.pair_names(way.peer), way }
+    }
+
+    /// An error of the pair, as the caller knows transfer and ranks.
+    pub fn error(self, error: ExecutorError) -> ExecutorError {
+        let Told { what, rank, names, way: Way { peer, direction, .. } } = self;
+        let (sends, source) = (direction == Direction::Out, Arc::new(error.renumbered(&names)));
+        ExecutorError::Transfer { what, rank, peer, sends, source }
+    }
+}
+
+/// The launch of a transfer.
+pub(super) struct TransferLaunch {
+    told: Told,
+    launch: QueuedLaunch,
+}
+
+impl TransferLaunch {
+    /// One side of a transfer that its rank `on` makes on a pair, with its number in the pair's queue.
+    pub fn new(
+        on: &Collectives,
+        pair: &Collectives,
+        transfer: &Transfer,
+    ) -> Result<Self, ExecutorError> {
+        let (told, call) = (transfer.told(on), pair.prepare_transfer(transfer)?);
+        // Whatever stream either side takes, it is the same queue of transfers.
+        let launch = pair.executor().queued(&call.call(), None).map_err(|e| told.error(e))?;
+        Ok(TransferLaunch { told, launch })
+    }
+}
+
+impl Task for TransferLaunch {
+    fn poll(&self, effort: Effort) -> TaskState {
+        match self.launch.poll(effort) {
+            TaskState::Done(Err(error)) => {
+                let error = self.told.error(own_error(HalError::Task(error)));
+                TaskState::Done(Err(Arc::new(error)))
+            }
+            state => state,
+        }
+    }
+}
+
+const SEND: &str = "send";
+const RECEIVE: &str = "receive";
+
+impl Transfer {
+    /// What [`Collectives::send`] sends.
+    pub fn send(input: *const u8, count: u64, dtype: DataType, peer: u32) -> Self {
+        let way = Way { peer, direction: Direction::Out, purpose: Purpose::Calls };
+        Transfer { what: SEND, way, at: input.cast_mut(), count, dtype }
+    }
+
+    /// What [`Collectives::receive`] receives.
+    pub fn receive(output: *mut u8, count: u64, dtype: DataType, peer: u32) -> Self {
+        let way = Way { peer, direction: Direction::In, purpose: Purpose::Calls };
+        Transfer { what: RECEIVE, way, at: output, count, dtype }
+    }
+}
+
 impl Collectives {
     /// Sends `count` elements to a peer, which calls [`receive`](Self::receive) with the same count and type; the others
-    /// have no part in it. Transfers from one rank to another come in order. The first one waits until both have come, also
-    /// on a stream.
+    /// have no part in it. Transfers from one rank to another come in order. On a device the first one waits until both have
+    /// come, also on a stream.
     ///
     /// # Errors
     /// As [`call`](Self::call); a peer that is this rank.
@@ -42,9 +133,8 @@ impl Collectives {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let way = Way { peer, direction: Direction::Out, purpose: Purpose::Calls };
         // SAFETY: as this function's.
-        unsafe { self.transfer(&Transfer { way, at: input.cast_mut(), count, dtype }, stream) }
+        unsafe { self.transfer(Transfer::send(input, count, dtype, peer), stream) }
     }
 
     /// Receives `count` elements from a peer, which calls [`send`](Self::send).
@@ -62,38 +152,41 @@ impl Collectives {
         peer: u32,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let way = Way { peer, direction: Direction::In, purpose: Purpose::Calls };
         // SAFETY: as this function's.
-        unsafe { self.transfer(&Transfer { way, at: output, count, dtype }, stream) }
+        unsafe { self.transfer(Transfer::receive(output, count, dtype, peer), stream) }
     }
 
     /// # Safety
     /// As [`call`](Self::call).
     unsafe fn transfer(
         &self,
-        transfer: &Transfer,
+        transfer: Transfer,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if self.on_device() {
-            let mut queued = Queued::default();
-            let (work, stream) = (Work::Transfer(*transfer), stream.cloned());
-            queued.take(Gathered { on: self.clone(), work, stream });
-            return queued.launch().wait();
+        let own = self.communicator().rank();
+        if transfer.way.peer == own {
+            // By itself a rank waits for itself.
+            return self.communicator().pair_end(transfer.way).map(drop);
         }
-        let pair = self.pair(transfer.way)?;
-        let call = pair.prepare_transfer(transfer)?;
-        let Some(stream) = stream else {
-            // SAFETY: as this function's.
-            return unsafe { pair.launch(&call.call(), stream) };
+        let pair = if self.on_device() { None } else { self.usable(transfer.way)? };
+        let Some(pair) = pair else {
+            let mut group = Group::new();
+            group.transfer(self, transfer, stream)?;
+            return group.end();
         };
-        // Whatever stream either side takes, it is the same queue of transfers.
-        let launch: Arc<dyn Task> = Arc::new(pair.executor().queued(&call.call(), None)?);
+        let Some(stream) = stream else {
+            let call = pair.prepare_transfer(&transfer)?;
+            // SAFETY: as this function's.
+            let ran = unsafe { pair.launch(&call.call(), stream) };
+            return ran.map_err(|error| transfer.told(self).error(error));
+        };
+        let launch: Arc<dyn Task> = Arc::new(TransferLaunch::new(self, &pair, &transfer)?);
         pair.executor().submit(&launch, stream)
     }
 
     /// Checks one side of a transfer, on the pair that it goes through.
     pub(super) fn prepare_transfer(&self, transfer: &Transfer) -> Result<Prepared, ExecutorError> {
-        let &Transfer { way: Way { direction, .. }, at, count, dtype } = transfer;
+        let &Transfer { way: Way { direction, .. }, at, count, dtype, .. } = transfer;
         let rank = self.communicator().rank();
         if !self.together() {
             let from = if direction == Direction::Out { rank } else { 1 - rank };
@@ -113,51 +206,6 @@ impl Collectives {
         };
         let [send, receive] = blocks;
         Ok(self.prepare_v(buffers, sizes, dtype)?.with_blocks(send, receive))
-    }
-
-    /// The pair of this rank and a peer for a queue of transfers, formed where there is none yet.
-    pub(super) fn pair(&self, way: Way) -> Result<Collectives, ExecutorError> {
-        if let Some(failure) = self.communicator().failure() {
-            return Err(failure);
-        }
-        if let Some(pair) = self.formed(way) {
-            return Ok(pair);
-        }
-        // Not under the lock: another thread may be on its way to another peer.
-        let end = self.communicator().pair_end(way)?;
-        // What is registered or installed for alltoallv is no transfer.
-        let (registry, installed) = (Registry::new(), Installed::none("transfers use none"));
-        let formed = self.communicator().form(end)?;
-        let pair = Collectives::served_by(&formed, registry, installed)?;
-        Ok(lock(&self.0.pairs).entry(way).or_insert(pair).clone())
-    }
-
-    /// The pair of this rank and a peer for a queue of transfers, if it is formed.
-    pub(super) fn formed(&self, way: Way) -> Option<Collectives> {
-        lock(&self.0.pairs).get(&way).cloned()
-    }
-
-    /// Aborts the pairs that are formed, and those that are being formed or would be.
-    pub(super) fn abort_pairs(&self, reason: &str) {
-        let communicator = self.communicator();
-        let peers = (0..communicator.world()).filter(|&peer| peer != communicator.rank());
-        let ways = peers.flat_map(|peer| {
-            let both = [Purpose::Calls, Purpose::Blocks].into_iter();
-            both.flat_map(move |purpose| {
-                [Direction::Out, Direction::In].map(|direction| Way { peer, direction, purpose })
-            })
-        });
-        for way in ways {
-            match self.formed(way) {
-                Some(pair) => pair.communicator().abort(reason),
-                // Who waits for this rank to form it hears of the abort.
-                None => {
-                    if let Ok(end) = communicator.pair_end(way) {
-                        end.abort(reason);
-                    }
-                }
-            }
-        }
     }
 
     /// Whether buffers are on a GPU.

@@ -124,7 +124,28 @@ impl Communicator {
         }
         let upward = (rank < peer) == (direction == Direction::Out);
         let number = PAIRS[purpose as usize][usize::from(!upward)];
-        Ok(self.shared.bootstrap.group(number, &[rank.min(peer), rank.max(peer)])?)
+        Ok(self.shared.bootstrap.group(number, &self.pair_names(peer))?)
+    }
+
+    /// Brings up this rank's end of a [pair](Self::pair_end): returns when the peer has come. What it says of ranks is in the
+    /// pair's numbers, of which [`pair_names`](Self::pair_names) says what they stand for; but what peers are told of a
+    /// failure is not.
+    ///
+    /// # Errors
+    /// What the bootstrap reports.
+    pub(crate) fn form_pair(
+        &self,
+        end: Arc<dyn Bootstrap>,
+        peer: u32,
+    ) -> Result<Communicator, ExecutorError> {
+        let formed = self.form(end)?;
+        formed.shared.names.get_or_init(|| self.pair_names(peer));
+        Ok(formed)
+    }
+
+    /// The ranks of the pair of this rank and a peer, in the pair's order.
+    pub(crate) fn pair_names(&self, peer: u32) -> [u32; 2] {
+        [self.rank().min(peer), self.rank().max(peer)]
     }
 
     /// Brings up this rank's end of a group: returns when all of it have come.

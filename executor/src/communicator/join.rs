@@ -415,6 +415,7 @@ impl Probed {
             splits: AtomicU64::new(0),
             subsets: Mutex::default(),
             mirrors: join.mirrors,
+            names: OnceLock::new(),
         };
         drop(join.token);
         Ok(Communicator { shared: Arc::new(shared) })

@@ -19,10 +19,10 @@ pub(crate) enum Made {
 /// What calls by name of a collective come to on so many nodes. Runtime blocks move between ranks that map each other's
 /// memory.
 pub(crate) fn made(collective: &Collective, nodes: u32) -> Made {
-    use Collective::{AllToAllV, Gather, Scatter, SendRecv};
+    use Collective::{AllGatherV, AllToAllV, Gather, Scatter, SendRecv};
     match collective {
         SendRecv => Made::Transfers,
-        AllToAllV | Gather | Scatter if nodes > 1 => Made::Transfers,
+        AllToAllV | AllGatherV | Gather | Scatter if nodes > 1 => Made::Transfers,
         Gather | Scatter => Made::Blocks,
         _ => Made::Launch,
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_calls_by_name_really_do_is_said() {
-        use Collective::{AllToAllV, Broadcast, Gather, Scatter, SendRecv};
+        use Collective::{AllGatherV, AllToAllV, Broadcast, Gather, Scatter, SendRecv};
         let near = "of one node by `alltoallv_zero_copy`";
         let cases = [
             (&SendRecv, 1, 64, "transfers", "each send, with its receive"),
@@ -121,6 +121,8 @@ mod tests {
             (&SendRecv, 2, 1 << 20, "transfers", "`broadcast_hierarchical_zero_copy`"),
             (&AllToAllV, 1, 64, "alltoallv_zero_copy", "rule by size"),
             (&AllToAllV, 2, 64, "transfers", "by a broadcast that its length decides"),
+            (&AllGatherV, 1, 64, "allgatherv_zero_copy", "rule by size"),
+            (&AllGatherV, 2, 64, "transfers", "by a broadcast that its length decides"),
             (&Gather, 1, 64, "alltoallv_zero_copy", "rule by size"),
             (&Gather, 2, 64, "transfers", "`broadcast_hierarchical_packets`"),
             (&Scatter, 2, 1 << 20, "transfers", "`broadcast_hierarchical_zero_copy`"),

@@ -15,6 +15,7 @@ mod prebuilt;
 mod runtime_sizes;
 mod streams;
 mod together;
+mod transfers;
 
 use antiphon::executor::hal::{Backend, Device, driver};
 use antiphon::executor::{Communicator, Options};

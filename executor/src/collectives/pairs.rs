@@ -1,0 +1,163 @@
+//! Pairs of ranks between which transfers go: each is formed when the first of them comes, and none of its callers waits for
+//! that who does not wait for the transfer.
+
+use super::served::Service;
+use super::transfers::{Direction, Told};
+use super::{Collectives, lock};
+pub(super) use crate::communicator::{Purpose, Way};
+use crate::error::ExecutorError;
+use antiphon_hal::HalError;
+use std::sync::{Arc, mpsc};
+
+/// A pair, formed, or why it is not.
+pub(super) type Formed = Result<Collectives, ExecutorError>;
+
+/// What comes once a pair is formed, or could not be.
+type Turn = Box<dyn FnOnce(&Formed) + Send>;
+
+/// The pair of this rank and a peer for a queue of transfers.
+pub(super) enum Pair {
+    /// Its peer has not come yet. These do, in this order, once it has.
+    Forming(Vec<Turn>),
+    /// It is there, and so is all that came before.
+    Formed(Collectives),
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Pair::Forming(turns) => write!(f, "forming, {} wait", turns.len()),
+            Pair::Formed(pair) => pair.communicator().fmt(f),
+        }
+    }
+}
+
+impl Collectives {
+    /// The pair for a queue of transfers, if it is formed.
+    pub(super) fn formed(&self, way: Way) -> Option<Collectives> {
+        match lock(&self.0.pairs).get(&way) {
+            Some(Pair::Formed(pair)) => Some(pair.clone()),
+            _ => None,
+        }
+    }
+
+    /// The pair for a queue of transfers, if it is formed and this communicator is not broken.
+    ///
+    /// # Errors
+    /// What broke this communicator.
+    pub(super) fn usable(&self, way: Way) -> Result<Option<Collectives>, ExecutorError> {
+        match self.communicator().failure() {
+            Some(failure) => Err(failure),
+            None => Ok(self.formed(way)),
+        }
+    }
+
+    /// Gives the pair for a queue of transfers to `turn`: now where it is formed, else once it is, on another thread, behind
+    /// those that came before. Returns without waiting for the peer.
+    pub(super) fn with_pair(&self, way: Way, turn: impl FnOnce(&Formed) + Send + 'static) {
+        let formed = match self.usable(way) {
+            Ok(Some(pair)) => Ok(pair),
+            Err(failure) => Err(failure),
+            Ok(None) => {
+                let mut pairs = lock(&self.0.pairs);
+                match pairs.get_mut(&way) {
+                    // Since this thread looked.
+                    Some(Pair::Formed(pair)) => Ok(pair.clone()),
+                    Some(Pair::Forming(turns)) => return turns.push(Box::new(turn)),
+                    None => {
+                        pairs.insert(way, Pair::Forming(vec![Box::new(turn)]));
+                        drop(pairs);
+                        return self.begin_pair(way);
+                    }
+                }
+            }
+        };
+        turn(&formed);
+    }
+
+    /// The pair for a queue of transfers, once it is formed.
+    pub(super) fn pair(&self, way: Way) -> impl FnOnce() -> Formed + use<> {
+        let (tell, told) = mpsc::channel();
+        self.with_pair(way, move |formed| drop(tell.send(formed.clone())));
+        // Whoever has the turn takes it.
+        move || told.recv().unwrap_or_else(|_| Err(no_thread(std::io::Error::other("it ended"))))
+    }
+
+    /// Has a pair formed by a thread of its own: one may wait for what another has to do, and so may those who form them on
+    /// other ranks.
+    fn begin_pair(&self, way: Way) {
+        let on = self.clone();
+        let form = move || on.end_pair(way, on.form_pair(way));
+        let thread = std::thread::Builder::new().name("antiphon-pair".to_owned());
+        if let Err(error) = thread.spawn(form) {
+            self.end_pair(way, Err(no_thread(error)));
+        }
+    }
+
+    /// A pair is formed, or is not: all who wait for it have their turn. After a failure the next transfer tries again.
+    fn end_pair(&self, way: Way, formed: Formed) {
+        loop {
+            let turns = {
+                let mut pairs = lock(&self.0.pairs);
+                match (pairs.get_mut(&way), &formed) {
+                    // Who comes later must not be first, so it is not there before they are through.
+                    (Some(Pair::Forming(turns)), _) if !turns.is_empty() => std::mem::take(turns),
+                    (_, Ok(pair)) => {
+                        pairs.insert(way, Pair::Formed(pair.clone()));
+                        return;
+                    }
+                    (_, Err(_)) => {
+                        pairs.remove(&way);
+                        return;
+                    }
+                }
+            };
+            turns.into_iter().for_each(|turn| turn(&formed));
+        }
+    }
+
+    /// Forms a pair: returns when the peer has come.
+    fn form_pair(&self, way: Way) -> Formed {
+        let end = self.communicator().pair_end(way)?;
+        let formed = self
+            .communicator()
+            .form_pair(end, way.peer)
+            .and_then(|formed| Collectives::served_by(&formed, Service::of_transfers));
+        formed.map_err(|error| Told::of(self, way).error(error))
+    }
+
+    /// What broke a pair.
+    pub(super) fn pair_failure(&self) -> Option<ExecutorError> {
+        lock(&self.0.pairs).iter().find_map(|(&way, pair)| {
+            let Pair::Formed(pair) = pair else { return None };
+            Some(Told::of(self, way).error(pair.communicator().failure()?))
+        })
+    }
+
+    /// Aborts the pairs that are formed, and those that are being formed or would be.
+    pub(super) fn abort_pairs(&self, reason: &str) {
+        let communicator = self.communicator();
+        let peers = (0..communicator.world()).filter(|&peer| peer != communicator.rank());
+        let ways = peers.flat_map(|peer| {
+            let both = [Purpose::Calls, Purpose::Blocks].into_iter();
+            both.flat_map(move |purpose| {
+                [Direction::Out, Direction::In].map(|direction| Way { peer, direction, purpose })
+            })
+        });
+        for way in ways {
+            match self.formed(way) {
+                Some(pair) => pair.communicator().abort(reason),
+                // Who waits for this rank to form it hears of the abort.
+                None => {
+                    if let Ok(end) = communicator.pair_end(way) {
+                        end.abort(reason);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn no_thread(error: std::io::Error) -> ExecutorError {
+    HalError::Task(Arc::new(error)).into()
+}
