@@ -417,14 +417,14 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     # Between two ranks.
 
     def send(self, tensors: list[Any], dstRank: int, tag: int = 0) -> Any:
-        """Sends a tensor to a rank of this node, which receives one of the same size by the same tag."""
+        """Sends a tensor to a rank, which receives one of the same size by the same tag."""
         (tensor,) = tensors
         side = Side(tensor)
         lane = self._lane(self._rank, dstRank, tag, side)
         return lane.transfer(lambda communicator, stream: communicator.broadcast(side.span, 0, stream=stream), side, tensors)
 
     def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Any:
-        """Receives a tensor from a rank of this node."""
+        """Receives a tensor from a rank."""
         (tensor,) = tensors
         side = Side(tensor)
 
@@ -446,17 +446,16 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             raise InvalidArgumentError(
                 f"cannot send from rank {source} to rank {target}: allowed two different ranks of {self._size}"
             )
-        if self._nodes[source] != self._nodes[target]:
-            raise UnsupportedError(
-                f"cannot send from rank {source} to rank {target}: they are on different nodes, allowed ranks of one"
-            )
         lane = self._transfers.get(key)
         if lane is None:
             text = f"{self._secret} {source} {target} {tag} {'host' if device is None else 'gpu'}"
             place = f"antiphon-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-            own, limit = int(self._rank != source), self._timeout
+            own, limit, store = int(self._rank != source), self._timeout, self._store
             on, line = ("host", None) if device is None else (name_of_device(device), Line(device))
-            lane = _Lane(f"{source} to {target}", lambda: _meet(place, own, limit, on), line)
+            if self._nodes[source] == self._nodes[target]:
+                lane = _Lane(f"{source} to {target}", lambda: _meet(place, own, limit, on), line)
+            else:
+                lane = _Lane(f"{source} to {target}", lambda: _meet_far(store, place, own, limit, on), line)
             self._lanes[key] = self._transfers[key] = lane
         return lane
 
@@ -472,6 +471,20 @@ def _meet(place: str, rank: int, limit: float, device: str) -> Communicator:
             # A failure that is not for want of the peer comes at once.
             if time.monotonic() - begun < PATIENCE or time.monotonic() > end:
                 raise
+
+
+def _meet_far(store: Any, key: str, rank: int, limit: float, device: str) -> Communicator:
+    """The same of ranks of two nodes. They ask the store again and again: who waits in it keeps others of its process out."""
+    end = time.monotonic() + limit
+    if rank == 0:
+        store.set(key, bytes(UniqueId.create()).decode())
+        store.add(f"{key} is there", 1)
+    while not store.add(f"{key} is there", 0):
+        if time.monotonic() > end:
+            raise TimedOutError(f"cannot receive: no send began within {limit:g} s; see what the rank that sends does instead")
+        time.sleep(0.005)
+    id = UniqueId(store.get(key))
+    return Communicator.from_id(id, rank, 2, timeout=max(end - time.monotonic(), PATIENCE), device=device)
 
 
 def _device_of_barrier(opts: Any) -> Any:

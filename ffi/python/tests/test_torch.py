@@ -51,5 +51,6 @@ def test_over_two_ranks(case, tmp_path):
     run(case, 2, tmp_path)
 
 
-def test_training_over_two_nodes(tmp_path):
-    run("training", 2, tmp_path, NODES="2")
+@pytest.mark.parametrize("case", ["transfers", "training"])
+def test_over_two_nodes(case, tmp_path):
+    run(case, 2, tmp_path, NODES="2")
