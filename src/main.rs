@@ -5,7 +5,7 @@ mod cli;
 use clap::Parser;
 use std::process::ExitCode;
 
-/// Names the variable that says what to log to standard error, e.g. `debug`.
+/// Names the variable that says what to log to standard error, e.g. `debug`; warnings, unless it is set.
 const LOG: &str = "ANTIPHON_LOG";
 
 /// Says how many of a GPU's hardware queues the driver of CUDA uses: with more streams than queues, a copy may stand behind a
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         // SAFETY: no other thread has been started, which could look at the environment meanwhile.
         unsafe { std::env::set_var(QUEUES.0, QUEUES.1) };
     }
-    env_logger::Builder::new().parse_env(LOG).init();
+    env_logger::Builder::new().filter_level(log::LevelFilter::Warn).parse_env(LOG).init();
     match cli::execute(cli::Cli::parse()) {
         Ok(code) => code,
         Err(error) => {

@@ -173,9 +173,29 @@ impl Communicator {
     /// one thread may drive them all.
     ///
     /// # Errors
-    /// `Argument` for a world of zero ranks; what the device or the bootstrap reports.
+    /// `Argument` for a world of zero ranks, or of more than [`MOST_IN_PROCESS`](Self::MOST_IN_PROCESS); what the device or the
+    /// bootstrap reports.
     pub fn in_process(world: u32, options: &Options) -> Result<Vec<Communicator>, ExecutorError> {
+        Communicator::check_in_process(world)?;
         Communicator::in_process_on(&vec!["this"; world as usize], options)
+    }
+
+    /// Most ranks that live in one process: what is mistaken for a number of ranks should not take all memory.
+    pub const MOST_IN_PROCESS: u32 = 1 << 16;
+
+    /// Whether as many ranks may live in this process.
+    ///
+    /// # Errors
+    /// `Argument` for more than [`MOST_IN_PROCESS`](Self::MOST_IN_PROCESS).
+    pub fn check_in_process(world: u32) -> Result<(), ExecutorError> {
+        if world <= Communicator::MOST_IN_PROCESS {
+            return Ok(());
+        }
+        Err(ExecutorError::Argument {
+            what: "bring up ranks in this process",
+            saw: format!("{world} of them"),
+            allowed: "up to 65536",
+        })
     }
 
     /// The ends of as many ranks as there are names of hosts, in rank order, all in this process: ranks of equal names are

@@ -329,8 +329,7 @@ impl Executor {
         let shared = &self.communicator.shared;
         shared.check()?;
         self.fits(call.plan)?;
-        self.aligned(call)?;
-        call.check_counts(shared.rank)?;
+        self.check(call)?;
         let mut blocks = Vec::new();
         add_runtime_blocks(call, &mut blocks);
         Ok((self.sizes(call), blocks))
@@ -339,6 +338,14 @@ impl Executor {
     /// What can be said of a call's buffers and runtime blocks before it is launched.
     pub(crate) fn check(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
         self.aligned(call)?;
+        let collective = call.plan.collective();
+        if call.op == Some(ReduceOp::Avg) && !collective.may_average() {
+            return Err(ExecutorError::Argument {
+                what: "average",
+                saw: format!("plan `{}`, of collective `{collective}`", call.plan.name()),
+                allowed: "plans of a collective that says where its sums end",
+            });
+        }
         call.check_counts(self.communicator.rank())
     }
 

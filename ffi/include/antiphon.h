@@ -631,7 +631,7 @@ typedef struct antiphon_question {
      */
     uint32_t candidate_count;
     /**
-     * The names of what fits: registered plans, then code, each the most recent first, then built-in algorithms. A tuning table
+     * The names of what fits: registered plans, then installed ones, then code, each the most recent first, then built-in algorithms. A tuning table
      * may take any of them; a selector that does not want to choose returns 0.
      */
     const char *const *candidates;
@@ -1309,7 +1309,7 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
 
 /**
  * Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
- * registered plans and before the built-in algorithms. It serves buffers on the host, and calls one by one: in a group, a call
+ * registered and installed plans and before the built-in algorithms. It serves buffers on the host, and calls one by one: in a group, a call
  * that it would serve is refused, and with it the group, so that no rank may group such a call, since others would wait in
  * it.
  *
@@ -1320,7 +1320,8 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
  * `code` is null or as long as it says, its texts end with a zero, and its functions may be called with the context from any
  * thread until it is destroyed; `terms` is null or as long as it says, and what it points to is there.
  */
-antiphon_result antiphon_registry_register_code(const struct antiphon_code *code, const struct antiphon_terms *terms);
+antiphon_result antiphon_registry_register_code(const struct antiphon_code *code,
+                                                const struct antiphon_terms *terms);
 
 /**
  * Installs a plan, from the bytes of a JSON file, on this machine: it serves calls by name that it fits of every process that

@@ -175,6 +175,7 @@ pub unsafe extern "C" fn antiphon_communicator_create_in_process(
         Out::new(out_communicators, "out_communicators")?;
         // SAFETY: as this function's.
         let (options, devices) = unsafe { asked(config)? };
+        Communicator::check_in_process(world)?;
         let ends = match devices.each(world)? {
             None => Communicator::in_process(world, &options)?,
             Some(devices) => Communicator::in_process_over(&devices, &options)?,

@@ -2,6 +2,7 @@
 
 use crate::device::Devices;
 use crate::entry::{Structure, structure, text};
+use crate::logging;
 use crate::result::Failure;
 use crate::types::switch;
 use antiphon_executor::Options;
@@ -90,6 +91,7 @@ pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, 
 /// # Safety
 /// The structure, if there is one, is as long as it says, and its texts end with a zero.
 pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, Devices), Failure> {
+    logging::start();
     let mut options = Options::default();
     if config.is_null() {
         return Ok((options, Devices::read(None)?));

@@ -19,6 +19,7 @@ mod device;
 mod entry;
 mod group;
 mod handle;
+mod logging;
 mod memory;
 mod ops;
 mod plan;

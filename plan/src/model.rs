@@ -422,6 +422,12 @@ impl Op {
 }
 
 impl Collective {
+    /// Whether sums of such a plan can be made averages: its promise says which buffer ends with a reduction over all ranks, or
+    /// that none does.
+    pub const fn may_average(&self) -> bool {
+        !matches!(self, Collective::SendRecv | Collective::Test | Collective::Other(_))
+    }
+
     /// The name in the plan format.
     pub fn name(&self) -> &str {
         match self {

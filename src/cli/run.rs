@@ -151,9 +151,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
         )));
     }
     let op = args.op.filter(|_| first.reduces());
-    let averageable =
-        !matches!(first.collective, Collective::SendRecv | Collective::Test | Collective::Other(_));
-    if op == Some(ReduceOp::Avg) && !averageable {
+    if op == Some(ReduceOp::Avg) && !first.collective.may_average() {
         return Err(CliError::Usage(format!(
             "cannot average in plan `{}`: a `{}` plan does not say where a reduction ends; use sum",
             first.name, first.collective

@@ -131,10 +131,14 @@ impl Installed {
         for path in paths {
             let text = fs::read(&path).map_err(|error| format!("it cannot be read: {error}"));
             let found = text.and_then(|text| file::decode(&text));
+            // By its name a plan is replaced and removed, and told from others.
             let found = found.and_then(|(plan, seal)| {
-                let known = plans.iter().any(|(known, _)| known.name() == plan.name());
-                let name = plan.name();
-                if known { Err(format!("it is another `{name}`")) } else { Ok((plan, seal)) }
+                let own = file::name_of(plan.name());
+                if path.file_name().is_some_and(|file| *file == *own) {
+                    Ok((plan, seal))
+                } else {
+                    Err(format!("it holds `{}`, whose file is {own}", plan.name()))
+                }
             });
             match found {
                 Ok((plan, seal)) => plans.push((Arc::new(plan), seal)),

@@ -1,5 +1,6 @@
 //! A registered plan.
 
+use super::fits_some;
 use super::terms::{Misfit, Spoils, Terms};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
@@ -45,6 +46,7 @@ impl RegisteredPlan {
     /// # Errors
     /// As [`new`](Self::new), but for the root.
     pub(super) fn vouched(plan: Plan, terms: Terms) -> Result<Self, ExecutorError> {
+        fits_some(&terms)?;
         let lowered = LoadedPlan::new(&plan)?;
         let world = lowered.ranks();
         let contradicts = |saw: String, allowed| contradicts(&plan, &saw, allowed);

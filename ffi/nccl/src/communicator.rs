@@ -123,15 +123,30 @@ unsafe fn check_config(config: *const Config) -> Result<()> {
 
 /// How long a call may make no progress; for ever, if nothing is said.
 pub fn limit() -> Result<Option<Duration>> {
-    let Ok(text) = std::env::var(TIMEOUT_VARIABLE) else { return Ok(None) };
-    let seconds = text.trim_end_matches('s').parse::<i64>().ok();
-    let milliseconds = seconds.and_then(|seconds| seconds.checked_mul(1000));
-    let limit = milliseconds.filter(|&limit| limit > 0).ok_or_else(|| {
+    match std::env::var(TIMEOUT_VARIABLE) {
+        Ok(text) if !text.is_empty() => read_limit(&text).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// A time as the rendezvous takes it from the same variable.
+fn read_limit(text: &str) -> Result<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "ms" => Some(1),
+        "" | "s" => Some(1000),
+        "m" => Some(60_000),
+        _ => None,
+    };
+    let total = unit.and_then(|unit| number.parse::<u64>().ok()?.checked_mul(unit));
+    // A year: what is longer cannot be added to a clock safely everywhere.
+    let limit = total.filter(|total| (1..=31_536_000_000).contains(total));
+    limit.map(Duration::from_millis).ok_or_else(|| {
         Failure::usage(format!(
-            "cannot read {TIMEOUT_VARIABLE}: saw `{text}`, allowed seconds, such as 60"
+            "cannot read {TIMEOUT_VARIABLE}: saw `{text}`, allowed a time such as 500ms, 60s, 2m or 60 (seconds)"
         ))
-    })?;
-    Ok(Some(Duration::from_millis(limit.cast_unsigned())))
+    })
 }
 
 /// How communicators of `libantiphon.so` behave; `devices` names those of their buffers, and outlives the result.
@@ -455,4 +470,29 @@ pub unsafe fn tell(
 /// The number of a communicator's device.
 pub fn device(communicator: &Communicator) -> c_int {
     communicator.device
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_the_rendezvous_reads_them() {
+        let cases = [
+            ("5", Some(Duration::from_secs(5))),
+            ("5s", Some(Duration::from_secs(5))),
+            ("250ms", Some(Duration::from_millis(250))),
+            ("2m", Some(Duration::from_secs(120))),
+            ("0", None),
+            ("-1", None),
+            ("s", None),
+            ("5ss", None),
+            ("5h", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615m", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read_limit(text).ok(), expected, "{text:?}");
+        }
+    }
 }

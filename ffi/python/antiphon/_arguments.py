@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,12 @@ from antiphon.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from antiphon.communicator import Stream
 
-__all__ = ["common", "device_queue", "element_bytes", "extents", "item_bytes", "number", "queue", "reduced", "unequal"]
+__all__ = ["common", "device_queue", "element_bytes", "extents", "item_bytes", "keep", "number", "queue", "reduced", "unequal"]
 
 _U8 = int(_abi.Dtype.U8)
+
+_calls = itertools.count()
+"""Numbers what streams keep."""
 
 _SIZES = {0: 2, 1: 2, 2: 4, 3: 8, 4: 1, 5: 1, 6: 4, 7: 4, 8: 8, 9: 8, 10: 1, 11: 1}
 """Bytes of the types of elements."""
@@ -34,14 +38,16 @@ def number(what: str, value: int) -> int:
     return int(value)
 
 
-def queue(stream: Stream | None, *used: object) -> Owned | None:
-    """The stream's handle, which from now on keeps what its call uses, unless it is the application's."""
-    if stream is None:
-        return None
-    handle = stream._open()
-    if stream._keeps:
-        stream._kept.append(used)
-    return handle
+def queue(stream: Stream | None, *_: Span | None) -> Owned | None:
+    """The handle of a call's stream, for buffers on the host."""
+    return None if stream is None else stream._open()
+
+
+def keep(stream: Stream | None, *used: object) -> None:
+    """Has the stream keep what a call uses that is in it by now, unless it is the application's. Not before: who waits for
+    the stream meanwhile would let go of it."""
+    if stream is not None and stream._kept is not None:
+        stream._kept[next(_calls)] = used
 
 
 def device_queue(synchronize: Callable[[int], None], stream: Stream | None, *used: Span | None) -> Owned | None:

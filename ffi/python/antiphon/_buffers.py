@@ -99,6 +99,11 @@ def name_of(dtype: object) -> str:
     return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)).rpartition(".")[2]
 
 
+def number_of(dtype: object) -> int | None:
+    """The number of a type of elements; none of those that do not reduce, such as floats in another order of bytes."""
+    return NAMES.get(name_of(dtype)) if getattr(dtype, "isnative", True) else None
+
+
 def span(holder: Any, writable: bool) -> Span:
     """Where an object's bytes are.
 
@@ -213,7 +218,7 @@ def _of_view(holder: Any, view: memoryview, writable: bool) -> Span:
     dtype: int | None = _FORMATS.get(format)
     named = getattr(holder, "dtype", None)
     if named is not None:
-        dtype = _known.setdefault(named, NAMES.get(name_of(named)))
+        dtype = _known.setdefault(named, number_of(named))
     return Span(address, view.nbytes, dtype, view)
 
 
@@ -268,7 +273,7 @@ def _of_interface(holder: Any, interface: dict[str, Any], writable: bool) -> Spa
             raise _scattered(holder)
         count *= size
     named = getattr(holder, "dtype", None)
-    dtype = NAMES.get(name_of(named)) if named is not None else _TYPESTRS.get(interface["typestr"])
+    dtype = number_of(named) if named is not None else _TYPESTRS.get(interface["typestr"])
     return Span(int(address), count * item, dtype, holder)
 
 

@@ -98,11 +98,11 @@ def main(arguments: list[str]) -> int:
             _install(said)
         else:
             _write_defaults(folder)
+    except AntiphonError as error:  # Some of which are errors of the system, too, with words of their own.
+        print(error, file=sys.stderr)
+        return 1
     except OSError as error:
         where = error.filename if said.files else f"the default plans in {folder}"
         print(f"cannot install {where}: {error.strerror}", file=sys.stderr)
-        return 1
-    except AntiphonError as error:
-        print(error, file=sys.stderr)
         return 1
     return 0

@@ -101,6 +101,10 @@ class Handle:
     def __init__(self, value: int) -> None:
         self._handle: Owned | None = Owned(value)
         """Its address; None once it is closed, which the library refuses."""
+        self._destroy_with(value)
+
+    def _destroy_with(self, value: int) -> None:
+        """Has it destroyed when nobody refers to its address any more."""
         destroy = getattr(library(), self._destroyed_by)
         weakref.finalize(self._handle, _destroy, destroy, value, os.getpid())
 

@@ -122,12 +122,12 @@ def scatter(
 
 
 def send(buffer: Any, peer: int, *, communicator: Communicator | None = None, stream: Stream | None = None) -> None:
-    """As `Communicator.send`: sends the buffer to a peer of this node."""
+    """As `Communicator.send`: sends the buffer to a peer."""
     (communicator or default()).send(buffer, peer, stream=stream)
 
 
 def receive(buffer: Any, peer: int, *, communicator: Communicator | None = None, stream: Stream | None = None) -> Any:
-    """As `Communicator.receive`: receives into the buffer what a peer of this node sends."""
+    """As `Communicator.receive`: receives into the buffer what a peer sends."""
     return (communicator or default()).receive(buffer, peer, stream=stream)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import math
 import os
@@ -13,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from antiphon import _abi
-from antiphon._arguments import common, device_queue, element_bytes, extents, item_bytes, number, queue, reduced, unequal
+from antiphon._arguments import common, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, unequal
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, failure, library
 from antiphon._registry import explanation
@@ -97,23 +98,30 @@ class Memory(Handle):
 
 class Stream(Handle):
     """A queue of calls: they run in order, and independently of other streams. It keeps the buffers of its calls until they are
-    waited for; one of the application does not, since nobody may ever wait for it here."""
+    waited for, or complete where nobody refers to it any more; one of the application does not, since nobody may ever wait for
+    it here."""
 
     _destroyed_by = "antiphon_stream_destroy"
 
     def __init__(self, value: int) -> None:
+        self._kept: dict[int, object] | None = {}
         super().__init__(value)
-        self._kept: list[object] = []
-        self._keeps = True
         self._native: int | None = None
+        _sweep()
+
+    def _destroy_with(self, value: int) -> None:
+        weakref.finalize(self._handle, _leave, value, os.getpid(), self._kept)
 
     def synchronize(self) -> None:
         """Waits until all calls on it are complete; raises the first error among those since the last time."""
-        kept, self._kept = self._kept, []
+        kept = self._kept or {}
+        # What other threads call from here on may not be complete.
+        earlier = list(kept)
         try:
             check(library().antiphon_stream_synchronize(self._open()))
         finally:
-            kept.clear()
+            for number in earlier:
+                kept.pop(number, None)
 
     def done(self) -> bool:
         """Whether all calls on it are complete. Does not wait."""
@@ -128,6 +136,32 @@ class Stream(Handle):
                 self.synchronize()
             finally:
                 super().close()
+
+
+_left: collections.deque[tuple[int, dict[int, object]]] = collections.deque()
+"""Streams that nobody refers to any more, with the buffers of calls that may not be complete."""
+
+
+def _leave(value: int, pid: int, kept: dict[int, object]) -> None:
+    # In a process that was forked from the library's, nothing of it may be called.
+    if os.getpid() == pid:
+        _left.append((value, kept))
+        _sweep()
+
+
+def _sweep() -> None:
+    """Gives back the streams that were left, and whose calls are complete. May be called in the middle of itself."""
+    for _ in range(len(_left)):
+        try:
+            value, kept = _left.popleft()
+        except IndexError:
+            return
+        done = ctypes.c_int32()
+        # One of the application may be gone by the time that its calls are complete; and keeps nothing.
+        if not kept or library().antiphon_stream_query(value, done) or done.value:
+            library().antiphon_stream_destroy(value)
+        else:
+            _left.append((value, kept))
 
 
 def _config(
@@ -161,7 +195,7 @@ def adopted(communicator: Owned, native: int) -> Stream:
     made = ctypes.c_void_p()
     check(library().antiphon_stream_adopt(communicator, native, made))
     stream = Stream(made.value or 0)
-    stream._keeps, stream._native = False, native
+    stream._kept, stream._native = None, native
     return stream
 
 
@@ -383,6 +417,7 @@ class Communicator(Handle):
         )
         if result:
             raise failure(result)
+        keep(stream, sent, received)
         return send if receive is None else receive
 
     def all_gather(self, send: Any, receive: Any, *, stream: Stream | None = None) -> Any:
@@ -408,6 +443,7 @@ class Communicator(Handle):
                 self._handle, sent.address, received.address, count, dtype, +op, self._queue(stream, sent, received)
             )
         )
+        keep(stream, sent, received)
         return send if receive is None else receive
 
     def all_to_all(self, send: Any, receive: Any = None, *, stream: Stream | None = None) -> Any:
@@ -435,7 +471,12 @@ class Communicator(Handle):
         from there. Blocks are one behind the other, unless offsets, in elements, are given. Out of place.
         Returns the receive buffer."""
         sent, received = self._span(send, False), self._span(receive, True)
-        dtype, size = common(sent, received, item_bytes(send))
+        items = item_bytes(send), item_bytes(receive)
+        if items[0] != items[1]:
+            raise InvalidArgumentError(
+                f"cannot call all_to_all_v with elements of {items[0]} and of {items[1]} bytes: allowed one type"
+            )
+        dtype, size = common(sent, received, items[0])
         arrays = []
         for which, counts, offsets, whole in (
             ("send", send_counts, send_offsets, sent),
@@ -448,6 +489,7 @@ class Communicator(Handle):
                 self._open(), sent.address, arrays[0], arrays[1], received.address, arrays[2], arrays[3], dtype, line
             )
         )
+        keep(stream, sent, received)
         return receive
 
     def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> Any:
@@ -473,6 +515,7 @@ class Communicator(Handle):
                 self._open(), sent.address, to, count, dtype, +op, number("root", root), self._queue(stream, sent, received)
             )
         )
+        keep(stream, sent, received)
         return (send if receive is None else receive) if at_root else None
 
     def gather(self, send: Any, receive: Any = None, root: int = 0, *, stream: Stream | None = None) -> Any:
@@ -504,7 +547,7 @@ class Communicator(Handle):
         return send if receive is None else receive
 
     def send(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> None:
-        """Sends the buffer to a peer of this node, which calls `receive` with one of the same size and type. Transfers
+        """Sends the buffer to a peer, which calls `receive` with one of the same size and type. Transfers
         between two ranks are made in the same order on both."""
         own = self._span(buffer, False)
         dtype, size = common(own, own)
@@ -513,9 +556,10 @@ class Communicator(Handle):
                 self._open(), own.address, own.bytes // size, dtype, number("peer", peer), self._queue(stream, own)
             )
         )
+        keep(stream, own)
 
     def receive(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> Any:
-        """Receives into the buffer what a peer of this node sends. Returns the buffer."""
+        """Receives into the buffer what a peer sends. Returns the buffer."""
         own = self._span(buffer, True)
         dtype, size = common(own, own)
         check(
@@ -523,6 +567,7 @@ class Communicator(Handle):
                 self._open(), own.address, own.bytes // size, dtype, number("peer", peer), self._queue(stream, own)
             )
         )
+        keep(stream, own)
         return buffer
 
     def _block(self, whole: Span) -> Span:
@@ -542,6 +587,7 @@ class Communicator(Handle):
         line = self._queue(stream, sent, received)
         from_, to = (part.address if part else None for part in (sent, received))
         check(getattr(library(), function)(self._open(), from_, to, block // size, dtype, *root, line))
+        keep(stream, sent, received)
 
 
 _default: Communicator | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon import _abi
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, library
-from antiphon._arguments import device_queue, element_bytes, number, queue
+from antiphon._arguments import device_queue, element_bytes, keep, number, queue
 from antiphon.communicator import Communicator, Op, Stream, adopted, synchronize
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
@@ -112,6 +112,7 @@ class Loader:
                 "8, 32 or 64 bits"
             )
         self._call(plan, sent, received, dtype, _abi.Op.OF_PLAN if op is None else op, self._queue(stream, sent, received))
+        keep(stream, sent, received)
         return send if receive is None else receive
 
     def execute(
@@ -137,6 +138,7 @@ class Loader:
             else:
                 stream = None
         self._call(plan, sent, received, type, _abi.Op.OF_PLAN, self._queue(stream, sent, received))
+        keep(stream, sent, received)
 
     def _side(self, at: Any, size: int, writable: bool) -> Span:
         """A buffer of a call: an address with its size, or an object that has at least as many bytes."""

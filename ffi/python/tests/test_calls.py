@@ -1,7 +1,11 @@
 """Collectives over NumPy arrays, held against NumPy."""
 
 import ctypes
+import gc
 import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -371,3 +375,62 @@ def test_reproducible_communicators_say_so():
 
     for said in (None, False, True):
         assert on_ranks(2, body, reproducible=said) == [said is True] * 2
+
+
+def test_a_stream_keeps_the_buffers_of_calls_until_they_are_complete():
+    ends = Communicator.in_process(2, timeout=LIMIT)
+    pending, own = np.ones(1 << 16, "float32"), np.ones(1 << 16, "float32")
+    seen = weakref.ref(pending)
+    stream = ends[0].stream()
+    ends[0].all_reduce(pending, stream=stream)
+    # Nobody has it but the call, whose peer has not come; nor has anybody the stream.
+    del pending, stream
+    gc.collect()
+    assert seen() is not None
+    with ends[1].stream() as peers:
+        ends[1].all_reduce(own, stream=peers)
+    np.testing.assert_array_equal(own, 2.0)
+    deadline = time.monotonic() + LIMIT
+    while seen() is not None and time.monotonic() < deadline:
+        # Streams that were left are looked at when one is made.
+        ends[0].stream().close()
+    assert seen() is None
+
+
+def test_who_waits_for_a_stream_leaves_later_calls_their_buffers():
+    ends = Communicator.in_process(2, timeout=LIMIT)
+    first, second = np.ones(4, "float32"), np.ones(4, "float32")
+    stream = ends[0].stream()
+    ends[0].all_reduce(first, stream=stream)
+    with ThreadPoolExecutor(1) as pool, ends[1].stream() as peers:
+        waits = pool.submit(stream.synchronize)
+        while not waits.running():
+            pass
+        ends[0].all_reduce(second, stream=stream)
+        seen = weakref.ref(second)
+        del second
+        ends[1].all_reduce(np.ones(4, "float32"), stream=peers)
+        # Whether the second call is waited for is chance; its buffer is kept until it is complete.
+        assert seen() is not None
+        ends[1].all_reduce(np.ones(4, "float32"), stream=peers)
+        waits.result(LIMIT)
+    stream.synchronize()
+    assert seen() is None
+
+
+def test_elements_in_another_order_of_bytes_do_not_reduce():
+    for name in (">f4", ">i4"):
+        with pytest.raises(InvalidArgumentError, match="cannot reduce elements of this type"):
+            on_ranks(1, lambda comm, name=name: comm.all_reduce(np.array([1, 2], name)))
+    sent = np.array([1, 2], ">i4")
+    for received in on_ranks(2, lambda comm: comm.all_gather(sent, np.zeros(4, ">i4"))):
+        np.testing.assert_array_equal(received, [1, 2, 1, 2])
+
+
+def test_blocks_of_types_of_other_sizes_are_refused():
+    def body(comm):
+        sent, received = np.zeros(2, "complex64"), np.zeros(2, "complex128")
+        with pytest.raises(InvalidArgumentError, match="elements of 8 and of 16 bytes"):
+            comm.all_to_all_v(sent, [1, 1], received, [1, 1])
+
+    on_ranks(2, body)

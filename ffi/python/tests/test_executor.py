@@ -136,3 +136,21 @@ def test_bfloat16_by_its_bits():
         return bytes(out)
 
     assert on_ranks(2, body) == [struct.pack("<f", 4.0)[2:] * 8] * 2
+
+
+def test_a_plan_that_does_not_say_where_its_sums_end_cannot_average(tmp_path):
+    named = json.loads((EXAMPLES / "plans" / "allreduce_zero_copy_4.json").read_text())
+    named["collective"] = "mine"
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(named))
+
+    def body(comm):
+        executor = Executor(comm)
+        loaded = executor.load(ExecutionPlan(path))
+        own = np.full(8, comm.rank + 1, "float32")
+        with pytest.raises(InvalidArgumentError, match="cannot average: saw plan .* of collective `mine`"):
+            executor.run(loaded, own, np.zeros(8, "float32"), Op.avg)
+        return executor.run(loaded, own, np.zeros(8, "float32"), Op.sum)
+
+    for sums in on_ranks(4, body, verification=False):
+        np.testing.assert_array_equal(sums, 10)

@@ -145,7 +145,7 @@ impl Code for Foreign {
 }
 
 /// Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
-/// registered plans and before the built-in algorithms. It serves buffers on the host, and calls one by one: in a group, a call
+/// registered and installed plans and before the built-in algorithms. It serves buffers on the host, and calls one by one: in a group, a call
 /// that it would serve is refused, and with it the group, so that no rank may group such a call, since others would wait in
 /// it.
 ///

@@ -2,6 +2,7 @@
 
 use super::terms::{antiphon_terms, terms_of};
 use crate::entry::{entry, list, text};
+use crate::logging;
 use crate::plan::parse;
 use crate::result::{Failure, antiphon_result};
 use ::antiphon_executor::registry::InstallError;
@@ -23,10 +24,12 @@ impl From<InstallError> for Failure {
 
 /// A folder of the cache, if there is one.
 fn found(folder: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    logging::start();
     folder.ok_or_else(|| {
         Failure::new(
             antiphon_result::File,
-            "cannot find the cache folder: saw neither ANTIPHON_CACHE_DIR nor an absolute path in HOME; set one",
+            "cannot find the folder of installed plans: saw none of ANTIPHON_INSTALLED, ANTIPHON_CACHE_DIR, MSCCLPP_CACHE_DIR, and \
+             absolute paths in XDG_CACHE_HOME or HOME; set one",
         )
     })
 }

@@ -94,12 +94,14 @@ fn what_is_refuted_or_contradicts_its_terms_is_not_installed() {
     for gpu in &mut wrong.gpus {
         gpu.threadblocks.iter_mut().for_each(|block| block.ops.clear());
     }
+    let backwards = Terms { min_bytes: 2, max_bytes: 1, ..Terms::default() };
     let rooted = |root| Terms { root: Some(root), ..Terms::default() };
     let cases = [
         (wrong, Terms::default(), "it is refuted"),
         (plan("p", Algorithm::BroadcastZeroCopy, 1), rooted(0), "root 0 instead of 1"),
         (plan("p", Algorithm::AllReduceHub, 0), named("allreduce_hub"), "a built-in algorithm"),
         (plan("", Algorithm::AllReduceHub, 0), Terms::default(), "no name"),
+        (plan("p", Algorithm::AllReduceHub, 0), backwards, "messages of 2 to 1 bytes"),
     ];
     for (plan, terms, part) in cases {
         let error = Installed::install(folder, plan, terms).unwrap_err().to_string();
@@ -128,7 +130,7 @@ fn what_is_no_installed_plan_is_skipped_with_the_reason() {
         ("e.json", text.replace("\"good\"", "\"other\"").into(), "was changed"),
         ("f.json", text.replace("\"dtypes\":[]", "\"dtypes\":[\"f31\"]").into(), "f31"),
         ("g.json", text.replace("\"gpus\":[", "\"gpus\":[7,").into(), "it is no plan"),
-        ("z.json", text.clone().into(), "another `good`"),
+        ("z.json", text.clone().into(), "it holds `good`, whose file is good.json"),
     ];
     for (name, bytes, _) in &cases {
         fs::write(folder.join(name), bytes).unwrap();
