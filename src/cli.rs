@@ -35,6 +35,7 @@ mod verify;
 mod verify_json;
 
 use antiphon::executor::hal::DeviceName;
+use antiphon::plan::algorithms::devices::DeviceClass;
 use antiphon::{DataType, ReduceOp};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ranks::KernelForm;
@@ -233,6 +234,9 @@ struct ExplainArgs {
     /// Ranks as threads of one process, not as processes
     #[arg(long)]
     threads: bool,
+    /// Ranks on GPUs as those of a topology of the simulator: h100x8, a100x8 or mi300x8; not on this machine's processors
+    #[arg(long, value_name = "TOPO", value_parser = explain::class)]
+    topology: Option<DeviceClass>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,

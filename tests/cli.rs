@@ -477,6 +477,14 @@ fn a_choice_is_explained() {
     let printed = succeeds(&["explain", "alltoall", "--ranks", "4", "--nodes", "2", "--json"]);
     let json: Value = serde_json::from_str(&printed).unwrap();
     assert!(json["chosen"]["name"].as_str().unwrap().contains("hierarchical"), "{json}");
+    let printed = succeeds(&["explain", "allreduce", "--ranks", "8", "--topology", "h100x8"]);
+    for word in
+        ["chosen: allreduce_switch", "as the simulator predicts for `h100x8`", "thread block"]
+    {
+        assert!(printed.contains(word), "no `{word}` in:\n{printed}");
+    }
+    let said = fails(&["explain", "allreduce", "--topology", "toaster"], 2);
+    assert!(said.contains("h100x8, a100x8, mi300x8"), "{said}");
     let said = fails(&["explain", "allreduce", "--ranks", "4", "--nodes", "3"], 2);
     assert!(said.contains("evenly"), "{said}");
     let said = fails(&["explain", "broadcast", "--ranks", "4", "--root", "4"], 2);

@@ -1,6 +1,6 @@
 //! Collectives as methods, over threads: every one, with typed slices, roots, and what is wrong with calls.
 
-use antiphon::executor::selection::{Spread, Wish, select};
+use antiphon::executor::selection::{Devices, Spread, Wish, select};
 use antiphon::plan::model::Collective;
 use antiphon::plan::program::Layout;
 use antiphon::plan::verify::{self, Verdict};
@@ -246,7 +246,7 @@ fn plans_with_a_root_are_right_in_place_too() {
         for crowded in [false, true] {
             for collective in [Collective::Broadcast, Collective::Reduce] {
                 for bytes in [4, 1 << 20] {
-                    let spread = Spread { ranks, nodes: 1, crowded };
+                    let spread = Spread { ranks, nodes: 1, crowded, devices: Devices::Host };
                     let wish = Wish { collective: &collective, bytes, in_place: false, root: 0 };
                     let plan = select(spread, wish).unwrap().plan().unwrap();
                     let layout = Layout::new(&plan).unwrap();

@@ -140,6 +140,8 @@ impl Collectives {
         let nodes = (0..communicator.world()).map(|rank| communicator.node_of(rank));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         let spread = Spread::over(&nodes, communicator.crowded_anywhere());
+        let devices = communicator.shared.neighbours.devices(&nodes);
+        let spread = spread.map(|spread| Spread { devices, ..spread });
         Ok(Collectives(Arc::new(Shared {
             executor: Executor::new(communicator),
             service: service(spread, communicator.shared.tuning.clone()),

@@ -3,6 +3,7 @@
 //! [`order`] has the whole order, in which what is [registered](crate::registry) goes before what is built in. Below is the
 //! built-in rule.
 
+mod devices;
 mod explain;
 pub mod order;
 pub(crate) mod question;
@@ -12,11 +13,15 @@ pub(crate) mod transfers;
 mod tuning;
 
 use crate::registry::Misfit;
-use antiphon_plan::algorithms::{self, Algorithm, Choice, Handshake, Shape, allgatherv, alltoallv};
+use antiphon_plan::algorithms::{
+    self, Algorithm, Choice, Handshake, Shape, SumOrder, allgatherv, alltoallv,
+};
 use antiphon_plan::builder::BuildError;
 use antiphon_plan::model::{Collective, Plan};
 use std::collections::BTreeSet;
 
+pub use devices::Devices;
+pub(crate) use devices::combined;
 pub use order::{Candidate, Choice as Chosen, Offer, Rule};
 pub use question::Question;
 pub use tuning::Tuning;
@@ -28,8 +33,10 @@ pub struct Spread {
     pub ranks: u32,
     /// Nodes that they are spread over.
     pub nodes: u32,
-    /// Some machine has more of them than cores.
+    /// Some machine has more of them than cores; of no effect on GPUs.
     pub crowded: bool,
+    /// What they run on.
+    pub devices: Devices,
 }
 
 /// Why no algorithm could be chosen.
@@ -99,12 +106,13 @@ pub enum SelectionError {
 }
 
 impl Spread {
-    /// Ranks on this machine, however many nodes it stands for.
+    /// Ranks on this machine's processors, however many nodes it stands for.
     pub fn here(ranks: u32, nodes: u32) -> Self {
-        Spread { ranks, nodes, crowded: ranks > antiphon_hal::host::usable_cores() }
+        let crowded = ranks > antiphon_hal::host::usable_cores();
+        Spread { ranks, nodes, crowded, devices: Devices::Host }
     }
 
-    /// Ranks on these nodes, in rank order.
+    /// Ranks on the processors of these nodes, in rank order.
     ///
     /// # Errors
     /// [`Scattered`](SelectionError::Scattered), unless consecutive ranks are on each node, equally many.
@@ -115,11 +123,14 @@ impl Spread {
         if !even || distinct.len() != runs.len() {
             return Err(SelectionError::Scattered { nodes: nodes.to_vec() });
         }
-        Ok(Spread { ranks: nodes.len() as u32, nodes: runs.len() as u32, crowded })
+        let (ranks, nodes) = (nodes.len() as u32, runs.len() as u32);
+        Ok(Spread { ranks, nodes, crowded, devices: Devices::Host })
     }
 
     fn handshake(self) -> Handshake {
-        if self.crowded { Handshake::Hub } else { Handshake::Everyone }
+        // Kernels share no cores with each other, nor with the threads that launch them.
+        let shared = self.crowded && self.devices == Devices::Host;
+        if shared { Handshake::Hub } else { Handshake::Everyone }
     }
 }
 
@@ -179,7 +190,13 @@ pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError
         nodes: nodes as usize,
         ..Shape::new(ranks as usize)
     };
-    algorithms::select(collective, bytes, shape).map(Selected::Sized).ok_or_else(|| {
+    let choice = match spread.devices {
+        Devices::Host => algorithms::select(collective, bytes, shape),
+        Devices::Gpus { class, most_blocks } => {
+            algorithms::devices::select(class, collective, bytes, shape, most_blocks as usize)
+        }
+    };
+    choice.map(Selected::Sized).ok_or_else(|| {
         let known: BTreeSet<String> = Algorithm::ALL
             .into_iter()
             .filter(|algorithm| nodes == 1 || algorithm.is_hierarchical())
@@ -198,8 +215,12 @@ pub fn candidates(spread: Spread, wish: Wish<'_>) -> Result<Vec<Selected>, Selec
     let first = select(spread, wish)?;
     let mut all = vec![first];
     if let Selected::Sized(choice) = first {
+        let multicast = spread.devices.have_multicast();
         let others = Algorithm::all_for(wish.collective).filter(|&algorithm| {
-            algorithm != choice.algorithm && algorithm.is_hierarchical() == (spread.nodes > 1)
+            algorithm != choice.algorithm
+                && algorithm.is_hierarchical() == (spread.nodes > 1)
+                // Elsewhere it is made of single accesses, as others are.
+                && (multicast || algorithm.sum_order() != SumOrder::Hardware)
         });
         all.extend(others.map(|algorithm| Selected::Sized(Choice { algorithm, ..choice })));
     }
@@ -254,7 +275,7 @@ mod tests {
     #[test]
     fn ranks_meet_by_what_their_machines_have_cores_for() {
         let plan = |crowded| {
-            let spread = Spread { ranks: 4, nodes: 2, crowded };
+            let spread = Spread { ranks: 4, nodes: 2, crowded, devices: Devices::Host };
             select(spread, wish(&Collective::AllReduce, 4096)).unwrap().plan().unwrap().name
         };
         assert_ne!(plan(true), plan(false));
@@ -285,19 +306,19 @@ mod tests {
 
     #[test]
     fn a_collective_without_an_algorithm_over_nodes_is_refused_with_those_that_have_one() {
-        let spread = Spread { ranks: 4, nodes: 2, crowded: false };
+        let spread = Spread { ranks: 4, nodes: 2, crowded: false, devices: Devices::Host };
         let error = select(spread, wish(&Collective::AllToAllV, 4)).unwrap_err().to_string();
         for part in ["`alltoallv`", "allgather, allreduce, alltoall, broadcast", "2 nodes"] {
             assert!(error.contains(part), "{part}: {error}");
         }
-        let uneven = Spread { ranks: 3, nodes: 2, crowded: false };
+        let uneven = Spread { ranks: 3, nodes: 2, crowded: false, devices: Devices::Host };
         let error = select(uneven, wish(&Collective::AllReduce, 4)).unwrap_err();
         assert_eq!(error, SelectionError::Uneven { ranks: 3, nodes: 2 });
     }
 
     #[test]
     fn a_root_that_is_no_rank_is_an_error() {
-        let spread = Spread { ranks: 2, nodes: 1, crowded: false };
+        let spread = Spread { ranks: 2, nodes: 1, crowded: false, devices: Devices::Host };
         let wish = Wish { root: 2, ..wish(&Collective::Broadcast, 4) };
         assert!(matches!(select(spread, wish).unwrap().plan(), Err(SelectionError::Build(_))));
     }

@@ -9,7 +9,7 @@ use super::report::{Report, Start};
 use super::shape::Shape;
 use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, launched, plans, size};
 use antiphon::ReduceOp;
-use antiphon::executor::selection::Spread;
+use antiphon::executor::selection::{Devices, Spread};
 use antiphon::plan::model::{Collective, Plan};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -63,7 +63,10 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
     const RANKS: u32 = 4;
     let spread = match launched {
         Some(Started { nodes, crowded }) => match args.measure.nodes {
-            Some(count) => Spread { ranks: nodes.len() as u32, nodes: count, crowded: *crowded },
+            Some(count) => {
+                let (ranks, nodes) = (nodes.len() as u32, count);
+                Spread { ranks, nodes, crowded: *crowded, devices: Devices::Host }
+            }
             None => Spread::over(nodes, *crowded).map_err(|e| CliError::Usage(e.to_string()))?,
         },
         None => Spread::here(args.ranks.unwrap_or(RANKS), args.measure.nodes.unwrap_or(1)),

@@ -2,6 +2,7 @@
 //! the choice of an algorithm reads.
 
 mod cells;
+mod contest;
 pub mod rounds;
 
 use super::error::print_line;

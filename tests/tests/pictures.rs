@@ -177,7 +177,7 @@ fn a_page_of_a_launch_that_never_ends() {
 #[test]
 fn pages_of_64_ranks_draw_30_frames_a_second() {
     let plans = [
-        ("packets_64", allreduce::two_shot_packets(64, false).unwrap()),
+        ("packets_64", allreduce::two_shot_packets(64, false, 1).unwrap()),
         ("ring_64", allreduce::ring(64, false, 4).unwrap()),
     ];
     for (name, plan) in plans {

@@ -1,6 +1,8 @@
-//! `cargo xtask defaults`: which built-in algorithm serves which sizes by the rule, as a table of the manual.
+//! `cargo xtask defaults`: which built-in algorithm serves which sizes by the rule, as a table of the manual; and what the
+//! rule goes by.
 
 pub mod measured;
+pub mod predicted;
 
 use std::path::Path;
 

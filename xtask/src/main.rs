@@ -31,6 +31,9 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Write the table of which built-in algorithm serves which sizes into the manual
     Defaults {
+        /// Ask the simulator what is the fastest on GPUs, and write it into the table that is chosen by
+        #[arg(long, conflicts_with = "measured")]
+        predict: bool,
         /// A table of `antiphon tune`: write instead how the rule does by it
         #[arg(long, value_name = "FILE")]
         measured: Option<PathBuf>,
@@ -80,7 +83,8 @@ fn run(task: &Task) -> Result<()> {
             }
         }
         Task::Fuzz(options) => fuzz::run(options),
-        Task::Defaults { measured: Some(table), tuned_by } => {
+        Task::Defaults { predict: true, .. } => defaults::predicted::run(),
+        Task::Defaults { measured: Some(table), tuned_by, .. } => {
             defaults::measured::run(table, tuned_by.as_deref())
         }
         Task::Defaults { measured: None, .. } => defaults::run(),

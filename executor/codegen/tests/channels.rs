@@ -293,7 +293,7 @@ fn switches_of_the_interpreting_kernel_do_too() {
 fn multicast(make: Make) {
     let driver = Driver::start();
     let (multicast, members) = group::group(&driver, 4);
-    let plan = allreduce::switch(4).unwrap();
+    let plan = allreduce::switch(4, true, 1).unwrap();
     let layout = Layout::new(&plan).unwrap();
     // Whole vectors alone, of which none goes another way; and some elements beside them.
     for (chunk, elsewhere) in [(76_usize, true), (75, false)] {

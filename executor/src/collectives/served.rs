@@ -9,7 +9,7 @@ use crate::registry::{Installed, RegisteredCode, RegisteredPlan, Registry};
 use crate::selection::order::{Candidate, Choice, Sources, choose, choose_by_size};
 use crate::selection::transfers::{Made, made};
 use crate::selection::{Question, Selected, SelectionError, Spread, Tuning, Wish};
-use antiphon_plan::algorithms::Algorithm;
+use antiphon_plan::algorithms::{self, Algorithm};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
@@ -110,7 +110,8 @@ impl std::fmt::Debug for Memory {
 /// What tells plans of one communicator apart, in an order that is quick to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    Sized(Algorithm, bool, usize),
+    /// The algorithm, its thread blocks, whether it is in place, and its root.
+    Sized(Algorithm, usize, bool, usize),
     AllToAllV,
     AllGatherV(bool),
 }
@@ -118,8 +119,8 @@ enum Key {
 impl Key {
     fn of(selected: &Selected) -> Key {
         match selected {
-            Selected::Sized(choice) => {
-                Key::Sized(choice.algorithm, choice.shape.in_place, choice.shape.root)
+            Selected::Sized(algorithms::Choice { algorithm, shape }) => {
+                Key::Sized(*algorithm, shape.blocks, shape.in_place, shape.root)
             }
             Selected::AllToAllV(_) => Key::AllToAllV,
             Selected::AllGatherV(_, in_place) => Key::AllGatherV(*in_place),

@@ -228,7 +228,7 @@ impl Join {
             installed: installed.fingerprint(),
             machine: machine(),
             cores: Cores::of_this_thread(),
-            device: RankDevice::of(&**device),
+            device: RankDevice::of(&**device).with_multicast(options.multicast),
             wires: ports.names().map(str::to_owned).collect(),
         };
         let ticket = bootstrap.exchange_begin(&greeting.encode())?;

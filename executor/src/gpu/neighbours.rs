@@ -3,7 +3,10 @@
 //! Each rank tells the others what its device is, and then what it lacks to reach theirs. So all ranks know the same, and
 //! refuse the same.
 
+use crate::selection::Devices;
 use antiphon_hal::{Backend, Device, HalError, PciAddress};
+use antiphon_plan::algorithms::devices::DeviceClass;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A rank's device, as it names it to the others.
@@ -17,6 +20,8 @@ pub struct RankDevice {
     pci: Option<PciAddress>,
     /// Whether it takes part in multicast groups.
     multicast: bool,
+    /// Its multiprocessors; of the host its cores.
+    cores: u16,
 }
 
 /// What lacks between two devices.
@@ -39,13 +44,20 @@ impl RankDevice {
             index: device.index(),
             pci: caps.pci,
             multicast: caps.multicast,
+            cores: u16::try_from(caps.cores).unwrap_or(u16::MAX),
         }
+    }
+
+    /// The same, without multicast groups unless they are `allowed`.
+    pub fn with_multicast(self, allowed: bool) -> Self {
+        RankDevice { multicast: self.multicast && allowed, ..self }
     }
 
     /// The same as words of a greeting.
     pub fn to_words(self) -> [u64; 2] {
         let number = Backend::ALL.iter().position(|&backend| backend == self.backend);
-        let what = number.unwrap_or(0) as u64 | u64::from(self.multicast) << 8;
+        let number = number.unwrap_or(0) as u64;
+        let what = number | u64::from(self.multicast) << 8 | u64::from(self.cores) << 16;
         [what | u64::from(self.index) << 32, self.pci.map_or(u64::MAX, PciAddress::to_bits)]
     }
 
@@ -58,6 +70,7 @@ impl RankDevice {
             index: (what >> 32) as u32,
             pci: PciAddress::from_bits(place),
             multicast,
+            cores: (what >> 16) as u16,
         })
     }
 
@@ -167,6 +180,31 @@ impl Neighbours {
         members.len() > 1 && able && places.len() == members.len()
     }
 
+    /// What the choice of built-in algorithms goes by, of ranks on these nodes; the same on every rank.
+    ///
+    /// A launch gets at most half of the blocks that fit a device with one on each multiprocessor: another stream's may be
+    /// there. Ranks that share a device, or may, get one block each.
+    pub fn devices(&self, nodes: &[u32]) -> Devices {
+        let all = &self.devices;
+        let Some(backend) = all.first().map(|first| first.backend) else { return Devices::Host };
+        if backend == Backend::Host {
+            return Devices::Host;
+        }
+        let place = |device: &RankDevice| (device.pci, device.pci.map_or(device.index, |_| 0));
+        let places: BTreeSet<_> =
+            nodes.iter().zip(all).map(|(node, device)| (*node, place(device))).collect();
+        let apart = places.len() == all.len();
+        let multicast = apart && all.iter().all(|one| one.multicast && one.pci.is_some());
+        let class = match backend {
+            Backend::Rocm => DeviceClass::Amd,
+            _ if multicast => DeviceClass::NvidiaMulticast,
+            _ => DeviceClass::Nvidia,
+        };
+        let cores = all.iter().map(|device| u32::from(device.cores)).min().unwrap_or(1);
+        let most_blocks = if apart { (cores / 2).max(1) } else { 1 };
+        Devices::Gpus { class, most_blocks }
+    }
+
     /// Which ranks' devices cannot work together, and why.
     pub fn refusal(&self) -> Option<String> {
         let (one, other, gap) = self.gap?;
@@ -189,7 +227,8 @@ mod tests {
     use super::*;
 
     fn device(index: u32, pci: &str) -> RankDevice {
-        RankDevice { backend: Backend::Cuda, index, pci: pci.parse().ok(), multicast: index == 1 }
+        let pci = pci.parse().ok();
+        RankDevice { backend: Backend::Cuda, index, pci, multicast: index == 1, cores: 108 }
     }
 
     #[test]
@@ -208,6 +247,32 @@ mod tests {
             assert_eq!(RankDevice::from_words(own.to_words()), Some(own));
         }
         assert_eq!(RankDevice::from_words([9, 0]), None);
+    }
+
+    #[test]
+    fn the_choice_goes_by_whose_devices_they_are_and_whether_they_are_apart() {
+        let [first, second] = ["0000:10:00.0", "0000:11:00.0"];
+        let able = |pci| RankDevice { multicast: true, ..device(0, pci) };
+        let small = |pci| RankDevice { cores: 14, ..device(0, pci) };
+        let of = |backend, pci| RankDevice { backend, ..able(pci) };
+        let gpus = |class, most_blocks| Devices::Gpus { class, most_blocks };
+        use DeviceClass::{Amd, Nvidia, NvidiaMulticast};
+        for (devices, nodes, expected) in [
+            ([able(first), able(second)], [0, 0], gpus(NvidiaMulticast, 54)),
+            ([able(first), able(first)], [0, 1], gpus(NvidiaMulticast, 54)),
+            ([able(first), able(first)], [0, 0], gpus(Nvidia, 1)),
+            ([able(first), device(0, second)], [0, 0], gpus(Nvidia, 54)),
+            ([able(first), able(second).with_multicast(false)], [0, 0], gpus(Nvidia, 54)),
+            ([able(first), small(second)], [0, 0], gpus(Nvidia, 7)),
+            // Which device it is, nobody knows.
+            ([able(""), able("")], [0, 0], gpus(Nvidia, 1)),
+            ([of(Backend::Rocm, first), of(Backend::Rocm, second)], [0, 0], gpus(Amd, 54)),
+            ([of(Backend::Host, ""), of(Backend::Host, "")], [0, 0], Devices::Host),
+        ] {
+            let all = devices.map(|device| (device, true)).to_vec();
+            let neighbours = Neighbours::new(0, all, std::iter::empty());
+            assert_eq!(neighbours.devices(&nodes), expected, "{devices:?} {nodes:?}");
+        }
     }
 
     #[test]

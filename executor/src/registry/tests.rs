@@ -1,12 +1,12 @@
 //! The order of candidates, and every rule of fitting.
 
 use super::*;
-use crate::selection::{Candidate, Rule, Spread};
+use crate::selection::{Candidate, Devices, Rule, Spread};
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 
-const SPREAD: Spread = Spread { ranks: 2, nodes: 1, crowded: false };
+const SPREAD: Spread = Spread { ranks: 2, nodes: 1, crowded: false, devices: Devices::Host };
 
 /// A plan in which ranks copy and reduce what is their own.
 fn plan(

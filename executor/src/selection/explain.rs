@@ -77,14 +77,14 @@ fn text(plain: &str) -> String {
 mod tests {
     use super::*;
     use crate::registry::Registry;
-    use crate::selection::{Question, Spread};
+    use crate::selection::{Devices, Question, Spread};
     use antiphon_plan::model::Collective;
     use antiphon_types::DataType;
 
     #[test]
     fn a_choice_is_said_in_json_whatever_names_hold() {
         assert_eq!(text("a\"b\\c\n"), r#""a\"b\\c\u000a""#);
-        let spread = Spread { ranks: 2, nodes: 1, crowded: false };
+        let spread = Spread { ranks: 2, nodes: 1, crowded: false, devices: Devices::Host };
         let question = Question::new(&Collective::AllReduce, spread, 4, DataType::F32);
         let json = Registry::new().choose(&question).unwrap().to_json();
         let parts = [

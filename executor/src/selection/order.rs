@@ -3,7 +3,9 @@
 //! first; then registered code, likewise; then the first installed plan that fits, by name; then the built-in algorithm that
 //! the rule by size takes.
 
-use super::{Question, Selected, SelectionError, Tuning, candidates, reproducible, select};
+use super::{
+    Devices, Question, Selected, SelectionError, Tuning, candidates, reproducible, select,
+};
 use crate::registry::{Contents, Installed, Misfit, RegisteredCode, RegisteredPlan};
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -142,7 +144,7 @@ pub(crate) fn choose(
     let others = others.map(|plan| (Candidate::Installed(Arc::clone(plan)), plan.fits(question)));
     let mut considered: Vec<_> = plans.chain(codes).chain(others).collect();
     // A call that nothing built in serves may still be served by what is registered.
-    let none = match candidates(question.spread, question.wish()) {
+    let none = match candidates(question.built_in_spread(), question.wish()) {
         Ok(selected) => {
             let fits = |one| reproducible::admit_built_in(question, &one);
             let built_in = selected.into_iter().map(|one| (Candidate::BuiltIn(one), fits(one)));
@@ -177,7 +179,10 @@ pub(crate) fn choose(
             rules.push((Rule::Table, said));
             match measured {
                 Some(candidate) => (Rule::Table, candidate),
-                None => by_default(&considered, none, installed.unused(), &mut rules)?,
+                None => {
+                    let devices = question.built_in_spread().devices;
+                    by_default(&considered, (none, devices), installed.unused(), &mut rules)?
+                }
             }
         }
     };
@@ -211,7 +216,7 @@ fn named(
 /// What [`choose`] takes where nothing is registered and no table is used, without saying why: sizes that are new with every
 /// call stay quick.
 pub(crate) fn choose_by_size(question: &Question<'_>) -> Result<Selected, SelectionError> {
-    let selected = select(question.spread, question.wish())?;
+    let selected = select(question.built_in_spread(), question.wish())?;
     if reproducible::admit_built_in(question, &selected).is_ok() {
         return Ok(selected);
     }
@@ -225,10 +230,11 @@ pub(crate) fn choose_by_size(question: &Question<'_>) -> Result<Selected, Select
     }
 }
 
-/// The first candidate that fits; `none` is why there is no built-in one, `unused` why no installed plan is looked at.
+/// The first candidate that fits; `none` is why there is no built-in one, `unused` why no installed plan is looked at, and
+/// `devices` what the built-in rule went by.
 fn by_default(
     considered: &[(Candidate, Result<(), Misfit>)],
-    none: Option<SelectionError>,
+    (none, devices): (Option<SelectionError>, Devices),
     unused: Option<&str>,
     rules: &mut Vec<(Rule, Cow<'static, str>)>,
 ) -> Result<(Rule, Candidate), SelectionError> {
@@ -259,11 +265,26 @@ fn by_default(
     let fitting = |(candidate, fits): &&(_, Result<_, _>)| built_in(candidate) && fits.is_ok();
     match (none, considered.iter().find(fitting)) {
         (None, Some((candidate, _))) => {
-            rules.push((Rule::Size, "decides".into()));
+            rules.push((Rule::Size, said_by_size(candidate, devices)));
             Ok((Rule::Size, candidate.clone()))
         }
         (Some(error), _) => Err(error),
         (None, None) => unreachable!("built-in algorithms of every size keep one order of sums"),
+    }
+}
+
+/// What there is to say about the choice of a built-in algorithm.
+fn said_by_size(candidate: &Candidate, devices: Devices) -> Cow<'static, str> {
+    match (candidate, devices) {
+        (Candidate::BuiltIn(Selected::Sized(choice)), Devices::Gpus { class, .. }) => {
+            let (name, blocks) = (class.topology_name(), choice.shape.blocks);
+            let plural = if blocks == 1 { "" } else { "s" };
+            format!(
+                "decides, as the simulator predicts for `{name}`: {blocks} thread block{plural}"
+            )
+            .into()
+        }
+        _ => "decides".into(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a call asks for, as selection sees it.
 
-use super::{Spread, Wish};
+use super::{Spread, Wish, combined, reproducible};
 use antiphon_plan::model::Collective;
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
@@ -55,6 +55,16 @@ impl<'a> Question<'a> {
     pub fn wish(&self) -> Wish<'a> {
         let Question { collective, bytes, in_place, root, .. } = *self;
         Wish { collective, bytes, in_place, root }
+    }
+
+    /// Where the ranks are, as the built-in choice sees it: without a switch where that does not combine such values, or
+    /// where sums keep one order.
+    pub(crate) fn built_in_spread(&self) -> Spread {
+        let combined = self.op.is_none_or(|op| combined(op, self.dtype));
+        if combined && !reproducible::demands(self) {
+            return self.spread;
+        }
+        Spread { devices: self.spread.devices.without_multicast(), ..self.spread }
     }
 
     /// Bytes of input and output; `None` where every call brings its own.

@@ -42,9 +42,11 @@ pub(crate) fn admit(
 /// That it may not, if the call asks for one order and it adds in another.
 pub(crate) fn admit_built_in(question: &Question<'_>, selected: &Selected) -> Result<(), Misfit> {
     match selected {
-        Selected::Sized(choice) if choice.algorithm.sum_order() == Designed::Ring => {
-            admit(question, || Some(SumOrder::Varies))
-        }
+        Selected::Sized(choice) => match choice.algorithm.sum_order() {
+            Designed::Ring => admit(question, || Some(SumOrder::Varies)),
+            Designed::Hardware => admit(question, || Some(SumOrder::Hardware)),
+            Designed::Ranks | Designed::Nodes => Ok(()),
+        },
         _ => Ok(()),
     }
 }
@@ -77,7 +79,7 @@ fn order(spread: Spread) -> Option<SumOrder> {
 mod tests {
     use super::*;
     use crate::registry::{Code, CodeCall, Registry, Terms};
-    use crate::selection::{Wish, select};
+    use crate::selection::{Devices, Wish, select};
     use antiphon_plan::model::Collective;
     use antiphon_types::DataType;
 
@@ -101,7 +103,7 @@ mod tests {
         let plan = |algorithm: Algorithm| algorithm.plan(shape).unwrap();
         registry.register(plan(Algorithm::AllReduceHub), named("by rank")).unwrap();
         registry.register(plan(Algorithm::AllReduceRing), named("round")).unwrap();
-        let spread = Spread { ranks: 4, nodes: 1, crowded: false };
+        let spread = Spread { ranks: 4, nodes: 1, crowded: false, devices: Devices::Host };
         let question = Question::new(&Collective::AllReduce, spread, 1 << 20, DataType::F16);
         let chosen = |question: &Question<'_>| {
             let choice = registry.choose(question).unwrap();
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn over_nodes_a_plan_that_adds_as_the_built_in_ones_do_serves_and_rank_order_does_not() {
-        let spread = Spread { ranks: 4, nodes: 2, crowded: false };
+        let spread = Spread { ranks: 4, nodes: 2, crowded: false, devices: Devices::Host };
         let question = Question::new(&Collective::AllReduce, spread, 64, DataType::F32);
         let question = Question { reproducible: true, ..question };
         let fixed = SumOrder::Fixed("(0 + 1) + (2 + 3)".to_owned());
@@ -148,7 +150,7 @@ mod tests {
     fn the_rule_by_size_keeps_one_order_on_all_ranks_of_a_communicator() {
         for (ranks, nodes) in [(1, 1), (2, 1), (5, 1), (2, 2), (4, 2), (12, 3)] {
             for crowded in [false, true] {
-                let spread = Spread { ranks, nodes, crowded };
+                let spread = Spread { ranks, nodes, crowded, devices: Devices::Host };
                 let designed = if nodes == 1 { Designed::Ranks } else { Designed::Nodes };
                 for collective in
                     [Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce]

@@ -1,7 +1,7 @@
 //! Calls by name that come to transfers between two ranks, not to one launch of all: what is said about them.
 
 use super::order::{Candidate, Choice, Rule, Sources, choose};
-use super::{Question, SelectionError, Spread};
+use super::{Devices, Question, SelectionError, Spread};
 use crate::registry::{Contents, Installed};
 use antiphon_plan::model::Collective;
 
@@ -61,7 +61,7 @@ pub(crate) fn explain(
 fn transfers(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, SelectionError> {
     let (contents, installed) = (Contents::default(), Installed::none("transfers use none"));
     let sources = Sources { contents: &contents, tuning: sources.tuning, installed: &installed };
-    let pair = |nodes| Spread { ranks: 2, nodes, crowded: false };
+    let pair = |nodes| Spread { ranks: 2, nodes, crowded: false, devices: Devices::Host };
     let near =
         Question { bytes: 0, ..Question::new(&Collective::AllToAllV, pair(1), 0, question.dtype) };
     let near = choose(&sources, &near, [0; 2])?;
@@ -104,7 +104,7 @@ mod tests {
         let plan = Algorithm::SendRecvZeroCopy.plan(Shape::new(4)).unwrap();
         let plan = Plan { name: "mine".to_owned(), ..plan };
         registry.register(plan, Terms::default()).unwrap();
-        let spread = Spread { ranks: 4, nodes, crowded: false };
+        let spread = Spread { ranks: 4, nodes, crowded: false, devices: Devices::Host };
         let question = Question::new(collective, spread, bytes, DataType::F32);
         let none = Installed::none("so");
         registry.choose_with(&question, &Tuning::none("so"), &none).unwrap()

@@ -157,11 +157,11 @@ mod tests {
     use super::*;
     use crate::registry::{Installed, Registry};
     use crate::selection::table::Times;
-    use crate::selection::{Rule, Spread};
+    use crate::selection::{Devices, Rule, Spread};
     use antiphon_plan::model::Collective;
     use antiphon_types::DataType;
 
-    const SPREAD: Spread = Spread { ranks: 4, nodes: 1, crowded: false };
+    const SPREAD: Spread = Spread { ranks: 4, nodes: 1, crowded: false, devices: Devices::Host };
 
     /// A table in which an allreduce of the four ranks is fastest by a ring, at two sizes.
     fn ring(machine: Machine) -> Table {

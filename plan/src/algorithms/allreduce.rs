@@ -2,49 +2,59 @@
 
 use super::Handshake;
 use super::common::*;
-use crate::builder::{BuildError, ProgramBuilder};
+use crate::builder::BuildError;
 use crate::model::{Buffer, Collective::AllReduce, Plan};
 
 /// Everyone sends its whole input to everyone, as packets, and everyone reduces everything in rank order.
 ///
-/// One network step, `ranks - 1` times the traffic: for the smallest messages.
-pub fn one_shot_packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// One network step, `ranks - 1` times the traffic: for the smallest messages. `blocks` thread blocks (at least 1) share
+/// the message.
+pub fn one_shot_packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = packet_program("one_shot_packets", AllReduce, ranks).chunk_counts(1, 1);
     if ranks == 1 {
         return alone(p, in_place);
     }
     let inboxes = Inboxes::new(&p);
-    for me in 0..ranks {
-        let tb = p.block(me);
-        for peer in p.peers(me) {
-            tb.put_packets(p.input(me).all(), inboxes.slot(peer, me));
+    let reductions = Reduction::of_all(&p, &inboxes);
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        for (me, reduction) in reductions.iter().enumerate() {
+            let tb = p.block(me).slice(block, blocks);
+            for peer in p.peers(me) {
+                tb.put_packets(p.input(me).all(), inboxes.slot(peer, me));
+            }
+            reduction.reduce(&tb, blocks, p.input(me).all(), p.output(me).all());
         }
-        reduce_inbox(&p, &tb, &inboxes, p.input(me).all(), p.output(me).all());
     }
     p.in_place(in_place).build()
 }
 
 /// Rank r collects slice r of all inputs, reduces it in rank order and sends the result to everyone; all as packets.
 ///
-/// Two network steps, twice the traffic of the message: for small messages of many ranks.
-pub fn two_shot_packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// Two network steps, twice the traffic of the message: for small messages of many ranks. `blocks` thread blocks (at least
+/// 1) share each slice.
+pub fn two_shot_packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = packet_program("two_shot_packets", AllReduce, ranks);
     if ranks == 1 {
         return alone(p, in_place);
     }
     let inputs = Inboxes::new(&p);
     let results = Inboxes::new(&p);
-    for me in 0..ranks {
-        let tb = p.block(me);
-        for peer in p.peers(me) {
-            tb.put_packets(p.input(me).chunk(peer), inputs.slot(peer, me));
-        }
-        reduce_inbox(&p, &tb, &inputs, p.input(me).chunk(me), p.output(me).chunk(me));
-        for peer in p.peers(me) {
-            tb.put_packets(p.output(me).chunk(me), results.slot(peer, me));
-        }
-        for peer in p.peers(me) {
-            tb.unpack_packets(results.slot(me, peer), p.output(me).chunk(peer));
+    let reductions = Reduction::of_all(&p, &inputs);
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        for (me, reduction) in reductions.iter().enumerate() {
+            let tb = p.block(me).slice(block, blocks);
+            for peer in p.peers(me) {
+                tb.put_packets(p.input(me).chunk(peer), inputs.slot(peer, me));
+            }
+            reduction.reduce(&tb, blocks, p.input(me).chunk(me), p.output(me).chunk(me));
+            for peer in p.peers(me) {
+                tb.put_packets(p.output(me).chunk(me), results.slot(peer, me));
+            }
+            for peer in p.peers(me) {
+                tb.unpack_packets(results.slot(me, peer), p.output(me).chunk(peer));
+            }
         }
     }
     p.in_place(in_place).build()
@@ -156,22 +166,28 @@ pub fn ring(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildEr
     p.in_place(in_place).build()
 }
 
-/// Rank r reduces slice r through a multicast of all inputs and stores it through the same multicast, in place.
+/// Rank r reduces slice r through a multicast of all inputs and stores it through one of all outputs.
 ///
-/// Reduces in the order of the hardware, or in rank order where the multicast is made of single accesses.
-pub fn switch(ranks: usize) -> Result<Plan, BuildError> {
-    let p: ProgramBuilder = zero_copy_program("switch", AllReduce, ranks);
+/// Reduces in the order of the hardware, or in rank order where the multicast is made of single accesses. `blocks` thread
+/// blocks (at least 1) share each rank's slice.
+pub fn switch(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+    let p = zero_copy_program("switch", AllReduce, ranks);
     if ranks == 1 {
-        return alone(p, true);
+        return alone(p, in_place);
     }
     let all: Vec<usize> = (0..ranks).collect();
-    let multicast = p.switch(&all, Buffer::Input);
-    let mesh = Mesh::new(&p);
-    for me in 0..ranks {
-        let tb = p.block(me);
-        ready(&tb, &mesh.of(me));
-        tb.switch_reduce_store(&multicast, &multicast, me, 1);
-        done(&tb, &mesh.of(me));
+    let inputs = p.switch(&all, Buffer::Input);
+    // In place there is one buffer, which goes by the name of the input.
+    let outputs = if in_place { inputs.clone() } else { p.switch(&all, Buffer::Output) };
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let mesh = Mesh::new(&p);
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            ready(&tb, &mesh.of(me));
+            tb.switch_reduce_store(&inputs, &outputs, me, 1);
+            done(&tb, &mesh.of(me));
+        }
     }
-    p.in_place(true).build()
+    p.in_place(in_place).build()
 }

@@ -5,21 +5,24 @@ use super::common::*;
 use crate::builder::BuildError;
 use crate::model::{Collective::AllToAll, Plan};
 
-/// Everyone sends everyone its block as packets.
-pub fn packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// Everyone sends everyone its block as packets. `blocks` thread blocks (at least 1) share each block of data.
+pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = packet_program("packets", AllToAll, ranks);
     if ranks == 1 {
         return alone(p, in_place);
     }
     let inboxes = Inboxes::new(&p);
-    for me in 0..ranks {
-        let tb = p.block(me);
-        for peer in p.peers(me) {
-            tb.put_packets(p.input(me).chunk(peer), inboxes.slot(peer, me));
-        }
-        keep(&tb, p.input(me).chunk(me), p.output(me).chunk(me), in_place);
-        for peer in p.peers(me) {
-            tb.unpack_packets(inboxes.slot(me, peer), p.output(me).chunk(peer));
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            for peer in p.peers(me) {
+                tb.put_packets(p.input(me).chunk(peer), inboxes.slot(peer, me));
+            }
+            keep(&tb, p.input(me).chunk(me), p.output(me).chunk(me), in_place);
+            for peer in p.peers(me) {
+                tb.unpack_packets(inboxes.slot(me, peer), p.output(me).chunk(peer));
+            }
         }
     }
     p.in_place(in_place).build()

@@ -182,27 +182,48 @@ pub(super) fn in_rank_order(
     (0..ranks).map(|rank| if rank == me { own } else { of(rank) }).collect()
 }
 
-/// Reduce `own` and the packets in the block's rank's inbox into `to`, in rank order.
-///
-/// `inboxes` is the rank's only scratch so far.
-pub(super) fn reduce_inbox(
-    p: &ProgramBuilder,
-    tb: &Block<'_>,
-    inboxes: &Inboxes<'_>,
-    own: Chunks,
-    to: Chunks,
-) {
-    let (me, ranks) = (tb.rank(), p.ranks());
-    if ranks == 2 {
-        // A sum of two is the same either way round (but for which of two NaNs it is).
-        return tb.reduce_packets(own, &[inboxes.slot(me, 1 - me)], to);
+/// Where a rank reduces the packets of its inbox.
+pub(super) struct Reduction<'p> {
+    me: usize,
+    ranks: usize,
+    inbox: Region<'p>,
+    /// Raw scratch for the packets; none between two ranks.
+    unpacked: Option<Region<'p>>,
+}
+
+impl<'p> Reduction<'p> {
+    /// That of `me`, behind all packet scratch that the rank has so far.
+    pub fn new(p: &'p ProgramBuilder, inboxes: &Inboxes<'p>, me: usize) -> Self {
+        let ranks = p.ranks();
+        let unpacked = (ranks > 2).then(|| raw_scratch(p, me, ranks - 1));
+        Reduction { me, ranks, inbox: inboxes.regions[me], unpacked }
     }
-    // The packet reduction of the format adds the raw operand last, which is not rank order. So unpack, then
-    // reduce raw chunks.
-    let inbox = inboxes.regions[me];
-    let unpacked = raw_scratch(p, me, ranks - 1);
-    tb.unpack_packets(inbox.all(), unpacked.all());
-    tb.reduce(&in_rank_order(me, ranks, own, |peer| unpacked.chunk(position(me, peer))), to);
+
+    /// Those of all ranks.
+    pub fn of_all(p: &'p ProgramBuilder, inboxes: &Inboxes<'p>) -> Vec<Self> {
+        (0..p.ranks()).map(|me| Reduction::new(p, inboxes, me)).collect()
+    }
+
+    /// Reduce `own` and the packets in the inbox into `to`, in rank order, as one of `blocks` blocks.
+    pub fn reduce(&self, tb: &Block<'_>, blocks: usize, own: Chunks, to: Chunks) {
+        let Reduction { me, ranks, inbox, unpacked } = *self;
+        let Some(unpacked) = unpacked else {
+            // A sum of two is the same either way round (but for which of two NaNs it is).
+            return tb.reduce_packets(own, &[inbox.chunk(0)], to);
+        };
+        // The packet reduction of the format adds the raw operand last, which is not rank order. So unpack, then
+        // reduce raw chunks.
+        if blocks == 1 {
+            tb.unpack_packets(inbox.all(), unpacked.all());
+        } else {
+            // A block's part of the whole is another than its part of each chunk, which it reduces.
+            for chunk in 0..ranks - 1 {
+                tb.unpack_packets(inbox.chunk(chunk), unpacked.chunk(chunk));
+            }
+        }
+        let of = |peer| unpacked.chunk(position(me, peer));
+        tb.reduce(&in_rank_order(me, ranks, own, of), to);
+    }
 }
 
 /// Raw scratch behind all packet scratch allocated so far.

@@ -9,21 +9,21 @@ use crate::model::{Collective::AllGather, Plan};
 /// Example plans with the names of their files.
 pub fn examples() -> Result<Vec<(&'static str, Plan)>, BuildError> {
     Ok(vec![
-        ("allreduce_one_shot_packets_4.json", allreduce::one_shot_packets(4, false)?),
-        ("allreduce_two_shot_packets_4.json", allreduce::two_shot_packets(4, false)?),
+        ("allreduce_one_shot_packets_4.json", allreduce::one_shot_packets(4, false, 1)?),
+        ("allreduce_two_shot_packets_4.json", allreduce::two_shot_packets(4, false, 1)?),
         ("allreduce_zero_copy_4.json", allreduce::zero_copy(4, false, 1, Handshake::Everyone)?),
         ("allreduce_ring_4.json", allreduce::ring(4, false, 1)?),
-        ("allreduce_switch_4.json", allreduce::switch(4)?),
+        ("allreduce_switch_4.json", allreduce::switch(4, true, 1)?),
         ("allreduce_zero_copy_8.json", allreduce::zero_copy(8, true, 2, Handshake::Everyone)?),
-        ("allgather_packets_4.json", allgather::packets(4, false)?),
+        ("allgather_packets_4.json", allgather::packets(4, false, 1)?),
         ("allgather_zero_copy_4.json", allgather::zero_copy(4, false, 1, Handshake::Everyone)?),
         ("allgather_pipeline_2.json", allgather_pipeline(2, PIPELINE_UNIT)?),
-        ("reducescatter_packets_4.json", reducescatter::packets(4, false)?),
+        ("reducescatter_packets_4.json", reducescatter::packets(4, false, 1)?),
         (
             "reducescatter_zero_copy_4.json",
             reducescatter::zero_copy(4, false, 1, Handshake::Everyone)?,
         ),
-        ("alltoall_packets_4.json", alltoall::packets(4, false)?),
+        ("alltoall_packets_4.json", alltoall::packets(4, false, 1)?),
         ("alltoall_zero_copy_4.json", alltoall::zero_copy(4, false, 1, Handshake::Everyone)?),
         ("sendrecv_zero_copy_2.json", sendrecv::zero_copy(2, false, 1)?),
     ])

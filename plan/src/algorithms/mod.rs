@@ -19,6 +19,7 @@ pub mod alltoall;
 pub mod alltoallv;
 pub mod broadcast;
 mod common;
+pub mod devices;
 pub mod examples;
 pub mod hierarchical;
 pub mod reduce;
@@ -96,6 +97,8 @@ algorithms! {
         AllReduceHub = "allreduce_hub", AllReduce;
         /// [`allreduce::ring`].
         AllReduceRing = "allreduce_ring", AllReduce;
+        /// [`allreduce::switch`].
+        AllReduceSwitch = "allreduce_switch", AllReduce;
         /// [`allgather::packets`].
         AllGatherPackets = "allgather_packets", AllGather;
         /// [`allgather::zero_copy`].
@@ -170,7 +173,8 @@ pub struct Shape {
     pub in_place: bool,
     /// The rank that broadcasts or receives the reduction; other collectives ignore it.
     pub root: usize,
-    /// Thread blocks that share each rank's work, at least 1 (0 counts as 1); packet algorithms use one.
+    /// Thread blocks that share each rank's work, at least 1 (0 counts as 1); packets over several nodes and
+    /// hubs use one.
     pub blocks: usize,
     /// How ranks meet in zero-copy algorithms where everyone touches everyone's buffers.
     pub handshake: Handshake,
@@ -185,6 +189,8 @@ pub enum SumOrder {
     Ring,
     /// In rank order on each node, and then the nodes' sums in node order; on one node, in rank order.
     Nodes,
+    /// As a switch adds, where the ranks' devices have one that does; in rank order elsewhere.
+    Hardware,
 }
 
 /// How ranks meet before and after they touch each other's buffers.
@@ -235,6 +241,7 @@ impl Algorithm {
     pub const fn sum_order(self) -> SumOrder {
         match self {
             Algorithm::AllReduceRing => SumOrder::Ring,
+            Algorithm::AllReduceSwitch => SumOrder::Hardware,
             _ if self.is_hierarchical() => SumOrder::Nodes,
             _ => SumOrder::Ranks,
         }
@@ -245,28 +252,33 @@ impl Algorithm {
     pub fn plan(self, shape: Shape) -> Result<Plan, BuildError> {
         let Shape { ranks, nodes, in_place, root, blocks, handshake } = shape;
         match self {
-            Algorithm::AllReduceOneShotPackets => allreduce::one_shot_packets(ranks, in_place),
-            Algorithm::AllReduceTwoShotPackets => allreduce::two_shot_packets(ranks, in_place),
+            Algorithm::AllReduceOneShotPackets => {
+                allreduce::one_shot_packets(ranks, in_place, blocks)
+            }
+            Algorithm::AllReduceTwoShotPackets => {
+                allreduce::two_shot_packets(ranks, in_place, blocks)
+            }
             Algorithm::AllReduceZeroCopy => {
                 allreduce::zero_copy(ranks, in_place, blocks, handshake)
             }
             Algorithm::AllReduceHub => allreduce::hub(ranks, in_place),
             Algorithm::AllReduceRing => allreduce::ring(ranks, in_place, blocks),
-            Algorithm::AllGatherPackets => allgather::packets(ranks, in_place),
+            Algorithm::AllReduceSwitch => allreduce::switch(ranks, in_place, blocks),
+            Algorithm::AllGatherPackets => allgather::packets(ranks, in_place, blocks),
             Algorithm::AllGatherZeroCopy => {
                 allgather::zero_copy(ranks, in_place, blocks, handshake)
             }
-            Algorithm::ReduceScatterPackets => reducescatter::packets(ranks, in_place),
+            Algorithm::ReduceScatterPackets => reducescatter::packets(ranks, in_place, blocks),
             Algorithm::ReduceScatterZeroCopy => {
                 reducescatter::zero_copy(ranks, in_place, blocks, handshake)
             }
-            Algorithm::AllToAllPackets => alltoall::packets(ranks, in_place),
+            Algorithm::AllToAllPackets => alltoall::packets(ranks, in_place, blocks),
             Algorithm::AllToAllZeroCopy => alltoall::zero_copy(ranks, in_place, blocks, handshake),
-            Algorithm::BroadcastPackets => broadcast::packets(ranks, in_place, root),
+            Algorithm::BroadcastPackets => broadcast::packets(ranks, in_place, root, blocks),
             Algorithm::BroadcastZeroCopy => broadcast::zero_copy(ranks, in_place, root, blocks),
-            Algorithm::ReducePackets => reduce::packets(ranks, in_place, root),
+            Algorithm::ReducePackets => reduce::packets(ranks, in_place, root, blocks),
             Algorithm::ReduceZeroCopy => reduce::zero_copy(ranks, in_place, root, blocks),
-            Algorithm::SendRecvPackets => sendrecv::packets(ranks, in_place),
+            Algorithm::SendRecvPackets => sendrecv::packets(ranks, in_place, blocks),
             Algorithm::SendRecvZeroCopy => sendrecv::zero_copy(ranks, in_place, blocks),
             Algorithm::AllReduceHierarchicalPackets => {
                 hierarchical::allreduce::packets(ranks, nodes, in_place)

@@ -5,19 +5,24 @@ use super::common::*;
 use crate::builder::BuildError;
 use crate::model::{Collective::ReduceScatter, Plan};
 
-/// Everyone sends block r to rank r as packets; rank r reduces them in rank order.
-pub fn packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// Everyone sends block r to rank r as packets; rank r reduces them in rank order. `blocks` thread blocks (at least 1)
+/// share it.
+pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = packet_program("packets", ReduceScatter, ranks);
     if ranks == 1 {
         return alone(p, in_place);
     }
     let inboxes = Inboxes::new(&p);
-    for me in 0..ranks {
-        let tb = p.block(me);
-        for peer in p.peers(me) {
-            tb.put_packets(p.input(me).chunk(peer), inboxes.slot(peer, me));
+    let reductions = Reduction::of_all(&p, &inboxes);
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        for (me, reduction) in reductions.iter().enumerate() {
+            let tb = p.block(me).slice(block, blocks);
+            for peer in p.peers(me) {
+                tb.put_packets(p.input(me).chunk(peer), inboxes.slot(peer, me));
+            }
+            reduction.reduce(&tb, blocks, p.input(me).chunk(me), p.output(me).all());
         }
-        reduce_inbox(&p, &tb, &inboxes, p.input(me).chunk(me), p.output(me).all());
     }
     p.in_place(in_place).build()
 }

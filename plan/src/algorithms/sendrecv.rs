@@ -7,21 +7,29 @@ use crate::model::{Collective::SendRecv, Plan};
 /// Everyone sends its input to the next rank as packets.
 ///
 /// A rank hears from the one before only, so the next one tells it that it has begun: that keeps it from being two
-/// launches ahead, where it would overwrite packets that the next rank has not read.
-pub fn packets(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// launches ahead, where it would overwrite packets that the next rank has not read. `blocks` thread blocks (at least 1)
+/// share each message; the first of each rank tells and listens, since a launch is over when all its blocks are.
+pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = packet_program("packets", SendRecv, ranks);
     if ranks == 1 {
         return alone(p, in_place);
     }
     let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
     let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, 1)).collect();
-    for me in 0..ranks {
-        let tb = p.block(me);
-        let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
-        tb.signal(&[to_next[previous]]);
-        tb.put_packets(p.input(me).all(), inboxes[next].all());
-        tb.unpack_packets(inboxes[me].all(), p.output(me).all());
-        tb.wait(&[to_next[me]]);
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+            if block == 0 {
+                tb.signal(&[to_next[previous]]);
+            }
+            tb.put_packets(p.input(me).all(), inboxes[next].all());
+            tb.unpack_packets(inboxes[me].all(), p.output(me).all());
+            if block == 0 {
+                tb.wait(&[to_next[me]]);
+            }
+        }
     }
     p.in_place(in_place).build()
 }

@@ -182,7 +182,7 @@ fn pages_of_64_ranks_stay_small() {
     let call = sizes(1 << 20);
     let shape = Shape { blocks: 4, ..Shape::new(64) };
     let plans = [
-        (allreduce::two_shot_packets(64, false).unwrap(), 4416),
+        (allreduce::two_shot_packets(64, false, 1).unwrap(), 4416),
         (Algorithm::AllReduceRing.plan(shape).unwrap(), 100_000),
         (allreduce::zero_copy(64, false, 8, Handshake::Everyone).unwrap(), 512),
     ];

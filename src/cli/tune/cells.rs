@@ -7,7 +7,7 @@ use crate::cli::shape::Shape;
 use antiphon::DataType;
 use antiphon::executor::RegisteredPlan;
 use antiphon::executor::selection::table::{Setting, Times};
-use antiphon::executor::selection::{Question, Spread};
+use antiphon::executor::selection::{Devices, Question, Spread};
 use antiphon::plan::model::Plan;
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ impl Candidate {
             return if within { Ok(()) } else { Err("is for other sizes".to_owned()) };
         };
         let Setting { collective, ranks, nodes, in_place, .. } = setting;
-        let spread = Spread { ranks: *ranks, nodes: *nodes, crowded: false };
+        let spread =
+            Spread { ranks: *ranks, nodes: *nodes, crowded: false, devices: Devices::Host };
         let bytes = match self.plan.collective == *collective {
             true => Shape::new(&self.plan, bytes, dtype.size() as u64).message(),
             false => bytes,

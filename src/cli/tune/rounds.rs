@@ -1,6 +1,7 @@
 //! What each rank of a tuning does: the candidates for a call take turns, so that whatever else the machine does meets all
-//! of them alike.
+//! of them alike; and those that are close do again, until it is clear which is the fastest.
 
+use super::contest::Contest;
 use crate::cli::CliError;
 use crate::cli::job::{Event, Item, Job};
 use crate::cli::ranks::{Loaded, Rank};
@@ -25,6 +26,12 @@ impl Rounds {
     /// As many as this takes, but no fewer than make a median.
     pub fn within(budget: Duration) -> Self {
         Rounds { budget, least: 7, most: 1000 }
+    }
+
+    /// Whether there is time to let close candidates take turns again, after so much of it: they may go on until all
+    /// passes have taken twice the time of one.
+    fn again(&self, spent: Duration) -> bool {
+        spent < self.budget * 2
     }
 
     /// The rounds that there is time for, by what one took.
@@ -59,17 +66,50 @@ pub fn measure(
     if rank.number() == 0 {
         report(Event::Phase { item: position, phase: "timing".to_owned() });
     }
-    // Of zeros, which stay zeros however often they are summed in place.
-    let buffers = rank.buffers(first, placement, element)?;
     let mut times = vec![Vec::new(); plans.len()];
-    let round = |number: u32, times: &mut [Vec<u64>]| -> Result<(), CliError> {
-        for turn in 0..plans.len() {
-            // Each is everyone's successor at some time.
-            let turn = (turn + number as usize) % plans.len();
+    let mut who: Vec<usize> = (0..plans.len()).collect();
+    let (mut contest, mut spent) = (Contest::default(), Duration::ZERO);
+    while !who.is_empty() {
+        // Of zeros, which stay zeros however often they are summed in place. New ones, since their places matter, too.
+        let buffers = rank.buffers(first, placement, element)?;
+        let mut run = |turn: usize| -> Result<u64, CliError> {
             rank.barrier()?;
             let start = Instant::now();
             rank.run(&plans[turn], &buffers, settings.dtype, settings.op)?;
-            times[turn].push(start.elapsed().as_nanos() as u64);
+            Ok(start.elapsed().as_nanos() as u64)
+        };
+        let (pass, took) = pass(rank, rounds, &who, &mut run)?;
+        // The buffers go: nobody may still be reading them.
+        rank.barrier()?;
+        let medians: Vec<u64> = pass.iter().map(|times| median(times)).collect();
+        let medians = slowest(rank, &medians)?;
+        contest.record(plans.len(), &who, &medians);
+        for (&turn, pass) in who.iter().zip(pass) {
+            times[turn].extend(pass);
+        }
+        spent += took;
+        who = if rounds.again(spent) { contest.again() } else { Vec::new() };
+    }
+    for (item, times) in (position..).zip(times) {
+        report(Event::Measured { item, times, wrong: None, first: None, chance: 0 });
+    }
+    Ok(())
+}
+
+/// Lets candidates take turns: the times of each, and what all took on the slowest rank.
+fn pass(
+    rank: &Rank,
+    rounds: Rounds,
+    who: &[usize],
+    run: &mut impl FnMut(usize) -> Result<u64, CliError>,
+) -> Result<(Vec<Vec<u64>>, Duration), CliError> {
+    let begin = Instant::now();
+    let mut times = vec![Vec::new(); who.len()];
+    let mut round = |number: u32, times: &mut [Vec<u64>]| -> Result<(), CliError> {
+        for turn in 0..who.len() {
+            // Each is everyone's successor at some time.
+            let turn = (turn + number as usize) % who.len();
+            times[turn].push(run(who[turn])?);
         }
         Ok(())
     };
@@ -80,19 +120,32 @@ pub fn measure(
         took = start.elapsed();
     }
     // All ranks must make as many rounds.
-    let slowest = rank.exchange(&(took.as_nanos() as u64).to_le_bytes())?;
-    let slowest = slowest.iter().filter_map(|bytes| bytes.as_slice().try_into().ok());
-    let slowest = slowest.map(u64::from_le_bytes).max().unwrap_or(0);
+    let took = slowest(rank, &[took.as_nanos() as u64])?;
+    let fit = rounds.fit(Duration::from_nanos(took.first().copied().unwrap_or(0)));
     times.iter_mut().for_each(Vec::clear);
-    for number in 0..rounds.fit(Duration::from_nanos(slowest)) {
+    for number in 0..fit {
         round(number, &mut times)?;
     }
-    // The buffers go with this function: nobody may still be reading them.
-    rank.barrier()?;
-    for (item, times) in (position..).zip(times) {
-        report(Event::Measured { item, times, wrong: None, first: None, chance: 0 });
+    let all = slowest(rank, &[begin.elapsed().as_nanos() as u64])?;
+    Ok((times, Duration::from_nanos(all.first().copied().unwrap_or(0))))
+}
+
+/// Of each number the largest that any rank has.
+fn slowest(rank: &Rank, own: &[u64]) -> Result<Vec<u64>, CliError> {
+    let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let mut most = vec![0; own.len()];
+    for bytes in rank.exchange(&bytes)? {
+        for (most, number) in most.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *most = u64::from_le_bytes(*number).max(*most);
+        }
     }
-    Ok(())
+    Ok(most)
+}
+
+fn median(times: &[u64]) -> u64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -105,5 +158,7 @@ mod tests {
         let fit = |nanos| rounds.fit(Duration::from_nanos(nanos));
         assert_eq!(fit(1_000_000), 100);
         assert_eq!((fit(0), fit(1), fit(u64::MAX)), (1000, 1000, 7));
+        let again = |millis| rounds.again(Duration::from_millis(millis));
+        assert_eq!((again(0), again(199), again(200)), (true, true, false));
     }
 }

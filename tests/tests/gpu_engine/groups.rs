@@ -165,7 +165,7 @@ const WORDS: usize = 256;
 
 /// One launch of the sum of all ranks' words, in place.
 fn add_up(rank: &Communicator, executor: &Executor, stream: &Arc<dyn Stream>, memory: &dyn Memory) {
-    let plan = executor.load(&allreduce::switch(WORLD as usize).unwrap()).unwrap();
+    let plan = executor.load(&allreduce::switch(WORLD as usize, true, 1).unwrap()).unwrap();
     let values: Vec<u32> = (0..WORDS as u32).map(|at| at * (rank.rank() + 1)).collect();
     let (address, bytes) = (memory.address(), WORDS as u64 * 4);
     write(stream, address, &values);

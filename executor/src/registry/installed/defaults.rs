@@ -45,7 +45,7 @@ fn plans(spread: Spread) -> Result<Vec<Plan>, ExecutorError> {
 
 /// The algorithm, and what its plan is written for.
 fn name(selected: &Selected, spread: Spread, in_place: bool) -> String {
-    let Spread { ranks, nodes, crowded } = spread;
+    let Spread { ranks, nodes, crowded, .. } = spread;
     let mut name = format!("{}_{ranks}ranks", selected.name());
     if nodes > 1 {
         name.push_str(&format!("_{nodes}nodes"));
@@ -81,17 +81,22 @@ pub(super) fn install(folder: &Path, spread: Spread) -> Result<Vec<PathBuf>, Ins
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::selection::Devices;
+    use antiphon_plan::algorithms::SumOrder;
     use std::collections::BTreeSet;
 
     #[test]
     fn every_built_in_algorithm_is_a_default_plan_of_its_own_name() {
         for (ranks, nodes, crowded) in [(1, 1, false), (2, 1, false), (4, 1, true), (4, 2, false)] {
-            let plans = plans(Spread { ranks, nodes, crowded }).unwrap();
+            let plans = plans(Spread { ranks, nodes, crowded, devices: Devices::Host }).unwrap();
             let names: BTreeSet<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
             assert_eq!(names.len(), plans.len());
-            for algorithm in
-                Algorithm::ALL.iter().filter(|one| one.is_hierarchical() == (nodes > 1))
-            {
+            for algorithm in Algorithm::ALL {
+                // A switch is for devices.
+                let host = algorithm.sum_order() != SumOrder::Hardware;
+                if algorithm.is_hierarchical() != (nodes > 1) || !host {
+                    continue;
+                }
                 let begins = format!("{}_{ranks}ranks", algorithm.name());
                 assert!(names.iter().any(|name| name.starts_with(&begins)), "{begins}: {names:?}");
             }
@@ -101,6 +106,8 @@ mod tests {
                 assert_eq!(plan.gpus.len(), ranks as usize, "{}", plan.name);
             }
         }
-        assert!(plans(Spread { ranks: 3, nodes: 2, crowded: false }).is_err());
+        assert!(
+            plans(Spread { ranks: 3, nodes: 2, crowded: false, devices: Devices::Host }).is_err()
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Files of installed plans: what is kept of a plan, and what is no installed plan.
 
 use super::*;
-use crate::selection::{Question, Rule, Spread};
+use crate::selection::{Devices, Question, Rule, Spread};
 use crate::{Registry, selection::Tuning};
 use antiphon_plan::algorithms::{Algorithm, Shape};
 use antiphon_plan::model::Collective;
@@ -153,7 +153,7 @@ fn what_is_no_installed_plan_is_skipped_with_the_reason() {
 }
 
 fn question(bytes: u64) -> Question<'static> {
-    let spread = Spread { ranks: 2, nodes: 1, crowded: false };
+    let spread = Spread { ranks: 2, nodes: 1, crowded: false, devices: Devices::Host };
     Question::new(&Collective::AllReduce, spread, bytes, DataType::F32)
 }
 

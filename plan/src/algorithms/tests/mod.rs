@@ -29,7 +29,7 @@ fn promised(
     move |launch, rank, cell| {
         let from = |rank, cell| input((launch, rank, cell));
         let sum = |cell: usize| match order {
-            SumOrder::Ranks => sum((0..ranks).map(|r| from(r, cell))),
+            SumOrder::Ranks | SumOrder::Hardware => sum((0..ranks).map(|r| from(r, cell))),
             SumOrder::Ring => sum((0..ranks).map(|r| from((cell / cells + r) % ranks, cell))),
             SumOrder::Nodes => {
                 let size = ranks / nodes;
@@ -176,7 +176,7 @@ fn the_simulator_finds_broken_plans() {
         let wrong = |seed| run(&plan, shape, SumOrder::Ranks, setting(true, seed)).is_err();
         assert!((1..=40).any(wrong), "{algorithm}");
     }
-    let mut plan = allreduce::one_shot_packets(3, false).expect("a valid shape");
+    let mut plan = allreduce::one_shot_packets(3, false, 1).expect("a valid shape");
     plan.use_double_scratch_buffer = false;
     let wrong = |seed| run(&plan, Shape::new(3), SumOrder::Ranks, setting(false, seed)).is_err();
     assert!((1..=40).any(wrong), "single scratch passed");
@@ -254,7 +254,7 @@ fn names_find_their_algorithms() {
 #[test]
 fn small_plans_read_like_this() {
     let plans = [
-        ("one_shot_3", allreduce::one_shot_packets(3, false)),
+        ("one_shot_3", allreduce::one_shot_packets(3, false, 1)),
         ("zero_copy_2", allreduce::zero_copy(2, false, 2, Handshake::Everyone)),
         ("ring_3", allreduce::ring(3, false, 1)),
         ("alltoall_in_place_2", alltoall::zero_copy(2, true, 1, Handshake::Everyone)),

@@ -27,6 +27,7 @@ fn built_in_algorithms_of_one_node_add_in_rank_order_but_for_the_ring() {
                 let expected = match algorithm {
                     // Of two, it does not matter which comes first.
                     Algorithm::AllReduceRing if ranks > 2 => Some(SumOrder::Varies),
+                    Algorithm::AllReduceSwitch if ranks > 1 => Some(SumOrder::Hardware),
                     _ => reduces(algorithm).then_some(SumOrder::Ranks),
                 };
                 assert_eq!(order(algorithm, shape), expected, "{algorithm} {shape:?}");
@@ -62,7 +63,7 @@ fn built_in_algorithms_over_nodes_add_in_one_order_all() {
 
 #[test]
 fn what_hardware_decides_is_said() {
-    let report = judge(&allreduce::switch(3).unwrap());
+    let report = judge(&allreduce::switch(3, true, 1).unwrap());
     assert_eq!(report.order, Some(SumOrder::Hardware));
     assert!(report.to_string().contains("\nsums add as the hardware"), "{report}");
 }

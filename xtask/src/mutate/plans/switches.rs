@@ -9,7 +9,7 @@ pub(super) fn plans() -> Result<Vec<Base>, BuildError> {
     let mut plans = Vec::new();
     for ranks in 2..=4 {
         let mut push = |what, plan| plans.push(Base { name: format!("{what} of {ranks}"), plan });
-        push("allreduce_switch", allreduce::switch(ranks)?);
+        push("allreduce_switch", allreduce::switch(ranks, true, 1)?);
         push("switch store", store(ranks, 2)?);
         push("switch packets", packets(ranks)?);
         push("switch reduce", reduce(ranks, 2)?);

@@ -59,7 +59,15 @@ fn built_in_plans_take_one_grid_or_few() {
             assert_eq!(doubts, Vec::<String>::new(), "{algorithm} {ranks} {blocks}");
             // Slices of ranks are cut again by blocks, where there are several.
             let cut_twice = algorithm == Algorithm::BroadcastHierarchicalZeroCopy && blocks > 1;
-            let few = if cut_twice { 1..=3 } else { 1..=1 };
+            // Short packet messages leave blocks without a part, which take no part in what is padded.
+            let packets = algorithm.name().ends_with("packets");
+            let few = if cut_twice {
+                1..=3
+            } else if packets {
+                1..=blocks
+            } else {
+                1..=1
+            };
             let found = outline(&grids);
             assert!(few.contains(&grids.len()), "{algorithm} {ranks} {blocks}: {found:?}");
         }
