@@ -29,6 +29,9 @@ enum Program {
     Python(&'static str),
 }
 
+/// Tests at a time, of a program: many of them wait for time limits and processes, and leave the cores to others.
+const SIDE_BY_SIDE: (&str, &str) = ("RUST_TEST_THREADS", "4");
+
 /// Among them the README's own commands: what a newcomer types must work.
 const STEPS: &[Step] = &[
     Step {
@@ -56,7 +59,7 @@ const STEPS: &[Step] = &[
         name: "pass the tests",
         program: Program::Cargo,
         arguments: &["test", "--workspace"],
-        environment: &[("INSTA_UPDATE", "no"), ("ANTIPHON_NEEDS_SIMULATOR", "1")],
+        environment: &[("INSTA_UPDATE", "no"), ("ANTIPHON_NEEDS_SIMULATOR", "1"), SIDE_BY_SIDE],
         needs: Some(CXX),
     },
     // Once more by itself: the step before it skips what needs a browser where there is none.
@@ -159,7 +162,11 @@ const STEPS: &[Step] = &[
         name: "run the device suite and plans on the ROCm backend",
         program: Program::Cargo,
         arguments: &["test", "-pantiphon-tests", "-Frocm", "--test=hal_rocm", "--test=gpu_engine"],
-        environment: &[("ANTIPHON_NEEDS_SIMULATOR", "1"), ("ANTIPHON_TEST_BACKEND", "rocm")],
+        environment: &[
+            ("ANTIPHON_NEEDS_SIMULATOR", "1"),
+            ("ANTIPHON_TEST_BACKEND", "rocm"),
+            SIDE_BY_SIDE,
+        ],
         needs: Some(HIP),
     },
     // By the vendors' own compilers, which need no GPU.
@@ -405,6 +412,7 @@ const STEPS: &[Step] = &[
             ("RUSTFLAGS", "-Zsanitizer=address"),
             ("CARGO_TARGET_DIR", "target/asan"),
             ("INSTA_UPDATE", "no"),
+            SIDE_BY_SIDE,
             // Whose kernels' threads have stacks of their own, which the sanitizer does not follow.
             ("ANTIPHON_TEST_WITHOUT_SIMULATOR", "the address sanitizer"),
         ],
