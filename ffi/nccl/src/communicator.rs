@@ -277,7 +277,8 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
     };
     library.outcome(code)?;
     // Each is somebody's before anything can fail.
-    let made = ends.into_iter().enumerate().map(|(rank, end)| alone(end, device(rank)));
+    let own = |rank: usize| way::place().number(device(rank));
+    let made = ends.into_iter().enumerate().map(|(rank, end)| alone(end, own(rank)));
     let made = made.collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>>>()?;
     let mut counterparts = counterpart::meet_in_process(count, devices);
     for (rank, mut communicator) in made.into_iter().enumerate() {
@@ -443,7 +444,11 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     library.outcome(unsafe {
         (library.antiphon_communicator_async_error)(communicator.end, &mut code)
     })?;
-    let code = if code == 0 { result::SUCCESS } else { translated(code) };
+    let code = match (code, &communicator.real) {
+        (0, Some(real)) => real.error(),
+        (0, None) => result::SUCCESS,
+        (code, _) => translated(code),
+    };
     // SAFETY: as this function's.
     unsafe { out.write(code) };
     Ok(())

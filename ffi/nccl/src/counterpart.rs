@@ -4,7 +4,7 @@
 //! others wait for it there: all ranks say how far theirs has come until all have it, or one has failed.
 
 use crate::communicator::limit;
-use crate::failure::{Failure, Result};
+use crate::failure::{self, Failure, Result};
 use crate::library::{Handle, library};
 use crate::types::{Comm, Config, Header, MAGIC, UniqueId, result};
 use crate::way::{Real, beside};
@@ -125,6 +125,18 @@ impl Counterpart {
     /// Takes it for calls; until they are done, it stays.
     pub fn used(&self) -> Result<Use<'_>> {
         self.0.as_ref().map_err(Clone::clone)?.used()
+    }
+
+    /// What went wrong in the library since, as a result of NCCL's; success where nothing did, or there is nobody to ask.
+    pub fn error(&self) -> c_int {
+        let Ok(used) = self.used() else { return result::SUCCESS };
+        match used.0.outcome() {
+            Some(Err(failure)) => {
+                failure::remember(&failure.text);
+                failure.code
+            }
+            Some(Ok(())) | None => result::SUCCESS,
+        }
     }
 
     /// Ends what its calls have under way, and lets no more of them begin.

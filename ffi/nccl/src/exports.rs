@@ -1,9 +1,10 @@
 //! The functions of NCCL's header, and three of RCCL's, each by both of its names.
 
 use crate::failure::{self, Failure, Result, run, text};
+use crate::team::{self, NOBODY, Team};
 use crate::types::{
-    CollConfig, Comm, Config, EncryptionConfig, Param, SimInfo, Stream, UniqueId, VERSION,
-    WaitSignal, Window,
+    CollConfig, Comm, Config, EncryptionConfig, ForKernels, Multimem, Param, SimInfo, Stream,
+    UniqueId, VERSION, WaitSignal, Window,
 };
 use crate::way::Entry;
 use crate::{collectives, communicator, forward, group, memory, refused};
@@ -17,6 +18,15 @@ const GROW: &str =
 /// Why nobody reaches into a window.
 const ONE_SIDED: &str =
     "nothing here writes to a peer that makes no call; use ncclSend and ncclRecv in a group";
+
+/// Why nothing is prepared for kernels.
+const KERNELS: &str =
+    "nothing here serves kernels of NCCL's device interface; call its collectives from the host";
+
+/// Refuses what is for kernels.
+fn for_kernels<T>(what: &str) -> Result<T> {
+    Err(refused::because(what, KERNELS))
+}
 
 /// Runs the body of a function; for those on a communicator it says how the real library is called where nothing here serves
 /// the call: `over` where a group may put it off, `now` where not, since it points to more than buffers.
@@ -177,6 +187,21 @@ exports! {
     ncclParamGet pncclParamGet(h: Param, out: *mut c_void, maxLen: c_int, len: *mut c_int) = refused::parameter_handle(h);
     ncclParamGetParameter pncclParamGetParameter(key: *const c_char, value: *mut *const c_char, valueLen: *mut c_int) = refused::parameter(key);
     ncclParamGetAllParameterKeys pncclParamGetAllParameterKeys(table: *mut *mut *const c_char, tableLen: *mut c_int) = refused::parameters(table, tableLen);
+    ncclCommQueryProperties pncclCommQueryProperties(comm: Comm, props: *mut ForKernels) = refused::of(comm, "tell what a communicator has for kernels", KERNELS);
+    ncclDevCommCreate pncclDevCommCreate(comm: Comm, reqs: *const ForKernels, outDevComm: *mut ForKernels) = refused::of(comm, "make a communicator for kernels", KERNELS);
+    ncclDevCommDestroy pncclDevCommDestroy(comm: Comm, devComm: *const ForKernels) = refused::of(comm, "destroy a communicator for kernels", KERNELS);
+    ncclGetLsaDevicePointer pncclGetLsaDevicePointer(window: Window, offset: usize, lsaRank: c_int, outPtr: *mut *mut c_void) = for_kernels("find a peer's window");
+    ncclGetPeerDevicePointer pncclGetPeerDevicePointer(window: Window, offset: usize, peer: c_int, outPtr: *mut *mut c_void) = for_kernels("find a peer's window");
+    ncclGetLsaMultimemDevicePointer pncclGetLsaMultimemDevicePointer(window: Window, offset: usize, outPtr: *mut *mut c_void) = for_kernels("find all peers' windows");
+    ncclGetMultimemDevicePointer pncclGetMultimemDevicePointer(window: Window, offset: usize, multimem: Multimem, outPtr: *mut *mut c_void) = for_kernels("find all peers' windows");
+    ncclGetPeerDeviceLeInfo pncclGetPeerDeviceLeInfo(window: Window, offset: usize, peerWorld: c_int, leId: *mut u32, leOffset: *mut usize) = for_kernels("find a peer's window");
+    ncclGetCftDeviceLeInfo pncclGetCftDeviceLeInfo(window: Window, offset: usize, peerCft: c_int, cftTeam: Team, leId: *mut u32, leOffset: *mut usize) = for_kernels("find a peer's window");
+    ncclGetMultimemDeviceLeInfo pncclGetMultimemDeviceLeInfo(window: Window, offset: usize, leId: *mut u32, leOffset: *mut usize) = for_kernels("find all peers' windows");
+    ncclLsaBarrierCreateRequirement pncclLsaBarrierCreateRequirement(team: Team, nBarriers: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for barriers");
+    ncclGinBarrierCreateRequirement pncclGinBarrierCreateRequirement(comm: Comm, team: Team, nBarriers: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for barriers");
+    ncclLLA2ACreateRequirement pncclLLA2ACreateRequirement(nBlocks: c_int, nSlots: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for slots");
+    ncclGinOutboxCreateRequirement pncclGinOutboxCreateRequirement(nBlocks: c_int, size_log2: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for an outbox");
+    ncclGinInboxA2ACreateRequirement pncclGinInboxA2ACreateRequirement(peers: Team, nBlocks: c_int, size_log2: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for an inbox");
     ncclAllToAll pncclAllToAll(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream) [over comm] = collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm, stream);
     ncclAllToAllv pncclAllToAllv(sendbuff: *const c_void, sendcounts: *const usize, sdispls: *const usize, recvbuff: *mut c_void, recvcounts: *const usize, rdispls: *const usize, datatype: c_int, comm: Comm, stream: Stream) [now comm] = collectives::all_to_all_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm, stream);
 }
@@ -218,7 +243,9 @@ macro_rules! others {
                     return own;
                 })?
                 let Ok(Some(at)) = ENTRY.real() else {
-                    return failure::run_or($otherwise, || $body);
+                    // SAFETY: as this function's.
+                    #[allow(unused_unsafe)]
+                    return failure::run_or($otherwise, || unsafe { $body });
                 };
                 // SAFETY: the real library declares it so, and it is called as this function is.
                 unsafe {
@@ -248,4 +275,22 @@ others! {
     ncclGetLastError pncclGetLastError(comm: Comm) -> *const c_char = { let _ = comm; c"".as_ptr() }, or c"".as_ptr(), first failure::last();
     ncclResetDebugInit pncclResetDebugInit() -> () = {}, or ();
     ncclParamDumpAll pncclParamDumpAll() -> () = dump_parameters(), or ();
+    ncclTeamWorld pncclTeamWorld(comm: Comm) -> Team = failure::or_say(NOBODY, team::world(comm)), or NOBODY;
+    ncclTeamRail pncclTeamRail(comm: Comm) -> Team = failure::or_say(NOBODY, team::world(comm)), or NOBODY;
+    ncclTeamLsa pncclTeamLsa(comm: Comm) -> Team = failure::or_say(NOBODY, team::reached(comm)), or NOBODY;
+    ncclTeamCft pncclTeamCft(comm: Comm, mode: c_int) -> Team = { let _ = mode; failure::or_say(NOBODY, team::reached(comm)) }, or NOBODY;
+    ncclTeamCftMultimem pncclTeamCftMultimem(comm: Comm) -> Team = failure::or_say(NOBODY, team::reached(comm)), or NOBODY;
+    ncclTeamRankToWorld pncclTeamRankToWorld(comm: Comm, team: Team, rank: c_int) -> c_int = failure::or_say(-1, team::to_world(comm, team, rank)), or -1;
+    ncclTeamRankToLsa pncclTeamRankToLsa(comm: Comm, team: Team, rank: c_int) -> c_int = failure::or_say(-1, team::to_reached(comm, team, rank)), or -1;
+    ncclLLA2ACalcSlots pncclLLA2ACalcSlots(maxElts: c_int, maxEltSize: c_int) -> c_int = { let _ = (maxElts, maxEltSize); failure::or_say(0, for_kernels("count slots")) }, or 0;
+}
+
+/// What some versions of NCCL's header have `ncclResetDebugInit` be.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclResetDebugInitInternal() {
+    // SAFETY: as this function's.
+    unsafe { ncclResetDebugInit() }
 }

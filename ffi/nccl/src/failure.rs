@@ -76,7 +76,8 @@ thread_local! {
     static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-fn remember(text: &str) {
+/// Keeps the text of this thread's last failure.
+pub fn remember(text: &str) {
     let bytes: Vec<u8> = text.bytes().filter(|&byte| byte != 0).collect();
     let text = CString::new(bytes).ok();
     // Late in the life of a thread there is nobody left to ask.
@@ -100,6 +101,14 @@ pub fn theirs(code: c_int) -> c_int {
 /// Runs the body of a function that cannot fail, but for what nobody thought of.
 pub fn run_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
+}
+
+/// What a function returns that has no result of NCCL's: a failure leaves its text.
+pub fn or_say<T>(otherwise: T, outcome: Result<T>) -> T {
+    outcome.unwrap_or_else(|failure| {
+        remember(&failure.text);
+        otherwise
+    })
 }
 
 /// Runs the body of a function: no panic gets out, and a failure leaves its text.

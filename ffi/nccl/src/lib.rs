@@ -27,5 +27,6 @@ mod memory;
 mod numbers;
 mod place;
 mod refused;
+mod team;
 mod types;
 mod way;

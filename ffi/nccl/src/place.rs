@@ -43,10 +43,17 @@ impl Place {
 
     /// What `libantiphon.so` calls the devices of communicators: one for each of these numbers.
     pub fn devices(&self, numbers: impl IntoIterator<Item = c_int>) -> Result<CString> {
-        let Place::Device { backend, index } = self else { return text("host") };
-        let number = |number: c_int| index.map_or(number, u32::cast_signed);
-        let names = numbers.into_iter().map(|asked| format!("{backend}:{}", number(asked)));
+        let Place::Device { backend, .. } = self else { return text("host") };
+        let names = numbers.into_iter().map(|asked| format!("{backend}:{}", self.number(asked)));
         text(&names.collect::<Vec<_>>().join(","))
+    }
+
+    /// The number of a communicator's device, where this one was asked for.
+    pub fn number(&self, asked: c_int) -> c_int {
+        match self {
+            Place::Device { index: Some(index), .. } => index.cast_signed(),
+            _ => asked,
+        }
     }
 
     /// Whether buffers are on devices.
@@ -107,5 +114,7 @@ mod tests {
         assert_eq!(&*device(Some(1)).devices([0, 2]).unwrap(), c"cuda:1,cuda:1");
         assert_eq!(&*Place::Host.devices([0, 2]).unwrap(), c"host");
         assert_eq!(device(Some(3)).current().unwrap(), 3);
+        let numbers = [device(Some(3)), device(None), Place::Host].map(|place| place.number(2));
+        assert_eq!(numbers, [3, 2, 2]);
     }
 }

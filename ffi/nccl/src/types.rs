@@ -8,6 +8,15 @@ pub type Comm = *mut c_void;
 pub type Stream = *mut c_void;
 /// A window's handle.
 pub type Window = *mut c_void;
+/// An address by which kernels reach several devices at once.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Multimem {
+    pub base: *mut c_void,
+}
+
+/// What kernels need of a communicator, and what is asked for them; not looked at.
+pub type ForKernels = c_void;
 /// A parameter's handle.
 pub type Param = *mut c_void;
 

@@ -20,6 +20,42 @@ ncclResult_t ncclAllToAllv(const void* sendbuff, const size_t* sendcounts, const
                            cudaStream_t stream);
 }
 
+// Those of its headers for device code, whose own types are pointers and numbers here: type, name, arguments.
+#define FOR_KERNELS(type, name, ...) type name(__VA_ARGS__)
+extern "C" {
+struct Team {
+    int ranks, rank, stride;
+};
+struct Multimem {
+    void* base;
+};
+FOR_KERNELS(Team, ncclTeamWorld, ncclComm_t);
+FOR_KERNELS(Team, ncclTeamRail, ncclComm_t);
+FOR_KERNELS(Team, ncclTeamLsa, ncclComm_t);
+FOR_KERNELS(Team, ncclTeamCft, ncclComm_t, int);
+FOR_KERNELS(Team, ncclTeamCftMultimem, ncclComm_t);
+FOR_KERNELS(int, ncclTeamRankToWorld, ncclComm_t, Team, int);
+FOR_KERNELS(int, ncclTeamRankToLsa, ncclComm_t, Team, int);
+FOR_KERNELS(int, ncclLLA2ACalcSlots, int, int);
+FOR_KERNELS(void, ncclResetDebugInitInternal, void);
+FOR_KERNELS(ncclResult_t, ncclCommQueryProperties, ncclComm_t, void*);
+FOR_KERNELS(ncclResult_t, ncclDevCommCreate, ncclComm_t, const void*, void*);
+FOR_KERNELS(ncclResult_t, pncclDevCommCreate, ncclComm_t, const void*, void*);
+FOR_KERNELS(ncclResult_t, ncclDevCommDestroy, ncclComm_t, const void*);
+FOR_KERNELS(ncclResult_t, ncclGetLsaDevicePointer, ncclWindow_t, size_t, int, void**);
+FOR_KERNELS(ncclResult_t, ncclGetPeerDevicePointer, ncclWindow_t, size_t, int, void**);
+FOR_KERNELS(ncclResult_t, ncclGetLsaMultimemDevicePointer, ncclWindow_t, size_t, void**);
+FOR_KERNELS(ncclResult_t, ncclGetMultimemDevicePointer, ncclWindow_t, size_t, Multimem, void**);
+FOR_KERNELS(ncclResult_t, ncclGetPeerDeviceLeInfo, ncclWindow_t, size_t, int, uint32_t*, size_t*);
+FOR_KERNELS(ncclResult_t, ncclGetCftDeviceLeInfo, ncclWindow_t, size_t, int, Team, uint32_t*, size_t*);
+FOR_KERNELS(ncclResult_t, ncclGetMultimemDeviceLeInfo, ncclWindow_t, size_t, uint32_t*, size_t*);
+FOR_KERNELS(ncclResult_t, ncclLsaBarrierCreateRequirement, Team, int, void*, void*);
+FOR_KERNELS(ncclResult_t, ncclGinBarrierCreateRequirement, ncclComm_t, Team, int, void*, void*);
+FOR_KERNELS(ncclResult_t, ncclLLA2ACreateRequirement, int, int, void*, void*);
+FOR_KERNELS(ncclResult_t, ncclGinOutboxCreateRequirement, int, int, void*, void*);
+FOR_KERNELS(ncclResult_t, ncclGinInboxA2ACreateRequirement, Team, int, int, void*, void*);
+}
+
 namespace {
 
 [[noreturn]] void fail(const char* file, int line, const char* what, const std::string& saw) {
@@ -425,8 +461,49 @@ void refusals(ncclComm_t comm, int world) {
 #ifdef NCCL_OS_LINUX
     ncclResetDebugInit();
 #endif
+    ncclResetDebugInitInternal();
     OK(ncclParamGetAllParameterKeys(&table, &number));
     CHECK(number == 0 && table == nullptr);
+}
+
+ncclResult_t none(int slots) { return slots == 0 ? ncclInvalidUsage : ncclSuccess; }
+
+// Nothing here serves kernels; a rank is by itself among those that kernels would reach.
+void kernels(ncclComm_t comm, int rank, int world) {
+    const auto is = [](const Team& team, int ranks, int own) {
+        return team.ranks == ranks && team.rank == own && team.stride == 1;
+    };
+    const Team all = ncclTeamWorld(comm), own = ncclTeamLsa(comm);
+    CHECK(is(all, world, rank) && is(ncclTeamRail(comm), world, rank));
+    CHECK(is(own, 1, 0) && is(ncclTeamCft(comm, 0), 1, 0) && is(ncclTeamCftMultimem(comm), 1, 0));
+    CHECK(ncclTeamRankToWorld(comm, all, 1) == 1 && ncclTeamRankToWorld(comm, own, 0) == rank);
+    CHECK(ncclTeamRankToLsa(comm, all, rank) == 0 && ncclTeamRankToLsa(comm, all, 1) == 1 - rank);
+    CHECK(ncclTeamWorld(nullptr).ranks == 0 && std::strstr(ncclGetLastError(nullptr), "null"));
+    CHECK(ncclTeamRankToWorld(nullptr, all, 1) == -1);
+    alignas(8) unsigned char place[512] = {};
+    void* at = nullptr;
+    const Multimem nowhere = {nullptr};
+    uint32_t number = 0;
+    size_t offset = 0;
+    const auto why = "kernels of NCCL's device interface";
+    FAILS(ncclInvalidUsage, why, ncclCommQueryProperties(comm, place));
+    FAILS(ncclInvalidUsage, why, ncclDevCommCreate(comm, place, place));
+    FAILS(ncclInvalidUsage, why, pncclDevCommCreate(comm, place, place));
+    FAILS(ncclInvalidArgument, "null", ncclDevCommCreate(nullptr, place, place));
+    FAILS(ncclInvalidUsage, why, ncclDevCommDestroy(comm, place));
+    FAILS(ncclInvalidUsage, why, ncclGetLsaDevicePointer(nullptr, 0, 0, &at));
+    FAILS(ncclInvalidUsage, why, ncclGetPeerDevicePointer(nullptr, 0, 0, &at));
+    FAILS(ncclInvalidUsage, why, ncclGetLsaMultimemDevicePointer(nullptr, 0, &at));
+    FAILS(ncclInvalidUsage, why, ncclGetMultimemDevicePointer(nullptr, 0, nowhere, &at));
+    FAILS(ncclInvalidUsage, why, ncclGetPeerDeviceLeInfo(nullptr, 0, 0, &number, &offset));
+    FAILS(ncclInvalidUsage, why, ncclGetCftDeviceLeInfo(nullptr, 0, 0, own, &number, &offset));
+    FAILS(ncclInvalidUsage, why, ncclGetMultimemDeviceLeInfo(nullptr, 0, &number, &offset));
+    FAILS(ncclInvalidUsage, why, ncclLsaBarrierCreateRequirement(own, 1, place, place));
+    FAILS(ncclInvalidUsage, why, ncclGinBarrierCreateRequirement(comm, all, 1, place, place));
+    FAILS(ncclInvalidUsage, why, ncclLLA2ACreateRequirement(1, 1, place, place));
+    FAILS(ncclInvalidUsage, why, ncclGinOutboxCreateRequirement(1, 1, place, place));
+    FAILS(ncclInvalidUsage, why, ncclGinInboxA2ACreateRequirement(all, 1, 1, place, place));
+    FAILS(ncclInvalidUsage, why, none(ncclLLA2ACalcSlots(1, 8)));
 }
 
 void rank_of(const ncclUniqueId& id, int rank, int world) {
@@ -442,6 +519,7 @@ void rank_of(const ncclUniqueId& id, int rank, int world) {
     communicators(comm, rank, world);
     memories(comm, world);
     refusals(comm, world);
+    kernels(comm, rank, world);
     OK(ncclCommFinalize(comm));
     OK(ncclCommDestroy(comm));
     FAILS(ncclInvalidArgument, "destroyed", ncclCommDestroy(comm));

@@ -101,6 +101,18 @@ void beside(ncclComm_t comm, int rank) {
     CHECK(sum == own);
     FAILS("one process has one rank", ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, alone[0], nullptr));
     OK(ncclCommAbort(alone[0]));
+
+    // What goes wrong there is asked for, too.
+    void* real = dlopen(std::getenv("ANTIPHON_NCCL_LIB_PATH"), RTLD_NOW | RTLD_NOLOAD);
+    CHECK(real != nullptr);
+    const auto goes_wrong = reinterpret_cast<void (*)(int)>(dlsym(real, "real_goes_wrong"));
+    for (const ncclResult_t result : {ncclSuccess, ncclRemoteError, ncclSuccess}) {
+        goes_wrong(result);
+        ncclResult_t error = ncclInternalError;
+        OK(ncclCommGetAsyncError(comm, &error));
+        CHECK(error == result);
+        if (result != ncclSuccess) CHECK(std::strstr(ncclGetLastError(comm), "result 6"));
+    }
 }
 
 // Three ranks on two nodes: nothing here serves a collective. The library does, and transfers are served here.

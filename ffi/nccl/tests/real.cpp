@@ -35,7 +35,7 @@ using Step = std::function<bool()>;
 thread_local std::string last;
 thread_local int depth = 0;
 thread_local std::vector<std::pair<ncclComm_t, Step>> calls;
-std::atomic<int> made_in_all, freed_in_all, asked_in_all;
+std::atomic<int> made_in_all, freed_in_all, asked_in_all, wrong;
 
 ncclResult_t fails(const char* why) {
     last = why;
@@ -123,6 +123,8 @@ extern "C" {
 int real_made() { return made_in_all; }
 int real_freed() { return freed_in_all; }
 int real_asked() { return asked_in_all; }
+// From now on something is wrong with all communicators: this result.
+void real_goes_wrong(int result) { wrong = result; }
 
 // An id says whose descriptor the memory is.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -145,7 +147,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world, ncclUniqueId id
 ncclResult_t ncclCommInitAll(ncclComm_t*, int, const int*) { return fails("one process has one rank here"); }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-    *error = comm->go_on();
+    *error = wrong ? static_cast<ncclResult_t>(wrong.load()) : comm->go_on();
     if (*error == ncclInProgress) asked_in_all++;
     return ncclSuccess;
 }
