@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 5
+#define ANTIPHON_ABI_MINOR 6
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -819,6 +819,26 @@ antiphon_result antiphon_all_to_all_v(const struct antiphon_communicator *commun
                                       const void *send_buffer,
                                       const uint64_t *send_counts,
                                       const uint64_t *send_offsets,
+                                      void *receive_buffer,
+                                      const uint64_t *receive_counts,
+                                      const uint64_t *receive_offsets,
+                                      int32_t dtype,
+                                      const struct antiphon_stream *stream);
+
+/**
+ * Gives every rank the elements of all, of which each sends a number of its own: all `count` elements of this rank's send
+ * buffer go to everyone, and `receive_counts[r]` come from rank r, to element `receive_offsets[r]`. Arrays have an element
+ * for each rank, and are read before the call returns; `receive_counts` of this rank is `count`. Of a block of no elements
+ * the offset does not count. The send buffer may be the rank's block of the receive buffer, on each rank as it likes.
+ *
+ * `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
+ *
+ * The caller sees to it:
+ * The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+ */
+antiphon_result antiphon_all_gather_v(const struct antiphon_communicator *communicator,
+                                      const void *send_buffer,
+                                      uint64_t count,
                                       void *receive_buffer,
                                       const uint64_t *receive_counts,
                                       const uint64_t *receive_offsets,

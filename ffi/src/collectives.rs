@@ -403,6 +403,49 @@ pub unsafe extern "C" fn antiphon_all_to_all_v(
     })
 }
 
+/// Gives every rank the elements of all, of which each sends a number of its own: all `count` elements of this rank's send
+/// buffer go to everyone, and `receive_counts[r]` come from rank r, to element `receive_offsets[r]`. Arrays have an element
+/// for each rank, and are read before the call returns; `receive_counts` of this rank is `count`. Of a block of no elements
+/// the offset does not count. The send buffer may be the rank's block of the receive buffer, on each rank as it likes.
+///
+/// `dtype` is an antiphon_dtype, `stream` as in antiphon_all_reduce. Any thread may call it, in one order on all ranks.
+///
+/// # Safety
+/// The handles are such, or null; the buffers are as long as said, and the call's alone, until it is complete.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_all_gather_v(
+    communicator: *const antiphon_communicator,
+    send_buffer: *const c_void,
+    count: u64,
+    receive_buffer: *mut c_void,
+    receive_counts: *const u64,
+    receive_offsets: *const u64,
+    dtype: i32,
+    stream: *const antiphon_stream,
+) -> antiphon_result {
+    grouped(|group| {
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        // SAFETY: as this function's.
+        let queue = unsafe { queue(stream)? };
+        let world = collectives.communicator().world();
+        // SAFETY: the arrays have an element for each rank.
+        let (receive, received) =
+            unsafe { extents(receive_counts, receive_offsets, world, "receive")? };
+        let at = (send_buffer.cast(), receive_buffer.cast());
+        let (sizes, dtype) = ((count, received), data_type(dtype)?);
+        match group {
+            // SAFETY: as this function's.
+            Some(group) => unsafe {
+                group.all_gather_v(collectives, at, sizes, &receive, dtype, queue)?;
+            },
+            // SAFETY: as this function's.
+            None => unsafe { collectives.all_gather_v(at, sizes, &receive, dtype, queue)? },
+        }
+        Ok(())
+    })
+}
+
 /// Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the
 /// other ranks have no part in it. Transfers from one rank to another come in order; on a device the first one waits until
 /// both have called, also on a stream. A rank sends to itself inside a group only.

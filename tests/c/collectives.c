@@ -142,6 +142,28 @@ static void collectives(antiphon_communicator *c, uint32_t me, antiphon_stream *
         }
     }
 
+    {
+        /* Rank r gives 2 r + 1 elements, with one between the blocks; in place on odd ranks. */
+        uint64_t counts[WORLD], offsets[WORLD], at = 0;
+        for (rank = 0; rank < WORLD; rank++) {
+            counts[rank] = 2 * rank + 1;
+            offsets[rank] = at;
+            at += counts[rank] + 1;
+        }
+        fill(out, me, at);
+        for (i = 0; i < counts[me]; i++) {
+            out[offsets[me] + i] = value(me, i);
+        }
+        OK(antiphon_all_gather_v(c, me % 2 ? out + offsets[me] : in, counts[me], out, counts, offsets, I32, stream));
+        DONE();
+        for (rank = 0; rank < WORLD; rank++) {
+            for (i = 0; i < counts[rank]; i++) {
+                CHECK(out[offsets[rank] + i] == value(rank, i));
+            }
+            CHECK(out[offsets[rank] + counts[rank]] == value(me, offsets[rank] + counts[rank]));
+        }
+    }
+
     /* Round the ring. */
     if (me == 0) {
         OK(antiphon_send(c, in, COUNT, I32, 1, stream));

@@ -80,6 +80,7 @@ static void nulls(antiphon_communicator *c)
     FAILS(HANDLE, "null", antiphon_reduce_scatter(none, &x, &x, 1, ANTIPHON_DTYPE_I32, 0, NULL));
     FAILS(HANDLE, "null", antiphon_all_to_all(none, &x, &x, 1, ANTIPHON_DTYPE_I32, NULL));
     FAILS(HANDLE, "null", antiphon_all_to_all_v(none, &x, &bytes, &bytes, &x, &bytes, &bytes, ANTIPHON_DTYPE_I32, NULL));
+    FAILS(HANDLE, "null", antiphon_all_gather_v(none, &x, 1, &x, &bytes, &bytes, ANTIPHON_DTYPE_I32, NULL));
     FAILS(HANDLE, "null", antiphon_broadcast(none, &x, &x, 1, ANTIPHON_DTYPE_I32, 0, NULL));
     FAILS(HANDLE, "null", antiphon_reduce(none, &x, &x, 1, ANTIPHON_DTYPE_I32, 0, 0, NULL));
     FAILS(HANDLE, "null", antiphon_gather(none, &x, &x, 1, ANTIPHON_DTYPE_I32, 0, NULL));
@@ -114,6 +115,8 @@ static void arguments(antiphon_communicator *c)
     FAILS(ARGUMENT, "rank 1", antiphon_gather(c, &x, &y, 1, I32, 1, NULL));
     FAILS(ARGUMENT, "rank 0", antiphon_send(c, &x, 1, I32, 0, NULL));
     FAILS(ARGUMENT, "beyond", antiphon_all_to_all_v(c, &x, counts, offsets, &y, counts, offsets, I32, NULL));
+    FAILS(ARGUMENT, "beyond", antiphon_all_gather_v(c, &x, 1, &y, counts, offsets, I32, NULL));
+    FAILS(ARGUMENT, "arrays", antiphon_all_gather_v(c, &x, 1, &y, NULL, offsets, I32, NULL));
     FAILS(ARGUMENT, "arrays", antiphon_all_to_all_v(c, &x, NULL, offsets, &y, counts, offsets, I32, NULL));
 
     config.struct_size = 8;
