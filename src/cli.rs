@@ -286,7 +286,7 @@ struct InstallArgs {
 
 #[derive(Debug, Args)]
 struct TuneArgs {
-    /// The collectives [default: allreduce, allgather, reducescatter, alltoall, alltoallv, broadcast, reduce and sendrecv]
+    /// The collectives [default: all whose calls go by a table: allreduce, allgather, reducescatter, alltoall, broadcast, reduce]
     collectives: Vec<BuiltIn>,
     /// Number of ranks
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]

@@ -25,7 +25,7 @@ use antiphon_hal::{Backend, Device, Effort, Memory, Stream};
 use antiphon_memory::process;
 use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
-use join::{Greeted, Join, Probed};
+use join::{Greeted, Join, Probed, Settled};
 use listener::Listener;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -266,7 +266,7 @@ impl Communicator {
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
         let device = options.device()?;
-        Join::begin(bootstrap, &device, options)?.probe()?.finish()
+        Join::begin(bootstrap, &device, options)?.probe()?.settle()?.finish()
     }
 
     /// This rank, in `0..world`.
@@ -413,7 +413,8 @@ fn form(
     let joins = ends.map(|(end, device)| Join::begin(end, &device, options));
     let joins = joins.collect::<Result<Vec<_>, _>>()?;
     let joins = joins.into_iter().map(Greeted::probe).collect::<Result<Vec<_>, _>>()?;
-    joins.into_iter().map(Probed::finish).collect()
+    let joins = joins.into_iter().map(Probed::settle).collect::<Result<Vec<_>, _>>()?;
+    joins.into_iter().map(Settled::finish).collect()
 }
 
 fn garbled(peer: u32, bytes: usize) -> ExecutorError {

@@ -32,16 +32,25 @@ fn needs(own: &RankLayout) -> BTreeSet<(ChannelKind, u32)> {
     needs
 }
 
-/// Sees that some transport serves every channel and every access of this rank, and has links made for port channels.
+/// Sees that some transport serves every channel and every access of this rank.
 ///
 /// # Errors
-/// [`ExecutorError::Transport`] for the first that none serves; why a link cannot be had.
-pub fn prepare(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> {
+/// [`ExecutorError::Transport`] for the first that none serves.
+pub fn check(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> {
     for (kind, peer) in needs(&plan.layout().ranks[shared.rank as usize]) {
         if peer != shared.rank {
             shared.registry.pick(kind, &shared.peers[peer as usize])?;
         }
     }
+    Ok(())
+}
+
+/// The same, and has links made for port channels.
+///
+/// # Errors
+/// As [`check`]; why a link cannot be had.
+pub fn prepare(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> {
+    check(shared, plan)?;
     // Kernels have links of their own, where no wire is needed.
     let peers = plan.uses(shared.rank).port_peers.iter().copied();
     let linked = |&peer: &u32| shared.gpu.is_none() || shared.is_staged(peer);

@@ -144,6 +144,24 @@ impl Registry {
         changed.map(|()| code)
     }
 
+    /// Registers installed plans here, with their terms: for who wants them before what else serves, or has switched them off
+    /// (`ANTIPHON_INSTALLED`); communicators find [those of this machine](Installed::of_process) without it. One whose name is
+    /// registered already is left out, since the program's own goes first. The names of those that were registered.
+    pub fn load_installed(&self, installed: &Installed) -> Vec<String> {
+        let mut added = Vec::new();
+        let changed: Result<(), ExecutorError> = self.change(|contents| {
+            for plan in installed.plans() {
+                if free(contents, plan.name()).is_ok() {
+                    contents.plans.push(Arc::clone(plan));
+                    added.push(plan.name().to_owned());
+                }
+            }
+            Ok(())
+        });
+        debug_assert!(changed.is_ok());
+        added
+    }
+
     /// Takes a plan or code out, by its name; says whether it was there. Calls that are under way go on.
     pub fn unregister(&self, name: &str) -> bool {
         let removed = self.change(|contents| {

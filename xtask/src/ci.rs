@@ -333,9 +333,9 @@ const STEPS: &[Step] = &[
         needs: Some(TORCHRUN),
     },
     Step {
-        name: "reduce tensors of simulated GPUs by torch",
+        name: "use simulated GPUs from Python, and by torch",
         program: Program::Cargo,
-        arguments: &["test", "--workspace", "--test", "gpu_c", "tensors"],
+        arguments: &["test", "--workspace", "--test", "gpu_c", "python::"],
         environment: &[("ANTIPHON_NEEDS_TORCH", "1"), ("ANTIPHON_NEEDS_SIMULATOR", "1")],
         needs: Some(TORCHRUN),
     },

@@ -154,6 +154,6 @@ impl Communicator {
     /// What the bootstrap reports.
     pub(crate) fn form(&self, end: Arc<dyn Bootstrap>) -> Result<Communicator, ExecutorError> {
         let join = Join::begin(end, &self.shared.device, &self.shared.options)?;
-        join.probe()?.finish()
+        join.probe()?.settle()?.finish()
     }
 }

@@ -1,4 +1,5 @@
-//! How a communicator comes up: greetings, probes, and what follows from them.
+//! How a communicator comes up: greetings, probes, what follows from them, and, where plans are installed, which of these all
+//! ranks can load.
 //!
 //! Each step begins an exchange that the next one finishes, so that one thread can bring up several ranks.
 
@@ -6,6 +7,7 @@ use super::*;
 use crate::fingerprint::fingerprint;
 use crate::gpu::neighbours::{Gap, RankDevice};
 use crate::ports::{Introduction, LOCAL, open_wires};
+use crate::reach;
 use crate::selection::table::Kind;
 use crate::shared::LAYOUT_VERSION;
 use antiphon_port::Settings;
@@ -323,8 +325,24 @@ impl Greeted {
     }
 }
 
-impl Probed {
+/// A communicator that, where plans are installed, waits for what its peers cannot load of them.
+pub(super) struct Settled {
+    shared: Shared,
+    ticket: Option<Ticket>,
+}
+
+impl Settled {
     pub(super) fn finish(self) -> Result<Communicator, ExecutorError> {
+        let Settled { mut shared, ticket } = self;
+        if let Some(ticket) = ticket {
+            shared.installed = shared.installed.loadable(&ticket.wait()?);
+        }
+        Ok(Communicator { shared: Arc::new(shared) })
+    }
+}
+
+impl Probed {
+    pub(super) fn settle(self) -> Result<Settled, ExecutorError> {
         let Probed { join, greetings, ticket } = self;
         let answers = ticket.wait()?;
         let near = join.near()?;
@@ -418,7 +436,19 @@ impl Probed {
             names: OnceLock::new(),
         };
         drop(join.token);
-        Ok(Communicator { shared: Arc::new(shared) })
+        // All ranks have the same ones here, or none.
+        let ticket = if shared.installed.plans().is_empty() {
+            None
+        } else {
+            let refused = shared.installed.refused(shared.world, |plan| {
+                if shared.gpu.is_some() {
+                    Gpu::admits(&shared, plan)?;
+                }
+                reach::check(&shared, plan)
+            });
+            Some(shared.bootstrap.exchange_begin(&refused)?)
+        };
+        Ok(Settled { shared, ticket })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Plans that are installed on this machine: files in the cache folder by which every process's calls are served, where all
 //! ranks have the same ones.
 
+mod agreement;
 mod defaults;
 mod file;
 #[cfg(test)]
@@ -223,25 +224,6 @@ impl Installed {
     /// That of the plans and their terms; 0 for none.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
-    }
-
-    /// What ranks use that have these, in rank order: these plans, if all have them.
-    pub(crate) fn agreed(self, fingerprints: impl IntoIterator<Item = u64>) -> Self {
-        let own = self.fingerprint;
-        let other = (0_u32..).zip(fingerprints).find(|(_, other)| *other != own);
-        let Some((rank, other)) = other else { return self };
-        let has = if other == 0 { "none" } else { "others" };
-        let here = if own == 0 { "has none" } else { "has some" };
-        let why = format!("ranks differ: this one {here}, and rank {rank} has {has}");
-        Installed { skipped: Arc::clone(&self.skipped), ..Installed::none(&why) }
-    }
-
-    /// These plans without one of them.
-    pub(crate) fn without(&self, name: &str, why: &str) -> Self {
-        let plans = self.plans.iter().filter(|plan| plan.name() != name);
-        let skipped = Skipped { path: file::name_of(name).into(), why: why.to_owned() };
-        let skipped = self.skipped.iter().cloned().chain([skipped]);
-        Installed { plans: plans.cloned().collect(), skipped: skipped.collect(), ..self.clone() }
     }
 }
 

@@ -111,6 +111,16 @@ impl RegisteredPlan {
         &self.plan
     }
 
+    /// It, lowered; tied to no communicator.
+    pub(super) fn lowered(&self) -> &LoadedPlan {
+        &self.lowered
+    }
+
+    /// What tuning tables call it: a number of its content, so that times are not taken for another plan's of its name.
+    pub fn measured_as(&self) -> String {
+        format!("plan {:016x}", self.fingerprint())
+    }
+
     /// What was said of it.
     pub fn terms(&self) -> &Terms {
         &self.terms

@@ -78,13 +78,21 @@ pub struct Choice {
 }
 
 impl Candidate {
-    /// What selectors and tables call it.
+    /// What selectors call it.
     pub fn name(&self) -> &str {
         match self {
             Candidate::Plan(plan) | Candidate::Installed(plan) => plan.name(),
             Candidate::Code(code) => code.name(),
             Candidate::BuiltIn(selected) => selected.name(),
             Candidate::Transfers => "transfers",
+        }
+    }
+
+    /// What tuning tables call it: a plan by its content, and what else there is by its name.
+    pub fn measured_as(&self) -> Cow<'_, str> {
+        match self {
+            Candidate::Plan(plan) | Candidate::Installed(plan) => plan.measured_as().into(),
+            _ => self.name().into(),
         }
     }
 

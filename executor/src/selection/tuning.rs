@@ -131,24 +131,28 @@ impl Tuning {
             return (None, "such calls, of about that size, were not measured".into());
         };
         let fitting = considered.iter().filter(|(_, fits)| fits.is_ok());
-        let fitting: Vec<&Candidate> = fitting.map(|(candidate, _)| candidate).collect();
-        let registered = fitting.iter().find(|candidate| {
-            !matches!(candidate, Candidate::BuiltIn(_)) && near.times.of(candidate.name()).is_none()
+        let fitting: Vec<_> =
+            fitting.map(|(candidate, _)| (candidate.measured_as(), candidate)).collect();
+        let unknown = fitting.iter().find(|(measured, candidate)| {
+            !matches!(candidate, Candidate::BuiltIn(_)) && near.times.of(measured).is_none()
         });
-        if let Some(candidate) = registered {
+        if let Some((_, candidate)) = unknown {
             let said = format!("`{}` fits and was not measured", candidate.name());
             return (None, said.into());
         }
-        let named = |name: &str| fitting.iter().find(|candidate| candidate.name() == name);
-        let Some(best) = near.times.best(|name| named(name).is_some()) else {
+        let measured = |name: &str| fitting.iter().find(|(measured, _)| measured == name);
+        let Some((_, best)) = near.times.best(|name| measured(name).is_some()).and_then(measured)
+        else {
             return (None, "nothing that fits was measured".into());
         };
         let place = if near.setting.in_place { "in place" } else { "out of place" };
         let (kind, (low, high)) = (near.setting.kind, near.bytes);
         let at = if low == high { low.to_string() } else { format!("{low} and {high}") };
-        let said =
-            format!("`{best}` is the fastest, measured at {at} bytes {place}, ranks as {kind}");
-        (named(best).map(|candidate| (*candidate).clone()), said.into())
+        let said = format!(
+            "`{}` is the fastest, measured at {at} bytes {place}, ranks as {kind}",
+            best.name()
+        );
+        (Some((*best).clone()), said.into())
     }
 }
 
@@ -212,6 +216,37 @@ mod tests {
         let choice =
             Registry::new().choose_with(&question, &tuning, &Installed::none("so")).unwrap();
         assert_eq!(choice.rule, Rule::Size, "{choice}");
+    }
+
+    #[test]
+    fn times_are_of_a_plan_and_not_of_its_name() {
+        use antiphon_plan::algorithms::{Algorithm, Shape};
+        let plan = |algorithm: Algorithm| algorithm.plan(Shape::new(4)).unwrap();
+        let terms = |name: &str| crate::registry::Terms {
+            name: Some(name.to_owned()),
+            ..Default::default()
+        };
+        let mut table = ring(Machine::here());
+        let setting = table.iter().next().unwrap().0.clone();
+        let registry = Registry::new();
+        let mine = registry.register(plan(Algorithm::AllReduceRing), terms("mine")).unwrap();
+        let times = [(mine.measured_as(), 1), ("allreduce_ring".to_owned(), 5)];
+        table.record(&setting, 1024, Times::new(times));
+        let tuning = Tuning::new(table);
+        let question = Question::new(&Collective::AllReduce, SPREAD, 1024, DataType::F32);
+        let choose = || registry.choose_with(&question, &tuning, &Installed::none("so")).unwrap();
+        let choice = choose();
+        assert_eq!((choice.candidate.name(), choice.rule), ("mine", Rule::Table), "{choice}");
+        assert!(choice.to_string().contains("`mine` is the fastest"), "{choice}");
+        // The same by another name; and another by the same.
+        registry.unregister("mine");
+        registry.register(plan(Algorithm::AllReduceRing), terms("yours")).unwrap();
+        assert_eq!((choose().candidate.name(), choose().rule), ("yours", Rule::Table));
+        registry.unregister("yours");
+        registry.register(plan(Algorithm::AllReduceHub), terms("mine")).unwrap();
+        let choice = choose();
+        assert_eq!((choice.candidate.name(), choice.rule), ("mine", Rule::Plan), "{choice}");
+        assert!(choice.to_string().contains("`mine` fits and was not measured"), "{choice}");
     }
 
     #[test]

@@ -144,6 +144,13 @@ impl Cells {
         &self.candidates[self.items[item].plan].name
     }
 
+    /// What people call what the table calls so.
+    pub fn shown<'a>(&'a self, name: &'a str) -> &'a str {
+        let candidate = self.candidates.iter().find(|candidate| candidate.name == name);
+        let registered = candidate.and_then(|candidate| candidate.registered.as_ref());
+        registered.map_or(name, |registered| registered.name())
+    }
+
     /// The plans of the candidates, which the items refer to.
     pub fn plans(&self) -> Vec<Plan> {
         self.candidates.iter().map(|candidate| candidate.plan.clone()).collect()
@@ -153,6 +160,6 @@ impl Cells {
     pub fn idle(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.candidates.iter().zip(&self.idle);
         let given = all.filter(|(candidate, _)| candidate.registered.is_some());
-        given.filter_map(|(candidate, why)| Some((candidate.name.as_str(), why.as_deref()?)))
+        given.filter_map(|(candidate, why)| Some((self.shown(&candidate.name), why.as_deref()?)))
     }
 }

@@ -1,6 +1,6 @@
 //! The plans that tests run: those of another implementation, where they are there, and the project's examples.
 
-use antiphon::plan::model::{ChannelTable, ChannelType, Collective, Gpu, Plan};
+use antiphon::plan::model::{ChannelTable, ChannelType, Collective, Gpu, OpKind, Plan};
 use antiphon::plan::program::{Instruction, Layout};
 use antiphon::plan::{self, algorithms};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,19 @@ pub struct Entry {
     pub verdict: Verdict,
     /// Whether a rank may rewrite its buffers as soon as its own launch is complete: the built-in plans promise it.
     pub settled: bool,
+}
+
+/// A plan that waits for ever: an allreduce of two ranks, one of which signals nothing.
+///
+/// # Panics
+/// If the algorithm is no longer one for two ranks.
+pub fn deadlocking() -> Plan {
+    let whole = algorithms::Algorithm::AllReduceZeroCopy.plan(algorithms::Shape::new(2));
+    let mut plan = whole.expect("an algorithm for any ranks");
+    for block in &mut plan.gpus[1].threadblocks {
+        block.ops.retain(|op| !matches!(op.kind, OpKind::Signal | OpKind::RelaxedSignal));
+    }
+    plan
 }
 
 /// The bytes of a call's buffers, alike on every rank.

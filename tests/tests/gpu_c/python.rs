@@ -2,6 +2,7 @@
 
 use super::tools::{NEEDS, libraries, python, run};
 use super::{Machine, repository};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,9 +13,14 @@ const NEEDS_TORCH: &str = "ANTIPHON_NEEDS_TORCH";
 fn program(machine: &Machine, python: &Path, name: &str) -> Command {
     let mut command = machine.command(python);
     command.arg(repository().join("tests/tests/gpu_c").join(name));
+    over_the_repository(&mut command);
+    command
+}
+
+/// Has a Python find the package of this repository, and the built library.
+fn over_the_repository(command: &mut Command) {
     command.env("PYTHONPATH", repository().join("ffi/python")).env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("ANTIPHON_LIB_PATH", libraries().join("libantiphon_c.so"));
-    command
 }
 
 #[test]
@@ -30,9 +36,8 @@ fn arrays_on_devices_are_served() {
     assert!(out.contains("device: ok"), "{out}");
 }
 
-/// A Python with PyTorch: that of `VIRTUAL_ENV`, else the system's.
-fn torch() -> Option<PathBuf> {
-    let module = "torch.distributed";
+/// A Python with a module: that of `VIRTUAL_ENV`, else the system's.
+fn with(module: &str) -> Option<PathBuf> {
     let has = |python: &PathBuf| {
         let import = Command::new(python).arg("-c").arg(format!("import {module}")).output();
         import.is_ok_and(|import| import.status.success())
@@ -42,7 +47,7 @@ fn torch() -> Option<PathBuf> {
 
 #[test]
 fn tensors_on_devices_are_served() {
-    let (Some(machine), Some(python)) = (Machine::of("torch"), torch()) else {
+    let (Some(machine), Some(python)) = (Machine::of("torch"), with("torch.distributed")) else {
         let needed = std::env::var_os(NEEDS_TORCH).is_some();
         assert!(!needed, "no Python has torch, or no simulator, and {NEEDS_TORCH} is set");
         println!("SKIP: no Python with torch, or no simulator");
@@ -50,4 +55,35 @@ fn tensors_on_devices_are_served() {
     };
     let out = run(&mut program(&machine, &python, "tensors.py"));
     assert!(out.contains("tensors: ok"), "{out}");
+}
+
+#[test]
+fn plans_are_checked_and_timed_on_devices() {
+    let (Some(machine), Some(python)) = (Machine::of("executor-test"), with("numpy")) else {
+        let needed = std::env::var_os(NEEDS_TORCH).is_some();
+        assert!(!needed, "no Python has NumPy, or no simulator, and {NEEDS_TORCH} is set");
+        println!("SKIP: no Python with NumPy, or no simulator");
+        return;
+    };
+    let wrong = machine.folder.join("wrong.json");
+    let sendrecv = repository().join("examples/plans/sendrecv_zero_copy_2.json");
+    let text = fs::read_to_string(&sendrecv).expect("a plan");
+    fs::write(&wrong, text.replace("\"sendrecv\"", "\"allreduce\"")).expect("a file");
+    for (plan, options, ranks) in [
+        ("allreduce_two_shot_packets_4", &["--size", "4K", "--dtype", "float32"][..], 4),
+        ("sendrecv_zero_copy_2", &["--size", "1K", "--dtype", "bfloat16"], 2),
+        ("reducescatter_packets_4", &["--size", "4K", "--dtype", "int32", "--in_place"], 4),
+        ("wrong", &["--size", "1K"], 0),
+    ] {
+        let file = repository().join("examples/plans").join(plan).with_extension("json");
+        let file = if ranks == 0 { wrong.clone() } else { file };
+        let mut command = machine.command(&python);
+        command.args(["-m", "antiphon.executor_test", "--device", "cuda", "-path"]).arg(file);
+        command.args(options).args(["--n_iters", "3", "--n_graph_iters", "2"]);
+        over_the_repository(&mut command);
+        let output = command.output().expect("a Python");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let times = said.lines().filter(|line| line.contains("Execution time")).count();
+        assert_eq!((output.status.success(), times), (ranks > 0, ranks), "{plan}: {output:?}");
+    }
 }

@@ -193,6 +193,55 @@ fn installed_plans_come_after_what_the_program_registers_and_before_what_is_buil
     assert_eq!(chosen(&installed, 64).0, "c");
 }
 
+#[test]
+fn what_one_rank_cannot_load_no_rank_uses() {
+    let Folder(folder) = &Folder::new("loadable");
+    for name in ["a", "b", "c"] {
+        Installed::install(folder, plan(name, Algorithm::AllReduceRing, 0), named(name)).unwrap();
+    }
+    let installed = Installed::read(folder);
+    let refuse = |allowed: &'static [&'static str]| {
+        installed.refused(2, |plan| match allowed.contains(&plan.name()) {
+            true => Ok(()),
+            false => Err(ExecutorError::World { plan: plan.name().into(), ranks: 2, world: 9 }),
+        })
+    };
+    let names = |told: &[Vec<u8>]| {
+        let left = installed.loadable(told);
+        let names = left.plans().iter().map(|plan| plan.name().to_owned()).collect::<Vec<_>>();
+        (names.join(" "), left.skipped().to_vec())
+    };
+    let (left, skipped) =
+        names(&[refuse(&["a", "b", "c"]), refuse(&["b", "c"]), refuse(&["c", "a"])]);
+    assert_eq!(left, "c");
+    for (skipped, expected) in skipped
+        .iter()
+        .zip(["a.json: it cannot be loaded on rank 1", "b.json: it cannot be loaded on rank 2"])
+    {
+        let said = format!("{}: {}", skipped.path.display(), skipped.why);
+        assert!(said.starts_with(expected), "{said}");
+    }
+    assert_eq!(skipped.len(), 2);
+    // Plans for other ranks are not looked at, and what makes no sense says nothing.
+    assert!(installed.refused(3, |_| unreachable!("a plan for two ranks")).is_empty());
+    assert_eq!(names(&[b"7 so\nno\n".to_vec(), Vec::new()]).0, "a b c");
+}
+
+#[test]
+fn installed_plans_are_registered_on_request() {
+    let Folder(folder) = &Folder::new("load");
+    for name in ["a", "b"] {
+        Installed::install(folder, plan(name, Algorithm::AllReduceRing, 0), named(name)).unwrap();
+    }
+    let registry = Registry::new();
+    registry.register(plan("a", Algorithm::AllReduceHub, 0), Terms::default()).unwrap();
+    let installed = Installed::read(folder);
+    assert_eq!(registry.load_installed(&installed), ["b"]);
+    assert!(registry.load_installed(&installed).is_empty());
+    let choice = registry.choose(&question(64)).unwrap();
+    assert_eq!((choice.candidate.name(), choice.rule), ("b", Rule::Plan));
+}
+
 /// The question that two ranks with these installed plans answer, each on a thread; `serve` makes it a call.
 fn on_ranks(installed: [Installed; 2], serve: bool) -> Vec<String> {
     let address = crate::Rendezvous::unique().unwrap();
