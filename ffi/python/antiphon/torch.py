@@ -192,9 +192,10 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def _on(self, device: Any) -> tuple[Line, Communicator]:
         """The stream and the communicator of the group's tensors on a GPU. All ranks meet when they make their first call there."""
         if self._gpu is None:
-            if self._rank == 0:
-                self._store.set("antiphon gpu", bytes(UniqueId.create()).decode())
-            id, name = UniqueId(self._store.get("antiphon gpu")), name_of_device(device)
+            raw = bytearray(bytes(UniqueId.create()) if self._rank == 0 else b"").ljust(128, b"\0")
+            # In order with the other calls of the group, and not by the store: who waits in that keeps transfers out.
+            self._host.submit(lambda communicator: communicator.broadcast(raw, 0), None).wait()
+            id, name = UniqueId(bytes(raw).rstrip(b"\0")), name_of_device(device)
             met = Communicator.from_id(id, self._rank, self._size, timeout=self._timeout, device=name)
             self._gpu = Line(device), met
             self._lanes["gpu"] = self._gpu[0]
