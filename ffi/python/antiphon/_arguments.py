@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from antiphon.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from antiphon.communicator import Stream
 
-__all__ = ["common", "device_queue", "element_bytes", "extents", "item_bytes", "keep", "number", "queue", "reduced", "unequal"]
+__all__ = [
+    "common", "config", "device_queue", "element_bytes", "extents", "item_bytes", "keep", "number", "queue", "reduced", "unequal"
+]  # fmt: skip
 
 _U8 = int(_abi.Dtype.U8)
 
@@ -36,6 +39,33 @@ def number(what: str, value: int) -> int:
     if not 0 <= value < 1 << 32:
         raise InvalidArgumentError(f"cannot use {what} {value}: allowed 0 to {(1 << 32) - 1}")
     return int(value)
+
+
+def config(
+    timeout: float | None,
+    verification: bool,
+    process_access: bool,
+    wire: str | None,
+    interface: str | None,
+    reproducible: bool | None,
+    device: str | None,
+) -> _abi.Config:
+    """What a communicator is made with, as C has it."""
+    milliseconds = 0
+    if timeout is not None:
+        if math.isnan(timeout) or timeout <= 0:
+            raise InvalidArgumentError(f"cannot wait for {timeout} seconds: allowed more than 0, and infinity")
+        milliseconds = -1 if math.isinf(timeout) else max(1, round(timeout * 1000))
+    return _abi.Config(
+        struct_size=ctypes.sizeof(_abi.Config),
+        timeout_ms=milliseconds,
+        verification=_abi.Switch.DEFAULT if verification else _abi.Switch.OFF,
+        process_access=_abi.Switch.DEFAULT if process_access else _abi.Switch.OFF,
+        wire=wire.encode() if wire else None,
+        network_interface=interface.encode() if interface else None,
+        reproducible=_abi.Switch.DEFAULT if reproducible is None else _abi.Switch.ON if reproducible else _abi.Switch.OFF,
+        device=device.encode() if device else None,
+    )
 
 
 def queue(stream: Stream | None, *_: Span | None) -> Owned | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import ctypes
-import math
 import os
 import threading
 import weakref
@@ -14,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from antiphon import _abi
-from antiphon._arguments import common, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, unequal
+from antiphon._arguments import common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, unequal
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, failure, library
 from antiphon._registry import explanation
@@ -164,32 +163,6 @@ def _sweep() -> None:
             _left.append((value, kept))
 
 
-def _config(
-    timeout: float | None,
-    verification: bool,
-    process_access: bool,
-    wire: str | None,
-    interface: str | None,
-    reproducible: bool | None,
-    device: str | None,
-) -> _abi.Config:
-    milliseconds = 0
-    if timeout is not None:
-        if math.isnan(timeout) or timeout <= 0:
-            raise InvalidArgumentError(f"cannot wait for {timeout} seconds: allowed more than 0, and infinity")
-        milliseconds = -1 if math.isinf(timeout) else max(1, round(timeout * 1000))
-    return _abi.Config(
-        struct_size=ctypes.sizeof(_abi.Config),
-        timeout_ms=milliseconds,
-        verification=_abi.Switch.DEFAULT if verification else _abi.Switch.OFF,
-        process_access=_abi.Switch.DEFAULT if process_access else _abi.Switch.OFF,
-        wire=wire.encode() if wire else None,
-        network_interface=interface.encode() if interface else None,
-        reproducible=_abi.Switch.DEFAULT if reproducible is None else _abi.Switch.ON if reproducible else _abi.Switch.OFF,
-        device=device.encode() if device else None,
-    )
-
-
 def adopted(communicator: Owned, native: int) -> Stream:
     """A stream of the application, on the device of a communicator."""
     made = ctypes.c_void_p()
@@ -268,8 +241,8 @@ class Communicator(Handle):
         number the current one; as ANTIPHON_DEVICE says unless given, and else the host.
         """
         made = ctypes.c_void_p()
-        config = _config(timeout, verification, process_access, wire, interface, reproducible, device)
-        check(library().antiphon_communicator_create_from_environment(config, made))
+        said = config(timeout, verification, process_access, wire, interface, reproducible, device)
+        check(library().antiphon_communicator_create_from_environment(said, made))
         return cls(made.value or 0, _on_device(device))
 
     @classmethod
@@ -289,9 +262,9 @@ class Communicator(Handle):
     ) -> Communicator:
         """Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there."""
         made = ctypes.c_void_p()
-        config = _config(timeout, verification, process_access, wire, interface, reproducible, device)
+        said = config(timeout, verification, process_access, wire, interface, reproducible, device)
         rank, world = number("rank", rank), number("world", world)
-        check(library().antiphon_communicator_create(_abi.UniqueId(bytes(id)), rank, world, config, made))
+        check(library().antiphon_communicator_create(_abi.UniqueId(bytes(id)), rank, world, said, made))
         return cls(made.value or 0, _on_device(device))
 
     @classmethod
@@ -312,11 +285,11 @@ class Communicator(Handle):
         """Joins a group as `rank` of `world` at a place, written as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
         "file:/path". Over TCP ranks prove to know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says."""
         made = ctypes.c_void_p()
-        config = _config(timeout, verification, process_access, wire, interface, reproducible, device)
+        said = config(timeout, verification, process_access, wire, interface, reproducible, device)
         rank, world = number("rank", rank), number("world", world)
         if "\0" in place:
             raise InvalidArgumentError(f"cannot meet at {place!r}: allowed texts without a zero")
-        check(library().antiphon_communicator_create_at(place.encode(), rank, world, config, made))
+        check(library().antiphon_communicator_create_at(place.encode(), rank, world, said, made))
         return cls(made.value or 0, _on_device(device))
 
     @classmethod
@@ -335,8 +308,8 @@ class Communicator(Handle):
         if not 0 < world < 1 << 16:
             raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {(1 << 16) - 1}")
         made = (ctypes.c_void_p * world)()
-        config = _config(timeout, verification, process_access, None, None, reproducible, device)
-        check(library().antiphon_communicator_create_in_process(world, config, made))
+        said = config(timeout, verification, process_access, None, None, reproducible, device)
+        check(library().antiphon_communicator_create_in_process(world, said, made))
         return [cls(value or 0, _on_device(device)) for value in made]
 
     def explain(
