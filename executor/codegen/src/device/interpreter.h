@@ -49,7 +49,7 @@ template <class Op> AP_INLINE void counted_vectors(const Counted &sides, u32 rea
 
 // Words: the move's number, its sides. Many sides are walked element by element.
 template <class Op> AP_DEVICE void move_bytes_counted(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     const u32 *all = o + 1;
     const Pieces pieces = pieces_of(l, o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
@@ -86,7 +86,7 @@ template <class Op> AP_DEVICE void move_bytes_counted(const Launch &l, const u32
 
 // Words as of moves over switch channels: what no multicast reaches is walked element by element.
 template <class Op> AP_DEVICE void move_multicast_counted(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     fence_alias();
     const u32 *all = o + 1;
     const Pieces pieces = pieces_of(l, o[0]);

@@ -9,12 +9,18 @@ AP_INLINE const u32 *numbers(u64 address) { return (const u32 *)address; }
 struct State {
     u64 number;
     u32 flag;
+    // Any thread may set it to 0, and count in the next, at any time.
     u32 runs;
     u32 waits;
     u32 last;
 };
 
 AP_SHARED(State, state)
+
+// Whether the block goes on, as far as this thread knows.
+AP_INLINE bool still_runs() { return load_shared(&state().runs) != 0; }
+
+AP_INLINE void end_early() { store_shared(&state().runs, 0); }
 
 // Which of its rank's blocks this is.
 AP_INLINE u32 block_of(const Launch &l) { return AP_BLOCK() - l.first_block; }
@@ -23,34 +29,32 @@ AP_INLINE ContextWords *context_of(const Launch &l) { return (ContextWords *)l.c
 
 // How often a wait looks before it says where it is.
 #define PATIENCE 256
+// How many looks lie between two at the word that ends launches. It is the host's, and to look there takes longer than to look for a
+// signal.
+#define STRIDE 1024
+// What a block that has ended early counts as among those that are over, beside one.
+#define EARLY 0x10000u
 
 AP_INLINE void note(const Launch &l, u32 kind, u32 index) {
     Progress *mine = (Progress *)l.progress + block_of(l);
     store_relaxed(&mine->at, state().number << 32 | kind << 28 | (index & 0xfffffffu));
-    // Threads that count at once may count once: it still changes.
-    store_relaxed(&mine->waits, ++state().waits);
+    store_relaxed(&mine->waits, add_shared(&state().waits, 1) + 1);
 }
 
 // The launch cannot go on: it stays until the host has seen why, and ends it.
 AP_INLINE void fail(const Launch &l, u32 kind, u32 index) {
     note(l, kind, index);
-    state().runs = 0;
+    end_early();
     while (!load_word(numbers(l.stop))) pause_briefly();
 }
 
 // What a wait does between two looks; false if the launch ends. `looks` begins with 0; `kind` and `index` tell the host what
 // is waited for.
 AP_INLINE bool goes_on(const Launch &l, u32 kind, u32 index, u32 &looks) {
-    if (looks < PATIENCE) {
-        ++looks;
-        return true;
-    }
-    if (looks == PATIENCE) {
-        ++looks;
-        note(l, kind, index);
-    }
-    if (!state().runs || load_word(numbers(l.stop))) {
-        state().runs = 0;
+    if (++looks < PATIENCE) return true;
+    if (looks == PATIENCE) note(l, kind, index);
+    if (!still_runs() || (looks % STRIDE == 0 && load_word(numbers(l.stop)))) {
+        end_early();
         return false;
     }
     pause_briefly();
@@ -197,24 +201,26 @@ AP_INLINE void find_groups(const Launch &l);
 
 // Every thread of the block calls it first; false if the launch shall not run.
 AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
+    u32 stopped = 0;
     if (AP_THREAD() == 0) {
+        // Asked first and looked at last: the answer comes from the host.
+        stopped = load_word(numbers(l.stop));
         // It is added to when the last block of a launch is over, so it is the same for all blocks.
         const u64 number = load_relaxed(&context_of(l)->count);
         state().number = number;
-        // Before anything that ends or waits: what has ended has begun, and the host sees every wait.
+        // What has ended has begun: the end is told behind all of this. Nothing here waits for the host's memory.
         if (block_of(l) == 0) {
             store_relaxed(words(l.marks) + 3, l.given);
-            store_release(words(l.marks), number);
+            store_relaxed(words(l.marks), number);
         }
         // Never 0, which is what memory holds before the first packet.
         state().flag = (u32)(number % 0xffffffffull) + 1;
-        state().runs = load_word(numbers(l.stop)) == 0;
+        state().runs = 1;
         state().waits = 0;
         // Whether scratch was cut otherwise in the last launch.
         state().last = context_of(l)->shape != l.shape;
     }
     AP_SYNC();
-    if (!state().runs) return false;
     const bool other = state().last != 0;
     const u64 least = state().number - (other ? 1 : 2);
     if (other || state().number > 2) {
@@ -232,14 +238,20 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
         u64 *there = words(words(l.runtime)[l.rank]) + (state().number & 1) * 2 * l.own_block_count;
         store_relaxed(there + i, load_relaxed(own + i));
     }
+    if (stopped) end_early();
     AP_SYNC();
-    if (block_of(l) == 0 && state().runs) {
-        for (u32 i = AP_THREAD(); i < l.reader_count; i += AP_THREADS()) publish(l, numbers(l.readers)[i]);
+    if (still_runs()) {
+        if (block_of(l) == 0) {
+            for (u32 i = AP_THREAD(); i < l.reader_count; i += AP_THREADS()) publish(l, numbers(l.readers)[i]);
+        }
+        for (u32 i = AP_THREAD(); i < b.peer_count; i += AP_THREADS()) resolve(l, numbers(l.peers)[b.peers + i]);
     }
-    for (u32 i = AP_THREAD(); i < b.peer_count; i += AP_THREADS()) resolve(l, numbers(l.peers)[b.peers + i]);
     AP_SYNC();
     find_groups(l);
-    return state().runs != 0;
+    const bool goes = still_runs();
+    // Before anybody goes on, and may end the block for all.
+    AP_SYNC();
+    return goes;
 }
 
 AP_INLINE void land(const Launch &l);
@@ -248,13 +260,15 @@ AP_INLINE void land(const Launch &l);
 AP_DEVICE void finish(const Launch &l) {
     AP_SYNC();
     if (AP_THREAD() == 0) {
-        state().last = fetch_add_word(&context_of(l)->finished, 1) + 1 == l.block_count;
         // A block that has ended early has not done its part, and a rank that has not is never said to be through.
-        if (!state().runs || load_word(numbers(l.stop))) state().runs = 0;
+        const u32 part = still_runs() ? 1 : 1 + EARLY;
+        const u32 over = fetch_add_word(&context_of(l)->finished, part) + part;
+        state().last = over % EARLY == l.block_count;
+        if (over >= EARLY) end_early();
     }
     AP_SYNC();
     if (!state().last) return;
-    if (l.ways && state().runs) {
+    if (l.ways && still_runs()) {
         // Behind all that was handed over, so that it says as much as what follows says to ranks that are near.
         for (u32 peer = AP_THREAD(); peer < l.world; peer += AP_THREADS()) {
             const u32 by = way(l, peer);
@@ -264,9 +278,9 @@ AP_DEVICE void finish(const Launch &l) {
         }
     }
     AP_SYNC();
-    if (state().runs) land(l);
+    if (still_runs()) land(l);
     AP_SYNC();
-    if (state().runs) {
+    if (still_runs()) {
         for (u32 peer = AP_THREAD(); peer < l.world; peer += AP_THREADS()) {
             if (peer == l.rank || way(l, peer) != NEAR) continue;
             u8 *there = await_arena(l, peer);

@@ -88,7 +88,7 @@ template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<r
 
 // Words: the move's number, its sides.
 template <class Op, int reads, int writes> AP_DEVICE void move_bytes(const Launch &l, const u32 *o, Window w) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     const Pieces pieces = pieces_of(l, o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
         const Piece piece = piece_at(l, k);
@@ -121,7 +121,7 @@ AP_DEVICE void elements(const Launch &l, const u32 *all, const u64 *offsets, u32
 
 // Words as above.
 template <class Op> AP_DEVICE void move_bytes_wide(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     const Pieces pieces = pieces_of(l, o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
         const Piece piece = piece_at(l, k);

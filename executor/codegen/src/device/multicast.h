@@ -96,7 +96,7 @@ AP_INLINE void transfer_multicast(const Sides<reads, writes> &sides, u64 from, u
 // Words: the move's number, its sides, the switch channels of all that is read and of all that is written, all
 // ones where they are no group.
 template <class Op, int reads, int writes> AP_DEVICE void move_multicast(const Launch &l, const u32 *o, Window w) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     // What the members wrote by their own addresses is read, and what is written is read, by another one.
     fence_alias();
     const Pieces pieces = pieces_of(l, o[0]);

@@ -63,7 +63,7 @@ AP_INLINE u8 *side_of(const Launch &l, u32 side, u64 offset) {
 
 // Any number of sides. Words as of moves of bytes.
 template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     const u32 *all = o + 1;
     const u32 flag = state().flag;
     const Pieces pieces = pieces_of(l, o[0]);
@@ -102,7 +102,7 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
 
 // As above, with the number of sides and their kinds known: `from` and `to` have a bit for each that is packets.
 template <class Op, int reads, int writes, u32 from, u32 to> AP_DEVICE void move_packets(const Launch &l, const u32 *o, Window w) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     const u32 flag = state().flag;
     const Pieces pieces = pieces_of(l, o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {

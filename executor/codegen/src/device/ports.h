@@ -22,7 +22,7 @@ AP_DEVICE u64 push(const Launch &l, const Link &link, u32 kind, u32 index, u64 k
             return closed;
         });
         if (closed) fail(l, AT_CLOSED, index);
-        if (!state().runs) return ticket;
+        if (!still_runs()) return ticket;
     }
     u64 *request = lines + 8 * (2 + (ticket & (link.capacity - 1)));
     store_relaxed(request + 1, kinds);
@@ -35,13 +35,13 @@ AP_DEVICE u64 push(const Launch &l, const Link &link, u32 kind, u32 index, u64 k
 
 // Words of launches, for ranks of other nodes.
 AP_DEVICE void tell(const Launch &l, u32 link, const u64 *word, u64 value) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     const u64 data[5] = {0, 0, FOREIGN, (u64)word, value};
     push(l, link_of(l, link), AT_LANDING, link, REQUEST_SIGNAL | REQUEST_VALUE, data);
 }
 
 AP_DEVICE void send(const Launch &l, u32 link, const u64 *from, const u64 *to, u64 bytes) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     const u64 data[5] = {FOREIGN, (u64)from, FOREIGN, (u64)to, bytes};
     push(l, link_of(l, link), AT_LANDING, link, REQUEST_DATA, data);
 }
@@ -49,14 +49,14 @@ AP_DEVICE void send(const Launch &l, u32 link, const u64 *from, const u64 *to, u
 // Waits until all that was handed over for a peer before is done.
 AP_DEVICE void flush(const Launch &l, const Link &link, u32 kind, u32 index) {
     const u64 ticket = push(l, link, kind, index, REQUEST_FLUSH, 0);
-    if (!state().runs) return;
+    if (!still_runs()) return;
     const u64 *done = words(link.done);
     look(l, kind, index, [&] { return load_acquire(done) > ticket; });
 }
 
 // Words of each: the place, the move's number, the channel, what is read, what is written.
 AP_DEVICE void posts(const Launch &l, const u32 *o, u32 count, u32 first, Window w) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     for (u32 i = mine(first); i < count; i += AP_THREADS()) {
         const u32 *own = o + 5 * i, from = own[3], to = own[4];
         const bool packets = is_packets(from);
@@ -79,7 +79,7 @@ AP_DEVICE void posts(const Launch &l, const u32 *o, u32 count, u32 first, Window
 
 // Words of each: the place, and the channel, all ones if nobody hears it.
 AP_DEVICE void port_signals(const Launch &l, const u32 *o, u32 count, u32 first) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     for (u32 i = mine(first); i < count; i += AP_THREADS()) {
         if (o[2 * i + 1] == NOBODY) continue;
         const Link &link = link_of(l, o[2 * i + 1]);
@@ -90,7 +90,7 @@ AP_DEVICE void port_signals(const Launch &l, const u32 *o, u32 count, u32 first)
 
 // Words of each: the place, and the channel.
 AP_DEVICE void flushes(const Launch &l, const u32 *o, u32 count, u32 first) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     for (u32 i = mine(first); i < count; i += AP_THREADS()) flush(l, link_of(l, o[2 * i + 1]), AT_INSTRUCTION, o[2 * i]);
 }
 

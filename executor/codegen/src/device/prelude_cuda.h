@@ -138,6 +138,23 @@ AP_INLINE u32 fetch_add_word(u32 *to, u32 value) {
     return before;
 }
 
+// Words of the block's shared memory that its threads change at any time.
+AP_INLINE u32 load_shared(const u32 *from) {
+    u32 value;
+    asm volatile("ld.relaxed.cta.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+AP_INLINE void store_shared(u32 *to, u32 value) {
+    asm volatile("st.relaxed.cta.u32 [%0], %1;" : : "l"(to), "r"(value) : "memory");
+}
+
+AP_INLINE u32 add_shared(u32 *to, u32 value) {
+    u32 before;
+    asm volatile("atom.relaxed.cta.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(value) : "memory");
+    return before;
+}
+
 // Two 16-bit floats are a word, the first of them its lower half.
 AP_INLINE void f16x2_to_f32(u32 word, float &low, float &high) {
     asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(low), "=f"(high) : "r"(word));

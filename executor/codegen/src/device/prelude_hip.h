@@ -69,6 +69,11 @@ AP_INLINE u64 fetch_add(u64 *to, u64 value) { return __atomic_fetch_add(to, valu
 AP_INLINE u64 fetch_add_relaxed(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
 AP_INLINE u32 fetch_add_word(u32 *to, u32 value) { return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL); }
 
+// Words of the block's shared memory that its threads change at any time.
+AP_INLINE u32 load_shared(const u32 *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
+AP_INLINE void store_shared(u32 *to, u32 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
+AP_INLINE u32 add_shared(u32 *to, u32 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
+
 // Two 16-bit floats are a word, the first of them its lower half.
 typedef _Float16 Halves __attribute__((ext_vector_type(2)));
 

@@ -64,6 +64,11 @@ AP_INLINE u64 fetch_add(u64 *to, u64 value) { return __atomic_fetch_add(to, valu
 AP_INLINE u64 fetch_add_relaxed(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
 AP_INLINE u32 fetch_add_word(u32 *to, u32 value) { return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL); }
 
+// Words of the block's shared memory that its threads change at any time: all threads of a block are of one thread of the system.
+AP_INLINE u32 load_shared(const u32 *from) { return *(const volatile u32 *)from; }
+AP_INLINE void store_shared(u32 *to, u32 value) { *(volatile u32 *)to = value; }
+AP_INLINE u32 add_shared(u32 *to, u32 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
+
 AP_INLINE float as_float(u32 bits) { return __uint_as_float(bits); }
 AP_INLINE u32 as_bits(float value) { return __float_as_uint(value); }
 

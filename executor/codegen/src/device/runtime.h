@@ -8,7 +8,7 @@ AP_INLINE RuntimeBlock runtime_block(const Launch &l, const u32 *o) {
 // A slice of a runtime block to a slice of another. Words: the place; of both the side, the entry in the owner's table and
 // the table's entries; the slice's number and how many there are. Slices are whole multiples of `unit`, but for the last.
 AP_DEVICE void move_block(const Launch &l, const u32 *o, u64 unit) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     const RuntimeBlock read = runtime_block(l, o + 1), written = runtime_block(l, o + 4);
     if (read.len != written.len) {
         if (AP_THREAD() == 0) fail(l, AT_UNEQUAL, o[0]);

@@ -5,7 +5,7 @@ AP_INLINE u32 mine(u32 first) { return (AP_THREAD() + AP_THREADS() - first % AP_
 
 // Words of each: the peer, and the peer's channel.
 template <bool release> AP_DEVICE void signals(const Launch &l, const u32 *o, u32 count, u32 first) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     for (u32 i = mine(first); i < count; i += AP_THREADS()) {
         if (o[2 * i + 1] == NOBODY) continue;
         u64 *counter = inbound(l, o[2 * i], o[2 * i + 1]);
@@ -16,7 +16,7 @@ template <bool release> AP_DEVICE void signals(const Launch &l, const u32 *o, u3
 
 // Words of each: the place, and the channel.
 template <bool acquire> AP_DEVICE void waits(const Launch &l, const u32 *o, u32 count, u32 first) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     for (u32 i = mine(first); i < count; i += AP_THREADS()) {
         const u32 channel = o[2 * i + 1];
         const u64 expected = fetch_add_relaxed(words(l.expected) + channel, 1) + 1;
@@ -27,7 +27,7 @@ template <bool acquire> AP_DEVICE void waits(const Launch &l, const u32 *o, u32 
 
 // Words of each: the place, and the semaphore.
 AP_DEVICE void acquires(const Launch &l, const u32 *o, u32 count, u32 first) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     for (u32 i = mine(first); i < count; i += AP_THREADS()) {
         u64 *semaphore = words(l.semaphores) + o[2 * i + 1];
         const i64 before = (i64)fetch_add(semaphore, ~0ull);
@@ -38,14 +38,14 @@ AP_DEVICE void acquires(const Launch &l, const u32 *o, u32 count, u32 first) {
 
 // Words of each: the semaphore.
 AP_DEVICE void releases(const Launch &l, const u32 *o, u32 count, u32 first) {
-    if (!state().runs) return;
+    if (!still_runs()) return;
     for (u32 i = mine(first); i < count; i += AP_THREADS()) fetch_add(words(l.semaphores) + o[i], 1);
 }
 
 // Words: the place, the barrier, how many blocks meet.
 AP_DEVICE void barrier(const Launch &l, const u32 *o) {
     AP_SYNC();
-    if (AP_THREAD() == 0 && state().runs) {
+    if (AP_THREAD() == 0 && still_runs()) {
         u64 *arrived = words(l.barriers) + o[1];
         const u64 blocks = o[2], full = (fetch_add(arrived, 1) / blocks + 1) * blocks;
         look(l, AT_INSTRUCTION, o[0], [&] { return load_acquire(arrived) >= full; });
