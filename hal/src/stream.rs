@@ -67,6 +67,17 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
         bytes: u64,
     ) -> Result<Submitted, HalError>;
 
+    /// Stores `value` at the address `to`, a multiple of 8, in one step, when all earlier work is done and seen by all devices.
+    /// [`HalError::Unsupported`] where streams of the device cannot; a copy of 8 bytes can then.
+    ///
+    /// # Safety
+    ///
+    /// The word must be mapped until that is done, and reached by atomic operations alone meanwhile.
+    unsafe fn write(&self, to: *mut u64, value: u64) -> Result<(), HalError> {
+        let _ = (to, value);
+        Err(HalError::Unsupported { op: "write a word in a stream", backend: self.backend() })
+    }
+
     /// Lets `event` stand for everything submitted so far. Events of other backends are refused.
     fn record(&self, event: &dyn Event) -> Result<(), HalError>;
 

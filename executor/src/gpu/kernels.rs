@@ -97,6 +97,15 @@ fn load_text(
     Ok(kernel)
 }
 
+/// Whether an error says that there is no compiler, or none of whose code the driver takes.
+fn is_useless(error: &HalError) -> bool {
+    match error {
+        HalError::Unavailable { .. } => true,
+        HalError::Vendor { what, .. } => what == antiphon_hal::LOADING,
+        _ => false,
+    }
+}
+
 /// Makes the kernel of a rank of a plan.
 type Make = fn(&Layout, u32, Variant) -> Result<Generated, Unsupported>;
 /// Those of several.
@@ -163,7 +172,7 @@ impl Kernels {
         }
         load(KernelForm::Generated, own).or_else(|error| {
             let ExecutorError::Hal(missing) = &error else { return Err(error) };
-            if !matches!(**missing, HalError::Unavailable { .. }) {
+            if !is_useless(missing) {
                 return Err(error);
             }
             log::info!("plans are interpreted: {missing}");

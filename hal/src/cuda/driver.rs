@@ -20,6 +20,7 @@ use crate::gpu::process::Process;
 use crate::gpu::search::Search;
 use crate::gpu::vendor::{Context as _, Owner, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
+use crate::kernel::LOADING;
 use crate::memory::{DmaBuf, MemoryHandle};
 use crate::multicast::Multicast;
 use cudarc::driver::sys;
@@ -197,7 +198,7 @@ impl Vendor for CudaDriver {
         if code == Code::SUCCESS {
             return Ok(raw);
         }
-        let mut error = api.error("load a kernel's module", code);
+        let mut error = api.error(LOADING, code);
         if let HalError::Vendor { text, .. } = &mut error
             && let Ok(log) = CStr::from_bytes_until_nul(&log)
             && !log.is_empty()

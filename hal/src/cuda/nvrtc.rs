@@ -21,14 +21,14 @@ static NVRTC: Dialect = Dialect {
     source: c"antiphon.cu",
     example: "sm_90",
     variable: "ANTIPHON_NVRTC_LIB",
-    names: &[&["libnvrtc.so.13", "libnvrtc.so.12"], &["libnvrtc.so.12", "libnvrtc.so.13"]],
+    names: &[&["libnvrtc.so.13", "libnvrtc.so.12"], &["libnvrtc.so.12"]],
     folders: |variable| places::folders(variable),
     found: Mutex::new(BTreeMap::new()),
 };
 
 /// The compiler for a driver that supports CUDA up to `driver_version` (1000 times the major version, plus 10 times the
-/// minor), or for none: that of CUDA 13, then that of CUDA 12; the other way about for a driver that does not load what
-/// the newer one makes. Looked for in the process, the system's library path, `CUDA_HOME`, the folders of Python packages
+/// minor), or for none: that of CUDA 13, then that of CUDA 12; this one alone for a driver that does not load what the
+/// newer one makes. Looked for in the process, the system's library path, `CUDA_HOME`, the folders of Python packages
 /// and `/usr/local/cuda`. [`HalError::Unavailable`] with those places where there is none; the next call looks again.
 pub fn compiler(driver_version: Option<u32>) -> Result<&'static RuntimeCompiler, HalError> {
     NVRTC.find(usize::from(driver_version.is_some_and(|version| version < CUDA_13)))

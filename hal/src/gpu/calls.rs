@@ -190,6 +190,9 @@ table! {
     optional {
         stream_create_priority (*mut RawStream, c_uint, c_int);
         stream_priorities (*mut c_int, *mut c_int);
+        stream_write (RawStream, Address, c_ulonglong, c_uint);
+        limit_get (*mut usize, c_uint);
+        limit_set (c_uint, usize);
         launch_cooperative (
             RawFunction,
             c_uint, c_uint, c_uint,

@@ -45,6 +45,9 @@ pub(crate) const DESCRIPTOR: c_uint = 1;
 /// The smallest granularity.
 pub(crate) const GRANULARITY: c_uint = 0;
 
+/// Bytes of stack of a thread, as a limit of a device.
+pub(crate) const STACK: c_uint = 0;
+
 /// The most threads of a block, as an attribute of a function.
 pub(crate) const THREADS: c_uint = 0;
 /// Bytes of shared memory that the code declares, likewise.

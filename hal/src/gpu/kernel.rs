@@ -70,7 +70,25 @@ impl<V: Vendor> GpuKernel<V> {
         let kernel = GpuKernel { function, shared_bytes, module };
         // Drivers that load code when it is first needed may wait for running kernels to do so: better now than at a launch.
         kernel.attribute(code::REGISTERS)?;
+        kernel.make_room(core)?;
         Ok(kernel)
+    }
+
+    /// Gives threads as much memory of their own as the kernel needs. The driver would do so at a launch, behind all kernels
+    /// that run. The context must be current.
+    fn make_room(&self, core: &Core<V>) -> Result<(), HalError> {
+        let api = core.context.api();
+        let (Some(get), Some(set)) = (api.limit_get, api.limit_set) else { return Ok(()) };
+        let needed = self.attribute(code::LOCAL_BYTES)? as usize;
+        let mut bytes = 0;
+        // SAFETY: `bytes` is a valid place for the answer.
+        let code = unsafe { get(&raw mut bytes, code::STACK) };
+        if code != Code::SUCCESS || bytes >= needed {
+            return Ok(());
+        }
+        // SAFETY: takes no pointers.
+        let code = unsafe { set(code::STACK, needed) };
+        api.check("give a kernel's threads memory of their own", code)
     }
 
     fn attribute(&self, attribute: c_uint) -> Result<u32, HalError> {

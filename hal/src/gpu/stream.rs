@@ -192,6 +192,19 @@ impl<V: Vendor> Stream for GpuStream<V> {
         Ok(Submitted::Queued)
     }
 
+    unsafe fn write(&self, to: *mut u64, value: u64) -> Result<(), HalError> {
+        let what = "write a word in a stream";
+        let api = self.context.api();
+        let Some(write) = api.stream_write else { return unsupported::<V, _>(what) };
+        let _entered = self.context.enter()?;
+        // Without a flag, what was done before is seen by all before the word is.
+        // SAFETY: the caller vouches for the word; the stream lives as long as this object.
+        match unsafe { write(self.raw, to.expose_provenance() as u64, value, 0) } {
+            Code::NOT_SUPPORTED => unsupported::<V, _>(what),
+            code => api.check(what, code),
+        }
+    }
+
     fn record(&self, event: &dyn Event) -> Result<(), HalError> {
         let event = GpuEvent::<V>::of(event, "record an event on a stream")?;
         let _entered = self.context.enter()?;

@@ -7,7 +7,7 @@ use crate::stream::{self, Stream};
 use crate::table::{Table, fresh, lock};
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 
 /// What streams, memory and modules belong to.
@@ -30,6 +30,10 @@ type Primary = (u32, Option<Arc<Context>>);
 /// The primary contexts of all devices.
 static PRIMARY: LazyLock<Mutex<Vec<Primary>>> =
     LazyLock::new(|| Mutex::new(vec![(0, None); device::count()]));
+
+/// The limit of a thread's stack, which nothing here needs.
+const STACK: u32 = 0;
+static STACK_BYTES: AtomicUsize = AtomicUsize::new(1 << 10);
 
 thread_local! {
     static CURRENT: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
@@ -184,6 +188,20 @@ driver_calls! {
             find(context)?;
         }
         out.set(3020)
+    }
+
+    fn cuCtxGetLimit(out: Out<usize>, limit: u32) {
+        current()?;
+        if limit == STACK { out.set(STACK_BYTES.load(Ordering::Relaxed)) } else { Err(Status::INVALID_VALUE) }
+    }
+
+    fn cuCtxSetLimit(limit: u32, value: usize) {
+        current()?;
+        if limit != STACK {
+            return Err(Status::INVALID_VALUE);
+        }
+        STACK_BYTES.store(value, Ordering::Relaxed);
+        Ok(())
     }
 
     fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {

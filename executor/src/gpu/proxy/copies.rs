@@ -1,7 +1,8 @@
 //! Links between ranks that see each other's device memory: transfers are copies, on streams of the proxy's own.
 //!
 //! The kernel has resolved what is read and what is written, so requests name bytes by their addresses in this process. Copies
-//! of one link run in their order. A signal is a copy of 8 bytes, begun once all that was posted before it is over.
+//! of one link run in their order. A signal is a word that the stream writes behind the copies; where streams cannot, a copy of 8
+//! bytes, begun once all that was posted before it is over.
 
 use crate::gpu::words::Words;
 use antiphon_codegen::abi::FOREIGN;
@@ -65,6 +66,8 @@ struct State {
     under_way: VecDeque<Step>,
     /// Events that nothing stands for any more.
     events: Vec<Arc<dyn Event>>,
+    /// The device's streams write no words: signals are copies.
+    copies_signals: bool,
     /// Why nothing goes on.
     lost: Option<String>,
 }
@@ -125,11 +128,43 @@ impl Copies {
             stream.record(&*event)?;
             Ok(event)
         };
-        begun().map_err(|error: HalError| {
-            let reason = error.to_string();
-            state.lost = Some(reason.clone());
-            self.lost(reason)
-        })
+        begun().map_err(|error: HalError| self.lose(state, &error))
+    }
+
+    /// Has the stream of copies write a counter behind them, and notes when that is done; `None` where streams cannot.
+    fn write_behind(
+        &self,
+        state: &mut State,
+        to: u64,
+        value: u64,
+    ) -> Result<Option<Arc<dyn Event>>, WireError> {
+        if state.copies_signals {
+            return Ok(None);
+        }
+        let to = ptr::with_exposed_provenance_mut(to as usize);
+        // SAFETY: a counter, mapped as long as the kernel that asked for it runs, or its graph; nobody else writes it.
+        match unsafe { self.data.write(to, value) } {
+            Ok(()) => {}
+            Err(HalError::Unsupported { .. }) => {
+                state.copies_signals = true;
+                return Ok(None);
+            }
+            Err(error) => return Err(self.lose(state, &error)),
+        }
+        let known = state.events.pop();
+        let noted = || {
+            let event = known.map_or_else(|| self.device.event(), Ok)?;
+            self.data.record(&*event)?;
+            Ok(event)
+        };
+        noted().map(Some).map_err(|error: HalError| self.lose(state, &error))
+    }
+
+    /// Nothing goes on after an error of the device.
+    fn lose(&self, state: &mut State, error: &HalError) -> WireError {
+        let reason = error.to_string();
+        state.lost = Some(reason.clone());
+        self.lost(reason)
     }
 
     /// Whether a copy is over. The link is lost if the device is.
@@ -212,7 +247,11 @@ impl Link for Copies {
         if state.under_way.len() as u64 >= MOST {
             return Ok(Posted::Full);
         }
-        state.under_way.push_back(Step::Signal { to, value });
+        let step = match self.write_behind(&mut state, to, value)? {
+            Some(event) => Step::Copied(event),
+            None => Step::Signal { to, value },
+        };
+        state.under_way.push_back(step);
         state.posted += 1;
         self.advance(&mut state)?;
         Ok(Posted::Queued)

@@ -2,7 +2,10 @@
 
 use super::{DEVICE, cu, current, primary, release, version};
 use crate::abi::Out;
-use crate::context::{cuCtxEnablePeerAccess, cuCtxGetStreamPriorityRange, cuCtxSynchronize};
+use crate::context::{
+    cuCtxEnablePeerAccess, cuCtxGetLimit, cuCtxGetStreamPriorityRange, cuCtxSetLimit,
+    cuCtxSynchronize,
+};
 use crate::device::{
     BLOCK_THREADS, DEFAULT_SHARED_BYTES, MULTIPROCESSORS, WARP, count, cuDeviceCanAccessPeer,
     cuDeviceGetName, cuDeviceGetP2PAttribute, cuDeviceGetPCIBusId, cuDeviceTotalMem_v2, ordinal,
@@ -45,6 +48,14 @@ hip_calls! {
         ordinal(device)?;
         DEVICE.set(device);
         Ok(())
+    }
+
+    fn hipDeviceGetLimit(out: Out<usize>, limit: u32) {
+        cu(cuCtxGetLimit(out, limit))
+    }
+
+    fn hipDeviceSetLimit(limit: u32, value: usize) {
+        cu(cuCtxSetLimit(limit, value))
     }
 
     fn hipDeviceGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {

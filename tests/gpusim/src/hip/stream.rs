@@ -13,7 +13,8 @@ use crate::object::{cuUserObjectCreate, cuUserObjectRelease};
 use crate::stream::calls::{
     cuStreamBeginCapture_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2,
     cuStreamEndCapture, cuStreamGetCaptureInfo_v2, cuStreamIsCapturing, cuStreamQuery,
-    cuStreamSynchronize, cuStreamWaitEvent, cuThreadExchangeStreamCaptureMode,
+    cuStreamSynchronize, cuStreamWaitEvent, cuStreamWriteValue64_v2,
+    cuThreadExchangeStreamCaptureMode,
 };
 use crate::stream::find;
 use std::ffi::c_void;
@@ -25,6 +26,10 @@ hip_calls! {
 
     fn hipStreamCreateWithPriority(out: Out<u64>, flags: u32, priority: i32) {
         cu(cuStreamCreateWithPriority(out, flags, priority))
+    }
+
+    fn hipStreamWriteValue64(stream: u64, address: u64, value: u64, flags: u32) {
+        cu(cuStreamWriteValue64_v2(stream, address, value, flags))
     }
 
     fn hipStreamDestroy(stream: u64) {
