@@ -98,11 +98,29 @@ impl Listener {
     }
 }
 
+/// A memory of this rank's.
+#[derive(Debug)]
+struct Numbered {
+    slot: u32,
+    memory: Weak<dyn Memory>,
+    start: u64,
+    bytes: u64,
+}
+
+impl Numbered {
+    /// The address of bytes in it, if all are inside of it and it is there. Nobody holds it for that: who lets go of a memory
+    /// last frees it, which may take long.
+    fn find(&self, offset: u64, bytes: u64) -> Option<u64> {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        (inside && self.memory.strong_count() > 0).then(|| self.start.checked_add(offset))?
+    }
+}
+
 /// This rank's own regions, numbered.
 #[derive(Debug, Default)]
 pub struct Slots {
     /// By the number of the memory.
-    numbered: HashMap<u64, (u32, Weak<dyn Memory>)>,
+    numbered: HashMap<u64, Numbered>,
     /// How often each slot was used.
     generations: Vec<u32>,
     free: Vec<u32>,
@@ -111,7 +129,7 @@ pub struct Slots {
 impl Slots {
     /// The number of a memory, and whether it is new.
     pub fn number(&mut self, memory: &Arc<dyn Memory>) -> (u64, bool) {
-        if let Some(&(slot, _)) = self.numbered.get(&memory.id()) {
+        if let Some(&Numbered { slot, .. }) = self.numbered.get(&memory.id()) {
             return (region_id(slot, self.generations[slot as usize]), false);
         }
         if self.free.is_empty() {
@@ -127,49 +145,48 @@ impl Slots {
                 self.generations.len() as u32 - 1
             }
         };
-        self.numbered.insert(memory.id(), (slot, Arc::downgrade(memory)));
+        let (start, bytes) = (memory.address().expose_provenance() as u64, memory.len());
+        let numbered = Numbered { slot, memory: Arc::downgrade(memory), start, bytes };
+        self.numbered.insert(memory.id(), numbered);
         (region_id(slot, self.generations[slot as usize]), true)
     }
 
     /// The memories that are there, with the numbers by which peers know them.
     pub fn all(&self) -> Vec<(Arc<dyn Memory>, u64)> {
-        let known = self.numbered.values().filter_map(|(slot, memory)| {
+        let known = self.numbered.values().filter_map(|Numbered { slot, memory, .. }| {
             let number = region_id(*slot, self.generations[*slot as usize]);
             Some((memory.upgrade()?, number))
         });
         known.collect()
     }
 
+    /// What peers know by a number.
+    fn known(&self, region: u64) -> Option<&Numbered> {
+        let slot = region as u32;
+        let known = self.numbered.values().find(|known| known.slot == slot)?;
+        let generation = *self.generations.get(slot as usize)?;
+        (region_id(slot, generation) == region).then_some(known)
+    }
+
     /// The memory that peers know by a number.
     pub fn memory(&self, region: u64) -> Option<Arc<dyn Memory>> {
-        let slot = region as u32;
-        let known = self.numbered.values().find(|(known, _)| *known == slot)?;
-        let generation = *self.generations.get(slot as usize)?;
-        known.1.upgrade().filter(|_| region_id(slot, generation) == region)
+        self.known(region)?.memory.upgrade()
     }
 
     /// The address of bytes of this rank's memory that a peer of another node names, by their region or by their address
     /// here. Only what peers were told of is found, whatever else of this process's there is at an address.
     pub fn find(&self, region: u64, offset: u64, bytes: u64) -> Option<u64> {
-        let holds = |memory: &Arc<dyn Memory>, offset: u64| {
-            offset.checked_add(bytes).is_some_and(|end| end <= memory.len())
-        };
-        let start = |memory: &Arc<dyn Memory>| memory.address().expose_provenance() as u64;
         if region != FOREIGN {
-            let memory = self.memory(region).filter(|memory| holds(memory, offset))?;
-            return start(&memory).checked_add(offset);
+            return self.known(region)?.find(offset, bytes);
         }
-        let mut told = self.numbered.values().filter_map(|(_, memory)| memory.upgrade());
-        told.any(|memory| {
-            offset.checked_sub(start(&memory)).is_some_and(|inside| holds(&memory, inside))
-        })
-        .then_some(offset)
+        let inside = |known: &Numbered| known.find(offset.checked_sub(known.start)?, bytes);
+        self.numbered.values().find_map(inside)
     }
 
     /// Frees the slots of memory that is gone.
     fn collect(&mut self) {
         let Slots { numbered, free, .. } = self;
-        numbered.retain(|_, (slot, memory)| {
+        numbered.retain(|_, Numbered { slot, memory, .. }| {
             let alive = memory.strong_count() > 0;
             if !alive {
                 free.push(*slot);

@@ -26,7 +26,8 @@
 //! one that is tried again until the peer's half stands; what was posted meanwhile waits here. Two queue pairs instead
 //! of one make that safe: starting the sender over does not touch what the peer sends here.
 //!
-//! Memory of GPUs is refused for now: it would be registered through a dma-buf, which no device backend exports yet.
+//! Memory of GPUs is registered through a dma-buf where its device exports one and the card takes it, and refused otherwise.
+//! That is compiled only: no card has done so yet.
 
 pub mod address;
 pub mod choose;
