@@ -436,6 +436,9 @@ impl Probed {
             names: OnceLock::new(),
         };
         drop(join.token);
+        if let Some(gpu) = &shared.gpu {
+            gpu.provide_links(&shared)?;
+        }
         // All ranks have the same ones here, or none.
         let ticket = if shared.installed.plans().is_empty() {
             None

@@ -4,6 +4,7 @@
 //! to the proxy, in order with its transfers.
 
 use super::context::Context;
+use super::proxy::PARCELS_BYTES;
 use super::{Gpu, PAUSE};
 use crate::communicator::{CONTROL, Shared};
 use crate::error::ExecutorError;
@@ -12,7 +13,7 @@ use crate::ports::LOCAL;
 use antiphon_bootstrap::Message;
 use antiphon_codegen::abi::NEAR;
 use antiphon_hal::Memory;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Message tag: the arena of a context, for ranks that cannot map it: the context, address and bytes.
@@ -61,7 +62,22 @@ pub fn ways(shared: &Shared, partners: &[u32], first: u32) -> Vec<u32> {
     (0..shared.world).map(way).collect()
 }
 
+/// Links over wires whose memory is there when the communicator comes up, at most: of several nodes a plan joins a rank with few.
+const LINKS: usize = 8;
+
+/// Pinned memory of links over wires that are not made yet.
+pub type LinkMemory = Arc<Mutex<Vec<Arc<dyn Memory>>>>;
+
 impl Gpu {
+    /// Pins the memory of links over wires before anything is launched: a driver may let who does it later wait for kernels, and
+    /// these may wait for the link.
+    pub fn provide_links(&self, shared: &Shared) -> Result<(), ExecutorError> {
+        let staged = (0..shared.world).filter(|&peer| shared.is_staged(peer)).take(LINKS);
+        let memory: Result<Vec<_>, _> = staged.map(|_| self.device.pinned(PARCELS_BYTES)).collect();
+        *self.link_memory.lock().unwrap_or_else(PoisonError::into_inner) = memory?;
+        Ok(())
+    }
+
     /// Tells partners where the arena of a context is.
     pub fn announce_far(
         &self,

@@ -42,7 +42,7 @@ use antiphon_types::{DataType, ReduceOp};
 use buffers::Borrowed;
 use compiled::Compiled;
 use context::{Context, OnDevice};
-use far::{FAR_ARENA, PARCELS};
+use far::{FAR_ARENA, LinkMemory, PARCELS};
 use proxy::Proxy;
 use reaper::Reaper;
 use std::any::Any;
@@ -169,6 +169,8 @@ pub struct Gpu {
     underway: Arc<Underway>,
     /// Serves port channels, once a plan has some.
     proxy: OnceLock<Proxy>,
+    /// Memory of links over wires that are not made yet.
+    link_memory: LinkMemory,
     /// For calls without a stream.
     stream: OnceLock<Arc<dyn Stream>>,
 }
@@ -266,6 +268,7 @@ impl Gpu {
             reaper: Reaper::new(&underway),
             underway,
             proxy: OnceLock::new(),
+            link_memory: LinkMemory::default(),
             stream: OnceLock::new(),
         })
     }

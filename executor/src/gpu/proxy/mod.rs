@@ -14,7 +14,7 @@ mod queue;
 mod staged;
 
 use super::context::Context;
-use super::far::PARCELS;
+use super::far::{LinkMemory, PARCELS};
 use super::tables::Slots;
 use super::{Gpu, Peers};
 use crate::communicator::Shared;
@@ -57,6 +57,7 @@ struct Inner {
     /// This rank's control page.
     page: Arc<dyn Memory>,
     links: Mutex<HashMap<u32, Arc<Attended>>>,
+    link_memory: LinkMemory,
     /// Those over wires, by peer, which may bring something at any time.
     staged: Mutex<Vec<(u32, Arc<Staged>)>>,
     /// The last launch that ranks of other nodes are to hear of, for the messages of errors.
@@ -103,6 +104,7 @@ impl Proxy {
             ports: Arc::clone(&shared.ports),
             page: Arc::clone(&shared.page),
             links: Mutex::default(),
+            link_memory: Arc::clone(&gpu.link_memory),
             staged: Mutex::default(),
             described: AtomicU64::new(0),
             news: Mutex::default(),
@@ -244,7 +246,9 @@ impl Inner {
     /// A link over a wire; the peer is told where to write.
     fn stage(&self, shared: &Shared, peer: u32) -> Result<Staged, ExecutorError> {
         let mut region = 0;
-        let staged = Staged::new(&self.device, peer, |memory| {
+        let provided = lock(&self.link_memory).pop();
+        let pinned = provided.map_or_else(|| self.device.pinned(PARCELS_BYTES), Ok)?;
+        let staged = Staged::new(&self.device, peer, pinned, |memory| {
             region = memory.id();
             let path = OverPorts::new(peer, memory, (&self.ports, &self.peers), &self.slots)?;
             Ok(Box::new(path) as Box<dyn Path>)

@@ -101,18 +101,18 @@ struct State {
 }
 
 impl Staged {
-    /// The link to `peer` by a path. The peer makes one, too.
+    /// The link to `peer` by a path, with [`BYTES`] bytes of pinned memory. The peer makes one, too.
     ///
     /// # Errors
     /// What the device or the wire reports.
     pub fn new(
         device: &Arc<dyn Device>,
         peer: u32,
+        pinned: Arc<dyn Memory>,
         path: impl FnOnce(&Arc<dyn Memory>) -> Result<Box<dyn Path>, String>,
     ) -> Result<Self, WireError> {
         let lost = |reason: String| WireError::Lost { wire: NAME.to_owned(), peer, reason };
         let system = |error: HalError| lost(error.to_string());
-        let pinned = device.pinned(BYTES).map_err(system)?;
         let memory: Arc<dyn Memory> = Arc::new(Pinned(pinned));
         Ok(Staged {
             peer,

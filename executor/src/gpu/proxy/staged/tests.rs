@@ -176,7 +176,10 @@ impl Bench {
         let paths = [path(), path()];
         let end = |peer: u32| {
             let path = Arc::clone(&paths[1 - peer as usize]);
-            Staged::new(&device, peer, |_| Ok(Box::new(path) as Box<dyn Path>)).unwrap()
+            Staged::new(&device, peer, device.pinned(BYTES).unwrap(), |_| {
+                Ok(Box::new(path) as Box<dyn Path>)
+            })
+            .unwrap()
         };
         let ends = [end(1), end(0)];
         for own in 0..2 {
