@@ -189,7 +189,7 @@ fn what_is_wrong_with_a_call_is_told_and_the_next_one_works() {
             (rank.gather(&two, &mut [], 2), "rank 2"),
             (rank.scatter(&[], &mut two, 2), "rank 2"),
             (rank.send(&two, rank.rank()), "other ranks"),
-            (rank.receive(&mut two, 2), "other ranks"),
+            (rank.receive(&mut two, 2), "rank 2 of 2"),
         ];
         for (result, part) in refused {
             let error = result.expect_err(part);

@@ -7,6 +7,7 @@ it asks to.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,17 @@ from antiphon._buffers import NAMES, Span
 from antiphon.communicator import Communicator, Memory, Op, Stream
 from antiphon.errors import AntiphonError, InvalidArgumentError
 
-__all__ = ["Body", "Line", "StreamWork", "name_of_device", "on_one_device"]
+__all__ = ["Body", "Line", "StreamWork", "hold", "name_of_device", "on_one_device"]
+
+_under_way: set[Work] = set()
+
+
+def hold(work: Work, future: Any) -> Work:
+    """Keeps a work until its call is made, and returns it: torch's own code may be the only one that has it, which Python does
+    not see."""
+    _under_way.add(work)
+    future.add_done_callback(lambda _: _under_way.discard(work))
+    return work
 
 PATIENCE = 5
 """Seconds that calls under way have to end when their group is given up."""
@@ -51,8 +62,8 @@ class StreamWork(Work):  # type: ignore[misc]
         self._put = threading.Event()
         self._done: Any = torch.cuda.Event()
         self._failed: BaseException | None = None
-        # Torch's own code may be the only one that holds it, which Python does not see: until then it holds itself.
-        self._held: StreamWork | None = self
+        # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
+        self._held: Work | None = hold(self, self._future)
 
     def put(self, result: Any) -> None:
         """Marks the end of the call in the current stream."""
@@ -61,10 +72,11 @@ class StreamWork(Work):  # type: ignore[misc]
         self._put.set()
 
     def fail(self, error: BaseException) -> None:
-        """The call could not be put into the stream."""
-        self._failed = error
-        self._put.set()
-        self._future.set_exception(error)
+        """The call could not be put into the stream; whoever says so first is believed."""
+        if not self._put.is_set():
+            self._failed = error
+            self._put.set()
+            self._future.set_exception(error)
 
     def wait(self, timeout: object = None) -> bool:
         """Has what the current stream is given from now on wait for the call; raises what is known to have gone wrong."""
@@ -167,12 +179,16 @@ class Line:
         communicator, adopted = self._communicator, self._adopted
         if communicator is None or adopted is None:
             return
-        given_up = threading.Timer(PATIENCE, communicator.abort, ["its process group is given up"])
-        given_up.start()
+        # Without a thread: none starts while Python ends.
+        end = time.monotonic() + PATIENCE
         try:
+            while not adopted.done():
+                if time.monotonic() > end:
+                    communicator.abort("its process group is given up")
+                    break
+                time.sleep(0.001)
             adopted.close()
         except AntiphonError:
             pass  # Who waited for the call was told.
         finally:
-            given_up.cancel()
             communicator.close()

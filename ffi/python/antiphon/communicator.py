@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import ctypes
 import os
@@ -113,11 +114,11 @@ class Stream(Handle):
 
     def synchronize(self) -> None:
         """Waits until all calls on it are complete; raises the first error among those since the last time."""
-        kept = self._kept or {}
+        handle, kept = self._open(), self._kept or {}
         # What other threads call from here on may not be complete.
         earlier = list(kept)
         try:
-            check(library().antiphon_stream_synchronize(self._open()))
+            check(library().antiphon_stream_synchronize(handle))
         finally:
             for number in earlier:
                 kept.pop(number, None)
@@ -139,6 +140,12 @@ class Stream(Handle):
 
 _left: collections.deque[tuple[int, dict[int, object]]] = collections.deque()
 """Streams that nobody refers to any more, with the buffers of calls that may not be complete."""
+
+
+@atexit.register
+def _hold() -> None:
+    """Whoever works for streams that were left does so until the process ends: their buffers stay."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_left))
 
 
 def _leave(value: int, pid: int, kept: dict[int, object]) -> None:

@@ -11,6 +11,7 @@ thread; sends and receives have both.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import queue
@@ -27,7 +28,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, Work
 
 from antiphon._torch_sides import Side, divide, exchange, joined, listed, listed_twice, tensors_of
-from antiphon._torch_streams import PATIENCE, Body, Line, name_of_device, on_one_device
+from antiphon._torch_streams import PATIENCE, Body, Line, hold, name_of_device, on_one_device
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import InvalidArgumentError, RendezvousError, TimedOutError, UnsupportedError
 
@@ -48,8 +49,8 @@ class _Work(Work):  # type: ignore[misc]
     def __init__(self, future: Any) -> None:
         super().__init__()
         self._future = future
-        # Torch's own code may be the only one that holds it, which Python does not see: until then it holds itself.
-        self._held: _Work | None = self
+        # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
+        self._held: Work | None = hold(self, future)
 
     def wait(self, timeout: object = None) -> bool:
         """Returns when the call is done; raises what went wrong. How long it may take, the group says."""
@@ -100,7 +101,7 @@ class _Lane:
 
     def _work(self, meet: Callable[[], Communicator]) -> None:
         while (call := self._calls.get()) is not None:
-            future, body, result = call
+            body, done, failed = call
             try:
                 if self._communicator is None:
                     self._communicator = meet()
@@ -108,11 +109,11 @@ class _Lane:
             except BaseException as error:  # noqa: BLE001: it is the waiting thread's.
                 if self._communicator is None or self._communicator.error():
                     self._broken = error
-                future.set_exception(error)
+                failed(error)
             else:
-                future.set_result(result)
+                done()
             # Nothing of a call is kept until the next one.
-            del call, future, body, result
+            del call, body, done, failed
         if self._line is not None:
             self._line.end()
         if self._communicator is not None:
@@ -120,12 +121,18 @@ class _Lane:
 
     def submit(self, body: Callable[[Communicator], None], result: Any) -> Any:
         """Has the thread run `body`; the work is done, and its result there, when it has."""
+        future: Any = torch.futures.Future()
+        self._put(body, lambda: future.set_result(result), future.set_exception)
+        return _Work(future)
+
+    def _put(
+        self, body: Callable[[Communicator], None], done: Callable[[], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Has the thread run `body`, and then say how that went."""
         if self._broken is not None:
             # Who did not ask what became of the call before shall not go on as if all were well.
             raise self._broken
-        future: Any = torch.futures.Future()
-        self._calls.put((future, body, result))
-        return _Work(future)
+        self._calls.put((body, done, failed))
 
     def transfer(self, body: Body, side: Side, result: Any) -> Any:
         """Has the thread run `body`: on the host until it is done, for a GPU until it is in the stream."""
@@ -133,7 +140,11 @@ class _Lane:
         if line is None:
             return self.submit(lambda communicator: body(communicator, None), result)
         work, ready = line.begin(tensors_of([side]))
-        self.submit(lambda communicator: line.make(communicator, body, work, ready, result), None)
+        try:
+            self._put(lambda communicator: line.make(communicator, body, work, ready, result), lambda: None, work.fail)
+        except BaseException as error:
+            work.fail(error)
+            raise
         return work
 
     def end(self) -> None:
@@ -147,7 +158,8 @@ class _Lane:
 
 def _end(lanes: dict[Any, _Lane | Line]) -> None:
     for lane in lanes.values():
-        lane.end()
+        with contextlib.suppress(Exception):  # The others are to end all the same, and nobody is left to be told.
+            lane.end()
 
 
 class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
@@ -449,6 +461,9 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             )
         lane = self._transfers.get(key)
         if lane is None:
+            used = {other for *_, other in self._transfers if other is not None}
+            if device is not None and used - {device}:
+                raise UnsupportedError(f"cannot use a tensor on {device}: saw others on {used.pop()}; allowed one GPU for each rank")
             text = f"{self._secret} {source} {target} {tag} {'host' if device is None else 'gpu'}"
             place = f"antiphon-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
             own, limit, store = int(self._rank != source), self._timeout, self._store
@@ -493,7 +508,9 @@ def _device_of_barrier(opts: Any) -> Any:
     named = getattr(opts, "device", None)
     if named is None and (ids := list(getattr(opts, "device_ids", None) or [])):
         named = torch.device("cuda", ids[0])
-    return named if named is not None and named.type == "cuda" else None
+    if named is None or named.type != "cuda":
+        return None
+    return named if named.index is not None else torch.device("cuda", torch.cuda.current_device())
 
 
 def _op(opts: Any) -> Op:

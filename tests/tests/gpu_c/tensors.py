@@ -134,7 +134,7 @@ def rank(number, file):
             if work is not None:
                 work.wait()
         except Exception as error:
-            assert text in str(error), error
+            assert str(error) and text in str(error), error
         else:
             raise AssertionError(f"nothing said {text!r}")
 
@@ -142,6 +142,14 @@ def rank(number, file):
     fails("allowed one GPU for each rank", lambda: dist.all_reduce(gpu(own)))
     standin.Tensor.gpu = torch.device("cuda", number)
     fails("allowed one device", lambda: group._allgather_base(gpu(torch.zeros(12)), own))
+    # A transfer whose ranks cannot meet is one that failed, and so is what comes behind it.
+    def nobody():
+        raise RuntimeError("nobody came")
+
+    lane = antiphon.torch._Lane("alone", nobody, antiphon.torch.Line(gpu(own).device))
+    for _ in range(2):
+        fails("nobody came", lambda: lane.transfer(lambda *_: None, antiphon.torch.Side(gpu(own)), []))
+    lane.end()
     # What broke the group is said by all that wait for a call, and by every call after.
     broken = dist.new_group(backend="antiphon")
     x = gpu(own)
