@@ -275,6 +275,8 @@ impl Collectives {
     pub fn abort(&self, reason: &str) {
         self.abort_pairs(reason);
         self.communicator().abort(reason);
+        // Who forms one from here on sees the abort.
+        self.abort_formed(reason);
     }
 
     /// The error that broke the communicator, or a transfer between this rank and another.

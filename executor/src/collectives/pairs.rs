@@ -104,6 +104,11 @@ impl Collectives {
                     (Some(Pair::Forming(turns)), _) if !turns.is_empty() => std::mem::take(turns),
                     (_, Ok(pair)) => {
                         pairs.insert(way, Pair::Formed(pair.clone()));
+                        drop(pairs);
+                        // An abort since then did not see the pair.
+                        if let Some(failure) = self.communicator().failure() {
+                            pair.communicator().abort(&failure.to_string());
+                        }
                         return;
                     }
                     (_, Err(_)) => {
@@ -132,6 +137,16 @@ impl Collectives {
             let Pair::Formed(pair) = pair else { return None };
             Some(Told::of(self, way).error(pair.communicator().failure()?))
         })
+    }
+
+    /// Aborts the pairs that are formed.
+    pub(super) fn abort_formed(&self, reason: &str) {
+        let formed = |pair: &Pair| match pair {
+            Pair::Formed(pair) => Some(pair.clone()),
+            Pair::Forming(_) => None,
+        };
+        let formed: Vec<_> = lock(&self.0.pairs).values().filter_map(formed).collect();
+        formed.iter().for_each(|pair| pair.communicator().abort(reason));
     }
 
     /// Aborts the pairs that are formed, and those that are being formed or would be.

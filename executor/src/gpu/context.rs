@@ -9,6 +9,7 @@ mod sizes;
 
 use super::compiled::{Compiled, Kind};
 use super::groups::{self, Part};
+use super::lost::Fate;
 use super::proxy::Queue;
 use super::shape::{ArenaShape, OwnShape, PinnedShape};
 use super::tables::Needed;
@@ -22,7 +23,7 @@ use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::Tables;
 use antiphon_codegen::abi::{Address, ContextWords, Launch, ScratchPlaces};
-use antiphon_hal::{Event, LaunchShape, Memory, Stream};
+use antiphon_hal::{LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -71,13 +72,11 @@ pub struct Context {
     sizes: Mutex<Sizes>,
     /// Runtime blocks of launches, and the launch that reads them.
     block_tables: Mutex<Vec<(u64, Arc<Words>)>>,
-    /// Stands for everything of the launch that was submitted last: copies and a division follow its kernel.
-    behind: Arc<dyn Event>,
-    /// The launch that it stands for, and the last one that is known to be over.
+    /// Of everything of the launch that was submitted last: copies and a division follow its kernel.
+    pub fate: Fate,
+    /// The launch that it is of, and the last one that is known to be over.
     followed: AtomicU64,
     over: AtomicU64,
-    /// The device has failed, and no launch ends.
-    lost: AtomicBool,
     /// Device memory that stands in for memory which peers cannot map.
     pub staging: Mutex<Option<Arc<dyn Memory>>>,
 }
@@ -208,10 +207,9 @@ impl Context {
             variants: Mutex::default(),
             sizes: Mutex::default(),
             block_tables: Mutex::default(),
-            behind: device.event()?,
+            fate: Fate::new(device.event()?),
             followed: AtomicU64::new(0),
             over: AtomicU64::new(0),
-            lost: AtomicBool::new(false),
             staging: Mutex::default(),
             plan,
         })

@@ -19,6 +19,7 @@ mod context;
 mod far;
 mod groups;
 mod kernels;
+mod lost;
 pub mod neighbours;
 mod proxy;
 mod reaper;
@@ -43,6 +44,7 @@ use buffers::Borrowed;
 use compiled::Compiled;
 use context::{Context, OnDevice};
 use far::{FAR_ARENA, LinkMemory, PARCELS};
+use lost::Asker;
 use proxy::Proxy;
 use reaper::Reaper;
 use std::any::Any;
@@ -163,6 +165,8 @@ pub struct Gpu {
     /// Held while a launch is submitted.
     state: Mutex<State>,
     watch: OnceLock<Watch>,
+    /// Asks what became of launches that do not end.
+    asker: Asker,
     /// Frees what nobody uses any more.
     reaper: Reaper,
     /// Launches of all ranks of the process.
@@ -265,6 +269,7 @@ impl Gpu {
             meeting: OnceLock::new(),
             state: Mutex::default(),
             watch: OnceLock::new(),
+            asker: Asker::default(),
             reaper: Reaper::new(&underway),
             underway,
             proxy: OnceLock::new(),
@@ -428,6 +433,8 @@ impl Gpu {
     pub fn quiet(&self) {
         let began = Instant::now();
         while self.runs() && began.elapsed() < QUIET_LIMIT {
+            // Of a device that has failed none ends.
+            self.contexts().iter().for_each(|context| self.asker.ask(&context.fate));
             std::thread::sleep(PAUSE);
         }
         if let Some(proxy) = self.proxy.get() {

@@ -37,9 +37,11 @@ impl Underway {
     /// Does what may wait for kernels, if no launch that the host knows of is under way, or handed back otherwise. Who
     /// launches meanwhile waits for it. Replays of graphs are known once they have begun.
     pub fn quietly<T>(&self, what: T, work: impl FnOnce(T)) -> Option<T> {
+        // Let go of behind the gate: a context that nobody else has any more is freed with this list.
+        let contexts: Vec<_>;
         // Who waited for the gate would hold up launches behind one that waits for these.
         let Ok(_alone) = self.gate.try_write() else { return Some(what) };
-        let contexts: Vec<_> = {
+        contexts = {
             let contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
             contexts.iter().filter_map(Weak::upgrade).collect()
         };

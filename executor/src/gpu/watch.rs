@@ -98,19 +98,22 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         let over = context.is_over();
         busy |= !over;
         let id = Arc::as_ptr(&context).addr();
+        if let Some(error) = context.fate.lost()
+            && !shared.failed()
+        {
+            end(shared, error.clone());
+        }
         if marks[0] == marks[1] {
             seen.remove(&id);
-            // It may never begin.
-            if !over
-                && !shared.failed()
-                && let Some(error) = context.lose()
-            {
-                end(shared, error.into());
+            if !over {
+                // It may never begin.
+                gpu.asker.ask(&context.fate);
             }
             continue;
         }
         busy = true;
         if shared.failed() {
+            gpu.asker.ask(&context.fate);
             continue;
         }
         let progress = context.progress();
@@ -123,9 +126,8 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         match standing {
             Some(then) => {
                 let waited = then.since.elapsed();
-                if let Some(error) = context.lose() {
-                    end(shared, error.into());
-                } else if let Some(error) = differs(shared, &context) {
+                gpu.asker.ask(&context.fate);
+                if let Some(error) = differs(shared, &context) {
                     end(shared, error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
                 {

@@ -94,14 +94,19 @@ fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
     let Some(application) = simulated_alone(test, &simulated) else { return };
     // Nothing else ends what waits.
     let failures = on_threads(2, &options().with_timeout(None), |rank| {
-        let caller = Caller::new(&rank, &pushes());
+        let callers = [(); 2].map(|()| Caller::new(&rank, &pushes()));
         rank.barrier().unwrap();
         if rank.rank() == 1 {
-            // Waits for rank 0, which never comes.
-            caller.execute().unwrap();
+            // On two streams, each waits for rank 0, which never comes.
+            callers.iter().for_each(|caller| caller.execute().unwrap());
             application.fault(0);
         }
-        await_failure(&rank).to_string()
+        let failure = await_failure(&rank).to_string();
+        let began = Instant::now();
+        drop((callers, rank));
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(4), "the communicator ended after {took:?}");
+        failure
     });
     assert!(failures[1].contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{}", failures[1]);
     assert!(failures[0].contains("rank 1"), "{}", failures[0]);

@@ -5,7 +5,7 @@ use crate::error::ExecutorError;
 use crate::gpu::Gpu;
 use crate::gpu::shape::blocks_of;
 use antiphon_codegen::abi::{DeviceStruct, Inbox};
-use antiphon_hal::{HalError, Stream};
+use antiphon_hal::Stream;
 use std::mem::offset_of;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -85,22 +85,15 @@ impl Context {
         [0, 8].map(|at| self.pinned_word(self.pinned_shape.marks + at))
     }
 
-    /// Why no launch ends any more, if the device has failed. Asks the driver.
-    pub fn lose(&self) -> Option<HalError> {
-        let lost = self.behind.query().err()?;
-        self.lost.store(true, Ordering::Release);
-        Some(lost)
-    }
-
     /// Whether a launch has begun and not ended, and still may.
     pub fn runs(&self) -> bool {
         let [begun, ended] = self.marks();
-        begun != ended && !self.lost.load(Ordering::Acquire)
+        begun != ended && self.fate.lost().is_none()
     }
 
     /// Whether nothing of the context is under way: no launch that was given to a stream, and no replay that has begun.
     pub fn is_idle(&self) -> bool {
-        if self.lost.load(Ordering::Acquire) {
+        if self.fate.lost().is_some() {
             return true;
         }
         let [begun, ended] = self.marks();
@@ -110,14 +103,14 @@ impl Context {
 
     /// Puts the end of launch `number` behind all that was submitted for it.
     pub fn follow(&self, stream: &dyn Stream, number: u64) -> Result<(), ExecutorError> {
-        stream.record(&*self.behind)?;
+        stream.record(&*self.fate.behind)?;
         self.followed.store(number, Ordering::Release);
         Ok(())
     }
 
     /// Whether nothing of the context is under way or follows a kernel of it.
     pub fn is_over(&self) -> bool {
-        if self.lost.load(Ordering::Acquire) {
+        if self.fate.lost().is_some() {
             return true;
         }
         let given = self.given.load(Ordering::Acquire);
@@ -125,8 +118,7 @@ impl Context {
             return false;
         }
         // Asked once for each end: the driver is slower than a word.
-        let done = || self.behind.query().unwrap_or_else(|_| self.lose().is_some());
-        let over = self.over.load(Ordering::Relaxed) == given || done();
+        let over = self.over.load(Ordering::Relaxed) == given || self.fate.ask();
         if over {
             self.over.store(given, Ordering::Relaxed);
         }
