@@ -95,8 +95,7 @@ hip_calls! {
         if flags != 1 {
             return Err(Status::INVALID_VALUE);
         }
-        // HIP's waits for no kernel.
-        let _ = flags;
+        // Unlike CUDA's it waits for no kernel here; whether a real one does is not known.
         ipc::open(out, handle)
     }
 
