@@ -1,13 +1,12 @@
 //! Memory of a device: `cuMemAlloc`.
 
-use super::registry::{self, Kind, Range, Rights};
+use super::registry::{self, Kind, Range};
 use super::shared::{self, Physical};
 use crate::abi::Out;
 use crate::context;
 use crate::device::TOTAL_BYTES;
 use crate::status::Status;
 use crate::stream::capture;
-use crate::table::fresh;
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,16 +48,7 @@ driver_calls! {
             .and_then(|p| p.map().map(|base| (p, base)))
             .inspect_err(|_| discharge(context.device, mapped))?;
         let kind = Kind::Device(Arc::new(physical));
-        registry::add(Range {
-            base,
-            bytes,
-            mapped,
-            context: context.handle,
-            device: context.device,
-            buffer: fresh(),
-            kind,
-            rights: Rights::default(),
-        });
+        registry::add(Range::new(&context, base, bytes, mapped, kind));
         out.set(base)
     }
 

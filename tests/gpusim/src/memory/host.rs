@@ -1,12 +1,11 @@
 //! Host memory that devices reach: pinned by the driver, or registered by the application.
 
-use super::registry::{self, Kind, Range, Rights};
+use super::registry::{self, Kind, Range};
 use super::shared::{self, Physical};
 use crate::abi::Out;
 use crate::context;
 use crate::status::Status;
 use crate::stream::capture;
-use crate::table::fresh;
 
 driver_calls! {
     fn cuMemHostAlloc(out: Out<u64>, bytes: usize, flags: u32) {
@@ -20,16 +19,7 @@ driver_calls! {
         // The mapping keeps the memory without its file.
         let base = Physical::new(mapped, context.device, 0)?.map()?;
         let kind = Kind::Pinned;
-        registry::add(Range {
-            base,
-            bytes,
-            mapped,
-            context: context.handle,
-            device: context.device,
-            buffer: fresh(),
-            kind,
-            rights: Rights::default(),
-        });
+        registry::add(Range::new(&context, base, bytes, mapped, kind));
         out.set(base)
     }
 
@@ -65,16 +55,7 @@ driver_calls! {
             return Err(Status::HOST_MEMORY_ALREADY_REGISTERED);
         }
         let kind = Kind::Registered;
-        registry::add(Range {
-            base: address,
-            bytes,
-            mapped: 0,
-            context: context.handle,
-            device: context.device,
-            buffer: fresh(),
-            kind,
-            rights: Rights::default(),
-        });
+        registry::add(Range::new(&context, address, bytes, 0, kind));
         Ok(())
     }
 

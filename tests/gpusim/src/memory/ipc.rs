@@ -3,12 +3,11 @@
 //! The handle names the process, its descriptor of the allocation's file and the file's number; the other process
 //! opens the file through `/proc`. So nothing has a name in a file system, and nothing stays behind.
 
-use super::registry::{self, Kind, Range, Rights};
+use super::registry::{self, Kind, Range};
 use super::shared::{self, Physical};
 use crate::abi::{Answer, Out};
 use crate::context;
 use crate::status::Status;
-use crate::table::fresh;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -98,16 +97,7 @@ pub fn open(out: Out<u64>, handle: Handle) -> Answer {
     let (base, mapped) = (physical.map()?, physical.bytes);
     OPENED.fetch_add(1, Ordering::Relaxed);
     let kind = Kind::Opened(Arc::new(physical), 1);
-    registry::add(Range {
-        base,
-        bytes,
-        mapped,
-        context: context.handle,
-        device: context.device,
-        buffer: fresh(),
-        kind,
-        rights: Rights::default(),
-    });
+    registry::add(Range::new(&context, base, bytes, mapped, kind));
     out.set(base)
 }
 

@@ -2,8 +2,9 @@
 
 use super::multicast::Group;
 use super::shared::Physical;
+use crate::context::Context;
 use crate::status::Status;
-use crate::table::lock;
+use crate::table::{fresh, lock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -65,6 +66,21 @@ pub struct Range {
 }
 
 impl Range {
+    /// A new allocation of a context.
+    pub fn new(context: &Context, base: u64, bytes: usize, mapped: usize, kind: Kind) -> Self {
+        let (device, context) = (context.device, context.handle);
+        Range {
+            base,
+            bytes,
+            mapped,
+            context,
+            device,
+            buffer: fresh(),
+            kind,
+            rights: Rights::default(),
+        }
+    }
+
     pub fn end(&self) -> u64 {
         self.base + self.bytes as u64
     }
