@@ -137,15 +137,20 @@ pub(crate) fn zeros<V: Vendor>(core: &Core<V>) -> Result<Option<Address>, HalErr
     if !core.traits.pinned {
         return Ok(None);
     }
-    let mut known = lock(&core.slabs.zeros);
-    if known.is_none() {
-        let address = piece(core, ZEROS)?;
-        let pointer = ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: so many bytes were allocated, and nobody else knows of them; nobody writes there after this.
-        unsafe { ptr::write_bytes(pointer, 0, ZEROS) };
-        *known = Some(address);
+    let known = *lock(&core.slabs.zeros);
+    if known.is_some() {
+        return Ok(known);
     }
-    Ok(*known)
+    // Without the lock, as the driver may let it wait for kernels.
+    let address = piece(core, ZEROS)?;
+    let pointer = ptr::with_exposed_provenance_mut::<u8>(address as usize);
+    // SAFETY: so many bytes were allocated, and nobody else knows of them; nobody writes there after this.
+    unsafe { ptr::write_bytes(pointer, 0, ZEROS) };
+    let first = *lock(&core.slabs.zeros).get_or_insert(address);
+    if first != address {
+        core.slabs.give_back(address, ZEROS as u64);
+    }
+    Ok(Some(first))
 }
 
 /// A piece of `bytes` bytes, of a new slab where it fits none that there is.
