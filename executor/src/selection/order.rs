@@ -61,6 +61,9 @@ pub enum Rule {
     Transfers,
 }
 
+/// What may serve a call, and why it does not fit, if so.
+pub(crate) type Considered = (Candidate, Result<(), Misfit>);
+
 /// What serves a call, and why.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -142,44 +145,17 @@ pub(crate) fn choose(
     addresses: [usize; 2],
 ) -> Result<Choice, SelectionError> {
     let Sources { contents, tuning, installed } = *sources;
-    let plans = contents.plans.iter().rev();
-    let plans = plans.map(|plan| (Candidate::Plan(Arc::clone(plan)), plan.fits(question)));
-    let codes = contents.codes.iter().rev();
-    let codes = codes.map(|code| (Candidate::Code(Arc::clone(code)), code.fits(question)));
-    // The program's own goes by its name.
-    let free = |plan: &&Arc<RegisteredPlan>| contents.names().all(|name| name != plan.name());
-    let others = installed.plans().iter().filter(free);
-    let others = others.map(|plan| (Candidate::Installed(Arc::clone(plan)), plan.fits(question)));
-    let mut considered: Vec<_> = plans.chain(codes).chain(others).collect();
-    // A call that nothing built in serves may still be served by what is registered.
-    let none = match candidates(question.built_in_spread(), question.wish()) {
-        Ok(selected) => {
-            let fits = |one| reproducible::admit_built_in(question, &one);
-            let built_in = selected.into_iter().map(|one| (Candidate::BuiltIn(one), fits(one)));
-            considered.extend(built_in);
-            None
-        }
-        Err(error) => Some(error),
-    };
+    let (considered, none) = collect(contents, installed, question);
     let mut rules = Vec::new();
-    let mut answer = None;
-    match &contents.selector {
-        None => rules.push((Rule::Selector, "there is none".into())),
-        Some(selector) => {
-            let fitting = considered.iter().filter(|(_, fits)| fits.is_ok());
-            let fitting: Vec<_> = fitting.map(|(candidate, _)| candidate.clone()).collect();
-            let [input, output] = addresses;
-            let offer = Offer { question: *question, input, output, fitting: &fitting };
-            let asked = catch_unwind(AssertUnwindSafe(|| selector(&offer)));
-            let asked = asked.map_err(|panic| format!("it panicked: {}", panicked(&*panic)));
-            answer = asked.and_then(|answer| answer).map_err(SelectionError::Selector)?;
-            let said = match &answer {
-                Some(name) => format!("answers `{name}`").into(),
-                None => "has no answer".into(),
-            };
-            rules.push((Rule::Selector, said));
-        }
-    }
+    let answer = ask(contents, question, addresses, &considered)?;
+    rules.push((
+        Rule::Selector,
+        match (&contents.selector, &answer) {
+            (None, _) => "there is none".into(),
+            (Some(_), Some(name)) => format!("answers `{name}`").into(),
+            (Some(_), None) => "has no answer".into(),
+        },
+    ));
     let (rule, candidate) = match answer {
         Some(name) => (Rule::Selector, named(&considered, name, question)?),
         None => {
@@ -199,9 +175,52 @@ pub(crate) fn choose(
     Ok(Choice { candidate, rule, rules, considered, left_out })
 }
 
+/// All candidates in the order in which they are considered; and why nothing built in is among them, if so.
+fn collect(
+    contents: &Contents,
+    installed: &Installed,
+    question: &Question<'_>,
+) -> (Vec<Considered>, Option<SelectionError>) {
+    let plans = contents.plans.iter().rev();
+    let plans = plans.map(|plan| (Candidate::Plan(Arc::clone(plan)), plan.fits(question)));
+    let codes = contents.codes.iter().rev();
+    let codes = codes.map(|code| (Candidate::Code(Arc::clone(code)), code.fits(question)));
+    // The program's own goes by its name.
+    let free = |plan: &&Arc<RegisteredPlan>| contents.names().all(|name| name != plan.name());
+    let others = installed.plans().iter().filter(free);
+    let others = others.map(|plan| (Candidate::Installed(Arc::clone(plan)), plan.fits(question)));
+    let mut considered: Vec<_> = plans.chain(codes).chain(others).collect();
+    // A call that nothing built in serves may still be served by what is registered.
+    match candidates(question.built_in_spread(), question.wish()) {
+        Ok(selected) => {
+            let fits = |one| reproducible::admit_built_in(question, &one);
+            let built_in = selected.into_iter().map(|one| (Candidate::BuiltIn(one), fits(one)));
+            considered.extend(built_in);
+            (considered, None)
+        }
+        Err(error) => (considered, Some(error)),
+    }
+}
+
+/// What the selector answers, if there is one.
+fn ask(
+    contents: &Contents,
+    question: &Question<'_>,
+    [input, output]: [usize; 2],
+    considered: &[Considered],
+) -> Result<Option<String>, SelectionError> {
+    let Some(selector) = &contents.selector else { return Ok(None) };
+    let fitting = considered.iter().filter(|(_, fits)| fits.is_ok());
+    let fitting: Vec<_> = fitting.map(|(candidate, _)| candidate.clone()).collect();
+    let offer = Offer { question: *question, input, output, fitting: &fitting };
+    let asked = catch_unwind(AssertUnwindSafe(|| selector(&offer)));
+    let asked = asked.map_err(|panic| format!("it panicked: {}", panicked(&*panic)));
+    asked.and_then(|answer| answer).map_err(SelectionError::Selector)
+}
+
 /// The candidate that a selector named.
 fn named(
-    considered: &[(Candidate, Result<(), Misfit>)],
+    considered: &[Considered],
     name: String,
     question: &Question<'_>,
 ) -> Result<Candidate, SelectionError> {
@@ -241,7 +260,7 @@ pub(crate) fn choose_by_size(question: &Question<'_>) -> Result<Selected, Select
 /// The first candidate that fits; `none` is why there is no built-in one, `unused` why no installed plan is looked at, and
 /// `devices` what the built-in rule went by.
 fn by_default(
-    considered: &[(Candidate, Result<(), Misfit>)],
+    considered: &[Considered],
     (none, devices): (Option<SelectionError>, Devices),
     unused: Option<&str>,
     rules: &mut Vec<(Rule, Cow<'static, str>)>,
