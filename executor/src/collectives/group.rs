@@ -368,24 +368,27 @@ fn launch_all(on: &Collectives, formed: &Formed, all: &[(Arc<Together>, Transfer
         let pair = formed.as_ref().map_err(Clone::clone)?;
         TransferLaunch::new(on, pair, transfer).map(arc)
     };
-    let mut queues: Vec<(&Arc<Together>, Queue)> = Vec::new();
+    let mut queues: Vec<(&Arc<Together>, Queue, Option<TaskError>)> = Vec::new();
     let mut error: Option<TaskError> = None;
     for (set, transfer) in all {
-        let known = queues.iter().position(|(known, _)| Arc::ptr_eq(known, set));
+        let known = queues.iter().position(|(known, ..)| Arc::ptr_eq(known, set));
         let at = known.unwrap_or_else(|| {
-            queues.push((set, Queue::new()));
+            queues.push((set, Queue::new(), None));
             queues.len() - 1
         });
-        // Numbered in the order in which they were gathered, and none behind one that is not.
+        let (_, queue, failure) = &mut queues[at];
+        // Numbered in the order in which they were gathered, and none behind one that is not: who has none of these does not
+        // fail by it.
         if error.is_none() {
             match launch(transfer) {
-                Ok(launch) => queues[at].1.push_back(launch),
+                Ok(launch) => queue.push_back(launch),
                 Err(failed) => error = Some(Arc::new(failed)),
             }
         }
+        failure.clone_from(&error);
     }
-    for (set, queue) in queues {
-        set.arrive(queue, error.clone());
+    for (set, queue, failure) in queues {
+        set.arrive(queue, failure);
     }
 }
 

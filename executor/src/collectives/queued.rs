@@ -177,7 +177,8 @@ impl Queued {
             let calls = side.sent.iter().map(|sent| pair.prepare_transfer(&sent.transfer));
             let calls = calls.collect::<Result<Vec<_>, _>>()?;
             let stream = pair.own_stream()?;
-            let told = side.sent[0].transfer.told(&side.on);
+            let told =
+                Told::of_all(&side.on, side.way, side.sent.iter().map(|sent| &sent.transfer));
             lines.push(Line { queue: side.queue(), pair, calls, stream, side, told });
         }
         lines.sort_by_key(|line| line.queue);
@@ -198,7 +199,9 @@ impl Queued {
                 // SAFETY: as for collectives. The others go on: their peers are in them.
                 if let Err(error) = unsafe { Executor::execute_together(&calls) } {
                     // Of those that failed together, one names it.
-                    self.failed(same[0].told.error(error));
+                    let one = same.iter().find_map(|line| Some((line, line.side.sent.get(round)?)));
+                    let told = one.map(|(line, sent)| sent.transfer.told(&line.side.on));
+                    self.failed(told.unwrap_or(same[0].told).error(error));
                 }
             }
         }

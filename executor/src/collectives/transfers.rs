@@ -58,6 +58,19 @@ impl Told {
         Told { what, rank: communicator.rank(), names: communicator.pair_names(way.peer), way }
     }
 
+    /// One of several transfers of a queue, which it is not known: what all of them belong to, if that is one thing.
+    pub fn of_all<'t>(
+        on: &Collectives,
+        way: Way,
+        mut transfers: impl Iterator<Item = &'t Transfer>,
+    ) -> Self {
+        let Some(first) = transfers.next().map(|transfer| transfer.told(on)) else {
+            return Told::of(on, way);
+        };
+        let same = transfers.all(|transfer| transfer.told(on).what == first.what);
+        if same { first } else { Told::of(on, way) }
+    }
+
     /// An error of the pair, as the caller knows transfer and ranks.
     pub fn error(self, error: ExecutorError) -> ExecutorError {
         let Told { what, rank, names, way: Way { peer, direction, .. } } = self;
