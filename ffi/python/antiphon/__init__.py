@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from antiphon.code import CodeCall, register_code, unregister_code
     from antiphon.collectives import (
         all_gather,
+        all_gather_v,
         all_reduce,
         all_to_all,
         all_to_all_v,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 # Python may import this whenever it starts: whatever takes time is looked up when it is asked for.
 _HOMES = {
     "all_gather": "collectives",
+    "all_gather_v": "collectives",
     "all_reduce": "collectives",
     "all_to_all": "collectives",
     "all_to_all_v": "collectives",

@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 5
+MINOR = 6
 """The least minor number that it needs."""
 
 
@@ -299,6 +299,10 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_all_to_all_v": (
         "antiphon_result",
         "antiphon_communicator* void* uint64_t* uint64_t* void* uint64_t* uint64_t* int32_t antiphon_stream*",
+    ),
+    "antiphon_all_gather_v": (
+        "antiphon_result",
+        "antiphon_communicator* void* uint64_t void* uint64_t* uint64_t* int32_t antiphon_stream*",
     ),
     "antiphon_broadcast": ("antiphon_result", f"{_COUNTED} uint32_t antiphon_stream*"),
     "antiphon_reduce": ("antiphon_result", f"{_COUNTED} int32_t uint32_t antiphon_stream*"),

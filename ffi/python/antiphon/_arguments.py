@@ -14,10 +14,10 @@ from antiphon._library import Owned
 from antiphon.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from antiphon.communicator import Stream
+    from antiphon._streams import Stream
 
 __all__ = [
-    "common", "config", "device_queue", "element_bytes", "extents", "item_bytes", "keep", "number", "queue", "reduced", "unequal"
+    "alike", "common", "config", "device_queue", "element_bytes", "extents", "item_bytes", "keep", "number", "queue", "reduced", "unequal"
 ]  # fmt: skip
 
 _U8 = int(_abi.Dtype.U8)
@@ -114,6 +114,12 @@ def item_bytes(holder: Any) -> int:
     """Bytes of an element, as the object says."""
     size: Any = getattr(holder, "itemsize", None) or getattr(holder, "element_size", 1)
     return int(size() if callable(size) else size)
+
+
+def alike(call: str, one: int, other: int) -> None:
+    """Raises InvalidArgumentError unless the elements of two buffers have as many bytes."""
+    if one != other:
+        raise InvalidArgumentError(f"cannot call {call} with elements of {one} and of {other} bytes: allowed one type")
 
 
 def _mixed(one: Span, other: Span) -> InvalidArgumentError:

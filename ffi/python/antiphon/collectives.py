@@ -9,6 +9,7 @@ from antiphon.communicator import Communicator, Op, Stream, default
 
 __all__ = [
     "all_gather",
+    "all_gather_v",
     "all_reduce",
     "all_to_all",
     "all_to_all_v",
@@ -74,6 +75,21 @@ def all_to_all_v(
     """As `Communicator.all_to_all_v`: exchanges blocks that have lengths of their own."""
     return (communicator or default()).all_to_all_v(
         send, send_counts, receive, receive_counts, send_offsets=send_offsets, receive_offsets=receive_offsets, stream=stream
+    )
+
+
+def all_gather_v(
+    send: Any,
+    receive: Any,
+    receive_counts: Sequence[int],
+    *,
+    communicator: Communicator | None = None,
+    receive_offsets: Sequence[int] | None = None,
+    stream: Stream | None = None,
+) -> Any:
+    """As `Communicator.all_gather_v`: gives every rank the elements of all, of which each sends a number of its own."""
+    return (communicator or default()).all_gather_v(
+        send, receive, receive_counts, receive_offsets=receive_offsets, stream=stream
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import collections
 import ctypes
 import os
 import threading
@@ -14,10 +12,13 @@ from functools import partial
 from typing import Any
 
 from antiphon import _abi
-from antiphon._arguments import common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, unequal
+from antiphon._arguments import (
+    alike, common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, unequal
+)  # fmt: skip
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, failure, library
 from antiphon._registry import explanation
+from antiphon._streams import Stream, adopted, synchronize
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "set_default"]
@@ -94,95 +95,6 @@ class Memory(Handle):
         if on_device is not self._on_device:
             raise AttributeError(f"memory on {'a GPU' if self._on_device else 'the host'} has no such interface")
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
-
-
-class Stream(Handle):
-    """A queue of calls: they run in order, and independently of other streams. It keeps the buffers of its calls until they are
-    waited for, or complete where nobody refers to it any more; one of the application does not, since nobody may ever wait for
-    it here."""
-
-    _destroyed_by = "antiphon_stream_destroy"
-
-    def __init__(self, value: int) -> None:
-        self._kept: dict[int, object] | None = {}
-        super().__init__(value)
-        self._native: int | None = None
-        _sweep()
-
-    def _destroy_with(self, value: int) -> None:
-        weakref.finalize(self._handle, _leave, value, os.getpid(), self._kept)
-
-    def synchronize(self) -> None:
-        """Waits until all calls on it are complete; raises the first error among those since the last time."""
-        handle, kept = self._open(), self._kept or {}
-        # What other threads call from here on may not be complete.
-        earlier = list(kept)
-        try:
-            check(library().antiphon_stream_synchronize(handle))
-        finally:
-            for number in earlier:
-                kept.pop(number, None)
-
-    def done(self) -> bool:
-        """Whether all calls on it are complete. Does not wait."""
-        done = ctypes.c_int32()
-        check(library().antiphon_stream_query(self._open(), done))
-        return bool(done.value)
-
-    def close(self) -> None:
-        """Waits for its calls, and gives it back."""
-        if not self.closed:
-            try:
-                self.synchronize()
-            finally:
-                super().close()
-
-
-_left: collections.deque[tuple[int, dict[int, object]]] = collections.deque()
-"""Streams that nobody refers to any more, with the buffers of calls that may not be complete."""
-
-
-@atexit.register
-def _hold() -> None:
-    """Whoever works for streams that were left does so until the process ends: their buffers stay."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_left))
-
-
-def _leave(value: int, pid: int, kept: dict[int, object]) -> None:
-    # In a process that was forked from the library's, nothing of it may be called.
-    if os.getpid() == pid:
-        _left.append((value, kept))
-        _sweep()
-
-
-def _sweep() -> None:
-    """Gives back the streams that were left, and whose calls are complete. May be called in the middle of itself."""
-    for _ in range(len(_left)):
-        try:
-            value, kept = _left.popleft()
-        except IndexError:
-            return
-        done = ctypes.c_int32()
-        # One of the application may be gone by the time that its calls are complete; and keeps nothing.
-        if not kept or library().antiphon_stream_query(value, done) or done.value:
-            library().antiphon_stream_destroy(value)
-        else:
-            _left.append((value, kept))
-
-
-def adopted(communicator: Owned, native: int) -> Stream:
-    """A stream of the application, on the device of a communicator."""
-    made = ctypes.c_void_p()
-    check(library().antiphon_stream_adopt(communicator, native, made))
-    stream = Stream(made.value or 0)
-    stream._kept, stream._native = None, native
-    return stream
-
-
-def synchronize(communicator: Owned, native: int) -> None:
-    """Waits for a stream of the application."""
-    with adopted(communicator, native):
-        pass
 
 
 def _synchronize(communicator: weakref.ref[Communicator], native: int) -> None:
@@ -451,12 +363,9 @@ class Communicator(Handle):
         from there. Blocks are one behind the other, unless offsets, in elements, are given. Out of place.
         Returns the receive buffer."""
         sent, received = self._span(send, False), self._span(receive, True)
-        items = item_bytes(send), item_bytes(receive)
-        if items[0] != items[1]:
-            raise InvalidArgumentError(
-                f"cannot call all_to_all_v with elements of {items[0]} and of {items[1]} bytes: allowed one type"
-            )
-        dtype, size = common(sent, received, items[0])
+        item = item_bytes(send)
+        alike("all_to_all_v", item, item_bytes(receive))
+        dtype, size = common(sent, received, item)
         arrays = []
         for which, counts, offsets, whole in (
             ("send", send_counts, send_offsets, sent),
@@ -467,6 +376,44 @@ class Communicator(Handle):
         check(
             library().antiphon_all_to_all_v(
                 self._open(), sent.address, arrays[0], arrays[1], received.address, arrays[2], arrays[3], dtype, line
+            )
+        )
+        keep(stream, sent, received)
+        return receive
+
+    def all_gather_v(
+        self,
+        send: Any,
+        receive: Any,
+        receive_counts: Sequence[int],
+        *,
+        receive_offsets: Sequence[int] | None = None,
+        stream: Stream | None = None,
+    ) -> Any:
+        """Gives every rank the elements of all, of which each sends a number of its own: `receive_counts[r]` come from rank r,
+        and this rank's are all of `send`. Blocks of `receive` are one behind the other, unless offsets, in elements, are given.
+        In place, each rank as it likes, `send` is None: the rank's block of `receive`. Returns the receive buffer."""
+        received = self._span(receive, True)
+        sent, items = received, item_bytes(receive)
+        if send is not None:
+            sent = self._span(send, False)
+            alike("all_gather_v", item_bytes(send), items)
+        dtype, size = common(sent, received, items)
+        counts, offsets = extents(
+            "receive", receive_counts, receive_offsets, received.bytes // size, self.world, size if dtype == _U8 else 1
+        )
+        count, item = counts[self.rank], element_bytes(dtype)
+        if send is None:
+            sent = received._replace(address=received.address + offsets[self.rank] * item)
+        elif sent.bytes != count * item:
+            raise InvalidArgumentError(
+                f"cannot call all_gather_v with a send buffer of {sent.bytes // size} elements: allowed what receive_counts says "
+                f"of this rank, {receive_counts[self.rank]}"
+            )
+        line = self._queue(stream, sent, received)
+        check(
+            library().antiphon_all_gather_v(
+                self._open(), sent.address, count, received.address, counts, offsets, dtype, line
             )
         )
         keep(stream, sent, received)

@@ -12,7 +12,8 @@ from antiphon import _abi
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, library
 from antiphon._arguments import device_queue, element_bytes, keep, number, queue
-from antiphon.communicator import Communicator, Op, Stream, adopted, synchronize
+from antiphon._streams import Stream, adopted, synchronize
+from antiphon.communicator import Communicator, Op
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:

@@ -143,6 +143,51 @@ def test_blocks_of_their_own_lengths():
             np.testing.assert_array_equal(out, np.concatenate(parts).astype(dtype))
 
 
+@pytest.mark.parametrize("counts", [[3, 0, 5], [0, 0, 0], [1, 1, 1]])
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_gathered_blocks_of_their_own_lengths(counts, dtype):
+    """Of a type that can be moved alone, too; in place on some ranks, on all, and on none."""
+
+    def of(rank):
+        return (np.arange(counts[rank]) + 100 * rank + 1).astype(dtype)
+
+    def body(comm):
+        rank, (stream, got) = comm.rank, (comm.stream(), [])
+        for in_place in (set(), {1, 2}, {0, 1, 2}):
+            out = np.zeros(sum(counts), dtype)
+            begin = sum(counts[:rank])
+            out[begin : begin + counts[rank]] = of(rank) if rank in in_place else 0
+            assert comm.all_gather_v(None if rank in in_place else of(rank), out, counts) is out
+            got.append(out)
+        # Backwards, with room between; a block of nothing may be said to be anywhere.
+        offsets = [offset if count else 1000 for offset, count in zip([20, 10, 0], counts)]
+        spread = np.zeros(32, dtype)
+        comm.all_gather_v(of(rank), spread, counts, receive_offsets=offsets, stream=stream)
+        stream.synchronize()
+        own = np.zeros(32, dtype)
+        own[(begin := [20, 10, 0][rank]) : begin + counts[rank]] = of(rank)
+        comm.all_gather_v(None, own, counts, receive_offsets=offsets)
+        return got, spread, own
+
+    expected = np.zeros(32, dtype)
+    for rank, begin in enumerate([20, 10, 0]):
+        expected[begin : begin + counts[rank]] = of(rank)
+    for got, *spread in on_ranks(3, body):
+        for out in got:
+            np.testing.assert_array_equal(out, np.concatenate([of(rank) for rank in range(3)]))
+        for out in spread:
+            np.testing.assert_array_equal(out, expected)
+
+
+def test_gathered_blocks_that_ranks_disagree_about_are_refused():
+    def body(comm):
+        with pytest.raises((MismatchError, AbortedError)) as told:
+            comm.all_gather_v(np.ones(1 + comm.rank), np.zeros(4), [1 + comm.rank, 2])
+        return str(told.value)
+
+    assert all("rank" in text for text in on_ranks(2, body))
+
+
 def test_point_to_point():
     def body(comm):
         peer = 1 - comm.rank
@@ -276,6 +321,10 @@ REFUSED = {
     "root -1": lambda c: c.broadcast(np.ones(4), -1),
     "reduction": lambda c: c.all_reduce(np.ones(4), op=17),
     "lies in a buffer of 4": lambda c: c.all_to_all_v(np.ones(4), [5], np.ones(4), [4]),
+    "a send buffer of 3 elements": lambda c: c.all_gather_v(np.ones(3), np.ones(4), [4]),
+    "lies in a buffer of 3": lambda c: c.all_gather_v(np.ones(4), np.ones(3), [4]),
+    "receive_counts and offsets for 2": lambda c: c.all_gather_v(np.ones(4), np.ones(8), [4, 4]),
+    "of 8 and of 16 bytes": lambda c: c.all_gather_v(np.ones(4, "complex64"), np.ones(4, "complex128"), [4]),
     "for 2": lambda c: c.all_to_all_v(np.ones(4), [4, 0], np.ones(4), [4]),
     "bytes": lambda c: antiphon.UniqueId(b""),
     "color": lambda c: c.split(-1),

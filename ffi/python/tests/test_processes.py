@@ -35,6 +35,22 @@ def test_a_sum_over_processes(world, tmp_path):
     assert on_processes(world, SUM, tmp_path) == [f"{total} {total}\n"] * world
 
 
+def test_gathered_blocks_over_processes_and_nodes(tmp_path):
+    code = """
+        import os, numpy as np
+        rank = int(os.environ["ANTIPHON_RANK"])
+        os.environ["ANTIPHON_HOSTID"] = f"node {rank // int(os.environ['EACH'])}"
+        import antiphon
+        counts, out = [3, 0, 2, 1], np.zeros(6, "int16")
+        antiphon.all_gather_v(np.full(counts[rank], rank + 1, "int16"), out, counts)
+        own = np.where(out == rank + 1, out, 0).astype("int16")
+        antiphon.all_gather_v(None, own, counts)
+        print(out.tolist() == own.tolist() == [1, 1, 1, 3, 3, 4])
+    """
+    for each in ("4", "2"):
+        assert on_processes(4, code, tmp_path, EACH=each) == ["True\n"] * 4
+
+
 def test_a_group_by_a_place(tmp_path):
     code = """
         import sys, numpy as np

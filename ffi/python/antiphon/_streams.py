@@ -1,0 +1,102 @@
+"""Queues of calls, and what becomes of those that nobody refers to any more."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import ctypes
+import os
+import weakref
+
+from antiphon._library import Handle, Owned, check, library
+
+__all__ = ["Stream", "adopted", "synchronize"]
+
+
+class Stream(Handle):
+    """A queue of calls: they run in order, and independently of other streams. It keeps the buffers of its calls until they are
+    waited for, or complete where nobody refers to it any more; one of the application does not, since nobody may ever wait for
+    it here."""
+
+    _destroyed_by = "antiphon_stream_destroy"
+
+    def __init__(self, value: int) -> None:
+        self._kept: dict[int, object] | None = {}
+        super().__init__(value)
+        self._native: int | None = None
+        _sweep()
+
+    def _destroy_with(self, value: int) -> None:
+        weakref.finalize(self._handle, _leave, value, os.getpid(), self._kept)
+
+    def synchronize(self) -> None:
+        """Waits until all calls on it are complete; raises the first error among those since the last time."""
+        handle, kept = self._open(), self._kept or {}
+        # What other threads call from here on may not be complete.
+        earlier = list(kept)
+        try:
+            check(library().antiphon_stream_synchronize(handle))
+        finally:
+            for number in earlier:
+                kept.pop(number, None)
+
+    def done(self) -> bool:
+        """Whether all calls on it are complete. Does not wait."""
+        done = ctypes.c_int32()
+        check(library().antiphon_stream_query(self._open(), done))
+        return bool(done.value)
+
+    def close(self) -> None:
+        """Waits for its calls, and gives it back."""
+        if not self.closed:
+            try:
+                self.synchronize()
+            finally:
+                super().close()
+
+
+_left: collections.deque[tuple[int, dict[int, object]]] = collections.deque()
+"""Streams that nobody refers to any more, with the buffers of calls that may not be complete."""
+
+
+@atexit.register
+def _hold() -> None:
+    """Whoever works for streams that were left does so until the process ends: their buffers stay."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_left))
+
+
+def _leave(value: int, pid: int, kept: dict[int, object]) -> None:
+    # In a process that was forked from the library's, nothing of it may be called.
+    if os.getpid() == pid:
+        _left.append((value, kept))
+        _sweep()
+
+
+def _sweep() -> None:
+    """Gives back the streams that were left, and whose calls are complete. May be called in the middle of itself."""
+    for _ in range(len(_left)):
+        try:
+            value, kept = _left.popleft()
+        except IndexError:
+            return
+        done = ctypes.c_int32()
+        # One of the application may be gone by the time that its calls are complete; and keeps nothing.
+        if not kept or library().antiphon_stream_query(value, done) or done.value:
+            library().antiphon_stream_destroy(value)
+        else:
+            _left.append((value, kept))
+
+
+def adopted(communicator: Owned, native: int) -> Stream:
+    """A stream of the application, on the device of a communicator."""
+    made = ctypes.c_void_p()
+    check(library().antiphon_stream_adopt(communicator, native, made))
+    stream = Stream(made.value or 0)
+    stream._kept, stream._native = None, native
+    return stream
+
+
+def synchronize(communicator: Owned, native: int) -> None:
+    """Waits for a stream of the application."""
+    with adopted(communicator, native):
+        pass
