@@ -124,8 +124,8 @@ pub(crate) struct Log {
     /// Launch contexts.
     pub contexts: HashMap<ContextKey, Arc<Context>>,
     streams: HashMap<u64, u32>,
-    /// By what stands for a plan and a stream: calls on devices, and whether some were recorded into graphs.
-    places: HashMap<u64, (u64, bool)>,
+    /// By the number of a stream: calls on devices, and whether some were recorded into graphs.
+    calls: HashMap<u32, (u64, bool)>,
     completed: u64,
     early: BTreeSet<u64>,
 }
@@ -568,16 +568,16 @@ impl Log {
         *self.streams.entry(id).or_insert(next)
     }
 
-    /// Counts a call of a plan on a stream: which it is, and whether graphs may have launched others between them.
-    pub fn call_at(&mut self, place: u64) -> (u64, bool) {
-        let known = self.places.entry(place).or_default();
+    /// Counts a call on a device's stream: which it is, and whether graphs may have launched others between them.
+    pub fn call_on(&mut self, stream: u32) -> (u64, bool) {
+        let known = self.calls.entry(stream).or_default();
         known.0 += 1;
         *known
     }
 
-    /// Some calls are recorded into a graph from now on.
-    pub fn record_at(&mut self, place: u64) {
-        self.places.entry(place).or_default().1 = true;
+    /// Some calls on a stream are recorded into a graph from now on.
+    pub fn record_on(&mut self, stream: u32) {
+        self.calls.entry(stream).or_default().1 = true;
     }
 }
 

@@ -42,11 +42,6 @@ impl ContextKey {
         words.into_iter().fold(0, crate::executor::mix)
     }
 
-    /// A number that stands for the plan and the stream on all ranks: calls of one place in a program, whatever their sizes.
-    pub fn place(&self) -> u64 {
-        [self.plan, self.stream.into()].into_iter().fold(1, crate::executor::mix)
-    }
-
     /// The size class of a call: by the rank that needs most, so that all ranks find the same.
     pub fn class(layout: &Layout, sizes: CallSizes) -> Result<u64, LowerError> {
         let mut most = SMALLEST_CLASS;

@@ -45,8 +45,8 @@ pub struct Context {
     calls: Mutex<VecDeque<Called>>,
     /// Bytes of the elements of the call that was recorded last.
     pub recorded_element: AtomicU64,
-    /// Stands for the plan and the stream on all ranks.
-    pub place: u64,
+    /// The number of its stream, the same on all ranks.
+    pub stream: u32,
     rank: u32,
     class: u64,
     arena_shape: ArenaShape,
@@ -188,7 +188,7 @@ impl Context {
             given: AtomicU64::new(0),
             calls: Mutex::default(),
             recorded_element: AtomicU64::new(1),
-            place: key.place(),
+            stream: key.stream,
             rank,
             class: key.class,
             arena_shape: arenas[rank as usize],

@@ -14,6 +14,7 @@
 //! channels ([`far`]).
 
 mod buffers;
+mod calls;
 mod compiled;
 mod context;
 mod far;

@@ -103,7 +103,7 @@ impl Gpu {
             return self.count(shared, recent, call);
         }
         let context = &recent.context;
-        shared.log().record_at(context.place);
+        shared.log().record_on(context.stream);
         context.record();
         context.recorded_element.store(call.dtype.size() as u64, Ordering::Relaxed);
         0
@@ -238,14 +238,14 @@ impl Gpu {
         log.chain = mix(log.chain, recent.fingerprint);
         let number = recent.context.next();
         let (seq, element) = (log.seq, call.dtype.size() as u64);
-        let (turn, graphs) = log.call_at(recent.context.place);
+        let (turn, graphs) = log.call_on(recent.context.stream);
         let (fingerprint, counted) = (recent.fingerprint, (!graphs).then_some(turn));
         recent.context.note(Called { number, seq, element, fingerprint, turn: counted });
         shared.control(shared.rank).publish(&LaunchRecord {
             seq: log.seq,
             chain: log.chain,
             fingerprint,
-            arena: recent.context.place,
+            arena: recent.context.stream.into(),
             input: (turn, graphs.into()),
             bytes: (call.input_bytes, call.output_bytes),
             shape: (call.dtype as u8, call.op.map_or(0, |op| op as u8 + 1)),

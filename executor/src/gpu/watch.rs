@@ -2,11 +2,10 @@
 //!
 //! Kernels say where they are in pinned memory, and only once they have waited a while; so looking costs them nothing.
 
-use super::Gpu;
 use super::context::Context;
+use super::{Gpu, calls};
 use crate::communicator::Shared;
 use crate::error::{ExecutorError, Wait, Waits};
-use crate::shared::control::LaunchRecord;
 use antiphon_codegen::abi::Where;
 use antiphon_hal::HalError;
 use antiphon_plan::program::{BlockMove, Instruction, RankLayout};
@@ -19,9 +18,6 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(20);
 /// How often contexts without a known launch are: graphs launch without the host's knowledge.
 const IDLE_TICK: Duration = Duration::from_millis(500);
-
-/// How long a watch waits for word of what a rank of another node has called.
-const HEARSAY: Duration = Duration::from_millis(500);
 
 /// The watching thread of one rank.
 pub struct Watch {
@@ -127,7 +123,7 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             Some(then) => {
                 let waited = then.since.elapsed();
                 gpu.asker.ask(&context.fate);
-                if let Some(error) = differs(shared, &context) {
+                if let Some(error) = calls::differs(shared, &context) {
                     end(shared, error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
                 {
@@ -184,7 +180,7 @@ fn fault(
     let own = &context.plan.layout().ranks[shared.rank as usize];
     let blocks = (0usize..).zip(progress).filter(|(_, [at, _])| *at >> 32 == launch & 0xFFFF_FFFF);
     let mut faults = blocks.filter_map(|(block, [at, _])| match Where::unpack(*at as u32)? {
-        Where::Mismatch(peer) => Some(mismatched(shared, context, peer)),
+        Where::Mismatch(peer) => Some(calls::mismatched(shared, context, peer)),
         Where::Unequal(index) => {
             let at = own.blocks.get(block)?.code.start as usize + index as usize;
             let Some(Instruction::MoveBlock { index }) = own.instructions.get(at) else {
@@ -216,50 +212,6 @@ fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> Execu
     }
 }
 
-/// Why a launch that waits will wait for ever, if a peer calls the plan with something else. Kernels see that by themselves
-/// where they look for a peer's buffers. Where they do not, or where scratch of other sizes is another context, calls are
-/// compared in their order on the stream; replays of graphs are in no such order.
-fn differs(shared: &Shared, context: &Context) -> Option<ExecutorError> {
-    let called = context.called()?;
-    let turn = called.turn?;
-    let same = |record: &LaunchRecord| (record.arena, record.input) == (context.place, (turn, 0));
-    let other = |&peer: &u32| {
-        let record = shared.control(peer).find(same);
-        peer != shared.rank && record.is_some_and(|one| one.fingerprint != called.fingerprint)
-    };
-    let peer = (0..shared.world).find(other)?;
-    let name = |rank: u32| {
-        let record = shared.control(rank).find(same);
-        record.map_or_else(|| "another call".to_owned(), |record| crate::diagnose::call(&record))
-    };
-    let [own, theirs] = [shared.rank, peer].map(name);
-    Some(ExecutorError::Mismatch { rank: shared.rank, seq: called.seq, own, peer, theirs })
-}
-
-fn mismatched(shared: &Shared, context: &Context, peer: u32) -> ExecutorError {
-    let seq = context.called().map_or(0, |called| called.seq);
-    let name = |rank: u32| {
-        if rank == shared.rank && seq == 0 {
-            return format!("a replay of plan `{}`", context.plan.name());
-        }
-        let known = || shared.control(rank).record(seq).filter(|_| seq != 0);
-        // Over nodes it may come a little later than what shows that something is wrong.
-        let began = Instant::now();
-        while seq != 0 && shared.is_far(rank) && known().is_none() && began.elapsed() < HEARSAY {
-            std::thread::sleep(TICK);
-        }
-        let record = known();
-        record.map_or_else(|| "another call".to_owned(), |record| crate::diagnose::call(&record))
-    };
-    ExecutorError::Mismatch {
-        rank: shared.rank,
-        seq,
-        own: name(shared.rank),
-        peer,
-        theirs: name(peer),
-    }
-}
-
 fn stalled(
     shared: &Shared,
     context: &Context,
@@ -272,7 +224,7 @@ fn stalled(
         seq: context.called().map_or(0, |called| called.seq),
         plan: context.plan.name().to_owned(),
         limit,
-        waits: waits(shared, context, launch, progress),
+        waits: Waits([waits(shared, context, launch, progress).0, calls::last(shared)].concat()),
     }
 }
 

@@ -66,10 +66,10 @@ pub struct LaunchRecord {
     pub chain: u64,
     /// Hash of this launch: plan, sizes, data type, operator.
     pub fingerprint: u64,
-    /// Region of the launch context's arena. On devices, whose arenas are told of otherwise, what stands for plan and stream.
+    /// Region of the launch context's arena. On devices, whose arenas are told of otherwise, the number of the stream.
     pub arena: u64,
-    /// Region and offset of the input ([`FOREIGN`]: address in the owner's process). On devices, which call of them it is, and
-    /// 1 where graphs have some that nobody counts.
+    /// Region and offset of the input ([`FOREIGN`]: address in the owner's process). On devices, which call on the stream
+    /// it is, and 1 where graphs have some that nobody counts.
     pub input: (u64, u64),
     /// Region and offset of the output.
     pub output: (u64, u64),
@@ -160,6 +160,12 @@ impl ControlPage {
             let record = self.record(seq)?;
             wanted(&record).then_some(record)
         })
+    }
+
+    /// The owner's record of the launch that it entered last, of those that are kept.
+    pub fn last(&self) -> Option<LaunchRecord> {
+        let launches = self.descriptors.iter().map(|slot| slot.seq.load(Ordering::Relaxed));
+        self.record(launches.max()?)
     }
 }
 
@@ -288,6 +294,7 @@ mod tests {
             page.publish(&record(seq));
             assert_eq!(page.record(seq), Some(record(seq)));
             assert!(page.entered(seq) && !page.entered(seq + RING));
+            assert_eq!(page.last(), Some(record(seq)));
         }
         assert_eq!(page.record(1), None, "its slot is another launch's");
         assert_eq!(page.record(3), None, "never published");
@@ -319,7 +326,7 @@ mod tests {
     #[test]
     fn there_is_no_launch_0() {
         let page = page();
-        assert_eq!(page.record(0), None);
+        assert_eq!((page.record(0), page.last()), (None, None));
         page.publish(&record(RING));
         assert_eq!(page.record(0), None);
     }

@@ -136,6 +136,9 @@ fn a_launch_that_waits_for_an_earlier_one_of_a_peer_reaches_the_time_limit() {
         let text = error.to_string();
         assert!(matches!(error, ExecutorError::Stalled { rank: 0, .. }), "{text}");
         assert!(text.contains("for rank 1 to complete an earlier launch"), "{text}");
+        let theirs =
+            "rank 1 block 0 waits at no op (its last call is launch 1, plan `sends packets`";
+        assert!(text.contains(theirs), "{text}");
     });
 }
 

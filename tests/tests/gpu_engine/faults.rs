@@ -1,11 +1,11 @@
 //! Launches that cannot finish end, and the error says who waits for whom.
 
 use crate::{device, on_simulator, on_threads, options};
-use antiphon::DataType;
-use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
+use antiphon::executor::{Call, Collectives, Communicator, Executor, ExecutorError, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, OpKind, Plan};
+use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::processes::{Ranks, role};
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
@@ -93,6 +93,7 @@ fn a_rank_that_does_not_come_is_named() {
     });
     let text = errors[0].as_ref().unwrap();
     assert!(text.contains("waits at no op for rank 1 to make its first launch"), "{text}");
+    assert!(text.contains("rank 1 block 0 waits at no op (it has called nothing)"), "{text}");
 }
 
 #[test]
@@ -168,6 +169,48 @@ fn ranks_that_call_sizes_of_a_plan_with_scratch_that_differ_are_told_so_at_once(
             let part = format!("{bytes} bytes in");
             assert!(text.to_string().contains(&part), "{part}: {text}");
         }
+    }
+}
+
+/// The ranks' launches are of two plans, and never meet.
+#[test]
+fn ranks_whose_sizes_choose_different_algorithms_are_told_so_at_once() {
+    let test = "faults::ranks_whose_sizes_choose_different_algorithms_are_told_so_at_once";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let counts = [16u64, 1 << 20];
+    let errors = on_threads(2, &options(), |rank| {
+        let on = Collectives::new(&rank).unwrap();
+        let bytes = counts[1] * 4;
+        let (input, output) = (rank.allocate(bytes).unwrap(), rank.allocate(bytes).unwrap());
+        let call = |count: u64| {
+            let request = Request {
+                what: What::AllReduce,
+                input: input.address(),
+                output: output.address(),
+                count,
+                dtype: DataType::F32,
+                op: ReduceOp::Sum,
+                factor: None,
+            };
+            // SAFETY: both memories are at least so long and outlive the call, which is blocking.
+            unsafe { on.call(&request, None) }
+        };
+        // The first turn is the same on both, as is that of each of these.
+        counts.into_iter().for_each(|count| call(count).unwrap());
+        let outcome = call(counts[rank.rank() as usize]);
+        let failure = await_failure(&rank);
+        outcome.and(Err::<(), _>(failure)).unwrap_err()
+    });
+    let mismatch = |error: &&ExecutorError| matches!(error, ExecutorError::Mismatch { .. });
+    let text = errors.iter().find(mismatch).unwrap_or_else(|| panic!("{errors:?}")).to_string();
+    let called: Vec<_> = text.split("called plan `").skip(1).collect();
+    let plan = |text: &&str| text.split('`').next().unwrap().to_owned();
+    assert!(called.len() == 2 && plan(&called[0]) != plan(&called[1]), "{text}");
+    for count in counts {
+        let part = format!("{} bytes in", count * 4);
+        assert!(text.contains(&part), "{part}: {text}");
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Called {
     pub element: u64,
     /// What is called.
     pub fingerprint: u64,
-    /// Which of the calls of this plan on this stream it is, whatever their sizes; `None` where graphs have some, too.
+    /// Which of the calls on this stream it is, whatever is called; `None` where graphs have some, too.
     pub turn: Option<u64>,
 }
 

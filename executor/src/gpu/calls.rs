@@ -1,0 +1,69 @@
+//! What ranks called, compared by the host: a launch that waits for a rank which called something else would wait for ever.
+//!
+//! Kernels see by themselves where they look for a peer's buffers that the peer calls something else. Where they do not, or
+//! where the peer's call is of another plan or of other sizes, and so in another context, calls are compared in their order on
+//! the stream, which is the same on all ranks.
+
+use super::context::Context;
+use crate::communicator::Shared;
+use crate::error::{ExecutorError, Wait};
+use crate::shared::control::LaunchRecord;
+use std::time::{Duration, Instant};
+
+/// How long a watch waits for word of what a rank of another node has called, and between two looks for it.
+const HEARSAY: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a launch that waits will wait for ever, if a peer has called something else in its turn on the stream. Replays of graphs
+/// have no such turn.
+pub fn differs(shared: &Shared, context: &Context) -> Option<ExecutorError> {
+    let called = context.called()?;
+    let turn = (u64::from(context.stream), (called.turn?, 0));
+    let same = |record: &LaunchRecord| (record.arena, record.input) == turn;
+    let other = |&peer: &u32| {
+        let record = shared.control(peer).find(same);
+        peer != shared.rank && record.is_some_and(|one| one.fingerprint != called.fingerprint)
+    };
+    let peer = (0..shared.world).find(other)?;
+    let name = |rank: u32| in_words(shared.control(rank).find(same).as_ref());
+    let [own, theirs] = [shared.rank, peer].map(name);
+    Some(ExecutorError::Mismatch { rank: shared.rank, seq: called.seq, own, peer, theirs })
+}
+
+/// That a kernel has seen that a peer called something else.
+pub fn mismatched(shared: &Shared, context: &Context, peer: u32) -> ExecutorError {
+    let seq = context.called().map_or(0, |called| called.seq);
+    let name = |rank: u32| {
+        if rank == shared.rank && seq == 0 {
+            return format!("a replay of plan `{}`", context.plan.name());
+        }
+        let known = || shared.control(rank).record(seq).filter(|_| seq != 0);
+        // Over nodes it may come a little later than what shows that something is wrong.
+        let began = Instant::now();
+        while seq != 0 && shared.is_far(rank) && known().is_none() && began.elapsed() < HEARSAY {
+            std::thread::sleep(PAUSE);
+        }
+        in_words(known().as_ref())
+    };
+    let [own, theirs] = [shared.rank, peer].map(name);
+    ExecutorError::Mismatch { rank: shared.rank, seq, own, peer, theirs }
+}
+
+/// What each of the other ranks called last, as far as this one sees it.
+pub fn last(shared: &Shared) -> Vec<Wait> {
+    let others = (0..shared.world).filter(|&peer| peer != shared.rank && shared.sees(peer));
+    let wait = |rank: u32| {
+        let what = match shared.control(rank).last() {
+            Some(record) => {
+                format!("(its last call is launch {}, {})", record.seq, in_words(Some(&record)))
+            }
+            None => "(it has called nothing)".to_owned(),
+        };
+        Wait { rank, block: 0, op: "no op".to_owned(), what }
+    };
+    others.map(wait).collect()
+}
+
+fn in_words(record: Option<&LaunchRecord>) -> String {
+    record.map_or_else(|| "another call".to_owned(), crate::diagnose::call)
+}
