@@ -19,7 +19,7 @@ from antiphon.errors import InvalidArgumentError, UnsupportedError
 if TYPE_CHECKING:
     from antiphon.plan import ExecutionPlan
 
-__all__ = ["LoadedPlan", "Loader"]
+__all__ = ["LoadedPlan"]
 
 
 class LoadedPlan(Handle):
