@@ -7,9 +7,13 @@ use super::CliError;
 use super::collect::Notice;
 use std::mem::MaybeUninit;
 use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
 
 const ENDING: [(i32, &str); 3] =
     [(libc::SIGINT, "SIGINT"), (libc::SIGTERM, "SIGTERM"), (libc::SIGHUP, "SIGHUP")];
+
+/// Whoever hears of signals: the run that began last.
+static LISTENER: Mutex<Option<Sender<Notice>>> = Mutex::new(None);
 
 /// The set of these signals.
 fn set(signals: impl Iterator<Item = i32>) -> libc::sigset_t {
@@ -26,7 +30,8 @@ fn set(signals: impl Iterator<Item = i32>) -> libc::sigset_t {
     }
 }
 
-/// Blocks the signals for this thread and those it starts, and reports them to `sender` from now on.
+/// Blocks the signals for this thread and those it starts, and reports them to `sender` from now on, until the next one is
+/// given.
 pub fn watch(sender: Sender<Notice>) -> Result<(), CliError> {
     let ending = set(ENDING.iter().map(|&(signal, _)| signal));
     // SAFETY: the set is initialised, and no old mask is asked for.
@@ -34,6 +39,11 @@ pub fn watch(sender: Sender<Notice>) -> Result<(), CliError> {
     if error != 0 {
         let source = std::io::Error::from_raw_os_error(error);
         return Err(CliError::Start { what: "cannot block signals", source });
+    }
+    let listener = || LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
+    if listener().replace(sender).is_some() {
+        // One thread takes them all: of several, one whose run is over might.
+        return Ok(());
     }
     let body = move || {
         loop {
@@ -43,9 +53,9 @@ pub fn watch(sender: Sender<Notice>) -> Result<(), CliError> {
                 return;
             }
             for (number, name) in ENDING {
-                if number == signal
-                    && sender.send(Notice::Interrupted { name, number: number as u8 }).is_err()
-                {
+                let notice = Notice::Interrupted { name, number: number as u8 };
+                let heard = || listener().as_ref().is_some_and(|to| to.send(notice).is_ok());
+                if number == signal && !heard() {
                     // The run is over and the process about to end by itself; a second Ctrl-C should not wait.
                     std::process::exit(128 + number);
                 }

@@ -1,6 +1,7 @@
 //! `tune`: measures the candidates for each call on this machine, installed plans among them, and writes the table that
 //! the choice of an algorithm reads.
 
+mod boundaries;
 mod cells;
 mod contest;
 pub mod rounds;
@@ -20,6 +21,7 @@ use antiphon::plan::model::Collective;
 use antiphon::{DataType, Registry, Terms};
 use cells::{Candidate, Cells};
 use rounds::Rounds;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,15 @@ const SIZES: (u64, u64, u64) = (16, 64 << 20, 4);
 /// The type of the elements. Which algorithm is the fastest hangs on the bytes, hardly on what they are.
 const DTYPE: DataType = DataType::F32;
 
+/// Which sizes are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sizes {
+    /// Those asked for.
+    Asked,
+    /// Those between them that tell where one candidate takes over from another.
+    Between,
+}
+
 /// Measures what is not in the table yet, and writes it after each size.
 pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
     let path = match &args.output {
@@ -51,10 +62,14 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
     let machine = Machine::here();
     let mut table = begin(&path, machine, args.again)?;
     let others = others(&args.plans, &Installed::of_process())?;
-    let (job, cells) = job(args, &table, &others)?;
+    let (mut job, mut cells) = self::job(args, &table, &others, Sizes::Asked)?;
     let skipped = cells.skipped;
     for (name, why) in cells.idle() {
         print_line(&format!("# `{name}` serves none of these calls: it {why}"))?;
+    }
+    let asked = cells.len();
+    if asked == 0 {
+        (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
     }
     if cells.is_empty() {
         print_line(&format!(
@@ -65,14 +80,34 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
     }
     let kind = kind(args);
     print_line(&format!(
-        "# antiphon {}: tuning for {} ranks as {kind}, {} on {}: {} cells{}",
+        "# antiphon {}: tuning for {} ranks as {kind}, {} on {}: {asked} cells{}",
         env!("CARGO_PKG_VERSION"),
         args.ranks,
         if args.in_place { "in place" } else { "out of place" },
         table.machine(),
-        cells.len(),
         if skipped == 0 { String::new() } else { format!(", {skipped} are there already") },
     ))?;
+    if asked > 0 {
+        measure(args, job, &cells, &path, &mut table)?;
+        (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
+    }
+    while !cells.is_empty() {
+        print_line(&format!("# {} cells between sizes with different fastest", cells.len()))?;
+        measure(args, job, &cells, &path, &mut table)?;
+        (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
+    }
+    print_line(&format!("# wrote {}", path.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures these cells, and writes each into the table, and that to its file.
+fn measure(
+    args: &TuneArgs,
+    job: Job,
+    cells: &Cells,
+    path: &Path,
+    table: &mut Table,
+) -> Result<(), CliError> {
     let progress = Progress::new(job.settings.items.len() as u64);
     let mode = if args.threads { Mode::Threads } else { Mode::Processes };
     let mut open: Vec<(String, u64)> = Vec::new();
@@ -88,12 +123,10 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
         let times = Times::new(open.drain(..));
         let line = line(&cell.setting.collective, cell.bytes, &times, |name| cells.shown(name));
         table.record(&cell.setting, cell.bytes, times);
-        replace(&path, (table.to_text() + "\n").as_bytes())?;
+        replace(path, (table.to_text() + "\n").as_bytes())?;
         progress.aside(|| print_line(&line))
     })?;
-    drop(progress);
-    print_line(&format!("# wrote {}", path.display()))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// What there is already: the table of a run before, or an empty one.
@@ -144,11 +177,13 @@ fn others(files: &[PathBuf], installed: &Installed) -> Result<Vec<Arc<Registered
     Ok(all)
 }
 
-/// The job of what is to be measured: built-in algorithms, and these plans as far as they serve.
+/// The job of what is to be measured: built-in algorithms, and these plans as far as they serve, at sizes that are asked for
+/// or that the table asks for.
 fn job(
     args: &TuneArgs,
     table: &Table,
     others: &[Arc<RegisteredPlan>],
+    which: Sizes,
 ) -> Result<(Job, Cells), CliError> {
     let spread = Spread::here(args.ranks, args.nodes);
     if !args.ranks.is_multiple_of(args.nodes) {
@@ -192,9 +227,22 @@ fn job(
         let candidates = built_in.chain(others).collect();
         settings.push((setting, cells.add_plans(candidates)));
     }
+    let within = sizes.first().copied().unwrap_or(0)..=sizes.last().copied().unwrap_or(0);
     for (setting, plans) in &settings {
-        for &bytes in &sizes {
-            let known = table.at(setting, bytes).filter(|_| !args.again);
+        let again = args.again && which == Sizes::Asked;
+        let sizes = match which {
+            Sizes::Between => boundaries::between(table, setting, within.clone()),
+            // What was measured between them before is as old as they are.
+            Sizes::Asked if again => {
+                let known = table.iter().filter(|(known, _)| *known == setting);
+                let known = known.flat_map(|(_, times)| times.range(within.clone()));
+                let all = known.map(|(&bytes, _)| bytes).chain(sizes.iter().copied());
+                all.collect::<BTreeSet<_>>().into_iter().collect()
+            }
+            Sizes::Asked => sizes.clone(),
+        };
+        for bytes in sizes {
+            let known = table.at(setting, bytes).filter(|_| !again);
             cells.add(setting, bytes, plans.clone(), known, DTYPE)?;
         }
     }
@@ -258,7 +306,7 @@ mod tests {
 
     #[test]
     fn by_default_six_collectives_are_measured_at_twelve_sizes() {
-        let (job, cells) = job(&args(""), &empty(), &[]).unwrap();
+        let (job, cells) = job(&args(""), &empty(), &[], Sizes::Asked).unwrap();
         assert_eq!((cells.len(), cells.skipped), (72, 0));
         assert_eq!(job.settings.world, 2);
         // Each candidate has a plan of its own, which all sizes share.
@@ -270,7 +318,7 @@ mod tests {
     #[test]
     fn what_is_in_the_table_is_skipped_unless_asked_for_again() {
         let options = "allgather broadcast -b 1K -e 4K -f 4";
-        let (_, cells) = job(&args(options), &empty(), &[]).unwrap();
+        let (_, cells) = job(&args(options), &empty(), &[], Sizes::Asked).unwrap();
         assert_eq!(cells.len(), 4);
         let mut table = empty();
         let cell = cells.of(0);
@@ -279,7 +327,7 @@ mod tests {
         let times = |names: &[String]| Times::new(names.iter().map(|name| (name.clone(), 1)));
         table.record(&cell.setting, cell.bytes, times(&names));
         let left = |options: &str, table: &Table| {
-            let (_, cells) = job(&args(options), table, &[]).unwrap();
+            let (_, cells) = job(&args(options), table, &[], Sizes::Asked).unwrap();
             (cells.len(), cells.skipped)
         };
         assert_eq!(left(options, &table), (3, 1));
@@ -291,6 +339,44 @@ mod tests {
     }
 
     #[test]
+    fn sizes_between_are_measured_where_another_takes_over() {
+        let mut table = empty();
+        let (_, cells) =
+            job(&args("allreduce -b 256 -e 4K -f 4"), &table, &[], Sizes::Asked).unwrap();
+        let (setting, count) = (cells.of(0).setting.clone(), cells.of(0).candidates);
+        let names: Vec<String> = (0..count).map(|item| cells.name(item).to_owned()).collect();
+        // The first of them is the fastest below 1 KiB, the last one above.
+        for bytes in [256, 1024, 4096] {
+            let times = names.iter().enumerate().map(|(position, name)| {
+                let rank = if bytes < 1024 { position } else { count - position };
+                (name.clone(), 100 * (rank as u64 + 1))
+            });
+            table.record(&setting, bytes, Times::new(times));
+        }
+        let sizes = |options: &str, table: &Table, which| {
+            let (job, cells) = job(&args(options), table, &[], which).unwrap();
+            let mut sizes: Vec<u64> =
+                (0..job.settings.items.len()).map(|item| cells.of(item).bytes).collect();
+            sizes.dedup();
+            sizes
+        };
+        let options = "allreduce -b 256 -e 4K -f 4";
+        assert!(sizes(options, &table, Sizes::Asked).is_empty());
+        assert_eq!(sizes(options, &table, Sizes::Between), [512]);
+        // Only within what is asked for.
+        for options in ["allreduce --size 256", "allreduce -b 1K -e 4K -f 4", "allgather"] {
+            assert!(sizes(options, &table, Sizes::Between).is_empty(), "{options}");
+        }
+        // Once measured, they grow as old as the others.
+        let times = table.at(&setting, 256).unwrap().clone();
+        table.record(&setting, 512, times);
+        assert_eq!(sizes(options, &table, Sizes::Between), [768]);
+        let again = format!("{options} --again");
+        assert_eq!(sizes(&again, &table, Sizes::Asked), [256, 512, 1024, 4096]);
+        assert_eq!(sizes(&again, &table, Sizes::Between), [768]);
+    }
+
+    #[test]
     fn what_cannot_be_measured_is_refused() {
         for (options, word) in [
             ("--ranks 3 --nodes 2", "evenly"),
@@ -298,7 +384,7 @@ mod tests {
             ("allreduce sendrecv", "cannot tune sendrecv"),
             ("alltoallv", "cannot tune alltoallv"),
         ] {
-            let error = job(&args(options), &empty(), &[]).err().unwrap().to_string();
+            let error = job(&args(options), &empty(), &[], Sizes::Asked).err().unwrap().to_string();
             assert!(error.contains(word), "{error}");
         }
     }
@@ -319,7 +405,7 @@ mod tests {
             registry.register(plan, terms).unwrap();
         }
         let options = args("allreduce broadcast reduce -b 1K -e 4K -f 4");
-        let (_, cells) = job(&options, &empty(), &registry.plans()).unwrap();
+        let (_, cells) = job(&options, &empty(), &registry.plans(), Sizes::Asked).unwrap();
         let measured: Vec<(u64, &str)> = (0..cells.items.len())
             .map(|item| (cells.of(item).bytes, cells.shown(cells.name(item))))
             .filter(|(_, name)| ["narrow", "of four", "from 0", "of no root"].contains(name))
