@@ -318,6 +318,28 @@ const STEPS: &[Step] = &[
         needs: Some(PYTHON),
     },
     Step {
+        name: "check the types of the Python package",
+        program: Program::Python("mypy"),
+        arguments: &["--config-file", "ffi/python/pyproject.toml", "--cache-dir", "{target}/mypy"],
+        environment: &[("MYPYPATH", "ffi/python")],
+        needs: Some(PYTHON),
+    },
+    // Of the installed package.
+    Step {
+        name: "hold the Python stubs against the compiled half",
+        program: Program::Python("stubtest"),
+        arguments: &[
+            "antiphon._native",
+            "--mypy-config-file",
+            "ffi/python/pyproject.toml",
+            "--allowlist",
+            "ffi/python/stubtest.txt",
+            "--concise",
+        ],
+        environment: &[],
+        needs: Some(PYTHON),
+    },
+    Step {
         name: "pass the tests of the Python package",
         program: Program::Python("pytest"),
         arguments: &["-q", "-rs", "ffi/python/tests", "--ignore=ffi/python/tests/test_torch.py"],

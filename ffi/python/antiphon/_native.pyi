@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, final, overload
 
-from typing_extensions import Self
+from typing_extensions import Self, disjoint_base
 
 from antiphon.language.internal.types import (
     BufferType,
@@ -20,19 +20,23 @@ from antiphon.language.utils import AlgoSpec
 __all__ = [
     "BaseBuffer",
     "Buffer",
+    "Channel",
     "Chunk",
+    "ChunkProgram",
     "CollectiveProgram",
     "JSON",
     "LoopIterationContext",
     "MemoryChannel",
     "PortChannel",
     "Rank",
+    "Ref",
     "Semaphore",
     "SwitchChannel",
     "SwitchChannelRankView",
     "ThreadBlockGroup",
     "begin_compile",
     "collective_chunks",
+    "current_chunk_program",
     "end_compile",
     "get_program",
     "write_compiled",
@@ -54,6 +58,7 @@ _Kind = ChannelType | Literal["memory", "port", "sm", "proxy", "nvls"]
 _Place = Ref | BufferType | str | None
 _Policy = ReplicationPolicy | Literal["interleaved", "none"]
 
+@disjoint_base
 class CollectiveProgram:
     def __new__(
         cls,
@@ -116,6 +121,7 @@ class CollectiveProgram:
     @property
     def max_message_size(self) -> int: ...
 
+@disjoint_base
 class Chunk:
     @overload
     def __new__(cls, rank: int, type: _Buffer, index: int, size: int) -> Self: ...
@@ -133,6 +139,7 @@ class Chunk:
     def __ne__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+@disjoint_base
 class BaseBuffer:
     def __new__(cls, rank: int, type: _Buffer, offset: int, size: int) -> Self: ...
     @property
@@ -149,6 +156,7 @@ class BaseBuffer:
 class Buffer(BaseBuffer):
     def __new__(cls, rank: int, size: int) -> Self: ...
 
+@disjoint_base
 class ThreadBlockGroup:
     def __new__(cls, tb_list: Sequence[int]) -> Self: ...
     @property
@@ -156,6 +164,7 @@ class ThreadBlockGroup:
     def get_internal_id(self, tb: int) -> int: ...
     def numtb(self) -> int: ...
 
+@disjoint_base
 class LoopIterationContext:
     def __new__(cls, unit: int, num_chunks: int) -> Self: ...
     @property
@@ -168,6 +177,7 @@ class LoopIterationContext:
         *_exception: type[BaseException] | BaseException | TracebackType | None,
     ) -> None: ...
 
+@disjoint_base
 class Rank:
     def __new__(cls, rank: int) -> Self: ...
     @property
@@ -245,9 +255,10 @@ class Rank:
     ) -> None: ...
     def barrier(self, tb_list: Sequence[int], *, iter_context: LoopIterationContext | None = None) -> None: ...
 
+@disjoint_base
 class Semaphore:
     def __new__(
-        cls, rank: int | Rank | None = None, initial_value: int = ..., *, tag: object = None
+        cls, rank: int | Rank | None = None, initial_value: int | None = None, *, tag: object = None
     ) -> Self: ...
     @property
     def id(self) -> int: ...
@@ -262,6 +273,7 @@ class Semaphore:
         self, tb: int, data_sync: _Sync = ..., *, sync: _Sync = ..., iter_context: LoopIterationContext | None = None
     ) -> None: ...
 
+@disjoint_base
 class MemoryChannel:
     def __new__(cls, dst_rank: int, src_rank: int) -> Self: ...
     @property
@@ -312,6 +324,7 @@ class MemoryChannel:
         reduce_op: _Reduce = ...,
     ) -> None: ...
 
+@disjoint_base
 class PortChannel:
     def __new__(cls, dst_rank: int, src_rank: int) -> Self: ...
     @property
@@ -337,6 +350,7 @@ class PortChannel:
         tb_group: ThreadBlockGroup | None = None,
     ) -> None: ...
 
+@disjoint_base
 class Channel:
     def __new__(
         cls,
@@ -462,13 +476,14 @@ class Channel:
         iter_context: LoopIterationContext | None = None,
     ) -> None: ...
 
+@disjoint_base
 class SwitchChannel:
     def __new__(
         cls,
         rank_list: Sequence[int] | None = None,
-        buffer_type: _Buffer = ...,
+        buffer_type: _Buffer | None = None,
         *,
-        buffer: _Buffer = ...,
+        buffer: _Buffer | None = None,
         tag: object = None,
     ) -> Self: ...
     @property
@@ -534,6 +549,7 @@ class SwitchChannel:
         self, index: int, size: int, *, tb: int = 0, iter_context: LoopIterationContext | None = None
     ) -> None: ...
 
+@disjoint_base
 class SwitchChannelRankView:
     @property
     def rank(self) -> int: ...
@@ -588,7 +604,9 @@ class SwitchChannelRankView:
         self, index: int, size: int, *, tb: int = 0, iter_context: LoopIterationContext | None = None
     ) -> None: ...
 
+@final
 class Ref:
+    # Indices and thread blocks that are left out are -1, which the compiled half does not tell `stubtest`.
     @property
     def rank(self) -> int: ...
     @property
@@ -603,8 +621,8 @@ class Ref:
         self,
         dst: int,
         buffer: _Place = None,
-        index: int = -1,
-        sendtb: int = -1,
+        index: int = ...,
+        sendtb: int = ...,
         chan_type: _Kind = ...,
         *,
         chunk: _Place = None,
@@ -613,21 +631,21 @@ class Ref:
         self,
         dst: int,
         buffer: _Place = None,
-        index: int = -1,
-        sendtb: int = -1,
+        index: int = ...,
+        sendtb: int = ...,
         *rest: DataFormat | _Kind | _Place,
         chunk: _Place = None,
-        src_format: DataFormat = ...,
-        chan_type: _Kind = ...,
+        src_format: DataFormat | None = None,
+        chan_type: _Kind | None = None,
         temp_buffer: _Place = None,
-        temp_buffer_index: int = -1,
+        temp_buffer_index: int = ...,
     ) -> Ref: ...
     def packet_put(
         self,
         dst: int,
         buffer: _Place = None,
-        index: int = -1,
-        sendtb: int = -1,
+        index: int = ...,
+        sendtb: int = ...,
         chan_type: _Kind = ...,
         *,
         chunk: _Place = None,
@@ -636,8 +654,8 @@ class Ref:
         self,
         src: int,
         buffer: _Place = None,
-        index: int = -1,
-        recvtb: int = -1,
+        index: int = ...,
+        recvtb: int = ...,
         chan_type: _Kind = ...,
         *,
         chunk: _Place = None,
@@ -646,8 +664,8 @@ class Ref:
         self,
         dst: int,
         buffer: _Place = None,
-        index: int = -1,
-        sendtb: int = -1,
+        index: int = ...,
+        sendtb: int = ...,
         chan_type: _Kind = ...,
         *,
         chunk: _Place = None,
@@ -656,8 +674,8 @@ class Ref:
         self,
         src: int,
         buffer: _Place = None,
-        index: int = -1,
-        recvtb: int = -1,
+        index: int = ...,
+        recvtb: int = ...,
         chan_type: _Kind = ...,
         *,
         chunk: _Place = None,
@@ -666,8 +684,8 @@ class Ref:
         self,
         dst: int,
         buffer: _Place = None,
-        index: int = -1,
-        sendtb: int = -1,
+        index: int = ...,
+        sendtb: int = ...,
         chan_type: _Kind = ...,
         *,
         chunk: _Place = None,
@@ -676,8 +694,8 @@ class Ref:
         self,
         dst: int,
         buffer: _Place = None,
-        index: int = -1,
-        sendtb: int = -1,
+        index: int = ...,
+        sendtb: int = ...,
         *,
         chunk: _Place = None,
     ) -> Ref: ...
@@ -685,31 +703,31 @@ class Ref:
         self,
         dst: int,
         buffer: _Place = None,
-        index: int = -1,
-        sendtb: int = -1,
+        index: int = ...,
+        sendtb: int = ...,
         *,
         chunk: _Place = None,
     ) -> Ref: ...
     def reduce(
         self,
         other: Ref | None = None,
-        recvtb: int = -1,
+        recvtb: int = ...,
         channel_type: _Kind = ...,
         *,
         other_chunkref: Ref | None = None,
     ) -> Ref: ...
     def reduce_packet(
-        self, other: Ref | None = None, recvtb: int = -1, *, other_chunkref: Ref | None = None
+        self, other: Ref | None = None, recvtb: int = ..., *, other_chunkref: Ref | None = None
     ) -> Ref: ...
     def group_load_reduce(
-        self, others: Sequence[Ref], recvtb: int = -1, chan_type: _Kind = ...
+        self, others: Sequence[Ref], recvtb: int = ..., chan_type: _Kind = ...
     ) -> Ref: ...
     def group_store(
         self,
         dsts: Sequence[int],
-        index: int = -1,
+        index: int = ...,
         buffer: _Place = None,
-        sendtb: int = -1,
+        sendtb: int = ...,
         chan_type: _Kind = ...,
     ) -> Ref: ...
     def get_origin_index(self, index: int = 0) -> int | list[int] | None: ...
@@ -718,6 +736,7 @@ class Ref:
     def get_dst_rank(self, index: int = 0) -> int | list[int] | None: ...
     def print_chunk_info(self, index: int = 0) -> None: ...
 
+@final
 class ChunkProgram:
     def __new__(
         cls,

@@ -52,7 +52,7 @@ def terms(
     """The terms of something that is registered; 0, None and nothing listed are for any."""
     made = _abi.Terms(struct_size=ctypes.sizeof(_abi.Terms), name=_bytes("name", name))
     listed_tags = [_bytes("tag", tag) for tag in tags]
-    lists = {
+    lists: dict[str, ctypes.Array[Any]] = {
         "tag": (ctypes.c_char_p * len(listed_tags))(*listed_tags),
         "dtype": (ctypes.c_int32 * len(kinds := list(dtypes)))(*kinds),
         "op": (ctypes.c_int32 * len(numbers := list(ops)))(*numbers),
@@ -145,12 +145,12 @@ def _keep(function: Callable[..., Any]) -> int:
     return number
 
 
-@_abi.DESTROY
+@_abi.DESTROY  # type: ignore[untyped-decorator]
 def _forget(number: int) -> None:
     _kept.pop(number, None)
 
 
-@_abi.SELECT
+@_abi.SELECT  # type: ignore[untyped-decorator]
 def _select(number: int, question: Any, answer: int) -> int:
     try:
         name = _kept[number](question.contents)
@@ -166,7 +166,7 @@ def _select(number: int, question: Any, answer: int) -> int:
         return -1
 
 
-@_abi.RUN
+@_abi.RUN  # type: ignore[untyped-decorator]
 def _run(number: int, call: Any) -> int:
     try:
         _kept[number](call.contents)

@@ -27,7 +27,8 @@ class Stream(Handle):
         _sweep()
 
     def _destroy_with(self, value: int) -> None:
-        weakref.finalize(self._handle, _leave, value, os.getpid(), self._kept)
+        kept = {} if self._kept is None else self._kept
+        weakref.finalize(self._handle, _leave, value, os.getpid(), kept)
 
     def synchronize(self) -> None:
         """Waits until all calls on it are complete; raises the first error among those since the last time."""

@@ -323,8 +323,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th parts."""
         op = _op(opts)
-        pairs = zip(outputs, inputs, strict=True)
-        pairs = [(Side(output, reduced=op), Side(input, reduced=op)) for output, input in pairs]
+        pairs = [(Side(output, reduced=op), Side(input, reduced=op)) for output, input in zip(outputs, inputs, strict=True)]
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for side, whole in pairs:
@@ -451,7 +450,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         """Refused."""
         raise UnsupportedError("cannot receive from whoever sends: allowed a rank; give src=")
 
-    def _lane(self, source: int, target: int, tag: int, side: _Side) -> _Lane:
+    def _lane(self, source: int, target: int, tag: int, side: Side) -> _Lane:
         """The lane of transfers of one tag from a rank to another, in one kind of memory, made at its first transfer."""
         device = on_one_device([side.tensor])
         key = (source, target, tag, device)

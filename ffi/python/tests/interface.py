@@ -217,7 +217,9 @@ def of_class(home: Module, name: str, node: ast.ClassDef) -> Iterator[str]:
         for base in [*body.bases, *body.keywords]
         if not _private(owner, base) and ast.unparse(base) != "type"
     ]
-    marks = "".join(f"@{ast.unparse(mark)} " for mark in node.decorator_list)
+    said = [ast.unparse(mark) for mark in node.decorator_list]
+    # That two such cannot both be bases of a class is for type checkers.
+    marks = "".join(f"@{mark} " for mark in said if mark != "disjoint_base")
     yield f"{marks}class {name}({', '.join(bases)})"
     if "@dataclass" in marks:
         fields = [said.target.id for said in node.body if isinstance(said, ast.AnnAssign)]
