@@ -88,7 +88,7 @@ pub struct Request {
     /// The reduction, for those that reduce.
     pub op: ReduceOp,
     /// What this rank's input is multiplied by before a sum; every rank of such a call has a factor, of its own if it
-    /// likes. On the host.
+    /// likes.
     pub factor: Option<Factor>,
 }
 

@@ -24,6 +24,7 @@ mod emit;
 pub mod interpret;
 pub mod prebuilt;
 mod repeat;
+pub mod scale;
 mod skeleton;
 mod tables;
 mod target;

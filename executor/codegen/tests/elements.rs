@@ -10,7 +10,7 @@ mod world;
 use antiphon_gpusim as _;
 
 use antiphon_codegen::interpret::interpreted;
-use antiphon_codegen::{Target, Variant, divide, generate};
+use antiphon_codegen::{Target, Variant, divide, generate, scale};
 use antiphon_hal::kernels;
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::{Collective, Op, Plan};
@@ -171,6 +171,7 @@ fn elements(dtype: DataType, make: Make) {
         }
     }
     averages(&driver, dtype);
+    products(&driver, dtype);
 }
 
 /// The last step of an average.
@@ -217,6 +218,33 @@ fn averages(driver: &Driver, dtype: DataType) {
         let wrong = found.chunks(dtype.size()).zip(values.chunks(dtype.size()));
         let wrong = wrong.enumerate().find(|(_, (a, b))| !same(dtype, a, b));
         assert_eq!(wrong, None, "{dtype} by {ranks}");
+    }
+}
+
+/// The first step of a premultiplied sum: by a factor that is given, or read, into another place and the same.
+fn products(driver: &Driver, dtype: DataType) {
+    let module = driver.module(&scale::text(Target::Cuda, dtype));
+    let function = driver.function(module, scale::ENTRY);
+    let count = 1001;
+    let values = random(11, count * dtype.size());
+    let input = world::upload(driver, &values).0;
+    let output = world::zeroed(driver, values.len() as u64);
+    for (seed, (to, read)) in (12..).zip([(output, true), (output, false), (input, false)]) {
+        let mut factor = [0xEE; 8];
+        factor[..dtype.size()].copy_from_slice(&random(seed, dtype.size()));
+        let bits = u64::from_le_bytes(factor);
+        // Where it is read, what is given is another.
+        let (at, given) = if read { (world::upload(driver, &factor).0, !bits) } else { (0, bits) };
+        assert_eq!(driver.launch(function, 2, 64, 0, &[to, input, count as u64, at, given]), 0);
+        driver.finish(0);
+        let mut expected = vec![0; values.len()];
+        let (from, bytes) = (values.as_ptr(), values.len());
+        // SAFETY: both are vectors of so many bytes.
+        unsafe { kernels::scale(dtype, expected.as_mut_ptr(), from, bytes, factor) };
+        let found: Vec<u8> = driver.read(to, values.len());
+        let wrong = found.chunks(dtype.size()).zip(expected.chunks(dtype.size()));
+        let wrong = wrong.enumerate().find(|(_, (a, b))| !same(dtype, a, b));
+        assert_eq!(wrong, None, "{dtype} by {factor:x?}, read {read}");
     }
 }
 

@@ -86,7 +86,7 @@ impl Group {
         let work = match request.factor {
             None => Work::Call(on.prepare(request)?.launch("a call of a group")?),
             Some(_) => {
-                let (scaling, call) = on.prepare_scaled(request)?;
+                let (scaling, call) = on.prepare_scaled(request, stream)?;
                 Work::Scaled(scaling, call)
             }
         };

@@ -6,10 +6,11 @@
 //! beside each other. Where a driver runs them one after the other all the same, that ends as well, as all ranks put them into
 //! streams in one order.
 
+use super::Collectives;
 use super::group::{Copy, Gathered, Work};
 use super::prepared::Prepared;
+use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
-use super::{Collectives, code_unsupported};
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::together::RankCall;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 /// A collective of a rank, in the stream it belongs to.
 struct Ranked {
     on: Collectives,
+    scaling: Option<Scaling>,
     call: Prepared,
     stream: Arc<dyn Stream>,
 }
@@ -65,33 +67,36 @@ pub(super) struct Queued {
 impl Queued {
     /// Takes a call of the group; transfers from a rank to itself are not among them.
     pub fn take(&mut self, Gathered { on, work, stream }: Gathered) {
-        match work {
-            Work::Call(call) => {
-                let stream = match stream.map_or_else(|| self.own_stream(&on), Ok) {
-                    Ok(stream) => stream,
-                    Err(error) => return self.failed(error),
-                };
-                let (identity, rank) =
-                    (on.communicator().shared.identity, on.communicator().rank());
-                let ranks = self.collectives.entry(identity).or_default();
-                ranks.entry(rank).or_default().push(Ranked { on, call, stream });
-            }
-            Work::Transfer(transfer) => {
-                let (own, way) = (on.communicator().rank(), transfer.way);
-                let identity = on.communicator().shared.identity;
-                let of = |side: &&mut Side| {
-                    let communicator = side.on.communicator();
-                    (communicator.shared.identity, communicator.rank(), side.way)
-                        == (identity, own, way)
-                };
-                let sent = Sent { transfer, stream };
-                match self.sides.iter_mut().find(of) {
-                    Some(side) => side.sent.push(sent),
-                    None => self.sides.push(Side { on, way, sent: vec![sent] }),
-                }
-            }
-            // Refused when it is gathered.
-            Work::Scaled(..) => self.failed(code_unsupported(&on, "a premultiplied sum")),
+        let (scaling, call) = match work {
+            Work::Call(call) => (None, call),
+            Work::Scaled(scaling, call) => (Some(scaling), call),
+            Work::Transfer(transfer) => return self.take_transfer(on, transfer, stream),
+        };
+        let stream = match stream.map_or_else(|| self.own_stream(&on), Ok) {
+            Ok(stream) => stream,
+            Err(error) => return self.failed(error),
+        };
+        let (identity, rank) = (on.communicator().shared.identity, on.communicator().rank());
+        let ranks = self.collectives.entry(identity).or_default();
+        ranks.entry(rank).or_default().push(Ranked { on, scaling, call, stream });
+    }
+
+    fn take_transfer(
+        &mut self,
+        on: Collectives,
+        transfer: Transfer,
+        stream: Option<Arc<dyn Stream>>,
+    ) {
+        let (own, way) = (on.communicator().rank(), transfer.way);
+        let identity = on.communicator().shared.identity;
+        let of = |side: &&mut Side| {
+            let communicator = side.on.communicator();
+            (communicator.shared.identity, communicator.rank(), side.way) == (identity, own, way)
+        };
+        let sent = Sent { transfer, stream };
+        match self.sides.iter_mut().find(of) {
+            Some(side) => side.sent.push(sent),
+            None => self.sides.push(Side { on, way, sent: vec![sent] }),
         }
     }
 
@@ -149,16 +154,21 @@ impl Queued {
     fn rounds(&mut self, ranks: &[Vec<Ranked>]) {
         let most = ranks.iter().map(Vec::len).max().unwrap_or(0);
         for round in 0..most {
-            let calls: Vec<RankCall<'_>> = ranks
-                .iter()
-                .filter_map(|calls| calls.get(round))
-                .map(|Ranked { on, call, stream }| RankCall {
-                    executor: on.executor(),
-                    call: call.call(),
-                    stream,
-                })
-                .collect();
-            // SAFETY: who gathered the calls vouches for their buffers until they are complete.
+            let mut calls: Vec<RankCall<'_>> = Vec::with_capacity(ranks.len());
+            for Ranked { on, scaling, call, stream } in
+                ranks.iter().filter_map(|calls| calls.get(round))
+            {
+                let call = call.call();
+                if let Some(scaling) = scaling {
+                    // SAFETY: who gathered the calls vouches for their buffers until they are complete.
+                    if let Err(error) = unsafe { scaling.enqueue(on, &call, stream) } {
+                        self.failed(error);
+                        continue;
+                    }
+                }
+                calls.push(RankCall { executor: on.executor(), call, stream });
+            }
+            // SAFETY: as above.
             if let Err(error) = unsafe { Executor::execute_together(&calls) } {
                 self.failed(error);
             }
@@ -294,7 +304,7 @@ fn branch(lines: &[Line<'_>]) -> Result<(), ExecutorError> {
 
 impl Collectives {
     /// The stream of calls without one, on a device.
-    fn own_stream(&self) -> Result<Arc<dyn Stream>, ExecutorError> {
+    pub(super) fn own_stream(&self) -> Result<Arc<dyn Stream>, ExecutorError> {
         match &self.communicator().shared.gpu {
             Some(gpu) => gpu.own_stream(),
             None => self.communicator().stream(),

@@ -1,10 +1,12 @@
 //! Premultiplied sums: every rank's input times its factor, summed.
 
 use super::prepared::Prepared;
-use super::{Collectives, Request, What, argument, check_address};
+use super::{Collectives, NOWHERE, Request, What, argument, check_address, code_unsupported};
 use crate::error::ExecutorError;
+use crate::executor::Call;
+use crate::gpu::Products;
 use crate::launch::QueuedLaunch;
-use antiphon_hal::{Effort, HalError, Stream, Task, TaskState, kernels};
+use antiphon_hal::{Effort, Stream, Task, TaskState, kernels};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum Factor {
     /// An element of the call's type, in the first bytes.
     Value([u8; 8]),
-    /// Where an element of the call's type lies when the call runs, with its alignment; valid until the call is complete.
+    /// Where an element of the call's type lies when the call runs, with its alignment; valid until the call is complete. For
+    /// ranks on devices it is memory that the device reads, when the call's stream comes to it: each replay of a graph reads it
+    /// anew.
     At(*const u8),
 }
 
@@ -26,11 +30,13 @@ pub(super) struct Scaling {
     source: *const u8,
     target: *mut u8,
     bytes: usize,
-    /// Holds the products where the receive buffer has no room for them.
+    /// Holds the products where the receive buffer has no room for them, on the host.
     _room: Vec<u64>,
 }
 
 impl Scaling {
+    /// Multiplies on the host.
+    ///
     /// # Safety
     /// The buffers of the request are as its maker promised.
     unsafe fn run(&self) {
@@ -43,6 +49,35 @@ impl Scaling {
         }
         // SAFETY: the source is the call's send buffer, the target its receive buffer or `_room`, as long.
         unsafe { kernels::scale(self.dtype, self.target, self.source, self.bytes, factor) }
+    }
+
+    /// Puts the multiplication into a device's stream, before the launch of `call`, which adds up the products. If it fails, so
+    /// does the communicator, since peers wait for that launch.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run), until the stream has come past.
+    pub(super) unsafe fn enqueue(
+        &self,
+        on: &Collectives,
+        call: &Call<'_>,
+        stream: &Arc<dyn Stream>,
+    ) -> Result<(), ExecutorError> {
+        let shared = &on.communicator().shared;
+        let Some(gpu) = &shared.gpu else {
+            return Err(code_unsupported(on, "a multiplication in a stream"));
+        };
+        // What is refused is refused before anything is written.
+        on.executor().checked(call)?;
+        let (factor_at, factor) = match self.factor {
+            Factor::Value(value) => (std::ptr::null(), value),
+            Factor::At(at) => (at, [0; 8]),
+        };
+        let &Scaling { source, target, bytes, dtype, .. } = self;
+        let products = Products { source, target, bytes, dtype, factor_at, factor };
+        // SAFETY: the source is the call's send buffer, the target its receive buffer or the engine's room, as long, and the
+        // factor's place is valid until the call is complete.
+        let queued = unsafe { gpu.multiply(call, &products, &**stream) };
+        queued.inspect_err(|error| shared.fail(error.clone()))
     }
 }
 
@@ -77,7 +112,14 @@ impl Collectives {
         request: &Request,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let (scaling, call) = self.prepare_scaled(request)?;
+        let (scaling, call) = self.prepare_scaled(request, stream)?;
+        if self.on_device() {
+            let queue = stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
+            // SAFETY: as this function's.
+            unsafe { scaling.enqueue(self, &call.call(), &queue)? };
+            // SAFETY: as this function's; the engine keeps the products.
+            return unsafe { self.launch(&call.call(), stream) };
+        }
         match stream {
             Some(stream) => {
                 let launch = self.scaled_launch(scaling, &call, Some(stream.id()))?;
@@ -107,15 +149,12 @@ impl Collectives {
     pub(super) fn prepare_scaled(
         &self,
         request: &Request,
+        stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(Scaling, Prepared), ExecutorError> {
         let Request { what, input, output, count, dtype, op, factor } = *request;
         let Some(factor) = factor else {
             return Err(argument("premultiply", "no factor", "a request with a factor"));
         };
-        if self.on_device() {
-            let backend = self.communicator().device().backend();
-            return Err(HalError::Unsupported { op: "a premultiplied sum", backend }.into());
-        }
         if op != ReduceOp::Sum {
             return Err(argument("premultiply", format!("the reduction {}", op.name()), "sums"));
         }
@@ -135,20 +174,40 @@ impl Collectives {
         {
             return Err(argument("read a factor", format!("address {at:p}"), "that of an element"));
         }
-        let mut room: Vec<u64> = Vec::new();
         // Into the receive buffer, and in place from there on, where it has the room.
-        let target = if what == What::AllReduce {
+        let (target, room) = if what == What::AllReduce {
             check_address(output, bytes, "a receive buffer")?;
-            output
+            (output, Vec::new())
         } else {
-            room.try_reserve_exact(bytes.div_ceil(8) as usize).map_err(|_| {
-                argument("keep products", format!("{bytes} bytes"), "what there is memory for")
-            })?;
-            room.as_mut_ptr().cast()
+            self.room(bytes, stream)?
         };
         let request = Request { input: target.cast_const(), ..*request };
         let call = self.prepare(&request)?.launch("a premultiplied sum")?;
+        if let Some(gpu) = &self.communicator().shared.gpu {
+            // Before anything of the call is in a stream.
+            gpu.scale_kernel(dtype)?;
+        }
         let bytes = bytes as usize;
         Ok((Scaling { factor, dtype, source: input, target, bytes, _room: room }, call))
+    }
+
+    /// Memory for products of a call on a stream, and what keeps it if nobody else does.
+    fn room(
+        &self,
+        bytes: u64,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(*mut u8, Vec<u64>), ExecutorError> {
+        let mut room: Vec<u64> = Vec::new();
+        if bytes == 0 {
+            return Ok((NOWHERE, room));
+        }
+        if let Some(gpu) = &self.communicator().shared.gpu {
+            let stream = stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
+            return Ok((gpu.room_for_products(stream.id(), bytes)?, room));
+        }
+        room.try_reserve_exact(bytes.div_ceil(8) as usize).map_err(|_| {
+            argument("keep products", format!("{bytes} bytes"), "what there is memory for")
+        })?;
+        Ok((room.as_mut_ptr().cast(), room))
     }
 }

@@ -24,6 +24,7 @@ mod lost;
 pub mod neighbours;
 mod proxy;
 mod reaper;
+mod scaling;
 mod shape;
 mod submission;
 mod tables;
@@ -48,6 +49,8 @@ use far::{FAR_ARENA, LinkMemory, PARCELS};
 use lost::Asker;
 use proxy::Proxy;
 use reaper::Reaper;
+pub use scaling::Products;
+use scaling::Scales;
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -154,6 +157,8 @@ pub struct Gpu {
     borrowed: Mutex<VecDeque<Borrowed>>,
     /// Staging that has become too small, which launches may still use.
     outgrown: Mutex<Vec<Arc<dyn Memory>>>,
+    /// For premultiplied sums.
+    scales: Mutex<Scales>,
     /// What graphs use, where the driver does not tell when they go.
     recorded: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     /// All that there are. Unlike `state` never held over a call of the driver, which waits where its queue is full: who
@@ -264,6 +269,7 @@ impl Gpu {
             groups: Mutex::default(),
             borrowed: Mutex::default(),
             outgrown: Mutex::default(),
+            scales: Mutex::default(),
             recorded: Mutex::default(),
             contexts: Mutex::default(),
             merged: Mutex::default(),
@@ -466,7 +472,8 @@ impl Drop for Gpu {
         let state = (std::mem::take(&mut *self.state()), std::mem::take(&mut *self.known()));
         let outgrown = self.outgrown.get_mut().map(std::mem::take);
         let merged = self.merged.get_mut().map(std::mem::take);
-        std::mem::forget((state, outgrown, merged, Arc::clone(&self.peers)));
+        let scales = self.scales.get_mut().map(std::mem::take);
+        std::mem::forget((state, outgrown, merged, scales, Arc::clone(&self.peers)));
     }
 }
 

@@ -16,9 +16,14 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Elements that one block divides, where an average ends, and the most blocks that do so.
-const DIVIDED_BY_BLOCK: u64 = 4096;
-const DIVIDE_BLOCKS: u64 = 64;
+/// Elements that one block divides or multiplies before a launch or behind it, and the most blocks that do so.
+const ELEMENTS_OF_BLOCK: u64 = 4096;
+const ELEMENT_BLOCKS: u64 = 64;
+
+/// Thread blocks for a kernel that goes over so many elements by itself.
+pub(super) fn blocks_over(elements: u64) -> u32 {
+    elements.div_ceil(ELEMENTS_OF_BLOCK).clamp(1, ELEMENT_BLOCKS) as u32
+}
 
 /// What one launch of a call uses.
 pub struct Ready {
@@ -224,8 +229,7 @@ impl Gpu {
             (&raw const elements).cast(),
             (&raw const shared.world).cast(),
         ];
-        let blocks = elements.div_ceil(DIVIDED_BY_BLOCK).clamp(1, DIVIDE_BLOCKS) as u32;
-        let shape = self.shape(&recent.plan, blocks);
+        let shape = self.shape(&recent.plan, blocks_over(elements));
         // SAFETY: the parameters are the output, its elements, and the divisor; the output is the call's.
         unsafe { divide.launch(&**stream, shape, &arguments)? };
         Ok(())

@@ -187,6 +187,40 @@ void collectives(const Rank& own) {
     own.fill(0);
 }
 
+// Sums of products with a scalar of each rank's: one that is read at once, and one on the device that calls read in their turn.
+void premultiplied(const Rank& own) {
+    const auto [rank, comm, stream, in, out] = own;
+    const int me = rank;
+    int32_t factor = rank + 2;
+    const auto products = [](std::size_t i) { return 2 * value(0, i) + 3 * value(1, i); };
+    ncclRedOp_t scaled, read;
+    OK(ncclRedOpCreatePreMulSum(&scaled, &factor, ncclInt32, ncclScalarHostImmediate, comm));
+    factor = 0;
+    FAILS(ncclInvalidArgument, "it was made for", ncclAllReduce(own.send(), own.receive(), count, ncclFloat, scaled, comm, stream));
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, scaled, comm, stream));
+    own.expect(__LINE__, count, products);
+    OK(ncclReduceScatter(own.send(), own.receive(), count, ncclInt32, scaled, comm, stream));
+    own.expect(__LINE__, count, [me, products](std::size_t i) { return products(me * count + i); });
+    CUdeviceptr place;
+    CUDA(cuMemAlloc_v2(&place, sizeof factor));
+    void* at = reinterpret_cast<void*>(static_cast<std::uintptr_t>(place));
+    OK(ncclRedOpCreatePreMulSum(&read, at, ncclInt32, ncclScalarDevice, comm));
+    for (factor = 4; factor > 0; factor -= 3) {
+        const int32_t given = factor * (rank + 1);
+        CUDA(cuMemcpyHtoD_v2(place, &given, sizeof given));
+        OK(ncclGroupStart());
+        OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, read, comm, stream));
+        OK(ncclReduce(own.receive(), own.receive(), count, ncclInt32, scaled, 1, comm, stream));
+        OK(ncclGroupEnd());
+        const int32_t times = 5 * factor;
+        if (me == 1) own.expect(__LINE__, count, [times](std::size_t i) { return times * (value(0, i) + 2 * value(1, i)); });
+        CUDA(cuStreamSynchronize(stream));
+    }
+    OK(ncclRedOpDestroy(read, comm));
+    OK(ncclRedOpDestroy(scaled, comm));
+    CUDA(cuMemFree_v2(place));
+}
+
 // Memory of NCCL's, communicators of communicators, errors.
 void rest(const Rank& own, int device) {
     const auto [rank, comm, stream, in, out] = own;
@@ -206,9 +240,7 @@ void rest(const Rank& own, int device) {
     OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclProd, other, stream));
     own.expect(__LINE__, count, [](std::size_t i) { return value(0, i) * value(1, i); });
     OK(ncclCommDestroy(other));
-    int32_t host[2] = {1, 2};
-    ncclRedOp_t scaled;
-    FAILS(ncclInvalidUsage, "premultiplied", ncclRedOpCreatePreMulSum(&scaled, host, ncclInt32, ncclScalarHostImmediate, comm));
+    premultiplied(own);
     ncclResult_t state = ncclInternalError;
     OK(ncclCommGetAsyncError(comm, &state));
     CHECK(state == ncclSuccess);

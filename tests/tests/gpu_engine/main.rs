@@ -14,6 +14,7 @@ mod plans;
 mod ports;
 mod prebuilt;
 mod runtime_sizes;
+mod scaled;
 mod streams;
 mod together;
 mod transfers;

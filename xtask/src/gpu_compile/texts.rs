@@ -2,7 +2,7 @@
 
 use super::{Text, When};
 use crate::{Error, Result, repo};
-use antiphon_codegen::{Target, Variant, divide, generate, generate_together, interpret};
+use antiphon_codegen::{Target, Variant, divide, generate, generate_together, interpret, scale};
 use antiphon_plan::algorithms::{Algorithm, Shape, alltoallv, examples};
 use antiphon_plan::builder::{BuildError, ProgramBuilder};
 use antiphon_plan::model::{Buffer, Collective, Plan};
@@ -25,12 +25,14 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
             let variant = Variant { target, dtype, op: Some(op) };
             add(&mut texts, &format!("{dtype} {op:?}"), &reductions, variant, (true, when), 1)?;
         }
-        texts.push(Text {
-            name: format!("{dtype} average"),
-            text: divide::text(target, dtype),
+        let text =
+            [("average", divide::text(target, dtype)), ("factor", scale::text(target, dtype))];
+        texts.extend(text.map(|(what, text)| Text {
+            name: format!("{dtype} {what}"),
+            text,
             bodies: true,
             when: if dtype == DataType::F32 { When::Always } else { When::Once },
-        });
+        }));
         texts.push(Text {
             name: format!("{dtype} interpreter"),
             text: interpret::text(target, dtype),
