@@ -6,7 +6,6 @@ use crate::group::part;
 use crate::library::{Library, library};
 use crate::numbers::{data_type, operation, rank};
 use crate::place::CallStream;
-use crate::refused::because;
 use crate::types::{CollConfig, Comm, Header, Stream};
 use crate::way;
 use std::ffi::{c_int, c_void};
@@ -181,10 +180,6 @@ pub unsafe fn premultiplied_sum(
     let (out, library) = (place(out, "op")?, library()?);
     // SAFETY: as this function's.
     let communicator = unsafe { usable(comm)? };
-    if way::place().is_device() {
-        let why = "premultiplied sums are for buffers on the host so far";
-        return Err(because("make a premultiplied sum on a device", why));
-    }
     // As antiphon_switch: a scalar on the device is read when a call runs, one on the host at once.
     let deferred = match residence {
         0 => 1,
