@@ -246,6 +246,15 @@ impl Selected {
         }
     }
 
+    /// What serves calls by name in its place, of which each rank may be in place or not as it likes: the plan in place is right
+    /// for the others as well, but for a rank alone, whose plan moves nothing then.
+    pub(crate) fn in_either_place(self) -> Self {
+        match self {
+            Selected::AllGatherV(spread, false) => Selected::AllGatherV(spread, spread.ranks > 1),
+            other => other,
+        }
+    }
+
     /// Its plan.
     ///
     /// # Errors

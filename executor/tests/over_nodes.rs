@@ -414,6 +414,15 @@ fn inputs_of_any_length_go_to_every_rank_each_in_place_or_not() {
                     .copy_from_slice(&block(from, 0..extent.count as usize));
             }
             let input = block(rank, 0..lengths[rank as usize]);
+            // What a rank gives is as long as its own block: known before anything is launched.
+            let more = vec![0_u32; input.len() + 1];
+            let mut output = vec![7_u32; whole];
+            let buffers = (more.as_ptr().cast(), output.as_mut_ptr().cast());
+            let sizes = (more.len() as u64, whole as u64);
+            // SAFETY: the vectors are as long as said, and live past the call.
+            let error = unsafe { on.all_gather_v(buffers, sizes, &extents, DataType::U32, None) };
+            let Err(error @ ExecutorError::Counts { .. }) = error else { panic!("{error:?}") };
+            assert!(error.to_string().contains("pass equal counts"), "{error}");
             for turn in 0..4 {
                 let in_place = (rank + turn) % 2 == 0;
                 let mut output = vec![7; whole];
@@ -435,16 +444,18 @@ fn inputs_of_any_length_go_to_every_rank_each_in_place_or_not() {
                 assert_eq!(output, expected, "{rank} {turn}");
             }
             // Over somebody else's block is not in place.
-            let (other, mut output) =
-                (extents[(rank as usize + 1) % world as usize], vec![7; whole]);
-            if world > 1 && other.count > 0 {
+            if world > 1 {
+                let extents = Extent::packed(&vec![2; world as usize]);
+                let mut output = vec![7_u32; 2 * world as usize];
                 let to: *mut u8 = output.as_mut_ptr().cast();
+                let other = &extents[(rank as usize + 1) % world as usize];
                 let at = to.wrapping_add(other.offset as usize * 4).cast_const();
-                let sizes = (other.count, whole as u64);
+                let sizes = (other.count, output.len() as u64);
                 // SAFETY: both lie in the vector, and the call is refused.
                 let error =
                     unsafe { on.all_gather_v((at, to), sizes, &extents, DataType::U32, None) };
-                assert!(matches!(error, Err(ExecutorError::Counts { .. })), "{error:?}");
+                let Err(error @ ExecutorError::Counts { .. }) = error else { panic!("{error:?}") };
+                assert!(error.to_string().contains("share memory"), "{error}");
             }
         });
     }

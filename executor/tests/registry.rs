@@ -2,10 +2,10 @@
 
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::{Collective, Plan};
-use antiphon_executor::selection::SelectionError;
+use antiphon_executor::selection::{Question, SelectionError};
 use antiphon_executor::{
-    Call, Code, CodeCall, Collectives, Communicator, DataType, ExecutorError, Group, Options,
-    ReduceOp, Registry, Request, Terms, What,
+    Call, Code, CodeCall, Collectives, Communicator, DataType, ExecutorError, Extent, Group,
+    Options, ReduceOp, Registry, Request, Terms, What,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -107,6 +107,55 @@ fn a_registered_plan_serves_the_calls_it_fits_from_when_it_is_registered_until_i
         both(&|| assert!(registry.unregister("keep")));
         assert_eq!(all_reduce(on, 8).unwrap(), 3);
     });
+}
+
+/// A plan under the name of allgatherv that moves nothing.
+fn still(in_place: bool) -> Plan {
+    let program = ProgramBuilder::new("still", Collective::AllGatherV, 2).runtime_blocks(1, 2);
+    let channel = [program.channel(0, 1)];
+    for rank in [0, 1] {
+        let block = program.block(rank);
+        block.signal(&channel);
+        block.wait(&channel);
+    }
+    program.in_place(in_place).build().unwrap()
+}
+
+#[test]
+fn a_plan_for_allgatherv_serves_calls_that_are_in_place_as_it_is_and_no_others() {
+    for plan_in_place in [false, true] {
+        let registry = Registry::new();
+        registry.register(still(plan_in_place), Terms::default()).unwrap();
+        on_threads(&options(&registry), |rank, on| {
+            // A rank that gives nothing is in place if it points into its output.
+            let all: [[u64; 2]; 3] = [[3, 2], [0, 2], [1, 0]];
+            for (lengths, in_place) in all.into_iter().flat_map(|l| [(l, false), (l, true)]) {
+                let extents = Extent::packed(&lengths);
+                let own = extents[rank as usize];
+                let range = own.offset as usize..(own.offset + own.count) as usize;
+                let whole = lengths.iter().sum::<u64>() as usize;
+                let (input, mut output) = (vec![rank; range.len()], vec![7; whole]);
+                let mut from = input.as_ptr();
+                if in_place {
+                    output[range.clone()].fill(rank);
+                    from = output[range.start..].as_ptr();
+                }
+                let before = output.clone();
+                let at = (from.cast(), output.as_mut_ptr().cast());
+                let sizes = (own.count, whole as u64);
+                // SAFETY: the vectors are as long as said, and live past the call.
+                unsafe { on.all_gather_v(at, sizes, &extents, DataType::U32, None) }.unwrap();
+                let gathered: Vec<u32> =
+                    (0..2).flat_map(|from| vec![from; lengths[from as usize] as usize]).collect();
+                let served = in_place == plan_in_place;
+                let expected = if served { before } else { gathered };
+                assert_eq!(output, expected, "{plan_in_place} {in_place} {lengths:?}");
+                let question = on.question(&Collective::AllGatherV, 0, DataType::U32).unwrap();
+                let choice = on.explain(&Question { in_place, ..question }).unwrap();
+                assert_eq!(choice.candidate.name() == "still", served, "{choice}");
+            }
+        });
+    }
 }
 
 #[test]

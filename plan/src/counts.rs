@@ -122,6 +122,18 @@ pub enum CountsError {
         /// The plan may run in place.
         in_place: bool,
     },
+    /// What a rank sends to all is not as long as its own block of what it receives.
+    #[error(
+        "receive block {block} is the rank's own and is {saw} elements, where it sends {allowed}; pass equal counts"
+    )]
+    Own {
+        /// The block.
+        block: usize,
+        /// Its elements.
+        saw: u64,
+        /// Elements that the rank sends.
+        allowed: u64,
+    },
 }
 
 /// What the blocks of a call must fit.

@@ -10,7 +10,7 @@ use super::transfers::{Direction, Purpose, Transfer, Way};
 use super::{Collectives, Request, What};
 use crate::error::ExecutorError;
 use antiphon_hal::Stream;
-use antiphon_plan::counts::{Counts, Extent, Fit};
+use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
 use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Collectives {
         let rank = self.communicator().rank() as usize;
         let mut send = vec![Extent::new(0, sizes.0); self.communicator().world() as usize];
         let mut receive = receive.to_vec();
-        if self.own_block((input, output), sizes.0, &receive, dtype) {
+        if self.own_block((input, output), sizes, &receive, dtype)? {
             // It is where it belongs, and the other blocks are apart from it or refused.
             (send[rank], receive[rank]) = Default::default();
         }
@@ -89,18 +89,28 @@ impl Collectives {
         self.parts_v("allgatherv", (input, output), sizes, counts, dtype)
     }
 
-    /// Whether the input of an allgatherv is the rank's block of its output.
+    /// Whether the input of an allgatherv is the rank's block of its output. One of no elements is wherever it points into
+    /// the output: of such a block the offset does not count.
+    ///
+    /// # Errors
+    /// A block of the rank's own that is not as long as its input.
     pub(super) fn own_block(
         &self,
         (input, output): (*const u8, *mut u8),
-        count: u64,
+        (count, whole): (u64, u64),
         receive: &[Extent],
         dtype: DataType,
-    ) -> bool {
-        let own = receive.get(self.communicator().rank() as usize);
-        own.is_some_and(|own| {
-            let at = output.wrapping_add((own.offset as usize).wrapping_mul(dtype.size()));
-            count > 0 && own.count == count && input == at.cast_const()
+    ) -> Result<bool, ExecutorError> {
+        let block = self.communicator().rank() as usize;
+        let Some(own) = receive.get(block) else { return Ok(false) };
+        if own.count != count {
+            let source = CountsError::Own { block, saw: own.count, allowed: count };
+            return Err(ExecutorError::Counts { plan: "allgatherv".to_owned(), source });
+        }
+        let at = |element: u64| output.wrapping_add((element as usize).wrapping_mul(dtype.size()));
+        Ok(match count {
+            0 => whole > 0 && (at(0)..=at(whole)).contains(&input.cast_mut()),
+            _ => input == at(own.offset).cast_const(),
         })
     }
 

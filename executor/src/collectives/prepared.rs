@@ -255,7 +255,7 @@ impl Collectives {
         receive: &[Extent],
         dtype: DataType,
     ) -> Result<Prepared, ExecutorError> {
-        let in_place = self.own_block(buffers, sizes.0, receive, dtype);
+        let in_place = self.own_block(buffers, sizes, receive, dtype)?;
         let over = |extent: &Extent| {
             let at = buffers.1.wrapping_add((extent.offset as usize).wrapping_mul(dtype.size()));
             extent.count > 0 && extent.count == sizes.0 && at.cast_const() == buffers.0
@@ -264,11 +264,9 @@ impl Collectives {
             let source = CountsError::Shared { send: 0, receive, in_place };
             return Err(ExecutorError::Counts { plan: "allgatherv".to_owned(), source });
         }
-        // What is built in for ranks in place is right for others as well, so that each may be as it likes; but a rank alone.
-        let chosen = in_place || self.communicator().world() > 1;
-        let call = self.prepare_runtime(&Collective::AllGatherV, chosen, buffers, sizes, dtype)?;
-        let call = call.with_blocks(vec![Extent::new(0, sizes.0)], receive.to_vec());
-        Ok(call)
+        let call =
+            self.prepare_runtime(&Collective::AllGatherV, in_place, buffers, sizes, dtype)?;
+        Ok(call.with_blocks(vec![Extent::new(0, sizes.0)], receive.to_vec()))
     }
 
     /// Checks the buffers of a call with runtime blocks, which it does not have yet; `sizes` are their elements.

@@ -261,7 +261,8 @@ impl Service {
     }
 
     fn built_in(&self, executor: &Executor, selected: &Selected) -> Result<Served, ExecutorError> {
-        let key = Key::of(selected);
+        let selected = selected.in_either_place();
+        let key = Key::of(&selected);
         if let Some(plan) = lock(&self.built_in).get(&key) {
             return Ok(Served::Plan(Arc::clone(plan)));
         }
