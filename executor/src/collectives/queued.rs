@@ -8,6 +8,7 @@
 
 use super::Collectives;
 use super::group::{Copy, Gathered, Work};
+use super::pairs::Formed;
 use super::prepared::Prepared;
 use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
@@ -144,9 +145,7 @@ impl Queued {
             self.rounds(&ranks);
         }
         let sides = std::mem::take(&mut self.sides);
-        if let Err(error) = self.transfers(&sides) {
-            self.failed(error);
-        }
+        self.transfers(&sides);
         self
     }
 
@@ -175,25 +174,23 @@ impl Queued {
         }
     }
 
-    /// Launches transfers, each queue in streams of its own. An error is of before the first launch; what fails later is kept,
-    /// and the others go on.
-    fn transfers(&mut self, sides: &[Side]) -> Result<(), ExecutorError> {
-        if sides.is_empty() {
-            return Ok(());
-        }
-        let pairs = form_all(sides)?;
+    /// Launches transfers, each queue in streams of its own. What cannot be launched is kept as an error, and the others go on:
+    /// their peers are in them.
+    fn transfers(&mut self, sides: &[Side]) {
         let mut lines = Vec::with_capacity(sides.len());
-        for (side, pair) in sides.iter().zip(pairs) {
-            let calls = side.sent.iter().map(|sent| pair.prepare_transfer(&sent.transfer));
-            let calls = calls.collect::<Result<Vec<_>, _>>()?;
-            let stream = pair.own_stream()?;
-            let told =
-                Told::of_all(&side.on, side.way, side.sent.iter().map(|sent| &sent.transfer));
-            lines.push(Line { queue: side.queue(), pair, calls, stream, side, told });
+        for (side, formed) in sides.iter().zip(form_all(sides)) {
+            match formed.and_then(|pair| self.line(side, pair)) {
+                Ok(line) => lines.push(line),
+                Err(error) => self.failed(error),
+            }
         }
         lines.sort_by_key(|line| line.queue);
         // All branch off before any comes back, so that none waits for another.
-        branch(&lines)?;
+        let mut branches = Branches::default();
+        lines.retain(|line| {
+            let branched = branches.branch(line);
+            branched.map_err(|error| self.failed(line.told.error(error))).is_ok()
+        });
         for same in lines.chunk_by(|one, other| one.queue == other.queue) {
             let most = same.iter().map(|line| line.calls.len()).max().unwrap_or(0);
             for round in 0..most {
@@ -206,7 +203,7 @@ impl Queued {
                         stream: &line.stream,
                     })
                     .collect();
-                // SAFETY: as for collectives. The others go on: their peers are in them.
+                // SAFETY: as for collectives.
                 if let Err(error) = unsafe { Executor::execute_together(&calls) } {
                     // Of those that failed together, one names it.
                     let one = same.iter().find_map(|line| Some((line, line.side.sent.get(round)?)));
@@ -226,7 +223,23 @@ impl Queued {
                 self.failed(error);
             }
         }
-        Ok(())
+    }
+
+    /// The transfers of a side, ready to be launched: as far as they can be, and none behind one that cannot.
+    fn line<'a>(&mut self, side: &'a Side, pair: Collectives) -> Result<Line<'a>, ExecutorError> {
+        let told = Told::of_all(&side.on, side.way, side.sent.iter().map(|sent| &sent.transfer));
+        let stream = pair.own_stream().map_err(|error| told.error(error))?;
+        let mut calls = Vec::with_capacity(side.sent.len());
+        for sent in &side.sent {
+            match sent.transfer.prepare(&side.on, &pair) {
+                Ok(call) => calls.push(call),
+                Err(error) => {
+                    self.failed(error);
+                    break;
+                }
+            }
+        }
+        Ok(Line { queue: side.queue(), pair, calls, stream, side, told })
     }
 
     /// Waits for calls without a stream.
@@ -278,17 +291,20 @@ impl Line<'_> {
 
 /// The pairs of queues of transfers. Those that are not formed yet are formed side by side, since what one waits for may be
 /// another's to do.
-fn form_all(sides: &[Side]) -> Result<Vec<Collectives>, ExecutorError> {
+fn form_all(sides: &[Side]) -> Vec<Formed> {
     let begun: Vec<_> = sides.iter().map(|side| side.on.pair(side.way)).collect();
     begun.into_iter().map(|formed| formed()).collect()
 }
 
-/// Lets the streams of queues wait for what is in the callers' streams.
-fn branch(lines: &[Line<'_>]) -> Result<(), ExecutorError> {
-    let mut events: BTreeMap<u64, Arc<dyn Event>> = BTreeMap::new();
-    for line in lines {
+/// How far callers' streams were when transfers branched off, by the streams.
+#[derive(Default)]
+struct Branches(BTreeMap<u64, Arc<dyn Event>>);
+
+impl Branches {
+    /// Lets the stream of a queue wait for what is in its callers' streams.
+    fn branch(&mut self, line: &Line<'_>) -> Result<(), ExecutorError> {
         for stream in line.callers() {
-            let event = match events.entry(stream.id()) {
+            let event = match self.0.entry(stream.id()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
                     let event = line.pair.communicator().device().event()?;
@@ -298,8 +314,8 @@ fn branch(lines: &[Line<'_>]) -> Result<(), ExecutorError> {
             };
             line.stream.wait(&**event)?;
         }
+        Ok(())
     }
-    Ok(())
 }
 
 impl Collectives {

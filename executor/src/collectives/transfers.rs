@@ -35,6 +35,14 @@ impl Transfer {
     pub fn told(&self, on: &Collectives) -> Told {
         Told { what: self.what, ..Told::of(on, self.way) }
     }
+
+    /// Checks this side of a rank `on`, on the pair that it goes through.
+    ///
+    /// # Errors
+    /// What is wrong with it, as the caller knows transfer and ranks.
+    pub fn prepare(&self, on: &Collectives, pair: &Collectives) -> Result<Prepared, ExecutorError> {
+        pair.prepare_transfer(self).map_err(|error| self.told(on).error(error))
+    }
 }
 
 /// How errors name a transfer.
@@ -92,7 +100,7 @@ impl TransferLaunch {
         pair: &Collectives,
         transfer: &Transfer,
     ) -> Result<Self, ExecutorError> {
-        let (told, call) = (transfer.told(on), pair.prepare_transfer(transfer)?);
+        let (told, call) = (transfer.told(on), transfer.prepare(on, pair)?);
         // Whatever stream either side takes, it is the same queue of transfers.
         let launch = pair.executor().queued(&call.call(), None).map_err(|e| told.error(e))?;
         Ok(TransferLaunch { told, launch })
@@ -188,7 +196,7 @@ impl Collectives {
             return group.end();
         };
         let Some(stream) = stream else {
-            let call = pair.prepare_transfer(&transfer)?;
+            let call = transfer.prepare(self, &pair)?;
             // SAFETY: as this function's.
             let ran = unsafe { pair.launch(&call.call(), stream) };
             return ran.map_err(|error| transfer.told(self).error(error));
@@ -198,7 +206,7 @@ impl Collectives {
     }
 
     /// Checks one side of a transfer, on the pair that it goes through.
-    pub(super) fn prepare_transfer(&self, transfer: &Transfer) -> Result<Prepared, ExecutorError> {
+    fn prepare_transfer(&self, transfer: &Transfer) -> Result<Prepared, ExecutorError> {
         let &Transfer { way: Way { direction, .. }, at, count, dtype, .. } = transfer;
         let rank = self.communicator().rank();
         if !self.together() {

@@ -2,12 +2,15 @@
 
 use super::{Doing, ExecutorError, Wait, Waits};
 use antiphon_bootstrap::{BootstrapError, PeerName};
+use antiphon_port::WireError;
+use antiphon_transport::TransportError;
+use std::sync::Arc;
 
 impl ExecutorError {
     /// The error with rank r of its communicator called `names[r]`. Other ranks keep their numbers, and so do those that a
     /// reason names which somebody gave in words.
     pub(crate) fn renumbered(self, names: &[u32]) -> Self {
-        use ExecutorError as E;
+        use {ExecutorError as E, WireError as W};
         let name = |rank: u32| names.get(rank as usize).copied().unwrap_or(rank);
         let doing = |doing: Doing| doing.renumbered(names);
         match self {
@@ -50,9 +53,27 @@ impl ExecutorError {
             }
             E::Reach { peer, what, errno } => E::Reach { peer: name(peer), what, errno },
             E::Layout { what, peer, found } => E::Layout { what, peer: name(peer), found },
+            E::Wire { source: W::Lost { wire, peer, reason } } => {
+                E::Wire { source: W::Lost { wire, peer: name(peer), reason } }
+            }
+            E::Transport(error) => E::Transport(of_transport(error, name)),
             E::Bootstrap(error) => E::Bootstrap(of_bootstrap(error, name)),
             other => other,
         }
+    }
+}
+
+/// Of one that others hold as well, a copy.
+fn of_transport(error: Arc<TransportError>, name: impl Fn(u32) -> u32) -> Arc<TransportError> {
+    use TransportError as T;
+    match *error {
+        T::Unreachable { kind, peer, ref reasons } => {
+            T::Unreachable { kind, peer: name(peer), reasons: reasons.clone() }.into()
+        }
+        T::Outside { peer, region, offset, bytes, length } => {
+            T::Outside { peer: name(peer), region, offset, bytes, length }.into()
+        }
+        _ => error,
     }
 }
 
@@ -113,6 +134,7 @@ fn in_words(what: &str, name: impl Fn(u32) -> u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_transport::ChannelKind;
     use std::time::Duration;
 
     #[test]
@@ -146,6 +168,12 @@ mod tests {
             BootstrapError::Timeout { doing: "exchange", limit, missing: vec![name(0), name(1)] }
                 .into(),
             BootstrapError::PeerLeft { doing: "exchange", peer: name(1) }.into(),
+            ExecutorError::Wire {
+                source: WireError::Lost { wire: text(), peer: 1, reason: text() },
+            },
+            TransportError::Unreachable { kind: ChannelKind::Port, peer: 1, reasons: vec![text()] }
+                .into(),
+            TransportError::Outside { peer: 1, region: 2, offset: 3, bytes: 4, length: 5 }.into(),
         ];
         for error in errors {
             let text = error.renumbered(&[30, 51]).to_string();
