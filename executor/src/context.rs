@@ -15,7 +15,8 @@ use crate::shared::arena::{Arena, ArenaShape};
 use antiphon_hal::Memory;
 use antiphon_plan::LowerError;
 use antiphon_plan::program::{CallSizes, Layout};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 /// The smallest size class: calls with up to so many bytes of scratch share a context.
 const SMALLEST_CLASS: u64 = 4096;
@@ -63,7 +64,12 @@ pub struct Context {
     /// Launches given out, under the communicator's log.
     pub given: std::sync::atomic::AtomicU64,
     state: Mutex<ContextState>,
+    /// An earlier launch is over.
+    turn: Condvar,
 }
+
+/// How long a launch waits for its turn before it looks at its surroundings.
+const TURN: Duration = Duration::from_millis(1);
 
 /// A peer's region that is kept mapped: its number and the mapping.
 pub type Held = (u64, Arc<dyn Memory>);
@@ -159,6 +165,8 @@ pub struct ContextState {
     pub pad: Pad,
     /// Launches that have begun.
     pub begun: u64,
+    /// Threads that wait for their launch's turn.
+    pub queued: u32,
     /// The launch that runs.
     pub active: Option<Active>,
     /// The communicator's numbers of the context's last two launches.
@@ -211,6 +219,7 @@ impl Context {
             retired: 0,
             pad: Pad::default(),
             begun: 0,
+            queued: 0,
             active: None,
             recent: [0; 2],
             silent: false,
@@ -225,6 +234,7 @@ impl Context {
             region,
             given: std::sync::atomic::AtomicU64::new(0),
             state: Mutex::new(state),
+            turn: Condvar::new(),
         })
     }
 
@@ -241,6 +251,21 @@ impl Context {
     /// The state, for the launch that runs.
     pub fn state(&self) -> MutexGuard<'_, ContextState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits a while for an earlier launch to end, without the state: the lock favours whoever has just had it, and who
+    /// drives that launch might not get it for long.
+    pub fn queue(&self, mut state: MutexGuard<'_, ContextState>) {
+        state.queued += 1;
+        let waited = self.turn.wait_timeout(state, TURN);
+        waited.unwrap_or_else(PoisonError::into_inner).0.queued -= 1;
+    }
+
+    /// A launch is over: whoever is next may begin.
+    pub fn hand_on(&self, state: &ContextState) {
+        if state.queued > 0 {
+            self.turn.notify_all();
+        }
     }
 }
 

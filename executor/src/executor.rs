@@ -20,7 +20,7 @@ use antiphon_plan::model::Plan;
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use again::{Asked, Buffers};
 pub(crate) use queue::own_error;
@@ -285,7 +285,7 @@ impl Executor {
             sized: &recent.sized,
             order: &order,
             runtime_blocks: &recent.runtime_blocks,
-            waiting: &OnceLock::new(),
+            waiting: &Mutex::default(),
         };
         while !launch.advance(Effort::Wait)? {}
         Ok(())

@@ -23,7 +23,7 @@ use antiphon_types::{DataType, ReduceOp};
 use driving::Driven;
 use resolver::Resolver;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Launches after which a rank compares its history with its peers'.
@@ -66,8 +66,8 @@ pub struct Launch<'a> {
     pub(crate) order: &'a Order,
     /// This rank's runtime blocks: those of the input, then those of the output.
     pub(crate) runtime_blocks: &'a [BlockBytes],
-    /// Since when the launch waits to begin.
-    pub(crate) waiting: &'a OnceLock<Instant>,
+    /// While it waits to begin.
+    pub(crate) waiting: &'a Mutex<Option<Stalled>>,
 }
 
 /// A launch that a stream drives.
@@ -77,7 +77,7 @@ pub struct QueuedLaunch {
     pub(crate) sized: Arc<Sized>,
     pub(crate) order: Order,
     pub(crate) runtime_blocks: Vec<BlockBytes>,
-    pub(crate) waiting: OnceLock<Instant>,
+    pub(crate) waiting: Mutex<Option<Stalled>>,
 }
 
 // SAFETY: the buffers belong to the launch until it is complete (the contract of `Executor::execute`), whichever
@@ -85,6 +85,17 @@ pub struct QueuedLaunch {
 unsafe impl Send for QueuedLaunch {}
 // SAFETY: as above; mutable state is behind the context's lock.
 unsafe impl Sync for QueuedLaunch {}
+
+/// When a wait was first found to make no progress, and the rank's position then.
+pub type Stalled = (Instant, u64);
+
+/// What came of a poll.
+enum Polled {
+    Complete,
+    Pending,
+    /// An earlier launch of the context, which another thread drives, is not over.
+    Queued,
+}
 
 /// What a running launch remembers between polls.
 pub struct Active {
@@ -101,8 +112,7 @@ pub struct Active {
     spoke: bool,
     /// How often the plan's links moved something: a long transfer is progress, whatever the blocks wait for.
     carried: u64,
-    /// When a wait was first found to make no progress, and the rank's position then.
-    stalled: Option<(Instant, u64)>,
+    stalled: Option<Stalled>,
 }
 
 impl QueuedLaunch {
@@ -127,16 +137,26 @@ impl Launch<'_> {
     /// Works on the launch as hard as `effort` allows; `true` once it is complete.
     pub fn advance(&self, effort: Effort) -> Result<bool, ExecutorError> {
         let mut state = self.context.state();
-        let outcome = self.work(&mut state, effort);
-        if let Err(error) = &outcome {
-            let running = state.active.take_if(|active| active.seq == self.order.seq);
-            drop(state);
-            self.give_up(running, error);
+        match self.work(&mut state, effort) {
+            Ok(Polled::Complete) => {
+                self.context.hand_on(&state);
+                Ok(true)
+            }
+            Ok(Polled::Queued) if effort == Effort::Wait => {
+                self.context.queue(state);
+                Ok(false)
+            }
+            Ok(Polled::Queued | Polled::Pending) => Ok(false),
+            Err(error) => {
+                let running = state.active.take_if(|active| active.seq == self.order.seq);
+                drop(state);
+                self.give_up(running, &error);
+                Err(error)
+            }
         }
-        outcome
     }
 
-    fn work(&self, state: &mut ContextState, effort: Effort) -> Result<bool, ExecutorError> {
+    fn work(&self, state: &mut ContextState, effort: Effort) -> Result<Polled, ExecutorError> {
         let shared = self.shared;
         // Whoever is waited for may need this core, or this very thread.
         let brief = effort == Effort::Brief && shared.assists();
@@ -157,7 +177,7 @@ impl Launch<'_> {
                         match late.or_else(|| posting::unread(self, state).map(Blocked::Unread)) {
                             None => {
                                 self.finish(state);
-                                return Ok(true);
+                                return Ok(Polled::Complete);
                             }
                             Some(_) if moved && !carried(state).is_multiple_of(CARRIES) => continue,
                             Some(blocked) => blocked,
@@ -181,6 +201,11 @@ impl Launch<'_> {
                     }
                 }
             };
+            if blocked == Blocked::Turn {
+                // Whoever's turn it is needs the state.
+                self.check(state, Instant::now(), blocked)?;
+                return Ok(Polled::Queued);
+            }
             if self.admit(state, blocked)? {
                 continue;
             }
@@ -195,7 +220,7 @@ impl Launch<'_> {
                         self.tell(state, true)?;
                         links.progress();
                     }
-                    return Ok(false);
+                    return Ok(Polled::Pending);
                 }
             }
         }

@@ -2,12 +2,16 @@
 
 use super::*;
 use antiphon_plan::program::{Area, Instruction};
+use std::sync::{MutexGuard, PoisonError};
 
 impl Launch<'_> {
     /// How long the launch has made no progress, as far as is known.
     pub(super) fn stalled_for(&self, state: &ContextState) -> Duration {
-        let since = state.active.as_ref().and_then(|active| active.stalled);
-        since.map_or(Duration::ZERO, |(since, _)| since.elapsed())
+        let stalled = match &state.active {
+            Some(active) if active.seq == self.order.seq => active.stalled,
+            _ => *self.waits(),
+        };
+        stalled.map_or(Duration::ZERO, |(since, _)| since.elapsed())
     }
 
     /// The slow look: whether the launch, which waits for something, can still finish.
@@ -29,14 +33,12 @@ impl Launch<'_> {
             }
         }
         self.linked(state)?;
-        let position = self.progress_of(state);
+        // Of this launch, or of those that come before it.
+        let position = self.progress_of(state).wrapping_add(state.begun);
+        let mut waits = self.waits();
         let stalled = match &mut state.active {
-            Some(active) => &mut active.stalled,
-            None => {
-                // Not begun: what it waits for is a peer's earlier launches.
-                let since = *self.waiting.get_or_init(|| now);
-                return self.limit(state, now.duration_since(since), blocked);
-            }
+            Some(active) if active.seq == self.order.seq => &mut active.stalled,
+            _ => &mut *waits,
         };
         match *stalled {
             Some((since, then)) if then == position => {
@@ -47,6 +49,11 @@ impl Launch<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Since when a launch that has not begun has made no progress.
+    fn waits(&self) -> MutexGuard<'_, Option<Stalled>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the links that the launch waits for are there. One that is lost has brought all that it will; but a peer that
