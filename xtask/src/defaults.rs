@@ -1,11 +1,13 @@
 //! `cargo xtask defaults`: which built-in algorithm serves which sizes by the rule, as a table of the manual; and what the
 //! rule goes by.
 
+pub mod derived;
 pub mod measured;
 pub mod predicted;
 
 use std::path::Path;
 
+use antiphon::plan::algorithms::hosts::{self, Place};
 use antiphon::plan::algorithms::{Algorithm, Handshake, Shape, select};
 use antiphon::plan::model::Collective;
 
@@ -28,16 +30,38 @@ pub fn run() -> Result<()> {
 }
 
 /// The ranks that the columns are for.
-fn columns() -> [(&'static str, Shape); 5] {
+fn columns() -> [(&'static str, Shape); 7] {
     let shared = |shape| Shape { handshake: Handshake::Hub, ..shape };
-    let nodes = Shape { nodes: 2, ..Shape::new(8) };
+    let nodes = |ranks| Shape { nodes: 2, ..Shape::new(ranks) };
     [
         ("2 ranks", Shape::new(2)),
         ("8 ranks", Shape::new(8)),
+        ("4 ranks that share cores", shared(Shape::new(4))),
         ("8 ranks that share cores", shared(Shape::new(8))),
-        ("2 nodes of 4 ranks", nodes),
-        ("2 nodes of 4 that share cores", shared(nodes)),
+        ("2 nodes of 1 rank", nodes(2)),
+        ("2 nodes of 4 ranks", nodes(8)),
+        ("2 nodes of 2 that share cores", shared(nodes(4))),
     ]
+}
+
+/// An entry of a table that a choice reads, as source: what it is for, and of each step the largest message and the rest.
+fn entry(head: &str, steps: impl IntoIterator<Item = (u64, String)>) -> String {
+    /// Characters of a line.
+    const WIDTH: usize = 110;
+    let (mut text, mut line) = (String::new(), format!("    {head}, &["));
+    let mut steps = steps.into_iter().peekable();
+    while let Some((up_to, what)) = steps.next() {
+        let up_to = if up_to == u64::MAX { "ALL".to_owned() } else { up_to.to_string() };
+        let comma = if steps.peek().is_some() { "," } else { "" };
+        let step = format!("to({up_to}, {what}){comma}");
+        if line.len() + step.len() > WIDTH {
+            text.push_str(&format!("{}\n", line.trim_end()));
+            line = " ".repeat(7);
+        }
+        let space = if line.ends_with('[') { "" } else { " " };
+        line.push_str(&format!("{space}{step}"));
+    }
+    text + &format!("{line}]),\n")
 }
 
 /// The collectives, in the order of the algorithms.
@@ -69,8 +93,16 @@ fn table() -> String {
     table
 }
 
-/// Who serves which sizes, from the smallest on.
+/// Who serves which sizes, from the smallest on, and whether that was but assumed.
 fn cell(collective: &Collective, shape: Shape) -> String {
+    let assumed = hosts::rule(collective, Place::of(shape))
+        .is_some_and(|rule| hosts::assumed().contains(rule));
+    let serves = steps(collective, shape);
+    if assumed { format!("*{serves}*") } else { serves }
+}
+
+/// Who serves which sizes.
+fn steps(collective: &Collective, shape: Shape) -> String {
     let of = |bytes| select(collective, bytes, shape).map(|choice| choice.algorithm);
     let Some(mut serves) = of(0) else { return "none".to_owned() };
     let mut parts = Vec::new();
@@ -112,6 +144,19 @@ mod tests {
     fn the_manual_has_the_table() {
         let written = section::read(Path::new(DOCUMENT), NAME).unwrap();
         assert_eq!(written.trim(), table().trim(), "run `cargo xtask defaults`");
+    }
+
+    #[test]
+    fn an_entry_is_as_many_lines_as_it_takes() {
+        let short = entry("of(1, AllReduce", [(16, "A".into()), (u64::MAX, "B".into())]);
+        assert_eq!(short, "    of(1, AllReduce, &[to(16, A), to(ALL, B)]),\n");
+        let name = "AnAlgorithmWithALongNameThatFillsLines";
+        let long = entry("of(1, AllReduce", (1..4).map(|size| (size, name.to_owned())));
+        let lines = [
+            format!("    of(1, AllReduce, &[to(1, {name}),"),
+            format!("        to(2, {name}), to(3, {name})]),\n"),
+        ];
+        assert_eq!(long, lines.join("\n"));
     }
 
     #[test]

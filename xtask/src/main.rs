@@ -31,6 +31,9 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Write the table of which built-in algorithm serves which sizes into the manual
     Defaults {
+        /// Keep what `antiphon tune` wrote into these files, and derive from what is kept who serves which sizes on hosts
+        #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["predict", "measured"])]
+        from: Vec<PathBuf>,
         /// Ask the simulator what is the fastest on GPUs, and write it into the table that is chosen by
         #[arg(long, conflicts_with = "measured")]
         predict: bool,
@@ -83,6 +86,7 @@ fn run(task: &Task) -> Result<()> {
             }
         }
         Task::Fuzz(options) => fuzz::run(options),
+        Task::Defaults { from, .. } if !from.is_empty() => defaults::derived::run(from),
         Task::Defaults { predict: true, .. } => defaults::predicted::run(),
         Task::Defaults { measured: Some(table), tuned_by, .. } => {
             defaults::measured::run(table, tuned_by.as_deref())

@@ -77,7 +77,7 @@ fn text(plain: &str) -> String {
 mod tests {
     use super::*;
     use crate::registry::Registry;
-    use crate::selection::{Devices, Question, Spread};
+    use crate::selection::{Devices, Question, Spread, select};
     use antiphon_plan::model::Collective;
     use antiphon_types::DataType;
 
@@ -87,8 +87,10 @@ mod tests {
         let spread = Spread { ranks: 2, nodes: 1, crowded: false, devices: Devices::Host };
         let question = Question::new(&Collective::AllReduce, spread, 4, DataType::F32);
         let json = Registry::new().choose(&question).unwrap().to_json();
+        let name = select(spread, question.wish()).unwrap().name();
+        let chosen = format!(r#"{{"chosen":{{"name":"{name}","kind":"built-in algorithm"}},"#);
         let parts = [
-            r#"{"chosen":{"name":"allreduce_one_shot_packets","kind":"built-in algorithm"},"#,
+            chosen.as_str(),
             r#""rule":"rule by size","#,
             r#"{"rule":"selector","said":"there is none"}"#,
             r#"{"name":"allreduce_ring","kind":"built-in algorithm","fits":true}"#,

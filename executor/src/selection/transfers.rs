@@ -94,7 +94,7 @@ fn transfers(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, S
 mod tests {
     use super::*;
     use crate::registry::{Registry, Terms};
-    use crate::selection::Tuning;
+    use crate::selection::{Tuning, Wish, select};
     use antiphon_plan::algorithms::{Algorithm, Shape};
     use antiphon_plan::model::Plan;
     use antiphon_types::DataType;
@@ -114,19 +114,27 @@ mod tests {
     fn what_calls_by_name_really_do_is_said() {
         use Collective::{AllGatherV, AllToAllV, Broadcast, Gather, Scatter, SendRecv};
         let near = "of one node by `alltoallv_zero_copy`";
+        // What a broadcast from one node to another goes by.
+        let chosen = |ranks, bytes| {
+            let spread = Spread { ranks, nodes: 2, crowded: false, devices: Devices::Host };
+            let wish = Wish { collective: &Broadcast, bytes, in_place: false, root: 0 };
+            select(spread, wish).unwrap().name()
+        };
+        let far = |bytes| format!("of two nodes by `{}`", chosen(2, bytes));
+        let (block, whole, large) = (far(16), far(64), far(1 << 18));
         let cases = [
             (&SendRecv, 1, 64, "transfers", "each send, with its receive"),
             (&SendRecv, 1, 64, "transfers", near),
-            (&SendRecv, 2, 64, "transfers", "of two nodes by `broadcast_hierarchical_packets`"),
-            (&SendRecv, 2, 1 << 20, "transfers", "`broadcast_hierarchical_zero_copy`"),
+            (&SendRecv, 2, 64, "transfers", whole.as_str()),
+            (&SendRecv, 2, 1 << 18, "transfers", large.as_str()),
             (&AllToAllV, 1, 64, "alltoallv_zero_copy", "rule by size"),
             (&AllToAllV, 2, 64, "transfers", "by a broadcast that its length decides"),
             (&AllGatherV, 1, 64, "allgatherv_zero_copy", "rule by size"),
             (&AllGatherV, 2, 64, "transfers", "by a broadcast that its length decides"),
             (&Gather, 1, 64, "alltoallv_zero_copy", "rule by size"),
-            (&Gather, 2, 64, "transfers", "`broadcast_hierarchical_packets`"),
-            (&Scatter, 2, 1 << 20, "transfers", "`broadcast_hierarchical_zero_copy`"),
-            (&Broadcast, 2, 64, "broadcast_hierarchical_packets", "rule by size"),
+            (&Gather, 2, 64, "transfers", block.as_str()),
+            (&Scatter, 2, 1 << 20, "transfers", large.as_str()),
+            (&Broadcast, 2, 64, chosen(4, 64), "rule by size"),
         ];
         for (collective, nodes, bytes, name, part) in cases {
             let choice = explained(collective, nodes, bytes);

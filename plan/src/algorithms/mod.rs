@@ -22,6 +22,7 @@ mod common;
 pub mod devices;
 pub mod examples;
 pub mod hierarchical;
+pub mod hosts;
 pub mod reduce;
 pub mod reducescatter;
 pub mod select;

@@ -31,7 +31,8 @@ pub fn run(path: &Path, tuned: Option<&Path>) -> Result<()> {
     section::write(Path::new(document), name, &page)
 }
 
-fn read(path: &Path) -> Result<Table> {
+/// Reads a table of `antiphon tune`.
+pub(super) fn read(path: &Path) -> Result<Table> {
     let text = fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))?;
     Table::parse(&text).map_err(|error| Error::message(error.to_string()))
 }
@@ -117,26 +118,35 @@ mod tests {
         let times = |all: &[(&str, u64)]| {
             Times::new(all.iter().map(|&(name, time)| (name.to_owned(), time)))
         };
-        let (zero_copy, packets) = ("allgather_zero_copy", "allgather_packets");
+        // By size, whom the rule takes, and the other one.
+        let of = |bytes| {
+            let all = ["allgather_zero_copy", "allgather_packets"];
+            let choice = select(&Collective::AllGather, bytes, Shape::new(2)).unwrap();
+            let other = all.into_iter().find(|name| *name != choice.algorithm.name());
+            (choice.algorithm.name(), other.unwrap())
+        };
+        let [(small, large), (taken, faster), (last, late)] = [1024, 4096, 1 << 20].map(of);
         let all_gather = setting(Collective::AllGather);
         for (bytes, times) in [
-            (1024, times(&[(packets, 10), (zero_copy, 20)])),
-            (4096, times(&[(packets, 30), (zero_copy, 20), ("mine", 1)])),
-            (1 << 20, times(&[(packets, 20), (zero_copy, 21)])),
+            (1024, times(&[(small, 10), (large, 20)])),
+            (4096, times(&[(taken, 30), (faster, 20), ("mine", 1)])),
+            (1 << 20, times(&[(last, 21), (late, 20)])),
             // Of what the rule takes nothing is known.
-            (1 << 24, times(&[(packets, 20)])),
+            (1 << 24, times(&[(of(1 << 24).1, 20)])),
         ] {
             table.record(&all_gather, bytes, times);
         }
         table.record(&setting(Collective::AllToAllV), 64, times(&[("alltoallv_zero_copy", 1)]));
         let page = super::page(&table, by_rule(2));
         assert!(page.starts_with("By `antiphon tune` on an abacus with 2 usable cores."), "{page}");
-        let row = "| allgather, 2 ranks, 1 nodes, processes, out of place | 3 | 2 | 4K: `allgather_zero_copy`, 1.50 |";
+        let row = format!(
+            "| allgather, 2 ranks, 1 nodes, processes, out of place | 3 | 2 | 4K: `{faster}`, 1.50 |"
+        );
         assert_eq!(page.lines().skip(4).collect::<Vec<_>>(), [row], "{page}");
-        // A table that knows of 1 KiB and of 16 KiB takes the packets at 4 KiB, too.
+        // A table that knows of 1 KiB and of 16 KiB takes the same at 4 KiB.
         let mut tuned = Table::new(table.machine().clone());
-        tuned.record(&all_gather, 1024, times(&[(packets, 10), (zero_copy, 20)]));
-        tuned.record(&all_gather, 16384, times(&[(packets, 28), (zero_copy, 30)]));
+        tuned.record(&all_gather, 1024, times(&[(small, 10), (large, 20)]));
+        tuned.record(&all_gather, 16384, times(&[(taken, 28), (faster, 1000)]));
         let page = super::page(&table, by_table(&tuned));
         let row =
             "| allgather, 2 ranks, 1 nodes, processes, out of place | 2 | 1 | 4K: `mine`, 30.00 |";

@@ -14,8 +14,6 @@ use crate::{Error, Result, repo, section};
 
 /// Where the table is that the choice reads.
 const SOURCE: &str = "plan/src/algorithms/devices/table.rs";
-/// Characters of a line there.
-const WIDTH: usize = 110;
 /// Where the manual's is, and what its marks are named.
 const MANUAL: (&str, &str) = ("docs/algorithms.md", "predicted defaults");
 
@@ -73,19 +71,10 @@ fn source(all: &[(Key, Vec<Step>)]) -> String {
          pub(super) const PREDICTIONS: &[Prediction] = &[\n",
     );
     for ((class, nodes, per_node, collective), steps) in all {
-        let mut line = format!("    of({class:?}, {nodes}, {per_node}, {collective:?}, &[");
-        for (at, Step { up_to, algorithm, blocks }) in steps.iter().enumerate() {
-            let up_to = if *up_to == u64::MAX { "ALL".to_owned() } else { up_to.to_string() };
-            let comma = if at + 1 < steps.len() { "," } else { "" };
-            let step = format!("to({up_to}, {algorithm:?}, {blocks}){comma}");
-            if line.len() + step.len() > WIDTH {
-                text.push_str(&format!("{}\n", line.trim_end()));
-                line = " ".repeat(7);
-            }
-            let space = if line.ends_with('[') { "" } else { " " };
-            line.push_str(&format!("{space}{step}"));
-        }
-        text.push_str(&format!("{line}]),\n"));
+        let head = format!("of({class:?}, {nodes}, {per_node}, {collective:?}");
+        let step =
+            |Step { up_to, algorithm, blocks }: &Step| (*up_to, format!("{algorithm:?}, {blocks}"));
+        text.push_str(&super::entry(&head, steps.iter().map(step)));
     }
     text + "];\n"
 }

@@ -7,6 +7,7 @@
 mod predict;
 mod table;
 
+use super::select::{counted, nearest};
 use super::{Algorithm, Choice, Shape};
 use crate::model::Collective;
 use crate::simulate::{Topology, TopologyError};
@@ -111,36 +112,18 @@ pub fn select(
     most: usize,
 ) -> Option<Choice> {
     let nodes = shape.nodes.max(1);
-    let per_node =
-        nearest(shape.ranks / nodes, if nodes > 1 { SIMULATED[1].1 } else { SIMULATED[0].1 });
+    let simulated = if nodes > 1 { SIMULATED[1].1 } else { SIMULATED[0].1 };
+    let per_node = nearest(shape.ranks / nodes, simulated.iter().copied())?;
     let simulated = |one: &&Prediction| {
         (one.class, one.nodes, one.per_node) == (class, nodes.min(2), per_node)
             && one.collective == *collective
     };
     let prediction = predictions().iter().find(simulated)?;
-    let bytes = match collective {
-        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => {
-            let simulated = (prediction.nodes * prediction.per_node) as u128;
-            let scaled = u128::from(bytes) * simulated / shape.ranks.max(1) as u128;
-            u64::try_from(scaled).unwrap_or(u64::MAX)
-        }
-        _ => bytes,
-    };
+    let ranks = prediction.nodes * prediction.per_node;
+    let bytes = counted(collective, bytes, (ranks, shape.ranks));
     let step = prediction.steps.iter().find(|step| bytes <= step.up_to)?;
     let blocks = step.blocks.min(most.max(1));
     Some(Choice { algorithm: step.algorithm, shape: Shape { blocks, ..shape } })
-}
-
-/// The number nearest to `ranks` by ratio, the larger of two that are equally near.
-fn nearest(ranks: usize, simulated: &[usize]) -> usize {
-    let ranks = ranks.max(1);
-    // a / b < c / d, without division.
-    let further = |&one: &usize, &other: &usize| {
-        let (one, other) = ((one.max(ranks), one.min(ranks)), (other.max(ranks), other.min(ranks)));
-        (one.0 * other.1).cmp(&(other.0 * one.1))
-    };
-    let near = simulated.iter().rev().copied().min_by(further);
-    near.unwrap_or(ranks)
 }
 
 #[cfg(test)]
@@ -190,15 +173,6 @@ mod tests {
         keys.dedup();
         let simulated: usize = SIMULATED.iter().map(|(_, per_node)| per_node.len()).sum();
         assert_eq!((all, keys.len()), (DeviceClass::ALL.len() * simulated * 7, all));
-    }
-
-    #[test]
-    fn other_ranks_are_served_as_the_nearest_by_ratio() {
-        let cases = [(1, 2), (2, 2), (3, 4), (4, 4), (5, 4), (6, 8), (7, 8), (8, 8), (72, 8)];
-        for (ranks, expected) in cases {
-            assert_eq!(nearest(ranks, SIMULATED[0].1), expected, "{ranks}");
-        }
-        assert_eq!((nearest(1, SIMULATED[1].1), nearest(0, SIMULATED[0].1)), (1, 2));
     }
 
     #[test]

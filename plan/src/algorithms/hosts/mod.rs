@@ -1,0 +1,195 @@
+//! Which built-in algorithm to use on hosts, by message size: as `antiphon tune` measured it for some ranks on some machine,
+//! and as is assumed where nobody has measured.
+//!
+//! [`derive()`] makes steps of what was measured, `cargo xtask defaults --from` writes them into the table, and
+//! [`select`](super::select()) reads that. What is assumed is written by hand.
+
+mod assumed;
+mod derive;
+mod table;
+
+use super::select::{counted, nearest};
+use super::{Algorithm, Choice, Handshake, Shape};
+use crate::model::Collective;
+
+pub use derive::{Timed, derive};
+
+/// An algorithm, and the messages it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of the largest message, as [`select`](super::select()) counts them.
+    pub up_to: u64,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+}
+
+/// Ranks, as far as the choice for a message hangs on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Whether ranks share cores: some machine has more of them than cores.
+    pub crowded: bool,
+    /// Nodes that the ranks are spread over; 2 stands for more.
+    pub nodes: usize,
+    /// Ranks of each node.
+    pub per_node: usize,
+}
+
+/// What serves a collective of ranks like these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The ranks.
+    pub place: Place,
+    /// The collective.
+    pub collective: Collective,
+    /// The steps, from the smallest messages on; the last one is for all larger messages.
+    pub steps: &'static [Step],
+}
+
+/// The machines that the rules were measured on; none where nothing was measured.
+pub fn measured_on() -> &'static [&'static str] {
+    table::MEASURED_ON
+}
+
+/// The rules that were measured.
+pub fn measured() -> &'static [Rule] {
+    table::RULES
+}
+
+/// The rules that were not, for what was not measured.
+pub fn assumed() -> &'static [Rule] {
+    assumed::RULES
+}
+
+impl Place {
+    /// That of a plan's ranks.
+    pub fn of(shape: Shape) -> Self {
+        let nodes = shape.nodes.max(1);
+        let per_node = (shape.ranks / nodes).max(1);
+        // A rank that is alone on its node has nobody to share its cores with.
+        let alone = nodes > 1 && per_node == 1;
+        let crowded = shape.handshake == Handshake::Hub && !alone;
+        Place { crowded, nodes: nodes.min(2), per_node }
+    }
+}
+
+/// The rule for ranks in such a place: that for the number of them on a node which is next to theirs by ratio, the larger of
+/// two equally near. Of what was measured and what is assumed for the same ranks, what was measured.
+pub fn rule(collective: &Collective, place: Place) -> Option<&'static Rule> {
+    let alike = |one: &&Rule| {
+        one.collective == *collective
+            && (one.place.crowded, one.place.nodes) == (place.crowded, place.nodes)
+    };
+    let known = || measured().iter().chain(assumed()).filter(alike);
+    let per_node = nearest(place.per_node, known().map(|one| one.place.per_node))?;
+    known().find(|one| one.place.per_node == per_node)
+}
+
+/// As [`select`](super::select()), of which it is the whole.
+pub(super) fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice> {
+    let rule = rule(collective, Place::of(shape))?;
+    let ranks = rule.place.nodes * rule.place.per_node;
+    let bytes = counted(collective, bytes, (ranks, shape.ranks));
+    let step = rule.steps.iter().find(|step| bytes <= step.up_to)?;
+    Some(Choice { algorithm: step.algorithm, shape })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::SumOrder;
+
+    /// What is chosen for ranks like these.
+    fn at(collective: &Collective, bytes: u64, place: Place) -> Option<Algorithm> {
+        let Place { crowded, nodes, per_node } = place;
+        let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
+        let shape = Shape { nodes, handshake, ..Shape::new(nodes * per_node) };
+        let choice = select(collective, bytes, shape)?;
+        assert_eq!(choice.shape, shape);
+        Some(choice.algorithm)
+    }
+
+    #[test]
+    fn every_rule_serves_all_messages_of_its_ranks_in_one_order_of_sums() {
+        for rule in measured().iter().chain(assumed()) {
+            let Rule { place, collective, steps } = rule;
+            assert!(steps.windows(2).all(|pair| pair[0].up_to < pair[1].up_to), "{rule:?}");
+            assert_eq!(steps.last().map(|step| step.up_to), Some(u64::MAX), "{rule:?}");
+            assert!((1..=2).contains(&place.nodes) && place.per_node > 0, "{rule:?}");
+            for step in *steps {
+                assert_eq!(step.algorithm.collective(), *collective);
+                assert_eq!(step.algorithm.is_hierarchical(), place.nodes > 1, "{rule:?}");
+                let order = step.algorithm.sum_order();
+                assert!(matches!(order, SumOrder::Ranks | SumOrder::Nodes), "{rule:?}");
+                assert_eq!(at(collective, step.up_to, *place), Some(step.algorithm), "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_rule_is_there_once_and_what_was_measured_is_not_assumed() {
+        let key = |rule: &Rule| (rule.place, rule.collective.name().to_owned());
+        let mut keys: Vec<_> = measured().iter().chain(assumed()).map(key).collect();
+        let all = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), all, "drop from assumed.rs what table.rs has");
+        assert_eq!(measured().is_empty(), measured_on().is_empty());
+    }
+
+    #[test]
+    fn ranks_of_any_number_are_served_wherever_they_are() {
+        for algorithm in Algorithm::ALL {
+            let collective = algorithm.collective();
+            for (crowded, nodes) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
+                for per_node in 1..20 {
+                    for bytes in [0, 1 << 10, 1 << 30, u64::MAX] {
+                        let place = Place { crowded, nodes, per_node };
+                        let chosen = at(&collective, bytes, place).expect("a built-in collective");
+                        assert_eq!(chosen.collective(), collective, "{place:?} {bytes}");
+                        assert_eq!(chosen.is_hierarchical(), nodes > 1, "{place:?} {bytes}");
+                    }
+                }
+            }
+        }
+        let two = Place { crowded: false, nodes: 1, per_node: 2 };
+        for collective in [Collective::AllToAllV, Collective::AllGatherV, Collective::Test] {
+            assert_eq!(at(&collective, 1, two), None);
+        }
+    }
+
+    #[test]
+    fn where_each_rank_has_a_block_the_block_counts() {
+        for crowded in [false, true] {
+            for collective in
+                [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll]
+            {
+                // The largest number there is a rule for, and twice as many.
+                let ranks = |rule: &Rule| {
+                    let place = rule.place;
+                    let like = (place.crowded, place.nodes) == (crowded, 1);
+                    (like && rule.collective == collective).then_some(place.per_node)
+                };
+                let most = measured().iter().chain(assumed()).filter_map(ranks).max().unwrap();
+                for block in (0..24).map(|power| 1 << power) {
+                    let of = |ranks: usize| {
+                        let place = Place { crowded, nodes: 1, per_node: ranks };
+                        at(&collective, block * ranks as u64, place)
+                    };
+                    assert_eq!(of(most), of(2 * most), "{collective} {block}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_alone_on_a_node_shares_no_cores() {
+        let crowded = |nodes, ranks| {
+            let shape = Shape { nodes, handshake: Handshake::Hub, ..Shape::new(ranks) };
+            Place::of(shape)
+        };
+        assert_eq!(crowded(4, 4), Place { crowded: false, nodes: 2, per_node: 1 });
+        assert_eq!(crowded(4, 8), Place { crowded: true, nodes: 2, per_node: 2 });
+        assert_eq!(crowded(1, 1), Place { crowded: true, nodes: 1, per_node: 1 });
+        assert_eq!(crowded(0, 0), Place { crowded: true, nodes: 1, per_node: 1 });
+    }
+}

@@ -1,0 +1,62 @@
+//! What was measured on hosts. Written by `cargo xtask defaults --from`; a test holds it against the measurements.
+
+use super::{Place, Rule, Step};
+use crate::algorithms::Algorithm::{self, *};
+use crate::model::Collective::{self, *};
+
+/// A rule.
+const fn of(
+    crowded: bool,
+    nodes: usize,
+    per_node: usize,
+    collective: Collective,
+    steps: &'static [Step],
+) -> Rule {
+    Rule { place: Place { crowded, nodes, per_node }, collective, steps }
+}
+
+/// A step.
+const fn to(up_to: u64, algorithm: Algorithm) -> Step {
+    Step { up_to, algorithm }
+}
+
+/// For all messages that are left.
+const ALL: u64 = u64::MAX;
+
+/// The machines.
+#[rustfmt::skip]
+pub(super) const MEASURED_ON: &[&str] = &["AMD EPYC with 2 usable cores"];
+
+/// By whether cores are shared, nodes, ranks of a node, and collective.
+#[rustfmt::skip]
+pub(super) const RULES: &[Rule] = &[
+    of(false, 1, 2, AllReduce, &[to(512, AllReduceOneShotPackets), to(ALL, AllReduceZeroCopy)]),
+    of(false, 1, 2, AllGather, &[to(1536, AllGatherPackets), to(ALL, AllGatherZeroCopy)]),
+    of(false, 1, 2, ReduceScatter, &[to(1536, ReduceScatterPackets), to(ALL, ReduceScatterZeroCopy)]),
+    of(false, 1, 2, AllToAll, &[to(1536, AllToAllPackets), to(ALL, AllToAllZeroCopy)]),
+    of(false, 1, 2, Broadcast, &[to(896, BroadcastPackets), to(ALL, BroadcastZeroCopy)]),
+    of(false, 1, 2, Reduce, &[to(768, ReducePackets), to(ALL, ReduceZeroCopy)]),
+    of(false, 2, 1, AllReduce, &[to(32768, AllReduceHierarchicalTwoShotPackets),
+        to(ALL, AllReduceHierarchicalZeroCopy)]),
+    of(false, 2, 1, AllGather, &[to(57344, AllGatherHierarchicalPackets),
+        to(ALL, AllGatherHierarchicalZeroCopy)]),
+    of(false, 2, 1, ReduceScatter, &[to(57344, ReduceScatterHierarchicalPackets),
+        to(ALL, ReduceScatterHierarchicalZeroCopy)]),
+    of(false, 2, 1, AllToAll, &[to(20480, AllToAllHierarchicalPackets), to(ALL, AllToAllHierarchicalZeroCopy)]),
+    of(false, 2, 1, Broadcast, &[to(65536, BroadcastHierarchicalPackets),
+        to(ALL, BroadcastHierarchicalZeroCopy)]),
+    of(false, 2, 1, Reduce, &[to(20480, ReduceHierarchicalPackets), to(ALL, ReduceHierarchicalZeroCopy)]),
+    of(true, 1, 4, AllReduce, &[to(896, AllReduceHub), to(ALL, AllReduceZeroCopy)]),
+    of(true, 1, 4, AllGather, &[to(2048, AllGatherPackets), to(ALL, AllGatherZeroCopy)]),
+    of(true, 1, 4, ReduceScatter, &[to(2048, ReduceScatterPackets), to(ALL, ReduceScatterZeroCopy)]),
+    of(true, 1, 4, AllToAll, &[to(2048, AllToAllPackets), to(ALL, AllToAllZeroCopy)]),
+    of(true, 1, 4, Broadcast, &[to(ALL, BroadcastZeroCopy)]),
+    of(true, 1, 4, Reduce, &[to(3072, ReducePackets), to(ALL, ReduceZeroCopy)]),
+    of(true, 2, 2, AllReduce, &[to(28672, AllReduceHierarchicalHub), to(ALL, AllReduceHierarchicalZeroCopy)]),
+    of(true, 2, 2, AllGather, &[to(81920, AllGatherHierarchicalPackets), to(ALL, AllGatherHierarchicalZeroCopy)]),
+    of(true, 2, 2, ReduceScatter, &[to(32768, ReduceScatterHierarchicalPackets),
+        to(ALL, ReduceScatterHierarchicalZeroCopy)]),
+    of(true, 2, 2, AllToAll, &[to(4096, AllToAllHierarchicalPackets), to(ALL, AllToAllHierarchicalZeroCopy)]),
+    of(true, 2, 2, Broadcast, &[to(81920, BroadcastHierarchicalPackets), to(ALL, BroadcastHierarchicalZeroCopy)]),
+    of(true, 2, 2, Reduce, &[to(40960, ReduceHierarchicalPackets), to(ALL, ReduceHierarchicalZeroCopy)]),
+];
