@@ -13,7 +13,7 @@ use crate::gpu::{self, Gpu};
 use crate::ports::{Mirrors, PortLink, Ports};
 use crate::regions::Regions;
 use crate::registry::Installed;
-use crate::selection::Tuning;
+use crate::selection::{Devices, Tuning};
 use crate::shared::RankPage;
 use crate::shared::control::ControlPage;
 use crate::shared::verdicts::VerdictTable;
@@ -285,6 +285,15 @@ impl Communicator {
     /// If there is no such rank.
     pub fn node_of(&self, rank: u32) -> Result<u32, ExecutorError> {
         Ok(self.shared.bootstrap.node_of(rank)?)
+    }
+
+    /// What the ranks run on, as far as the choice of a built-in algorithm goes; the same on every rank.
+    ///
+    /// # Errors
+    /// As [`node_of`](Self::node_of).
+    pub fn devices(&self) -> Result<Devices, ExecutorError> {
+        let nodes = (0..self.world()).map(|rank| self.node_of(rank));
+        Ok(self.shared.neighbours.devices(&nodes.collect::<Result<Vec<_>, _>>()?))
     }
 
     /// The process of a rank.

@@ -12,6 +12,7 @@ use super::ranks::{self, Rank};
 use super::report::{Report, Start};
 use super::{CliError, MeasureArgs, measure};
 use antiphon::executor::launcher::Found;
+use antiphon::executor::selection::Devices;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ pub struct Started {
     pub nodes: Vec<u32>,
     /// Some machine has more ranks than cores.
     pub crowded: bool,
+    /// What the ranks run on.
+    pub devices: Devices,
 }
 
 /// Takes this rank's part in a run. `plan` makes the job, on rank 0.
@@ -79,7 +82,8 @@ fn agree(
         let line = lines.first().map(|line| String::from_utf8_lossy(line)).unwrap_or_default();
         return Job::from_line(&line);
     }
-    let job = plan(&Started { nodes: rank.nodes()?, crowded: rank.crowded() })?;
+    let job =
+        plan(&Started { nodes: rank.nodes()?, crowded: rank.crowded(), devices: rank.devices()? })?;
     if job.settings.world != found.world {
         let name = job.plans.first().map_or("", |plan| plan.name.as_str());
         return Err(CliError::Usage(format!(

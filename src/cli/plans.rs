@@ -2,7 +2,9 @@
 //! are more than looking at a [`Plan`] are in this file.
 
 use super::{CliError, programs};
-use antiphon::executor::selection::{self, Selected, SelectionError, Spread, Wish, select};
+use antiphon::executor::selection::{
+    self, Question, Selected, SelectionError, Spread, Wish, select,
+};
 use antiphon::plan::model::{Collective, Plan};
 use antiphon::plan::{self, Read};
 use std::fs::File;
@@ -46,14 +48,9 @@ pub fn faults(plan: &Plan) -> Vec<String> {
     }
 }
 
-/// The built-in algorithm for a collective of `bytes` bytes; rank 0 is the root where there is one.
-pub fn built_in(
-    collective: &Collective,
-    spread: Spread,
-    bytes: u64,
-    in_place: bool,
-) -> Result<Plan, CliError> {
-    let selected = select(spread, Wish { collective, bytes, in_place, root: 0 });
+/// The built-in algorithm for a call, by the rule by size.
+pub fn built_in(question: &Question<'_>) -> Result<Plan, CliError> {
+    let selected = select(question.built_in_spread(), question.wish());
     selected.and_then(|selected| selected.plan()).map_err(|e| CliError::Usage(e.to_string()))
 }
 

@@ -5,6 +5,7 @@ use super::job::{Item, Settings};
 use super::shape::{Placement, Shape};
 use antiphon::executor::hal::{self, Backend, Caps, Device, DeviceName, Stream};
 use antiphon::executor::launcher::{self, Environment, Found};
+use antiphon::executor::selection::Devices;
 use antiphon::executor::{
     Call, Communicator, Counts, Executor, Extent, LoadedPlan, Options, Rendezvous, Verdict,
     WireError,
@@ -52,6 +53,15 @@ pub fn device(name: DeviceName, rank: u32) -> Result<Option<Arc<dyn Device>>, Cl
         None => rank % (driver.devices().map_err(executor_error)?.len() as u32).max(1),
     };
     driver.open(index).map(Some).map_err(executor_error)
+}
+
+/// What the ranks of a run on this machine run on, which stands for so many nodes.
+pub fn devices_of(name: DeviceName, world: u32, nodes: u32) -> Result<Devices, CliError> {
+    let per_node = (world / nodes.max(1)).max(1);
+    let nodes: Vec<u32> = (0..world).map(|rank| rank / per_node).collect();
+    let all = (0..world).map(|rank| device(name, rank)).collect::<Result<Option<Vec<_>>, _>>()?;
+    let multicast = Options::default().multicast;
+    Ok(all.map_or(Devices::Host, |all| Devices::of_ranks(&all, &nodes, multicast)))
 }
 
 /// The devices of a kind of GPU, or why there is none, a line each.
@@ -171,6 +181,11 @@ impl Rank {
     pub fn nodes(&self) -> Result<Vec<u32>, CliError> {
         let nodes = (0..self.communicator.world()).map(|rank| self.communicator.node_of(rank));
         nodes.collect::<Result<_, _>>().map_err(executor_error)
+    }
+
+    /// What the ranks run on.
+    pub fn devices(&self) -> Result<Devices, CliError> {
+        self.communicator.devices().map_err(executor_error)
     }
 
     /// Whether some machine has more ranks than cores.

@@ -7,9 +7,9 @@ use super::launched::Started;
 use super::progress::Progress;
 use super::report::{Report, Start};
 use super::shape::Shape;
-use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, launched, plans, size};
+use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, launched, plans, ranks, size};
 use antiphon::ReduceOp;
-use antiphon::executor::selection::{Devices, Spread};
+use antiphon::executor::selection::{Question, Spread};
 use antiphon::plan::model::{Collective, Plan};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -62,20 +62,30 @@ fn plan_file(args: &RunArgs) -> Result<Job, CliError> {
 fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliError> {
     const RANKS: u32 = 4;
     let spread = match launched {
-        Some(Started { nodes, crowded }) => match args.measure.nodes {
+        Some(&Started { ref nodes, crowded, devices }) => match args.measure.nodes {
             Some(count) => {
                 let (ranks, nodes) = (nodes.len() as u32, count);
-                Spread { ranks, nodes, crowded: *crowded, devices: Devices::Host }
+                Spread { ranks, nodes, crowded, devices }
             }
-            None => Spread::over(nodes, *crowded).map_err(|e| CliError::Usage(e.to_string()))?,
+            None => {
+                let spread = Spread::over(nodes, crowded);
+                Spread { devices, ..spread.map_err(|e| CliError::Usage(e.to_string()))? }
+            }
         },
-        None => Spread::here(args.ranks.unwrap_or(RANKS), args.measure.nodes.unwrap_or(1)),
+        None => {
+            let (ranks, nodes) = (args.ranks.unwrap_or(RANKS), args.measure.nodes.unwrap_or(1));
+            let devices = ranks::devices_of(args.measure.device, ranks, nodes)?;
+            Spread { devices, ..Spread::here(ranks, nodes) }
+        }
     };
     let collective = args.collective.collective();
     let mut plans: Vec<Plan> = Vec::new();
     let mut items = Vec::new();
     for size in size::sweep(&args.measure)? {
-        let chosen = plans::built_in(&collective, spread, size, args.measure.in_place)?;
+        let question = Question::new(&collective, spread, size, args.measure.dtype);
+        let op = question.op.map(|sum| args.measure.op.unwrap_or(sum));
+        let in_place = args.measure.in_place;
+        let chosen = plans::built_in(&Question { op, in_place, ..question })?;
         let position = plans.iter().position(|plan| *plan == chosen).unwrap_or(plans.len());
         if position == plans.len() {
             plans.push(chosen);

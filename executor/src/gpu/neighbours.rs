@@ -8,6 +8,7 @@ use antiphon_hal::{Backend, Device, HalError, PciAddress};
 use antiphon_plan::algorithms::devices::DeviceClass;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 /// A rank's device, as it names it to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +220,18 @@ impl Neighbours {
                 format!("{one} and {other}, between whose devices there are no atomic operations")
             }
         })
+    }
+}
+
+impl Devices {
+    /// What ranks run on that have these devices, on these nodes, all in rank order: as a communicator of theirs finds.
+    /// `multicast` says whether they allow [multicast groups](crate::Options::multicast).
+    pub fn of_ranks(devices: &[Arc<dyn Device>], nodes: &[u32], multicast: bool) -> Self {
+        let told = devices.iter().map(|device| {
+            let told = RankDevice::of(&**device).with_multicast(multicast);
+            (told, true)
+        });
+        Neighbours::new(0, told.collect(), std::iter::empty()).devices(nodes)
     }
 }
 

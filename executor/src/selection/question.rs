@@ -59,7 +59,7 @@ impl<'a> Question<'a> {
 
     /// Where the ranks are, as the built-in choice sees it: without a switch where that does not combine such values, or
     /// where sums keep one order.
-    pub(crate) fn built_in_spread(&self) -> Spread {
+    pub fn built_in_spread(&self) -> Spread {
         let combined = self.op.is_none_or(|op| combined(op, self.dtype));
         if combined && !reproducible::demands(self) {
             return self.spread;

@@ -4,7 +4,7 @@ use crate::devices::devices;
 use crate::{backend, on_devices, on_simulator, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Backend, Stream};
-use antiphon::executor::selection::{Candidate, Selected};
+use antiphon::executor::selection::{Candidate, Devices, Selected};
 use antiphon::executor::{Collectives, Communicator, ReduceOp, Request, What};
 use antiphon::plan::algorithms::Algorithm;
 use antiphon::plan::model::Collective;
@@ -111,8 +111,14 @@ fn without_multicast_and_on_one_device_no_switch_is_chosen() {
     }
     for (count, multicast) in [(WORLD, false), (WORLD - 1, true)] {
         let options = options().with_multicast(multicast);
-        on_devices(&devices(WORLD, count), &options, |rank| {
+        let devices = devices(WORLD, count);
+        // Who starts ranks can tell beforehand.
+        let told = Devices::of_ranks(&devices, &[0; WORLD as usize], multicast);
+        on_devices(&devices, &options, |rank| {
             let on = Collectives::new(&rank).unwrap();
+            assert_eq!(rank.devices().unwrap(), told);
+            let question = on.question(&Collective::AllReduce, 4, DataType::U32).unwrap();
+            assert_eq!(question.spread.devices, told);
             let (algorithm, blocks, said) = chosen(&on, &Collective::AllReduce, 1 << 20);
             assert_ne!(algorithm, Algorithm::AllReduceSwitch, "{said}");
             assert!(!said.contains("allreduce_switch"), "{said}");
