@@ -166,11 +166,16 @@ class Request:
     recv_buffer: int
     """Address of the output; 0 where nothing is called."""
     message_size: int
-    """Bytes of the larger buffer: the output of an allgather, the input of a reducescatter."""
+    """Bytes of the larger buffer, such as the input of a reducescatter; but of an allgather those of a rank's part, its input, as
+    programs written for the format's own package say it."""
     dtype: DataType = DataType.auto
     """Type of the elements."""
     hints: Mapping[str, Any] = field(default_factory=dict)
     """What the caller adds. A call by name adds `op`, an `Op` or None, `root`, and `in_place`."""
+
+    def _larger(self) -> int:
+        """Bytes of the larger buffer, by which plans say which messages they are for."""
+        return self.message_size * (self.world_size if self.collective == "allgather" else 1)
 
     def _in_place(self) -> bool | None:
         """Whether input and output are the same memory, by the collective's convention; None if that is not known, or says
@@ -186,7 +191,7 @@ class Request:
         if self.collective in ("reducescatter", "scatter"):
             own, whole = whole, own
         if self.collective in ("allgather", "reducescatter", "gather", "scatter"):
-            return whole <= own < whole + max(self.message_size, 1)
+            return whole <= own < whole + max(self._larger(), 1)
         return own == whole
 
 
@@ -321,13 +326,15 @@ def _request(question: _abi.Question) -> Request:
     from antiphon.communicator import Op
 
     reduces = question.op in iter(Op)
+    collective = question.collective.decode()
+    parts = question.world if collective == "allgather" else 1
     return Request(
-        collective=question.collective.decode(),
+        collective=collective,
         world_size=question.world,
         n_ranks_per_node=question.world // max(question.nodes, 1),
         send_buffer=question.send_buffer or 0,
         recv_buffer=question.receive_buffer or 0,
-        message_size=question.bytes,
+        message_size=question.bytes // max(parts, 1),
         dtype=DataType._of_number(question.dtype),
         hints={
             "op": Op(question.op) if reduces else None,
@@ -347,7 +354,7 @@ def _fits(plan: PlanHandle, request: Request) -> bool:
         and constraint.world_size in (0, request.world_size)
         and constraint.n_ranks_per_node in (0, request.n_ranks_per_node)
         and request._in_place() in (None, own.in_place)
-        and own.min_message_size <= request.message_size <= own.max_message_size
+        and own.min_message_size <= request._larger() <= own.max_message_size
         and (not constraint.dtypes or request.dtype in (DataType.auto, *constraint.dtypes))
         and (not constraint.ops or op is None or op in constraint.ops)
         and (not rooted or constraint.root is not None and request.hints.get("root") in (None, constraint.root))

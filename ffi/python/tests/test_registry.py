@@ -115,8 +115,8 @@ def test_what_the_author_said_counts(registry, tmp_path):
         ("allreduce", 4096, 4096, True),
         ("allreduce", 4096, 8192, False),
         ("allreduce", 0, 0, None),
-        ("allgather", 4096 + 512, 4096, True),
-        ("allgather", 4096 + 1024, 4096, False),
+        ("allgather", 4096 + 3 * 1024, 4096, True),
+        ("allgather", 4096 + 4 * 1024, 4096, False),
         ("allgather", 2048, 4096, False),
         ("reducescatter", 4096, 4096 + 512, True),
         ("reducescatter", 4096 + 512, 4096, False),
@@ -126,6 +126,28 @@ def test_what_the_author_said_counts(registry, tmp_path):
 def test_addresses_tell_whether_a_call_is_in_place(collective, send, receive, in_place):
     request = plan.Request(collective, 4, 4, send, receive, 1024)
     assert request._in_place() is in_place
+
+
+def test_an_allgather_is_as_large_as_a_rank_s_part(registry):
+    """A selector that was written for the format's own package says and is told so."""
+    gather = handle("allgather_zero_copy_4")
+    gather.plan.min_message_size = gather.plan.max_message_size = WORLD * 4096
+    registry.register_plan(gather)
+    fits = [size for size in (1024, 4096, WORLD * 4096) if registry.select(**{**CALL, "collective": "allgather", "message_size": size})]
+    assert fits == [4096]
+
+
+def test_a_selector_is_told_how_large_a_rank_s_part_of_an_allgather_is(registry):
+    asked = []
+    registry.set_selector(lambda plans, request: asked.append((request.collective, request.message_size)))
+
+    def body(communicator):
+        own, every = np.ones(COUNT, "float32"), np.zeros(WORLD * COUNT, "float32")
+        communicator.all_gather(own, every)
+        communicator.reduce_scatter(every, own)
+
+    on_ranks(WORLD, body)
+    assert sorted(asked) == [("allgather", 4 * COUNT)] * WORLD + [("reducescatter", 4 * WORLD * COUNT)] * WORLD
 
 
 def test_plans_for_the_other_place_do_not_fit(registry, tmp_path):
