@@ -13,6 +13,12 @@ from antiphon.errors import InvalidArgumentError, UnsupportedError
 __all__ = ["Side", "divide", "exchange", "joined", "listed", "listed_twice", "tensors_of"]
 
 
+_PARTS = {torch.complex32: "float16", torch.complex64: "float32", torch.complex128: "float64"}
+"""What complex numbers are pairs of."""
+
+_NAMED = {Op.sum: "SUM", Op.prod: "PRODUCT", Op.min: "MIN", Op.max: "MAX", Op.avg: "AVG"}
+
+
 class Side:
     """A tensor as a buffer. As a context it makes the tensor have what was received, also where the buffer is a copy."""
 
@@ -26,13 +32,17 @@ class Side:
         self._original = tensor = tensor.detach()
         self.tensor = tensor if tensor.is_contiguous() else tensor.contiguous()
         """It, or a contiguous copy."""
-        dtype = NAMES.get(name_of(tensor.dtype))
-        if tensor.dtype == torch.bool and reduced in (Op.min, Op.max, Op.prod):
-            # Zeros and ones stay such.
-            dtype = NAMES["uint8"]
+        dtype, self.op = NAMES.get(name_of(tensor.dtype)), Op.sum if reduced is None else reduced
+        """The reduction of its elements."""
+        if tensor.dtype == torch.bool and reduced not in (None, Op.avg):
+            # Zeros and ones stay such: a sum says whether there is a one.
+            dtype, self.op = NAMES["uint8"], Op.max if reduced == Op.sum else self.op
+        if tensor.dtype in _PARTS and reduced in (Op.sum, Op.avg):
+            dtype = NAMES[_PARTS[tensor.dtype]]
         if reduced is not None and dtype is None:
             raise InvalidArgumentError(
-                f"cannot reduce tensors of {tensor.dtype}: allowed {', '.join(NAMES)}, and bool by MIN, MAX and PRODUCT"
+                f"cannot reduce tensors of {tensor.dtype} by {_NAMED[reduced]}: allowed {', '.join(NAMES)}, bool but by AVG, and "
+                "complex numbers by SUM and AVG"
             )
         size = self.tensor.numel() * self.tensor.element_size()
         self.span = Span(self.tensor.data_ptr(), size, dtype, self.tensor)

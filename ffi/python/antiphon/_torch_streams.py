@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -16,9 +17,9 @@ from torch._C._distributed_c10d import Work
 
 from antiphon._buffers import NAMES, Span
 from antiphon.communicator import Communicator, Memory, Op, Stream
-from antiphon.errors import AntiphonError, InvalidArgumentError
+from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError
 
-__all__ = ["Body", "Line", "StreamWork", "hold", "name_of_device", "on_one_device"]
+__all__ = ["ABORTED", "PATIENCE", "Body", "Line", "StreamWork", "hold", "name_of_device", "on_one_device", "seconds_of", "too_long"]
 
 _under_way: set[Work] = set()
 
@@ -30,8 +31,23 @@ def hold(work: Work, future: Any) -> Work:
     future.add_done_callback(lambda _: _under_way.discard(work))
     return work
 
+ABORTED = "its process group was aborted"
+"""Why calls fail that were under way then."""
+
 PATIENCE = 5
 """Seconds that calls under way have to end when their group is given up."""
+
+
+def seconds_of(timeout: object) -> float | None:
+    """The seconds that a `wait` may take, of what torch says; None for as long as it takes, which torch says by 0 and by less."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout or 0)  # type: ignore[arg-type]
+    return seconds if seconds > 0 else None
+
+
+def too_long(seconds: float | None) -> TimedOutError:
+    """A call was not done within what its caller wanted to wait."""
+    return TimedOutError(f"cannot wait any longer: the call was not complete within {seconds:g} s, and goes on; see what its peers do")
+
 
 Body = Callable[[Communicator, "Stream | None"], None]
 """Makes the calls of one of torch's: on the stream, or, where there is none, until they are complete."""
@@ -58,6 +74,10 @@ class StreamWork(Work):  # type: ignore[misc]
     def __init__(self, line: Line, blocking: bool) -> None:
         super().__init__()
         self._line, self._blocking = line, blocking
+        self.limit: float | None = None
+        """Seconds that a `wait` may take that says none itself."""
+        self.meeting: Callable[[float | None], None] | None = None
+        """Returns when those who make the call have met, or failed to; raises TimedOutError after so many seconds."""
         self._future: Any = torch.futures.Future(devices=[line.device])
         self._put = threading.Event()
         self._done: Any = torch.cuda.Event()
@@ -79,11 +99,21 @@ class StreamWork(Work):  # type: ignore[misc]
             self._future.set_exception(error)
 
     def wait(self, timeout: object = None) -> bool:
-        """Has what the current stream is given from now on wait for the call; raises what is known to have gone wrong."""
-        self._held = None
-        self._put.wait()
+        """Has what the current stream is given from now on wait for the call; raises what is known to have gone wrong. With a
+        timeout the host waits until the call is done, and TimedOutError is raised when the time is over; the call goes on."""
+        seconds = seconds_of(timeout) or self.limit
+        end = None if seconds is None else time.monotonic() + seconds
+        if self.meeting:
+            self.meeting(seconds)
+        if not self._put.wait(seconds):
+            raise too_long(seconds)
         if error := self.exception():
             raise error
+        while end is not None and not self._done.query():
+            if time.monotonic() > end:
+                raise too_long(seconds)
+            time.sleep(0.0002)
+        self._held = None
         torch.cuda.current_stream(self._line.device).wait_event(self._done)
         if self._blocking:
             self._done.synchronize()
@@ -173,6 +203,11 @@ class Line:
         """What broke the communicator. Does not wait."""
         communicator = self._communicator
         return None if communicator is None or communicator.closed else communicator.error()
+
+    def abort(self) -> None:
+        """Has calls under way fail, and later ones."""
+        if self._communicator is not None and not self._communicator.closed:
+            self._communicator.abort(ABORTED)
 
     def end(self) -> None:
         """Lets calls end that are under way; those that do not are given up."""

@@ -14,23 +14,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import queue
 import secrets
 import threading
-import time
+import warnings
 import weakref
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ProcessGroup, Work
+from torch._C._distributed_c10d import ProcessGroup
 
+from antiphon._torch_lanes import Lane, SeveralWorks, meet, meet_far
 from antiphon._torch_sides import Side, divide, exchange, joined, listed, listed_twice, tensors_of
-from antiphon._torch_streams import PATIENCE, Body, Line, hold, name_of_device, on_one_device
+from antiphon._torch_streams import Body, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
-from antiphon.errors import InvalidArgumentError, RendezvousError, TimedOutError, UnsupportedError
+from antiphon.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["AntiphonProcessGroup", "register"]
 
@@ -43,120 +42,7 @@ _OPS = [
 ]
 
 
-class _Work(Work):  # type: ignore[misc]
-    """A call under way: `wait` returns when it is done, and raises what went wrong."""
-
-    def __init__(self, future: Any) -> None:
-        super().__init__()
-        self._future = future
-        # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
-        self._held: Work | None = hold(self, future)
-
-    def wait(self, timeout: object = None) -> bool:
-        """Returns when the call is done; raises what went wrong. How long it may take, the group says."""
-        try:
-            self._future.wait()
-        finally:
-            self._held = None
-        return True
-
-    def get_future(self) -> Any:
-        """What is done when the call is, and has its tensors."""
-        self._held = None
-        return self._future
-
-    def is_completed(self) -> bool:
-        """Whether the call is done. Does not wait."""
-        return bool(self._future.done())
-
-    def is_success(self) -> bool:
-        """Whether the call is done, and nothing went wrong. Does not wait."""
-        return self.is_completed() and self.exception() is None
-
-    def exception(self) -> BaseException | None:
-        """What went wrong, if the call is done and something did."""
-        if self.is_completed():
-            try:
-                self._future.value()
-            except BaseException as error:  # noqa: BLE001: whatever it is.
-                return error
-        return None
-
-    def result(self) -> Any:
-        """The call's tensors, once it is done."""
-        return self._future.value()
-
-
-class _Lane:
-    """A communicator, and the thread that makes its calls in order."""
-
-    def __init__(self, name: str, meet: Callable[[], Communicator], line: Line | None = None) -> None:
-        self._line = line
-        self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._communicator: Communicator | None = None
-        self._broken: BaseException | None = None
-        # What may wait for others is not done here, but in the thread.
-        self._thread = threading.Thread(target=self._work, args=(meet,), name=f"antiphon {name}", daemon=True)
-        self._thread.start()
-
-    def _work(self, meet: Callable[[], Communicator]) -> None:
-        while (call := self._calls.get()) is not None:
-            body, done, failed = call
-            try:
-                if self._communicator is None:
-                    self._communicator = meet()
-                body(self._communicator)
-            except BaseException as error:  # noqa: BLE001: it is the waiting thread's.
-                if self._communicator is None or self._communicator.error():
-                    self._broken = error
-                failed(error)
-            else:
-                done()
-            # Nothing of a call is kept until the next one.
-            del call, body, done, failed
-        if self._line is not None:
-            self._line.end()
-        if self._communicator is not None:
-            self._communicator.close()
-
-    def submit(self, body: Callable[[Communicator], None], result: Any) -> Any:
-        """Has the thread run `body`; the work is done, and its result there, when it has."""
-        future: Any = torch.futures.Future()
-        self._put(body, lambda: future.set_result(result), future.set_exception)
-        return _Work(future)
-
-    def _put(
-        self, body: Callable[[Communicator], None], done: Callable[[], None], failed: Callable[[BaseException], None]
-    ) -> None:
-        """Has the thread run `body`, and then say how that went."""
-        if self._broken is not None:
-            # Who did not ask what became of the call before shall not go on as if all were well.
-            raise self._broken
-        self._calls.put((body, done, failed))
-
-    def transfer(self, body: Body, side: Side, result: Any) -> Any:
-        """Has the thread run `body`: on the host until it is done, for a GPU until it is in the stream."""
-        line = self._line
-        if line is None:
-            return self.submit(lambda communicator: body(communicator, None), result)
-        work, ready = line.begin(tensors_of([side]))
-        try:
-            self._put(lambda communicator: line.make(communicator, body, work, ready, result), lambda: None, work.fail)
-        except BaseException as error:
-            work.fail(error)
-            raise
-        return work
-
-    def end(self) -> None:
-        """Lets calls end that are under way, and stops the thread."""
-        self._calls.put(None)
-        self._thread.join(PATIENCE)
-        if self._thread.is_alive() and self._communicator is not None:
-            self._communicator.abort("its process group is given up")
-            self._thread.join(PATIENCE)
-
-
-def _end(lanes: dict[Any, _Lane | Line]) -> None:
+def _end(lanes: dict[Any, Lane | Line]) -> None:
     for lane in lanes.values():
         with contextlib.suppress(Exception):  # The others are to end all the same, and nobody is left to be told.
             lane.end()
@@ -177,10 +63,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         id, self._secret = store.get("antiphon").decode().split()
         communicator = Communicator.from_id(UniqueId(id.encode()), rank, size, timeout=self._timeout, device="host")
         self._nodes = [communicator.node(other) for other in range(size)]
-        self._host = _Lane("collectives", lambda: communicator)
-        self._transfers: dict[Any, _Lane] = {}
-        self._lanes: dict[Any, _Lane | Line] = {"host": self._host}
-        weakref.finalize(self, _end, self._lanes)
+        self._host = Lane("collectives", lambda: communicator)
+        self._transfers: dict[Any, Lane] = {}
+        self._lanes: dict[Any, Lane | Line] = {"host": self._host}
+        self._coalesced: list[Any] | None = None
+        self._named = self._described = ""
+        self._shut = weakref.finalize(self, _end, self._lanes)
 
     def getBackendName(self) -> str:
         """What the backend is called."""
@@ -189,17 +77,75 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     _get_backend_name = getBackendName
     name = getBackendName
 
+    # By these later releases name a group, and find it again.
+
+    def setGroupName(self, name: str) -> None:
+        """Gives the group a name, as PyTorch does."""
+        self._named = name
+
+    def getGroupName(self) -> str:
+        """The group's name; empty before it has one."""
+        return self._named
+
+    def setGroupDesc(self, text: str) -> None:
+        """Says what the group is for, as PyTorch does."""
+        self._described = text
+
+    def getGroupDesc(self) -> str:
+        """What the group is for; empty where nobody said."""
+        return self._described
+
+    # What later releases ask a group's backends, which is the group itself.
+    supports_splitting = False
+    supports_coalescing = False
+
+    def get_backend(self, device: Any) -> AntiphonProcessGroup:
+        """What makes the calls with tensors of a device."""
+        return self
+
+    _get_backend = get_backend
+
+    def shutdown(self) -> None:
+        """Lets calls end that are under way; later ones are refused."""
+        self._shut()
+
+    def abort(self) -> None:
+        """Has calls under way fail, and later ones."""
+        for lane in list(self._lanes.values()):
+            lane.abort()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Leaves it as it is, with a warning."""
+        warnings.warn(
+            f"the time limit of a group of antiphon stays what it was made with, {self._timeout:g} s; make another by new_group",
+            stacklevel=2,
+        )
+
+    def _start_coalescing(self, device: Any = None) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: Any = None) -> SeveralWorks:
+        works, self._coalesced = self._coalesced or [], None
+        return SeveralWorks(works)
+
+    def _made(self, work: Any) -> Any:
+        """A call's work, which is waited for with others where calls are made together."""
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
     def _submit(self, body: Body, result: Any, used: list[Any]) -> Any:
         """Makes a call with tensors, or sides, where these are."""
         tensors = tensors_of(used)
         device = on_one_device(tensors)
         if device is None:
-            return self._host.submit(lambda communicator: body(communicator, None), result)
-        with self._making:
-            line, communicator = self._on(device)
-            work, ready = line.begin(tensors)
-            line.make(communicator, body, work, ready, result)
-        return work
+            work = self._host.submit(lambda communicator: body(communicator, None), result)
+        else:
+            with self._making:
+                line, communicator = self._on(device)
+                work, ready = line.begin(tensors)
+                line.make(communicator, body, work, ready, result)
+        return self._made(work)
 
     def _on(self, device: Any) -> tuple[Line, Communicator]:
         """The stream and the communicator of the group's tensors on a GPU. All ranks meet when they make their first call there."""
@@ -228,7 +174,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for side in sides:
                 with side:
-                    communicator.all_reduce(side.span, None, op, stream=stream)
+                    communicator.all_reduce(side.span, None, side.op, stream=stream)
 
         return self._submit(body, tensors, sides)
 
@@ -254,7 +200,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for side in sides:
                 with side:
-                    communicator.reduce(side.span, None, op, root, stream=stream)
+                    communicator.reduce(side.span, None, side.op, root, stream=stream)
 
         return self._submit(body, tensors, sides)
 
@@ -306,7 +252,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for whole, side in calls:
                 with side:
-                    communicator.reduce_scatter(whole.span, side.span, op, stream=stream)
+                    communicator.reduce_scatter(whole.span, side.span, side.op, stream=stream)
 
         return self._submit(body, output_tensors, [side for call in calls for side in call])
 
@@ -316,7 +262,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             with side:
-                communicator.reduce_scatter(whole.span, side.span, op, stream=stream)
+                communicator.reduce_scatter(whole.span, side.span, side.op, stream=stream)
 
         return self._submit(body, [outputTensor], [whole, side])
 
@@ -328,7 +274,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for side, whole in pairs:
                 with side:
-                    communicator.reduce_scatter(whole.span, side.span, op, stream=stream)
+                    communicator.reduce_scatter(whole.span, side.span, side.op, stream=stream)
 
         return self._submit(body, outputs, [side for pair in pairs for side in pair])
 
@@ -422,9 +368,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         with self._making:
             device = self._gpu[0].device if self._gpu else _device_of_barrier(opts)
             if device is None:
-                return self._host.submit(lambda communicator: communicator.barrier(), [])
-            line, communicator = self._on(device)
-            return line.barrier(communicator)
+                work = self._host.submit(lambda communicator: communicator.barrier(), [])
+            else:
+                line, communicator = self._on(device)
+                work = line.barrier(communicator)
+        work.limit = seconds_of(getattr(opts, "timeout", None))
+        return work
 
     # Between two ranks.
 
@@ -433,7 +382,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         (tensor,) = tensors
         side = Side(tensor)
         lane = self._lane(self._rank, dstRank, tag, side)
-        return lane.transfer(lambda communicator, stream: communicator.broadcast(side.span, 0, stream=stream), side, tensors)
+        sent = lane.transfer(lambda communicator, stream: communicator.broadcast(side.span, 0, stream=stream), side, tensors)
+        return self._made(sent)
 
     def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Any:
         """Receives a tensor from a rank."""
@@ -444,13 +394,13 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             with side:
                 communicator.broadcast(side.span, 0, stream=stream)
 
-        return self._lane(srcRank, self._rank, tag, side).transfer(body, side, tensors)
+        return self._made(self._lane(srcRank, self._rank, tag, side).transfer(body, side, tensors))
 
     def recv_anysource(self, tensors: list[Any], tag: int = 0) -> Any:
         """Refused."""
         raise UnsupportedError("cannot receive from whoever sends: allowed a rank; give src=")
 
-    def _lane(self, source: int, target: int, tag: int, side: Side) -> _Lane:
+    def _lane(self, source: int, target: int, tag: int, side: Side) -> Lane:
         """The lane of transfers of one tag from a rank to another, in one kind of memory, made at its first transfer."""
         device = on_one_device([side.tensor])
         key = (source, target, tag, device)
@@ -465,41 +415,14 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
                 raise UnsupportedError(f"cannot use a tensor on {device}: saw others on {used.pop()}; allowed one GPU for each rank")
             text = f"{self._secret} {source} {target} {tag} {'host' if device is None else 'gpu'}"
             place = f"antiphon-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-            own, limit, store = int(self._rank != source), self._timeout, self._store
+            own, limit, store, name = int(self._rank != source), self._timeout, self._store, f"from rank {source} to rank {target}"
             on, line = ("host", None) if device is None else (name_of_device(device), Line(device))
             if self._nodes[source] == self._nodes[target]:
-                lane = _Lane(f"{source} to {target}", lambda: _meet(place, own, limit, on), line)
+                lane = Lane(name, lambda: meet(place, own, limit, on), line, limit)
             else:
-                lane = _Lane(f"{source} to {target}", lambda: _meet_far(store, place, own, limit, on), line)
+                lane = Lane(name, lambda: meet_far(store, place, own, limit, on), line, limit)
             self._lanes[key] = self._transfers[key] = lane
         return lane
-
-
-def _meet(place: str, rank: int, limit: float, device: str) -> Communicator:
-    """The communicator of two ranks of which one may come long after the other."""
-    end = time.monotonic() + limit
-    while True:
-        begun = time.monotonic()
-        try:
-            return Communicator.from_place(place, rank, 2, timeout=limit, device=device)
-        except (TimedOutError, RendezvousError):
-            # A failure that is not for want of the peer comes at once.
-            if time.monotonic() - begun < PATIENCE or time.monotonic() > end:
-                raise
-
-
-def _meet_far(store: Any, key: str, rank: int, limit: float, device: str) -> Communicator:
-    """The same of ranks of two nodes. They ask the store again and again: who waits in it keeps others of its process out."""
-    end = time.monotonic() + limit
-    if rank == 0:
-        store.set(key, bytes(UniqueId.create()).decode())
-        store.add(f"{key} is there", 1)
-    while not store.add(f"{key} is there", 0):
-        if time.monotonic() > end:
-            raise TimedOutError(f"cannot receive: no send began within {limit:g} s; see what the rank that sends does instead")
-        time.sleep(0.005)
-    id = UniqueId(store.get(key))
-    return Communicator.from_id(id, rank, 2, timeout=max(end - time.monotonic(), PATIENCE), device=device)
 
 
 def _device_of_barrier(opts: Any) -> Any:
@@ -519,7 +442,8 @@ def _op(opts: Any) -> Op:
     for theirs, ours in _OPS:
         if asked == theirs:
             return ours
-    raise UnsupportedError(f"cannot reduce by {asked}: allowed SUM, PRODUCT, MIN, MAX and AVG")
+    named = [name for name in ("BAND", "BOR", "BXOR", "PREMUL_SUM") if asked == getattr(dist.ReduceOp, name, None)]
+    raise UnsupportedError(f"cannot reduce by {named[0] if named else asked}: allowed SUM, PRODUCT, MIN, MAX and AVG")
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> AntiphonProcessGroup:

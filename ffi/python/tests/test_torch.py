@@ -46,7 +46,7 @@ def test_every_call(world, tmp_path):
     run("collectives", world, tmp_path)
 
 
-@pytest.mark.parametrize("case", ["transfers", "asynchronous", "refused", "training"])
+@pytest.mark.parametrize("case", ["transfers", "asynchronous", "refused", "training", "kinds", "limits", "ended", "later"])
 def test_over_two_ranks(case, tmp_path):
     run(case, 2, tmp_path)
 

@@ -2,6 +2,8 @@
 
 import os
 import sys
+import warnings
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -152,17 +154,6 @@ def asynchronous(rank, world):
 def refused(rank, world):
     from antiphon.errors import AntiphonError
 
-    def fails(text, call):
-        try:
-            work = call()
-            if work is not None:
-                work.wait()
-        except Exception as error:
-            # Through a future torch makes errors its own; the text stays.
-            assert text in str(error), error
-        else:
-            raise AssertionError(f"nothing said {text!r}")
-
     fails("allowed SUM", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.BAND))
     fails("cannot reduce tensors of torch.int16", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int16)))
     fails("dense", lambda: dist.all_reduce(torch.eye(3).to_sparse()))
@@ -176,6 +167,178 @@ def refused(rank, world):
     for _ in range(2):
         fails("rank 0 called", lambda: dist.all_reduce(torch.ones(3 + rank), group=group))
     assert issubclass(AntiphonError, RuntimeError)
+
+
+def fails(text, call, error=Exception):
+    """What a call says that fails, when it is made or when it is waited for."""
+    try:
+        work = call()
+        if work is not None:
+            work.wait()
+    except error as said:
+        # Through a future torch makes errors its own; the text stays.
+        assert text in str(said), said
+    else:
+        raise AssertionError(f"nothing said {text!r}")
+
+
+def kinds(rank, world):
+    """Tensors of types that have none of ours, of no elements, and whose elements are not one behind the other."""
+    flags = torch.tensor([rank == 0, False, True])
+    for op, expected in ((dist.ReduceOp.SUM, [True, False, True]), (dist.ReduceOp.PRODUCT, [False, False, True])):
+        x = flags.clone()
+        dist.all_reduce(x, op)
+        same(x, expected)
+    group = dist.distributed_c10d._get_default_group()
+    for dtype in (torch.complex64, torch.complex128):
+        own = torch.tensor([1 + 2j, 3j]).to(dtype) * (rank + 1)
+        x = own.clone()
+        group.allreduce([x]).wait()
+        same(x, torch.tensor([1 + 2j, 3j]).to(dtype) * 3)
+        out = torch.zeros(2, dtype=dtype)
+        dist.reduce_scatter(out, [own, own])
+        same(out, torch.tensor([1 + 2j, 3j]).to(dtype) * 3)
+        out = torch.zeros(4, dtype=dtype)
+        dist.all_to_all_single(out, torch.cat([own, own]))
+        same(out, torch.tensor([1 + 2j, 3j, 2 + 4j, 6j]).to(dtype))
+    none = torch.zeros(0)
+    dist.all_reduce(none)
+    dist.broadcast(none, 1)
+    dist.all_gather([torch.zeros(0) for _ in range(world)], none)
+    dist.all_to_all_single(torch.zeros(0), none)
+    dist.send(none, 1) if rank == 0 else dist.recv(none, 0)
+    turned = torch.arange(8.0).reshape(2, 4).t() + 100 * rank
+    out = torch.zeros(2, 4).t()
+    dist.all_to_all_single(out, turned)
+    same(out, torch.cat([(torch.arange(8.0).reshape(2, 4).t() + 100 * other)[2 * rank : 2 * rank + 2] for other in range(world)]))
+    parts = [torch.zeros(2, 4).t() for _ in range(world)]
+    dist.all_gather(parts, turned)
+    same(parts[1], torch.arange(8.0).reshape(2, 4).t() + 100)
+    box = torch.zeros(4, 4)[:, ::2]
+    dist.send(turned, 1) if rank == 0 else dist.recv(box, 0)
+    same(box, torch.zeros(4, 2) if rank == 0 else torch.arange(8.0).reshape(2, 4).t())
+    for op in ("BAND", "BOR", "BXOR"):
+        fails(f"reduce by {op}", lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), getattr(dist.ReduceOp, op)))
+    fails("torch.complex64 by PRODUCT", lambda: group.reduce_scatter([out + 0j], [[out + 0j] * 2], _options(dist.ReduceOp.PRODUCT)))
+    fails("torch.bool by AVG", lambda: dist.all_reduce(flags, dist.ReduceOp.AVG))
+
+
+def _options(op):
+    options = dist.ReduceScatterOptions()
+    options.reduceOp = op
+    return options
+
+
+def limits(rank, world):
+    """How long a call is waited for."""
+    group = dist.new_group(backend="antiphon", timeout=timedelta(seconds=5))
+    if rank == 0:
+        work = dist.all_reduce(x := torch.ones(2), group=group, async_op=True)
+        fails("not complete within 0.05 s, and goes on", lambda: work.wait(timedelta(seconds=0.05)))
+        assert not work.is_completed()
+        dist.send(torch.ones(1), 1)
+        assert work.wait(timedelta(seconds=100)) and work.wait()
+        # To who does not receive: the group's limit.
+        fails("from rank 0 to rank 1: not both ranks had begun within 5 s", lambda: dist.isend(x, 1, group=group))
+        fails("from rank 0 to rank 1: not both ranks had begun within 0.05 s", lambda: _Brief(dist.isend(x, 1, group=group)))
+    else:
+        dist.recv(torch.zeros(1), 0)
+        dist.all_reduce(x := torch.ones(2), group=group)
+        fails("allowed a rank", lambda: dist.irecv(x, group=group))
+    same(x, [2, 2])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        group.set_timeout(timedelta(seconds=1))
+    assert "stays what it was made with, 5 s" in str(told[0].message)
+
+
+class _Brief:
+    """A work that is waited for a moment."""
+
+    def __init__(self, work):
+        self.work = work
+
+    def wait(self):
+        self.work.wait(timedelta(seconds=0.05))
+
+
+def ended(rank, world):
+    """Groups that were destroyed or aborted."""
+    group = dist.new_group(backend="antiphon")
+    dist.all_reduce(torch.ones(1), group=group)
+    work = dist.all_reduce(x := torch.ones(1), group=group, async_op=True)
+    group.shutdown()
+    assert work.is_completed()
+    same(x, [world])
+    fails("destroyed", lambda: group.allreduce([torch.ones(1)]))
+    group.shutdown()
+    group = dist.new_group(backend="antiphon")
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        group.abort()
+        fails("abort", lambda: work)
+    # The other rank calls when the group is of no more use.
+    dist.barrier()
+    fails("abort", lambda: dist.all_reduce(torch.ones(1), group=group))
+
+
+def later(rank, world):
+    """What later releases have."""
+    group = dist.distributed_c10d._get_default_group()
+    x = torch.zeros(2)
+    peer = 1 - rank
+    ops = [dist.P2POp(dist.irecv, x, peer), dist.P2POp(dist.isend, torch.full((2,), float(rank)), peer)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    same(x, [peer, peer])
+    # Calls that are waited for together.
+    group._start_coalescing(torch.device("cpu"))
+    sums = [torch.full((2,), float(rank + turn)) for turn in range(3)]
+    for each in sums:
+        group.allreduce([each])
+    group.broadcast([x], _root(1))
+    works = group._end_coalescing(torch.device("cpu"))
+    assert works.wait() and works.is_success() and works.exception() is None
+    works.get_future().wait()
+    same(torch.stack(sums), [[1, 1], [3, 3], [5, 5]])
+    same(x, [0, 0])
+    each = [torch.full((2,), float(rank)), torch.full((3,), float(rank))]
+    outs = [torch.zeros(4), torch.zeros(6)]
+    group.allgather_into_tensor_coalesced(outs, each).wait()
+    same(torch.cat(outs), [0, 0, 1, 1, 0, 0, 0, 1, 1, 1])
+    group.reduce_scatter_tensor_coalesced(each, outs).wait()
+    same(torch.cat(each), [2 * rank] * 5)
+    if not hasattr(torch.Tensor, "full_tensor") and not hasattr(dist, "all_gather_single"):
+        return
+    import torch.distributed._functional_collectives as functional
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    same(functional.all_reduce(torch.ones(2) * (rank + 1), "sum", group) + 0, [3, 3])
+    same(functional.all_gather_tensor(torch.ones(1) * rank, 0, group) + 0, [0, 1])
+    mesh = init_device_mesh("cpu", (world,))
+    whole = torch.arange(8.0).reshape(4, 2)
+    same(distribute_tensor(whole, mesh, [Shard(0)]).redistribute(mesh, [Replicate()]).to_local(), whole)
+    with dist._coalescing_manager(group):
+        sums = [torch.full((2,), float(rank + turn)) for turn in range(2)]
+        for each in sums:
+            dist.all_reduce(each)
+    same(torch.stack(sums), [[1, 1], [3, 3]])
+    # Sharded over both, the model comes to the weights of one process.
+    alone, network = model(), model()
+    train(alone, batches(world))
+    fully_shard(network, mesh=mesh)
+    own = slice(8 * rank, 8 * (rank + 1))
+    train(network, ((inputs[own], targets[own]) for inputs, targets in batches(world)))
+    for expected, parameter in zip(alone.parameters(), network.parameters()):
+        torch.testing.assert_close(parameter.full_tensor(), expected)
+
+
+def _root(rank):
+    options = dist.BroadcastOptions()
+    options.rootRank = rank
+    return options
 
 
 def model():

@@ -146,7 +146,7 @@ def rank(number, file):
     def nobody():
         raise RuntimeError("nobody came")
 
-    lane = antiphon.torch._Lane("alone", nobody, antiphon.torch.Line(gpu(own).device))
+    lane = antiphon.torch.Lane("alone", nobody, antiphon.torch.Line(gpu(own).device))
     for _ in range(2):
         fails("nobody came", lambda: lane.transfer(lambda *_: None, antiphon.torch.Side(gpu(own)), []))
     lane.end()
