@@ -1,7 +1,7 @@
 //! Communicators: what NCCL's handles stand for.
 
 use crate::counterpart::{self, Counterpart};
-use crate::failure::{Failure, Result, translated};
+use crate::failure::{self, Failure, Result};
 use crate::group;
 use crate::handle::{Used, issue};
 use crate::library::{Config as Options, Handle, library};
@@ -383,10 +383,12 @@ pub unsafe fn shrink(
     unsafe { group::join(out, Some(comm), make) }
 }
 
+/// Lets no more calls begin. It waits for none: those on the host are complete on return, those on devices are the
+/// streams' to complete, and [`destroy`] waits for them.
+///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn finalize(comm: Comm) -> Result<()> {
-    // Calls on the host are complete on return; those on devices are the streams' to complete.
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     if communicator.finalized.swap(true, Ordering::AcqRel) {
@@ -433,6 +435,8 @@ pub unsafe fn revoke(comm: Comm, flags: c_int) -> Result<()> {
     abort_end(&communicator, c"ncclCommRevoke was called")
 }
 
+/// Writes what broke a communicator; `ncclGetLastError` then says why.
+///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
@@ -444,10 +448,13 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     library.outcome(unsafe {
         (library.antiphon_communicator_async_error)(communicator.end, &mut code)
     })?;
-    let code = match (code, &communicator.real) {
-        (0, Some(real)) => real.error(),
-        (0, None) => result::SUCCESS,
-        (code, _) => translated(code),
+    let code = match (library.outcome(code), &communicator.real) {
+        (Err(broken), _) => {
+            failure::remember(&broken.text);
+            broken.code
+        }
+        (Ok(()), Some(real)) => real.error(),
+        (Ok(()), None) => result::SUCCESS,
     };
     // SAFETY: as this function's.
     unsafe { out.write(code) };

@@ -1,4 +1,4 @@
-//! The functions of NCCL's header, and three of RCCL's, each by both of its names.
+//! The functions of NCCL's header, and two of RCCL's, each by both of its names.
 
 use crate::failure::{self, Failure, Result, run, text};
 use crate::team::{self, NOBODY, Team};
@@ -140,7 +140,7 @@ exports! {
     ncclCommUserRank pncclCommUserRank(comm: Comm, rank: *mut c_int) = communicator::tell(comm, rank, "rank", |of| of.rank as c_int);
     ncclCommRegister pncclCommRegister(comm: Comm, buff: *mut c_void, size: usize, handle: *mut *mut c_void) = memory::register(comm, buff, size, handle);
     ncclCommDeregister pncclCommDeregister(comm: Comm, handle: *mut c_void) = memory::deregister(comm, handle);
-    ncclCommSuspend pncclCommSuspend(comm: Comm, flags: c_int) = refused::of(comm, "suspend a communicator", "it has no memory on GPUs to release");
+    ncclCommSuspend pncclCommSuspend(comm: Comm, flags: c_int) = refused::suspend(comm);
     ncclCommResume pncclCommResume(comm: Comm) = refused::of(comm, "resume a communicator", "none can be suspended here");
     ncclCommMemStats pncclCommMemStats(comm: Comm, stat: c_int, value: *mut u64) = refused::memory(comm, stat, value);
     ncclCommWindowRegister pncclCommWindowRegister(comm: Comm, buff: *mut c_void, size: usize, win: *mut Window, winFlags: c_int) = memory::register_window(comm, buff, size, win, winFlags);

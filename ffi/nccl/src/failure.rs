@@ -40,7 +40,7 @@ impl Failure {
 const UNSUPPORTED: i32 = 5;
 
 /// What a result of `libantiphon.so` means in NCCL's terms.
-pub fn translated(code: i32) -> c_int {
+fn translated(code: i32) -> c_int {
     match code {
         0 => result::SUCCESS,
         // An argument, a handle.

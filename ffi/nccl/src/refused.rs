@@ -3,6 +3,7 @@
 use crate::communicator::{known, place};
 use crate::failure::{Failure, Result};
 use crate::types::{Comm, Param};
+use crate::way;
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
@@ -21,7 +22,22 @@ pub unsafe fn of(comm: Comm, what: &str, why: &str) -> Result<()> {
     Err(because(what, why))
 }
 
-/// Memory of a communicator on GPUs: there is none.
+/// Refuses to give a communicator's memory back for a time.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn suspend(comm: Comm) -> Result<()> {
+    let why = match way::place().is_device() {
+        true => {
+            "its memory on devices stays as long as it does; destroy it, and make another later"
+        }
+        false => "it has no memory on GPUs to release",
+    };
+    // SAFETY: as this function's.
+    unsafe { of(comm, "suspend a communicator", why) }
+}
+
+/// Memory of a communicator on GPUs: on the host there is none, and on devices nobody counts it.
 ///
 /// # Safety
 /// As NCCL's.
@@ -32,6 +48,12 @@ pub unsafe fn memory(comm: Comm, which: c_int, out: *mut u64) -> Result<()> {
     if !(0..=3).contains(&which) {
         let text = format!("cannot tell of memory: saw {which}, allowed 0 to 3");
         return Err(Failure::argument(text));
+    }
+    if way::place().is_device() {
+        return Err(because(
+            "tell of memory",
+            "what a communicator has on devices is not counted here; ask the driver",
+        ));
     }
     // SAFETY: as this function's.
     unsafe { out.write(0) };

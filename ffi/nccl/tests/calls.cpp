@@ -1,15 +1,8 @@
 // Every call of NVIDIA's nccl.h, on host buffers, against references: once as processes, once as ranks of one thread.
 #include "kernels.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
+#include "program.h"
 
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <vector>
 
 // RCCL's, which NVIDIA's header lacks.
 extern "C" {
@@ -21,32 +14,6 @@ ncclResult_t ncclAllToAllv(const void* sendbuff, const size_t* sendcounts, const
 }
 
 namespace {
-
-[[noreturn]] void fail(const char* file, int line, const char* what, const std::string& saw) {
-    std::fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, saw.c_str());
-    std::_Exit(EXIT_FAILURE);
-}
-
-std::string said(ncclResult_t result) {
-    return std::string(ncclGetErrorString(result)) + ": " + ncclGetLastError(nullptr);
-}
-
-#define CHECK(condition)                                                \
-    do {                                                                \
-        if (!(condition)) fail(__FILE__, __LINE__, #condition, "is not so"); \
-    } while (0)
-#define OK(call)                                                                    \
-    do {                                                                            \
-        const ncclResult_t result_ = (call);                                        \
-        if (result_ != ncclSuccess) fail(__FILE__, __LINE__, #call, said(result_)); \
-    } while (0)
-// The call gives this error, and a reason with this in it.
-#define FAILS(expected, part, call)                                                            \
-    do {                                                                                       \
-        const ncclResult_t result_ = (call);                                                   \
-        if (result_ != (expected) || !std::strstr(ncclGetLastError(nullptr), part))            \
-            fail(__FILE__, __LINE__, #call, said(result_));                                    \
-    } while (0)
 
 struct Type {
     ncclDataType_t type;
@@ -148,15 +115,25 @@ void reductions(ncclComm_t comm, int rank, int world, const Type& type, std::siz
     for (const auto residence : {ncclScalarHostImmediate, ncclScalarDevice}) {
         ncclRedOp_t op;
         OK(ncclRedOpCreatePreMulSum(&op, &factor, type.type, residence, comm));
-        const Bytes input = filled(type, count, rank);
-        Bytes output(input.size()), sum(input.size());
-        for (std::size_t i = 0; i < count; i++) {
-            double total = 0;
-            for (int other = 0; other < world; other++) total += value(other, i) * (other % 2 ? 1 : 2);
-            put(sum, type, i, total);
-        }
+        const auto scaled = [&](std::size_t from) {
+            Bytes sum(count * type.size);
+            for (std::size_t i = 0; i < count; i++) {
+                double total = 0;
+                for (int other = 0; other < world; other++) total += value(other, from + i) * (other % 2 ? 1 : 2);
+                put(sum, type, i, total);
+            }
+            return sum;
+        };
+        const Bytes input = filled(type, count, rank), sum = scaled(0);
+        Bytes output(input.size());
         OK(ncclAllReduce(input.data(), output.data(), count, type.type, op, comm, nullptr));
         CHECK(output == sum);
+        output.assign(input.size(), 0x55);
+        OK(ncclReduce(input.data(), rank == 0 ? output.data() : nullptr, count, type.type, op, 0, comm, nullptr));
+        CHECK(output == (rank == 0 ? sum : Bytes(input.size(), 0x55)));
+        const Bytes whole = filled(type, count * n, rank);
+        OK(ncclReduceScatter(whole.data(), output.data(), count, type.type, op, comm, nullptr));
+        CHECK(output == scaled(static_cast<std::size_t>(rank) * count));
         OK(ncclRedOpDestroy(op, comm));
         CHECK(ncclAllReduce(input.data(), output.data(), count, type.type, op, comm, nullptr) == ncclInvalidArgument);
     }
@@ -422,9 +399,7 @@ void refusals(ncclComm_t comm, int world) {
     FAILS(ncclInvalidArgument, "parameter", ncclParamGetStr(parameter, &text));
     FAILS(ncclInvalidArgument, "parameter", ncclParamGet(parameter, &word, 4, &number));
     ncclParamDumpAll();
-#ifdef NCCL_OS_LINUX
     ncclResetDebugInit();
-#endif
     ncclResetDebugInitInternal();
     OK(ncclParamGetAllParameterKeys(&table, &number));
     CHECK(number == 0 && table == nullptr);
@@ -489,44 +464,6 @@ void rank_of(const ncclUniqueId& id, int rank, int world) {
     FAILS(ncclInvalidArgument, "destroyed", ncclCommDestroy(comm));
 }
 
-// Ranks as processes; the id goes through pipes, since who calls the library forks no more.
-void processes(int world) {
-    std::vector<int> in(static_cast<std::size_t>(world));
-    std::vector<pid_t> children;
-    for (int rank = 1; rank < world; rank++) {
-        int ends[2];
-        CHECK(pipe(ends) == 0);
-        const pid_t child = fork();
-        CHECK(child >= 0);
-        if (child == 0) {
-            alarm(120);
-            // So that it hears of the end of its parent, and no other child's.
-            close(ends[1]);
-            for (int before = 1; before < rank; before++) {
-                close(in[static_cast<std::size_t>(before)]);
-            }
-            ncclUniqueId id;
-            CHECK(read(ends[0], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
-            rank_of(id, rank, world);
-            std::_Exit(EXIT_SUCCESS);
-        }
-        close(ends[0]);
-        in[static_cast<std::size_t>(rank)] = ends[1];
-        children.push_back(child);
-    }
-    ncclUniqueId id;
-    OK(ncclGetUniqueId(&id));
-    for (int rank = 1; rank < world; rank++) {
-        CHECK(write(in[static_cast<std::size_t>(rank)], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
-    }
-    rank_of(id, 0, world);
-    for (const pid_t child : children) {
-        int status = 1;
-        CHECK(waitpid(child, &status, 0) == child);
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
-}
-
 // One thread drives all ranks, of two communicators at once.
 void one_thread() {
     constexpr int world = 3;
@@ -566,7 +503,7 @@ int main(int count, char** arguments) {
     alarm(120);
     const int world = std::atoi(arguments[1]);
     if (world == 0) one_thread();
-    else processes(world);
+    else processes(world, [world](const ncclUniqueId& id, int rank) { rank_of(id, rank, world); });
     std::printf("calls: ok\n");
     return EXIT_SUCCESS;
 }

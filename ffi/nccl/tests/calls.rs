@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use tools::{header, libraries, on_host, package, run};
+use tools::{build, header, libraries, link, on_host, package, run};
 
 /// Names of functions in a text, that begin like one of NCCL's and have `after` behind them.
 fn functions(text: &str, after: char) -> BTreeSet<String> {
@@ -96,18 +96,9 @@ fn what_the_page_says_of_a_symbol_is_shown_by_a_call() {
 fn every_call_of_the_header_does_what_it_should() {
     let Some(header) = header() else { return };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    for name in ["libnccl.so", "libnccl.so.2"] {
-        let link = folder.join(name);
-        let _ = fs::remove_file(&link);
-        std::os::unix::fs::symlink(libraries().join("libantiphon_nccl.so"), link).expect("a link");
-    }
+    let library = link(folder, &["libnccl.so.2"], "libantiphon_nccl.so");
     let program = folder.join("nccl-calls");
-    let mut build = Command::new("g++");
-    build.args(["-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", "-isystem"]).arg(header);
-    build.arg("-isystem").arg(package().join("tests/cuda"));
-    build.arg(package().join("tests/calls.cpp")).arg("-o").arg(&program);
-    build.arg("-L").arg(folder).arg("-lnccl");
-    run(&mut build);
+    run(build(&header, "calls.cpp", &program).arg(library));
     let own = libraries().join("libantiphon_nccl.so");
     for world in ["0", "2", "4"] {
         // In the place of NCCL, and before it.

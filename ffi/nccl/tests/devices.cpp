@@ -1,7 +1,7 @@
 // NCCL's calls on devices: `devices WAY`, in two processes with a device each (`processes`), or as
 // one thread that drives both ranks (`together`). The program's own calls are those of CUDA's driver, whose streams are
 // those of the run-time library.
-#include <nccl.h>
+#include "kernels.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +13,13 @@
 #include <functional>
 #include <string>
 #include <vector>
+
+// RCCL's, which NVIDIA's header lacks.
+extern "C" {
+ncclResult_t ncclAllToAll(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
+ncclResult_t ncclAllToAllv(const void*, const size_t*, const size_t*, void*, const size_t*, const size_t*, ncclDataType_t,
+                           ncclComm_t, cudaStream_t);
+}
 
 extern "C" {
 typedef struct CUctx_st* CUcontext;
@@ -221,6 +228,87 @@ void premultiplied(const Rank& own) {
     CUDA(cuMemFree_v2(place));
 }
 
+// The collectives by their other names.
+void spelled(const Rank& own) {
+    const auto [rank, comm, stream, in, out] = own;
+    const int me = rank;
+    const ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+    const auto all = [](std::size_t i) { return value(static_cast<int>(i / count), i % count); };
+    const auto crossed = [me](std::size_t i) { return value(static_cast<int>(i / count), me * count + i % count); };
+    OK(ncclAllReduceConfig(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream, &config));
+    own.expect(__LINE__, count, sum);
+    OK(ncclAllGatherConfig(own.send(), own.receive(), count, ncclInt32, comm, stream, nullptr));
+    own.expect(__LINE__, world * count, all);
+    OK(ncclReduceScatterConfig(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream, &config));
+    own.expect(__LINE__, count, [me](std::size_t i) { return sum(me * count + i); });
+    OK(ncclAlltoAllConfig(own.send(), own.receive(), count, ncclInt32, comm, stream, nullptr));
+    own.expect(__LINE__, world * count, crossed);
+    OK(ncclReduceConfig(own.send(), own.receive(), count, ncclInt32, ncclSum, 1, comm, stream, &config));
+    if (me == 1) own.expect(__LINE__, count, sum);
+    OK(ncclGatherConfig(own.send(), own.receive(), count, ncclInt32, 0, comm, stream, nullptr));
+    if (me == 0) own.expect(__LINE__, world * count, all);
+    OK(ncclBroadcastConfig(own.send(), own.receive(), count, ncclInt32, 0, comm, stream, nullptr));
+    own.expect(__LINE__, count, [](std::size_t i) { return value(0, i); });
+    OK(ncclScatterConfig(own.send(), own.receive(), count, ncclInt32, 1, comm, stream, nullptr));
+    own.expect(__LINE__, count, [me](std::size_t i) { return value(1, me * count + i); });
+    CUDA(cuMemcpyAsync(out, in, count * sizeof(int32_t), stream));
+    OK(ncclBcast(own.receive(), count, ncclInt32, 1, comm, stream));
+    own.expect(__LINE__, count, [](std::size_t i) { return value(1, i); });
+    OK(ncclAllToAll(own.send(), own.receive(), count, ncclInt32, comm, stream));
+    own.expect(__LINE__, world * count, crossed);
+    // To each rank as many as its number and one.
+    const std::size_t sent[world] = {1, 2}, from[world] = {5, 0}, got = static_cast<std::size_t>(me) + 1;
+    const std::size_t received[world] = {got, got}, to[world] = {0, got};
+    OK(ncclAllToAllv(own.send(), sent, from, own.receive(), received, to, ncclInt32, comm, stream));
+    own.expect(__LINE__, world * got, [&](std::size_t i) { return value(static_cast<int>(i / got), from[me] + i % got); });
+}
+
+// What programs register, and what kernels would ask for.
+void registered(const Rank& own) {
+    const auto [rank, comm, stream, in, out] = own;
+    void *handle = nullptr, *address = nullptr;
+    ncclWindow_t window = nullptr;
+    OK(ncclCommRegister(comm, own.receive(), count * sizeof(int32_t), &handle));
+    OK(ncclCommWindowRegister(comm, own.receive(), count * sizeof(int32_t), &window, NCCL_WIN_COLL_SYMMETRIC));
+    OK(ncclWinGetUserPtr(comm, window, &address));
+    CHECK(address == own.receive());
+    OK(ncclAllReduce(own.send(), address, count, ncclInt32, ncclSum, comm, stream));
+    own.expect(__LINE__, count, sum);
+    OK(ncclCommWindowDeregister(comm, window));
+    OK(ncclCommDeregister(comm, handle));
+    const auto is = [](const Team& team, int ranks, int own) {
+        return team.ranks == ranks && team.rank == own && team.stride == 1;
+    };
+    const Team all = ncclTeamWorld(comm), alone = ncclTeamLsa(comm);
+    CHECK(is(all, world, rank) && is(ncclTeamRail(comm), world, rank));
+    CHECK(is(alone, 1, 0) && is(ncclTeamCft(comm, 0), 1, 0) && is(ncclTeamCftMultimem(comm), 1, 0));
+    CHECK(ncclTeamRankToWorld(comm, alone, 0) == rank && ncclTeamRankToLsa(comm, all, rank) == 0);
+}
+
+// A communicator of this rank alone, which is given up.
+void shrunk(const Rank& own) {
+    const auto [rank, comm, stream, in, out] = own;
+    const int me = rank;
+    int peer = 1 - rank, number = 0;
+    ncclComm_t alone = nullptr;
+    OK(ncclCommShrink(comm, &peer, 1, &alone, nullptr, NCCL_SHRINK_DEFAULT));
+    OK(ncclCommCount(alone, &number));
+    CHECK(number == 1);
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, alone, stream));
+    own.expect(__LINE__, count, [me](std::size_t i) { return value(me, i); });
+    OK(ncclCommRevoke(alone, NCCL_REVOKE_DEFAULT));
+    ncclResult_t state = ncclSuccess;
+    OK(ncclCommGetAsyncError(alone, &state));
+    CHECK(state == ncclRemoteError && std::strstr(ncclGetLastError(alone), "ncclCommRevoke"));
+    FAILS(ncclRemoteError, "ncclCommRevoke",
+          ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, alone, stream));
+    OK(ncclCommAbort(alone));
+    uint64_t bytes = 7;
+    FAILS(ncclInvalidUsage, "not counted", ncclCommMemStats(comm, ncclStatGpuMemTotal, &bytes));
+    CHECK(bytes == 7);
+    FAILS(ncclInvalidUsage, "on devices", ncclCommSuspend(comm, NCCL_SUSPEND_MEM));
+}
+
 // Memory of NCCL's, communicators of communicators, errors.
 void rest(const Rank& own, int device) {
     const auto [rank, comm, stream, in, out] = own;
@@ -252,14 +340,19 @@ void run(const ncclUniqueId& id, int rank) {
     use(rank + 1);
     ncclComm_t comm = nullptr;
     if (rank == 0) {
-        OK(ncclCommInitRank(&comm, world, id, rank));
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        OK(ncclCommInitRankConfig(&comm, world, id, rank, &config));
     } else {
+        ncclUniqueId ids[1] = {id};
         OK(ncclGroupStart());
-        OK(ncclCommInitRank(&comm, world, id, rank));
+        OK(ncclCommInitRankScalable(&comm, world, rank, 1, ids, nullptr));
         OK(ncclGroupEnd());
     }
     const Rank own(rank, comm);
     collectives(own);
+    spelled(own);
+    registered(own);
+    shrunk(own);
     rest(own, rank + 1);
     own.close();
 }

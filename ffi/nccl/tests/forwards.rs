@@ -3,7 +3,7 @@
 mod tools;
 
 use std::path::Path;
-use tools::{build, header, libraries, on_host, run, stand_in};
+use tools::{build, header, link, on_host, run, stand_in};
 
 #[test]
 fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
@@ -11,11 +11,8 @@ fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("forwards");
     std::fs::create_dir_all(&folder).expect("a folder");
     let (real, program) = (stand_in(&header, &folder), folder.join("program"));
-    let own = libraries().join("libantiphon_nccl.so");
-    let link = folder.join("libnccl.so.2");
-    let _ = std::fs::remove_file(&link);
-    std::os::unix::fs::symlink(&own, &link).expect("a link");
-    run(build(&header, "forwards.cpp", &program).arg(&link));
+    let link = link(&folder, &["libnccl.so.2"], "libantiphon_nccl.so");
+    run(build(&header, "forwards.cpp", &program).arg(link));
     for way in ["beside", "scattered", "aborted", "broken", "missing", "instead"] {
         let mut command = on_host(&program);
         command.arg(way).env("LD_LIBRARY_PATH", &folder);

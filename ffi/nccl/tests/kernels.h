@@ -2,6 +2,8 @@
 
 // Functions of NCCL's headers for device code, whose own types are pointers and numbers here: type, name, arguments.
 #define FOR_KERNELS(type, name, ...) type name(__VA_ARGS__)
+// Without it the header has functions of that name be nothing: a build of NCCL's own says it.
+#define NCCL_OS_LINUX
 #include <nccl.h>
 
 extern "C" {

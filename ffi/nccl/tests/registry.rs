@@ -4,24 +4,15 @@ mod tools;
 
 use std::fs;
 use std::path::Path;
-use tools::{build, header, libraries, on_host, package, run, stand_in};
+use tools::{build, header, link, on_host, package, run, stand_in};
 
 #[test]
 fn plans_and_code_of_the_program_serve_its_nccl_calls() {
     let Some(header) = header() else { return };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("registry");
     fs::create_dir_all(&folder).expect("a folder");
-    let links = [
-        ("libnccl.so", "libantiphon_nccl.so"),
-        ("libnccl.so.2", "libantiphon_nccl.so"),
-        ("libantiphon.so", "libantiphon_c.so"),
-        ("libantiphon.so.1", "libantiphon_c.so"),
-    ];
-    for (name, target) in links {
-        let link = folder.join(name);
-        let _ = fs::remove_file(&link);
-        std::os::unix::fs::symlink(libraries().join(target), link).expect("a link");
-    }
+    link(&folder, &["libnccl.so", "libnccl.so.2"], "libantiphon_nccl.so");
+    link(&folder, &["libantiphon.so", "libantiphon.so.1"], "libantiphon_c.so");
     let program = folder.join("nccl-registry");
     let mut building = build(&header, "registry.cpp", &program);
     building.arg("-I").arg(package().join("../include"));

@@ -41,6 +41,17 @@ pub fn header() -> Option<PathBuf> {
     found
 }
 
+/// Links names in a folder to a built library; the path of the last.
+pub fn link(folder: &Path, names: &[&str], library: &str) -> PathBuf {
+    let mut at = folder.to_path_buf();
+    for name in names {
+        at = folder.join(name);
+        let _ = fs::remove_file(&at);
+        std::os::unix::fs::symlink(libraries().join(library), &at).expect("a link");
+    }
+    at
+}
+
 /// Runs a command that must succeed; what it printed.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -1,0 +1,180 @@
+// Waits that end before what they wait for comes: `endings WAY`, where a rank gives a communicator up by ncclCommAbort
+// (`aborted`) or ncclCommRevoke (`revoked`), or the others shrink it (`shrunk`) or have to, since a rank dies (`died`).
+#include "program.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <thread>
+
+namespace {
+
+constexpr int world = 3;
+
+int32_t sum_of(ncclComm_t comm) {
+    const int32_t own = 1;
+    int32_t sum = 0;
+    OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+    return sum;
+}
+
+// How often ranks have met, in memory of all: what they meet in has no part in what is tested.
+std::atomic<int>* met = nullptr;
+
+void meet() {
+    const int turn = met->fetch_add(1) / world + 1;
+    while (met->load() < turn * world) sched_yield();
+}
+
+// A communicator that nobody is in a call of any more.
+ncclComm_t join(const ncclUniqueId& id, int rank) {
+    ncclComm_t comm = nullptr;
+    OK(ncclCommInitRank(&comm, world, id, rank));
+    CHECK(sum_of(comm) == world);
+    meet();
+    return comm;
+}
+
+// A sum that not all ranks come to, and a message that nobody sends.
+void sums_in_vain(ncclComm_t comm, const char* why) {
+    const int32_t own = 1;
+    int32_t sum = 0;
+    FAILS(ncclRemoteError, why, ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+    CHECK(sum == 0);
+}
+
+void receives_in_vain(ncclComm_t comm, int peer, const char* why) {
+    int32_t received = 0;
+    FAILS(ncclRemoteError, why, ncclRecv(&received, 1, ncclInt32, peer, comm, nullptr));
+    CHECK(received == 0);
+}
+
+// A transfer may have ended a moment before its communicator is told.
+void is_broken(ncclComm_t comm, const char* why) {
+    ncclResult_t state = ncclSuccess;
+    while (state == ncclSuccess) {
+        OK(ncclCommGetAsyncError(comm, &state));
+        sched_yield();
+    }
+    if (state != ncclRemoteError || !std::strstr(ncclGetLastError(comm), why)) fail(__FILE__, __LINE__, why, said(state));
+}
+
+// Two threads of rank 0 wait, one for a message of rank 2's and one for a sum's other ranks. What they send in the same groups
+// says that they do: rank 1 tells rank 0 when it has it. Then rank 0 gives both communicators up.
+void given_up(const ncclUniqueId& id, int rank, bool abort) {
+    const ncclComm_t comm = join(id, rank);
+    ncclComm_t other = nullptr;
+    OK(ncclCommSplit(comm, 0, rank, &other, nullptr));
+    meet();
+    const char* why = abort ? "ncclCommAbort" : "ncclCommRevoke";
+    const int32_t sent = 7;
+    if (rank != 0) {
+        for (const ncclComm_t from : {comm, other}) {
+            int32_t received = 0;
+            if (rank == 1) OK(ncclRecv(&received, 1, ncclInt32, 0, from, nullptr));
+            CHECK(rank != 1 || received == sent);
+        }
+        meet();
+        // These wait, too, and nobody of their process ends it.
+        receives_in_vain(comm, 0, why);
+        is_broken(comm, why);
+        rank == 1 ? sums_in_vain(other, why) : receives_in_vain(other, 0, why);
+        is_broken(other, why);
+        // Nobody leaves before all have heard.
+        meet();
+        OK(ncclCommAbort(comm));
+        OK(ncclCommDestroy(other));
+        return;
+    }
+    int32_t received = 0, sum = 0;
+    const auto waits = [&](ncclComm_t in, const std::function<ncclResult_t()>& call) {
+        OK(ncclGroupStart());
+        OK(ncclSend(&sent, 1, ncclInt32, 1, in, nullptr));
+        OK(call());
+        FAILS(ncclRemoteError, why, ncclGroupEnd());
+    };
+    std::thread receiver(waits, comm, [&] { return ncclRecv(&received, 1, ncclInt32, 2, comm, nullptr); });
+    std::thread summer(waits, other, [&] { return ncclAllReduce(&sent, &sum, 1, ncclInt32, ncclSum, other, nullptr); });
+    meet();
+    for (const ncclComm_t in : {comm, other}) OK(abort ? ncclCommAbort(in) : ncclCommRevoke(in, NCCL_REVOKE_DEFAULT));
+    receiver.join();
+    summer.join();
+    CHECK(received == 0 && sum == 0);
+    meet();
+    for (const ncclComm_t in : {comm, other}) {
+        if (abort) {
+            ncclResult_t state = ncclSuccess;
+            FAILS(ncclInvalidArgument, "destroyed", ncclCommGetAsyncError(in, &state));
+        } else {
+            is_broken(in, why);
+            FAILS(ncclRemoteError, why, ncclAllReduce(&sent, &sum, 1, ncclInt32, ncclSum, in, nullptr));
+            OK(ncclCommDestroy(in));
+        }
+    }
+}
+
+// Those who are left go on, in a communicator of their own.
+void go_on(ncclComm_t comm, int gone) {
+    ncclComm_t rest = nullptr;
+    OK(ncclCommShrink(comm, &gone, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
+    int count = 0;
+    OK(ncclCommCount(rest, &count));
+    CHECK(count == world - 1 && sum_of(rest) == world - 1);
+    OK(ncclCommDestroy(rest));
+}
+
+// Rank 2 is stuck, and the others shrink without it.
+void shrunk(const ncclUniqueId& id, int rank) {
+    const ncclComm_t comm = join(id, rank);
+    if (rank < 2) {
+        go_on(comm, 2);
+        meet();
+        OK(ncclCommDestroy(comm));
+        return;
+    }
+    receives_in_vain(comm, 0, "shrunk");
+    is_broken(comm, "shrunk");
+    meet();
+    OK(ncclCommAbort(comm));
+}
+
+// A rank is gone, while the others wait for it.
+void died(const ncclUniqueId& id, int rank, int dead) {
+    const ncclComm_t comm = join(id, rank);
+    if (rank == dead) {
+        met->fetch_add(1);
+        _exit(EXIT_SUCCESS);
+    }
+    const std::string why = "rank " + std::to_string(dead);
+    if (rank == 1) receives_in_vain(comm, dead, why.c_str());
+    else sums_in_vain(comm, why.c_str());
+    is_broken(comm, why.c_str());
+    // Who shrinks tells the others of that, and not of the death.
+    meet();
+    go_on(comm, dead);
+    OK(ncclCommDestroy(comm));
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    CHECK(count == 2);
+    const std::string way = arguments[1];
+    alarm(120);
+    void* shared = mmap(nullptr, sizeof *met, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    met = new (shared) std::atomic<int>(0);
+    if (way == "aborted" || way == "revoked") {
+        processes(world, [&](const ncclUniqueId& id, int rank) { given_up(id, rank, way == "aborted"); });
+    } else if (way == "shrunk") {
+        processes(world, shrunk);
+    } else {
+        CHECK(way == "died");
+        for (const int dead : {0, 2}) {
+            processes(world, [dead](const ncclUniqueId& id, int rank) { died(id, rank, dead); });
+        }
+    }
+    std::printf("endings: ok\n");
+    return EXIT_SUCCESS;
+}
