@@ -1,4 +1,4 @@
-"""Data-parallel training on the CPU, over the backend of torch.distributed: `torchrun --nproc-per-node 2 train.py`."""
+"""Data-parallel training on the CPU, over the backend of torch.distributed: `torchrun --nproc_per_node 2 train.py`."""
 
 import torch
 import torch.distributed as dist

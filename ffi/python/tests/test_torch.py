@@ -6,6 +6,8 @@ system's. `ANTIPHON_NEEDS_TORCH` makes it a failure that none has.
 
 import functools
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from ranks import processes
 import antiphon
 
 RANKS = Path(__file__).parent / "torch_ranks.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "python" / "train.py"
 
 
 @functools.cache
@@ -30,13 +33,17 @@ def python():
     return None
 
 
-def run(case, world, folder, **more):
+def environment(folder):
+    """Has the Python with torch find the package that is tested, and nothing else of this one, which may be another."""
     if python() is None:
         pytest.skip("SKIP: no Python has torch; install it, or name one by ANTIPHON_TORCH_PYTHON")
-    # The package that is tested, and nothing else of this Python, for one that may be another.
     (folder / "path").mkdir()
     (folder / "path" / "antiphon").symlink_to(Path(antiphon.__file__).parent)
-    path = {"PYTHONPATH": str(folder / "path"), "OMP_NUM_THREADS": "1"}
+    return {"PYTHONPATH": str(folder / "path"), "OMP_NUM_THREADS": "1"}
+
+
+def run(case, world, folder, **more):
+    path = environment(folder)
     said = processes(world, [str(RANKS), case, str(folder / "meet")], folder, python(), **path, **more)
     assert said == [f"{case}: ok\n"] * world
 
@@ -54,3 +61,18 @@ def test_over_two_ranks(case, tmp_path):
 @pytest.mark.parametrize("case", ["transfers", "training"])
 def test_over_two_nodes(case, tmp_path):
     run(case, 2, tmp_path, NODES="2")
+
+
+def test_the_example(tmp_path):
+    """With what torchrun says to the processes that it starts."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    path = environment(tmp_path)
+    # Each has its number from the test's own launcher, which calls it otherwise.
+    start = "import os, runpy, sys; os.environ['RANK'] = os.environ['ANTIPHON_RANK']; runpy.run_path(sys.argv[1])"
+    said = processes(2, ["-c", start, str(EXAMPLE)], tmp_path, python(), **path, **meet)
+    for rank, line in enumerate(said):
+        found = re.fullmatch(rf"rank {rank} of 2: loss (\d+\.\d+)\n", line)
+        # It begins at 8, the variance of a sum of eight numbers.
+        assert found and float(found[1]) < 1, line
