@@ -209,7 +209,9 @@ impl Collectives {
         match self.prepare(request)? {
             // SAFETY: as this function's; who asks the same runs it again.
             Ready::Launch(prepared) if stream.is_none() && !self.on_device() => unsafe {
-                self.executor().run_asked(&prepared.call(), prepared.asked)
+                let call = prepared.call();
+                let outcome = self.executor().run_asked(&call, prepared.asked);
+                outcome.map_err(|error| self.0.service.told(call.plan, error))
             },
             // SAFETY: as this function's.
             Ready::Launch(prepared) => unsafe { self.launch(&prepared.call(), stream) },
@@ -292,12 +294,13 @@ impl Collectives {
         call: &crate::executor::Call<'_>,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        match stream {
+        let outcome = match stream {
             // SAFETY: as this function's.
             Some(stream) => unsafe { self.executor().execute(call, stream) },
             // SAFETY: as this function's.
             None => unsafe { self.executor().run(call) },
-        }
+        };
+        outcome.map_err(|error| self.0.service.told(call.plan, error))
     }
 
     fn check_root(&self, root: u32) -> Result<(), ExecutorError> {

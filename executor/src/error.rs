@@ -101,6 +101,16 @@ pub enum ExecutorError {
         /// How it failed.
         source: Arc<ExecutorError>,
     },
+    /// A call failed by the installed plan that was to serve it.
+    #[error(
+        "{source}; plan `{plan}`, which is installed, was to serve the call: `antiphon install --remove {plan}` removes it, ANTIPHON_INSTALLED=off does without installed plans"
+    )]
+    Installed {
+        /// What the plan is installed as.
+        plan: String,
+        /// How it failed.
+        source: Arc<ExecutorError>,
+    },
     /// What a launcher left in the environment is of no use.
     #[error(transparent)]
     Launcher(Arc<LauncherError>),
@@ -286,11 +296,24 @@ impl From<TransportError> for ExecutorError {
 }
 
 impl ExecutorError {
-    /// What went wrong, of whatever transfer of a call it did.
+    /// What went wrong, of whatever transfer of a call it did, and whatever served the call.
     pub fn cause(&self) -> &ExecutorError {
         match self {
-            ExecutorError::Transfer { source, .. } => source.cause(),
+            ExecutorError::Transfer { source, .. } | ExecutorError::Installed { source, .. } => {
+                source.cause()
+            }
             other => other,
+        }
+    }
+
+    /// Whether it may be the plan's that it was made by: of no call's arguments, and no peer's.
+    pub(crate) fn may_be_of_plan(&self) -> bool {
+        use ExecutorError as E;
+        match self.cause() {
+            E::Hal(error) => !matches!(**error, HalError::Invalid { .. }),
+            E::Plan { .. } | E::World { .. } | E::Lower { .. } | E::Generate(_) => true,
+            E::Transport(_) | E::Stalled { .. } => true,
+            _ => false,
         }
     }
 

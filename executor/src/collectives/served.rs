@@ -230,14 +230,7 @@ impl Service {
                 Candidate::Installed(plan) => match self.registered(executor, plan) {
                     // As any rank finds that has the plan, and all have it.
                     Err(error @ ExecutorError::Refuted { .. }) => self.leave_out(plan, &error),
-                    served => {
-                        break served.inspect_err(|_| {
-                            let name = plan.name();
-                            log::warn!(
-                                "plan `{name}` is installed and cannot serve a call: `antiphon install --remove {name}` removes it, ANTIPHON_INSTALLED=off does without"
-                            );
-                        })?;
-                    }
+                    served => break served.map_err(|error| blamed(plan, error))?,
                 },
                 Candidate::Transfers => return Err(transfers_alone(question)),
             }
@@ -258,6 +251,21 @@ impl Service {
         log::warn!("the installed plan `{}` serves nothing: {error}", plan.name());
         let mut installed = lock(&self.installed);
         *installed = installed.without(plan.name(), &error.to_string());
+    }
+
+    /// What went wrong with a call that a plan was to serve: of an installed one, with the way to do without it.
+    pub fn told(&self, plan: &LoadedPlan, error: ExecutorError) -> ExecutorError {
+        let content = plan.layout().fingerprint;
+        let is = |known: &&Arc<RegisteredPlan>| known.fingerprint() == content;
+        // What the program registered goes first.
+        if self.registry.contents().plans.iter().any(|known| is(&known)) {
+            return error;
+        }
+        let installed = lock(&self.installed).clone();
+        match installed.plans().iter().find(is) {
+            Some(plan) => blamed(plan, error),
+            None => error,
+        }
     }
 
     fn built_in(&self, executor: &Executor, selected: &Selected) -> Result<Served, ExecutorError> {
@@ -290,6 +298,14 @@ impl Service {
         let loaded = executor.load(plan.plan())?;
         Ok(Served::Plan(Arc::clone(lock(&self.registered).entry(content).or_insert(loaded))))
     }
+}
+
+/// What went wrong with a call that an installed plan was to serve.
+fn blamed(plan: &RegisteredPlan, error: ExecutorError) -> ExecutorError {
+    if !error.may_be_of_plan() {
+        return error;
+    }
+    ExecutorError::Installed { plan: plan.name().to_owned(), source: Arc::new(error) }
 }
 
 /// Nobody asks what one launch of all ranks serves where there is none.

@@ -242,8 +242,36 @@ fn installed_plans_are_registered_on_request() {
     assert_eq!((choice.candidate.name(), choice.rule), ("b", Rule::Plan));
 }
 
-/// The question that two ranks with these installed plans answer, each on a thread; `serve` makes it a call.
-fn on_ranks(installed: [Installed; 2], serve: bool) -> Vec<String> {
+/// An allreduce of 64 bytes, and the sums.
+fn sum(calls: &crate::Collectives) -> Result<[f32; 16], ExecutorError> {
+    let (input, mut output) = ([1.0f32; 16], [0.0f32; 16]);
+    let request = crate::Request {
+        what: crate::What::AllReduce,
+        input: input.as_ptr().cast(),
+        output: output.as_mut_ptr().cast(),
+        count: 16,
+        dtype: DataType::F32,
+        op: ReduceOp::Sum,
+        factor: None,
+    };
+    // SAFETY: both arrays are as long as the call says, and live past it.
+    unsafe { calls.call(&request, None) }.map(|()| output)
+}
+
+/// What two ranks with these installed plans say of a sum, each on a thread, after they made it.
+fn explained(installed: [Installed; 2]) -> Vec<String> {
+    on_ranks(installed, |calls| {
+        assert_eq!(sum(calls).unwrap(), [2.0; 16]);
+        let question = calls.question(&Collective::AllReduce, 64, DataType::F32);
+        calls.explain(&question.unwrap()).unwrap().to_string()
+    })
+}
+
+/// What two ranks with these installed plans do, each on a thread.
+fn on_ranks(
+    installed: [Installed; 2],
+    body: impl Fn(&crate::Collectives) -> String + Copy + Send,
+) -> Vec<String> {
     let address = crate::Rendezvous::unique().unwrap();
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..)
@@ -255,26 +283,9 @@ fn on_ranks(installed: [Installed; 2], serve: bool) -> Vec<String> {
                     let options = options.with_tuning(Tuning::none("so")).with_installed(installed);
                     let communicator = crate::Communicator::connect(&rendezvous, &options).unwrap();
                     let calls = crate::Collectives::new(&communicator).unwrap();
-                    if serve {
-                        let (input, mut output) = ([1.0f32; 16], [0.0f32; 16]);
-                        let request = crate::Request {
-                            what: crate::What::AllReduce,
-                            input: input.as_ptr().cast(),
-                            output: output.as_mut_ptr().cast(),
-                            count: 16,
-                            dtype: DataType::F32,
-                            op: ReduceOp::Sum,
-                            factor: None,
-                        };
-                        // SAFETY: both arrays are as long as the call says, and live past it.
-                        unsafe { calls.call(&request, None) }.unwrap();
-                        assert_eq!(output, [2.0; 16]);
-                    }
-                    let bytes = 64;
-                    let question = calls.question(&Collective::AllReduce, bytes, DataType::F32);
-                    let explained = calls.explain(&question.unwrap()).unwrap().to_string();
+                    let said = body(&calls);
                     communicator.barrier().unwrap();
-                    explained
+                    said
                 })
             })
             .collect();
@@ -287,10 +298,10 @@ fn installed_plans_serve_where_all_ranks_have_the_same_ones() {
     let Folder(folder) = &Folder::new("ranks");
     Installed::install(folder, plan("p", Algorithm::AllReduceRing, 0), named("mine")).unwrap();
     let (some, none) = (Installed::read(folder), Installed::none("so"));
-    for said in on_ranks([some.clone(), some.clone()], true) {
+    for said in explained([some.clone(), some.clone()]) {
         assert!(said.starts_with("chosen: mine (installed plan)"), "{said}");
     }
-    for said in on_ranks([some, none], true) {
+    for said in explained([some, none]) {
         assert!(said.contains("none is used: ranks differ: this one has"), "{said}");
         assert!(said.contains("(built-in algorithm)\n"), "{said}");
     }
@@ -304,11 +315,31 @@ fn what_turns_out_to_be_refuted_is_left_out_and_the_call_served() {
     }
     let wrong = Arc::new(RegisteredPlan::vouched(wrong, Terms::default()).unwrap());
     let installed = Installed::of(vec![wrong], Vec::new(), 1);
-    for said in on_ranks([installed.clone(), installed], true) {
+    for said in explained([installed.clone(), installed]) {
         assert!(said.starts_with("chosen: allreduce_"), "{said}");
         assert!(
             said.contains("left out:\n  wrong.json: cannot load plan `wrong`: it is refuted"),
             "{said}"
         );
+    }
+}
+
+/// There is no memory for its scratch, on any rank.
+#[test]
+fn an_error_of_an_installed_plan_says_how_to_do_without_it() {
+    let mut greedy = plan("greedy", Algorithm::AllReduceRing, 0);
+    greedy.gpus.iter_mut().for_each(|gpu| gpu.scratch_chunks = 1 << 43);
+    let greedy = Arc::new(RegisteredPlan::vouched(greedy, named("mine")).unwrap());
+    let installed = Installed::of(vec![greedy], Vec::new(), 1);
+    let said = on_ranks([installed.clone(), installed], |calls| {
+        let error = sum(calls).unwrap_err();
+        assert!(matches!(error.cause(), ExecutorError::Hal(_)), "{error}");
+        // The communicator is as good as it was.
+        calls.communicator().barrier().unwrap();
+        error.to_string()
+    });
+    for said in said {
+        let way = "plan `mine`, which is installed, was to serve the call: `antiphon install --remove mine` removes it";
+        assert!(said.contains(way), "{said}");
     }
 }
