@@ -51,12 +51,17 @@ impl Regions {
         bootstrap: &dyn Bootstrap,
     ) -> Result<u64, ExecutorError> {
         let region = memory.id();
+        if self.own().announced.contains_key(&region) {
+            return Ok(region);
+        }
+        // No lock is held: of memory of a device the driver is asked, and who watches launches looks at what is announced.
+        let offers = peers(bootstrap).map(|peer| Ok((peer, self.memory.register(memory)?)));
+        let offers = offers.collect::<Result<Vec<_>, ExecutorError>>()?;
         let mut own = self.own();
         if own.announced.contains_key(&region) {
             return Ok(region);
         }
-        for peer in peers(bootstrap) {
-            let offer = self.memory.register(memory)?;
+        for (peer, offer) in offers {
             let mut payload = offer.region.to_le_bytes().to_vec();
             payload.extend(offer.blob);
             let descriptors = offer.descriptors;

@@ -84,6 +84,12 @@ impl Application {
         unsafe { self.get::<unsafe extern "C" fn() -> u64>("antiphon_gpusim_opened")() }
     }
 
+    /// How many calls of this process wait for all work of a device now.
+    pub fn waiting(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.get::<unsafe extern "C" fn() -> u64>("antiphon_gpusim_waiting")() }
+    }
+
     /// Breaks a device, as a kernel does that uses an address which is not mapped.
     pub fn fault(&self, device: i32) {
         // SAFETY: as above, with a number.

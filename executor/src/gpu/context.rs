@@ -23,12 +23,12 @@ use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::Tables;
 use antiphon_codegen::abi::{Address, ContextWords, Launch, ScratchPlaces};
-use antiphon_hal::{LaunchShape, Memory, Stream};
+use antiphon_hal::{Device, Event, LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, RuntimeBlock};
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub use ends::Called;
 use lists::{Lists, lists, readers};
@@ -39,6 +39,10 @@ use sizes::{Places, Sizes};
 pub struct Context {
     /// The plan.
     pub plan: Arc<LoadedPlan>,
+    /// Held while a launch is put into its stream, with all that it needs beside what is there: of one context they follow each
+    /// other, and a driver may let one wait for kernels, also because its queue is full. Who launches in other contexts waits for
+    /// none of it. Of several ranks it is taken in their order.
+    turn: Mutex<()>,
     /// Launches given to streams.
     pub given: AtomicU64,
     /// What launches that were given are called, for whoever asks what one that runs is.
@@ -77,6 +81,8 @@ pub struct Context {
     /// The launch that it is of, and the last one that is known to be over.
     followed: AtomicU64,
     over: AtomicU64,
+    /// Stands for where the streams of ranks that are one kernel meet.
+    meeting: OnceLock<Arc<dyn Event>>,
     /// Device memory that stands in for memory which peers cannot map.
     pub staging: Mutex<Option<Arc<dyn Memory>>>,
 }
@@ -185,6 +191,8 @@ impl Context {
             false => Vec::new(),
         };
         Ok(Context {
+            turn: Mutex::default(),
+            meeting: OnceLock::new(),
             given: AtomicU64::new(0),
             calls: Mutex::default(),
             recorded_element: AtomicU64::new(1),
@@ -219,6 +227,20 @@ impl Context {
     pub fn tell_scratch(&self, shared: &Shared, gpu: &Gpu) -> Result<(), ExecutorError> {
         let mut scratch = self.parts.iter().filter(|part| part.is_scratch());
         scratch.try_for_each(|part| gpu.tell_region(shared, part, 0, self.region))
+    }
+
+    /// Whoever has this launches, alone in the context.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stands for where streams meet. Whoever has the context's turn uses it.
+    pub fn meeting(&self, device: &dyn Device) -> Result<&dyn Event, ExecutorError> {
+        if let Some(event) = self.meeting.get() {
+            return Ok(&**event);
+        }
+        let made = device.event()?;
+        Ok(&**self.meeting.get_or_init(|| made))
     }
 
     /// The kernel for an element type and operator.

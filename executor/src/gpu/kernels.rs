@@ -14,15 +14,28 @@ use antiphon_hal::{Backend, Device, HalError, Kernel, KernelCode, KernelSource};
 use antiphon_plan::program::Layout;
 use antiphon_types::DataType;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What was loaded: the device, the kernel's name, and the text.
 type Key = (Backend, u32, &'static str, String);
 
-/// Kernels that somebody uses.
-fn loaded() -> &'static Mutex<HashMap<Key, Weak<dyn Kernel>>> {
-    static LOADED: OnceLock<Mutex<HashMap<Key, Weak<dyn Kernel>>>> = OnceLock::new();
-    LOADED.get_or_init(Mutex::default)
+/// A kernel, if somebody uses it. Held while it is compiled and loaded: who wants the same one waits rather than doing it again.
+type Place = Arc<Mutex<Option<Weak<dyn Kernel>>>>;
+
+/// Where a kernel is. Who wants another one waits for none that is being loaded: a driver may let that wait for kernels which
+/// wait for the other's launch.
+fn place(key: Key) -> Place {
+    static LOADED: OnceLock<Mutex<HashMap<Key, Place>>> = OnceLock::new();
+    let mut loaded = lock(LOADED.get_or_init(Mutex::default));
+    loaded.retain(|_, place| {
+        let is_used = |known: &Weak<dyn Kernel>| known.strong_count() > 0;
+        Arc::strong_count(place) > 1 || lock(place).as_ref().is_some_and(is_used)
+    });
+    Arc::clone(loaded.entry(key).or_default())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The family of compilers of a device's backend; `None` where nothing is generated for it.
@@ -85,15 +98,13 @@ fn load_text(
     source: &Text<'_>,
 ) -> Result<Arc<dyn Kernel>, HalError> {
     let text = source.text;
-    let key = (device.backend(), device.index(), entry, text.to_owned());
-    // Held while it compiles: who wants the same one waits rather than compiling it again.
-    let mut loaded = loaded().lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(kernel) = loaded.get(&key).and_then(Weak::upgrade) {
+    let place = place((device.backend(), device.index(), entry, text.to_owned()));
+    let mut known = lock(&place);
+    if let Some(kernel) = known.as_ref().and_then(Weak::upgrade) {
         return Ok(kernel);
     }
-    loaded.retain(|_, kernel| kernel.strong_count() > 0);
     let kernel = source.load(device, entry)?;
-    loaded.insert(key, Arc::downgrade(&kernel));
+    *known = Some(Arc::downgrade(&kernel));
     Ok(kernel)
 }
 

@@ -39,7 +39,7 @@ use crate::context::ContextKey;
 use crate::error::ExecutorError;
 use crate::executor::{Call, mix};
 use crate::plan_cache::LoadedPlan;
-use antiphon_hal::{Device, Event, HalError, Memory, Stream};
+use antiphon_hal::{Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use buffers::Borrowed;
@@ -161,15 +161,17 @@ pub struct Gpu {
     scales: Mutex<Scales>,
     /// What graphs use, where the driver does not tell when they go.
     recorded: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
-    /// All that there are. Unlike `state` never held over a call of the driver, which waits where its queue is full: who
-    /// ends launches looks here.
+    /// All that there are. Never held over a call of the driver: who ends launches looks here.
     contexts: Mutex<HashMap<ContextKey, Arc<Context>>>,
     /// Kernels of several ranks of this process, of which this is the lowest.
     merged: Mutex<Merged>,
-    /// Stands for where the streams of ranks that are one kernel meet.
-    meeting: OnceLock<Arc<dyn Event>>,
-    /// Held while a launch is submitted.
-    state: Mutex<State>,
+    /// Held while such a kernel is made.
+    merging: Mutex<()>,
+    /// Held while a context is made, and what a call needs there: a driver may let that wait for kernels, and these for launches,
+    /// so who launches what is there waits for none of it. Of several ranks it is taken in their order.
+    making: Mutex<()>,
+    /// Calls that were made lately. Never held over a call of the driver.
+    recent: Mutex<RecentCalls>,
     watch: OnceLock<Watch>,
     /// Asks what became of launches that do not end.
     asker: Asker,
@@ -186,9 +188,7 @@ pub struct Gpu {
 }
 
 #[derive(Default)]
-struct State {
-    recent: Vec<Recent>,
-}
+struct RecentCalls(Vec<Arc<Recent>>);
 
 /// A call's context, found once.
 struct Recent {
@@ -203,19 +203,19 @@ struct Recent {
     fingerprint: u64,
 }
 
-impl State {
-    /// Where a call's context is.
-    fn find(&self, shape: Shape, ranks: &[u32]) -> Option<usize> {
-        self.recent.iter().position(|recent| recent.shape == shape && recent.ranks == ranks)
+impl RecentCalls {
+    /// A call's context.
+    fn find(&self, shape: Shape, ranks: &[u32]) -> Option<Arc<Recent>> {
+        let known = self.0.iter().find(|recent| recent.shape == shape && recent.ranks == ranks);
+        known.map(Arc::clone)
     }
 
-    /// Keeps a call's context at hand; where.
-    fn add(&mut self, recent: Recent) -> usize {
-        if self.recent.len() >= RECENT {
-            self.recent.clear();
+    /// Keeps a call's context at hand.
+    fn add(&mut self, recent: &Arc<Recent>) {
+        if self.0.len() >= RECENT {
+            self.0.clear();
         }
-        self.recent.push(recent);
-        self.recent.len() - 1
+        self.0.push(Arc::clone(recent));
     }
 }
 
@@ -273,8 +273,9 @@ impl Gpu {
             recorded: Mutex::default(),
             contexts: Mutex::default(),
             merged: Mutex::default(),
-            meeting: OnceLock::new(),
-            state: Mutex::default(),
+            merging: Mutex::default(),
+            making: Mutex::default(),
+            recent: Mutex::default(),
             watch: OnceLock::new(),
             asker: Asker::default(),
             reaper: Reaper::new(&underway),
@@ -305,7 +306,8 @@ impl Gpu {
         Ok(Arc::clone(self.stream.get_or_init(|| made)))
     }
 
-    /// Finds or makes the context of a call; `kernel` gives the kernel, of which `ranks` have a part if it is not alone.
+    /// Finds or makes the context of a call that was not made lately; `kernel` gives the kernel, of which `ranks` have a part if
+    /// it is not alone. The caller [makes](Self::making).
     fn meet(
         &self,
         shared: &Arc<Shared>,
@@ -313,7 +315,7 @@ impl Gpu {
         shape: Shape,
         ranks: &[u32],
         kernel: impl FnOnce(&Context) -> Result<Arc<Compiled>, ExecutorError>,
-    ) -> Result<Recent, ExecutorError> {
+    ) -> Result<Arc<Recent>, ExecutorError> {
         let plan = call.plan;
         Gpu::admits(shared, plan)?;
         let sized = plan.sized(shape.sizes);
@@ -324,7 +326,7 @@ impl Gpu {
         let number = shared.log().stream(shape.stream);
         let content = plan.layout().fingerprint;
         let key = ContextKey { plan: content, stream: number, class, epoch: 0 };
-        // The caller holds the state, so nobody else makes one.
+        // Nobody else makes one.
         let known = self.known().get(&key).map(Arc::clone);
         let context = match known {
             Some(context) => context,
@@ -345,7 +347,10 @@ impl Gpu {
         let what = [content, input, output, shape.dtype as u64, op, number.into()];
         let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
         let (plan, ranks) = (Arc::clone(plan), ranks.to_vec());
-        Ok(Recent { plan, shape, ranks, context, compiled, tables, fingerprint })
+        let met = Recent { plan, shape, ranks, context, compiled, tables, fingerprint };
+        let met = Arc::new(met);
+        self.recent().add(&met);
+        Ok(met)
     }
 
     /// The number of a memory of this rank by which peers' devices know it; tells them the first time.
@@ -381,8 +386,12 @@ impl Gpu {
         (0..shared.world).filter(near).try_for_each(|peer| shared.tell_device(peer, tag, &words))
     }
 
-    /// The watch, which no launch goes without. The caller holds the state, so that only one is started.
+    /// The watch, which no launch goes without.
     fn watch(&self, shared: &Arc<Shared>) -> Result<&Watch, ExecutorError> {
+        if let Some(watch) = self.watch.get() {
+            return Ok(watch);
+        }
+        let _making = self.making();
         if let Some(watch) = self.watch.get() {
             return Ok(watch);
         }
@@ -449,8 +458,13 @@ impl Gpu {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whoever has this makes contexts, alone.
+    fn making(&self) -> MutexGuard<'_, ()> {
+        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, RecentCalls> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -469,11 +483,11 @@ impl Drop for Gpu {
         }
         log::warn!("launches on {} do not end; their memory is kept", self.device.name());
         self.reaper.leave();
-        let state = (std::mem::take(&mut *self.state()), std::mem::take(&mut *self.known()));
+        let calls = (std::mem::take(&mut *self.recent()), std::mem::take(&mut *self.known()));
         let outgrown = self.outgrown.get_mut().map(std::mem::take);
         let merged = self.merged.get_mut().map(std::mem::take);
         let scales = self.scales.get_mut().map(std::mem::take);
-        std::mem::forget((state, outgrown, merged, scales, Arc::clone(&self.peers)));
+        std::mem::forget((calls, outgrown, merged, scales, Arc::clone(&self.peers)));
     }
 }
 

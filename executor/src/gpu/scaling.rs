@@ -57,14 +57,17 @@ impl Gpu {
     /// Memory for so many bytes of products of one call on a stream, which the next call on it may have as well; as long as the
     /// engine.
     pub fn room_for_products(&self, stream: u64, bytes: u64) -> Result<*mut u8, ExecutorError> {
-        let mut scales = self.scales();
-        let rooms = scales.rooms.entry(stream).or_default();
-        if let Some(last) = rooms.last().filter(|last| last.len() >= bytes) {
-            return Ok(last.address());
+        let fits = |rooms: &Vec<Arc<dyn Memory>>| {
+            rooms.last().filter(|last| last.len() >= bytes).map(|last| last.address())
+        };
+        let known = self.scales().rooms.get(&stream).and_then(fits);
+        if let Some(address) = known {
+            return Ok(address);
         }
+        // No lock is held: a driver may let it wait for kernels.
         let made = self.device.allocate(bytes.next_power_of_two())?;
         let address = made.address();
-        rooms.push(made);
+        self.scales().rooms.entry(stream).or_default().push(made);
         Ok(address)
     }
 

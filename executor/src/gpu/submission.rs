@@ -48,19 +48,10 @@ impl Gpu {
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         self.takes(&**stream)?;
-        let mut state = self.state();
         let watch = self.watch(shared)?;
         let shape = Shape::of(call, sizes, &**stream);
-        let at = match state.find(shape, &[]) {
-            Some(at) => at,
-            None => {
-                let kernel =
-                    |context: &Context| context.compiled(shared, self, call.dtype, call.op);
-                let met = self.meet(shared, call, shape, &[], kernel)?;
-                state.add(met)
-            }
-        };
-        let recent = &state.recent[at];
+        let recent = &self.find(shared, call, shape)?;
+        let turn = recent.context.turn();
         let ready = self.ready(shared, recent, call, blocks, &**stream)?;
         let launching = self.underway.launching();
         let number = self.number(shared, recent, call, ready.recorded);
@@ -71,9 +62,28 @@ impl Gpu {
         let launched = unsafe { self.submit(shared, recent, call, &launch, sent, &mut enqueued) };
         self.settle(shared, recent, (&**stream, number), enqueued, launched)?;
         drop(launching);
-        drop(state);
+        drop(turn);
         watch.look();
         Ok(())
+    }
+
+    /// Finds or makes the context of a call.
+    fn find(
+        &self,
+        shared: &Arc<Shared>,
+        call: &Call<'_>,
+        shape: Shape,
+    ) -> Result<Arc<Recent>, ExecutorError> {
+        let known = || self.recent().find(shape, &[]);
+        if let Some(recent) = known() {
+            return Ok(recent);
+        }
+        let _making = self.making();
+        if let Some(recent) = known() {
+            return Ok(recent);
+        }
+        let kernel = |context: &Context| context.compiled(shared, self, call.dtype, call.op);
+        self.meet(shared, call, shape, &[], kernel)
     }
 
     /// Finds or makes what a launch uses; nobody counts on it yet.
@@ -259,7 +269,7 @@ impl Gpu {
         if let Some(proxy) = self.proxy.get().filter(|_| recent.context.has_partners()) {
             proxy.describe(log.seq);
         }
-        // The caller holds the state, so nobody else counts.
+        // The caller has the context's turn, so nobody else counts.
         recent.context.given.store(number, Ordering::Release);
         number
     }

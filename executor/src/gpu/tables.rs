@@ -207,12 +207,10 @@ impl Tables {
         let directory = Words::new(&**device, u64::from(world) * u64::from(CHUNKS) * 8)?;
         let tables =
             Tables { device: Arc::clone(device), world, directory, state: Mutex::default() };
-        let mut state = tables.state();
         // Made now rather than beside kernels that run.
         for rank in 0..world {
-            tables.chunk(&mut state, rank, 0)?;
+            drop(tables.with_chunk(rank, 0)?);
         }
-        drop(state);
         Ok(tables)
     }
 
@@ -228,17 +226,19 @@ impl Tables {
         if peer >= self.world || chunk >= CHUNKS || region >> 32 == 0 {
             return Err(format!("region {region:#x}, which no device can look up"));
         }
-        let mut state = self.state();
         // So that memory grows with what a peer has sent, and no further.
-        let used = state.used.entry(peer).or_default();
-        if slot > *used {
+        let used = self.state().used.get(&peer).copied().unwrap_or_default();
+        if slot > used {
             return Err(format!("slot {slot}, where {used} are in use"));
         }
-        *used = (*used).max(slot + 1);
         let base = memory.address().expose_provenance() as u64;
-        let words = self.chunk(&mut state, peer, chunk).map_err(|error| error.to_string())?;
+        let mut state = self.with_chunk(peer, chunk).map_err(|error| error.to_string())?;
+        let used = state.used.entry(peer).or_default();
+        *used = (*used).max(slot + 1);
         let place = u64::from(at) * RegionEntry::BYTES as u64;
-        let (Some(number), Some(address)) = (words.word(place), words.word(place + 8)) else {
+        let words = state.chunks.get(&(peer, chunk));
+        let word = |at| words.and_then(|words| words.word(at));
+        let (Some(number), Some(address)) = (word(place), word(place + 8)) else {
             return Err(format!("slot {slot}, which is outside its chunk"));
         };
         number.store(0, Ordering::Release);
@@ -350,25 +350,24 @@ impl Tables {
         Ok(())
     }
 
-    fn chunk<'a>(
-        &self,
-        state: &'a mut State,
-        peer: u32,
-        chunk: u32,
-    ) -> Result<&'a Words, HalError> {
-        use std::collections::hash_map::Entry;
-        match state.chunks.entry((peer, chunk)) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(vacant) => {
-                let bytes = chunk_len(chunk) * RegionEntry::BYTES as u64;
-                let words = Words::new(&*self.device, bytes)?;
-                let at = (u64::from(peer) * u64::from(CHUNKS) + u64::from(chunk)) * 8;
-                if let Some(word) = self.directory.word(at) {
-                    word.store(words.address(), Ordering::Release);
-                }
-                Ok(vacant.insert(words))
-            }
+    /// The state, with a chunk in it.
+    fn with_chunk(&self, peer: u32, chunk: u32) -> Result<MutexGuard<'_, State>, HalError> {
+        let state = self.state();
+        if state.chunks.contains_key(&(peer, chunk)) {
+            return Ok(state);
         }
+        // To pin memory may wait for kernels, and launches and the watch look here.
+        drop(state);
+        let bytes = chunk_len(chunk) * RegionEntry::BYTES as u64;
+        let words = Words::new(&*self.device, bytes)?;
+        let mut state = self.state();
+        // Each rank tells of its regions one after the other: nobody has made it meanwhile.
+        let at = (u64::from(peer) * u64::from(CHUNKS) + u64::from(chunk)) * 8;
+        if let Some(word) = self.directory.word(at) {
+            word.store(words.address(), Ordering::Release);
+        }
+        state.chunks.insert((peer, chunk), words);
+        Ok(state)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -10,18 +10,18 @@
 
 use super::compiled::{Compiled, Kind};
 use super::submission::Ready;
-use super::{Gpu, Recent, Shape, State};
+use super::{Gpu, Recent, Shape};
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::TOGETHER;
 use antiphon_codegen::abi::Launch;
-use antiphon_hal::{Event, LaunchShape, Stream};
+use antiphon_hal::{LaunchShape, Stream};
 use antiphon_plan::program::CallSizes;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// A call of one rank, among those that are launched together.
 pub struct Member<'a> {
@@ -124,7 +124,7 @@ fn is_apart(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
 /// A member, with what its launch uses.
 struct Prepared<'a> {
     member: &'a Member<'a>,
-    recent: &'a Recent,
+    recent: &'a Arc<Recent>,
     ready: Ready,
     number: u64,
 }
@@ -136,20 +136,15 @@ struct Prepared<'a> {
 unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     for member in members {
         member.gpu.takes(&**member.stream)?;
+        member.gpu.watch(member.shared)?;
     }
     one_graph_or_none(members)?;
+    let recent = find(members)?;
     // In the order of ranks, as everybody who wants several: nobody waits in a circle.
-    let mut states: Vec<MutexGuard<'_, State>> =
-        members.iter().map(|member| member.gpu.state()).collect();
-    let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
-    let mut places = Vec::with_capacity(members.len());
-    for (position, (member, state)) in members.iter().zip(&mut states).enumerate() {
-        member.gpu.watch(member.shared)?;
-        places.push(find(members, position, &ranks, state)?);
-    }
+    let turns: Vec<_> = recent.iter().map(|recent| recent.context.turn()).collect();
     let mut prepared = Vec::with_capacity(members.len());
-    for ((member, state), at) in members.iter().zip(&states).zip(places) {
-        let (recent, stream) = (&state.recent[at], &**member.stream);
+    for (member, recent) in members.iter().zip(&recent) {
+        let stream = &**member.stream;
         let Member { shared, gpu, call, blocks, .. } = member;
         let ready = gpu.ready(shared, recent, call, blocks, stream)?;
         prepared.push(Prepared { member, recent, ready, number: 0 });
@@ -177,7 +172,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     }
     drop(launching);
     drop(prepared);
-    drop(states);
+    drop(turns);
     for member in members {
         if let Some(watch) = member.gpu.watch.get() {
             watch.look();
@@ -203,25 +198,28 @@ fn one_graph_or_none(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     })
 }
 
-/// Finds or makes the context of a member's call.
-fn find(
-    members: &[&Member<'_>],
-    position: usize,
-    ranks: &[u32],
-    state: &mut State,
-) -> Result<usize, ExecutorError> {
-    let Member { shared, gpu, call, sizes, stream, .. } = members[position];
-    let shape = Shape::of(call, *sizes, &***stream);
-    if let Some(at) = state.find(shape, ranks) {
-        return Ok(at);
+/// Finds or makes the contexts of the members' calls.
+fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
+    let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
+    let shape = |member: &Member<'_>| Shape::of(member.call, member.sizes, &**member.stream);
+    let known = |member: &&Member<'_>| member.gpu.recent().find(shape(member), &ranks);
+    if let Some(recent) = members.iter().map(known).collect() {
+        return Ok(recent);
     }
-    let met = gpu.meet(shared, call, shape, ranks, |_| {
-        let parts = members[0].gpu.parts(members[0], ranks, false)?;
-        // They share a stream, or are compiled.
-        let Some(parts) = parts else { unreachable!("kernels that may not part are one") };
-        Ok(Arc::clone(&parts[position]))
-    })?;
-    Ok(state.add(met))
+    let _making: Vec<_> = members.iter().map(|member| member.gpu.making()).collect();
+    let meet = |(position, member): (usize, &&Member<'_>)| {
+        if let Some(recent) = known(member) {
+            return Ok(recent);
+        }
+        let Member { shared, gpu, call, .. } = member;
+        gpu.meet(shared, call, shape(member), &ranks, |_| {
+            let parts = members[0].gpu.parts(members[0], &ranks, false)?;
+            // They share a stream, or are compiled.
+            let Some(parts) = parts else { unreachable!("kernels that may not part are one") };
+            Ok(Arc::clone(&parts[position]))
+        })
+    };
+    members.iter().enumerate().map(meet).collect()
 }
 
 impl Gpu {
@@ -233,24 +231,21 @@ impl Gpu {
         ranks: &[u32],
         may: bool,
     ) -> Result<Option<Vec<Arc<Compiled>>>, ExecutorError> {
-        let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = own.call.plan;
         let key = (plan.layout().fingerprint, own.kind(), ranks.to_vec());
-        if let Some(parts) = merged.get(&key).filter(|parts| may || parts.is_some()) {
-            return Ok(parts.clone());
+        let merged = || self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || merged().get(&key).filter(|parts| may || parts.is_some()).cloned();
+        if let Some(parts) = known() {
+            return Ok(parts);
+        }
+        // To load code may wait for kernels: who wants another kernel that is there does not wait.
+        let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(parts) = known() {
+            return Ok(parts);
         }
         let parts = Compiled::load_together(own.shared, self, plan, own.kind(), (ranks, may))?;
-        merged.insert(key, parts.clone());
+        merged().insert(key.clone(), parts.clone());
         Ok(parts)
-    }
-
-    /// Stands for where streams meet. Whoever holds the state uses it.
-    fn meeting(&self) -> Result<&dyn Event, ExecutorError> {
-        if let Some(event) = self.meeting.get() {
-            return Ok(&**event);
-        }
-        let made = self.device.event()?;
-        Ok(&**self.meeting.get_or_init(|| made))
     }
 }
 
@@ -267,7 +262,7 @@ unsafe fn submit(prepared: &[Prepared<'_>], enqueued: &mut bool) -> Result<(), E
         one.ready.buffers.copy_in(&**one.member.stream)?;
     }
     for one in elsewhere() {
-        let meeting = one.member.gpu.meeting()?;
+        let meeting = one.recent.context.meeting(&*one.member.gpu.device)?;
         one.member.stream.record(meeting)?;
         stream.wait(meeting)?;
     }
@@ -295,7 +290,7 @@ unsafe fn submit(prepared: &[Prepared<'_>], enqueued: &mut bool) -> Result<(), E
     }
     *enqueued = true;
     if elsewhere().next().is_some() {
-        let meeting = gpu.meeting()?;
+        let meeting = first.recent.context.meeting(&*gpu.device)?;
         stream.record(meeting)?;
         for one in elsewhere() {
             one.member.stream.wait(meeting)?;

@@ -281,16 +281,19 @@ impl Ports {
             let (name, over) = (self.wires[wire].name(), standing.attended.link().describe());
             debug!("rank {} writes to rank {peer} over the wire {name}: {over}", self.rank);
         }
-        let mut state = self.state();
+        // Who registers a memory tells the peers of all links that stand: this one is one of them, or hears of it here.
+        let registering = self.registering();
+        let state = self.state();
         let known = self.links[peer as usize].set(standing).is_err();
         if state.stopped {
             self.links[peer as usize].get().inspect(|standing| standing.attended.link().stop());
             return Ok(());
         }
+        drop(state);
         let Some(wire) = wire.filter(|&wire| !known && self.wires[wire].name() != LOCAL) else {
             return Ok(());
         };
-        for region in state.own.register(wire, &*self.wires[wire])? {
+        for region in self.register_all(wire, &registering)? {
             self.say(peer, region);
         }
         Ok(())

@@ -80,6 +80,9 @@ pub struct Ports {
     /// The link with this rank itself was made, or cannot be.
     itself: Once,
     state: Mutex<State>,
+    /// Held while memory is registered, which may take long, and wait for kernels where it is of a GPU. Taken before the state, by
+    /// nobody but who registers.
+    registering: Mutex<()>,
     /// This rank's count of completed launches, for mirrors.
     completed: Arc<AtomicU64>,
     /// Finds this rank's own regions.
@@ -166,6 +169,7 @@ impl Ports {
             active: AtomicBool::new(false),
             itself: Once::new(),
             state: Mutex::new(State { peers, ..State::default() }),
+            registering: Mutex::default(),
             completed: Arc::default(),
             own: Arc::new(ToItself(ports.clone())),
         })
@@ -198,6 +202,10 @@ impl Ports {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn registering(&self) -> MutexGuard<'_, ()> {
+        self.registering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The link to a peer, once it stands and the peer's mirror of this rank's page is known.

@@ -1,15 +1,15 @@
 //! This rank's regions as its wires know them.
 
+use super::Ports;
 use super::lend::Lent;
 use super::message::Said;
-use super::{Ports, State};
 use crate::error::ExecutorError;
 use antiphon_hal::Memory;
 use antiphon_port::{Registration, Wire, WireError};
 use log::debug;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 /// The regions that peers may be told of.
 #[derive(Default)]
@@ -38,37 +38,34 @@ impl OwnRegion {
         Arc::clone(&self.lent) as Arc<dyn Memory>
     }
 
-    /// Registers the region with a wire, and says what peers need to know; nothing if the wire does not take it, and need not.
-    fn register(&mut self, number: usize, wire: &dyn Wire) -> Result<Option<Said>, WireError> {
-        if !self.registrations.contains_key(&number) {
-            if self.may_lack && !wire.takes_gpu_memory() {
-                return Ok(None);
-            }
-            match wire.register(&self.memory()) {
-                Ok(registration) => drop(self.registrations.insert(number, registration)),
-                Err(error) if self.may_lack => {
-                    let (bytes, name) = (self.lent.len(), wire.name());
-                    debug!("{bytes} bytes of a GPU are staged over the wire {name}: {error}");
-                    return Ok(None);
-                }
-                Err(error) => return Err(error),
-            }
+    /// What peers that a wire links need to know; nothing if the wire does not take it.
+    fn told(&self, wire: usize) -> Option<Said> {
+        let Registration { region, bytes, blob, .. } = self.registrations.get(&wire)?;
+        Some(Said::Region { region: *region, bytes: *bytes, blob: blob.clone() })
+    }
+}
+
+/// Registers a memory with a wire; `None` if the wire does not take it, and need not.
+fn register(
+    lent: &Arc<Lent>,
+    may_lack: bool,
+    wire: &dyn Wire,
+) -> Result<Option<Registration>, WireError> {
+    if may_lack && !wire.takes_gpu_memory() {
+        return Ok(None);
+    }
+    match wire.register(&(Arc::clone(lent) as Arc<dyn Memory>)) {
+        Ok(registration) => Ok(Some(registration)),
+        Err(error) if may_lack => {
+            let (bytes, name) = (lent.len(), wire.name());
+            debug!("{bytes} bytes of a GPU are staged over the wire {name}: {error}");
+            Ok(None)
         }
-        let Registration { region, bytes, blob, .. } = &self.registrations[&number];
-        Ok(Some(Said::Region { region: *region, bytes: *bytes, blob: blob.clone() }))
+        Err(error) => Err(error),
     }
 }
 
 impl OwnRegions {
-    /// Registers all regions with a wire that has its first link, or another; what to tell the link's peer.
-    pub fn register(&mut self, number: usize, wire: &dyn Wire) -> Result<Vec<Said>, WireError> {
-        if !self.used.contains(&number) {
-            self.used.push(number);
-        }
-        let told = self.regions.values_mut().map(|region| region.register(number, wire));
-        told.filter_map(Result::transpose).collect()
-    }
-
     /// Regions that nobody but the wires holds any more.
     fn abandoned(&mut self) -> Vec<(u64, OwnRegion)> {
         self.regions.extract_if(|_, region| region.lent.is_abandoned()).collect()
@@ -107,25 +104,60 @@ impl Ports {
         if !self.active.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut state = self.state();
-        let State { own, .. } = &mut *state;
-        if own.regions.contains_key(&memory.id()) {
+        let known = || self.state().own.regions.contains_key(&memory.id());
+        if known() {
             return Ok(());
         }
+        let _registering = self.registering();
+        if known() {
+            return Ok(());
+        }
+        let used = self.state().own.used.clone();
         let mut region = OwnRegion::new(memory, may_lack);
         let mut said = Vec::new();
-        for &wire in &own.used {
-            let news = region.register(wire, &*self.wires[wire]).map_err(|source| {
+        for wire in used {
+            let registered = register(&region.lent, may_lack, &*self.wires[wire]);
+            let registered = registered.map_err(|source| {
                 let (saw, allowed) = (source.to_string(), "memory that wires can register");
                 ExecutorError::Argument { what: "use a buffer with port channels", saw, allowed }
             })?;
-            said.extend(news.map(|news| (wire, news)));
+            region.registrations.extend(registered.map(|registration| (wire, registration)));
+            said.extend(region.told(wire).map(|news| (wire, news)));
         }
-        own.regions.insert(memory.id(), region);
+        self.state().own.regions.insert(memory.id(), region);
         for (wire, news) in said {
             self.tell(wire, &news);
         }
         Ok(())
+    }
+
+    /// Registers all regions with a wire that has its first link, or another; what to tell the link's peer.
+    ///
+    /// # Errors
+    /// What the wire reports.
+    pub(super) fn register_all(
+        &self,
+        wire: usize,
+        _registering: &MutexGuard<'_, ()>,
+    ) -> Result<Vec<Said>, WireError> {
+        let lacking: Vec<_> = {
+            let own = &mut self.state().own;
+            if !own.used.contains(&wire) {
+                own.used.push(wire);
+            }
+            let lacks = own.regions.iter().filter(|(_, own)| own.told(wire).is_none());
+            lacks.map(|(&id, own)| (id, Arc::clone(&own.lent), own.may_lack)).collect()
+        };
+        for (id, lent, may_lack) in lacking {
+            let registered = register(&lent, may_lack, &*self.wires[wire])?;
+            // Nothing is taken away meanwhile.
+            if let (Some(registration), Some(own)) =
+                (registered, self.state().own.regions.get_mut(&id))
+            {
+                own.registrations.insert(wire, registration);
+            }
+        }
+        Ok(self.state().own.regions.values().filter_map(|own| own.told(wire)).collect())
     }
 
     /// Tells the peers linked by a wire.
@@ -147,6 +179,8 @@ impl Ports {
         if !self.active.load(Ordering::Acquire) {
             return Vec::new();
         }
+        // Some other time, while somebody registers: whoever watches launches comes here.
+        let Ok(_registering) = self.registering.try_lock() else { return Vec::new() };
         let abandoned = self.state().own.abandoned();
         for (region, own) in &abandoned {
             for &wire in own.registrations.keys() {

@@ -29,6 +29,9 @@ pub(crate) struct Traits {
     pub(crate) shared_bytes: u32,
 }
 
+/// The memory of a handle, if it is open. Held by who opens it, which may wait for kernels: who wants another one does not wait.
+pub(crate) type Opened<V> = Mutex<Weak<GpuMemory<V>>>;
+
 /// What a device and its memory share.
 #[derive(Debug)]
 pub(crate) struct Core<V: Vendor> {
@@ -40,7 +43,7 @@ pub(crate) struct Core<V: Vendor> {
     /// again.
     pub(crate) foreign: Mutex<HashMap<Vec<u64>, Weak<GpuMemory<V>>>>,
     /// Memory opened by IPC handles: opening one twice gives the same address.
-    pub(crate) opened: Mutex<HashMap<[u8; 64], Weak<GpuMemory<V>>>>,
+    pub(crate) opened: Mutex<HashMap<[u8; 64], Arc<Opened<V>>>>,
     /// Devices whose memory kernels of this one were let use, as the driver knows them.
     pub(crate) enabled: Mutex<HashSet<usize>>,
     /// Pinned memory that pieces are cut out of.

@@ -11,7 +11,7 @@ use crate::gpu::vmm::{Mapped, OWN, Physical};
 use crate::gpu::{foreign, lock, peers, process_number};
 use crate::memory::MemoryHandle;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Maps what a peer exported, the parts of one memory or a single handle.
 pub(crate) fn import<V: Vendor>(
@@ -113,9 +113,15 @@ fn open<V: Vendor>(
     bytes: u64,
 ) -> Result<Arc<GpuMemory<V>>, HalError> {
     let api = core.context.api();
+    let place = {
+        let mut all = lock(&core.opened);
+        // Who opens one, or lets go of it, holds its place.
+        all.retain(|_, place| Arc::strong_count(place) > 1 || lock(place).strong_count() > 0);
+        Arc::clone(all.entry(*handle).or_default())
+    };
     // Held until it is in the tables: the driver gives the same address when a handle is opened again.
-    let mut opened = lock(&core.opened);
-    if let Some(memory) = opened.get(handle).and_then(Weak::upgrade) {
+    let mut opened = lock(&place);
+    if let Some(memory) = opened.upgrade() {
         // Before the memory can be dropped here, which takes the lock.
         drop(opened);
         if memory.bytes == bytes {
@@ -154,7 +160,7 @@ fn open<V: Vendor>(
     }
     OWN.enter(address, bytes);
     let memory = enter(core, address, bytes, Kind::Opened { handle: *handle });
-    opened.insert(*handle, Arc::downgrade(&memory));
+    *opened = Arc::downgrade(&memory);
     Ok(memory)
 }
 

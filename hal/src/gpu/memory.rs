@@ -14,7 +14,7 @@ use crate::gpu::{export, foreign, lock};
 use crate::id::next_id;
 use crate::memory::{DmaBuf, Memory, MemoryHandle};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Memory that kernels of a device reach.
 #[derive(Debug)]
@@ -209,9 +209,12 @@ impl<V: Vendor> Drop for GpuMemory<V> {
                 }
             }
             Kind::Opened { handle } => {
-                let mut opened = lock(&self.core.opened);
-                if opened.get(handle).is_some_and(|memory| ptr::eq(memory.as_ptr(), self)) {
-                    opened.remove(handle);
+                let place = lock(&self.core.opened).get(handle).map(Arc::clone);
+                let mut opened = place.as_deref().map(lock);
+                if let Some(opened) = &mut opened
+                    && ptr::eq(opened.as_ptr(), self)
+                {
+                    **opened = Weak::new();
                 }
                 self.core.ranges.remove(self);
                 // Before the handle can be opened again, which gives the same address.

@@ -224,7 +224,7 @@ driver_calls! {
             return Err(Status::PEER_ACCESS_UNSUPPORTED);
         }
         if lock(&context.peers).insert(peer.device) {
-            stream::may_finish_device(context.device);
+            stream::may_finish_device(context.device, "peer");
             Ok(())
         } else {
             Err(Status::PEER_ACCESS_ALREADY_ENABLED)

@@ -7,6 +7,7 @@ mod devices;
 mod direct;
 mod ends;
 mod faults;
+mod first;
 mod graphs;
 mod groups;
 mod hosts;

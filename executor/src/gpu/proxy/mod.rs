@@ -208,18 +208,19 @@ impl Inner {
         let start = memory.address().expose_provenance() as u64;
         let (region, bytes, open) = (memory.id(), memory.len(), number.is_some());
         let range = Range { region, number: number.unwrap_or(0), start, bytes, open };
-        let staged = lock(&self.staged);
+        let staged = lock(&self.staged).clone();
         if !staged.is_empty() {
+            // No lock is held: what is registered may wait for kernels, and these for the thread that looks at the links.
             self.ports.announce_of_gpu(memory);
             staged.iter().for_each(|(_, link)| link.lend(range));
         }
     }
 
-    /// The link to a peer.
+    /// The link to a peer. Those who make contexts ask for it, one after the other.
     fn link(&self, shared: &Shared, peer: u32) -> Result<Arc<Attended>, ExecutorError> {
-        let mut links = lock(&self.links);
-        if let Some(link) = links.get(&peer) {
-            return Ok(Arc::clone(link));
+        let known = lock(&self.links).get(&peer).map(Arc::clone);
+        if let Some(link) = known {
+            return Ok(link);
         }
         let lost = |error: WireError| {
             let (reason, doing) = (error.to_string(), Doing::default());
@@ -239,7 +240,10 @@ impl Inner {
         };
         // A request over a link that is lost fails, and says so.
         let link = Attended::new(made, |_| {}).map_err(lost)?;
-        links.insert(peer, Arc::clone(&link));
+        lock(&self.links).insert(peer, Arc::clone(&link));
+        if self.ended.load(Ordering::Acquire) {
+            link.link().stop();
+        }
         Ok(link)
     }
 

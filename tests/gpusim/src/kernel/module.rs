@@ -115,8 +115,9 @@ fn image_bytes(image: In<u8>) -> Result<usize, Status> {
 }
 
 fn load(out: Out<u64>, image: In<u8>) -> Result<(), Status> {
-    context::current()?;
+    let context = context::current()?;
     capture::refuse()?;
+    crate::stream::may_finish_device(context.device, "load");
     let code = match text::decode(image)? {
         Some(code) => code,
         None => match known::code(image)? {

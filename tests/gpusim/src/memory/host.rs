@@ -11,7 +11,7 @@ driver_calls! {
     fn cuMemHostAlloc(out: Out<u64>, bytes: usize, flags: u32) {
         let context = context::current()?;
         capture::refuse()?;
-        crate::stream::may_finish_device(context.device);
+        crate::stream::may_finish_device(context.device, "pin");
         if bytes == 0 || flags > 7 {
             return Err(Status::INVALID_VALUE);
         }

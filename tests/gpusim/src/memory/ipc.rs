@@ -118,7 +118,7 @@ driver_calls! {
     }
 
     fn cuIpcOpenMemHandle_v2(out: Out<u64>, handle: Handle, _flags: u32) {
-        crate::stream::may_finish_device(context::current()?.device);
+        crate::stream::may_finish_device(context::current()?.device, "open");
         open(out, handle)
     }
 

@@ -90,6 +90,7 @@ driver_calls! {
         if bytes == 0 || flags != 0 {
             return Err(Status::INVALID_VALUE);
         }
+        crate::stream::may_finish_device(device, "map");
         charge(device, bytes)?;
         let physical = Physical::new(bytes, device, prop.handle_types)
             .inspect_err(|_| discharge(device, bytes))?;
@@ -207,6 +208,9 @@ driver_calls! {
             return Err(Status::INVALID_VALUE);
         }
         vacant(address, bytes)?;
+        if let Ok(context) = crate::context::current() {
+            crate::stream::may_finish_device(context.device, "map");
+        }
         let fits = |all: usize| offset.checked_add(bytes).is_some_and(|end| end <= all);
         let (kind, device) = match held(handle)? {
             Allocation::Memory(physical) => {

@@ -9,6 +9,7 @@ use crate::status::Status;
 use crate::table::{Table, fresh, lock};
 use capture::{Capture, Slot};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError, Weak};
 
 /// Something to do in a stream's order; done again with every launch of a graph that holds it.
@@ -67,12 +68,24 @@ pub fn finish_device(device: usize) {
     }
 }
 
-/// Waits for all work of a device, where a real driver may.
-pub fn may_finish_device(device: usize) {
-    static WAITS: LazyLock<bool> =
-        LazyLock::new(|| std::env::var_os("ANTIPHON_GPUSIM_WAITS").is_none_or(|set| set != "0"));
-    if *WAITS {
+/// Calls that wait for all work of a device now, as a real driver may let them.
+static WAITING: AtomicU64 = AtomicU64::new(0);
+
+/// How many calls of this process wait for all work of a device now, for tests.
+#[unsafe(no_mangle)]
+pub extern "C" fn antiphon_gpusim_waiting() -> u64 {
+    WAITING.load(Ordering::Relaxed)
+}
+
+/// Waits for all work of a device, where `ANTIPHON_GPUSIM_WAITS` says that calls of this kind do: a real driver may.
+pub fn may_finish_device(device: usize, kind: &str) {
+    static WAITS: LazyLock<String> = LazyLock::new(|| {
+        std::env::var("ANTIPHON_GPUSIM_WAITS").unwrap_or_else(|_| "pin,open,peer".to_owned())
+    });
+    if WAITS.split(',').any(|one| one == kind) {
+        WAITING.fetch_add(1, Ordering::Relaxed);
         finish_device(device);
+        WAITING.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

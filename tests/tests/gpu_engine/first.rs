@@ -1,0 +1,90 @@
+//! First calls beside launches that wait, on a driver that lets what first calls ask for wait for all kernels of the device.
+
+use crate::{beside_cuda_with, on_threads, options, simulated_alone};
+use antiphon::DataType;
+use antiphon::executor::hal::{Memory, Stream};
+use antiphon::executor::{Call, Communicator, Executor, LoadedPlan};
+use antiphon::plan::algorithms::{Algorithm, Shape};
+use antiphon::plan::builder::ProgramBuilder;
+use antiphon::plan::model::{Collective, Plan};
+use std::sync::{Arc, Barrier};
+
+const BYTES: u64 = 256;
+
+/// Each rank copies, and touches nothing of another.
+fn alone() -> Plan {
+    let program = ProgramBuilder::new("alone", Collective::Test, 2);
+    for rank in 0..2 {
+        program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
+    }
+    program.build().unwrap()
+}
+
+/// What calls of one rank on one stream take.
+struct Caller {
+    executor: Executor,
+    plan: Arc<LoadedPlan>,
+    stream: Arc<dyn Stream>,
+    buffers: [Arc<dyn Memory>; 2],
+}
+
+impl Caller {
+    fn new(rank: &Communicator, plan: &Plan) -> Self {
+        let executor = Executor::new(rank);
+        let plan = executor.load(plan).unwrap();
+        let buffers = [(); 2].map(|()| rank.allocate(BYTES).unwrap());
+        Caller { executor, plan, stream: rank.stream().unwrap(), buffers }
+    }
+
+    fn execute(&self) {
+        let [from, to] = &self.buffers;
+        let (from, to) = ((from.address().cast_const(), BYTES), (to.address(), BYTES));
+        let call = Call::new(&self.plan, DataType::U32, from, to);
+        // SAFETY: both memories hold the call's bytes, and live until the stream has come so far.
+        unsafe { self.executor.execute(&call, &self.stream) }.unwrap();
+    }
+
+    fn synchronize(&self) {
+        self.executor.synchronize(&self.stream).unwrap();
+    }
+
+    fn run(&self) {
+        self.execute();
+        self.synchronize();
+    }
+}
+
+#[test]
+fn who_makes_a_first_call_keeps_nobody_from_launching() {
+    let test = "first::who_makes_a_first_call_keeps_nobody_from_launching";
+    let Some(simulated) = beside_cuda_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]) else {
+        return;
+    };
+    let Some(application) = simulated_alone(test, &simulated) else { return };
+    let launched = Barrier::new(2);
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    on_threads(2, &options(), |rank| {
+        let (sums, copies) = (Caller::new(&rank, &plan), Caller::new(&rank, &alone()));
+        sums.run();
+        rank.barrier().unwrap();
+        if rank.rank() == 1 {
+            // Waits for rank 0.
+            sums.execute();
+            launched.wait();
+            sums.synchronize();
+            copies.execute();
+        } else {
+            launched.wait();
+            std::thread::scope(|scope| {
+                // Waits for the launch above: it loads the code.
+                let first = scope.spawn(|| copies.execute());
+                while application.waiting() == 0 && !first.is_finished() {
+                    std::thread::yield_now();
+                }
+                sums.run();
+            });
+        }
+        copies.synchronize();
+        rank.barrier().unwrap();
+    });
+}
