@@ -337,7 +337,11 @@ impl Settled {
         if let Some(ticket) = ticket {
             shared.installed = shared.installed.loadable(&ticket.wait()?);
         }
-        Ok(Communicator { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        if let Some(gpu) = &shared.gpu {
+            gpu.come(&shared);
+        }
+        Ok(Communicator { shared })
     }
 }
 
@@ -392,8 +396,10 @@ impl Probed {
         let is_crowd = |crowd: &Vec<&Greeting>| {
             crowd.len() as u64 > Cores::together(crowd.iter().map(|greeting| &greeting.cores))
         };
+        // Drawn at random by the first rank.
+        let identity = greetings.first().map_or(0, |first| first.token.1);
         let gpu = match &join.failure.devices {
-            Some(peers) => Some(Gpu::new(&join.device, peers, &join.options)?),
+            Some(peers) => Some(Gpu::new(identity, &join.device, peers, &join.options)?),
             None => None,
         };
         let one_process = here == peers.len();
@@ -409,8 +415,7 @@ impl Probed {
             installed,
             rank,
             world,
-            // Drawn at random by the first rank.
-            identity: greetings.first().map_or(0, |first| first.token.1),
+            identity,
             gpu,
             process_access,
             one_node: near.iter().all(|&near| near),

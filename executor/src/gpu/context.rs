@@ -25,7 +25,6 @@ use antiphon_codegen::Tables;
 use antiphon_codegen::abi::{Address, ContextWords, Launch, ScratchPlaces};
 use antiphon_hal::{Device, Event, LaunchShape, Memory, Stream};
 use antiphon_plan::program::{CallSizes, RuntimeBlock};
-use antiphon_types::{DataType, ReduceOp};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -243,27 +242,36 @@ impl Context {
         Ok(&**self.meeting.get_or_init(|| made))
     }
 
-    /// The kernel for an element type and operator.
-    pub fn compiled(
+    /// The kernel for an element type and operator, if it is there.
+    pub fn known_kernel(&self, kind: Kind) -> Option<Arc<Compiled>> {
+        let variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        variants.get(&kind).map(Arc::clone)
+    }
+
+    /// The same, loaded unless it is there. Only one at a time is.
+    pub fn kernel(
         &self,
         shared: &Shared,
         gpu: &Gpu,
-        dtype: DataType,
-        op: Option<ReduceOp>,
+        kind: Kind,
     ) -> Result<Arc<Compiled>, ExecutorError> {
-        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = variants.get(&(dtype, op)) {
-            return Ok(Arc::clone(known));
+        if let Some(known) = self.known_kernel(kind) {
+            return Ok(known);
         }
-        let compiled = Arc::new(Compiled::load(shared, gpu, &self.plan, (dtype, op))?);
-        variants.insert((dtype, op), Arc::clone(&compiled));
+        let compiled = Arc::new(Compiled::load(shared, gpu, &self.plan, kind)?);
+        let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+        variants.insert(kind, Arc::clone(&compiled));
         Ok(compiled)
     }
 
-    /// The byte ranges of some sizes.
-    pub fn on_device(&self, gpu: &Gpu, sized: &Sized) -> Result<Arc<OnDevice>, ExecutorError> {
-        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = sizes.find(sized.sizes()) {
+    /// The byte ranges of some sizes, if they are there.
+    pub fn known_ranges(&self, sizes: CallSizes) -> Option<Arc<OnDevice>> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).find(sizes)
+    }
+
+    /// The same, put there unless they are. Only one at a time is.
+    pub fn ranges(&self, gpu: &Gpu, sized: &Sized) -> Result<Arc<OnDevice>, ExecutorError> {
+        if let Some(known) = self.known_ranges(sized.sizes()) {
             return Ok(known);
         }
         let layout = self.plan.layout();
@@ -281,9 +289,20 @@ impl Context {
         let over = self.pinned_word(self.pinned_shape.marks + 16);
         let (set, whom) = ((&*image.bytes, places), (&*gpu.device, &gpu.upload));
         let mut unused = Vec::new();
-        let made = sizes.add(sized.sizes(), set, whom, (over, &mut unused));
+        let made = sizes::make(&self.sizes, sized.sizes(), set, whom, (over, &mut unused));
         gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner).append(&mut unused);
         Ok(made?)
+    }
+
+    /// The rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Whether this rank's kernels find the arenas of these.
+    pub fn finds(&self, ranks: impl IntoIterator<Item = u32>) -> bool {
+        let word = |rank: u32| self.pinned_word(self.pinned_shape.arenas + u64::from(rank) * 8);
+        ranks.into_iter().all(|rank| rank == self.rank || word(rank) != 0)
     }
 
     /// Notes who reads byte ranges: a launch, or a graph, which holds them.

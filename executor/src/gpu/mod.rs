@@ -20,6 +20,7 @@ mod context;
 mod far;
 mod groups;
 mod kernels;
+mod local;
 mod lost;
 pub mod neighbours;
 mod proxy;
@@ -46,6 +47,7 @@ use buffers::Borrowed;
 use compiled::Compiled;
 use context::{Context, OnDevice};
 use far::{FAR_ARENA, LinkMemory, PARCELS};
+use local::Family;
 use lost::Asker;
 use proxy::Proxy;
 use reaper::Reaper;
@@ -167,9 +169,8 @@ pub struct Gpu {
     merged: Mutex<Merged>,
     /// Held while such a kernel is made.
     merging: Mutex<()>,
-    /// Held while a context is made, and what a call needs there: a driver may let that wait for kernels, and these for launches,
-    /// so who launches what is there waits for none of it. Of several ranks it is taken in their order.
-    making: Mutex<()>,
+    /// The ranks of this process that share the device.
+    family: Arc<Family>,
     /// Calls that were made lately. Never held over a call of the driver.
     recent: Mutex<RecentCalls>,
     watch: OnceLock<Watch>,
@@ -201,6 +202,13 @@ struct Recent {
     compiled: Arc<Compiled>,
     tables: Arc<OnDevice>,
     fingerprint: u64,
+}
+
+/// What a call needs that is made once.
+struct Parts {
+    context: Arc<Context>,
+    compiled: Arc<Compiled>,
+    tables: Arc<OnDevice>,
 }
 
 impl RecentCalls {
@@ -244,8 +252,9 @@ const PAUSE: Duration = Duration::from_micros(100);
 const RECENT: usize = 16;
 
 impl Gpu {
-    /// The engine of a rank on `device`.
+    /// The engine of a rank on `device`, in the communicator of this identity.
     pub fn new(
+        identity: u64,
         device: &Arc<dyn Device>,
         peers: &Arc<Peers>,
         options: &Options,
@@ -274,7 +283,7 @@ impl Gpu {
             contexts: Mutex::default(),
             merged: Mutex::default(),
             merging: Mutex::default(),
-            making: Mutex::default(),
+            family: Family::of(identity, &**device),
             recent: Mutex::default(),
             watch: OnceLock::new(),
             asker: Asker::default(),
@@ -306,27 +315,42 @@ impl Gpu {
         Ok(Arc::clone(self.stream.get_or_init(|| made)))
     }
 
-    /// Finds or makes the context of a call that was not made lately; `kernel` gives the kernel, of which `ranks` have a part if
-    /// it is not alone. The caller [makes](Self::making).
-    fn meet(
+    /// What stands for the context of a call on all ranks. A call that one rank refuses, all refuse, before it takes a number.
+    fn key(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Shared,
         call: &Call<'_>,
         shape: Shape,
-        ranks: &[u32],
-        kernel: impl FnOnce(&Context) -> Result<Arc<Compiled>, ExecutorError>,
-    ) -> Result<Arc<Recent>, ExecutorError> {
+    ) -> Result<ContextKey, ExecutorError> {
         let plan = call.plan;
         Gpu::admits(shared, plan)?;
-        let sized = plan.sized(shape.sizes);
-        // Refused before it takes a number: a call that one rank refuses, all refuse.
-        sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
-        let class =
-            ContextKey::class(plan.layout(), shape.sizes).map_err(|e| plan.lower_error(&e))?;
-        let number = shared.log().stream(shape.stream);
-        let content = plan.layout().fingerprint;
-        let key = ContextKey { plan: content, stream: number, class, epoch: 0 };
-        // Nobody else makes one.
+        let (sized, layout) = (plan.sized(shape.sizes), plan.layout());
+        sized.program(layout, shared.rank).map_err(|error| plan.lower_error(error))?;
+        let class = ContextKey::class(layout, shape.sizes).map_err(|e| plan.lower_error(&e))?;
+        let stream = shared.log().stream(shape.stream);
+        Ok(ContextKey { plan: layout.fingerprint, stream, class, epoch: 0 })
+    }
+
+    /// What a call needs, if all of it is there; `kernel` looks for the kernel.
+    fn prepared(
+        &self,
+        key: ContextKey,
+        sizes: CallSizes,
+        kernel: impl FnOnce(&Context) -> Option<Arc<Compiled>>,
+    ) -> Option<Parts> {
+        let context = self.known().get(&key).map(Arc::clone)?;
+        let (compiled, tables) = (kernel(&context)?, context.known_ranges(sizes)?);
+        Some(Parts { context, compiled, tables })
+    }
+
+    /// Makes what a call needs, as far as it is not there; `kernel` gives the kernel. The caller makes alone.
+    fn prepare(
+        &self,
+        shared: &Arc<Shared>,
+        plan: &Arc<LoadedPlan>,
+        (key, sizes): (ContextKey, CallSizes),
+        kernel: impl FnOnce(&Context) -> Result<Arc<Compiled>, ExecutorError>,
+    ) -> Result<Parts, ExecutorError> {
         let known = self.known().get(&key).map(Arc::clone);
         let context = match known {
             Some(context) => context,
@@ -340,17 +364,28 @@ impl Gpu {
                 context
             }
         };
-        let compiled = kernel(&context)?;
-        let tables = context.on_device(self, &sized)?;
+        let (compiled, tables) = (kernel(&context)?, context.ranges(self, &plan.sized(sizes))?);
+        Ok(Parts { context, compiled, tables })
+    }
+
+    /// Keeps at hand what a call needs.
+    fn keep_call(
+        &self,
+        call: &Call<'_>,
+        shape: Shape,
+        ranks: &[u32],
+        Parts { context, compiled, tables }: Parts,
+    ) -> Arc<Recent> {
         let op = shape.op.map_or(0, |op| op as u64 + 1);
         let CallSizes { input, output, .. } = shape.sizes;
-        let what = [content, input, output, shape.dtype as u64, op, number.into()];
+        let (content, stream) = (call.plan.layout().fingerprint, context.stream.into());
+        let what = [content, input, output, shape.dtype as u64, op, stream];
         let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
-        let (plan, ranks) = (Arc::clone(plan), ranks.to_vec());
-        let met = Recent { plan, shape, ranks, context, compiled, tables, fingerprint };
-        let met = Arc::new(met);
-        self.recent().add(&met);
-        Ok(met)
+        let (plan, ranks) = (Arc::clone(call.plan), ranks.to_vec());
+        let kept = Recent { plan, shape, ranks, context, compiled, tables, fingerprint };
+        let kept = Arc::new(kept);
+        self.recent().add(&kept);
+        kept
     }
 
     /// The number of a memory of this rank by which peers' devices know it; tells them the first time.
@@ -391,7 +426,7 @@ impl Gpu {
         if let Some(watch) = self.watch.get() {
             return Ok(watch);
         }
-        let _making = self.making();
+        let _making = self.family.making();
         if let Some(watch) = self.watch.get() {
             return Ok(watch);
         }
@@ -456,11 +491,6 @@ impl Gpu {
         if let Some(proxy) = self.proxy.get() {
             proxy.stop();
         }
-    }
-
-    /// Whoever has this makes contexts, alone.
-    fn making(&self) -> MutexGuard<'_, ()> {
-        self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn recent(&self) -> MutexGuard<'_, RecentCalls> {

@@ -50,7 +50,7 @@ impl Gpu {
         self.takes(&**stream)?;
         let watch = self.watch(shared)?;
         let shape = Shape::of(call, sizes, &**stream);
-        let recent = &self.find(shared, call, shape)?;
+        let recent = &self.recall(shared, call, shape)?;
         let turn = recent.context.turn();
         let ready = self.ready(shared, recent, call, blocks, &**stream)?;
         let launching = self.underway.launching();
@@ -67,23 +67,37 @@ impl Gpu {
         Ok(())
     }
 
-    /// Finds or makes the context of a call.
-    fn find(
+    /// Finds or makes what a call needs that is made once.
+    fn recall(
         &self,
         shared: &Arc<Shared>,
         call: &Call<'_>,
         shape: Shape,
     ) -> Result<Arc<Recent>, ExecutorError> {
-        let known = || self.recent().find(shape, &[]);
-        if let Some(recent) = known() {
+        // Apart from what follows: it is locked for a moment only.
+        let recent = self.recent().find(shape, &[]);
+        if let Some(recent) = recent {
             return Ok(recent);
         }
-        let _making = self.making();
-        if let Some(recent) = known() {
-            return Ok(recent);
-        }
-        let kernel = |context: &Context| context.compiled(shared, self, call.dtype, call.op);
-        self.meet(shared, call, shape, &[], kernel)
+        let (key, sizes, kind) =
+            (self.key(shared, call, shape)?, shape.sizes, (shape.dtype, shape.op));
+        let known = || self.prepared(key, sizes, |context| context.known_kernel(kind));
+        let parts = match known() {
+            Some(parts) => parts,
+            None => {
+                let making = self.family.making();
+                match known() {
+                    Some(parts) => parts,
+                    None => {
+                        let kernel = |context: &Context| context.kernel(shared, self, kind);
+                        let parts = self.prepare(shared, call.plan, (key, sizes), kernel)?;
+                        self.make_for_others(shared, (call.plan, key, sizes, kind), &making);
+                        parts
+                    }
+                }
+            }
+        };
+        Ok(self.keep_call(call, shape, &[], parts))
     }
 
     /// Finds or makes what a launch uses; nobody counts on it yet.

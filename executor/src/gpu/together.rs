@@ -9,6 +9,7 @@
 //! each waits for it.
 
 use super::compiled::{Compiled, Kind};
+use super::context::Context;
 use super::submission::Ready;
 use super::{Gpu, Recent, Shape};
 use crate::communicator::{KernelForm, Shared};
@@ -206,20 +207,39 @@ fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
     if let Some(recent) = members.iter().map(known).collect() {
         return Ok(recent);
     }
-    let _making: Vec<_> = members.iter().map(|member| member.gpu.making()).collect();
-    let meet = |(position, member): (usize, &&Member<'_>)| {
-        if let Some(recent) = known(member) {
-            return Ok(recent);
-        }
-        let Member { shared, gpu, call, .. } = member;
-        gpu.meet(shared, call, shape(member), &ranks, |_| {
+    let plan = members[0].call.plan;
+    let keys =
+        members.iter().map(|member| member.gpu.key(member.shared, member.call, shape(member)));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let known = |position: usize| {
+        let (member, key) = (members[position], keys[position]);
+        let parts = members[0].gpu.known_parts(members[0], &ranks, false).flatten();
+        let kernel = |_: &Context| Some(Arc::clone(parts.as_ref()?.get(position)?));
+        let parts = member.gpu.prepared(key, member.sizes, kernel)?;
+        Some(member.gpu.keep_call(member.call, shape(member), &ranks, parts))
+    };
+    if let Some(found) = (0..members.len()).map(known).collect() {
+        return Ok(found);
+    }
+    // One device, and one communicator.
+    let family = &members[0].gpu.family;
+    let making = family.making();
+    let mut found = Vec::with_capacity(members.len());
+    for (position, (member, &key)) in members.iter().zip(&keys).enumerate() {
+        let Member { shared, gpu, call, sizes, .. } = member;
+        let parts = gpu.prepare(shared, call.plan, (key, *sizes), |_| {
             let parts = members[0].gpu.parts(members[0], &ranks, false)?;
             // They share a stream, or are compiled.
             let Some(parts) = parts else { unreachable!("kernels that may not part are one") };
             Ok(Arc::clone(&parts[position]))
-        })
-    };
-    members.iter().enumerate().map(meet).collect()
+        })?;
+        found.push(gpu.keep_call(call, shape(member), &ranks, parts));
+    }
+    if !family.is_all(&ranks) {
+        let Member { shared, gpu, sizes, .. } = members[0];
+        gpu.make_for_others(shared, (plan, keys[0], *sizes, members[0].kind()), &making);
+    }
+    Ok(found)
 }
 
 impl Gpu {
@@ -231,21 +251,31 @@ impl Gpu {
         ranks: &[u32],
         may: bool,
     ) -> Result<Option<Vec<Arc<Compiled>>>, ExecutorError> {
-        let plan = own.call.plan;
-        let key = (plan.layout().fingerprint, own.kind(), ranks.to_vec());
-        let merged = || self.merged.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = || merged().get(&key).filter(|parts| may || parts.is_some()).cloned();
-        if let Some(parts) = known() {
+        if let Some(parts) = self.known_parts(own, ranks, may) {
             return Ok(parts);
         }
         // To load code may wait for kernels: who wants another kernel that is there does not wait.
         let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(parts) = known() {
+        if let Some(parts) = self.known_parts(own, ranks, may) {
             return Ok(parts);
         }
-        let parts = Compiled::load_together(own.shared, self, plan, own.kind(), (ranks, may))?;
-        merged().insert(key.clone(), parts.clone());
+        let (plan, kind) = (own.call.plan, own.kind());
+        let parts = Compiled::load_together(own.shared, self, plan, kind, (ranks, may))?;
+        let key = (plan.layout().fingerprint, kind, ranks.to_vec());
+        self.merged.lock().unwrap_or_else(PoisonError::into_inner).insert(key, parts.clone());
         Ok(parts)
+    }
+
+    /// The same, if it is there.
+    fn known_parts(
+        &self,
+        own: &Member<'_>,
+        ranks: &[u32],
+        may: bool,
+    ) -> Option<Option<Vec<Arc<Compiled>>>> {
+        let key = (own.call.plan.layout().fingerprint, own.kind(), ranks.to_vec());
+        let merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        merged.get(&key).filter(|parts| may || parts.is_some()).cloned()
     }
 }
 

@@ -178,7 +178,7 @@ fn launches_of_a_communicator_that_goes_reach_the_time_limit() {
         if rank.rank() == 1 {
             // Calls nothing, and is told.
             let text = await_failure(&rank).to_string();
-            assert!(text.contains("for rank 1 to make its first launch"), "{text}");
+            assert!(text.contains("for rank 1 to enter the launch"), "{text}");
             return;
         }
         let caller = Caller::new(&rank, &pushes());

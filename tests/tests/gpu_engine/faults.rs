@@ -92,7 +92,7 @@ fn a_rank_that_does_not_come_is_named() {
         None
     });
     let text = errors[0].as_ref().unwrap();
-    assert!(text.contains("waits at no op for rank 1 to make its first launch"), "{text}");
+    assert!(text.contains("waits at no op for rank 1 to enter the launch"), "{text}");
     assert!(text.contains("rank 1 block 0 waits at no op (it has called nothing)"), "{text}");
 }
 

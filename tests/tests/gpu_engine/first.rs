@@ -1,6 +1,6 @@
 //! First calls beside launches that wait, on a driver that lets what first calls ask for wait for all kernels of the device.
 
-use crate::{beside_cuda_with, on_threads, options, simulated_alone};
+use crate::{beside_cuda_with, device, on_simulator_with, on_threads, options, simulated_alone};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, LoadedPlan};
@@ -87,4 +87,25 @@ fn who_makes_a_first_call_keeps_nobody_from_launching() {
         copies.synchronize();
         rank.barrier().unwrap();
     });
+}
+
+/// All that a first call asks a driver for waits for the device here. Ranks send each other packets, so no buffer is mapped.
+#[test]
+fn ranks_that_share_a_device_are_prepared_before_the_first_of_them_launches() {
+    let test = "first::ranks_that_share_a_device_are_prepared_before_the_first_of_them_launches";
+    let slow = [("ANTIPHON_GPUSIM_WAITS", "pin,open,peer,map,load")];
+    if on_simulator_with(test, &slow).is_none() {
+        return;
+    }
+    const WORLD: usize = 3;
+    let ranks = Communicator::in_process_over(&vec![device(); WORLD], &options()).unwrap();
+    let plans = [Algorithm::AllReduceOneShotPackets, Algorithm::AllReduceTwoShotPackets];
+    for plan in plans.map(|algorithm| algorithm.plan(Shape::new(WORLD)).unwrap()) {
+        let callers: Vec<_> = ranks.iter().map(|rank| Caller::new(rank, &plan)).collect();
+        for _ in 0..2 {
+            // One after the other: the first ones wait for the last on the device.
+            callers.iter().for_each(Caller::execute);
+            callers.iter().for_each(Caller::synchronize);
+        }
+    }
 }

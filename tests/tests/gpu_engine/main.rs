@@ -32,6 +32,11 @@ fn on_simulator(test: &str) -> Option<Simulated> {
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), &[])
 }
 
+/// The same with variables of the simulator.
+fn on_simulator_with(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
+    antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), environment)
+}
+
 /// Names another backend than CUDA's, for builds that have it: `rocm`.
 const BACKEND: &str = "ANTIPHON_TEST_BACKEND";
 

@@ -7,8 +7,8 @@ use crate::gpu::upload::Upload;
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_plan::program::CallSizes;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Sets of sizes that a context keeps. Launches that are under way, and graphs, may need more.
 const MOST: usize = 32;
@@ -69,37 +69,24 @@ impl Sizes {
         Some(found)
     }
 
-    /// Makes the set of some sizes that are not known, from its bytes. All launches up to number `over` have ended. Memory
-    /// that is of no use any more goes to `outgrown`: the caller frees it once nothing runs.
-    ///
-    /// # Errors
-    /// What the device reports.
-    pub fn add(
+    /// Memory of at least `bytes` bytes that can be written again, if as many sets as are kept are there. All launches up to number
+    /// `over` have ended. Memory that is of no use any more goes to `outgrown`: the caller frees it once nothing runs.
+    fn spare(
         &mut self,
-        sizes: CallSizes,
-        (bytes, places): (&[u8], Places),
-        (device, upload): (&dyn Device, &Upload),
-        (over, outgrown): (u64, &mut Vec<Arc<dyn Memory>>),
-    ) -> Result<Arc<OnDevice>, HalError> {
+        bytes: u64,
+        over: u64,
+        outgrown: &mut Vec<Arc<dyn Memory>>,
+    ) -> Option<Arc<dyn Memory>> {
         let mut reused = None;
         while self.0.len() >= MOST {
             let Some(unread) = self.take_unread(over) else { break };
-            if reused.is_none() && unread.len() >= bytes.len() as u64 {
+            if reused.is_none() && unread.len() >= bytes {
                 reused = Some(unread);
             } else {
                 outgrown.push(unread);
             }
         }
-        let memory = match reused {
-            Some(memory) => memory,
-            None => device.allocate((bytes.len() as u64).next_power_of_two().max(LEAST))?,
-        };
-        upload.copy(&*memory, bytes)?;
-        let Places { moves, pieces, offsets, loops, silent } = places;
-        let reader = AtomicU64::new(0);
-        let made = Arc::new(OnDevice { memory, moves, pieces, offsets, loops, silent, reader });
-        self.0.push_back((sizes, Arc::clone(&made)));
-        Ok(made)
+        reused
     }
 
     /// Forgets the set that nobody reads and that was not asked for the longest; its memory.
@@ -113,6 +100,35 @@ impl Sizes {
     }
 }
 
+/// Makes the set of some sizes that are not known, from its bytes. Only one at a time is made; the sets are locked for a moment
+/// alone, as what the driver is asked for may wait for kernels. All launches up to `over` have ended; memory of no use any more goes to `outgrown`.
+///
+/// # Errors
+/// What the device reports.
+pub fn make(
+    sets: &Mutex<Sizes>,
+    sizes: CallSizes,
+    (bytes, places): (&[u8], Places),
+    (device, upload): (&dyn Device, &Upload),
+    (over, outgrown): (u64, &mut Vec<Arc<dyn Memory>>),
+) -> Result<Arc<OnDevice>, HalError> {
+    let spare = lock(sets).spare(bytes.len() as u64, over, outgrown);
+    let memory = match spare {
+        Some(memory) => memory,
+        None => device.allocate((bytes.len() as u64).next_power_of_two().max(LEAST))?,
+    };
+    upload.copy(&*memory, bytes)?;
+    let Places { moves, pieces, offsets, loops, silent } = places;
+    let reader = AtomicU64::new(0);
+    let made = Arc::new(OnDevice { memory, moves, pieces, offsets, loops, silent, reader });
+    lock(sets).0.push_back((sizes, Arc::clone(&made)));
+    Ok(made)
+}
+
+fn lock(sets: &Mutex<Sizes>) -> MutexGuard<'_, Sizes> {
+    sets.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,24 +138,25 @@ mod tests {
     struct Bench {
         device: Arc<dyn Device>,
         upload: Upload,
-        sizes: Sizes,
+        sizes: Mutex<Sizes>,
         outgrown: Vec<Arc<dyn Memory>>,
     }
 
     impl Bench {
         fn new() -> Self {
             let device = driver(Backend::Host).unwrap().open(0).unwrap();
-            let (upload, sizes) = (Upload::new(&*device).unwrap(), Sizes::default());
+            let (upload, sizes) = (Upload::new(&*device).unwrap(), Mutex::default());
             Bench { device, upload, sizes, outgrown: Vec::new() }
         }
 
         fn add(&mut self, input: u64, bytes: usize, over: u64) -> Arc<OnDevice> {
             let sizes = sizes_of(input);
-            assert!(self.sizes.find(sizes).is_none(), "it is not known");
+            assert!(lock(&self.sizes).find(sizes).is_none(), "it is not known");
             let places = Places { moves: 0, pieces: 0, offsets: 0, loops: 0, silent: false };
             let whom = (&*self.device, &self.upload);
             let image = vec![input as u8; bytes];
-            let made = self.sizes.add(sizes, (&image, places), whom, (over, &mut self.outgrown));
+            let bytes = (&*image, places);
+            let made = make(&self.sizes, sizes, bytes, whom, (over, &mut self.outgrown));
             made.unwrap()
         }
     }
@@ -184,7 +201,7 @@ mod tests {
         }
         // Those of all but the last one may go now, and do.
         bench.add(0, 100, 3 * MOST as u64 - 1);
-        assert!(bench.sizes.0.len() <= MOST);
+        assert!(lock(&bench.sizes).0.len() <= MOST);
         let kept = running.iter().filter(|(_, set)| set.strong_count() > 0).count();
         assert_eq!(kept, MOST - 2);
         assert_eq!((first(&held), running.last().unwrap().1.strong_count()), (1, 1));
@@ -207,9 +224,9 @@ mod tests {
         for launch in 1..=MOST as u64 {
             bench.add(launch, 100, launch);
         }
-        assert!(bench.sizes.find(sizes_of(1)).is_some());
+        assert!(lock(&bench.sizes).find(sizes_of(1)).is_some());
         bench.add(0, 100, 0);
-        assert!(bench.sizes.find(sizes_of(1)).is_some());
-        assert!(bench.sizes.find(sizes_of(2)).is_none());
+        assert!(lock(&bench.sizes).find(sizes_of(1)).is_some());
+        assert!(lock(&bench.sizes).find(sizes_of(2)).is_none());
     }
 }

@@ -1,0 +1,126 @@
+//! Ranks of one communicator that share a device in this process: what the first of them makes for a call, it makes for all.
+//!
+//! A driver may let who makes memory, maps it or loads code wait for all kernels of the device; and a kernel may wait for a rank
+//! whose call comes after it. So before one of these ranks launches a plan for the first time with some sizes and types, all of
+//! them have contexts, kernels and byte ranges for it, and find each other's arenas. None waits for another's call: the first
+//! does it by itself, beside the control threads.
+
+use super::compiled::Kind;
+use super::{Gpu, PAUSE, QUIET_LIMIT};
+use crate::communicator::Shared;
+use crate::context::ContextKey;
+use crate::plan_cache::LoadedPlan;
+use antiphon_hal::{Backend, Device};
+use antiphon_plan::program::CallSizes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Instant;
+
+/// The ranks of a communicator that share a device in this process.
+#[derive(Default)]
+pub struct Family {
+    /// Held while something is made for calls: a driver may let that wait for kernels, and these for launches, so who launches
+    /// what is there waits for none of it.
+    making: Mutex<()>,
+    members: Mutex<BTreeMap<u32, Weak<Shared>>>,
+}
+
+/// The communicator, and the device.
+type Key = (u64, Backend, u32);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Family {
+    /// That of the ranks of a communicator on a device.
+    pub fn of(identity: u64, device: &dyn Device) -> Arc<Self> {
+        static FAMILIES: OnceLock<Mutex<HashMap<Key, Weak<Family>>>> = OnceLock::new();
+        let mut families = lock(FAMILIES.get_or_init(Mutex::default));
+        families.retain(|_, family| family.strong_count() > 0);
+        let known = families.entry((identity, device.backend(), device.index())).or_default();
+        known.upgrade().unwrap_or_else(|| {
+            let made = Arc::default();
+            *known = Arc::downgrade(&made);
+            made
+        })
+    }
+
+    /// Whoever has this makes what calls need, alone.
+    pub fn making(&self) -> MutexGuard<'_, ()> {
+        lock(&self.making)
+    }
+
+    /// Whether these ranks are all of them.
+    pub fn is_all(&self, ranks: &[u32]) -> bool {
+        lock(&self.members).keys().all(|rank| ranks.contains(rank))
+    }
+
+    /// The others that are there.
+    fn others(&self, rank: u32) -> Vec<Other> {
+        let members = lock(&self.members);
+        let others = members.iter().filter(|&(&other, _)| other != rank);
+        others.filter_map(|(_, shared)| shared.upgrade().map(Some).map(Other)).collect()
+    }
+}
+
+/// Another rank's communicator, while something is made for it.
+struct Other(Option<Arc<Shared>>);
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // Who lets go of it last waits for its launches, which may wait for this rank's.
+        if let Some(last) = self.0.take().and_then(Arc::into_inner) {
+            let named = std::thread::Builder::new().name("antiphon-leaves".to_owned());
+            if let Err(error) = named.spawn(move || drop(last)) {
+                log::warn!("a rank leaves on another's thread: {error}");
+            }
+        }
+    }
+}
+
+impl Gpu {
+    /// The rank is there: others make for it what they make for themselves.
+    pub fn come(&self, shared: &Arc<Shared>) {
+        lock(&self.family.members).insert(shared.rank, Arc::downgrade(shared));
+    }
+
+    /// Makes for the other ranks on the device what a call of this rank needed, and sees that all find each other. One for which
+    /// something cannot be had makes it when it calls, and says what is wrong. `making` is the family's.
+    pub fn make_for_others(
+        &self,
+        shared: &Shared,
+        (plan, key, sizes, kind): (&Arc<LoadedPlan>, ContextKey, CallSizes, Kind),
+        _making: &MutexGuard<'_, ()>,
+    ) {
+        // What goes over wires needs links, which a rank asks for when it loads the plan. Ranks of this process that stand for
+        // other nodes map nothing of each other's.
+        let is_apart = |other: &Shared| {
+            let wired =
+                || plan.uses(other.rank).port_peers.iter().any(|&peer| other.is_staged(peer));
+            shared.is_far(other.rank) || wired()
+        };
+        let others = self.family.others(shared.rank);
+        let mut contexts = Vec::new();
+        contexts.extend(self.known().get(&key).map(Arc::clone));
+        for other in others.iter().filter_map(|other| other.0.as_ref()) {
+            let Some(gpu) = other.gpu.as_ref().filter(|_| !is_apart(other)) else { continue };
+            let made =
+                gpu.prepare(other, plan, (key, sizes), |context| context.kernel(other, gpu, kind));
+            match made {
+                Ok(parts) => contexts.push(parts.context),
+                Err(error) => {
+                    let name = plan.name();
+                    log::debug!("rank {} makes what `{name}` needs itself: {error}", other.rank);
+                }
+            }
+        }
+        // The control threads map the arenas, without anybody calling anything.
+        let ranks: Vec<u32> = contexts.iter().map(|context| context.rank()).collect();
+        let (began, limit) = (Instant::now(), shared.options.timeout.unwrap_or(QUIET_LIMIT));
+        let found = || contexts.iter().all(|context| context.finds(ranks.iter().copied()));
+        while !found() && !shared.failed() && began.elapsed() < limit.min(QUIET_LIMIT) {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
