@@ -95,7 +95,8 @@ pub struct Request {
 /// The collectives of a communicator.
 ///
 /// All ranks make the same calls in the same order, as they do with an [`Executor`], whose calls may be among them. A
-/// choice's plan is loaded, and verified, at its first call. Clones are the same.
+/// choice's plan is loaded, and verified, at its first call. Clones are the same. On devices transfers between ranks need that each
+/// communicator has one of these, or clones of it.
 #[derive(Clone, Debug)]
 pub struct Collectives(Arc<Shared>);
 
@@ -128,9 +129,11 @@ impl Collectives {
     pub fn new(communicator: &Communicator) -> Result<Self, ExecutorError> {
         let registry = communicator.shared.options.registry.clone();
         let installed = communicator.shared.installed.clone();
-        Collectives::served_by(communicator, |spread, tuning| {
+        let made = Collectives::served_by(communicator, |spread, tuning| {
             Service::new(spread, registry, tuning, installed)
-        })
+        })?;
+        made.accept_invitations();
+        Ok(made)
     }
 
     fn served_by(

@@ -1,6 +1,7 @@
 //! Communicators: the ranks that make calls together.
 
 mod groups;
+mod invitations;
 mod join;
 mod listener;
 mod meet;
@@ -25,6 +26,7 @@ use antiphon_hal::{Backend, Device, Effort, Memory, Stream};
 use antiphon_memory::process;
 use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
+use invitations::Invitations;
 use join::{Greeted, Join, Probed, Settled};
 use listener::Listener;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -99,6 +101,7 @@ pub(crate) struct Shared {
     /// How often a subset was made, by its ranks.
     subsets: Mutex<BTreeMap<Vec<u32>, u64>>,
     mirrors: Option<Mirrors>,
+    invitations: Arc<Invitations>,
     /// Of a pair that another communicator's calls made: the numbers of its ranks there.
     names: OnceLock<[u32; 2]>,
 }

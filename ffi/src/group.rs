@@ -141,7 +141,7 @@ pub extern "C" fn antiphon_group_begin() -> antiphon_result {
 /// return; those on streams go on by themselves. If one of the calls was refused, nothing is launched, and its result is
 /// returned again.
 ///
-/// On a device the first transfer from one rank to another waits until both have come. Any thread may call it after it has
+/// On a device the first transfer from one rank to another waits for the other process alone. Any thread may call it after it has
 /// begun a group.
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_group_end() -> antiphon_result {

@@ -238,7 +238,8 @@ impl Group {
     }
 
     /// Launches what was gathered. Calls without a stream are complete on return; those on a stream, if the launches before
-    /// them on it are, go on by themselves. On devices the first transfer from one rank to another waits until both have come.
+    /// them on it are, go on by themselves. On devices the first transfer from one rank to another waits until both
+    /// have formed their ends of what it goes through, which the peer does without a call.
     ///
     /// # Errors
     /// Sends to this rank itself that no receive of the group takes: then nothing is launched. Else the first failure of a

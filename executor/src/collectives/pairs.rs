@@ -67,6 +67,9 @@ impl Collectives {
                     None => {
                         pairs.insert(way, Pair::Forming(vec![Box::new(turn)]));
                         drop(pairs);
+                        if self.on_device() {
+                            self.communicator().invite(way);
+                        }
                         return self.begin_pair(way);
                     }
                 }
@@ -81,6 +84,47 @@ impl Collectives {
         self.with_pair(way, move |formed| drop(tell.send(formed.clone())));
         // Whoever has the turn takes it.
         move || told.recv().unwrap_or_else(|_| Err(no_thread(std::io::Error::other("it ended"))))
+    }
+
+    /// Forms this rank's ends of pairs that peers begin on devices: who makes a transfer there has to wait until its pair is formed,
+    /// and shall wait for no call of the peer's. Whoever is invited invites nobody.
+    pub(super) fn accept_invitations(&self) {
+        if !self.on_device() {
+            return;
+        }
+        let weak = Arc::downgrade(&self.0);
+        self.communicator().invitations().accept_by(move |way| {
+            if weak.strong_count() == 0 {
+                return false;
+            }
+            let weak = weak.clone();
+            let join = move || {
+                if let Some(shared) = weak.upgrade() {
+                    Collectives(shared).join_pair(way);
+                }
+            };
+            // Not on the control thread, which may not be the one that lets go of the communicator.
+            let thread = std::thread::Builder::new().name("antiphon-pair".to_owned());
+            thread.spawn(join).is_ok()
+        });
+    }
+
+    /// Forms a pair that the peer has begun to form, unless it is formed or being formed.
+    fn join_pair(&self, way: Way) {
+        if self.communicator().failure().is_some() {
+            return;
+        }
+        let new = {
+            let mut pairs = lock(&self.0.pairs);
+            let new = !pairs.contains_key(&way);
+            if new {
+                pairs.insert(way, Pair::Forming(Vec::new()));
+            }
+            new
+        };
+        if new {
+            self.end_pair(way, self.form_pair(way));
+        }
     }
 
     /// Has a pair formed by a thread of its own: one may wait for what another has to do, and so may those who form them on

@@ -138,8 +138,8 @@ impl Transfer {
 
 impl Collectives {
     /// Sends `count` elements to a peer, which calls [`receive`](Self::receive) with the same count and type; the others
-    /// have no part in it. Transfers from one rank to another come in order. On a device the first one waits until both have
-    /// come, also on a stream.
+    /// have no part in it. Transfers from one rank to another come in order. On a device the first one waits, also on a
+    /// stream, until both ranks have formed their ends of what it goes through: for the peer's process, not for its call.
     ///
     /// # Errors
     /// As [`call`](Self::call); a peer that is this rank.

@@ -22,6 +22,7 @@ pub(super) struct Join {
     ports: Arc<Ports>,
     mirrors: Option<Mirrors>,
     failure: Arc<Failure>,
+    invitations: Arc<Invitations>,
     page: Arc<dyn Memory>,
     token: Box<u64>,
     tuning: Tuning,
@@ -202,7 +203,9 @@ impl Join {
         let ports = Ports::new(&bootstrap, wires);
         let mirrored = mirrors.as_ref().map(Mirrors::memory);
         [Some(&page), mirrored].into_iter().flatten().for_each(|memory| ports.keep(memory));
+        let invitations = Arc::<Invitations>::default();
         let listener = Listener {
+            invitations: Arc::clone(&invitations),
             regions: Arc::clone(&regions),
             ports: Arc::clone(&ports),
             failure: Arc::clone(&failure),
@@ -244,6 +247,7 @@ impl Join {
             ports,
             mirrors,
             failure,
+            invitations,
             page,
             token,
             tuning,
@@ -435,6 +439,7 @@ impl Probed {
             first_page: first_page.unwrap_or_else(|| Arc::clone(&join.page)),
             page: join.page,
             failure: join.failure,
+            invitations: join.invitations,
             splits: AtomicU64::new(0),
             subsets: Mutex::default(),
             mirrors: join.mirrors,

@@ -7,6 +7,7 @@ pub(super) struct Listener {
     pub(super) regions: Arc<Regions>,
     pub(super) ports: Arc<Ports>,
     pub(super) failure: Arc<Failure>,
+    pub(super) invitations: Arc<Invitations>,
     /// The rank's control page.
     pub(super) page: Arc<dyn Memory>,
 }
@@ -39,6 +40,8 @@ impl Handler for Listener {
                 "message about device memory",
                 devices.receive(from, tag, (payload, descriptors), mapped),
             )
+        } else if tag == invitations::PAIR {
+            ("message about a pair", self.invitations.receive(from, payload))
         } else {
             ("message about a link", self.ports.receive(from, tag, payload))
         };

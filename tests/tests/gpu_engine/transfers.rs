@@ -8,7 +8,7 @@ use antiphon::executor::{
 };
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::{Area, Source};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 /// A node of one rank and one of two: transfers within a node, and between nodes.
 const HOSTS: [&str; 3] = ["a", "b", "b"];
@@ -250,5 +250,38 @@ fn errors_name_the_call_and_the_ranks_as_their_caller_knows_them() {
         if let Some(failure) = rank.on.failure() {
             assert!(failure.to_string().starts_with(start), "{failure}");
         }
+    });
+}
+
+#[test]
+fn a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer() {
+    let test = "transfers::a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let sent = Barrier::new(WORLD as usize);
+    apart(|communicator| {
+        let (rank, own) = (Rank::new(&communicator), communicator.rank());
+        let (from, to) = (rank.input.address().cast_const(), rank.passed.address());
+        let (stream, count) = (Some(&rank.stream), BLOCK as u64);
+        // Rank 0 sends over nodes, rank 1 within its own. Rank 2 receives from both, and calls only then.
+        let peer = if own == 2 { 0 } else { 2 };
+        if own < 2 {
+            // SAFETY: the areas are as long as said, and live until the stream has come so far.
+            unsafe { rank.on.send(from, count, DataType::U8, peer, stream) }.unwrap();
+        }
+        sent.wait();
+        if own == 2 {
+            for peer in 0..2 {
+                // SAFETY: as above; the second overwrites what the first has received.
+                unsafe { rank.on.receive(to, count, DataType::U8, peer, stream) }.unwrap();
+            }
+        }
+        rank.on.executor().synchronize(&rank.stream).unwrap();
+        if own == 2 {
+            let expected: Vec<u8> = (0..BLOCK).map(|at| byte(1, 0, 0, at)).collect();
+            assert_eq!(rank.passed.bytes(), expected);
+        }
+        communicator.barrier().unwrap();
     });
 }

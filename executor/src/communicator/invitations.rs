@@ -1,0 +1,113 @@
+//! Pairs that a peer begins to form: its control thread's word reaches whoever keeps the pairs of this rank, which forms its end
+//! without the application calling anything. So who makes the first transfer to a peer waits for no call of the peer's.
+
+use super::{CONTROL, Communicator, Direction, Purpose, Way};
+use antiphon_bootstrap::Message;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Message tag: the sender forms its end of a pair.
+pub(super) const PAIR: u32 = 48;
+
+/// Forms this rank's ends of pairs, without waiting; `false` if it is gone.
+type Keeper = Arc<dyn Fn(Way) -> bool + Send + Sync>;
+
+/// What peers have asked for.
+#[derive(Default)]
+pub(crate) struct Invitations(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    keeper: Option<Keeper>,
+    /// What came while nobody kept pairs, each once.
+    waiting: Vec<Way>,
+}
+
+impl Invitations {
+    /// Handles a peer's word.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn receive(&self, peer: u32, payload: &[u8]) -> Result<(), String> {
+        let (direction, purpose) = match payload {
+            // What goes out there comes in here.
+            [direction @ 0..=1, purpose @ 0..=1] => (*direction, *purpose),
+            other => return Err(format!("{} bytes about a pair", other.len())),
+        };
+        let direction = if direction == 0 { Direction::In } else { Direction::Out };
+        let purpose = if purpose == 0 { Purpose::Calls } else { Purpose::Blocks };
+        let way = Way { peer, direction, purpose };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.waiting.contains(&way) {
+            state.waiting.push(way);
+        }
+        let keeper = state.keeper.clone();
+        drop(state);
+        self.hand_over(keeper);
+        Ok(())
+    }
+
+    /// Has what peers ask for, and have asked for, formed by `keeper`, unless somebody does already.
+    pub fn accept_by(&self, keeper: impl Fn(Way) -> bool + Send + Sync + 'static) {
+        let keeper: Keeper = Arc::new(keeper);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keeper = Some(Arc::clone(&keeper));
+        self.hand_over(Some(keeper));
+    }
+
+    /// Hands over what waits. Nothing is locked in the keeper's calls.
+    fn hand_over(&self, keeper: Option<Keeper>) {
+        let Some(keeper) = keeper else { return };
+        loop {
+            let next = self.0.lock().unwrap_or_else(PoisonError::into_inner).waiting.pop();
+            let Some(way) = next else { return };
+            if !keeper(way) {
+                let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                state.waiting.push(way);
+                return;
+            }
+        }
+    }
+}
+
+impl Communicator {
+    /// What peers ask for.
+    pub(crate) fn invitations(&self) -> &Invitations {
+        &self.shared.invitations
+    }
+
+    /// Asks a peer to form its end of a pair. One that cannot be told is lost or has left, which shows where it is waited for.
+    pub(crate) fn invite(&self, Way { peer, direction, purpose }: Way) {
+        let payload =
+            vec![u8::from(direction == Direction::In), u8::from(purpose == Purpose::Blocks)];
+        let message = Message { channel: CONTROL, tag: PAIR, payload, descriptors: Vec::new() };
+        if let Err(error) = self.shared.bootstrap.send(peer, message) {
+            log::debug!("rank {peer} is not told of a pair: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn what_came_before_its_keeper_is_handed_over_once() {
+        let invitations = Invitations::default();
+        for payload in [&[0, 1][..], &[0, 1], &[1, 0]] {
+            invitations.receive(7, payload).unwrap();
+        }
+        for wrong in [&[2, 0][..], &[0, 2], &[0], &[]] {
+            assert!(invitations.receive(7, wrong).is_err(), "{wrong:?}");
+        }
+        invitations.accept_by(|_| false);
+        let (tell, told) = channel();
+        invitations.accept_by(move |way| tell.send(way).is_ok());
+        let mut found: Vec<Way> = told.try_iter().collect();
+        found.sort_unstable();
+        let way = |direction, purpose| Way { peer: 7, direction, purpose };
+        let expected = [way(Direction::Out, Purpose::Calls), way(Direction::In, Purpose::Blocks)];
+        assert_eq!(found, expected);
+        invitations.receive(7, &[0, 0]).unwrap();
+        assert_eq!(told.try_recv(), Ok(way(Direction::In, Purpose::Calls)));
+    }
+}
