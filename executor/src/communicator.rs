@@ -6,6 +6,7 @@ mod join;
 mod listener;
 mod meet;
 mod options;
+mod turns;
 
 use crate::context::{Context, ContextKey};
 use crate::error::{Doing, ExecutorError};
@@ -570,26 +571,6 @@ impl Shared {
         } else {
             log.early.insert(seq);
         }
-    }
-}
-
-impl Log {
-    /// The number of a stream among the communicator's streams, counted by first use.
-    pub fn stream(&mut self, id: u64) -> u32 {
-        let next = self.streams.len() as u32 + 1;
-        *self.streams.entry(id).or_insert(next)
-    }
-
-    /// Counts a call on a device's stream: which it is, and whether graphs may have launched others between them.
-    pub fn call_on(&mut self, stream: u32) -> (u64, bool) {
-        let known = self.calls.entry(stream).or_default();
-        known.0 += 1;
-        *known
-    }
-
-    /// Some calls on a stream are recorded into a graph from now on.
-    pub fn record_on(&mut self, stream: u32) {
-        self.calls.entry(stream).or_default().1 = true;
     }
 }
 
