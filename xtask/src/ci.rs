@@ -355,6 +355,13 @@ const STEPS: &[Step] = &[
         needs: Some(TORCHRUN),
     },
     Step {
+        name: "train over processes by a current torch",
+        program: Program::Python("pytest"),
+        arguments: &["-q", "ffi/python/tests/test_torch.py"],
+        environment: &[("ANTIPHON_NEEDS_TORCH", "1"), ("ANTIPHON_TORCH_PYTHON", "{torch}/python")],
+        needs: Some(TORCH),
+    },
+    Step {
         name: "use simulated GPUs from Python, and by torch",
         program: Program::Cargo,
         arguments: &["test", "--workspace", "--test", "gpu_c", "python::"],
@@ -500,12 +507,13 @@ fn command(step: &Step) -> Command {
 }
 
 /// A word of a command line: `{target}` is where cargo builds, `{venv}` the Python of [`PYTHON`], `{nvrtc}` that of
-/// [`NVRTC`], `{path}` where programs are looked for.
+/// [`NVRTC`], `{torch}` where [`TORCH`] is, `{path}` where programs are looked for.
 fn filled(word: &str) -> String {
     let target = repo::target_dir().to_string_lossy().into_owned();
     let path = std::env::var("PATH").unwrap_or_default();
     word.replace("{venv}", "{target}/python")
         .replace("{nvrtc}", "{target}/nvrtc")
+        .replace("{torch}", "{target}/torch")
         .replace("{target}", &target)
         .replace("{path}", &path)
 }

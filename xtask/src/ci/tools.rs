@@ -126,6 +126,43 @@ pub(super) const TORCHRUN: Tool = Tool {
     probe: &["torchrun", "--help"],
 };
 
+/// A current PyTorch, with the Python that it is for: of Debian's next release, unpacked beside the build and started by its own
+/// loader. That of PyPI brings gigabytes for devices, and this one gigabyte: it is fetched where `ANTIPHON_CI_TORCH` is set.
+pub(super) const TORCH: Tool = Tool {
+    name: "PyTorch 2 of Debian 13",
+    // Another distribution has other archives.
+    installable: false,
+    install: &[
+        "sh",
+        "-ec",
+        r#"test -n "$ANTIPHON_CI_TORCH" || { echo "set ANTIPHON_CI_TORCH=1 to have it fetched" >&2; exit 1; }
+           rm -rf {torch}; mkdir -p {torch}/lists/partial {torch}/archives/partial {torch}/root; cd {torch}
+           archive=$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
+             awk '$1 == "Debian" && $2 ~ /\/debian\/?$/ {print $2; exit}')
+           test -n "$archive" || { echo "no archive of Debian is configured" >&2; exit 1; }
+           echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive trixie main" > sources.list
+           : > status
+           of_trixie() {
+             apt-get -y -qq -o Dir::Etc::sourcelist="$PWD/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+               -o Dir::State::lists="$PWD/lists" -o Dir::State::status="$PWD/status" -o Dir::Cache="$PWD" "$@" >&2
+           }
+           of_trixie update
+           of_trixie install --no-install-recommends --download-only python3-torch
+           for package in archives/*.deb; do dpkg -x "$package" root; done
+           rm -r archives lists ./*.bin
+           libraries=$PWD/root/usr/lib/x86_64-linux-gnu
+           python=$(ls $PWD/root/usr/bin/python3.?? | head -n 1)
+           printf '#!/bin/sh\nPYTHONHOME=%s exec %s --library-path %s %s "$@"\n' $PWD/root/usr \
+             $libraries/ld-linux-x86-64.so.2 $libraries:$libraries/blas:$libraries/lapack $python > python
+           chmod +x python"#,
+    ],
+    probe: &[
+        "{torch}/python",
+        "-c",
+        "import numpy, torch.distributed; assert torch.__version__.startswith('2')",
+    ],
+};
+
 /// The C++ compiler that the simulated driver for GPUs makes kernels with, and that the fuzzer is built by.
 pub(super) const CXX: Tool = Tool {
     name: "g++",
