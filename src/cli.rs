@@ -132,18 +132,8 @@ enum BuiltIn {
 /// Options shared by `run` and `bench`.
 #[derive(Debug, Args)]
 struct MeasureArgs {
-    /// Message size in bytes, with K, M or G for powers of 1024 [default: 1M]
-    #[arg(long, value_parser = size::parse, conflicts_with_all = ["begin", "end", "factor"])]
-    size: Option<u64>,
-    /// First size of a sweep
-    #[arg(short = 'b', long, value_parser = size::parse)]
-    begin: Option<u64>,
-    /// Last size of a sweep [default: the first]
-    #[arg(short = 'e', long, value_parser = size::parse, requires = "begin")]
-    end: Option<u64>,
-    /// Factor between the sizes of a sweep [default: 2]
-    #[arg(short = 'f', long, requires = "begin", value_parser = clap::value_parser!(u64).range(2..))]
-    factor: Option<u64>,
+    #[command(flatten)]
+    sweep: size::Sweep,
     /// Element type: f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64, f8e4m3 or f8e5m2
     #[arg(long, default_value = "f32")]
     dtype: DataType,
@@ -423,18 +413,8 @@ struct SimulateArgs {
     /// found it; or a topology file
     #[arg(short, long)]
     topology: String,
-    /// Message size in bytes, with K, M or G for powers of 1024 [default: 1M]
-    #[arg(long, value_parser = size::parse, conflicts_with_all = ["begin", "end", "factor"])]
-    size: Option<u64>,
-    /// First size of a sweep
-    #[arg(short = 'b', long, value_parser = size::parse)]
-    begin: Option<u64>,
-    /// Last size of a sweep [default: the first]
-    #[arg(short = 'e', long, value_parser = size::parse, requires = "begin")]
-    end: Option<u64>,
-    /// Factor between the sizes of a sweep [default: 2]
-    #[arg(short = 'f', long, requires = "begin", value_parser = clap::value_parser!(u64).range(2..))]
-    factor: Option<u64>,
+    #[command(flatten)]
+    sweep: size::Sweep,
     /// Element type: f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64, f8e4m3 or f8e5m2
     #[arg(long, default_value = "f32")]
     dtype: DataType,
@@ -520,7 +500,10 @@ mod tests {
             panic!("not a run")
         };
         let m = &args.measure;
-        assert_eq!((m.begin, m.end, m.factor), (Some(1 << 10), Some(64 << 20), Some(4)));
+        assert_eq!(
+            m.sweep.sizes().unwrap(),
+            [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+        );
         assert_eq!((m.iters, m.warmup, m.check), (100, 10, 0));
         assert!(m.threads && m.no_verify && !m.processes && !m.json && !m.in_place);
         assert_eq!(m.timeout, Timeout(Some(Duration::from_secs(60))));

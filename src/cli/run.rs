@@ -7,7 +7,7 @@ use super::launched::Started;
 use super::progress::Progress;
 use super::report::{Report, Start};
 use super::shape::Shape;
-use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, launched, plans, ranks, size};
+use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, launched, plans, ranks};
 use antiphon::ReduceOp;
 use antiphon::executor::selection::{Question, Spread};
 use antiphon::plan::model::{Collective, Plan};
@@ -53,7 +53,7 @@ fn plan_file(args: &RunArgs) -> Result<Job, CliError> {
             plan.name
         )));
     }
-    let sizes = size::sweep(&args.measure)?;
+    let sizes = args.measure.sweep.sizes()?;
     let items = sizes.into_iter().map(|size| (0, size)).collect();
     job(vec![plan], items, &args.measure)
 }
@@ -81,7 +81,7 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
     let collective = args.collective.collective();
     let mut plans: Vec<Plan> = Vec::new();
     let mut items = Vec::new();
-    for size in size::sweep(&args.measure)? {
+    for size in args.measure.sweep.sizes()? {
         let question = Question::new(&collective, spread, size, args.measure.dtype);
         let op = question.op.map(|sum| args.measure.op.unwrap_or(sum));
         let in_place = args.measure.in_place;
@@ -206,7 +206,7 @@ fn counts(plan: &Plan, args: &MeasureArgs, seed: u64) -> Result<Option<Rule>, Cl
         };
     }
     let rule = args.counts.as_ref().unwrap_or(&Pattern::Uneven).rule(seed % 1_000_000)?;
-    if matches!(rule, Rule::Given(_)) && (args.size.is_some() || args.begin.is_some()) {
+    if matches!(rule, Rule::Given(_)) && args.sweep.is_given() {
         return Err(CliError::Usage(format!(
             "cannot run plan `{}` with numbers in --counts and a size too: the numbers say how large everything is; leave \
              one out",
@@ -229,7 +229,7 @@ mod tests {
         else {
             panic!("not a run")
         };
-        let sizes = size::sweep(&args.measure).unwrap().into_iter().map(|size| (0, size)).collect();
+        let sizes = args.measure.sweep.sizes().unwrap().into_iter().map(|size| (0, size)).collect();
         job(vec![plan], sizes, &args.measure).map(|job| job.settings).map_err(|e| e.to_string())
     }
 

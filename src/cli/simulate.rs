@@ -3,7 +3,7 @@
 use super::error::print_line;
 use super::shape::{Shape, bus_factor};
 use super::table::microseconds;
-use super::{CliError, SimulateArgs, plans, size, topologies};
+use super::{CliError, SimulateArgs, plans, topologies};
 use antiphon::DataType;
 use antiphon::plan::model::Plan;
 use antiphon::plan::program::{CallSizes, Layout};
@@ -18,7 +18,7 @@ const LINES: usize = 12;
 /// Predicts the time of each plan at each size.
 pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, CliError> {
     let topology = topologies::find(&args.topology)?;
-    let sizes = size::sizes(args.size, args.begin, args.end, args.factor)?;
+    let sizes = args.sweep.sizes()?;
     let mut predictions = Vec::with_capacity(args.files.len());
     for file in &args.files {
         let plan = plans::load(file)?.plan;

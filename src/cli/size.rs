@@ -1,6 +1,7 @@
 //! Sizes and durations as people write them.
 
-use super::{CliError, MeasureArgs, Timeout};
+use super::{CliError, Timeout};
+use clap::Args;
 use std::time::Duration;
 
 /// Reads a size in bytes: digits, then K, M or G (powers of 1024, either case), then perhaps B or iB.
@@ -51,9 +52,33 @@ pub(super) fn parse_timeout(text: &str) -> Result<Timeout, String> {
     }
 }
 
-/// The message sizes asked for, in bytes, ascending.
-pub(super) fn sweep(args: &MeasureArgs) -> Result<Vec<u64>, CliError> {
-    sizes(args.size, args.begin, args.end, args.factor)
+/// The options that say how large the messages are.
+#[derive(Debug, PartialEq, Eq, Args)]
+pub(super) struct Sweep {
+    /// Message size in bytes, with K, M or G for powers of 1024 [default: 1M]
+    #[arg(long, value_parser = parse, conflicts_with_all = ["begin", "end", "factor"])]
+    size: Option<u64>,
+    /// First size of a sweep
+    #[arg(short = 'b', long, value_parser = parse)]
+    begin: Option<u64>,
+    /// Last size of a sweep [default: the first]
+    #[arg(short = 'e', long, value_parser = parse, requires = "begin")]
+    end: Option<u64>,
+    /// Factor between the sizes of a sweep [default: 2]
+    #[arg(short = 'f', long, requires = "begin", value_parser = clap::value_parser!(u64).range(2..))]
+    factor: Option<u64>,
+}
+
+impl Sweep {
+    /// Whether any size was asked for.
+    pub fn is_given(&self) -> bool {
+        self.size.is_some() || self.begin.is_some()
+    }
+
+    /// The message sizes asked for, in bytes, ascending.
+    pub fn sizes(&self) -> Result<Vec<u64>, CliError> {
+        sizes(self.size, self.begin, self.end, self.factor)
+    }
 }
 
 /// The sizes that these options ask for, in bytes, ascending.
@@ -141,7 +166,7 @@ mod tests {
         else {
             panic!("not a run")
         };
-        sweep(&args.measure).map_err(|error| error.to_string())
+        args.measure.sweep.sizes().map_err(|error| error.to_string())
     }
 
     #[test]
