@@ -319,26 +319,11 @@ impl Collectives {
         request: &Request,
         root: u32,
     ) -> Result<Blocks, ExecutorError> {
-        let Request { input, output, count, dtype, .. } = *request;
-        self.check_root(root)?;
-        length(count.saturating_mul(self.communicator().world().into()), dtype)?;
-        let (rank, world) = (self.communicator().rank(), self.communicator().world());
-        let mut send = vec![Extent::default(); world as usize];
-        let mut receive = send.clone();
-        send[root as usize].count = count;
-        let at_root = rank == root;
-        if at_root {
-            receive = Extent::packed(&vec![count; world as usize]);
-            let own = output.wrapping_add(rank as usize * count as usize * dtype.size());
-            if count > 0 && input == own.cast_const() {
-                (send[rank as usize], receive[rank as usize]) = Default::default();
-            }
-        }
-        let kept = at_root && send[rank as usize].count == 0;
-        let input = if kept { (NOWHERE.cast_const(), 0) } else { (input, count) };
-        let output = if at_root { (output, count * u64::from(world)) } else { (NOWHERE, 0) };
+        let Request { input, output, .. } = *request;
+        let Rooted { one, all } = self.rooted(request, root, input, output)?;
+        let (input, output) = (present((input, one.0)), present_mut((output, all.0)));
         let (buffers, sizes) = ((input.0, output.0), (input.1, output.1));
-        Ok(Blocks { buffers, sizes, send, receive })
+        Ok(Blocks { buffers, sizes, send: one.1, receive: all.1 })
     }
 
     /// What a rank sends and receives in a scatter.
@@ -347,28 +332,44 @@ impl Collectives {
         request: &Request,
         root: u32,
     ) -> Result<Blocks, ExecutorError> {
-        let Request { input, output, count, dtype, .. } = *request;
-        self.check_root(root)?;
-        length(count.saturating_mul(self.communicator().world().into()), dtype)?;
-        let (rank, world) = (self.communicator().rank(), self.communicator().world());
-        let mut send = vec![Extent::default(); world as usize];
-        let mut receive = send.clone();
-        receive[root as usize].count = count;
-        let at_root = rank == root;
-        if at_root {
-            send = Extent::packed(&vec![count; world as usize]);
-            let own = input.wrapping_add(rank as usize * count as usize * dtype.size());
-            if count > 0 && output.cast_const() == own {
-                (send[rank as usize], receive[rank as usize]) = Default::default();
-            }
-        }
-        let kept = at_root && receive[rank as usize].count == 0;
-        let output = if kept { (NOWHERE, 0) } else { (output, count) };
-        let input =
-            if at_root { (input, count * u64::from(world)) } else { (NOWHERE.cast_const(), 0) };
+        let Request { input, output, .. } = *request;
+        let Rooted { one, all } = self.rooted(request, root, output, input)?;
+        let (input, output) = (present((input, all.0)), present_mut((output, one.0)));
         let (buffers, sizes) = ((input.0, output.0), (input.1, output.1));
-        Ok(Blocks { buffers, sizes, send, receive })
+        Ok(Blocks { buffers, sizes, send: all.1, receive: one.1 })
     }
+
+    /// The blocks between a root and the others, whichever way they go: `single` is where a rank has its own, `whole` where
+    /// the root has all of them. One that is where it belongs goes nowhere.
+    fn rooted(
+        &self,
+        &Request { count, dtype, .. }: &Request,
+        root: u32,
+        single: *const u8,
+        whole: *const u8,
+    ) -> Result<Rooted, ExecutorError> {
+        self.check_root(root)?;
+        let (rank, world) = (self.communicator().rank(), self.communicator().world());
+        length(count.saturating_mul(world.into()), dtype)?;
+        let nothing = vec![Extent::default(); world as usize];
+        let mut one = (count, nothing.clone());
+        one.1[root as usize].count = count;
+        if rank != root {
+            return Ok(Rooted { one, all: (0, nothing) });
+        }
+        let mut all = (count * u64::from(world), Extent::packed(&vec![count; world as usize]));
+        if single == whole.wrapping_add(rank as usize * count as usize * dtype.size()) {
+            one = (0, nothing);
+            all.1[rank as usize] = Extent::default();
+        }
+        Ok(Rooted { one, all })
+    }
+}
+
+/// The blocks of a gather or scatter, with the elements of their buffer: the rank's own, and all that are at the root.
+struct Rooted {
+    one: (u64, Vec<Extent>),
+    all: (u64, Vec<Extent>),
 }
 
 /// A send buffer, or what stands for one of no length.
