@@ -77,9 +77,8 @@ pub struct Context {
     block_tables: Mutex<Vec<(u64, Arc<Words>)>>,
     /// Of everything of the launch that was submitted last: copies and a division follow its kernel.
     pub fate: Fate,
-    /// The launch that it is of, and the last one that is known to be over.
+    /// The launch that it is of.
     followed: AtomicU64,
-    over: AtomicU64,
     /// Stands for where the streams of ranks that are one kernel meet.
     meeting: OnceLock<Arc<dyn Event>>,
     /// Device memory that stands in for memory which peers cannot map.
@@ -216,7 +215,6 @@ impl Context {
             block_tables: Mutex::default(),
             fate: Fate::new(device.event()?),
             followed: AtomicU64::new(0),
-            over: AtomicU64::new(0),
             staging: Mutex::default(),
             plan,
         })

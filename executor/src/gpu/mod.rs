@@ -450,7 +450,15 @@ impl Gpu {
 
     /// Whether everything that was submitted is over.
     fn is_over(&self) -> bool {
-        self.contexts().iter().all(|context| context.is_over())
+        self.contexts().iter().all(|context| context.is_over(&self.asker))
+    }
+
+    /// Frees what graphs kept that are gone, some time. No launch is under way.
+    fn free_abandoned(&self) {
+        let abandoned = self.device.take_abandoned();
+        if !abandoned.is_empty() {
+            self.reaper.free(abandoned);
+        }
     }
 
     /// Waits for everything that was launched, while peers are still heard: it uses memory that goes next. What makes no
@@ -485,7 +493,7 @@ impl Gpu {
         let began = Instant::now();
         while self.runs() && began.elapsed() < QUIET_LIMIT {
             // Of a device that has failed none ends.
-            self.contexts().iter().for_each(|context| self.asker.ask(&context.fate));
+            self.contexts().iter().for_each(|context| context.ask(&self.asker));
             std::thread::sleep(PAUSE);
         }
         if let Some(proxy) = self.proxy.get() {
@@ -508,7 +516,14 @@ impl Drop for Gpu {
         if self.stop.first().load(Ordering::Acquire) != 0 {
             self.abandon_groups();
         }
+        // What followed the last kernels ends by itself, and is asked for.
+        let began = Instant::now();
+        let idle = |gpu: &Self| gpu.contexts().iter().all(|context| context.is_idle());
+        while !self.is_over() && idle(self) && began.elapsed() < QUIET_LIMIT {
+            std::thread::sleep(PAUSE);
+        }
         if self.is_over() {
+            self.free_abandoned();
             return;
         }
         log::warn!("launches on {} do not end; their memory is kept", self.device.name());

@@ -91,7 +91,7 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
     let mut busy = false;
     for context in gpu.contexts() {
         let marks = context.marks();
-        let over = context.is_over();
+        let over = context.is_over(&gpu.asker);
         busy |= !over;
         let id = Arc::as_ptr(&context).addr();
         if let Some(error) = context.fate.lost()
@@ -103,13 +103,13 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             seen.remove(&id);
             if !over {
                 // It may never begin.
-                gpu.asker.ask(&context.fate);
+                context.ask(&gpu.asker);
             }
             continue;
         }
         busy = true;
         if shared.failed() {
-            gpu.asker.ask(&context.fate);
+            context.ask(&gpu.asker);
             continue;
         }
         let progress = context.progress();
@@ -122,7 +122,7 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         match standing {
             Some(then) => {
                 let waited = then.since.elapsed();
-                gpu.asker.ask(&context.fate);
+                context.ask(&gpu.asker);
                 if let Some(error) = calls::differs(shared, &context) {
                     end(shared, error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
@@ -149,10 +149,7 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
                 gpu.reaper.free(unused);
             }
         }
-        let abandoned = gpu.device.take_abandoned();
-        if !abandoned.is_empty() {
-            gpu.reaper.free(abandoned);
-        }
+        gpu.free_abandoned();
         if !shared.failed()
             && let Err(error) = gpu.let_go(shared)
         {

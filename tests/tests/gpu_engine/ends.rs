@@ -94,10 +94,10 @@ fn a_device_that_fails_ends_its_communicators_with_the_drivers_error() {
     let Some(application) = simulated_alone(test, &simulated) else { return };
     // Nothing else ends what waits.
     let failures = on_threads(2, &options().with_timeout(None), |rank| {
-        let callers = [(); 2].map(|()| Caller::new(&rank, &pushes()));
+        let callers = [(); 4].map(|()| Caller::new(&rank, &pushes()));
         rank.barrier().unwrap();
         if rank.rank() == 1 {
-            // On two streams, each waits for rank 0, which never comes.
+            // On four streams, each waits for rank 0, which never comes.
             callers.iter().for_each(|caller| caller.execute().unwrap());
             application.fault(0);
         }

@@ -3,6 +3,7 @@
 use super::{Context, readers};
 use crate::error::ExecutorError;
 use crate::gpu::Gpu;
+use crate::gpu::lost::Asker;
 use crate::gpu::shape::blocks_of;
 use antiphon_codegen::abi::{DeviceStruct, Inbox};
 use antiphon_hal::Stream;
@@ -108,8 +109,14 @@ impl Context {
         Ok(())
     }
 
-    /// Whether nothing of the context is under way or follows a kernel of it.
-    pub fn is_over(&self) -> bool {
+    /// Has the driver asked what became of the launch that was submitted last.
+    pub fn ask(&self, asker: &Asker) {
+        asker.ask(&self.fate, self.followed.load(Ordering::Acquire));
+    }
+
+    /// Whether nothing of the context is known to be under way or to follow a kernel of it. What follows one is asked for
+    /// first, so that a caller who waits for it looks again.
+    pub fn is_over(&self, asker: &Asker) -> bool {
         if self.fate.lost().is_some() {
             return true;
         }
@@ -118,9 +125,9 @@ impl Context {
             return false;
         }
         // Asked once for each end: the driver is slower than a word.
-        let over = self.over.load(Ordering::Relaxed) == given || self.fate.ask();
-        if over {
-            self.over.store(given, Ordering::Relaxed);
+        let over = self.fate.over() >= given;
+        if !over {
+            self.ask(asker);
         }
         over
     }
