@@ -108,6 +108,25 @@ def rank(number, file):
     dist.all_to_all_single(out, gpu(torch.full((sum(counts), 2), float(number))), counts, counts)
     same(out, torch.cat([torch.full((counts[other], 2), float(other)) for other in range(WORLD)]))
 
+    # Coalesced calls, and those of later releases.
+    parts, outs = [gpu(own), gpu(own[:2])], [gpu(torch.zeros(12)), gpu(torch.zeros(4))]
+    group.allgather_into_tensor_coalesced(outs, parts).wait()
+    same(outs[0], torch.cat(every))
+    same(outs[1], torch.cat([each[:2] for each in every]))
+    group.reduce_scatter_tensor_coalesced(parts, outs).wait()
+    same(parts[0], WORLD * every[number])
+    group._start_coalescing()
+    sums = [gpu(own + turn) for turn in range(3)]
+    for each in sums:
+        group.allreduce([each])
+    assert group._end_coalescing().wait(timedelta(seconds=60))
+    [same(each, sum(every) + WORLD * turn) for turn, each in enumerate(sums)]
+    options = dist.GatherOptions()
+    options.rootRank = 1
+    whole = gpu(torch.zeros(WORLD * 6))
+    group.gather_single(whole, gpu(own), options).wait()
+    same(whole, torch.cat(every) if number == 1 else torch.zeros(WORLD * 6))
+
     # Transfers in whatever order, told apart by their tags.
     peer = 1 - number
     first, second = gpu(torch.zeros(4)), gpu(torch.zeros(4))
