@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 6
+#define ANTIPHON_ABI_MINOR 7
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -1005,6 +1005,32 @@ antiphon_result antiphon_communicator_world(const struct antiphon_communicator *
 antiphon_result antiphon_communicator_node(const struct antiphon_communicator *communicator, uint32_t rank, uint32_t *out_node);
 
 /**
+ * Gives every rank the bytes of all ranks: `bytes` of each, as many on all ranks, from `own` on the host, to `out_all` there, which has
+ * room for those of all ranks, in rank order. It goes by what the ranks met by, whatever device their buffers are on, and is for
+ * what programs agree on, not for data: at most 64 KiB of each. Complete on return.
+ *
+ * Any thread may call it, in the same order among a communicator's calls of it on all ranks.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `own` is null or readable for `bytes`, `out_all` null or writable for as many of each rank.
+ */
+antiphon_result antiphon_communicator_exchange(const struct antiphon_communicator *communicator,
+                                               const void *own,
+                                               uint64_t bytes,
+                                               void *out_all);
+
+/**
+ * Makes the device of a communicator's buffers current on the calling thread and leaves it so, as cudaSetDevice and hipSetDevice do;
+ * on the host it does nothing. Calls of this library need it not: it is for code of others that the thread calls.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null.
+ */
+antiphon_result antiphon_communicator_make_current(const struct antiphon_communicator *communicator);
+
+/**
  * Ends every wait of every rank of a communicator; later calls fail with ANTIPHON_RESULT_ABORTED and this reason,
  * which may be null.
  *
@@ -1147,7 +1173,8 @@ antiphon_result antiphon_memory_free(struct antiphon_memory *memory);
  * reduction, each its own.
  *
  * `deferred` is an antiphon_switch: off, as by default, the factor is read now; on, it is read when a call runs, and
- * stays where it is until then. Any thread may call it at any time.
+ * stays where it is until then. For buffers on a device it lies where the device reads it, then, and is read when the call's
+ * stream comes to it; a replay of a graph reads it anew. Any thread may call it at any time.
  *
  * The caller sees to it:
  * The handle is one, or null; the factor is null or readable, and so is `out_op` writable.

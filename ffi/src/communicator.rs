@@ -5,8 +5,8 @@ use crate::entry::{Out, entry, text};
 use crate::handle::{borrow, issue, object, take};
 use crate::ops;
 use crate::result::{Failure, antiphon_result, code, remember};
-use antiphon_executor::{Collectives, Communicator, UniqueId};
-use std::ffi::c_char;
+use antiphon_executor::{Collectives, Communicator, ExecutorError, UniqueId};
+use std::ffi::{c_char, c_void};
 
 /// One rank's end of a group of ranks that make calls together.
 pub struct antiphon_communicator {
@@ -14,6 +14,9 @@ pub struct antiphon_communicator {
 }
 
 object!(Collectives, antiphon_communicator, b"antiComm", "a communicator");
+
+/// The most bytes of a rank that [`antiphon_communicator_exchange`] takes: far below what the ranks' control messages carry.
+const MOST_EXCHANGED: u64 = 1 << 16;
 
 /// Bytes of an antiphon_unique_id.
 pub const ANTIPHON_UNIQUE_ID_BYTES: usize = 128;
@@ -308,6 +311,80 @@ pub unsafe extern "C" fn antiphon_communicator_node(
         // SAFETY: as this function's.
         unsafe { out.set(node) };
         Ok(())
+    })
+}
+
+/// Gives every rank the bytes of all ranks: `bytes` of each, as many on all ranks, from `own` on the host, to `out_all` there, which has
+/// room for those of all ranks, in rank order. It goes by what the ranks met by, whatever device their buffers are on, and is for
+/// what programs agree on, not for data: at most 64 KiB of each. Complete on return.
+///
+/// Any thread may call it, in the same order among a communicator's calls of it on all ranks.
+///
+/// # Safety
+/// The handle is one, or null; `own` is null or readable for `bytes`, `out_all` null or writable for as many of each rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_exchange(
+    communicator: *const antiphon_communicator,
+    own: *const c_void,
+    bytes: u64,
+    out_all: *mut c_void,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        if bytes > MOST_EXCHANGED {
+            return Err(Failure::argument(format!(
+                "cannot exchange {bytes} bytes of each rank: allowed {MOST_EXCHANGED}; send data by a collective"
+            )));
+        }
+        let length = bytes as usize;
+        if length > 0 && (own.is_null() || out_all.is_null()) {
+            return Err(Failure::argument(format!(
+                "cannot exchange {bytes} bytes: saw {own:p} and {out_all:p}, allowed addresses of `own` and `out_all`"
+            )));
+        }
+        let own = match length {
+            0 => &[][..],
+            // SAFETY: readable for so many, as this function's contract says.
+            _ => unsafe { std::slice::from_raw_parts(own.cast::<u8>(), length) },
+        };
+        let all = collectives.communicator().exchange(own)?;
+        if let Some(other) = all.iter().position(|theirs| theirs.len() != length) {
+            let theirs = all[other].len();
+            return Err(Failure::new(
+                antiphon_result::Mismatch,
+                format!(
+                    "cannot exchange {bytes} bytes: rank {other} gave {theirs}, allowed as many on all ranks"
+                ),
+            ));
+        }
+        for (rank, theirs) in all.iter().enumerate() {
+            // SAFETY: there is room for as many of each rank, as this function's contract says.
+            unsafe {
+                let to = out_all.cast::<u8>().wrapping_add(rank * length);
+                theirs.as_ptr().copy_to_nonoverlapping(to, length);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Makes the device of a communicator's buffers current on the calling thread and leaves it so, as cudaSetDevice and hipSetDevice do;
+/// on the host it does nothing. Calls of this library need it not: it is for code of others that the thread calls.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_make_current(
+    communicator: *const antiphon_communicator,
+) -> antiphon_result {
+    entry(|| {
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        let made = collectives.communicator().device().make_current();
+        made.map_err(|error| ExecutorError::from(error).into())
     })
 }
 

@@ -81,7 +81,8 @@ pub(crate) fn forget(communicator: *const antiphon_communicator) {
 /// reduction, each its own.
 ///
 /// `deferred` is an antiphon_switch: off, as by default, the factor is read now; on, it is read when a call runs, and
-/// stays where it is until then. Any thread may call it at any time.
+/// stays where it is until then. For buffers on a device it lies where the device reads it, then, and is read when the call's
+/// stream comes to it; a replay of a graph reads it anew. Any thread may call it at any time.
 ///
 /// # Safety
 /// The handle is one, or null; the factor is null or readable, and so is `out_op` writable.

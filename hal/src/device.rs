@@ -118,6 +118,12 @@ pub trait Device: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Makes the device current on the calling thread and leaves it so, as `cudaSetDevice` and `hipSetDevice` do: for code of
+    /// others that the thread runs. Calls of this layer need it not.
+    fn make_current(&self) -> Result<(), HalError> {
+        Ok(())
+    }
+
     /// Makes an event.
     fn event(&self) -> Result<Arc<dyn Event>, HalError>;
 

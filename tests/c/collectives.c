@@ -254,6 +254,16 @@ static void *rank_main(void *argument)
     OK(antiphon_communicator_rank(c, &me));
     OK(antiphon_communicator_world(c, &world));
     CHECK(me < WORLD && world == WORLD);
+    uint32_t all[WORLD] = {0}, own = me * 7 + 1;
+    OK(antiphon_communicator_exchange(c, &own, sizeof own, all));
+    for (uint32_t rank = 0; rank < WORLD; rank++) CHECK(all[rank] == rank * 7 + 1);
+    OK(antiphon_communicator_exchange(c, NULL, 0, NULL));
+    /* Ranks that give other lengths are told which. */
+    char few[2 * WORLD];
+    antiphon_result unequal = antiphon_communicator_exchange(c, "ab", me == 1 ? 2 : 1, few);
+    CHECK(unequal == ANTIPHON_RESULT_MISMATCH);
+    CHECK(strstr(antiphon_last_error(), me == 1 ? "rank 0 gave 1" : "rank 1 gave 2"));
+    OK(antiphon_communicator_make_current(c));
     OK(antiphon_communicator_node(c, me, &node));
     OK(antiphon_communicator_node(c, WORLD - 1, &last));
     CHECK(node == last);

@@ -42,6 +42,11 @@ static void nulls(antiphon_communicator *c)
     FAILS(ARGUMENT, "out_world", antiphon_communicator_world(c, NULL));
     FAILS(ARGUMENT, "out_node", antiphon_communicator_node(c, 0, NULL));
     CHECK(antiphon_communicator_node(c, 1000, &number) != ANTIPHON_RESULT_SUCCESS);
+    FAILS(HANDLE, "null", antiphon_communicator_exchange(none, &number, sizeof number, &number));
+    FAILS(ARGUMENT, "`own`", antiphon_communicator_exchange(c, NULL, 1, &number));
+    FAILS(ARGUMENT, "`out_all`", antiphon_communicator_exchange(c, &number, 1, NULL));
+    FAILS(ARGUMENT, "allowed 65536", antiphon_communicator_exchange(c, &number, 65537, &number));
+    FAILS(HANDLE, "null", antiphon_communicator_make_current(none));
     FAILS(HANDLE, "null", antiphon_communicator_abort(none, "x"));
     FAILS(HANDLE, "null", antiphon_communicator_async_error(none, &result));
     FAILS(ARGUMENT, "out_result", antiphon_communicator_async_error(c, NULL));

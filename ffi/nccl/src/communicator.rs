@@ -33,7 +33,7 @@ pub struct Communicator {
     pub real: Option<Counterpart>,
 }
 
-// SAFETY: the handle may be used by any thread, says `antiphon.h`; that of the real library, too, says NCCL.
+// SAFETY: the handle may be used by any thread, says `antiphon.h`.
 unsafe impl Send for Communicator {}
 // SAFETY: as above.
 unsafe impl Sync for Communicator {}
@@ -171,7 +171,7 @@ fn options(devices: &CStr) -> Result<Options> {
 /// What has come of a handle of `libantiphon.so`.
 fn whole(end: Handle, device: c_int) -> Result<Arc<Communicator>> {
     let mut whole = alone(end, device)?;
-    whole.real = counterpart::meet(end, whole.rank, whole.world);
+    whole.real = counterpart::meet(&whole);
     Ok(Arc::new(whole))
 }
 
@@ -280,7 +280,9 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
     let own = |rank: usize| way::place().number(device(rank));
     let made = ends.into_iter().enumerate().map(|(rank, end)| alone(end, own(rank)));
     let made = made.collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>>>()?;
-    let mut counterparts = counterpart::meet_in_process(count, devices);
+    let numbers: Vec<c_int> = (0..world as usize).map(own).collect();
+    let list = if way::place().is_device() { numbers.as_ptr() } else { devices };
+    let mut counterparts = counterpart::meet_in_process(count, list);
     for (rank, mut communicator) in made.into_iter().enumerate() {
         communicator.real = counterparts.next();
         // SAFETY: there is room for as many as there are ranks.

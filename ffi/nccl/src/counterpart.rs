@@ -3,18 +3,17 @@
 //! It is of the same ranks, and made with it and never later. It need not block, so that no rank is inside the library while
 //! others wait for it there: all ranks say how far theirs has come until all have it, or one has failed.
 
-use crate::communicator::limit;
+use crate::communicator::{Communicator, limit};
 use crate::failure::{self, Failure, Result};
-use crate::library::{Handle, library};
+use crate::library::library;
 use crate::types::{Comm, Config, Header, MAGIC, UniqueId, result};
-use crate::way::{Real, beside};
+use crate::way::{Real, beside, place};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// The number of `antiphon.h` for bytes.
-const U8: i32 = 5;
 /// The version of NCCL that had [`Config`] as it is here: a library takes what came later as not said.
 const CONFIGURED: u32 = 21400;
 /// How long to pause before a library is asked again what has come of a call.
@@ -154,6 +153,11 @@ struct Made {
     state: Mutex<State>,
 }
 
+// SAFETY: communicators of NCCL may be used and freed by any thread.
+unsafe impl Send for Made {}
+// SAFETY: as above; the pointer never changes.
+unsafe impl Sync for Made {}
+
 #[derive(Default)]
 struct State {
     users: u32,
@@ -245,7 +249,7 @@ impl Use<'_> {
                 return outcome;
             }
             late(since, limit)?;
-            std::thread::sleep(PAUSE);
+            thread::sleep(PAUSE);
         }
     }
 }
@@ -274,16 +278,42 @@ fn late(since: Instant, limit: Option<Duration>) -> Result<()> {
 }
 
 /// Makes the counterpart of a communicator, with all its ranks; none if no library is named.
-pub fn meet(end: Handle, rank: u32, world: u32) -> Option<Counterpart> {
-    functions().map(|functions| Counterpart(join(functions, end, rank, world)))
+pub fn meet(communicator: &Communicator) -> Option<Counterpart> {
+    let functions = functions()?.as_ref().map_err(Clone::clone);
+    if !place().is_device() {
+        return Some(Counterpart(join(functions, communicator)));
+    }
+    // On a thread of its own, where another device may become current: that of the communicator, which the library takes.
+    let made = thread::scope(|scope| {
+        let work = || join(make_current(communicator).and(functions.clone()), communicator);
+        match thread::Builder::new().spawn_scoped(scope, work) {
+            Ok(thread) => thread.join().unwrap_or_else(|_| {
+                Err(Failure::system("cannot make its communicator: the thread crashed"))
+            }),
+            // The others are told.
+            Err(error) => {
+                let text = format!("cannot start a thread: {error}");
+                join(Err(Failure::system(text)), communicator)
+            }
+        }
+    });
+    Some(Counterpart(made))
+}
+
+/// Makes the communicator's device current on this thread.
+fn make_current(communicator: &Communicator) -> Result<()> {
+    let library = library()?;
+    // SAFETY: the handle lives.
+    library.outcome(unsafe { (library.antiphon_communicator_make_current)(communicator.end) })
 }
 
 /// Joins the ranks in the real library, by an id that rank 0 has from there.
-fn join(functions: &'static Result<Functions>, end: Handle, rank: u32, world: u32) -> Result<Made> {
+fn join(functions: Result<&'static Functions>, communicator: &Communicator) -> Result<Made> {
+    let Communicator { rank, world, .. } = *communicator;
     // Whether this rank can call it, and rank 0's id.
     let mut told = [0u8; 1 + size_of::<UniqueId>()];
     let mut id = UniqueId { internal: [0; 128] };
-    let mut own = functions.as_ref().map_err(Clone::clone);
+    let mut own = functions;
     if rank == 0 {
         own = own.and_then(|functions| {
             // SAFETY: the place is writable.
@@ -292,7 +322,7 @@ fn join(functions: &'static Result<Functions>, end: Handle, rank: u32, world: u3
     }
     told[0] = u8::from(own.is_ok());
     told[1..].copy_from_slice(&id.internal.map(c_char::cast_unsigned));
-    let all = all(end, rank, world, &told)?;
+    let all = all(communicator, &told)?;
     let functions = own?;
     if let Some(lacking) = all.chunks(told.len()).position(|one| one[0] == 0) {
         return Err(Failure::usage(format!("rank {lacking} cannot call it")));
@@ -309,7 +339,7 @@ fn join(functions: &'static Result<Functions>, end: Handle, rank: u32, world: u3
         result::SUCCESS | result::IN_PROGRESS => Ok(Made::new(functions, comm)),
         code => functions.outcome(code).and(Err(Failure::usage("it made none"))),
     };
-    let outcome = agree(&made, end, rank, world);
+    let outcome = agree(&made, communicator);
     match (made, outcome) {
         (made, Ok(())) => made,
         (made, Err(why)) => {
@@ -323,7 +353,7 @@ fn join(functions: &'static Result<Functions>, end: Handle, rank: u32, world: u3
 ///
 /// # Errors
 /// Why one has none: on all ranks, since all go by what all say.
-fn agree(made: &Result<Made>, end: Handle, rank: u32, world: u32) -> Result<()> {
+fn agree(made: &Result<Made>, communicator: &Communicator) -> Result<()> {
     let (since, limit) = (Instant::now(), limit()?);
     loop {
         let own = match made {
@@ -335,7 +365,7 @@ fn agree(made: &Result<Made>, end: Handle, rank: u32, world: u32) -> Result<()> 
             Some(Ok(())) => MADE,
             Some(Err(_)) => FAILED,
         };
-        let all = all(end, rank, world, &[state])?;
+        let all = all(communicator, &[state])?;
         if let Some(Err(why)) = own {
             return Err(why);
         }
@@ -346,43 +376,25 @@ fn agree(made: &Result<Made>, end: Handle, rank: u32, world: u32) -> Result<()> 
         if all.iter().all(|&state| state == MADE) {
             return Ok(());
         }
-        std::thread::sleep(PAUSE);
+        thread::sleep(PAUSE);
     }
 }
 
-/// What all ranks say, in rank order; each says as many bytes. By transfers, in which nothing that a program registers has a
-/// part, and which go wherever ranks are.
-fn all(end: Handle, rank: u32, world: u32, own: &[u8]) -> Result<Vec<u8>> {
+/// What all ranks say, in rank order; each says as many bytes. It goes by what the ranks met by, wherever their buffers are, and
+/// nothing that a program registers has a part in it.
+fn all(communicator: &Communicator, own: &[u8]) -> Result<Vec<u8>> {
     let library = library()?;
-    let mut all = vec![0u8; own.len() * world as usize];
-    let send = |bytes: &[u8], to| {
-        let (at, count) = (bytes.as_ptr().cast(), bytes.len() as u64);
-        // SAFETY: the handle lives, and the buffer is as long as said.
-        library.outcome(unsafe { (library.antiphon_send)(end, at, count, U8, to, ptr::null_mut()) })
-    };
-    let receive = |bytes: &mut [u8], from| {
-        let (at, count) = (bytes.as_mut_ptr().cast(), bytes.len() as u64);
-        // SAFETY: as above.
-        library.outcome(unsafe {
-            (library.antiphon_receive)(end, at, count, U8, from, ptr::null_mut())
-        })
-    };
-    if rank == 0 {
-        for (peer, theirs) in (0..).zip(all.chunks_mut(own.len())) {
-            match peer {
-                0 => theirs.copy_from_slice(own),
-                peer => receive(theirs, peer)?,
-            }
-        }
-        (1..world).try_for_each(|peer| send(&all, peer))?;
-    } else {
-        send(own, 0)?;
-        receive(&mut all, 0)?;
-    }
+    let mut all = vec![0u8; own.len() * communicator.world as usize];
+    let (from, bytes, to) = (own.as_ptr().cast(), own.len() as u64, all.as_mut_ptr().cast());
+    // SAFETY: the handle lives, and there is room for as many bytes of each rank.
+    library.outcome(unsafe {
+        (library.antiphon_communicator_exchange)(communicator.end, from, bytes, to)
+    })?;
     Ok(all)
 }
 
-/// Makes the counterparts of all ranks of a process, by one call; nothing if no library is named.
+/// Makes the counterparts of all ranks of a process, by one call; nothing if no library is named. The list of their devices is null,
+/// or has `count`.
 pub fn meet_in_process(count: c_int, devices: *const c_int) -> impl Iterator<Item = Counterpart> {
     let made = functions().map(|functions| {
         let mut comms = vec![ptr::null_mut(); count.cast_unsigned() as usize];

@@ -1,4 +1,4 @@
-//! Calls that nothing here serves, on the host: they go to the real library, if one is named beside Antiphon.
+//! Calls that nothing here serves: they go to the real library, if one is named beside Antiphon.
 //!
 //! A call finds its way without asking peers, by what all ranks know alike: the function, the type, the reduction, the nodes,
 //! and whether all ranks have their counterparts.

@@ -12,7 +12,7 @@ const PATH_VARIABLE: &str = "ANTIPHON_LIB_PATH";
 /// The name by which it is linked; its number is the major one of the interface.
 const SONAME: &str = "libantiphon.so.1";
 /// The interface that is needed: the major number, and the minor one at least.
-const NEEDED: (u32, u32) = (1, 5);
+const NEEDED: (u32, u32) = (1, 7);
 
 /// How a communicator behaves, as `antiphon.h` has it.
 #[repr(C)]
@@ -85,6 +85,8 @@ functions! {
     antiphon_communicator_subset(Handle, *const u32, u32, *mut Handle) -> i32;
     antiphon_communicator_rank(Handle, *mut u32) -> i32;
     antiphon_communicator_world(Handle, *mut u32) -> i32;
+    antiphon_communicator_exchange(Handle, *const c_void, u64, *mut c_void) -> i32;
+    antiphon_communicator_make_current(Handle) -> i32;
     antiphon_communicator_abort(Handle, *const c_char) -> i32;
     antiphon_communicator_async_error(Handle, *mut i32) -> i32;
     antiphon_communicator_destroy(Handle) -> i32;

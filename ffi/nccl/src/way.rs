@@ -94,15 +94,17 @@ fn choose(
         (Some(Place::Host), real) if name.is_some() || real.is_none() => {
             return Way::Own(Place::Host, real.map(named));
         }
-        // Its communicators have counterparts on the host alone, so on devices all calls are its own.
+        (Some(Place::Device { backend, index }), real) => match (is_built(&backend), real) {
+            (Ok(true), real) => {
+                return Way::Own(Place::Device { backend, index }, real.map(named));
+            }
+            (_, Some(path)) => return named(path).map_or_else(Way::None, Way::Real),
+            (Ok(false), None) => format!("libantiphon.so was built without the backend {backend}"),
+            (Err(why), None) => why.text,
+        },
         (_, Some(path)) => return named(path).map_or_else(Way::None, Way::Real),
         (None, None) => "it is none, allowed are such as host, cuda and cuda:1".to_owned(),
         (Some(Place::Host), None) => return Way::Own(Place::Host, None),
-        (Some(Place::Device { backend, index }), None) => match is_built(&backend) {
-            Ok(true) => return Way::Own(Place::Device { backend, index }, None),
-            Ok(false) => format!("libantiphon.so was built without the backend {backend}"),
-            Err(why) => why.text,
-        },
     };
     Way::None(format!(
         "cannot serve buffers of device `{}`: {why}; name a library that serves them by {REAL_VARIABLE}, or set \
@@ -198,8 +200,8 @@ mod tests {
             (some("host"), some("/nowhere.so"), Some("cuda"), "host; cannot load"),
             (some("host"), some("libc.so.6"), Some("cuda"), "host, and beside it"),
             (None, None, Some("cuda"), "cuda None"),
-            (None, some("libc.so.6"), Some("cuda"), "real"),
-            (some("cuda"), some("libc.so.6"), None, "real"),
+            (None, some("libc.so.6"), Some("cuda"), "cuda None, and beside it"),
+            (some("cuda:2"), some("/nowhere.so"), None, "cuda Some(2); cannot load"),
             (some("cuda:1"), None, None, "cuda Some(1)"),
             (some("cuda:x"), None, None, "`cuda:x`"),
             (None, None, Some("rocm"), "without the backend rocm"),

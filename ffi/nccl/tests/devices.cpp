@@ -1,8 +1,9 @@
-// NCCL's calls on devices: `devices WAY`, in two processes with a device each (`processes`), or as
-// one thread that drives both ranks (`together`). The program's own calls are those of CUDA's driver, whose streams are
+// NCCL's calls on devices: `devices WAY`, in two processes with a device each (`processes`), also with the real library, a stand-in,
+// for what is not served here (`beside`), or as one thread that drives both ranks (`together`). The program's own calls are those of CUDA's driver, whose streams are
 // those of the run-time library.
 #include "kernels.h"
 
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -335,7 +336,49 @@ void rest(const Rank& own, int device) {
     OK(ncclCommFinalize(comm));
 }
 
-void run(const ncclUniqueId& id, int rank) {
+// The stand-in's sums are greater by 1000, and it alone has reduction 5, the exclusive or.
+void beside(const Rank& own, int device) {
+    const auto [rank, comm, stream, in, out] = own;
+    const auto exclusive = static_cast<ncclRedOp_t>(5);
+    const auto mixed = [](std::size_t i) { return value(0, i) ^ value(1, i); };
+    void* real = dlopen(std::getenv("ANTIPHON_NCCL_LIB_PATH"), RTLD_NOW | RTLD_NOLOAD);
+    CHECK(real != nullptr);
+    // Whichever thread made it.
+    CHECK(reinterpret_cast<int (*)()>(dlsym(real, "real_device"))() == device);
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    own.expect(__LINE__, count, sum);
+    // In the order of the stream, between calls that are served here.
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, exclusive, comm, stream));
+    OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    own.expect(__LINE__, count, [mixed](std::size_t i) { return world * mixed(i); });
+    OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, exclusive, comm, stream));
+    own.expect(__LINE__, count, [](std::size_t) { return 0; });
+    FAILS(ncclInvalidUsage, "not in this stand-in", ncclAllReduce(own.send(), own.receive(), count, ncclFloat, exclusive, comm, stream));
+    // A group goes there whole.
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    OK(ncclAllReduce(own.send(), static_cast<int32_t*>(own.receive()) + count, count, ncclInt32, exclusive, comm, stream));
+    OK(ncclGroupEnd());
+    own.expect(__LINE__, world * count, [mixed](std::size_t i) { return i < count ? sum(i) + 1000 : mixed(i - count); });
+    // What is served here is recorded here.
+    CUgraph graph;
+    CUgraphExec executable;
+    CUDA(cuStreamBeginCapture_v2(stream, 0));
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    CUDA(cuStreamEndCapture(stream, &graph));
+    CUDA(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    CUDA(cuGraphLaunch(executable, stream));
+    own.expect(__LINE__, count, sum);
+    CUDA(cuGraphExecDestroy(executable));
+    CUDA(cuGraphDestroy(graph));
+    ncclComm_t other = nullptr;
+    OK(ncclCommSplit(comm, 0, -rank, &other, nullptr));
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, exclusive, other, stream));
+    own.expect(__LINE__, count, mixed);
+    OK(ncclCommDestroy(other));
+}
+
+void run(const std::string& way, const ncclUniqueId& id, int rank) {
     CUDA(cuInit(0));
     use(rank + 1);
     ncclComm_t comm = nullptr;
@@ -349,11 +392,15 @@ void run(const ncclUniqueId& id, int rank) {
         OK(ncclGroupEnd());
     }
     const Rank own(rank, comm);
-    collectives(own);
-    spelled(own);
-    registered(own);
-    shrunk(own);
-    rest(own, rank + 1);
+    if (way == "beside") {
+        beside(own, rank + 1);
+    } else {
+        collectives(own);
+        spelled(own);
+        registered(own);
+        shrunk(own);
+        rest(own, rank + 1);
+    }
     own.close();
 }
 
@@ -426,12 +473,12 @@ int main(int arguments, char** texts) {
         alarm(280);
         close(ends[1]);
         CHECK(read(ends[0], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
-        run(id, 1);
+        run(way, id, 1);
         std::exit(EXIT_SUCCESS);
     }
     OK(ncclGetUniqueId(&id));
     CHECK(write(ends[1], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
-    run(id, 0);
+    run(way, id, 0);
     int status = 1;
     CHECK(waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +19,45 @@
 #include <utility>
 #include <vector>
 
+#ifdef REAL_ON_DEVICES
+// Buffers are on devices of CUDA's driver: calls wait for the stream, then take the data, so that no graph can have them.
+extern "C" {
+int cuCtxGetDevice(int* device);
+int cuStreamSynchronize(cudaStream_t stream);
+int cuMemcpyDtoH_v2(void* to, unsigned long long from, std::size_t bytes);
+int cuMemcpyHtoD_v2(unsigned long long to, const void* from, std::size_t bytes);
+}
+#endif
+
 namespace {
+
+bool take(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+#ifdef REAL_ON_DEVICES
+    return cuStreamSynchronize(stream) == 0 && cuMemcpyDtoH_v2(to, reinterpret_cast<std::uintptr_t>(from), bytes) == 0;
+#else
+    static_cast<void>(stream);
+    std::memcpy(to, from, bytes);
+    return true;
+#endif
+}
+
+bool give(void* to, const void* from, std::size_t bytes) {
+#ifdef REAL_ON_DEVICES
+    return cuMemcpyHtoD_v2(reinterpret_cast<std::uintptr_t>(to), from, bytes) == 0;
+#else
+    std::memcpy(to, from, bytes);
+    return true;
+#endif
+}
+
+// The device that is current on the thread, as the real one takes it.
+int current() {
+    int device = -1;
+#ifdef REAL_ON_DEVICES
+    if (cuCtxGetDevice(&device) != 0) return -1;
+#endif
+    return device;
+}
 
 constexpr int most = 8;
 constexpr std::size_t room = 4096;
@@ -35,7 +74,7 @@ using Step = std::function<bool()>;
 thread_local std::string last;
 thread_local int depth = 0;
 thread_local std::vector<std::pair<ncclComm_t, Step>> calls;
-std::atomic<int> made_in_all, freed_in_all, asked_in_all, wrong;
+std::atomic<int> made_in_all, freed_in_all, asked_in_all, wrong, joined_on;
 
 ncclResult_t fails(const char* why) {
     last = why;
@@ -100,6 +139,7 @@ ncclResult_t join(ncclComm_t* comm, int world, ncclUniqueId id, int rank, bool b
     close(memory);
     if (at == MAP_FAILED) return fails("cannot map");
     made_in_all++;
+    joined_on = current();
     *comm = new ncclComm{static_cast<Shared*>(at), rank, world, blocking};
     (*comm)->under_way.push_back((*comm)->meet());
     return (*comm)->go_on();
@@ -123,6 +163,8 @@ extern "C" {
 int real_made() { return made_in_all; }
 int real_freed() { return freed_in_all; }
 int real_asked() { return asked_in_all; }
+// The device that was current when the last communicator was made.
+int real_device() { return joined_on; }
 // From now on something is wrong with all communicators: this result.
 void real_goes_wrong(int result) { wrong = result; }
 
@@ -185,16 +227,16 @@ ncclResult_t ncclGroupEnd() {
 }
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                           ncclComm_t comm, cudaStream_t) {
+                           ncclComm_t comm, cudaStream_t stream) {
     if (type != ncclInt32 || (op != ncclSum && op != 5) || count * 4 > room) return fails("not in this stand-in");
     return now_or_later(comm, [=, given = Step(), read = Step()]() mutable {
         if (!given) {
-            std::memcpy(comm->shared->slots[comm->rank], send, count * 4);
+            if (!take(comm->shared->slots[comm->rank], send, count * 4, stream)) std::abort();
             given = comm->meet();
         }
         if (!read) {
             if (!given()) return false;
-            auto* result = static_cast<int32_t*>(receive);
+            std::vector<int32_t> result(count);
             for (std::size_t i = 0; i < count; i++) {
                 int32_t value = op == ncclSum ? 1000 : 0;
                 for (int rank = 0; rank < comm->world; rank++) {
@@ -204,6 +246,7 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDa
                 }
                 result[i] = value;
             }
+            if (!give(receive, result.data(), count * 4)) std::abort();
             read = comm->meet();
         }
         return read();

@@ -97,6 +97,12 @@ impl<V: Vendor> Device for GpuDevice<V> {
         peers::enable_all(&self.core, &other.core)
     }
 
+    fn make_current(&self) -> Result<(), HalError> {
+        // Nothing ends it but who makes another one current.
+        std::mem::forget(self.core.context.enter()?);
+        Ok(())
+    }
+
     unsafe fn adopt_stream(&self, raw: *mut c_void) -> Result<Arc<dyn Stream>, HalError> {
         // SAFETY: the caller vouches for the stream, as this method asks.
         Ok(Arc::new(unsafe { GpuStream::<V>::adopt(&self.core.context, raw.cast()) }?))

@@ -18,6 +18,11 @@ fn does(way: &str) {
     run(build("devices.cpp", "devices").arg(machine.folder.join("libnccl.so.2")));
     let mut command = machine.command(&program);
     command.arg(way).env("ANTIPHON_DEVICE", "cuda");
+    if way == "beside" {
+        let real = machine.folder.join("libreal.so");
+        run(build("real.cpp", "libreal.so").args(["-shared", "-fPIC", "-DREAL_ON_DEVICES"]));
+        command.env("ANTIPHON_NCCL_LIB_PATH", real);
+    }
     let out = run(command.env("ANTIPHON_LIB_PATH", libraries().join("libantiphon_c.so")));
     assert!(out.contains("devices: ok"), "{out}");
 }
@@ -30,4 +35,9 @@ fn ranks_are_processes() {
 #[test]
 fn one_thread_drives_all_ranks() {
     does("together");
+}
+
+#[test]
+fn what_is_not_served_goes_to_the_real_library() {
+    does("beside");
 }
