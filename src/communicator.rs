@@ -1,6 +1,8 @@
-//! A communicator with its collectives, on typed slices.
+//! A communicator with its collectives, on typed buffers.
 
-use crate::{Element, Op};
+use crate::buffer::place::Place;
+use crate::{Buffer, BufferMut, Element, Op};
+use antiphon_executor::hal::{Backend, Device};
 use antiphon_executor::selection::{Chosen, Question};
 use antiphon_executor::{
     self as executor, Collectives, Counts, ExecutorError, Extent, Options, Rendezvous, Request,
@@ -30,7 +32,8 @@ pub type Result<T, E = ExecutorError> = std::result::Result<T, E>;
 /// # Ok::<(), antiphon::ExecutorError>(())
 /// ```
 ///
-/// The collectives are methods; each call returns when this rank's part is complete. All ranks make the same calls in
+/// The collectives are methods, of slices and the like on the host and of a [`DeviceBuffer`](crate::DeviceBuffer) on any device
+/// ([`Buffer`]); each call returns when this rank's part is complete. All ranks make the same calls in
 /// the same order, with equal lengths. What runs is what the [`Registry`](crate::Registry) has for the call, or the built-in
 /// algorithm for the collective, the size and where the ranks are; to run a plan of one's own once, load it with an
 /// [`Executor`](crate::Executor).
@@ -85,7 +88,15 @@ impl Communicator {
     /// # Errors
     /// What the environment lacks; a rank that did not come in time, and what else forming the group reports.
     pub fn from_environment() -> Result<Communicator> {
-        Communicator::new(&executor::Communicator::from_environment(&Options::default())?)
+        Communicator::from_environment_with(&Options::default())
+    }
+
+    /// As [`from_environment`](Self::from_environment), with options, e.g. of a rank on a GPU.
+    ///
+    /// # Errors
+    /// As [`from_environment`](Self::from_environment).
+    pub fn from_environment_with(options: &Options) -> Result<Communicator> {
+        Communicator::new(&executor::Communicator::from_environment(options)?)
     }
 
     /// This process's end of a group of processes of this machine that all pass the same address and world.
@@ -127,89 +138,109 @@ impl Communicator {
     /// Replaces every rank's buffer by the reduction of all.
     ///
     /// # Errors
-    /// Why the call could not be completed; so do all collectives.
-    pub fn all_reduce<T: Element>(&self, buffer: &mut [T], op: Op) -> Result<()> {
-        let (at, count) = (buffer.as_mut_ptr(), buffer.len());
+    /// Why the call could not be completed, and a buffer that is not where this rank's calls take them from; so do all
+    /// collectives.
+    pub fn all_reduce<B: BufferMut + ?Sized>(&self, buffer: &mut B, op: Op) -> Result<()> {
+        let (at, count) = self.target(buffer)?;
         // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
-        unsafe { self.call(What::AllReduce, at, at, count, op) }
+        unsafe { self.call::<B>(What::AllReduce, at, at, count, op) }
     }
 
     /// Gives every rank the reduction of all ranks' `input`.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and unequal lengths.
-    pub fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        equal("reduce into a slice", output.len(), input.len())?;
-        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+    pub fn all_reduce_into<I, O>(&self, input: &I, output: &mut O, op: Op) -> Result<()>
+    where
+        I: Buffer<Element = O::Element> + ?Sized,
+        O: BufferMut + ?Sized,
+    {
+        let ((from, count), (to, room)) = (self.source(input)?, self.target(output)?);
+        equal("reduce into a buffer", room, count)?;
         // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.call(What::AllReduce, from, to, input.len(), op) }
+        unsafe { self.call::<O>(What::AllReduce, from, to, count, op) }
     }
 
     /// Gives every rank the inputs of all, in rank order.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and an output that is not `world` times as long as the input.
-    pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        let count = input.len();
-        self.blocks("gather into a slice", output.len(), count)?;
-        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+    pub fn all_gather<I, O>(&self, input: &I, output: &mut O) -> Result<()>
+    where
+        I: Buffer<Element = O::Element> + ?Sized,
+        O: BufferMut + ?Sized,
+    {
+        let ((from, count), (to, room)) = (self.source(input)?, self.target(output)?);
+        self.blocks("gather into a buffer", room, count)?;
         // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.call(What::AllGather, from, to, count, Op::Sum) }
+        unsafe { self.call::<O>(What::AllGather, from, to, count, Op::Sum) }
     }
 
     /// Gives every rank all blocks of `buffer`, of which each rank brings its own: block r is rank r's.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and a length that `world` does not divide.
-    pub fn all_gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
-        let count = self.block_of(buffer.len())?;
-        let to = buffer.as_mut_ptr();
-        let own = to.wrapping_add(self.rank() as usize * count);
+    pub fn all_gather_in_place<B: BufferMut + ?Sized>(&self, buffer: &mut B) -> Result<()> {
+        let (to, room) = self.target(buffer)?;
+        let count = self.block_of(room)?;
+        let own = to.wrapping_add(self.rank() as usize * count * size_of::<B::Element>());
         // SAFETY: the buffer is exclusively borrowed for this blocking call; the input is its block of this rank.
-        unsafe { self.call(What::AllGather, own, to, count, Op::Sum) }
+        unsafe { self.call::<B>(What::AllGather, own, to, count, Op::Sum) }
     }
 
     /// Gives rank r the reduction of all ranks' block r.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and an input that is not `world` times as long as the output.
-    pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        let count = output.len();
-        self.blocks("scatter a slice", input.len(), count)?;
-        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+    pub fn reduce_scatter<I, O>(&self, input: &I, output: &mut O, op: Op) -> Result<()>
+    where
+        I: Buffer<Element = O::Element> + ?Sized,
+        O: BufferMut + ?Sized,
+    {
+        let ((from, whole), (to, count)) = (self.source(input)?, self.target(output)?);
+        self.blocks("scatter a buffer", whole, count)?;
         // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.call(What::ReduceScatter, from, to, count, op) }
+        unsafe { self.call::<O>(What::ReduceScatter, from, to, count, op) }
     }
 
     /// Exchanges blocks: block r of rank s becomes block s of rank r.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), unequal lengths, and lengths that `world` does not divide.
-    pub fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        equal("exchange slices", output.len(), input.len())?;
-        let count = self.block_of(input.len())?;
-        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
+    pub fn all_to_all<I, O>(&self, input: &I, output: &mut O) -> Result<()>
+    where
+        I: Buffer<Element = O::Element> + ?Sized,
+        O: BufferMut + ?Sized,
+    {
+        let ((from, whole), (to, room)) = (self.source(input)?, self.target(output)?);
+        equal("exchange buffers", room, whole)?;
+        let count = self.block_of(whole)?;
         // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.call(What::AllToAll, from, to, count, Op::Sum) }
+        unsafe { self.call::<O>(What::AllToAll, from, to, count, Op::Sum) }
     }
 
     /// As [`all_to_all`](Self::all_to_all), with blocks of different lengths, one after the other: `send` says how many
     /// elements go to each rank, `receive` how many come from it.
     ///
     /// # Errors
-    /// As [`all_reduce`](Self::all_reduce), numbers that do not fit the slices, and numbers that sender and receiver do
+    /// As [`all_reduce`](Self::all_reduce), numbers that do not fit the buffers, and numbers that sender and receiver do
     /// not agree on.
-    pub fn all_to_all_v<T: Element>(
+    pub fn all_to_all_v<I, O>(
         &self,
-        (input, send): (&[T], &[u64]),
-        (output, receive): (&mut [T], &[u64]),
-    ) -> Result<()> {
+        (input, send): (&I, &[u64]),
+        (output, receive): (&mut O, &[u64]),
+    ) -> Result<()>
+    where
+        I: Buffer<Element = O::Element> + ?Sized,
+        O: BufferMut + ?Sized,
+    {
+        let ((from, sent), (to, room)) = (self.source(input)?, self.target(output)?);
         let (send, receive) = (Extent::packed(send), Extent::packed(receive));
-        let sizes = (input.len() as u64, output.len() as u64);
+        let sizes = (sent as u64, room as u64);
         let counts = Counts { send: &send, receive: &receive };
-        let at = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        let dtype = O::Element::DATA_TYPE;
         // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.collectives.all_to_all_v(at, sizes, counts, T::DATA_TYPE, None) }
+        unsafe { self.collectives.all_to_all_v((from, to), sizes, counts, dtype, None) }
     }
 
     /// Gives every rank the inputs of all, in rank order, which may have different lengths: `receive` says how many elements
@@ -234,84 +265,94 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`all_to_all_v`](Self::all_to_all_v).
-    pub fn all_gather_v<T: Element>(
-        &self,
-        input: &[T],
-        (output, receive): (&mut [T], &[u64]),
-    ) -> Result<()> {
+    pub fn all_gather_v<I, O>(&self, input: &I, (output, receive): (&mut O, &[u64])) -> Result<()>
+    where
+        I: Buffer<Element = O::Element> + ?Sized,
+        O: BufferMut + ?Sized,
+    {
+        let ((from, sent), (to, room)) = (self.source(input)?, self.target(output)?);
         let receive = Extent::packed(receive);
-        let sizes = (input.len() as u64, output.len() as u64);
-        let at = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        let (sizes, dtype) = ((sent as u64, room as u64), O::Element::DATA_TYPE);
         // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said.
-        unsafe { self.collectives.all_gather_v(at, sizes, &receive, T::DATA_TYPE, None) }
+        unsafe { self.collectives.all_gather_v((from, to), sizes, &receive, dtype, None) }
     }
 
     /// Replaces every rank's buffer by the root's.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and a root that is no rank.
-    pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
-        let (at, count) = (buffer.as_mut_ptr(), buffer.len());
+    pub fn broadcast<B: BufferMut + ?Sized>(&self, buffer: &mut B, root: u32) -> Result<()> {
+        let (at, count) = self.target(buffer)?;
         // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
-        unsafe { self.call(What::Broadcast { root }, at, at, count, Op::Sum) }
+        unsafe { self.call::<B>(What::Broadcast { root }, at, at, count, Op::Sum) }
     }
 
     /// Replaces the root's buffer by the reduction of all; the others' stay as they are.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).
-    pub fn reduce<T: Element>(&self, buffer: &mut [T], op: Op, root: u32) -> Result<()> {
-        let (at, count) = (buffer.as_mut_ptr(), buffer.len());
+    pub fn reduce<B: BufferMut + ?Sized>(&self, buffer: &mut B, op: Op, root: u32) -> Result<()> {
+        let (at, count) = self.target(buffer)?;
         // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
-        unsafe { self.call(What::Reduce { root }, at, at, count, op) }
+        unsafe { self.call::<B>(What::Reduce { root }, at, at, count, op) }
     }
 
     /// Gives the root the inputs of all, in rank order. The others' `output` is left alone, and may be empty.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast), and on the root an output that is not `world` times as long as the input.
-    pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: u32) -> Result<()> {
+    pub fn gather<I, O>(&self, input: &I, output: &mut O, root: u32) -> Result<()>
+    where
+        I: Buffer<Element = O::Element> + ?Sized,
+        O: BufferMut + ?Sized,
+    {
+        let ((from, count), (to, room)) = (self.source(input)?, self.target(output)?);
         if self.rank() == root {
-            self.blocks("gather into a slice", output.len(), input.len())?;
+            self.blocks("gather into a buffer", room, count)?;
         }
-        let (from, to) = (input.as_ptr(), output.as_mut_ptr());
         // SAFETY: both are borrowed for this blocking call, the output exclusively; both are as long as said where the
         // rank has a part in them.
-        unsafe { self.call(What::Gather { root }, from, to, input.len(), Op::Sum) }
+        unsafe { self.call::<O>(What::Gather { root }, from, to, count, Op::Sum) }
     }
 
     /// Gives rank r block r of the root's `input`. The others' is left alone, and may be empty.
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast), and on the root an input that is not `world` times as long as the output.
-    pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: u32) -> Result<()> {
+    pub fn scatter<I, O>(&self, input: &I, output: &mut O, root: u32) -> Result<()>
+    where
+        I: Buffer<Element = O::Element> + ?Sized,
+        O: BufferMut + ?Sized,
+    {
+        let ((from, whole), (to, count)) = (self.source(input)?, self.target(output)?);
         if self.rank() == root {
-            self.blocks("scatter a slice", input.len(), output.len())?;
+            self.blocks("scatter a buffer", whole, count)?;
         }
-        let (from, to, count) = (input.as_ptr(), output.as_mut_ptr(), output.len());
         // SAFETY: as for `gather`.
-        unsafe { self.call(What::Scatter { root }, from, to, count, Op::Sum) }
+        unsafe { self.call::<O>(What::Scatter { root }, from, to, count, Op::Sum) }
     }
 
-    /// Sends a slice to a peer, which [receives](Self::receive) one of the same length. The other ranks have no part in
+    /// Sends a buffer to a peer, which [receives](Self::receive) one of the same length. The other ranks have no part in
     /// it. Returns when the peer has it.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and a peer that is this rank.
-    pub fn send<T: Element>(&self, input: &[T], peer: u32) -> Result<()> {
-        let (at, count) = (input.as_ptr().cast(), input.len() as u64);
-        // SAFETY: the slice is borrowed for this blocking call, and is as long as said.
-        unsafe { self.collectives.send(at, count, T::DATA_TYPE, peer, None) }
+    pub fn send<B: Buffer + ?Sized>(&self, input: &B, peer: u32) -> Result<()> {
+        let (at, count) = self.source(input)?;
+        let dtype = B::Element::DATA_TYPE;
+        // SAFETY: the buffer is borrowed for this blocking call, and is as long as said.
+        unsafe { self.collectives.send(at, count as u64, dtype, peer, None) }
     }
 
-    /// Receives a slice that a peer [sends](Self::send).
+    /// Receives a buffer that a peer [sends](Self::send).
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn receive<T: Element>(&self, output: &mut [T], peer: u32) -> Result<()> {
-        let (at, count) = (output.as_mut_ptr().cast(), output.len() as u64);
-        // SAFETY: the slice is exclusively borrowed for this blocking call, and is as long as said.
-        unsafe { self.collectives.receive(at, count, T::DATA_TYPE, peer, None) }
+    pub fn receive<B: BufferMut + ?Sized>(&self, output: &mut B, peer: u32) -> Result<()> {
+        let (at, count) = self.target(output)?;
+        let dtype = B::Element::DATA_TYPE;
+        // SAFETY: the buffer is exclusively borrowed for this blocking call, and is as long as said.
+        unsafe { self.collectives.receive(at, count as u64, dtype, peer, None) }
     }
 
     /// Ends every wait of every rank, from any thread. Later calls fail with the same reason.
@@ -339,39 +380,69 @@ impl Communicator {
         self.collectives.explain(question)
     }
 
-    /// The calls by address, on streams, or of memory on a device.
+    /// The calls by address: on streams, or of memory that the application allocated itself on a device.
     pub fn collectives(&self) -> &Collectives {
         &self.collectives
     }
 
     /// # Safety
-    /// As [`Collectives::call`].
-    unsafe fn call<T: Element>(
+    /// As [`Collectives::call`]; both addresses are of elements as `B` has them.
+    unsafe fn call<B: Buffer + ?Sized>(
         &self,
         what: What,
-        input: *const T,
-        output: *mut T,
+        input: *const u8,
+        output: *mut u8,
         count: usize,
         op: Op,
     ) -> Result<()> {
-        let (input, output, count) = (input.cast(), output.cast(), count as u64);
-        let dtype = T::DATA_TYPE;
+        let (count, dtype) = (count as u64, B::Element::DATA_TYPE);
         let request = Request { what, input, output, count, dtype, op, factor: None };
         // SAFETY: as this function's.
         unsafe { self.collectives.call(&request, None) }
     }
 
-    /// The length of one of `world` blocks of a slice.
+    /// Where a call reads, and how many elements.
+    fn source<B: Buffer + ?Sized>(&self, buffer: &B) -> Result<(*const u8, usize)> {
+        self.reaches(buffer.device(), buffer.count())?;
+        Ok((buffer.start(), buffer.count()))
+    }
+
+    /// Where a call writes, and how many elements.
+    fn target<B: BufferMut + ?Sized>(&self, buffer: &mut B) -> Result<(*mut u8, usize)> {
+        self.reaches(buffer.device(), buffer.count())?;
+        Ok((buffer.start_mut(), buffer.count()))
+    }
+
+    /// Whether this rank's calls take buffers of `device`, slices of the host where it is `None`.
+    fn reaches(&self, device: Option<&dyn Device>, count: usize) -> Result<()> {
+        let own = &**self.device();
+        let name = |device: &dyn Device| format!("{} {}", device.backend(), device.index());
+        let saw = match device {
+            None if own.backend() == Backend::Host || count == 0 => return Ok(()),
+            None => format!("a slice of the host, on a rank of {}", name(own)),
+            Some(device) if (device.backend(), device.index()) == (own.backend(), own.index()) => {
+                return Ok(());
+            }
+            Some(device) => format!("a buffer of {}, on a rank of {}", name(device), name(own)),
+        };
+        Err(argument(
+            "make a call",
+            saw,
+            "a `DeviceBuffer` made with this rank, and slices on the host",
+        ))
+    }
+
+    /// The length of one of `world` blocks of a buffer.
     fn block_of(&self, len: usize) -> Result<usize> {
         let world = self.world() as usize;
         if len.is_multiple_of(world) {
             return Ok(len / world);
         }
         let saw = format!("{len} elements for {world} ranks");
-        Err(argument("divide a slice by ranks", saw, "multiples of the number of ranks"))
+        Err(argument("divide a buffer by ranks", saw, "multiples of the number of ranks"))
     }
 
-    /// Whether a slice has `world` blocks of `block` elements.
+    /// Whether a buffer has `world` blocks of `block` elements.
     fn blocks(&self, what: &'static str, len: usize, block: usize) -> Result<()> {
         let world = self.world() as usize;
         if block.checked_mul(world) == Some(len) {
@@ -387,5 +458,5 @@ fn equal(what: &'static str, output: usize, input: usize) -> Result<()> {
         return Ok(());
     }
     let saw = format!("{output} elements for {input}");
-    Err(argument(what, saw, "slices of one length"))
+    Err(argument(what, saw, "buffers of one length"))
 }

@@ -4,7 +4,7 @@ use crate::DataType;
 
 /// An element of a message: a number that collectives move and reduce.
 ///
-/// Sealed: every bit pattern of these types is a value, and the engines know how to add them up. With the feature `half`
+/// Sealed: these types have no padding, every bit pattern of them is a value, and the engines know how to add them up. With the feature `half`
 /// also `half::f16` and `half::bf16`.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The name of the type among all data types.

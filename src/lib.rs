@@ -17,11 +17,12 @@
 //! # Ok::<(), antiphon::ExecutorError>(())
 //! ```
 //!
-//! This crate is the facade: a [`Communicator`] with collectives on slices, an [`Executor`] for [`Plan`]s of one's own,
+//! This crate is the facade: a [`Communicator`] with collectives on slices and on buffers of devices, an [`Executor`] for [`Plan`]s of one's own,
 //! the layers below under one name, and the reference that results are checked with. The `antiphon` command is built
 //! from the same package.
 //!
 //! - [`Communicator`]: collectives over threads of this process, or processes of one host or many;
+//! - [`DeviceBuffer`]: what the collectives take on GPUs, and also on the host;
 //! - [`Executor`]: loads and launches plans, e.g. those that [`plan::read`] reads;
 //! - [`Registry`]: plans, and algorithms that are code, which serve calls by name beside the built-in algorithms;
 //! - [`plan`]: the plan model, its JSON formats, checks, lowering, builder and built-in algorithms;
@@ -30,6 +31,7 @@
 //! - [`oracle`]: reproducible inputs and expected results in higher precision.
 
 pub use antiphon_executor as executor;
+pub use antiphon_executor::hal;
 pub use antiphon_executor::{
     Call, Code, CodeCall, Executor, ExecutorError, LoadedPlan, Options, Registry, Rendezvous,
     Terms, UniqueId,
@@ -38,17 +40,23 @@ pub use antiphon_plan as plan;
 pub use antiphon_plan::model::Plan;
 pub use antiphon_types::ReduceOp as Op;
 pub use antiphon_types::{DataType, ReduceOp, UnknownName};
+pub use buffer::{Buffer, BufferMut};
 pub use communicator::{Communicator, Result};
+pub use device_buffer::DeviceBuffer;
 pub use element::Element;
 
+mod buffer;
 pub mod calibrate;
 mod communicator;
+mod device_buffer;
 mod element;
 pub mod oracle;
 
 /// Pages whose examples in Rust are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/gpu.md")]
+    mod gpu {}
     #[doc = include_str!("../docs/selection.md")]
     mod selection {}
     #[doc = include_str!("../docs/dsl/quick-start.md")]

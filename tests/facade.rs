@@ -1,10 +1,11 @@
-//! Collectives as methods, over threads: every one, with typed slices, roots, and what is wrong with calls.
+//! Collectives as methods, over threads: every one, with slices and device buffers, roots, and what is wrong with calls.
 
 use antiphon::executor::selection::{Devices, Spread, Wish, select};
 use antiphon::plan::model::Collective;
 use antiphon::plan::program::Layout;
 use antiphon::plan::verify::{self, Verdict};
-use antiphon::{Communicator, Element, ExecutorError, Op, Options, Result};
+use antiphon::{Communicator, DeviceBuffer, ExecutorError, Op, Options, Result};
+use antiphon_tests::methods::{Small, every_method};
 use std::time::Duration;
 
 const WORLDS: [u32; 4] = [1, 2, 3, 5];
@@ -28,136 +29,81 @@ fn on_threads(world: u32, work: impl Fn(&Communicator) -> Result<()> + Sync) {
     });
 }
 
-/// Numbers that are different everywhere, small enough that sums of them are exact in every type.
-fn value(rank: u32, index: usize) -> i64 {
-    (i64::from(rank) * 7 + index as i64 * 3) % 11 + 1
-}
-
-/// A type that holds them.
-trait Small: Element + PartialEq + std::fmt::Debug {
-    fn small(value: i64) -> Self;
-}
-
-macro_rules! small {
-    ($($type:ty)*) => { $(impl Small for $type { fn small(value: i64) -> Self { value as $type } })* };
-}
-
-small!(f32 f64 i8 u8 i32 u32 i64 u64);
-
-fn filled<T: Small>(len: usize, of: impl Fn(usize) -> i64) -> Vec<T> {
-    (0..len).map(|index| T::small(of(index))).collect()
-}
-
-fn sum(world: u32, index: usize) -> i64 {
-    (0..world).map(|rank| value(rank, index)).sum()
-}
-
-/// Every collective once, on one rank.
-fn all_of<T: Small>(rank: &Communicator, count: usize) -> Result<()> {
-    let (me, world) = (rank.rank(), rank.world());
-    let whole = count * world as usize;
-    let own = |len| filled::<T>(len, |index| value(me, index));
-    let block = |index: usize| ((index / count.max(1)) as u32, index % count.max(1));
-    let poison = |len| filled::<T>(len, |_| 99);
-    let gathered = filled::<T>(whole, |index| value(block(index).0, block(index).1));
-    let mine = me as usize * count;
-
-    let mut buffer = own(count);
-    rank.all_reduce(&mut buffer, Op::Sum)?;
-    assert_eq!(buffer, filled::<T>(count, |index| sum(world, index)), "allreduce");
-
-    let mut output = poison(count);
-    rank.all_reduce_into(&own(count), &mut output, Op::Max)?;
-    let most = |index| (0..world).map(|rank| value(rank, index)).max().unwrap();
-    assert_eq!(output, filled::<T>(count, most), "allreduce into");
-
-    let mut output = poison(whole);
-    rank.all_gather(&own(count), &mut output)?;
-    assert_eq!(output, gathered, "allgather");
-
-    let mut output = poison(whole);
-    output[mine..mine + count].copy_from_slice(&own(count));
-    rank.all_gather_in_place(&mut output)?;
-    assert_eq!(output, gathered, "allgather in place");
-
-    let mut output = poison(count);
-    rank.reduce_scatter(&own(whole), &mut output, Op::Sum)?;
-    assert_eq!(output, filled::<T>(count, |index| sum(world, mine + index)), "reducescatter");
-
-    let mut output = poison(whole);
-    rank.all_to_all(&own(whole), &mut output)?;
-    let exchanged = filled::<T>(whole, |index| value(block(index).0, mine + block(index).1));
-    assert_eq!(output, exchanged, "alltoall");
-
-    for root in [0, world - 1] {
-        let mut buffer = own(count);
-        rank.broadcast(&mut buffer, root)?;
-        assert_eq!(buffer, filled::<T>(count, |index| value(root, index)), "broadcast {root}");
-
-        let mut buffer = own(count);
-        rank.reduce(&mut buffer, Op::Sum, root)?;
-        let reduced = filled::<T>(count, |index| sum(world, index));
-        assert_eq!(buffer, if me == root { reduced } else { own(count) }, "reduce {root}");
-
-        let mut output = poison(if me == root { whole } else { 0 });
-        rank.gather(&own(count), &mut output, root)?;
-        assert!(me != root || output == gathered, "gather {root}");
-
-        let mut output = poison(count);
-        let input = own(if me == root { whole } else { 0 });
-        rank.scatter(&input, &mut output, root)?;
-        let scattered = filled::<T>(count, |index| value(root, mine + index));
-        assert_eq!(output, scattered, "scatter {root}");
-    }
-
-    if world > 1 {
-        // Round the ring: rank 0 sends first, the others receive first.
-        let (next, previous) = ((me + 1) % world, (me + world - 1) % world);
-        let mut received = poison(count);
-        if me == 0 {
-            rank.send(&own(count), next)?;
-        }
-        rank.receive(&mut received, previous)?;
-        if me > 0 {
-            rank.send(&own(count), next)?;
-        }
-        assert_eq!(received, filled::<T>(count, |index| value(previous, index)), "send");
-    }
-    rank.barrier()
-}
-
 #[test]
-fn every_collective_moves_every_type() {
+fn every_method_takes_slices_of_every_type() {
+    fn vectors<T: Small>(rank: &Communicator, count: usize) -> Result<()> {
+        every_method(rank, count, |values: &[T]| Ok(values.to_vec()), |values| Ok(values.clone()))
+    }
     for world in WORLDS {
         on_threads(world, |rank| {
             for count in COUNTS {
-                all_of::<f32>(rank, count)?;
-                all_of::<i64>(rank, count)?;
+                vectors::<f32>(rank, count)?;
+                vectors::<i64>(rank, count)?;
             }
-            all_of::<f64>(rank, 9)?;
-            all_of::<u8>(rank, 9)?;
-            all_of::<i8>(rank, 9)?;
-            all_of::<i32>(rank, 9)?;
-            all_of::<u32>(rank, 9)?;
-            all_of::<u64>(rank, 9)
+            vectors::<f64>(rank, 9)?;
+            vectors::<u8>(rank, 9)?;
+            vectors::<i8>(rank, 9)?;
+            vectors::<i32>(rank, 9)?;
+            vectors::<u32>(rank, 9)?;
+            vectors::<u64>(rank, 9)
         });
     }
 }
 
 #[test]
-fn blocks_may_have_lengths_of_their_own() {
-    on_threads(3, |rank| {
-        let (me, world) = (u64::from(rank.rank()), 3);
-        // Rank r sends r + s elements to rank s.
-        let counts: Vec<u64> = (0..world).map(|peer| me + peer).collect();
-        let input = vec![me as u32; counts.iter().sum::<u64>() as usize];
-        let mut output = vec![9u32; input.len()];
-        rank.all_to_all_v((&input, &counts), (&mut output, &counts))?;
-        let expected =
-            (0..world).flat_map(|peer| std::iter::repeat_n(peer as u32, (me + peer) as usize));
-        assert!(output.iter().copied().eq(expected), "{output:?}");
+fn every_method_takes_device_buffers_of_the_host() {
+    for world in WORLDS {
+        on_threads(world, |rank| {
+            let buffer = |values: &[f32]| DeviceBuffer::from_slice(rank, values);
+            for count in COUNTS {
+                every_method(rank, count, buffer, DeviceBuffer::to_vec)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_call_may_mix_kinds_of_buffers() {
+    on_threads(2, |rank| {
+        let me = rank.rank() as f32;
+        let sum = [1.0; 6];
+        let input: &[f32] = &[me; 6];
+        // References to references, as one has them in the middle of a program.
+        let mut boxed: Box<[f32]> = vec![9.0; 6].into();
+        rank.all_reduce_into(&input, &mut boxed, Op::Sum)?;
+        assert_eq!(*boxed, sum);
+        let mut whole = vec![9.0; 8];
+        let mut part: &mut [f32] = &mut whole[1..7];
+        rank.all_reduce_into(&Box::<[f32]>::from(input), &mut part, Op::Sum)?;
+        assert_eq!(whole, [9.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 9.0]);
+        let mut device = DeviceBuffer::zeroed(rank, 6)?;
+        rank.all_reduce_into(&[me; 6], &mut device, Op::Sum)?;
+        let mut back = [9.0; 6];
+        rank.all_reduce_into(&device, &mut back, Op::Max)?;
+        assert_eq!(back, sum);
         Ok(())
     });
+}
+
+#[test]
+fn a_device_buffer_holds_what_it_is_given() {
+    let rank = Communicator::in_process(1).unwrap().remove(0);
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&rank, 3).unwrap();
+    let empty = DeviceBuffer::<u32>::zeroed(&rank, 0).unwrap();
+    // A buffer outlives what it came from.
+    drop(rank);
+    assert_eq!((buffer.to_vec().unwrap(), buffer.len()), (vec![0; 3], 3));
+    buffer.upload(&[1, 2, 3]).unwrap();
+    let mut found = [0; 3];
+    buffer.download(&mut found).unwrap();
+    assert_eq!(found, [1, 2, 3]);
+    assert!(empty.is_empty() && empty.to_vec().unwrap().is_empty());
+    for result in [buffer.upload(&[1; 4]), buffer.download(&mut [1; 2])] {
+        let error = result.unwrap_err();
+        assert!(matches!(error, ExecutorError::Argument { .. }), "{error}");
+        assert!(error.to_string().contains("for 3 elements"), "{error}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! told so. No wait is for ever: a time limit, an abort and the death of a peer each end it with an error that says
 //! who waited for whom.
 
+mod allocation;
 mod collectives;
 mod communicator;
 mod context;
@@ -33,6 +34,7 @@ mod touches;
 mod verification;
 mod waiting;
 
+pub use allocation::Allocation;
 pub use collectives::{Collectives, Factor, Group, Request, What};
 pub use communicator::{Communicator, HOST_VARIABLE, KernelForm, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};

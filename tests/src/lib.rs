@@ -5,6 +5,7 @@ pub mod application;
 mod folder;
 pub mod hal;
 pub mod harness;
+pub mod methods;
 pub mod net;
 pub mod recorder;
 pub mod simulated;

@@ -63,7 +63,7 @@ use tables::{Slots, Tables};
 use together::Merged;
 pub use together::{Member, launch_together};
 use underway::Underway;
-use upload::Upload;
+pub use upload::Upload;
 use watch::Watch;
 use words::Words;
 
@@ -186,6 +186,8 @@ pub struct Gpu {
     link_memory: LinkMemory,
     /// For calls without a stream.
     stream: OnceLock<Arc<dyn Stream>>,
+    /// For what the application copies, which may be long: the engine's tables wait for none of it.
+    copies: OnceLock<Arc<Upload>>,
 }
 
 #[derive(Default)]
@@ -292,6 +294,7 @@ impl Gpu {
             proxy: OnceLock::new(),
             link_memory: LinkMemory::default(),
             stream: OnceLock::new(),
+            copies: OnceLock::new(),
         })
     }
 
@@ -313,6 +316,15 @@ impl Gpu {
         }
         let made = self.device.stream()?;
         Ok(Arc::clone(self.stream.get_or_init(|| made)))
+    }
+
+    /// What copies between the application's memory of the host and its memory of the device, beside kernels that run.
+    pub fn copies(&self) -> Result<Arc<Upload>, HalError> {
+        if let Some(copies) = self.copies.get() {
+            return Ok(Arc::clone(copies));
+        }
+        let made = Arc::new(Upload::new(&*self.device)?);
+        Ok(Arc::clone(self.copies.get_or_init(|| made)))
     }
 
     /// What stands for the context of a call on all ranks. A call that one rank refuses, all refuse, before it takes a number.
@@ -503,6 +515,16 @@ impl Gpu {
 
     fn recent(&self) -> MutexGuard<'_, RecentCalls> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Frees memory of a device: at once while no launch of the process is under way, else when that is so. Waits for no kernel.
+pub fn free(memory: Arc<dyn Memory>) {
+    /// Of no communicator: launches that outlive theirs keep it waiting.
+    static LATER: OnceLock<Reaper> = OnceLock::new();
+    let underway = Underway::here();
+    if let Some(memory) = underway.quietly(memory, drop) {
+        LATER.get_or_init(|| Reaper::new(&underway)).free(memory);
     }
 }
 

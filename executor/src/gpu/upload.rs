@@ -21,13 +21,13 @@ impl Upload {
         Ok(Upload { stream: device.urgent_stream()?, piece: Mutex::new(device.pinned(PIECE)?) })
     }
 
-    /// Copies `bytes` to the start of `memory`, which is at least as long and nobody else uses yet.
+    /// Copies `bytes` to the start of `memory`, which is at least as long and nobody else uses now.
     pub fn copy(&self, memory: &dyn Memory, bytes: &[u8]) -> Result<(), HalError> {
         let piece = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, part) in bytes.chunks(PIECE as usize).enumerate() {
             let there = memory.address().wrapping_add(number * PIECE as usize);
             // SAFETY: the piece is `PIECE` bytes long, this thread holds its lock, and the copy before this one is over.
-            // The memory is at least as long as `bytes`, and nobody else's yet.
+            // The memory is at least as long as `bytes`, and nobody else's now.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), piece.address(), part.len());
                 let _ = self.stream.copy(there, piece.address(), part.len() as u64)?;
@@ -42,14 +42,27 @@ impl Upload {
     /// # Safety
     /// The range is mapped, and lives for the call.
     pub unsafe fn read(&self, address: u64, bytes: usize) -> Result<Vec<u8>, HalError> {
+        let mut read = vec![0; bytes.min(PIECE as usize)];
+        // SAFETY: as this function's.
+        unsafe { self.read_into(std::ptr::with_exposed_provenance(address as usize), &mut read)? };
+        Ok(read)
+    }
+
+    /// Fills `bytes` from an address of the device on.
+    ///
+    /// # Safety
+    /// The range is mapped, and lives for the call.
+    pub unsafe fn read_into(&self, from: *const u8, bytes: &mut [u8]) -> Result<(), HalError> {
         let piece = self.piece.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = bytes.min(PIECE as usize);
-        let from = std::ptr::with_exposed_provenance(address as usize);
-        // SAFETY: the range is the caller's; the piece is long enough, and this thread holds its lock.
-        let _ = unsafe { self.stream.copy(piece.address(), from, bytes as u64)? };
-        self.stream.synchronize()?;
-        // SAFETY: the copy is over, and nobody else has the piece.
-        Ok(unsafe { std::slice::from_raw_parts(piece.address(), bytes) }.to_vec())
+        for (number, part) in bytes.chunks_mut(PIECE as usize).enumerate() {
+            let there = from.wrapping_add(number * PIECE as usize);
+            // SAFETY: the range is the caller's; the piece is long enough, and this thread holds its lock.
+            let _ = unsafe { self.stream.copy(piece.address(), there, part.len() as u64)? };
+            self.stream.synchronize()?;
+            // SAFETY: the copy is over, nobody else has the piece, and `part` is memory of another kind.
+            unsafe { part.as_mut_ptr().copy_from_nonoverlapping(piece.address(), part.len()) };
+        }
+        Ok(())
     }
 
     /// Device memory that holds `bytes`, or zeros where there are none.

@@ -11,6 +11,7 @@ mod first;
 mod graphs;
 mod groups;
 mod hosts;
+mod methods;
 mod plans;
 mod ports;
 mod prebuilt;

@@ -1,0 +1,175 @@
+//! Every method of the facade's communicator, with buffers of any kind, held against what it must give.
+
+use antiphon::{BufferMut, Communicator, Element, Op, Result};
+use std::fmt::Debug;
+
+/// A type that holds small whole numbers, sums of which are exact.
+pub trait Small: Element + PartialEq + Debug {
+    /// The number.
+    fn small(value: i64) -> Self;
+}
+
+macro_rules! small {
+    ($($type:ty)*) => { $(impl Small for $type { fn small(value: i64) -> Self { value as $type } })* };
+}
+
+small!(f32 f64 i8 u8 i32 u32 i64 u64);
+
+/// Numbers that are different everywhere, small enough that sums of them are exact in every type.
+fn value(rank: u32, index: usize) -> i64 {
+    (i64::from(rank) * 7 + index as i64 * 3) % 11 + 1
+}
+
+fn sum(world: u32, index: usize) -> i64 {
+    (0..world).map(|rank| value(rank, index)).sum()
+}
+
+fn filled<T: Small>(len: usize, of: impl Fn(usize) -> i64) -> Vec<T> {
+    (0..len).map(|index| T::small(of(index))).collect()
+}
+
+/// Calls every method once on a rank, whose peers do the same, with blocks of `count` elements. `buffer` makes what is passed,
+/// `values` looks into it.
+///
+/// # Errors
+/// What the calls report.
+///
+/// # Panics
+/// Where a result is wrong.
+pub fn every_method<T: Small, B: BufferMut<Element = T>>(
+    rank: &Communicator,
+    count: usize,
+    buffer: impl Fn(&[T]) -> Result<B>,
+    values: impl Fn(&B) -> Result<Vec<T>>,
+) -> Result<()> {
+    let (me, world) = (rank.rank(), rank.world());
+    let whole = count * world as usize;
+    let mine = me as usize * count;
+    let block = |index: usize| ((index / count.max(1)) as u32, index % count.max(1));
+    let own = |len| buffer(&filled::<T>(len, |index| value(me, index)));
+    let poison = |len| buffer(&filled::<T>(len, |_| 99));
+    let holds = |found: &B, len, of: &dyn Fn(usize) -> i64, what: &str| -> Result<()> {
+        assert_eq!(values(found)?, filled::<T>(len, of), "{what}");
+        Ok(())
+    };
+    let gathered = |index: usize| value(block(index).0, block(index).1);
+
+    let mut sums = own(count)?;
+    rank.all_reduce(&mut sums, Op::Sum)?;
+    holds(&sums, count, &|index| sum(world, index), "allreduce")?;
+
+    let mut output = poison(count)?;
+    rank.all_reduce_into(&own(count)?, &mut output, Op::Max)?;
+    let most = |index| (0..world).map(|rank| value(rank, index)).max().unwrap_or_default();
+    holds(&output, count, &most, "allreduce into")?;
+
+    let mut output = poison(whole)?;
+    rank.all_gather(&own(count)?, &mut output)?;
+    holds(&output, whole, &gathered, "allgather")?;
+
+    let mut output = buffer(&filled::<T>(whole, |index| match block(index) {
+        (owner, index) if owner == me => value(me, index),
+        _ => 99,
+    }))?;
+    rank.all_gather_in_place(&mut output)?;
+    holds(&output, whole, &gathered, "allgather in place")?;
+
+    let mut output = poison(count)?;
+    rank.reduce_scatter(&own(whole)?, &mut output, Op::Sum)?;
+    holds(&output, count, &|index| sum(world, mine + index), "reducescatter")?;
+
+    let mut output = poison(whole)?;
+    rank.all_to_all(&own(whole)?, &mut output)?;
+    let exchanged = |index| value(block(index).0, mine + block(index).1);
+    holds(&output, whole, &exchanged, "alltoall")?;
+
+    with_lengths(rank, count, &own, &poison, &holds)?;
+    with_roots(rank, count, &own, &poison, &holds)?;
+
+    if world > 1 {
+        // Round the ring: rank 0 sends first, the others receive first.
+        let (next, previous) = ((me + 1) % world, (me + world - 1) % world);
+        let mut received = poison(count)?;
+        if me == 0 {
+            rank.send(&own(count)?, next)?;
+        }
+        rank.receive(&mut received, previous)?;
+        if me > 0 {
+            rank.send(&own(count)?, next)?;
+        }
+        holds(&received, count, &|index| value(previous, index), "send")?;
+    }
+    rank.barrier()
+}
+
+/// Compares the elements of a buffer with what they must be.
+type Holds<'a, B> = &'a dyn Fn(&B, usize, &dyn Fn(usize) -> i64, &str) -> Result<()>;
+/// Makes a buffer of a length.
+type Make<'a, B> = &'a dyn Fn(usize) -> Result<B>;
+
+/// The calls whose blocks have lengths of their own.
+fn with_lengths<B: BufferMut>(
+    rank: &Communicator,
+    count: usize,
+    own: Make<'_, B>,
+    poison: Make<'_, B>,
+    holds: Holds<'_, B>,
+) -> Result<()> {
+    let (me, world) = (rank.rank() as usize, rank.world() as usize);
+    // Rank r sends count + r + s elements to rank s.
+    let between = |from: usize, to: usize| count + from + to;
+    let counts: Vec<u64> = (0..world).map(|peer| between(me, peer) as u64).collect();
+    let len = counts.iter().sum::<u64>() as usize;
+    // Where in an output the elements of each rank are, and which of its input they were.
+    let places = |length: &dyn Fn(usize) -> usize, before: &dyn Fn(usize) -> usize| {
+        let of = |from: usize| (0..length(from)).map(move |at| (from, at));
+        let all = (0..world).flat_map(of);
+        all.map(|(from, at)| (from as u32, before(from) + at)).collect::<Vec<_>>()
+    };
+    let mut output = poison(len)?;
+    rank.all_to_all_v((&own(len)?, &counts), (&mut output, &counts))?;
+    let before = |from| (0..me).map(|to| between(from, to)).sum();
+    let sent = places(&|from| between(from, me), &before);
+    holds(&output, len, &|index| value(sent[index].0, sent[index].1), "alltoallv")?;
+
+    let lengths: Vec<u64> = (0..world).map(|rank| (count + rank) as u64).collect();
+    let len = lengths.iter().sum::<u64>() as usize;
+    let mut output = poison(len)?;
+    rank.all_gather_v(&own(count + me)?, (&mut output, &lengths))?;
+    let all = places(&|from| count + from, &|_| 0);
+    holds(&output, len, &|index| value(all[index].0, all[index].1), "allgatherv")
+}
+
+/// The calls that have a root.
+fn with_roots<B: BufferMut>(
+    rank: &Communicator,
+    count: usize,
+    own: Make<'_, B>,
+    poison: Make<'_, B>,
+    holds: Holds<'_, B>,
+) -> Result<()> {
+    let (me, world) = (rank.rank(), rank.world());
+    let whole = count * world as usize;
+    let mine = me as usize * count;
+    for root in [0, world - 1] {
+        let at_root = if me == root { whole } else { 0 };
+        let mut buffer = own(count)?;
+        rank.broadcast(&mut buffer, root)?;
+        holds(&buffer, count, &|index| value(root, index), "broadcast")?;
+
+        let mut buffer = own(count)?;
+        rank.reduce(&mut buffer, Op::Sum, root)?;
+        let reduced = |index| if me == root { sum(world, index) } else { value(me, index) };
+        holds(&buffer, count, &reduced, "reduce")?;
+
+        let mut output = poison(at_root)?;
+        rank.gather(&own(count)?, &mut output, root)?;
+        let block = |index| value((index / count.max(1)) as u32, index % count.max(1));
+        holds(&output, at_root, &block, "gather")?;
+
+        let mut output = poison(count)?;
+        rank.scatter(&own(at_root)?, &mut output, root)?;
+        holds(&output, count, &|index| value(root, mine + index), "scatter")?;
+    }
+    Ok(())
+}
