@@ -7,7 +7,7 @@
 use super::collect::{Collector, Finished};
 use super::job::{Event, Job};
 use super::launch::warn;
-use super::progress::Progress;
+use super::progress::{Pace, Progress};
 use super::ranks::{self, Rank};
 use super::report::{Report, Start};
 use super::{CliError, MeasureArgs, measure};
@@ -102,7 +102,7 @@ fn follow(rank: &Rank, found: &Found, job: &Job, json: bool) -> Result<ExitCode,
         let nodes: BTreeSet<u32> = rank.nodes()?.into_iter().collect();
         let launcher = Some(found.launcher);
         let start = Start { mode: "launched", launcher, nodes: nodes.len() };
-        (Progress::new(items as u64), Some(Report::begin(job, start, json)?))
+        (Progress::new(items as u64, Pace::Uneven), Some(Report::begin(job, start, json)?))
     } else {
         (Progress::silent(), None)
     };

@@ -4,7 +4,7 @@ use super::counts::{Blocks, Pattern, Rule};
 use super::job::{Item, Job, Settings};
 use super::launch::{Mode, launch};
 use super::launched::Started;
-use super::progress::Progress;
+use super::progress::{Pace, Progress};
 use super::report::{Report, Start};
 use super::shape::Shape;
 use super::{BenchArgs, BuiltIn, CliError, MeasureArgs, RunArgs, launched, plans, ranks};
@@ -117,7 +117,7 @@ fn measure(job: Job, args: &MeasureArgs) -> Result<ExitCode, CliError> {
     let mode = if args.threads { Mode::Threads } else { Mode::Processes };
     let start = Start { mode: mode.name(), launcher: None, nodes: job.settings.nodes as usize };
     let mut report = Report::begin(&job, start, args.json)?;
-    let progress = Progress::new(job.settings.items.len() as u64);
+    let progress = Progress::new(job.settings.items.len() as u64, Pace::Uneven);
     let pids = launch(job, mode, &progress, |finished| report.take(finished, &progress))?;
     drop(progress);
     report.end(&pids, &BTreeMap::new())

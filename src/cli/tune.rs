@@ -10,7 +10,7 @@ use super::error::print_line;
 use super::files::{cache_folder, replace};
 use super::job::{Job, Settings};
 use super::launch::{Mode, launch};
-use super::progress::Progress;
+use super::progress::{Pace, Progress};
 use super::table::{microseconds, percentile};
 use super::{BuiltIn, CliError, TuneArgs, plans, size};
 use antiphon::executor::hal::{Backend, DeviceName};
@@ -108,7 +108,7 @@ fn measure(
     path: &Path,
     table: &mut Table,
 ) -> Result<(), CliError> {
-    let progress = Progress::new(job.settings.items.len() as u64);
+    let progress = Progress::new(job.settings.items.len() as u64, Pace::Even);
     let mode = if args.threads { Mode::Threads } else { Mode::Processes };
     let mut open: Vec<(String, u64)> = Vec::new();
     launch(job, mode, &progress, |finished| {
