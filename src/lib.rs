@@ -29,6 +29,16 @@
 //! - [`executor`]: communicators and the engines that run a lowered plan;
 //! - [`calibrate`]: how fast this machine runs plans, for predictions;
 //! - [`oracle`]: reproducible inputs and expected results in higher precision.
+//!
+//! # Features
+//! None is on by default, and none changes what the others do.
+//!
+//! | feature | adds | takes |
+//! |---|---|---|
+//! | `cuda` | NVIDIA's GPUs as devices ([`hal::Backend::Cuda`]) | nothing to build; at run time the driver, which is looked for |
+//! | `rocm` | AMD's GPUs as devices ([`hal::Backend::Rocm`]) | ROCm, or Debian's `libamdhip64-dev` |
+//! | `rdma` | the RDMA wire between hosts, built in; without it the wire is a plugin | libibverbs and librdmacm, with headers and libclang to build |
+//! | `half` | `half::f16` and `half::bf16` as [`Element`]s | nothing |
 
 pub use antiphon_executor as executor;
 pub use antiphon_executor::hal;

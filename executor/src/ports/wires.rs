@@ -24,14 +24,33 @@ impl MappedRegions for Mapped {
 }
 
 /// All kinds of wires that this build and this machine's plugins have, but for the local one; of plugins that cannot be
-/// loaded the reason. Found once.
+/// loaded the reason. What is built in goes before a plugin of the same name. Found once.
 pub fn drivers() -> &'static [Result<Arc<dyn WireDriver>, WireError>] {
     static DRIVERS: OnceLock<Vec<Result<Arc<dyn WireDriver>, WireError>>> = OnceLock::new();
     DRIVERS.get_or_init(|| {
-        let own: [Arc<dyn WireDriver>; 1] = [Arc::new(TcpDriver::default())];
-        let plugins = plugin::search();
-        own.into_iter().map(Ok).chain(plugins.iter().map(|path| plugin::load(path))).collect()
+        let own: Vec<Arc<dyn WireDriver>> = vec![
+            Arc::new(TcpDriver::default()),
+            #[cfg(feature = "rdma")]
+            Arc::new(antiphon_wire_rdma::RdmaDriver),
+        ];
+        together(own, plugin::search().iter().map(|path| plugin::load(path)))
     })
+}
+
+/// What is built in, and the plugins of other names.
+fn together(
+    own: Vec<Arc<dyn WireDriver>>,
+    plugins: impl Iterator<Item = Result<Arc<dyn WireDriver>, WireError>>,
+) -> Vec<Result<Arc<dyn WireDriver>, WireError>> {
+    let names: Vec<String> = own.iter().map(|driver| driver.name().to_owned()).collect();
+    let others = plugins.filter(|plugin| {
+        let known = names.iter().any(|name| name == name_of(plugin));
+        if known {
+            debug!("the plugin of the wire {} is left out: it is built in", name_of(plugin));
+        }
+        !known
+    });
+    own.into_iter().map(Ok).chain(others).collect()
 }
 
 /// The wires of port channels that this build and this machine's plugins have, cheapest first as a rule: over what they
@@ -146,4 +165,35 @@ fn closed(name: &str, why: String) -> Arc<Closed> {
 
 fn unusable(error: WireError) -> ExecutorError {
     ExecutorError::Wire { source: error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_in_goes_before_a_plugin_of_its_name() {
+        let tcp = || Arc::new(TcpDriver::default()) as Arc<dyn WireDriver>;
+        let broken = |wire: &str| WireError::Unavailable {
+            wire: wire.to_owned(),
+            reason: "it is broken".to_owned(),
+            cure: "mend it".to_owned(),
+        };
+        let plugins = [Ok(tcp()), Err(broken("tcp")), Err(broken("other")), Err(broken("other"))];
+        let all = together(vec![tcp()], plugins.into_iter());
+        let names: Vec<_> = all.iter().map(|driver| (name_of(driver), driver.is_ok())).collect();
+        assert_eq!(names, [("tcp", true), ("other", false), ("other", false)]);
+    }
+
+    /// Whether it can be used hangs on the machine's devices; that it is there does not.
+    #[cfg(feature = "rdma")]
+    #[test]
+    fn the_rdma_wire_is_built_in() {
+        let found = drivers().iter().flatten().filter(|driver| driver.name() == "rdma").count();
+        assert_eq!(found, 1);
+        let (_, end) = wires().into_iter().find(|(name, _)| name == "rdma").unwrap();
+        if let Err(error) = end {
+            assert!(!error.to_string().contains("without libibverbs"), "{error}");
+        }
+    }
 }

@@ -47,6 +47,8 @@ const BELOW_EXECUTOR: &[&str] = &[
     "antiphon-memory",
     "antiphon-port",
     "antiphon-switch",
+    // Built in on request: a plugin otherwise.
+    "antiphon-wire-rdma",
     "antiphon-codegen",
 ];
 
