@@ -1,7 +1,7 @@
 //! Calls by name that come to transfers between two ranks, not to one launch of all: what is said about them.
 
 use super::order::{Candidate, Choice, Rule, Sources, choose};
-use super::{Devices, Question, SelectionError, Spread};
+use super::{Question, SelectionError, Spread};
 use crate::registry::{Contents, Installed};
 use antiphon_plan::model::Collective;
 
@@ -61,7 +61,8 @@ pub(crate) fn explain(
 fn transfers(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, SelectionError> {
     let (contents, installed) = (Contents::default(), Installed::none("transfers use none"));
     let sources = Sources { contents: &contents, tuning: sources.tuning, installed: &installed };
-    let pair = |nodes| Spread { ranks: 2, nodes, crowded: false, devices: Devices::Host };
+    let devices = question.spread.devices;
+    let pair = |nodes| Spread { ranks: 2, nodes, crowded: false, devices };
     let near =
         Question { bytes: 0, ..Question::new(&Collective::AllToAllV, pair(1), 0, question.dtype) };
     let near = choose(&sources, &near, [0; 2])?;
@@ -94,17 +95,18 @@ fn transfers(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, S
 mod tests {
     use super::*;
     use crate::registry::{Registry, Terms};
-    use crate::selection::{Tuning, Wish, select};
+    use crate::selection::{Devices, Tuning, Wish, select};
+    use antiphon_plan::algorithms::devices::DeviceClass;
     use antiphon_plan::algorithms::{Algorithm, Shape};
     use antiphon_plan::model::Plan;
     use antiphon_types::DataType;
 
-    fn explained(collective: &Collective, nodes: u32, bytes: u64) -> Choice {
+    fn explained(collective: &Collective, (nodes, devices): (u32, Devices), bytes: u64) -> Choice {
         let registry = Registry::new();
         let plan = Algorithm::SendRecvZeroCopy.plan(Shape::new(4)).unwrap();
         let plan = Plan { name: "mine".to_owned(), ..plan };
         registry.register(plan, Terms::default()).unwrap();
-        let spread = Spread { ranks: 4, nodes, crowded: false, devices: Devices::Host };
+        let spread = Spread { ranks: 4, nodes, crowded: false, devices };
         let question = Question::new(collective, spread, bytes, DataType::F32);
         let none = Installed::none("so");
         registry.choose_with(&question, &Tuning::none("so"), &none).unwrap()
@@ -137,10 +139,16 @@ mod tests {
             (&Broadcast, 2, 64, chosen(4, 64), "rule by size"),
         ];
         for (collective, nodes, bytes, name, part) in cases {
-            let choice = explained(collective, nodes, bytes);
+            let choice = explained(collective, (nodes, Devices::Host), bytes);
             let text = choice.to_string();
             assert_eq!(choice.candidate.name(), name, "{collective}: {text}");
             assert!(text.contains(part), "{collective}: no {part} in {text}");
         }
+        // On GPUs as the simulator predicts for these, which is not what hosts go by.
+        let gpus = Devices::of(DeviceClass::Nvidia);
+        let text = explained(&SendRecv, (2, gpus), 48 << 10).to_string();
+        assert!(text.contains("of two nodes by `broadcast_hierarchical_zero_copy`"), "{text}");
+        let hosts = explained(&SendRecv, (2, Devices::Host), 48 << 10).to_string();
+        assert_ne!(text, hosts);
     }
 }
