@@ -145,12 +145,14 @@ impl Registry {
     }
 
     /// Registers installed plans here, with their terms: for who wants them before what else serves, or has switched them off
-    /// (`ANTIPHON_INSTALLED`); communicators find [those of this machine](Installed::of_process) without it. One whose name is
-    /// registered already is left out, since the program's own goes first. The names of those that were registered.
+    /// (`ANTIPHON_INSTALLED`); communicators find [those of this machine](Installed::of_process) without it. Of several that
+    /// fit a call the first by name serves it, as without this. One whose name is registered already is left out, since the
+    /// program's own goes first. The names of those that were registered, in order.
     pub fn load_installed(&self, installed: &Installed) -> Vec<String> {
         let mut added = Vec::new();
         let changed: Result<(), ExecutorError> = self.change(|contents| {
-            for plan in installed.plans() {
+            // Of what is registered the most recent goes first.
+            for plan in installed.plans().iter().rev() {
                 if free(contents, plan.name()).is_ok() {
                     contents.plans.push(Arc::clone(plan));
                     added.push(plan.name().to_owned());
@@ -159,6 +161,7 @@ impl Registry {
             Ok(())
         });
         debug_assert!(changed.is_ok());
+        added.reverse();
         added
     }
 

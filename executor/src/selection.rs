@@ -127,6 +127,11 @@ impl Spread {
         Ok(Spread { ranks, nodes, crowded, devices: Devices::Host })
     }
 
+    /// Ranks on each node.
+    pub(crate) fn per_node(self) -> u32 {
+        self.ranks / self.nodes.max(1)
+    }
+
     fn handshake(self) -> Handshake {
         // Kernels share no cores with each other, nor with the threads that launch them.
         let shared = self.crowded && self.devices == Devices::Host;

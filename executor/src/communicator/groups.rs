@@ -1,8 +1,9 @@
 //! Communicators made from others: all ranks by color, some ranks, and pairs.
 
 use super::join::Join;
-use super::{Communicator, garbled};
+use super::{Communicator, Options, garbled};
 use crate::error::ExecutorError;
+use crate::registry::Installed;
 use antiphon_bootstrap::Bootstrap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -138,7 +139,9 @@ impl Communicator {
         end: Arc<dyn Bootstrap>,
         peer: u32,
     ) -> Result<Communicator, ExecutorError> {
-        let formed = self.form(end)?;
+        // What is installed serves no transfer.
+        let none = Installed::none("transfers use none");
+        let formed = self.form_with(end, &self.shared.options.clone().with_installed(none))?;
         formed.shared.names.get_or_init(|| self.pair_names(peer));
         Ok(formed)
     }
@@ -153,7 +156,14 @@ impl Communicator {
     /// # Errors
     /// What the bootstrap reports.
     pub(crate) fn form(&self, end: Arc<dyn Bootstrap>) -> Result<Communicator, ExecutorError> {
-        let join = Join::begin(end, &self.shared.device, &self.shared.options)?;
-        join.probe()?.settle()?.finish()
+        self.form_with(end, &self.shared.options)
+    }
+
+    fn form_with(
+        &self,
+        end: Arc<dyn Bootstrap>,
+        options: &Options,
+    ) -> Result<Communicator, ExecutorError> {
+        Join::begin(end, &self.shared.device, options)?.probe()?.settle()?.finish()
     }
 }

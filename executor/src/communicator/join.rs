@@ -8,6 +8,7 @@ use crate::fingerprint::fingerprint;
 use crate::gpu::neighbours::{Gap, RankDevice};
 use crate::ports::{Introduction, LOCAL, open_wires};
 use crate::reach;
+use crate::selection::Spread;
 use crate::selection::table::Kind;
 use crate::shared::LAYOUT_VERSION;
 use antiphon_port::Settings;
@@ -339,7 +340,7 @@ impl Settled {
     pub(super) fn finish(self) -> Result<Communicator, ExecutorError> {
         let Settled { mut shared, ticket } = self;
         if let Some(ticket) = ticket {
-            shared.installed = shared.installed.loadable(&ticket.wait()?);
+            shared.installed = shared.installed.loadable(&ticket.wait()?, shared.rank);
         }
         let shared = Arc::new(shared);
         if let Some(gpu) = &shared.gpu {
@@ -453,13 +454,18 @@ impl Probed {
         let ticket = if shared.installed.plans().is_empty() {
             None
         } else {
-            let refused = shared.installed.refused(shared.world, |plan| {
-                if shared.gpu.is_some() {
-                    Gpu::admits(&shared, plan)?;
-                }
-                reach::check(&shared, plan)
+            let nodes = (0..shared.world).map(|peer| shared.bootstrap.node_of(peer));
+            let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+            // Ranks that are spread unevenly make no call that a plan serves.
+            let refused = Spread::over(&nodes, shared.crowded_anywhere).map(|spread| {
+                shared.installed.refused(spread, |plan| {
+                    if shared.gpu.is_some() {
+                        Gpu::admits(&shared, plan)?;
+                    }
+                    reach::check(&shared, plan)
+                })
             });
-            Some(shared.bootstrap.exchange_begin(&refused)?)
+            Some(shared.bootstrap.exchange_begin(&refused.unwrap_or_default())?)
         };
         Ok(Settled { shared, ticket })
     }

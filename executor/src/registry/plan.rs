@@ -5,7 +5,7 @@ use super::terms::{Misfit, Spoils, Terms};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use crate::selection::question::has_root;
-use crate::selection::{Question, reproducible};
+use crate::selection::{Question, Spread, reproducible};
 use antiphon_plan::model::{ChannelTable, ChannelType, Collective, Plan};
 use antiphon_plan::verify::{self, SumOrder, Verdict};
 use antiphon_types::ReduceOp;
@@ -137,6 +137,22 @@ impl RegisteredPlan {
         self.order.get_or_init(find).as_ref()
     }
 
+    /// Whether the plan may serve calls of ranks that are spread so.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn fits_ranks(&self, spread: Spread) -> Result<(), Misfit> {
+        if self.lowered.ranks() != spread.ranks {
+            return Err(Misfit::World(self.lowered.ranks()));
+        }
+        self.terms.admit_ranks(spread)?;
+        let per_node = spread.per_node().max(1);
+        match self.near.iter().find(|(a, b)| a / per_node != b / per_node) {
+            Some(&(a, b)) => Err(Misfit::Reach(a, b)),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the plan may serve a call.
     ///
     /// # Errors
@@ -146,9 +162,7 @@ impl RegisteredPlan {
         if layout.collective != *question.collective {
             return Err(Misfit::Collective(layout.collective.clone()));
         }
-        if self.lowered.ranks() != question.spread.ranks {
-            return Err(Misfit::World(self.lowered.ranks()));
-        }
+        self.fits_ranks(question.spread)?;
         self.terms.admit(question)?;
         let rooted = has_root(question.collective);
         if rooted && self.terms.root.is_none() {
@@ -165,10 +179,6 @@ impl RegisteredPlan {
             && self.said.iter().any(|&said| said != op)
         {
             return Err(Misfit::Op(op));
-        }
-        let per_node = question.ranks_per_node().max(1);
-        if let Some(&(a, b)) = self.near.iter().find(|(a, b)| a / per_node != b / per_node) {
-            return Err(Misfit::Reach(a, b));
         }
         let sizes = question.sizes();
         if layout.runtime_sizes != sizes.is_none() {

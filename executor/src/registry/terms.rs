@@ -1,7 +1,7 @@
 //! What a registered plan, or registered code, is for; and why it does not fit a call.
 
-use crate::selection::Question;
 use crate::selection::question::has_root;
+use crate::selection::{Question, Spread};
 use antiphon_plan::LowerError;
 use antiphon_plan::model::Collective;
 use antiphon_plan::verify::SumOrder;
@@ -149,15 +149,21 @@ fn differently(found: Option<&SumOrder>, wanted: Option<&SumOrder>) -> String {
 }
 
 impl Terms {
-    /// Whether a call is within the terms, but for its collective and what a plan says itself.
-    pub(super) fn admit(&self, question: &Question<'_>) -> Result<(), Misfit> {
-        let found = question.ranks_per_node();
-        if let Some(world) = self.world.filter(|&world| world != question.spread.ranks) {
+    /// Whether calls of ranks that are spread so may be within the terms.
+    pub(super) fn admit_ranks(&self, spread: Spread) -> Result<(), Misfit> {
+        if let Some(world) = self.world.filter(|&world| world != spread.ranks) {
             return Err(Misfit::World(world));
         }
-        if let Some(wanted) = self.ranks_per_node.filter(|&wanted| wanted != found) {
-            return Err(Misfit::RanksPerNode { wanted, found });
+        let found = spread.per_node();
+        match self.ranks_per_node.filter(|&wanted| wanted != found) {
+            Some(wanted) => Err(Misfit::RanksPerNode { wanted, found }),
+            None => Ok(()),
         }
+    }
+
+    /// Whether a call is within the terms, but for its collective and what a plan says itself.
+    pub(super) fn admit(&self, question: &Question<'_>) -> Result<(), Misfit> {
+        self.admit_ranks(question.spread)?;
         let rooted = has_root(question.collective);
         if let Some(wanted) = self.in_place.filter(|&wanted| wanted != question.in_place && !rooted)
         {

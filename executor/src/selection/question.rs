@@ -81,7 +81,7 @@ impl<'a> Question<'a> {
 
     /// Ranks on each node.
     pub fn ranks_per_node(&self) -> u32 {
-        self.spread.ranks / self.spread.nodes.max(1)
+        self.spread.per_node()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Installed, Skipped, file};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
+use crate::selection::Spread;
 use std::sync::Arc;
 
 impl Installed {
@@ -17,16 +18,16 @@ impl Installed {
         Installed { skipped: Arc::clone(&self.skipped), ..Installed::none(&why) }
     }
 
-    /// What this rank tells the others of those for so many ranks that it cannot load, as `check` says: a line for each, with
-    /// its position and the reason.
+    /// What this rank tells the others of those that calls of these ranks may be served by and that it cannot load, as `check`
+    /// says: a line for each, with its position and the reason.
     pub(crate) fn refused(
         &self,
-        world: u32,
+        spread: Spread,
         check: impl Fn(&LoadedPlan) -> Result<(), ExecutorError>,
     ) -> Vec<u8> {
         let mut text = String::new();
         for (position, plan) in self.plans.iter().enumerate() {
-            if plan.lowered().ranks() != world {
+            if plan.fits_ranks(spread).is_err() {
                 continue;
             }
             if let Err(error) = check(plan.lowered()) {
@@ -37,19 +38,22 @@ impl Installed {
         text.into_bytes()
     }
 
-    /// Those that all ranks can load, by what each told, in rank order. Others are warned of, and serve nothing.
-    pub(crate) fn loadable(&self, told: &[Vec<u8>]) -> Self {
+    /// Those that all ranks can load, by what each told, in rank order. Others serve nothing; the first rank that cannot load one
+    /// warns of it, if that is `own`.
+    pub(crate) fn loadable(&self, told: &[Vec<u8>], own: u32) -> Self {
         let mut left = self.clone();
-        for (rank, told) in told.iter().enumerate() {
+        for (rank, told) in (0..).zip(told) {
             for line in String::from_utf8_lossy(told).lines() {
                 let Some((position, why)) = line.split_once(' ') else { continue };
                 let named = position.parse().ok().and_then(|at: usize| self.plans.get(at));
                 let Some(plan) = named.map(|plan| plan.name()) else { continue };
                 if left.plans.iter().any(|known| known.name() == plan) {
                     let why = format!("it cannot be loaded on rank {rank}: {why}");
-                    log::warn!(
-                        "the installed plan `{plan}` serves nothing on this communicator: {why}; `antiphon install --remove {plan}` removes it"
-                    );
+                    if rank == own {
+                        log::warn!(
+                            "the installed plan `{plan}` serves nothing on this communicator: {why}; `antiphon install --remove {plan}` removes it"
+                        );
+                    }
                     left = left.without(plan, &why);
                 }
             }

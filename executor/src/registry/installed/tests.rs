@@ -200,14 +200,15 @@ fn what_one_rank_cannot_load_no_rank_uses() {
         Installed::install(folder, plan(name, Algorithm::AllReduceRing, 0), named(name)).unwrap();
     }
     let installed = Installed::read(folder);
+    let spread = |ranks, nodes| Spread { ranks, nodes, crowded: false, devices: Devices::Host };
     let refuse = |allowed: &'static [&'static str]| {
-        installed.refused(2, |plan| match allowed.contains(&plan.name()) {
+        installed.refused(spread(2, 1), |plan| match allowed.contains(&plan.name()) {
             true => Ok(()),
             false => Err(ExecutorError::World { plan: plan.name().into(), ranks: 2, world: 9 }),
         })
     };
     let names = |told: &[Vec<u8>]| {
-        let left = installed.loadable(told);
+        let left = installed.loadable(told, 0);
         let names = left.plans().iter().map(|plan| plan.name().to_owned()).collect::<Vec<_>>();
         (names.join(" "), left.skipped().to_vec())
     };
@@ -222,21 +223,24 @@ fn what_one_rank_cannot_load_no_rank_uses() {
         assert!(said.starts_with(expected), "{said}");
     }
     assert_eq!(skipped.len(), 2);
-    // Plans for other ranks are not looked at, and what makes no sense says nothing.
-    assert!(installed.refused(3, |_| unreachable!("a plan for two ranks")).is_empty());
+    // Plans for other ranks, or that join ranks of two nodes by memory, are not looked at; what makes no sense says nothing.
+    for elsewhere in [spread(3, 1), spread(2, 2)] {
+        let told = installed.refused(elsewhere, |_| unreachable!("two ranks of one node"));
+        assert!(told.is_empty());
+    }
     assert_eq!(names(&[b"7 so\nno\n".to_vec(), Vec::new()]).0, "a b c");
 }
 
 #[test]
 fn installed_plans_are_registered_on_request() {
     let Folder(folder) = &Folder::new("load");
-    for name in ["a", "b"] {
+    for name in ["a", "b", "c"] {
         Installed::install(folder, plan(name, Algorithm::AllReduceRing, 0), named(name)).unwrap();
     }
     let registry = Registry::new();
     registry.register(plan("a", Algorithm::AllReduceHub, 0), Terms::default()).unwrap();
     let installed = Installed::read(folder);
-    assert_eq!(registry.load_installed(&installed), ["b"]);
+    assert_eq!(registry.load_installed(&installed), ["b", "c"]);
     assert!(registry.load_installed(&installed).is_empty());
     let choice = registry.choose(&question(64)).unwrap();
     assert_eq!((choice.candidate.name(), choice.rule), ("b", Rule::Plan));
