@@ -6,7 +6,9 @@ use super::transfers::{Direction, Told};
 use super::{Collectives, lock};
 pub(super) use crate::communicator::{Purpose, Way};
 use crate::error::ExecutorError;
+use crate::selection::order::panicked;
 use antiphon_hal::HalError;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
 /// A pair, formed, or why it is not.
@@ -168,10 +170,10 @@ impl Collectives {
     /// Forms a pair: returns when the peer has come.
     fn form_pair(&self, way: Way) -> Formed {
         let end = self.communicator().pair_end(way)?;
-        let formed = self
-            .communicator()
-            .form_pair(end, way.peer)
-            .and_then(|formed| Collectives::served_by(&formed, Service::of_transfers));
+        let formed = or_panicked(|| {
+            let formed = self.communicator().form_pair(end, way.peer)?;
+            Collectives::served_by(&formed, Service::of_transfers)
+        });
         formed.map_err(|error| Told::of(self, way).error(error))
     }
 
@@ -219,4 +221,23 @@ impl Collectives {
 
 fn no_thread(error: std::io::Error) -> ExecutorError {
     HalError::Task(Arc::new(error)).into()
+}
+
+/// A pair, or why there is none: also a panic, since others wait for who forms it.
+fn or_panicked(form: impl FnOnce() -> Formed) -> Formed {
+    catch_unwind(AssertUnwindSafe(form)).unwrap_or_else(|panic| {
+        let why = format!("forming a pair of ranks panicked: {}", panicked(&*panic));
+        Err(no_thread(std::io::Error::other(why)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_to_who_waits_for_the_pair() {
+        let error = or_panicked(|| panic!("no bits left")).unwrap_err().to_string();
+        assert!(error.contains("a pair of ranks panicked: no bits left"), "{error}");
+    }
 }
