@@ -85,6 +85,18 @@ pub enum HalError {
         /// The vendor's explanation; a compiler's log.
         text: String,
     },
+    /// The driver takes no such machine code: it is for other devices, or of a compiler that is newer than the driver.
+    #[error("cannot load a kernel's module: {name} ({backend} error {code}): {text}")]
+    ForeignCode {
+        /// The backend whose driver it is.
+        backend: Backend,
+        /// The vendor's number.
+        code: i64,
+        /// The vendor's name for it.
+        name: String,
+        /// The vendor's explanation.
+        text: String,
+    },
     /// A task of a stream failed.
     #[error("a task of the stream failed: {0}")]
     Task(#[source] TaskError),

@@ -6,9 +6,6 @@ use crate::stream::Stream;
 use std::ffi::c_void;
 use std::fmt;
 
-/// What [`HalError::Vendor`](crate::HalError::Vendor) says was to be done where a driver takes no machine code of a compiler.
-pub const LOADING: &str = "load a kernel's module";
-
 /// Device code to load.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelSource<'a> {

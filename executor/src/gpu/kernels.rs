@@ -14,6 +14,7 @@ use antiphon_hal::{Backend, Device, HalError, Kernel, KernelCode, KernelSource};
 use antiphon_plan::program::Layout;
 use antiphon_types::DataType;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What was loaded: the device, the kernel's name, and the text.
@@ -110,11 +111,7 @@ fn load_text(
 
 /// Whether an error says that there is no compiler, or none of whose code the driver takes.
 fn is_useless(error: &HalError) -> bool {
-    match error {
-        HalError::Unavailable { .. } => true,
-        HalError::Vendor { what, .. } => what == antiphon_hal::LOADING,
-        _ => false,
-    }
+    matches!(error, HalError::Unavailable { .. } | HalError::ForeignCode { .. })
 }
 
 /// Makes the kernel of a rank of a plan.
@@ -186,7 +183,10 @@ impl Kernels {
             if !is_useless(missing) {
                 return Err(error);
             }
-            log::info!("plans are interpreted: {missing}");
+            static WARNED: AtomicBool = AtomicBool::new(false);
+            let first = !WARNED.swap(true, Ordering::Relaxed);
+            let level = if first { log::Level::Warn } else { log::Level::Debug };
+            log::log!(level, "plans are interpreted: {missing}");
             // What is missing says more than that something else does not go either.
             load(KernelForm::Interpreted, make(KernelForm::Interpreted)?).map_err(|_| error)
         })
@@ -233,6 +233,29 @@ mod tests {
         let layout = Layout::new(&p.build().unwrap()).unwrap();
         let variant = Variant { target: Target::Cuda, dtype: DataType::F32, op: None };
         generate(&layout, 0, variant).unwrap()
+    }
+
+    #[test]
+    fn plans_are_interpreted_for_want_of_a_compiler_or_of_code_that_is_taken_alone() {
+        let (backend, code, text) = (Backend::Cuda, 2, String::new);
+        let vendor = |what: &str| HalError::Vendor {
+            what: what.to_owned(),
+            backend,
+            code,
+            name: text(),
+            text: text(),
+        };
+        let missing = HalError::Unavailable { what: text(), why: text(), cure: text() };
+        let full = HalError::OutOfMemory { bytes: 1, device: text(), why: text() };
+        for (error, useless) in [
+            (missing, true),
+            (HalError::ForeignCode { backend, code, name: text(), text: text() }, true),
+            // A device that is full or dead is no reason to go on with another kernel.
+            (vendor("load a kernel's module"), false),
+            (full, false),
+        ] {
+            assert_eq!(is_useless(&error), useless, "{error}");
+        }
     }
 
     #[test]

@@ -123,6 +123,12 @@ mod tests {
             (Code::NOT_PERMITTED, Result::CUDA_ERROR_NOT_PERMITTED),
             (Code::NOT_SUPPORTED, Result::CUDA_ERROR_NOT_SUPPORTED),
             (Code::CAPTURE_IMPLICIT, Result::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
+            (Code::FOREIGN[0], Result::CUDA_ERROR_INVALID_IMAGE),
+            (Code::FOREIGN[1], Result::CUDA_ERROR_NO_BINARY_FOR_GPU),
+            (Code::FOREIGN[2], Result::CUDA_ERROR_INVALID_PTX),
+            (Code::FOREIGN[3], Result::CUDA_ERROR_JIT_COMPILER_NOT_FOUND),
+            (Code::FOREIGN[4], Result::CUDA_ERROR_UNSUPPORTED_PTX_VERSION),
+            (Code::FOREIGN[5], Result::CUDA_ERROR_JIT_COMPILATION_DISABLED),
         ] {
             assert_eq!(code.0, theirs as u32);
         }

@@ -20,7 +20,6 @@ use crate::gpu::process::Process;
 use crate::gpu::search::Search;
 use crate::gpu::vendor::{Context as _, Owner, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
-use crate::kernel::LOADING;
 use crate::memory::{DmaBuf, MemoryHandle};
 use crate::multicast::Multicast;
 use cudarc::driver::sys;
@@ -198,14 +197,8 @@ impl Vendor for CudaDriver {
         if code == Code::SUCCESS {
             return Ok(raw);
         }
-        let mut error = api.error(LOADING, code);
-        if let HalError::Vendor { text, .. } = &mut error
-            && let Ok(log) = CStr::from_bytes_until_nul(&log)
-            && !log.is_empty()
-        {
-            *text = format!("{text}: {}", log.to_string_lossy().trim_end());
-        }
-        Err(error)
+        let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
+        Err(api.not_loaded(code, log.trim_end()))
     }
 
     fn allow_shared(api: &Api<Self>, function: RawFunction, bytes: u32) -> Code {

@@ -22,6 +22,12 @@ impl Code {
     pub(crate) const NOT_SUPPORTED: Code = Code(801);
     pub(crate) const CAPTURE_IMPLICIT: Code = Code(906);
 
+    /// What a driver answers that was to load code, and takes none of its kind: an invalid image, none for the device, an
+    /// assembler's text that is not understood. Those of CUDA alone come last: text that is not translated for want of a compiler, by
+    /// one that is older, or as somebody has it.
+    pub(crate) const FOREIGN: [Code; 6] =
+        [Code(200), Code(209), Code(218), Code(221), Code(222), Code(223)];
+
     /// `Ok` for a success.
     pub(crate) fn ok(self) -> Result<(), Code> {
         if self == Code::SUCCESS { Ok(()) } else { Err(self) }

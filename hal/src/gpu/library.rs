@@ -64,6 +64,24 @@ impl<V: Vendor> Api<V> {
         HalError::Vendor { what: what.to_owned(), backend: V::BACKEND, code, name, text }
     }
 
+    /// Why a driver did not load a module, with what its loader wrote.
+    #[cold]
+    pub(crate) fn not_loaded(&self, code: Code, log: &str) -> HalError {
+        match self.error("load a kernel's module", code) {
+            HalError::Vendor { what, backend, code: number, name, mut text } => {
+                if !log.is_empty() {
+                    text = format!("{text}: {log}");
+                }
+                if Code::FOREIGN.contains(&code) {
+                    HalError::ForeignCode { backend, code: number, name, text }
+                } else {
+                    HalError::Vendor { what, backend, code: number, name, text }
+                }
+            }
+            other => other,
+        }
+    }
+
     /// Loads the library that `search` finds, and initialises it.
     pub(crate) fn load(search: &Search) -> Result<Self, HalError> {
         let unavailable = |why: String, cure: &str| HalError::Unavailable {

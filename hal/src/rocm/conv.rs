@@ -95,6 +95,9 @@ mod tests {
             (Code::PEER_ENABLED, Error::hipErrorPeerAccessAlreadyEnabled),
             (Code::NOT_SUPPORTED, Error::hipErrorNotSupported),
             (Code::CAPTURE_IMPLICIT, Error::hipErrorStreamCaptureImplicit),
+            (Code::FOREIGN[0], Error::hipErrorInvalidImage),
+            (Code::FOREIGN[1], Error::hipErrorNoBinaryForGpu),
+            (Code::FOREIGN[2], Error::hipErrorInvalidKernelFile),
         ] {
             assert_eq!(code.0, theirs as u32);
         }

@@ -10,7 +10,6 @@ use crate::gpu::memory::GpuMemory;
 use crate::gpu::process::Process;
 use crate::gpu::search::Search;
 use crate::gpu::vendor::{Context as _, Owner, Vendor};
-use crate::kernel::LOADING;
 use crate::memory::MemoryHandle;
 use crate::rocm::caps::{self, Traits};
 use crate::rocm::context::Context;
@@ -157,8 +156,7 @@ impl Vendor for RocmDriver {
         let mut raw = ptr::null_mut();
         // SAFETY: what the image says of its own length was checked, and the driver copies what it keeps.
         let code = unsafe { (api.module_load)(&raw mut raw, image.as_ptr().cast()) };
-        api.check(LOADING, code)?;
-        Ok(raw)
+        if code == Code::SUCCESS { Ok(raw) } else { Err(api.not_loaded(code, "")) }
     }
 
     fn wanted(core: &Core<Self>) -> Vec<AllocationProperties> {
