@@ -195,6 +195,7 @@ impl Communicator {
         if world <= Communicator::MOST_IN_PROCESS {
             return Ok(());
         }
+        const { assert!(Communicator::MOST_IN_PROCESS == 65536, "the text below says so") };
         Err(ExecutorError::Argument {
             what: "bring up ranks in this process",
             saw: format!("{world} of them"),

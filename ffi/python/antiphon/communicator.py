@@ -23,6 +23,9 @@ from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedErro
 
 __all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "set_default"]
 
+_MOST_IN_PROCESS = 1 << 16
+"""Ranks that room is made for before the library is asked, which makes no more than these."""
+
 _U8 = int(_abi.Dtype.U8)
 
 
@@ -224,8 +227,8 @@ class Communicator(Handle):
     ) -> list[Communicator]:
         """The ranks of a group that all live in this process, each for a thread of its own. `device` may name one for each rank,
         with commas; with "cuda" they take turns on those there are."""
-        if not 0 < world < 1 << 16:
-            raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {(1 << 16) - 1}")
+        if not 0 < world <= _MOST_IN_PROCESS:
+            raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {_MOST_IN_PROCESS}")
         made = (ctypes.c_void_p * world)()
         said = config(timeout, verification, process_access, None, None, reproducible, device)
         check(library().antiphon_communicator_create_in_process(world, said, made))

@@ -13,6 +13,7 @@ from ranks import LIMIT, on_ranks
 
 import antiphon
 from antiphon import Communicator, Op
+from antiphon._library import check, library
 from antiphon.errors import AbortedError, InvalidArgumentError, MismatchError, UnsupportedError
 
 WORLDS = [1, 2, 3]
@@ -330,6 +331,7 @@ REFUSED = {
     "color": lambda c: c.split(-1),
     "seconds": lambda c: Communicator.in_process(1, timeout=0),
     "0 ranks": lambda c: Communicator.in_process(0),
+    "allowed 1 to 65536": lambda c: Communicator.in_process((1 << 16) + 1),
 }
 
 
@@ -338,6 +340,13 @@ def test_what_cannot_be_is_refused(alone, text, call):
     with pytest.raises((InvalidArgumentError, UnsupportedError), match=text):
         call(alone)
     assert alone.all_reduce(np.ones(2)).tolist() == [1, 1]
+
+
+def test_the_library_makes_no_more_ranks_than_there_is_room_for():
+    made = ctypes.c_void_p()
+    most = antiphon.communicator._MOST_IN_PROCESS
+    with pytest.raises(InvalidArgumentError, match=f"allowed up to {most}$"):
+        check(library().antiphon_communicator_create_in_process(most + 1, None, made))
 
 
 def test_sizes_that_do_not_fit_the_ranks_are_refused():
