@@ -631,8 +631,8 @@ typedef struct antiphon_question {
      */
     uint32_t candidate_count;
     /**
-     * The names of what fits: registered plans, then installed ones, then code, each the most recent first, then built-in algorithms. A tuning table
-     * may take any of them; a selector that does not want to choose returns 0.
+     * The names of what fits: registered plans, then code, both the most recent first, then installed plans by name, then
+     * built-in algorithms. A tuning table may take any of them; a selector that does not want to choose returns 0.
      */
     const char *const *candidates;
     /**
@@ -1091,8 +1091,9 @@ antiphon_result antiphon_device_current(const char *name, uint32_t *out_index);
  * may come in any order, and a rank may send to itself. Begun again inside a group, it counts: the outermost end
  * launches.
  *
- * What is wrong with a call that is gathered is told by the call. Whether a rank gathers its calls or makes them one
- * by one is no concern of the others. Any thread may call it at any time.
+ * What is wrong with a call that is gathered is told by the call. On the host, whether a rank gathers its calls or makes
+ * them one by one is no concern of the others. On devices, what one rank gathers its peers gather as well: a device may run
+ * what is in several streams one after the other. Any thread may call it at any time.
  */
 antiphon_result antiphon_group_begin(void);
 
@@ -1356,9 +1357,9 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
 
 /**
  * Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
- * registered and installed plans and before the built-in algorithms. It serves buffers on the host, and calls one by one: in a group, a call
- * that it would serve is refused, and with it the group, so that no rank may group such a call, since others would wait in
- * it.
+ * registered plans and before installed ones and the built-in algorithms. It serves buffers on the host, and calls one by one: in
+ * a group, a call that it would serve is refused, and with it the group, so that no rank may group such a call, since others
+ * would wait in it.
  *
  * All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
  * Register on all ranks, in the same order, between calls. `terms` may be null. Any thread may call it at any time.
@@ -1367,8 +1368,7 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
  * `code` is null or as long as it says, its texts end with a zero, and its functions may be called with the context from any
  * thread until it is destroyed; `terms` is null or as long as it says, and what it points to is there.
  */
-antiphon_result antiphon_registry_register_code(const struct antiphon_code *code,
-                                                const struct antiphon_terms *terms);
+antiphon_result antiphon_registry_register_code(const struct antiphon_code *code, const struct antiphon_terms *terms);
 
 /**
  * Installs a plan, from the bytes of a JSON file, on this machine: it serves calls by name that it fits of every process that
@@ -1393,8 +1393,8 @@ antiphon_result antiphon_install_bytes(const void *bytes, uint64_t size, const s
 antiphon_result antiphon_uninstall(const char *name);
 
 /**
- * Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm as
- * a file, in the place of what is there. They serve no call by themselves.
+ * Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm of
+ * the host as a file, in the place of what is there. They serve no call by themselves.
  *
  * Any thread may call it at any time.
  */

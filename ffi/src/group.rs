@@ -118,8 +118,9 @@ pub(crate) fn alone(what: &str) -> Result<(), Failure> {
 /// may come in any order, and a rank may send to itself. Begun again inside a group, it counts: the outermost end
 /// launches.
 ///
-/// What is wrong with a call that is gathered is told by the call. Whether a rank gathers its calls or makes them one
-/// by one is no concern of the others. Any thread may call it at any time.
+/// What is wrong with a call that is gathered is told by the call. On the host, whether a rank gathers its calls or makes
+/// them one by one is no concern of the others. On devices, what one rank gathers its peers gather as well: a device may run
+/// what is in several streams one after the other. Any thread may call it at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_group_begin() -> antiphon_result {
     entry(|| {

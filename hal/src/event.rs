@@ -15,7 +15,7 @@ pub trait Event: Any + Send + Sync + fmt::Debug {
     /// The backend of the device that made it.
     fn backend(&self) -> Backend;
 
-    /// Whether the work it stands for is done. Says nothing of tasks' errors, as [`crate::Stream::synchronize`] does; but a
+    /// Whether the work it stands for is done. Of errors of tasks it says nothing: [`crate::Stream::synchronize`] tells them. A
     /// device that has failed answers why, here as in every call: nothing on it ends any more.
     fn query(&self) -> Result<bool, HalError>;
 

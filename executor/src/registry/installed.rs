@@ -184,8 +184,8 @@ impl Installed {
         }
     }
 
-    /// Writes the default plans for some ranks into a folder: every built-in algorithm, each into a file of its name, in the
-    /// place of what is there. They serve no call by themselves, since what is built in does. The files, in order.
+    /// Writes the default plans for some ranks into a folder: every built-in algorithm of the host, each into a file of its name,
+    /// in the place of what is there. They serve no call by themselves, since what is built in does. The files, in order.
     ///
     /// # Errors
     /// Ranks that are not spread evenly over their nodes; a file that cannot be written, after those before it were.

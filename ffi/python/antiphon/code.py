@@ -115,8 +115,8 @@ def register_code(
     min_message_size: int = 0,
     max_message_size: int | None = None,
 ) -> None:
-    """Registers a function that serves calls by name of this process that it fits, after registered plans and before the built-in
-    algorithms. Register on all ranks, in the same order, between calls.
+    """Registers a function that serves calls by name of this process that it fits, after registered plans and before installed ones
+    and the built-in algorithms. Register on all ranks, in the same order, between calls.
 
     `run(call)` is given a `CodeCall`, and has made the call when it returns. It is called on the thread that makes the call, on
     several at a time, once all ranks have come to it and compared `name` and `version`, which is raised whenever it

@@ -78,8 +78,8 @@ pub unsafe extern "C" fn antiphon_uninstall(name: *const c_char) -> antiphon_res
     })
 }
 
-/// Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm as
-/// a file, in the place of what is there. They serve no call by themselves.
+/// Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm of
+/// the host as a file, in the place of what is there. They serve no call by themselves.
 ///
 /// Any thread may call it at any time.
 #[unsafe(no_mangle)]

@@ -42,8 +42,8 @@ pub struct antiphon_question {
     pub nodes: u32,
     /// How many candidates there are.
     pub candidate_count: u32,
-    /// The names of what fits: registered plans, then installed ones, then code, each the most recent first, then built-in algorithms. A tuning table
-    /// may take any of them; a selector that does not want to choose returns 0.
+    /// The names of what fits: registered plans, then code, both the most recent first, then installed plans by name, then
+    /// built-in algorithms. A tuning table may take any of them; a selector that does not want to choose returns 0.
     pub candidates: *const *const c_char,
     /// This rank's send buffer; null where nothing is called.
     pub send_buffer: *const c_void,

@@ -9,7 +9,7 @@ use antiphon_plan::model::{Collective, Plan};
 use antiphon_plan::{Style, write};
 use std::path::{Path, PathBuf};
 
-/// The default plans for some ranks: every built-in algorithm, with rank 0 as the root where there is one.
+/// The default plans for some ranks: every built-in algorithm of the host, with rank 0 as the root where there is one.
 ///
 /// # Errors
 /// Ranks that are not spread evenly over their nodes.
@@ -86,7 +86,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_built_in_algorithm_is_a_default_plan_of_its_own_name() {
+    fn every_built_in_algorithm_of_the_host_is_a_default_plan_of_its_own_name() {
         for (ranks, nodes, crowded) in [(1, 1, false), (2, 1, false), (4, 1, true), (4, 2, false)] {
             let plans = plans(Spread { ranks, nodes, crowded, devices: Devices::Host }).unwrap();
             let names: BTreeSet<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
