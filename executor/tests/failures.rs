@@ -61,6 +61,13 @@ fn first(memory: &Arc<dyn Memory>) -> u8 {
 
 #[test]
 fn when_a_launch_has_failed_nobody_writes_to_its_buffers() {
+    // On a busy machine all may have arrived before the abort comes.
+    let failed = (0..10).any(|_| aborted_launch_leaves_buffers_alone());
+    assert!(failed, "every launch was over before its abort");
+}
+
+/// Whether a launch that was aborted half-way failed.
+fn aborted_launch_leaves_buffers_alone() -> bool {
     let plan = send();
     let size = 64 << 20;
     let [receives, sends] = <[_; 2]>::try_from(ranks(&["here", "there"])).unwrap();
@@ -83,7 +90,7 @@ fn when_a_launch_has_failed_nobody_writes_to_its_buffers() {
             }
             receives.abort("half of it is enough");
         });
-        let error = run(&receives, &plan, &input, &output).unwrap_err();
+        let outcome = run(&receives, &plan, &input, &output);
         // The caller has it back.
         fill(&output, 2);
         let began = Instant::now();
@@ -92,8 +99,9 @@ fn when_a_launch_has_failed_nobody_writes_to_its_buffers() {
             written = other(&output, 2);
         }
         over.store(true, Ordering::Release);
-        assert_eq!(written, None, "bytes were written after {error}");
-    });
+        assert_eq!(written, None, "bytes were written after {outcome:?}");
+        outcome.is_err()
+    })
 }
 
 #[test]
