@@ -1,5 +1,6 @@
 //! Communicators: the ranks that make calls together.
 
+mod failure;
 mod groups;
 mod invitations;
 mod join;
@@ -27,6 +28,7 @@ use antiphon_hal::{Backend, Device, Effort, Memory, Stream};
 use antiphon_memory::process;
 use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
+use failure::Failure;
 use invitations::Invitations;
 use join::{Greeted, Join, Probed, Settled};
 use listener::Listener;
@@ -35,7 +37,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -132,33 +134,6 @@ pub(crate) struct Log {
     calls: HashMap<u32, (u64, bool)>,
     completed: u64,
     early: BTreeSet<u64>,
-}
-
-/// The first thing that broke a communicator.
-#[derive(Default)]
-struct Failure {
-    failed: AtomicBool,
-    /// Peers were told.
-    told: AtomicBool,
-    first: Mutex<Option<ExecutorError>>,
-    log: Mutex<Log>,
-    /// What must end with the communicator.
-    devices: Option<Arc<gpu::Peers>>,
-}
-
-impl Failure {
-    fn set(&self, error: ExecutorError) -> bool {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        if first.is_some() {
-            return false;
-        }
-        *first = Some(error);
-        self.failed.store(true, Ordering::Release);
-        if let Some(devices) = &self.devices {
-            devices.stop();
-        }
-        true
-    }
 }
 
 impl fmt::Debug for Communicator {
@@ -506,11 +481,7 @@ impl Shared {
 
     /// The failure of the communicator, if there is one.
     pub fn check(&self) -> Result<(), ExecutorError> {
-        if !self.failed() {
-            return Ok(());
-        }
-        let first = self.failure.first.lock().unwrap_or_else(PoisonError::into_inner);
-        first.clone().map_or(Ok(()), Err)
+        self.failure.check()
     }
 
     /// Breaks the communicator, here and on every rank; the first failure counts.

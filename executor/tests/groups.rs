@@ -4,7 +4,8 @@ use antiphon_executor::{
     Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Factor, Group, Options,
     ReduceOp, Request, What,
 };
-use std::time::Duration;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, ExecutorError>;
 
@@ -360,4 +361,29 @@ fn an_abort_ends_the_wait_for_the_first_transfer() {
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("enough") || error.contains("abort"), "{error}");
     });
+}
+
+#[test]
+fn a_rank_that_waits_for_a_first_transfer_hears_another_ranks_abort() {
+    for _ in 0..20 {
+        let began = Instant::now();
+        let begins = Barrier::new(2);
+        on_threads(3, |rank, on| match rank {
+            1 => {
+                let mut byte = 0u8;
+                begins.wait();
+                // SAFETY: the byte outlives the call. Rank 0 never comes.
+                let error = unsafe { on.receive(&mut byte, 1, DataType::U8, 0, None) };
+                let text = error.unwrap_err().to_string();
+                assert!(text.contains("enough") && text.contains("rank 2"), "{text}");
+            }
+            2 => {
+                begins.wait();
+                on.abort("enough");
+            }
+            _ => {}
+        });
+        // The pair would wait as long as ranks may take to meet.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
 }

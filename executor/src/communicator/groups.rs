@@ -133,7 +133,7 @@ impl Communicator {
     /// failure is not.
     ///
     /// # Errors
-    /// What the bootstrap reports.
+    /// What broke this communicator meanwhile; else what the bootstrap reports.
     pub(crate) fn form_pair(
         &self,
         end: Arc<dyn Bootstrap>,
@@ -141,7 +141,9 @@ impl Communicator {
     ) -> Result<Communicator, ExecutorError> {
         // What is installed serves no transfer.
         let none = Installed::none("transfers use none");
-        let formed = self.form_with(end, &self.shared.options.clone().with_installed(none))?;
+        let options = self.shared.options.clone().with_installed(none);
+        let form = || self.form_with(Arc::clone(&end), &options);
+        let formed = self.shared.failure.unless_broken(&end, form)?;
         formed.shared.names.get_or_init(|| self.pair_names(peer));
         Ok(formed)
     }

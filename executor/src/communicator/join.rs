@@ -185,7 +185,7 @@ impl Join {
             None => None,
         };
         let regions = Arc::new(Regions::new(Arc::clone(&host), other));
-        let failure = Arc::new(Failure { devices, ..Failure::default() });
+        let failure = Arc::new(Failure::new(devices));
         let page = host.allocate(RankPage::BYTES as u64)?;
         let pid = std::process::id();
         let (rank, world) = (bootstrap.rank(), bootstrap.world());

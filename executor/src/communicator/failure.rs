@@ -1,0 +1,77 @@
+//! What broke a communicator, and what ends with it.
+
+use super::Log;
+use crate::error::ExecutorError;
+use crate::gpu;
+use antiphon_bootstrap::Bootstrap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The first thing that broke a communicator.
+#[derive(Default)]
+pub(super) struct Failure {
+    pub(super) failed: AtomicBool,
+    /// Peers were told.
+    pub(super) told: AtomicBool,
+    pub(super) first: Mutex<Option<ExecutorError>>,
+    pub(super) log: Mutex<Log>,
+    /// What must end with the communicator.
+    pub(super) devices: Option<Arc<gpu::Peers>>,
+    /// This rank's ends of pairs whose peers have not come yet.
+    forming: Mutex<Vec<Arc<dyn Bootstrap>>>,
+}
+
+impl Failure {
+    /// Whose end these devices have to hear of.
+    pub(super) fn new(devices: Option<Arc<gpu::Peers>>) -> Self {
+        Failure { devices, ..Failure::default() }
+    }
+
+    /// Breaks the communicator; says whether nothing had before.
+    pub(super) fn set(&self, error: ExecutorError) -> bool {
+        let reason = error.to_string();
+        {
+            let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+            if first.is_some() {
+                return false;
+            }
+            *first = Some(error);
+            self.failed.store(true, Ordering::Release);
+        }
+        if let Some(devices) = &self.devices {
+            devices.stop();
+        }
+        let forming = std::mem::take(&mut *self.forming());
+        forming.iter().for_each(|end| end.abort(&reason));
+        true
+    }
+
+    /// The failure, if there is one.
+    pub(super) fn check(&self) -> Result<(), ExecutorError> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.clone().map_or(Ok(()), Err)
+    }
+
+    /// Forms a pair from this rank's end of it, which waits for its peer until the communicator is broken.
+    ///
+    /// # Errors
+    /// What broke the communicator, else what the forming reports.
+    pub(super) fn unless_broken<T>(
+        &self,
+        end: &Arc<dyn Bootstrap>,
+        form: impl FnOnce() -> Result<T, ExecutorError>,
+    ) -> Result<T, ExecutorError> {
+        self.forming().push(Arc::clone(end));
+        // What broke it before did not see this end.
+        let formed = self.check().and_then(|()| form());
+        self.forming().retain(|known| !Arc::ptr_eq(known, end));
+        formed.map_err(|error| self.check().err().unwrap_or(error))
+    }
+
+    fn forming(&self) -> MutexGuard<'_, Vec<Arc<dyn Bootstrap>>> {
+        self.forming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
