@@ -24,7 +24,7 @@ pub fn describe() -> Vec<String> {
     vec![
         format!("processor: {model}, {} usable cores, {}", cores(), widest.unwrap_or("no AVX2")),
         format!("cache (as /proc/cpuinfo has it): {cache}; memory: {} GiB", kib >> 20),
-        format!("kernel: {}", read("/proc/sys/kernel/osrelease").trim()),
+        format!("kernel: {}", version(&read("/proc/sys/kernel/osrelease"))),
         format!("huge pages: {}", read("/sys/kernel/mm/transparent_hugepage/enabled").trim()),
         format!("load average at the start: {}", read("/proc/loadavg").trim()),
     ]
@@ -43,6 +43,11 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(of)
 }
 
+/// A kernel's version, without what its builder calls the build.
+fn version(release: &str) -> &str {
+    release.trim().split('-').next().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +57,13 @@ mod tests {
         let text = "model\t\t: 2\nmodel name\t: Some CPU\ncpu MHz\t: 1\n";
         assert_eq!(field(text, "model name"), Some("Some CPU"));
         assert_eq!(field(text, "flags"), None);
+    }
+
+    #[test]
+    fn versions_name_no_build() {
+        let cases = [("6.1.0-18-amd64\n", "6.1.0"), ("6.18.44\n", "6.18.44"), ("", "")];
+        for (release, expected) in cases {
+            assert_eq!(version(release), expected);
+        }
     }
 }

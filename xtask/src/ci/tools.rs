@@ -136,7 +136,7 @@ pub(super) const TORCH: Tool = Tool {
         "sh",
         "-ec",
         r#"test -n "$ANTIPHON_CI_TORCH" || { echo "set ANTIPHON_CI_TORCH=1 to have it fetched" >&2; exit 1; }
-           rm -rf {torch}; mkdir -p {torch}/lists/partial {torch}/archives/partial {torch}/root; cd {torch}
+           rm -rf {torch}; mkdir -p {torch}/lists/partial {torch}/archives/partial {torch}/files; cd {torch}
            archive=$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
              awk '$1 == "Debian" && $2 ~ /\/debian\/?$/ {print $2; exit}')
            test -n "$archive" || { echo "no archive of Debian is configured" >&2; exit 1; }
@@ -148,11 +148,11 @@ pub(super) const TORCH: Tool = Tool {
            }
            of_trixie update
            of_trixie install --no-install-recommends --download-only python3-torch
-           for package in archives/*.deb; do dpkg -x "$package" root; done
+           for package in archives/*.deb; do dpkg -x "$package" files; done
            rm -r archives lists ./*.bin
-           libraries=$PWD/root/usr/lib/x86_64-linux-gnu
-           python=$(ls $PWD/root/usr/bin/python3.?? | head -n 1)
-           printf '#!/bin/sh\nPYTHONHOME=%s exec %s --library-path %s %s "$@"\n' $PWD/root/usr \
+           libraries=$PWD/files/usr/lib/x86_64-linux-gnu
+           python=$(ls $PWD/files/usr/bin/python3.?? | head -n 1)
+           printf '#!/bin/sh\nPYTHONHOME=%s exec %s --library-path %s %s "$@"\n' $PWD/files/usr \
              $libraries/ld-linux-x86-64.so.2 $libraries:$libraries/blas:$libraries/lapack $python > python
            chmod +x python"#,
     ],
