@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import time
@@ -97,8 +98,12 @@ class Driver:
         self("cuStreamBeginCapture_v2", "hipStreamBeginCapture", line, 2)
         try:
             body()
-        finally:
-            self("cuStreamEndCapture", "hipStreamEndCapture", line, ctypes.byref(graph))
+        except BaseException:
+            # The first error is the cause of what ending the recording says.
+            with contextlib.suppress(RuntimeError):
+                self("cuStreamEndCapture", "hipStreamEndCapture", line, ctypes.byref(graph))
+            raise
+        self("cuStreamEndCapture", "hipStreamEndCapture", line, ctypes.byref(graph))
         flags = ctypes.c_uint64(0)
         self("cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags", ctypes.byref(ready), graph, flags)
         self("cuGraphDestroy", "hipGraphDestroy", graph)

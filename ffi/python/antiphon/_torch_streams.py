@@ -81,6 +81,7 @@ class StreamWork(Work):  # type: ignore[misc]
         self._future: Any = torch.futures.Future(devices=[line.device])
         self._put = threading.Event()
         self._done: Any = torch.cuda.Event()
+        self._result: Any = None
         self._failed: BaseException | None = None
         # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
         self._held: Work | None = hold(self, self._future)
@@ -88,8 +89,10 @@ class StreamWork(Work):  # type: ignore[misc]
     def put(self, result: Any) -> None:
         """Marks the end of the call in the current stream."""
         self._done.record(torch.cuda.current_stream(self._line.device))
-        self._future.set_result(result)
+        self._result = result
+        # Before the future, whose callbacks may wait for the work.
         self._put.set()
+        self._future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         """The call could not be put into the stream; whoever says so first is believed."""
@@ -151,7 +154,7 @@ class StreamWork(Work):  # type: ignore[misc]
         self._put.wait()
         if self._failed is not None:
             raise self._failed
-        return self._future.value()
+        return self._result
 
 
 class Line:
