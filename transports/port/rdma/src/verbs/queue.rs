@@ -169,10 +169,16 @@ impl Queue {
     }
 
     /// Ends it for good: it neither reads nor writes memory after this, in either direction.
+    ///
+    /// Requests that were under way are not told any more.
     pub fn stop(&self) {
-        let mut attributes = attributes(sys::ibv_qp_state::IBV_QPS_ERR);
-        // A device that refuses even this has lost the queue pair, or itself.
-        let _ = self.modify("stop a queue pair", &mut attributes, sys::ibv_qp_attr_mask(0));
+        // In the error state no packet is taken any more, but one that was may still be copied to its place. A reset returns
+        // when nothing is.
+        for state in [sys::ibv_qp_state::IBV_QPS_ERR, sys::ibv_qp_state::IBV_QPS_RESET] {
+            // A device that refuses even this has lost the queue pair, or itself.
+            let mask = sys::ibv_qp_attr_mask(0);
+            let _ = self.modify("stop a queue pair", &mut attributes(state), mask);
+        }
     }
 
     /// Makes room for `count` signals.
