@@ -46,6 +46,8 @@ pub(crate) struct Core<V: Vendor> {
     pub(crate) opened: Mutex<HashMap<[u8; 64], Arc<Opened<V>>>>,
     /// Devices whose memory kernels of this one were let use, as the driver knows them.
     pub(crate) enabled: Mutex<HashSet<usize>>,
+    /// Held by who gives kernels' threads more memory of their own.
+    pub(crate) stacks: Mutex<()>,
     /// Pinned memory that pieces are cut out of.
     pub(crate) slabs: Slabs<V>,
     /// Where memory is cleared. Before the context, which it needs.
@@ -67,6 +69,7 @@ impl<V: Vendor> Core<V> {
             foreign: Mutex::default(),
             opened: Mutex::default(),
             enabled: Mutex::default(),
+            stacks: Mutex::default(),
             slabs: Slabs::default(),
             upkeep: GpuStream::urgent(&context)?,
             context,

@@ -12,7 +12,7 @@ use crate::kernel::{Kernel, KernelAttributes, KernelCode, KernelSource, LaunchSh
 use crate::stream::Stream;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A function of a module of its own.
@@ -80,10 +80,19 @@ impl<V: Vendor> GpuKernel<V> {
         let api = core.context.api();
         let (Some(get), Some(set)) = (api.limit_get, api.limit_set) else { return Ok(()) };
         let needed = self.attribute(code::LOCAL_BYTES)? as usize;
-        let mut bytes = 0;
-        // SAFETY: `bytes` is a valid place for the answer.
-        let code = unsafe { get(&raw mut bytes, code::STACK) };
-        if code != Code::SUCCESS || bytes >= needed {
+        let suffices = || {
+            let mut bytes = 0;
+            // SAFETY: `bytes` is a valid place for the answer.
+            let code = unsafe { get(&raw mut bytes, code::STACK) };
+            code != Code::SUCCESS || bytes >= needed
+        };
+        if suffices() {
+            return Ok(());
+        }
+        // To set it may wait for kernels, which those who need no more do not. Asked again: who had the lock before may have
+        // set more, which must not shrink.
+        let _held = core.stacks.lock().unwrap_or_else(PoisonError::into_inner);
+        if suffices() {
             return Ok(());
         }
         // SAFETY: takes no pointers.
