@@ -21,6 +21,11 @@ pub struct Allocation {
     copies: Option<Arc<Upload>>,
 }
 
+/// Lets go of memory that no call uses any more, as dropping an [`Allocation`] does: the caller waits for no kernel.
+pub fn release(memory: Arc<dyn Memory>) {
+    gpu::free(memory);
+}
+
 impl Communicator {
     /// `bytes` of zeroed memory of the communicator's device, with copies to and from it.
     ///
@@ -102,10 +107,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let memory = self.memory.take();
-        if self.copies.is_some() {
-            memory.into_iter().for_each(gpu::free);
-        }
+        self.memory.take().into_iter().for_each(release);
     }
 }
 

@@ -34,7 +34,7 @@ mod touches;
 mod verification;
 mod waiting;
 
-pub use allocation::Allocation;
+pub use allocation::{Allocation, release};
 pub use collectives::{Collectives, Factor, Group, Request, What};
 pub use communicator::{Communicator, HOST_VARIABLE, KernelForm, Options, Rendezvous};
 pub use error::{Doing, ExecutorError, Wait, Waits};

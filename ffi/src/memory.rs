@@ -6,7 +6,7 @@ use crate::entry::{Out, entry, text};
 use crate::handle::{borrow, issue, object, take};
 use crate::result::antiphon_result;
 use antiphon_executor::hal::{Backend, Memory, driver};
-use antiphon_executor::{Collectives, ExecutorError};
+use antiphon_executor::{Collectives, ExecutorError, release};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
@@ -15,7 +15,26 @@ pub struct antiphon_memory {
     _private: [u8; 0],
 }
 
-pub(crate) struct Allocation(Arc<dyn Memory>);
+pub(crate) struct Allocation {
+    /// Taken by `drop` alone.
+    memory: Option<Arc<dyn Memory>>,
+}
+
+impl Allocation {
+    fn new(memory: Arc<dyn Memory>) -> Self {
+        Allocation { memory: Some(memory) }
+    }
+
+    fn address(&self) -> *mut u8 {
+        self.memory.as_ref().expect("memory is taken by `drop` alone").address()
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        self.memory.take().into_iter().for_each(release);
+    }
+}
 
 object!(Allocation, antiphon_memory, b"antiMemo", "memory");
 
@@ -38,7 +57,7 @@ pub unsafe extern "C" fn antiphon_memory_allocate(
         // Memory of no length has no address.
         let memory = collectives.communicator().allocate(bytes.max(1))?;
         // SAFETY: as this function's.
-        unsafe { out.set(issue(Allocation(memory))) };
+        unsafe { out.set(issue(Allocation::new(memory))) };
         Ok(())
     })
 }
@@ -61,7 +80,7 @@ pub unsafe extern "C" fn antiphon_memory_allocate_host(
         let memory = host.and_then(|host| host.allocate(bytes.max(1)));
         let memory = memory.map_err(ExecutorError::from)?;
         // SAFETY: as this function's.
-        unsafe { out.set(issue(Allocation(memory))) };
+        unsafe { out.set(issue(Allocation::new(memory))) };
         Ok(())
     })
 }
@@ -85,7 +104,7 @@ pub unsafe extern "C" fn antiphon_memory_allocate_on(
         let device = named(unsafe { text(device, "device")? })?;
         let memory = device.allocate(bytes.max(1)).map_err(ExecutorError::from)?;
         // SAFETY: as this function's.
-        unsafe { out.set(issue(Allocation(memory))) };
+        unsafe { out.set(issue(Allocation::new(memory))) };
         Ok(())
     })
 }
@@ -104,14 +123,15 @@ pub unsafe extern "C" fn antiphon_memory_address(
     entry(|| {
         let out = Out::new(out_address, "out_address")?;
         // SAFETY: as this function's.
-        let address = unsafe { borrow::<Allocation>(memory)? }.0.address();
+        let address = unsafe { borrow::<Allocation>(memory)? }.address();
         // SAFETY: as this function's.
         unsafe { out.set(address.cast()) };
         Ok(())
     })
 }
 
-/// Gives memory back.
+/// Gives memory back: at once, or, while launches of this process are under way on a GPU, when they are over. The caller
+/// waits for no kernel.
 ///
 /// Any thread may call it, once, when no call of this rank uses the memory any more.
 ///
