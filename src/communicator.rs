@@ -425,11 +425,11 @@ impl Communicator {
             }
             Some(device) => format!("a buffer of {}, on a rank of {}", name(device), name(own)),
         };
-        Err(argument(
-            "make a call",
-            saw,
-            "a `DeviceBuffer` made with this rank, and slices on the host",
-        ))
+        let allowed = match own.backend() {
+            Backend::Host => "slices, and a `DeviceBuffer` of the host",
+            _ => "a `DeviceBuffer` of this rank's device, as `DeviceBuffer::from_slice` makes of a slice",
+        };
+        Err(argument("make a call", saw, allowed))
     }
 
     /// The length of one of `world` blocks of a buffer.

@@ -109,9 +109,14 @@ impl<T: Element> DeviceBuffer<T> {
     /// Its elements, on the host.
     ///
     /// # Errors
-    /// What the device reports.
+    /// `Argument` if the host has no memory for them; what the device reports.
     pub fn to_vec(&self) -> Result<Vec<T>> {
-        let mut values = Vec::<T>::with_capacity(self.len);
+        let mut values = Vec::<T>::new();
+        values.try_reserve_exact(self.len).map_err(|_| ExecutorError::Argument {
+            what: "copy from a device buffer",
+            saw: format!("{} elements of {} bytes", self.len, size_of::<T>()),
+            allowed: "what the host has memory for",
+        })?;
         // SAFETY: there is room for as many, and zeros are an element of every type.
         unsafe {
             values.as_mut_ptr().write_bytes(0, self.len);

@@ -1009,7 +1009,10 @@ antiphon_result antiphon_communicator_node(const struct antiphon_communicator *c
  * room for those of all ranks, in rank order. It goes by what the ranks met by, whatever device their buffers are on, and is for
  * what programs agree on, not for data: at most 64 KiB of each. Complete on return.
  *
- * Any thread may call it, in the same order among a communicator's calls of it on all ranks.
+ * Fails with ANTIPHON_RESULT_MISMATCH where a rank gave another number of bytes, with ANTIPHON_RESULT_TIMEOUT where one did not come,
+ * and with what broke the communicator.
+ *
+ * Any thread may call it, in the same order among a communicator's exchanges, splits and barriers on all ranks.
  *
  * The caller sees to it:
  * The handle is one, or null; `own` is null or readable for `bytes`, `out_all` null or writable for as many of each rank.
@@ -1159,7 +1162,8 @@ antiphon_result antiphon_memory_allocate_on(const char *device, uint64_t bytes, 
 antiphon_result antiphon_memory_address(const struct antiphon_memory *memory, void **out_address);
 
 /**
- * Gives memory back.
+ * Gives memory back: at once, or, while launches of this process are under way on a GPU, when they are over. The caller
+ * waits for no kernel.
  *
  * Any thread may call it, once, when no call of this rank uses the memory any more.
  *

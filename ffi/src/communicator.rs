@@ -318,7 +318,10 @@ pub unsafe extern "C" fn antiphon_communicator_node(
 /// room for those of all ranks, in rank order. It goes by what the ranks met by, whatever device their buffers are on, and is for
 /// what programs agree on, not for data: at most 64 KiB of each. Complete on return.
 ///
-/// Any thread may call it, in the same order among a communicator's calls of it on all ranks.
+/// Fails with ANTIPHON_RESULT_MISMATCH where a rank gave another number of bytes, with ANTIPHON_RESULT_TIMEOUT where one did not come,
+/// and with what broke the communicator.
+///
+/// Any thread may call it, in the same order among a communicator's exchanges, splits and barriers on all ranks.
 ///
 /// # Safety
 /// The handle is one, or null; `own` is null or readable for `bytes`, `out_all` null or writable for as many of each rank.

@@ -136,6 +136,12 @@ pub(super) const TORCH: Tool = Tool {
         "sh",
         "-ec",
         r#"test -n "$ANTIPHON_CI_TORCH" || { echo "set ANTIPHON_CI_TORCH=1 to have it fetched" >&2; exit 1; }
+           machine=$(uname -m)
+           case $machine in
+             x86_64) loader=ld-linux-x86-64.so.2 ;;
+             aarch64) loader=ld-linux-aarch64.so.1 ;;
+             *) echo "its loader on $machine is not known" >&2; exit 1 ;;
+           esac
            rm -rf {torch}; mkdir -p {torch}/lists/partial {torch}/archives/partial {torch}/files; cd {torch}
            archive=$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
              awk '$1 == "Debian" && $2 ~ /\/debian\/?$/ {print $2; exit}')
@@ -150,10 +156,10 @@ pub(super) const TORCH: Tool = Tool {
            of_trixie install --no-install-recommends --download-only python3-torch
            for package in archives/*.deb; do dpkg -x "$package" files; done
            rm -r archives lists ./*.bin
-           libraries=$PWD/files/usr/lib/x86_64-linux-gnu
+           libraries=$PWD/files/usr/lib/$machine-linux-gnu
            python=$(ls $PWD/files/usr/bin/python3.?? | head -n 1)
            printf '#!/bin/sh\nPYTHONHOME=%s exec %s --library-path %s %s "$@"\n' $PWD/files/usr \
-             $libraries/ld-linux-x86-64.so.2 $libraries:$libraries/blas:$libraries/lapack $python > python
+             $libraries/$loader $libraries:$libraries/blas:$libraries/lapack $python > python
            chmod +x python"#,
     ],
     probe: &[

@@ -23,6 +23,7 @@ const MEASURED: &str = "plan/src/algorithms/hosts/measured";
 /// A file that is no tuning table, or of which nothing can be derived; two machines on which the same was measured; what cannot
 /// be written.
 pub fn run(paths: &[PathBuf]) -> Result<()> {
+    let mut tables = tables()?;
     for path in paths {
         let table = kept(&super::measured::read(path)?);
         if table.iter().next().is_none() {
@@ -32,10 +33,11 @@ pub fn run(paths: &[PathBuf]) -> Result<()> {
                 path.display()
             )));
         }
-        let name = format!("{MEASURED}/{}-cores.json", table.machine().cores);
-        write(&repo::root().join(name), &text(&table))?;
+        let name = PathBuf::from(format!("{}-cores.json", table.machine().cores));
+        tables.retain(|(kept, _)| kept != &name);
+        tables.push((name, table));
     }
-    let tables = tables()?;
+    tables.sort_by(|(one, _), (other, _)| one.cmp(other));
     let rules = rules(&tables)?;
     for (place, collective, steps) in &rules {
         let is = |rule: &&_| key(rule) == (*place, collective);
@@ -43,6 +45,14 @@ pub fn run(paths: &[PathBuf]) -> Result<()> {
         if before != &steps[..] {
             println!("{place:?} {collective}: {steps:?}, before {before:?}");
         }
+    }
+    for rule in measured() {
+        if !rules.iter().any(|(place, collective, _)| key(rule) == (*place, collective)) {
+            println!("{:?} {}: none, before {:?}", rule.place, rule.collective, rule.steps);
+        }
+    }
+    for (name, table) in &tables {
+        write(&repo::root().join(MEASURED).join(name), &text(table))?;
     }
     write(&repo::root().join(SOURCE), &source(&tables, &rules))?;
     println!("{SOURCE} is written: `cargo xtask defaults` writes the manual's table");
@@ -119,7 +129,8 @@ fn rules(tables: &[(PathBuf, Table)]) -> Result<Vec<Derived>> {
             let known = all.iter().find(|((at, of, _), _)| (*at, of) == (place, &collective));
             if let Some((_, other)) = known {
                 return Err(Error::message(format!(
-                    "cannot derive rules: saw times of {collective} for {place:?} in {} and {}, allowed one of them",
+                    "cannot derive rules: saw times of {collective} for {place:?} in {} and {}, allowed one of them; \
+                     take those times out of the file of one machine",
                     other.display(),
                     path.display()
                 )));
