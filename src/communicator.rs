@@ -427,7 +427,9 @@ impl Communicator {
         };
         let allowed = match own.backend() {
             Backend::Host => "slices, and a `DeviceBuffer` of the host",
-            _ => "a `DeviceBuffer` of this rank's device, as `DeviceBuffer::from_slice` makes of a slice",
+            _ => {
+                "a `DeviceBuffer` of this rank's device, as `DeviceBuffer::from_slice` makes of a slice"
+            }
         };
         Err(argument("make a call", saw, allowed))
     }

@@ -11,8 +11,9 @@ use std::sync::Arc;
 ///
 /// Peers map it: launches use it without a copy. It belongs to no communicator, and may outlive the one that it came from.
 ///
-/// Dropped, it is freed at once where no launch of this process is under way on a GPU, and else when that is so: the caller
-/// waits for no kernel, since that one may wait for the caller's next call. What peers have mapped stays until they let go.
+/// Dropped, it is freed at once where no kernel of a launch of this process is under way on a GPU, and else when that is so: the
+/// caller waits for none, since that one may wait for the caller's next call. Whoever passed its address to a call on a stream
+/// keeps it until the stream has come past that call. What peers have mapped stays until they let go.
 pub struct Allocation {
     /// Taken by `drop` alone.
     memory: Option<Arc<dyn Memory>>,
@@ -107,7 +108,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        self.memory.take().into_iter().for_each(release);
+        gpu::free((self.memory.take(), self.copies.take()));
     }
 }
 

@@ -252,7 +252,8 @@ impl Collectives {
 
     /// Gives every rank the inputs of all ranks, which have lengths of their own: all of this rank's input goes to everyone,
     /// and extent r of `receive` comes from rank r. Extents are in elements, `sizes` the elements of both buffers. In place,
-    /// which each rank may be as it likes, the input is the rank's own block of the output.
+    /// the input is the rank's own block of the output: each rank may be so as it likes, unless a plan that is registered or
+    /// installed may serve the call, which all are then, or none.
     ///
     /// # Errors
     /// As [`all_to_all_v`](Self::all_to_all_v).

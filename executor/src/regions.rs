@@ -6,7 +6,7 @@
 use crate::communicator::CONTROL;
 use crate::error::ExecutorError;
 use antiphon_bootstrap::{Bootstrap, Message};
-use antiphon_hal::{Device, Memory};
+use antiphon_hal::{Device, HalError, Memory};
 use antiphon_memory::SharedMemory;
 use antiphon_transport::{Mapping, Offer, TransportError};
 use std::collections::HashMap;
@@ -55,16 +55,21 @@ impl Regions {
             return Ok(region);
         }
         // No lock is held: of memory of a device the driver is asked, and who watches launches looks at what is announced.
-        let offers = peers(bootstrap).map(|peer| Ok((peer, self.memory.register(memory)?)));
-        let offers = offers.collect::<Result<Vec<_>, ExecutorError>>()?;
+        let any = peers(bootstrap).next();
+        let offer = any.map(|_| self.memory.register(memory)).transpose()?;
         let mut own = self.own();
         if own.announced.contains_key(&region) {
             return Ok(region);
         }
-        for (peer, offer) in offers {
+        for (peer, offer) in peers(bootstrap).zip(offer.iter().cycle()) {
             let mut payload = offer.region.to_le_bytes().to_vec();
-            payload.extend(offer.blob);
-            let descriptors = offer.descriptors;
+            payload.extend(&offer.blob);
+            // One peer's at a time: a process may have few descriptors left, and there may be many peers.
+            let copies = offer.descriptors.iter().map(OwnedFd::try_clone);
+            let descriptors = copies.collect::<Result<_, _>>().map_err(|source| {
+                let what = format!("give rank {peer} a descriptor of memory; raise `ulimit -n`");
+                HalError::System { what, source }
+            })?;
             bootstrap.send(peer, Message { channel: CONTROL, tag: OFFER, payload, descriptors })?;
         }
         own.announced.insert(region, Arc::downgrade(memory));

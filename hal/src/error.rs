@@ -86,7 +86,10 @@ pub enum HalError {
         text: String,
     },
     /// The driver takes no such machine code: it is for other devices, or of a compiler that is newer than the driver.
-    #[error("cannot load a kernel's module: {name} ({backend} error {code}): {text}")]
+    #[error(
+        "cannot load a kernel's module: {name} ({backend} error {code}): {text}; update the driver, or set \
+         ANTIPHON_KERNELS=interpreted"
+    )]
     ForeignCode {
         /// The backend whose driver it is.
         backend: Backend,

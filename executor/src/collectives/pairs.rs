@@ -107,7 +107,8 @@ impl Collectives {
             };
             // Not on the control thread, which may not be the one that lets go of the communicator.
             let thread = std::thread::Builder::new().name("antiphon-pair".to_owned());
-            thread.spawn(join).is_ok()
+            let spawned = thread.spawn(join);
+            spawned.inspect_err(|e| log::warn!("rank {} waits for a pair: {e}", way.peer)).is_ok()
         });
     }
 
@@ -163,7 +164,16 @@ impl Collectives {
                     }
                 }
             };
-            turns.into_iter().for_each(|turn| turn(&formed));
+            for turn in turns {
+                // Those behind it have theirs, whatever becomes of it.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(&formed))) {
+                    log::error!(
+                        "a transfer with rank {} panicked: {}",
+                        way.peer,
+                        panicked(&*panic)
+                    );
+                }
+            }
         }
     }
 
@@ -220,13 +230,13 @@ impl Collectives {
 }
 
 fn no_thread(error: std::io::Error) -> ExecutorError {
-    HalError::Task(Arc::new(error)).into()
+    HalError::System { what: "form a pair of ranks".to_owned(), source: error }.into()
 }
 
 /// A pair, or why there is none: also a panic, since others wait for who forms it.
 fn or_panicked(form: impl FnOnce() -> Formed) -> Formed {
     catch_unwind(AssertUnwindSafe(form)).unwrap_or_else(|panic| {
-        let why = format!("forming a pair of ranks panicked: {}", panicked(&*panic));
+        let why = format!("it panicked: {}", panicked(&*panic));
         Err(no_thread(std::io::Error::other(why)))
     })
 }
@@ -238,6 +248,6 @@ mod tests {
     #[test]
     fn a_panic_is_told_to_who_waits_for_the_pair() {
         let error = or_panicked(|| panic!("no bits left")).unwrap_err().to_string();
-        assert!(error.contains("a pair of ranks panicked: no bits left"), "{error}");
+        assert!(error.contains("form a pair of ranks: it panicked: no bits left"), "{error}");
     }
 }

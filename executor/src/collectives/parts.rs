@@ -89,8 +89,8 @@ impl Collectives {
         self.parts_v("allgatherv", (input, output), sizes, counts, dtype)
     }
 
-    /// Whether the input of an allgatherv is the rank's block of its output. One of no elements is wherever it points into
-    /// the output: of such a block the offset does not count.
+    /// Whether the input of an allgatherv is the rank's block of its output. One of no elements is that also wherever else it
+    /// points into the output: of such a block the offset does not count.
     ///
     /// # Errors
     /// A block of the rank's own that is not as long as its input.
@@ -108,10 +108,8 @@ impl Collectives {
             return Err(ExecutorError::Counts { plan: "allgatherv".to_owned(), source });
         }
         let at = |element: u64| output.wrapping_add((element as usize).wrapping_mul(dtype.size()));
-        Ok(match count {
-            0 => whole > 0 && (at(0)..=at(whole)).contains(&input.cast_mut()),
-            _ => input == at(own.offset).cast_const(),
-        })
+        let within = || (at(0)..at(whole)).contains(&input.cast_mut());
+        Ok(whole > 0 && (input == at(own.offset).cast_const() || count == 0 && within()))
     }
 
     /// Makes the transfers of one call: with a stream they go on by themselves, without one they are complete on return.

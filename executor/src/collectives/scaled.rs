@@ -67,6 +67,7 @@ impl Scaling {
             return Err(code_unsupported(on, "a multiplication in a stream"));
         };
         // What is refused is refused before anything is written.
+        gpu.takes(&**stream)?;
         on.executor().checked(call)?;
         let (factor_at, factor) = match self.factor {
             Factor::Value(value) => (std::ptr::null(), value),
@@ -185,7 +186,7 @@ impl Collectives {
         let call = self.prepare(&request)?.launch("a premultiplied sum")?;
         if let Some(gpu) = &self.communicator().shared.gpu {
             // Before anything of the call is in a stream.
-            gpu.scale_kernel(dtype)?;
+            gpu.prepare_scale(self.communicator().rank(), dtype)?;
         }
         let bytes = bytes as usize;
         Ok((Scaling { factor, dtype, source: input, target, bytes, _room: room }, call))
@@ -203,7 +204,11 @@ impl Collectives {
         }
         if let Some(gpu) = &self.communicator().shared.gpu {
             let stream = stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
-            return Ok((gpu.room_for_products(stream.id(), bytes)?, room));
+            gpu.takes(&*stream)?;
+            return Ok((
+                gpu.room_for_products(self.communicator().rank(), stream.id(), bytes)?,
+                room,
+            ));
         }
         room.try_reserve_exact(bytes.div_ceil(8) as usize).map_err(|_| {
             argument("keep products", format!("{bytes} bytes"), "what there is memory for")

@@ -31,7 +31,9 @@ impl Invitations {
         let (direction, purpose) = match payload {
             // What goes out there comes in here.
             [direction @ 0..=1, purpose @ 0..=1] => (*direction, *purpose),
-            other => return Err(format!("{} bytes about a pair", other.len())),
+            other => {
+                return Err(format!("the bytes {other:?} about a pair, allowed two of 0 or 1"));
+            }
         };
         let direction = if direction == 0 { Direction::In } else { Direction::Out };
         let purpose = if purpose == 0 { Purpose::Calls } else { Purpose::Blocks };

@@ -56,11 +56,18 @@ impl Family {
         lock(&self.members).keys().all(|rank| ranks.contains(rank))
     }
 
-    /// The others that are there.
-    fn others(&self, rank: u32) -> Vec<Other> {
-        let members = lock(&self.members);
-        let others = members.iter().filter(|&(&other, _)| other != rank);
-        others.filter_map(|(_, shared)| shared.upgrade().map(Some).map(Other)).collect()
+    /// Does something for each of the others that are there. None of them is held longer: who closes the last handle of one
+    /// waits for its launches.
+    pub fn for_others(&self, rank: u32, mut make: impl FnMut(&Arc<Shared>)) {
+        let members: Vec<Weak<Shared>> = {
+            let members = lock(&self.members);
+            let others = members.iter().filter(|&(&other, _)| other != rank);
+            others.map(|(_, shared)| Weak::clone(shared)).collect()
+        };
+        for other in members {
+            let other = Other(other.upgrade());
+            other.0.iter().for_each(&mut make);
+        }
     }
 }
 
@@ -100,11 +107,10 @@ impl Gpu {
                 || plan.uses(other.rank).port_peers.iter().any(|&peer| other.is_staged(peer));
             shared.is_far(other.rank) || wired()
         };
-        let others = self.family.others(shared.rank);
         let mut contexts = Vec::new();
         contexts.extend(self.known().get(&key).map(Arc::clone));
-        for other in others.iter().filter_map(|other| other.0.as_ref()) {
-            let Some(gpu) = other.gpu.as_ref().filter(|_| !is_apart(other)) else { continue };
+        self.family.for_others(shared.rank, |other| {
+            let Some(gpu) = other.gpu.as_ref().filter(|_| !is_apart(other)) else { return };
             let made =
                 gpu.prepare(other, plan, (key, sizes), |context| context.kernel(other, gpu, kind));
             match made {
@@ -114,12 +120,17 @@ impl Gpu {
                     log::debug!("rank {} makes what `{name}` needs itself: {error}", other.rank);
                 }
             }
-        }
+        });
         // The control threads map the arenas, without anybody calling anything.
         let ranks: Vec<u32> = contexts.iter().map(|context| context.rank()).collect();
-        let (began, limit) = (Instant::now(), shared.options.timeout.unwrap_or(QUIET_LIMIT));
+        let limit = shared.options.timeout.map_or(QUIET_LIMIT, |limit| limit.min(QUIET_LIMIT));
+        let began = Instant::now();
         let found = || contexts.iter().all(|context| context.finds(ranks.iter().copied()));
-        while !found() && !shared.failed() && began.elapsed() < limit.min(QUIET_LIMIT) {
+        while !found() && !shared.failed() {
+            if began.elapsed() >= limit {
+                log::debug!("ranks {ranks:?} do not find each other's memory within {limit:?}");
+                break;
+            }
             std::thread::sleep(PAUSE);
         }
     }

@@ -174,6 +174,8 @@ pub struct Gpu {
     /// Calls that were made lately. Never held over a call of the driver.
     recent: Mutex<RecentCalls>,
     watch: OnceLock<Watch>,
+    /// Held while that is started, beside which nothing else happens: launches wait for nothing that a driver may hold up.
+    watching: Mutex<()>,
     /// Asks what became of launches that do not end.
     asker: Asker,
     /// Frees what nobody uses any more.
@@ -288,6 +290,7 @@ impl Gpu {
             family: Family::of(identity, &**device),
             recent: Mutex::default(),
             watch: OnceLock::new(),
+            watching: Mutex::default(),
             asker: Asker::default(),
             reaper: Reaper::new(&underway),
             underway,
@@ -438,7 +441,7 @@ impl Gpu {
         if let Some(watch) = self.watch.get() {
             return Ok(watch);
         }
-        let _making = self.family.making();
+        let _watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = self.watch.get() {
             return Ok(watch);
         }
@@ -518,13 +521,13 @@ impl Gpu {
     }
 }
 
-/// Frees memory of a device: at once while no launch of the process is under way, else when that is so. Waits for no kernel.
-pub fn free(memory: Arc<dyn Memory>) {
+/// Frees what is a device's: at once while no launch of the process is under way, else when that is so. Waits for no kernel.
+pub fn free(gone: impl Any + Send) {
     /// Of no communicator: launches that outlive theirs keep it waiting.
     static LATER: OnceLock<Reaper> = OnceLock::new();
     let underway = Underway::here();
-    if let Some(memory) = underway.quietly(memory, drop) {
-        LATER.get_or_init(|| Reaper::new(&underway)).free(memory);
+    if let Some(gone) = underway.quietly(gone, drop) {
+        LATER.get_or_init(|| Reaper::new(&underway)).free(gone);
     }
 }
 
@@ -545,7 +548,11 @@ impl Drop for Gpu {
             std::thread::sleep(PAUSE);
         }
         if self.is_over() {
-            self.free_abandoned();
+            // Of the device's graphs, whoever launched them: other communicators may have launches under way.
+            let abandoned = self.device.take_abandoned();
+            if !abandoned.is_empty() {
+                free(abandoned);
+            }
             return;
         }
         log::warn!("launches on {} do not end; their memory is kept", self.device.name());

@@ -20,6 +20,22 @@ pub struct Scales {
     /// By stream, whose calls follow each other: for products that have no other place. Those before the last were too small;
     /// launches and graphs may still use them, and all together they are no larger than the last.
     rooms: HashMap<u64, Vec<Arc<dyn Memory>>>,
+    /// Of no stream yet: made by another rank on the device.
+    spare: Option<Arc<dyn Memory>>,
+}
+
+impl Scales {
+    /// Where the last room of a stream is, if it has so many bytes.
+    fn room(&self, stream: u64, bytes: u64) -> Option<*mut u8> {
+        let last = self.rooms.get(&stream)?.last()?;
+        (last.len() >= bytes).then(|| last.address())
+    }
+
+    /// Whether there is such a room that the next stream could have, or that one has.
+    fn has(&self, bytes: u64) -> bool {
+        let mut all = self.rooms.values().filter_map(|rooms| rooms.last()).chain(&self.spare);
+        all.any(|room| room.len() >= bytes)
+    }
 }
 
 /// A multiplication.
@@ -39,11 +55,27 @@ pub struct Products {
 }
 
 impl Gpu {
-    /// The kernel for elements of a type, compiled unless it is there.
+    /// Compiles and loads the kernel for elements of a type, unless it is there, for `rank` and the others on the device, whose
+    /// calls follow behind this one's kernel.
     ///
     /// # Errors
     /// That there is no run-time compiler, and what it says.
-    pub fn scale_kernel(&self, dtype: DataType) -> Result<Arc<dyn Kernel>, ExecutorError> {
+    pub fn prepare_scale(&self, rank: u32, dtype: DataType) -> Result<(), ExecutorError> {
+        if self.scales().kernels.contains_key(&dtype) {
+            return Ok(());
+        }
+        let _making = self.family.making();
+        self.scale_kernel(dtype)?;
+        self.family.for_others(rank, |other| {
+            let made = other.gpu.as_ref().map(|gpu| gpu.scale_kernel(dtype));
+            if let Some(Err(error)) = made {
+                log::debug!("rank {} loads what multiplies itself: {error}", other.rank);
+            }
+        });
+        Ok(())
+    }
+
+    fn scale_kernel(&self, dtype: DataType) -> Result<Arc<dyn Kernel>, ExecutorError> {
         if let Some(known) = self.scales().kernels.get(&dtype) {
             return Ok(Arc::clone(known));
         }
@@ -54,20 +86,36 @@ impl Gpu {
         Ok(Arc::clone(self.scales().kernels.entry(dtype).or_insert(kernel)))
     }
 
-    /// Memory for so many bytes of products of one call on a stream, which the next call on it may have as well; as long as the
-    /// engine.
-    pub fn room_for_products(&self, stream: u64, bytes: u64) -> Result<*mut u8, ExecutorError> {
-        let fits = |rooms: &Vec<Arc<dyn Memory>>| {
-            rooms.last().filter(|last| last.len() >= bytes).map(|last| last.address())
-        };
-        let known = self.scales().rooms.get(&stream).and_then(fits);
-        if let Some(address) = known {
+    /// Memory for so many bytes of products of one call of `rank` on a stream, which the next call on it may have as well; as
+    /// long as the engine. The other ranks on the device get as much, since their calls follow behind this one's kernel.
+    pub fn room_for_products(
+        &self,
+        rank: u32,
+        stream: u64,
+        bytes: u64,
+    ) -> Result<*mut u8, ExecutorError> {
+        if let Some(address) = self.scales().room(stream, bytes) {
             return Ok(address);
         }
-        // No lock is held: a driver may let it wait for kernels.
-        let made = self.device.allocate(bytes.next_power_of_two())?;
+        let _making = self.family.making();
+        if let Some(address) = self.scales().room(stream, bytes) {
+            return Ok(address);
+        }
+        let spare = self.scales().spare.take_if(|spare| spare.len() >= bytes);
+        // No lock is held that launches take: a driver may let it wait for kernels.
+        let allocate = || self.device.allocate(bytes.next_power_of_two());
+        let made = spare.map_or_else(allocate, Ok)?;
         let address = made.address();
         self.scales().rooms.entry(stream).or_default().push(made);
+        self.family.for_others(rank, |other| {
+            let Some(gpu) = other.gpu.as_ref().filter(|gpu| !gpu.scales().has(bytes)) else {
+                return;
+            };
+            match allocate() {
+                Ok(made) => gpu.scales().spare = Some(made),
+                Err(error) => log::debug!("rank {} makes room itself: {error}", other.rank),
+            }
+        });
         Ok(address)
     }
 
@@ -82,7 +130,6 @@ impl Gpu {
         products: &Products,
         stream: &dyn Stream,
     ) -> Result<(), ExecutorError> {
-        self.takes(stream)?;
         let kernel = self.scale_kernel(products.dtype)?;
         let elements = (products.bytes / products.dtype.size()) as u64;
         if elements == 0 {

@@ -12,8 +12,8 @@ use crate::kernel::{Kernel, KernelAttributes, KernelCode, KernelSource, LaunchSh
 use crate::stream::Stream;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
 
 /// A function of a module of its own.
 #[derive(Debug)]

@@ -89,6 +89,40 @@ fn who_makes_a_first_call_keeps_nobody_from_launching() {
     });
 }
 
+/// Also the first launch of a rank, for which another one has made all that it takes. Ranks send each other packets, so no buffer
+/// is mapped.
+#[test]
+fn a_rank_launches_for_the_first_time_while_another_makes_something() {
+    let test = "first::a_rank_launches_for_the_first_time_while_another_makes_something";
+    let Some(simulated) = beside_cuda_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]) else {
+        return;
+    };
+    let Some(application) = simulated_alone(test, &simulated) else { return };
+    let waits = Barrier::new(2);
+    let plan = Algorithm::AllReduceOneShotPackets.plan(Shape::new(2)).unwrap();
+    on_threads(2, &options(), |rank| {
+        let (sums, copies) = (Caller::new(&rank, &plan), Caller::new(&rank, &alone()));
+        rank.barrier().unwrap();
+        if rank.rank() == 1 {
+            sums.execute();
+            std::thread::scope(|scope| {
+                // Waits for the launch above, which waits for rank 0: it loads the code.
+                let first = scope.spawn(|| copies.execute());
+                while application.waiting() == 0 && !first.is_finished() {
+                    std::thread::yield_now();
+                }
+                waits.wait();
+            });
+        } else {
+            waits.wait();
+            sums.execute();
+        }
+        sums.synchronize();
+        copies.synchronize();
+        rank.barrier().unwrap();
+    });
+}
+
 /// All that a first call asks a driver for waits for the device here. Ranks send each other packets, so no buffer is mapped.
 #[test]
 fn ranks_that_share_a_device_are_prepared_before_the_first_of_them_launches() {

@@ -2,7 +2,7 @@
 //! recorded into graphs, whose replays read the factors of their time.
 
 use crate::devices::devices;
-use crate::{backend, on_devices, on_simulator, on_threads, options};
+use crate::{backend, device, on_devices, on_simulator, on_simulator_with, on_threads, options};
 use antiphon::executor::hal::Stream;
 use antiphon::executor::{Collectives, Communicator, Factor, Group, Request, What};
 use antiphon::{DataType, ReduceOp};
@@ -147,6 +147,37 @@ fn sums_of_products_have_a_factor_for_each_rank() {
             assert_eq!(wrong, None, "in place, rank {}", rank.rank);
         }
     });
+}
+
+/// All that a first call asks a driver for waits for the device's kernels here, and one thread calls for all ranks: the first
+/// kernels wait for the last.
+#[test]
+fn ranks_that_share_a_device_have_room_for_products_before_the_first_of_them_launches() {
+    let test = "scaled::ranks_that_share_a_device_have_room_for_products_before_the_first_of_them_launches";
+    let slow = [("ANTIPHON_GPUSIM_WAITS", "pin,open,peer,map,load")];
+    if on_simulator_with(test, &slow).is_none() {
+        return;
+    }
+    let ranks = Communicator::in_process_over(&vec![device(); WORLD as usize], &options()).unwrap();
+    let streams = ranks.iter().map(|rank| rank.stream().unwrap());
+    let mut ranks: Vec<_> =
+        ranks.iter().zip(streams).map(|(rank, stream)| Rank::new(rank, stream)).collect();
+    // So small that no buffer of a peer is mapped.
+    let call = (What::Reduce { root: 1 }, 48);
+    for round in 0..2 {
+        ranks.iter_mut().for_each(|rank| rank.fill(round));
+        for rank in &ranks {
+            let mut given = [0; 8];
+            given[..4].copy_from_slice(&factor(rank.rank, round).to_le_bytes());
+            let request = rank.request(call, Factor::Value(given));
+            // SAFETY: the areas are as long as said, and live until the streams have come past.
+            unsafe { rank.on.call(&request, Some(&rank.stream)) }.unwrap();
+        }
+        for rank in &ranks {
+            rank.on.executor().synchronize(&rank.stream).unwrap();
+            rank.check(call, round, "one thread");
+        }
+    }
 }
 
 #[test]
