@@ -407,7 +407,8 @@ class Communicator(Handle):
         )
         count, item = counts[self.rank], element_bytes(dtype)
         if send is None:
-            sent = received._replace(address=received.address + offsets[self.rank] * item)
+            # A block of nothing may be said to be anywhere; in place is what lies in the buffer.
+            sent = received._replace(address=received.address + (offsets[self.rank] * item if count else 0))
         elif sent.bytes != count * item:
             raise InvalidArgumentError(
                 f"cannot call all_gather_v with a send buffer of {sent.bytes // size} elements: allowed what receive_counts says "

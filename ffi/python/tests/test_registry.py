@@ -237,6 +237,26 @@ def test_a_selector_is_asked_about_every_call(registry, tmp_path):
     assert on_ranks(WORLD, sums, verification=False) == [10] * WORLD
 
 
+def test_a_rank_that_gives_an_allgather_nothing_is_in_place_with_the_others(registry):
+    told, lock = [], threading.Lock()
+
+    def choose(plans, request):
+        with lock:
+            told.append((request.collective, request.hints["in_place"]))
+
+    registry.set_selector(choose)
+
+    def body(communicator):
+        out = np.zeros(4)
+        out[:] = 7 if communicator.rank == 0 else 0
+        # A block of nothing may be said to be anywhere.
+        communicator.all_gather_v(None, out, [4, 0], receive_offsets=[0, 1000])
+        return out.tolist()
+
+    assert on_ranks(2, body) == [[7] * 4] * 2
+    assert told == [("allgatherv", True)] * 2
+
+
 def stray(plans, request):
     raise LookupError("no plan\0 for this")
 
