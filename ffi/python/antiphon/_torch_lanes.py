@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._C._distributed_c10d import Work
 
+from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
-from antiphon._torch_streams import ABORTED, PATIENCE, Body, Line, StreamWork, hold, seconds_of, too_long
-from antiphon.communicator import Communicator, UniqueId
-from antiphon.errors import AbortedError, InvalidArgumentError, RendezvousError, TimedOutError
+from antiphon._torch_streams import GIVEN_UP, PATIENCE, Body, Limit, Line, StreamWork, hold
+from antiphon.communicator import Communicator
 
-__all__ = ["HostWork", "Lane", "SeveralWorks", "meet", "meet_far"]
+__all__ = ["HostWork", "Lane", "SeveralWorks"]
 
 
 class HostWork(Work):  # type: ignore[misc]
@@ -27,22 +26,22 @@ class HostWork(Work):  # type: ignore[misc]
         self._future = future
         self.limit: float | None = None
         """Seconds that a `wait` may take that says none itself."""
-        self.meeting: Callable[[float | None], None] | None = None
-        """Returns when those who make the call have met, or failed to; raises TimedOutError after so many seconds."""
+        self.meeting: Callable[[Limit], None] | None = None
+        """Returns when those who make the call have met, or failed to; raises TimedOutError when the time is over."""
         # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
         self._held: Work | None = hold(self, future)
 
     def wait(self, timeout: object = None) -> bool:
         """Returns when the call is done, and raises what went wrong. With a timeout it raises TimedOutError when that is over; the
         call goes on. Without one the group's decides."""
-        seconds = seconds_of(timeout) or self.limit
+        limit = Limit.of(timeout, self.limit)
         if self.meeting:
-            self.meeting(seconds)
-        if seconds is not None and not self._future.done():
+            self.meeting(limit)
+        if limit.seconds is not None and not self._future.done():
             done = threading.Event()
             self._future.add_done_callback(lambda _: done.set())
-            if not done.wait(seconds):
-                raise too_long(seconds)
+            if not done.wait(limit.left()):
+                raise limit.error()
         try:
             self._future.wait()
         finally:
@@ -79,31 +78,26 @@ class HostWork(Work):  # type: ignore[misc]
 class Lane:
     """A communicator, and the thread that makes its calls in order."""
 
-    def __init__(self, name: str, meet: Callable[[], Communicator], line: Line | None = None, limit: float | None = None) -> None:
-        self._name, self._line, self._limit = name, line, limit
-        self._met = threading.Event()
+    def __init__(self, name: str, meet: Meet, line: Line | None = None, limit: float | None = None) -> None:
+        self._name, self._line = name, line
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._communicator: Communicator | None = None
-        self._broken: BaseException | None = None
-        self._aborted = False
-        # What may wait for others is not done here, but in the thread.
-        self._thread = threading.Thread(target=self._work, args=(meet,), name=f"antiphon {name}", daemon=True)
+        self._ended = False
+        # Held so that no call comes behind the end.
+        self._door = threading.RLock()
+        # What may wait for others is not done here, but in threads.
+        self._meeting = Meeting(name, meet, limit)
+        self._thread = threading.Thread(target=self._work, name=f"antiphon {name}", daemon=True)
         self._thread.start()
 
-    def _work(self, meet: Callable[[], Communicator]) -> None:
+    def _work(self) -> None:
+        meeting = self._meeting
         while (call := self._calls.get()) is not None:
             body, done, failed = call
             try:
-                if self._communicator is None:
-                    self._communicator = meet()
-                    if self._aborted:
-                        self._communicator.abort(ABORTED)
-                self._met.set()
-                body(self._communicator)
+                body(meeting.communicator())
             except BaseException as error:  # noqa: BLE001: it is the waiting thread's.
-                self._met.set()
-                if self._communicator is None or self._communicator.error():
-                    self._broken = error
+                if meeting.made is not None and meeting.made.error():
+                    meeting.give_up(error)
                 failed(error)
             else:
                 done()
@@ -111,8 +105,8 @@ class Lane:
             del call, body, done, failed
         if self._line is not None:
             self._line.end()
-        if self._communicator is not None:
-            self._communicator.close()
+        if meeting.made is not None:
+            meeting.made.close()
 
     def submit(self, body: Callable[[Communicator], None], result: Any) -> Any:
         """Has the thread run `body`; the work is done, and its result there, when it has."""
@@ -124,20 +118,21 @@ class Lane:
         self, body: Callable[[Communicator], None], done: Callable[[], None], failed: Callable[[BaseException], None]
     ) -> None:
         """Has the thread run `body`, and then say how that went."""
-        if self._broken is not None:
+        with self._door:
             # Who did not ask what became of the call before shall not go on as if all were well.
-            raise self._broken
-        self._calls.put((body, done, failed))
+            if refused := self._meeting.broken or (destroyed() if self._ended else None):
+                raise refused
+            self._calls.put((body, done, failed))
 
     def transfer(self, body: Body, side: Side, result: Any) -> Any:
         """Has the thread run `body`: on the host until it is done, for a GPU until it is in the stream."""
         line = self._line
         if line is None:
             work = self.submit(lambda communicator: body(communicator, None), result)
-            work.meeting = self._meeting
+            work.meeting = self._met
             return work
         work, ready = line.begin(tensors_of([side]))
-        work.meeting = self._meeting
+        work.meeting = self._met
         try:
             self._put(lambda communicator: line.make(communicator, body, work, ready, result), lambda: None, work.fail)
         except BaseException as error:
@@ -145,56 +140,25 @@ class Lane:
             raise
         return work
 
-    def _meeting(self, seconds: float | None) -> None:
-        seconds = self._limit if seconds is None else seconds
-        if not self._met.wait(seconds):
-            raise TimedOutError(
-                f"cannot send {self._name}: not both ranks had begun within {seconds:g} s; see what the other one does instead"
-            )
+    def _met(self, limit: Limit) -> None:
+        """Returns when both ranks have met, or failed to; raises TimedOutError when the time is over."""
+        if not self._meeting.over(limit.left()):
+            raise not_begun(self._name, limit.seconds)
 
     def abort(self) -> None:
         """Has calls under way fail, and later ones."""
-        self._broken = AbortedError("cannot make a call: its process group was aborted; make another one")
-        # Whichever of the two is later, this or the communicator, sees the other.
-        self._aborted = True
-        if self._communicator is not None:
-            self._communicator.abort(ABORTED)
+        self._meeting.abort()
 
     def end(self) -> None:
-        """Lets calls end that are under way, and stops the thread."""
-        self._broken = self._broken or InvalidArgumentError("cannot make a call: its process group was destroyed; make another one")
-        self._calls.put(None)
+        """Lets calls end that are under way; those that do not are given up. Stops the thread."""
+        with self._door:
+            self._ended = True
+            self._calls.put(None)
         self._thread.join(PATIENCE)
-        if self._thread.is_alive() and self._communicator is not None:
-            self._communicator.abort("its process group is given up")
+        if self._thread.is_alive():
+            self._meeting.abort(GIVEN_UP)
             self._thread.join(PATIENCE)
-
-
-def meet(place: str, rank: int, limit: float, device: str) -> Communicator:
-    """The communicator of two ranks of which one may come long after the other."""
-    end = time.monotonic() + limit
-    while True:
-        begun = time.monotonic()
-        try:
-            return Communicator.from_place(place, rank, 2, timeout=limit, device=device)
-        except (TimedOutError, RendezvousError):
-            # A failure that is not for want of the peer comes at once.
-            if time.monotonic() - begun < PATIENCE or time.monotonic() > end:
-                raise
-
-
-def meet_far(store: Any, key: str, rank: int, limit: float, device: str) -> Communicator:
-    """The same of ranks of two nodes. They ask the store again and again: who waits in it keeps others of its process out."""
-    end = time.monotonic() + limit
-    if rank == 0:
-        store.set(key, bytes(UniqueId.create()).decode())
-        store.add(f"{key} is there", 1)
-    while not store.add(f"{key} is there", 0):
-        if time.monotonic() > end:
-            raise TimedOutError(f"cannot receive: no send began within {limit:g} s; see what the rank that sends does instead")
-        time.sleep(0.005)
-    id = UniqueId(store.get(key))
-    return Communicator.from_id(id, rank, 2, timeout=max(end - time.monotonic(), PATIENCE), device=device)
+        self._meeting.end()
 
 
 class SeveralWorks(Work):  # type: ignore[misc]
@@ -205,8 +169,9 @@ class SeveralWorks(Work):  # type: ignore[misc]
         self._works = works
 
     def wait(self, timeout: object = None) -> bool:
-        """Waits for each."""
-        return all([work.wait(timeout) for work in self._works])
+        """Waits for each, for all together no longer than a timeout says."""
+        limit = Limit.of(timeout)
+        return all([work.wait(limit) for work in self._works])
 
     def get_future(self) -> Any:
         """What is done when all are."""

@@ -30,8 +30,10 @@ class Side:
         if tensor.layout != torch.strided:
             raise UnsupportedError(f"cannot use a tensor of layout {tensor.layout}: allowed dense tensors")
         self._original = tensor = tensor.detach()
-        self.tensor = tensor if tensor.is_contiguous() else tensor.contiguous()
-        """It, or a contiguous copy."""
+        # Numbers of a tensor that is conjugated, or negated, by a mark are not those in its memory.
+        plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+        self.tensor = tensor if plain else tensor.resolve_conj().resolve_neg().contiguous()
+        """It, or a contiguous copy of its numbers."""
         dtype, self.op = NAMES.get(name_of(tensor.dtype)), Op.sum if reduced is None else reduced
         """The reduction of its elements."""
         if tensor.dtype == torch.bool and reduced not in (None, Op.avg):

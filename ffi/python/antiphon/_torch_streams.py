@@ -19,7 +19,9 @@ from antiphon._buffers import NAMES, Span
 from antiphon.communicator import Communicator, Memory, Op, Stream
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError
 
-__all__ = ["ABORTED", "PATIENCE", "Body", "Line", "StreamWork", "hold", "name_of_device", "on_one_device", "seconds_of", "too_long"]
+__all__ = [
+    "ABORTED", "GIVEN_UP", "PATIENCE", "Body", "Limit", "Line", "StreamWork", "hold", "name_of_device", "on_one_device", "seconds_of"
+]  # fmt: skip
 
 _under_way: set[Work] = set()
 
@@ -31,8 +33,12 @@ def hold(work: Work, future: Any) -> Work:
     future.add_done_callback(lambda _: _under_way.discard(work))
     return work
 
+
 ABORTED = "its process group was aborted"
 """Why calls fail that were under way then."""
+
+GIVEN_UP = "its process group is given up"
+"""Why calls fail that do not end when their group is destroyed."""
 
 PATIENCE = 5
 """Seconds that calls under way have to end when their group is given up."""
@@ -44,9 +50,28 @@ def seconds_of(timeout: object) -> float | None:
     return seconds if seconds > 0 else None
 
 
-def too_long(seconds: float | None) -> TimedOutError:
-    """A call was not done within what its caller wanted to wait."""
-    return TimedOutError(f"cannot wait any longer: the call was not complete within {seconds:g} s, and goes on; see what its peers do")
+class Limit:
+    """How long somebody waits, for several things one after the other."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        """The whole of it; None for as long as it takes."""
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    @classmethod
+    def of(cls, timeout: object, otherwise: float | None = None) -> Limit:
+        """That of a `wait`, of what it is given: a limit that has begun, or what torch says."""
+        return timeout if isinstance(timeout, Limit) else cls(seconds_of(timeout) or otherwise)
+
+    def left(self) -> float | None:
+        """The seconds that are left."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    def error(self) -> TimedOutError:
+        """What is said when it is over."""
+        return TimedOutError(
+            f"cannot wait any longer: the call was not complete within {self.seconds:g} s, and goes on; see what its peers do"
+        )
 
 
 Body = Callable[[Communicator, "Stream | None"], None]
@@ -76,8 +101,8 @@ class StreamWork(Work):  # type: ignore[misc]
         self._line, self._blocking = line, blocking
         self.limit: float | None = None
         """Seconds that a `wait` may take that says none itself."""
-        self.meeting: Callable[[float | None], None] | None = None
-        """Returns when those who make the call have met, or failed to; raises TimedOutError after so many seconds."""
+        self.meeting: Callable[[Limit], None] | None = None
+        """Returns when those who make the call have met, or failed to; raises TimedOutError when the time is over."""
         self._future: Any = torch.futures.Future(devices=[line.device])
         self._put = threading.Event()
         self._done: Any = torch.cuda.Event()
@@ -104,24 +129,24 @@ class StreamWork(Work):  # type: ignore[misc]
     def wait(self, timeout: object = None) -> bool:
         """Has what the current stream is given from now on wait for the call; raises what is known to have gone wrong. With a
         timeout the host waits until the call is done, and TimedOutError is raised when the time is over; the call goes on."""
-        seconds = seconds_of(timeout) or self.limit
-        end = None if seconds is None else time.monotonic() + seconds
+        limit = Limit.of(timeout, self.limit)
         if self.meeting:
-            self.meeting(seconds)
-        if not self._put.wait(seconds):
-            raise too_long(seconds)
+            self.meeting(limit)
+        if not self._put.wait(limit.left()):
+            raise limit.error()
         if error := self.exception():
             raise error
-        while end is not None and not self._done.query():
-            if time.monotonic() > end:
-                raise too_long(seconds)
+        while limit.seconds is not None and not self._done.query():
+            if not limit.left():
+                raise self.exception() or limit.error()
             time.sleep(0.0002)
         self._held = None
         torch.cuda.current_stream(self._line.device).wait_event(self._done)
         if self._blocking:
             self._done.synchronize()
-            if error := self.exception():
-                raise error
+        # To the GPU a call that failed while the host waited is one that is done.
+        if (self._blocking or limit.seconds is not None) and (error := self.exception()):
+            raise error
         return True
 
     def synchronize(self) -> None:
@@ -177,11 +202,15 @@ class Line:
         ready.record(torch.cuda.current_stream(self.device))
         return StreamWork(self, blocking), ready
 
+    def adopt(self, communicator: Communicator) -> None:
+        """Has a communicator make the calls from now on."""
+        self._communicator, self._adopted = communicator, communicator.adopt(self._stream.cuda_stream)
+
     def make(self, communicator: Communicator, body: Body, work: StreamWork, ready: Any, result: Any) -> None:
         """Puts a call into the stream, behind the mark."""
         try:
             if self._adopted is None:
-                self._communicator, self._adopted = communicator, communicator.adopt(self._stream.cuda_stream)
+                self.adopt(communicator)
             with torch.cuda.stream(self._stream):
                 self._stream.wait_event(ready)
                 body(communicator, self._adopted)
@@ -222,7 +251,7 @@ class Line:
         try:
             while not adopted.done():
                 if time.monotonic() > end:
-                    communicator.abort("its process group is given up")
+                    communicator.abort(GIVEN_UP)
                     break
                 time.sleep(0.001)
             adopted.close()

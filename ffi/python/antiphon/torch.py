@@ -12,24 +12,27 @@ thread; sends and receives have both.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import secrets
 import threading
 import warnings
 import weakref
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 
-from antiphon._torch_lanes import Lane, SeveralWorks, meet, meet_far
+from antiphon._torch_lanes import Lane, SeveralWorks
+from antiphon._torch_meeting import Meeting, aborted, destroyed, meet, meet_far
 from antiphon._torch_sides import Side, divide, exchange, joined, listed, listed_twice, tensors_of
 from antiphon._torch_streams import Body, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
-from antiphon.errors import InvalidArgumentError, UnsupportedError
+from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["AntiphonProcessGroup", "register"]
 
@@ -42,10 +45,39 @@ _OPS = [
 ]
 
 
-def _end(lanes: dict[Any, Lane | Line]) -> None:
-    for lane in lanes.values():
+def _end(lanes: dict[Any, Lane | Line | Meeting]) -> None:
+    for lane in list(lanes.values()):
         with contextlib.suppress(Exception):  # The others are to end all the same, and nobody is left to be told.
             lane.end()
+
+
+class _Together(threading.local):
+    """What is called together, of each thread: what another one calls meanwhile is its own."""
+
+    works: list[Any] | None = None
+    """The works so far; None while calls are made one by one."""
+
+
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def _coalesced(call: _Call) -> _Call:
+    """A call whose work is waited for with others where calls are made together. One that is refused ends that: nobody may come to
+    do so."""
+
+    @functools.wraps(call)
+    def made(group: AntiphonProcessGroup, *given: Any, **named: Any) -> Any:
+        together = group._together
+        try:
+            work = call(group, *given, **named)
+        except BaseException:
+            together.works = None
+            raise
+        if together.works is not None:
+            together.works.append(work)
+        return work
+
+    return cast("_Call", made)
 
 
 class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
@@ -63,10 +95,13 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         id, self._secret = store.get("antiphon").decode().split()
         communicator = Communicator.from_id(UniqueId(id.encode()), rank, size, timeout=self._timeout, device="host")
         self._nodes = [communicator.node(other) for other in range(size)]
-        self._host = Lane("collectives", lambda: communicator)
+        self._host = Lane("collectives", lambda _: communicator)
         self._transfers: dict[Any, Lane] = {}
-        self._lanes: dict[Any, Lane | Line] = {"host": self._host}
-        self._coalesced: list[Any] | None = None
+        self._lanes: dict[Any, Lane | Line | Meeting] = {"host": self._host}
+        self._refused: AntiphonError | None = None
+        # Held while a lane is looked up or begun, and to say that there shall be no more; never while others are waited for.
+        self._beginning = threading.RLock()
+        self._together = _Together()
         self._named = self._described = ""
         self._shut = weakref.finalize(self, _end, self._lanes)
 
@@ -107,12 +142,30 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Lets calls end that are under way; later ones are refused."""
+        self._refuse(destroyed())
         self._shut()
 
     def abort(self) -> None:
         """Has calls under way fail, and later ones."""
+        self._refuse(aborted())
         for lane in list(self._lanes.values()):
-            lane.abort()
+            with contextlib.suppress(AntiphonError):  # It has just been closed; the others are to be aborted all the same.
+                lane.abort()
+
+    def _refuse(self, error: AntiphonError) -> None:
+        with self._beginning:
+            self._refused = self._refused or error
+
+    def _check(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+
+    @contextlib.contextmanager
+    def _begin(self) -> Iterator[None]:
+        """In it lanes are begun, unless the group was aborted or destroyed, which ends all that were begun before."""
+        with self._beginning:
+            self._check()
+            yield
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Leaves it as it is, with a warning."""
@@ -122,17 +175,11 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         )
 
     def _start_coalescing(self, device: Any = None) -> None:
-        self._coalesced = []
+        self._together.works = []
 
     def _end_coalescing(self, device: Any = None) -> SeveralWorks:
-        works, self._coalesced = self._coalesced or [], None
+        works, self._together.works = self._together.works or [], None
         return SeveralWorks(works)
-
-    def _made(self, work: Any) -> Any:
-        """A call's work, which is waited for with others where calls are made together."""
-        if self._coalesced is not None:
-            self._coalesced.append(work)
-        return work
 
     def _submit(self, body: Body, result: Any, used: list[Any]) -> Any:
         """Makes a call with tensors, or sides, where these are."""
@@ -145,18 +192,25 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
                 line, communicator = self._on(device)
                 work, ready = line.begin(tensors)
                 line.make(communicator, body, work, ready, result)
-        return self._made(work)
+        return work
 
     def _on(self, device: Any) -> tuple[Line, Communicator]:
         """The stream and the communicator of the group's tensors on a GPU. All ranks meet when they make their first call there."""
+        self._check()
         if self._gpu is None:
             raw = bytearray(bytes(UniqueId.create()) if self._rank == 0 else b"").ljust(128, b"\0")
             # In order with the other calls of the group, and not by the store: who waits in that keeps transfers out.
             self._host.submit(lambda communicator: communicator.broadcast(raw, 0), None).wait()
             id, name = UniqueId(bytes(raw).rstrip(b"\0")), name_of_device(device)
-            met = Communicator.from_id(id, self._rank, self._size, timeout=self._timeout, device=name)
-            self._gpu = Line(device), met
-            self._lanes["gpu"] = self._gpu[0]
+            rank, size, limit = self._rank, self._size, self._timeout
+            with self._begin():
+                meeting = Meeting(name, lambda _: Communicator.from_id(id, rank, size, timeout=limit, device=name))
+                self._lanes["gpu"] = meeting
+            made, own = meeting.communicator(), Line(device)
+            own.adopt(made)
+            with self._begin():
+                self._gpu = own, made
+                self._lanes["gpu"] = own
         line, communicator = self._gpu
         if line.device != device:
             raise UnsupportedError(
@@ -166,6 +220,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     # The collectives; their arguments are torch's.
 
+    @_coalesced
     def allreduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, in place."""
         op = _op(opts)
@@ -180,6 +235,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     allreduce_coalesced = allreduce
 
+    @_coalesced
     def broadcast(self, tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the root's tensors."""
         root = opts.rootRank if hasattr(opts, "rootRank") else int(opts or 0)
@@ -192,6 +248,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, tensors, sides)
 
+    @_coalesced
     def reduce(self, tensors: list[Any], opts: Any = None) -> Any:
         """Reduces each tensor over all ranks, into the root's."""
         op, root = _op(opts), opts.rootRank
@@ -204,6 +261,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, tensors, sides)
 
+    @_coalesced
     def allgather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all."""
         pairs = list(zip(listed_twice(output_tensors), listed(input_tensors), strict=True))
@@ -221,6 +279,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         turned = [list(outputs) for outputs in zip(*output_lists, strict=True)]
         return self.allgather(turned, input_list, opts)
 
+    @_coalesced
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
         whole, source = Side(output), Side(input)
 
@@ -230,6 +289,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, [output], [whole, source])
 
+    @_coalesced
     def allgather_into_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all, joined."""
         pairs = [(Side(output), Side(input)) for output, input in zip(outputs, inputs, strict=True)]
@@ -241,6 +301,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, outputs, [side for pair in pairs for side in pair])
 
+    @_coalesced
     def reduce_scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th tensors."""
         op = _op(opts)
@@ -256,6 +317,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, output_tensors, [side for call in calls for side in call])
 
+    @_coalesced
     def _reduce_scatter_base(self, outputTensor: Any, inputTensor: Any, opts: Any = None) -> Any:
         op = _op(opts)
         whole, side = Side(inputTensor, reduced=op), Side(outputTensor, reduced=op)
@@ -266,6 +328,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, [outputTensor], [whole, side])
 
+    @_coalesced
     def reduce_scatter_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th parts."""
         op = _op(opts)
@@ -278,6 +341,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, outputs, [side for pair in pairs for side in pair])
 
+    @_coalesced
     def alltoall_base(
         self,
         output_tensor: Any,
@@ -304,6 +368,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, [output_tensor], [whole, source])
 
+    @_coalesced
     def alltoall(self, output_tensor: list[Any], input_tensor: list[Any], opts: Any = None) -> Any:
         """Sends the r-th tensor to rank r, and receives one from it."""
         sends, receives = ([tensor.numel() for tensor in listed] for listed in (input_tensor, output_tensor))
@@ -316,6 +381,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, output_tensor, [source, whole, *output_tensor])
 
+    @_coalesced
     def gather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives the root the tensors of all."""
         root, (source,) = opts.rootRank, input_tensors
@@ -330,6 +396,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._submit(body, list(outputs), [side, *([whole] if whole else []), *outputs])
 
+    @_coalesced
     def gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Gives the root the tensors of all, joined."""
         root, source = opts.rootRank, Side(input)
@@ -351,6 +418,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
     all_to_all_single = alltoall_base
 
+    @_coalesced
     def scatter(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives rank r the root's r-th tensor."""
         root, (output,) = opts.rootRank, output_tensors
@@ -377,14 +445,15 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     # Between two ranks.
 
+    @_coalesced
     def send(self, tensors: list[Any], dstRank: int, tag: int = 0) -> Any:
         """Sends a tensor to a rank, which receives one of the same size by the same tag."""
         (tensor,) = tensors
         side = Side(tensor)
         lane = self._lane(self._rank, dstRank, tag, side)
-        sent = lane.transfer(lambda communicator, stream: communicator.broadcast(side.span, 0, stream=stream), side, tensors)
-        return self._made(sent)
+        return lane.transfer(lambda communicator, stream: communicator.broadcast(side.span, 0, stream=stream), side, tensors)
 
+    @_coalesced
     def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Any:
         """Receives a tensor from a rank."""
         (tensor,) = tensors
@@ -394,7 +463,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             with side:
                 communicator.broadcast(side.span, 0, stream=stream)
 
-        return self._made(self._lane(srcRank, self._rank, tag, side).transfer(body, side, tensors))
+        return self._lane(srcRank, self._rank, tag, side).transfer(body, side, tensors)
 
     def recv_anysource(self, tensors: list[Any], tag: int = 0) -> Any:
         """Refused."""
@@ -408,21 +477,23 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             raise InvalidArgumentError(
                 f"cannot send from rank {source} to rank {target}: allowed two different ranks of {self._size}"
             )
-        lane = self._transfers.get(key)
-        if lane is None:
-            used = {other for *_, other in self._transfers if other is not None}
-            if device is not None and used - {device}:
-                raise UnsupportedError(f"cannot use a tensor on {device}: saw others on {used.pop()}; allowed one GPU for each rank")
-            text = f"{self._secret} {source} {target} {tag} {'host' if device is None else 'gpu'}"
-            place = f"antiphon-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-            own, limit, store, name = int(self._rank != source), self._timeout, self._store, f"from rank {source} to rank {target}"
-            on, line = ("host", None) if device is None else (name_of_device(device), Line(device))
-            if self._nodes[source] == self._nodes[target]:
-                lane = Lane(name, lambda: meet(place, own, limit, on), line, limit)
-            else:
-                lane = Lane(name, lambda: meet_far(store, place, own, limit, on), line, limit)
-            self._lanes[key] = self._transfers[key] = lane
+        with self._begin():
+            lane = self._transfers.get(key)
+            if lane is None:
+                lane = self._lanes[key] = self._transfers[key] = self._new_lane(*key)
         return lane
+
+    def _new_lane(self, source: int, target: int, tag: int, device: Any) -> Lane:
+        used = {other for *_, other in self._transfers if other is not None}
+        if device is not None and used - {device}:
+            raise UnsupportedError(f"cannot use a tensor on {device}: saw others on {used.pop()}; allowed one GPU for each rank")
+        text = f"{self._secret} {source} {target} {tag} {'host' if device is None else 'gpu'}"
+        place = f"antiphon-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        own, limit, store, name = int(self._rank != source), self._timeout, self._store, f"from rank {source} to rank {target}"
+        on, line = ("host", None) if device is None else (name_of_device(device), Line(device))
+        if self._nodes[source] == self._nodes[target]:
+            return Lane(name, lambda given_up: meet(place, own, limit, on, given_up), line, limit)
+        return Lane(name, lambda given_up: meet_far(store, place, own, limit, on, given_up), line, limit)
 
 
 def _device_of_barrier(opts: Any) -> Any:

@@ -1,7 +1,7 @@
 """The backend of torch.distributed, over processes.
 
-Run by the Python of these tests where it has torch, else by the one that ANTIPHON_TORCH_PYTHON names, else by the
-system's. `ANTIPHON_NEEDS_TORCH` makes it a failure that none has.
+Run by the Python that ANTIPHON_TORCH_PYTHON names, else by that of these tests where it has torch, else by the system's.
+It is a failure that the named one has none; `ANTIPHON_NEEDS_TORCH` makes it one that none has.
 """
 
 import functools
@@ -29,6 +29,7 @@ def python():
         probe = [candidate, "-c", "import torch.distributed; assert torch.distributed.is_available()"]
         if Path(candidate).exists() and not subprocess.run(probe, capture_output=True, check=False).returncode:
             return candidate
+    assert not named, f"{named}, which ANTIPHON_TORCH_PYTHON names, has no torch.distributed"
     assert not os.environ.get("ANTIPHON_NEEDS_TORCH"), "no Python has torch, and ANTIPHON_NEEDS_TORCH is set"
     return None
 

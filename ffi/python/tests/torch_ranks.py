@@ -2,8 +2,11 @@
 
 import os
 import sys
+import threading
+import time
 import warnings
 from datetime import timedelta
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -124,7 +127,38 @@ def transfers(rank, world):
         dist.recv(first, peer, tag=1)
         later.wait()
         same(torch.cat([first, second]), [1, 2])
+    if rank < 2:
+        first_of_many_threads(rank, peer)
     dist.barrier()
+
+
+def first_of_many_threads(rank, peer):
+    """Threads that send by a new tag at the same time have one lane."""
+    import antiphon.torch
+
+    made, lane = [], antiphon.torch.Lane
+
+    def slow(name, *more):
+        made.append(name)
+        # The others come meanwhile.
+        time.sleep(0.1)
+        return lane(name, *more)
+
+    antiphon.torch.Lane = slow
+    boxes, begin = [torch.zeros(1) for _ in range(4)], threading.Barrier(4)
+
+    def transfer(box):
+        begin.wait()
+        dist.send(torch.ones(1), peer, tag=3) if rank == 0 else dist.recv(box, peer, tag=3)
+
+    together = [threading.Thread(target=transfer, args=(box,)) for box in boxes]
+    for thread in together:
+        thread.start()
+    for thread in together:
+        thread.join()
+    antiphon.torch.Lane = lane
+    same(torch.cat(boxes), [rank] * 4)
+    assert made == ["from rank 0 to rank 1"], made
 
 
 def asynchronous(rank, world):
@@ -201,6 +235,19 @@ def kinds(rank, world):
         out = torch.zeros(4, dtype=dtype)
         dist.all_to_all_single(out, torch.cat([own, own]))
         same(out, torch.tensor([1 + 2j, 3j, 2 + 4j, 6j]).to(dtype))
+    # What is conjugated, or negated, by a mark alone.
+    own = torch.tensor([1 + 2j, 3j]) * (rank + 1)
+    x = own.conj() if rank == 1 else own
+    group.broadcast([x], _root(1)).wait()
+    same(x.resolve_conj(), [2 - 4j, -6j])
+    if rank == 0:
+        own.mul_(2)
+    group.broadcast([x], _root(0)).wait()
+    same(x.resolve_conj(), [4 - 8j, -12j])
+    same(own, [4 + 8j, 12j] if rank == 1 else [4 - 8j, -12j])
+    x = torch._neg_view(torch.arange(3.0)) if rank == 1 else torch.arange(3.0)
+    dist.all_reduce(x)
+    same(x.resolve_neg(), [0, 0, 0])
     none = torch.zeros(0)
     dist.all_reduce(none)
     dist.broadcast(none, 1)
@@ -240,7 +287,15 @@ def limits(rank, world):
         assert work.wait(timedelta(seconds=100)) and work.wait()
         # To who does not receive: the group's limit.
         fails("from rank 0 to rank 1: not both ranks had begun within 5 s", lambda: dist.isend(x, 1, group=group))
-        fails("from rank 0 to rank 1: not both ranks had begun within 0.05 s", lambda: _Brief(dist.isend(x, 1, group=group)))
+        fails("from rank 0 to rank 1: not both ranks had begun within 0.05 s", lambda: _Brief(dist.isend(x, 1, tag=1, group=group)))
+        # All who wait for that one wait for it once.
+        begun = time.monotonic()
+        works = [dist.isend(x, 1, tag=2, group=group) for _ in range(8)]
+        for work in works:
+            fails("not both ranks had begun within 5 s", lambda: work)
+        assert time.monotonic() - begun < 20 and all(work.exception() for work in works)
+        fails("not both ranks had begun within 5 s", lambda: dist.isend(x, 1, tag=2, group=group))
+        together_no_longer_than_one()
     else:
         dist.recv(torch.zeros(1), 0)
         dist.all_reduce(x := torch.ones(2), group=group)
@@ -252,14 +307,40 @@ def limits(rank, world):
     assert "stays what it was made with, 5 s" in str(told[0].message)
 
 
-class _Brief:
-    """A work that is waited for a moment."""
+def together_no_longer_than_one():
+    """What one wait takes for one thing is not had again for another."""
+    from antiphon import _torch_lanes, _torch_streams
 
-    def __init__(self, work):
-        self.work = work
+    passed = [0.0]
+
+    def takes(seconds):
+        def meeting(limit):
+            assert limit.seconds == 60
+            passed[0] += seconds
+
+        work = _torch_lanes.HostWork(torch.futures.Future())
+        work.meeting = meeting
+        return work
+
+    _torch_streams.time = SimpleNamespace(monotonic=lambda: passed[0])
+    try:
+        done, undone = takes(30), takes(29.95)
+        done.get_future().set_result(None)
+        begun = time.monotonic()
+        fails("not complete within 60 s", lambda: _Brief(_torch_lanes.SeveralWorks([done, undone]), 60))
+        assert time.monotonic() - begun < 20
+    finally:
+        _torch_streams.time = time
+
+
+class _Brief:
+    """A work that is waited for a moment, or so many seconds."""
+
+    def __init__(self, work, seconds=0.05):
+        self.work, self.limit = work, timedelta(seconds=seconds)
 
     def wait(self):
-        self.work.wait(timedelta(seconds=0.05))
+        self.work.wait(self.limit)
 
 
 def ended(rank, world):
@@ -271,7 +352,11 @@ def ended(rank, world):
     assert work.is_completed()
     same(x, [world])
     fails("destroyed", lambda: group.allreduce([torch.ones(1)]))
+    # By a tag that is new, too.
+    fails("destroyed", lambda: group.recv([torch.zeros(1)], 1 - rank, 9))
     group.shutdown()
+    group.abort()
+    fails("cannot make a call", lambda: group.allreduce([torch.ones(1)]))
     group = dist.new_group(backend="antiphon")
     if rank == 0:
         work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
@@ -280,6 +365,37 @@ def ended(rank, world):
     # The other rank calls when the group is of no more use.
     dist.barrier()
     fails("abort", lambda: dist.all_reduce(torch.ones(1), group=group))
+    # Transfers whose partner does not come.
+    group = dist.new_group(backend="antiphon")
+    dist.all_reduce(torch.ones(1), group=group)
+    if rank == 0:
+        works = [dist.irecv(torch.zeros(1), 1, group=group) for _ in range(2)]
+        ends_by(group.abort, works, "was aborted")
+        for tag in (0, 9):
+            fails("was aborted", lambda: dist.irecv(torch.zeros(1), 1, group=group, tag=tag))
+        group.shutdown()
+    dist.barrier()
+    group = dist.new_group(backend="antiphon")
+    if rank == 0:
+        ends_by(group.shutdown, [dist.isend(torch.zeros(1), 1, group=group)], "is given up")
+    dist.barrier()
+
+
+def ends_by(end, works, text):
+    """Calls that are waited for by threads fail when their group ends."""
+    told = []
+
+    def wait(work):
+        fails(text, lambda: work)
+        told.append(work)
+
+    waiting = [threading.Thread(target=wait, args=(work,), daemon=True) for work in works]
+    for thread in waiting:
+        thread.start()
+    end()
+    for thread in waiting:
+        thread.join(60)
+    assert len(told) == len(works) and all(text in str(work.exception()) for work in works), told
 
 
 def later(rank, world):
@@ -296,12 +412,22 @@ def later(rank, world):
     sums = [torch.full((2,), float(rank + turn)) for turn in range(3)]
     for each in sums:
         group.allreduce([each])
+    # Of this thread alone.
+    other = threading.Thread(target=lambda: group.allreduce([torch.ones(1)]).wait())
+    other.start()
+    other.join()
     group.broadcast([x], _root(1))
     works = group._end_coalescing(torch.device("cpu"))
+    assert len(works._works) == 4
     assert works.wait() and works.is_success() and works.exception() is None
     works.get_future().wait()
     same(torch.stack(sums), [[1, 1], [3, 3], [5, 5]])
     same(x, [0, 0])
+    # One that is refused is the end of it.
+    group._start_coalescing(torch.device("cpu"))
+    fails("torch.int16", lambda: group.allreduce([torch.ones(2, dtype=torch.int16)]))
+    group.allreduce([x]).wait()
+    assert group._end_coalescing(torch.device("cpu"))._works == []
     each = [torch.full((2,), float(rank)), torch.full((3,), float(rank))]
     outs = [torch.zeros(4), torch.zeros(6)]
     group.allgather_into_tensor_coalesced(outs, each).wait()

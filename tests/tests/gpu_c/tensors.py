@@ -6,6 +6,8 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from datetime import timedelta
 
 WORLD = 2
@@ -162,7 +164,7 @@ def rank(number, file):
     standin.Tensor.gpu = torch.device("cuda", number)
     fails("allowed one device", lambda: group._allgather_base(gpu(torch.zeros(12)), own))
     # A transfer whose ranks cannot meet is one that failed, and so is what comes behind it.
-    def nobody():
+    def nobody(_):
         raise RuntimeError("nobody came")
 
     lane = antiphon.torch.Lane("alone", nobody, antiphon.torch.Line(gpu(own).device))
@@ -187,9 +189,98 @@ def rank(number, file):
 
     for _ in range(2):
         fails("enough of it", again)
+    ended(number, gpu, store, fails)
     print("rank: ok", flush=True)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def ended(number, gpu, store, fails):
+    """Groups that are aborted while somebody waits, or were destroyed."""
+    import torch
+    import torch.distributed as dist
+    from antiphon._torch_meeting import Meeting
+
+    def new():
+        group = dist.new_group(backend="antiphon")
+        dist.all_reduce(gpu(torch.ones(1)), group=group)
+        # The other rank is told of what comes next, and not of this.
+        dist.barrier()
+        return group
+
+    def meanwhile(call):
+        """Has a thread make a call that fails when the group is aborted; what says that it did."""
+        told = []
+        thread = threading.Thread(target=lambda: (fails("aborted", call), told.append(True)), daemon=True)
+        thread.start()
+
+        def done():
+            thread.join(LIMIT)
+            assert told
+
+        return done
+
+    # A call that is under way, and waited for by the host.
+    group = new()
+    if number == 0:
+        work = dist.all_reduce(gpu(torch.ones(1)), group=group, async_op=True)
+        under_way = work._done
+
+        class Aborts:
+            """The call's mark, for which whoever asks first aborts the group."""
+
+            asked = False
+
+            def query(self):
+                if not self.asked:
+                    self.asked = True
+                    assert not under_way.query()
+                    group.abort()
+                return under_way.query()
+
+            native = under_way.native
+
+        work._done = Aborts()
+        fails("aborted", lambda: Timed(work))
+        assert work._done.asked and work.is_completed() and not work.is_success()
+        fails("aborted", lambda: dist.all_reduce(gpu(torch.ones(1)), group=group))
+    dist.barrier()
+    # A transfer whose partner does not come, and later ones.
+    group = new()
+    if number == 0:
+        done = meanwhile(lambda: dist.irecv(gpu(torch.ones(1)), 1, group=group))
+        group.abort()
+        done()
+        fails("aborted", lambda: dist.irecv(gpu(torch.ones(1)), 1, group=group, tag=9))
+    dist.barrier()
+    # A first call to which the other rank does not come.
+    group = dist.new_group(backend="antiphon")
+    if number == 0:
+        done = meanwhile(lambda: dist.all_reduce(gpu(torch.ones(1)), group=group))
+        while not isinstance(group._lanes.get("gpu"), Meeting):
+            time.sleep(0.001)
+        group.abort()
+        done()
+        store.set("alone", "yes")
+    else:
+        group._host.submit(lambda communicator: communicator.broadcast(bytearray(128), 0), None).wait()
+        store.wait(["alone"])
+    dist.barrier()
+    group = new()
+    group.shutdown()
+    fails("destroyed", lambda: group.allreduce([gpu(torch.ones(1))]))
+    fails("destroyed", lambda: group.recv([gpu(torch.ones(1))], 1 - number, 9))
+    group.abort()
+
+
+class Timed:
+    """A work that is waited for with a timeout."""
+
+    def __init__(self, work):
+        self.work = work
+
+    def wait(self):
+        self.work.wait(timedelta(seconds=LIMIT))
 
 
 def main():

@@ -1,0 +1,118 @@
+"""Communicators of a process group whose ranks meet while the process goes on.
+
+The library ends no meeting before its time. So ranks meet in a thread, and who waits for that may be told to give up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from antiphon._torch_streams import ABORTED, PATIENCE, Limit
+from antiphon.communicator import Communicator, UniqueId
+from antiphon.errors import AbortedError, InvalidArgumentError, RendezvousError, TimedOutError
+
+__all__ = ["Meet", "Meeting", "aborted", "destroyed", "meet", "meet_far", "not_begun"]
+
+Meet = Callable[[Callable[[], bool]], Communicator]
+"""Makes a communicator, if ranks come; it may ask whether anybody waits for it still."""
+
+
+def aborted(why: str = ABORTED) -> AbortedError:
+    """What a group says that was aborted."""
+    return AbortedError(f"cannot make a call: {why}; make another one")
+
+
+def destroyed() -> InvalidArgumentError:
+    """What a group says that was destroyed."""
+    return InvalidArgumentError("cannot make a call: its process group was destroyed; make another one")
+
+
+class Meeting:
+    """A communicator to be, and what became of it."""
+
+    def __init__(self, name: str, meet: Meet, limit: float | None = None) -> None:
+        self._name, self._limit = name, Limit(limit)
+        self.made: Communicator | None = None
+        """The communicator, once its ranks have met."""
+        self.broken: BaseException | None = None
+        """Why there is none, or of what use it is no more; the first reason."""
+        self._over = threading.Event()
+        threading.Thread(target=self._meet, args=(meet,), name=f"antiphon {name} meet", daemon=True).start()
+
+    def _meet(self, meet: Meet) -> None:
+        try:
+            self.made = meet(lambda: self.broken is not None)
+        except BaseException as error:  # noqa: BLE001: it is the waiting threads'.
+            self.give_up(error)
+            return
+        # Whichever of the two is later, this or who gives up, sees the other.
+        if self.broken is not None and not self.made.closed:
+            self.made.abort(ABORTED)
+        self._over.set()
+
+    def over(self, seconds: float | None) -> bool:
+        """Waits so many seconds at most until the ranks have met, or are not waited for; whether that is so."""
+        return self._over.wait(seconds)
+
+    def communicator(self) -> Communicator:
+        """The communicator, once its ranks have met; raises why they have not, which after the limit is that."""
+        if not self._over.wait(self._limit.left()):
+            self.give_up(not_begun(self._name, self._limit.seconds))
+        if self.made is None:
+            assert self.broken is not None
+            raise self.broken
+        return self.made
+
+    def give_up(self, error: BaseException) -> None:
+        """Nobody waits any more, nor makes new calls, for a reason."""
+        self.broken = self.broken or error
+        self._over.set()
+
+    def abort(self, why: str = ABORTED) -> None:
+        """Has those fail who wait, and calls under way."""
+        self.give_up(aborted(why))
+        if self.made is not None and not self.made.closed:
+            self.made.abort(why)
+
+    def end(self) -> None:
+        """Has those fail who wait: the group is destroyed."""
+        self.give_up(destroyed())
+
+
+def not_begun(name: str, seconds: float | None) -> TimedOutError:
+    """A transfer's two ranks did not meet in time."""
+    return TimedOutError(f"cannot send {name}: not both ranks had begun within {seconds:g} s; see what the other one does instead")
+
+
+def meet(place: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]) -> Communicator:
+    """The communicator of two ranks of which one may come long after the other, and whose calls have a limit."""
+    while True:
+        begun = time.monotonic()
+        try:
+            return Communicator.from_place(place, rank, 2, timeout=limit, device=device)
+        except (TimedOutError, RendezvousError):
+            # The library waits for the peer as long as for any, again and again; a failure of another kind comes at once.
+            if time.monotonic() - begun < PATIENCE or given_up():
+                raise
+
+
+def meet_far(store: Any, key: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]) -> Communicator:
+    """The same of ranks of two nodes. They ask the store again and again: who waits in it keeps others of its process out."""
+
+    def wait_for(what: str) -> None:
+        while not store.add(f"{key} {what}", 0):
+            if given_up():
+                raise TimedOutError("nobody waits any more")
+            time.sleep(0.005)
+
+    if rank == 0:
+        wait_for("receives")
+        store.set(key, bytes(UniqueId.create()).decode())
+        store.add(f"{key} sends", 1)
+    else:
+        store.add(f"{key} receives", 1)
+        wait_for("sends")
+    return Communicator.from_id(UniqueId(store.get(key)), rank, 2, timeout=limit, device=device)
