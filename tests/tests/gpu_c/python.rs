@@ -8,6 +8,8 @@ use std::process::Command;
 
 /// Set where a Python with PyTorch must be there.
 const NEEDS_TORCH: &str = "ANTIPHON_NEEDS_TORCH";
+/// Names a Python with PyTorch, as it does for the package's own tests.
+const TORCH_PYTHON: &str = "ANTIPHON_TORCH_PYTHON";
 
 /// A program of this folder, over the package of this repository and the built library.
 fn program(machine: &Machine, python: &Path, name: &str) -> Command {
@@ -36,21 +38,39 @@ fn arrays_on_devices_are_served() {
     assert!(out.contains("device: ok"), "{out}");
 }
 
+/// Whether a Python has a module.
+fn has(python: &Path, module: &str) -> bool {
+    let import = Command::new(python).arg("-c").arg(format!("import {module}")).output();
+    import.is_ok_and(|import| import.status.success())
+}
+
 /// A Python with a module: that of `VIRTUAL_ENV`, else the system's.
 fn with(module: &str) -> Option<PathBuf> {
-    let has = |python: &PathBuf| {
-        let import = Command::new(python).arg("-c").arg(format!("import {module}")).output();
-        import.is_ok_and(|import| import.status.success())
+    let system = PathBuf::from("/usr/bin/python3");
+    python(module).or_else(|| Some(system).filter(|python| has(python, module)))
+}
+
+/// A Python with PyTorch: the one that is named, which must have it, else as [`with`].
+fn with_torch() -> Option<PathBuf> {
+    let module = "torch.distributed";
+    let Some(named) = std::env::var_os(TORCH_PYTHON).filter(|named| !named.is_empty()) else {
+        return with(module);
     };
-    python(module).or_else(|| Some(PathBuf::from("/usr/bin/python3")).filter(has))
+    let named = PathBuf::from(named);
+    assert!(
+        has(&named, module),
+        "{}, which {TORCH_PYTHON} names, has no {module}",
+        named.display()
+    );
+    Some(named)
 }
 
 #[test]
 fn tensors_on_devices_are_served() {
-    let (Some(machine), Some(python)) = (Machine::of("torch"), with("torch.distributed")) else {
+    let (Some(machine), Some(python)) = (Machine::of("torch"), with_torch()) else {
         let needed = std::env::var_os(NEEDS_TORCH).is_some();
         assert!(!needed, "no Python has torch, or no simulator, and {NEEDS_TORCH} is set");
-        println!("SKIP: no Python with torch, or no simulator");
+        println!("SKIP: no Python with torch ({TORCH_PYTHON} names one), or no simulator");
         return;
     };
     let out = run(&mut program(&machine, &python, "tensors.py"));
