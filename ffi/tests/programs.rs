@@ -1,4 +1,17 @@
-//! Programs in C and C++ against the library: shared and static, by gcc and g++, under sanitizers and valgrind.
+//! Programs in C and C++ against the library: by gcc and g++, shared and static, and each of these plain, under valgrind and
+//! with the sanitizers of addresses and of undefined behaviour. One program starts processes, which are watched as well. All
+//! but the plain ones take a minute, and run where `ANTIPHON_NEEDS_C_TOOLS` is set.
+//!
+//! What of that there is not:
+//!
+//! - A program with the sanitizers under valgrind: each has a memory of its own, which the other does not understand.
+//! - The program that starts processes by gcc: it is C++.
+//! - Leaks of these processes, by the sanitizer: it looks for them where `exit` runs, and what was forked ends by `_exit`.
+//!   Valgrind looks for them there, too.
+//! - The library built with the sanitizers, which takes a nightly toolchain: `cargo xtask ci` tests the crates so. What the
+//!   programs pass and what the library allocates is watched here all the same.
+//! - Programs without any shared library (`-static`): the library looks for drivers of GPUs when it runs, for which the C
+//!   library wants its loader.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,6 +25,21 @@ const NEEDS: &str = "ANTIPHON_NEEDS_C_TOOLS";
 const NATIVE: [&str; 7] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
 
 const STRICT: [&str; 6] = ["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"];
+
+/// A program that goes on after undefined behaviour would say that all is well.
+const SANITIZERS: [&str; 3] =
+    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+
+/// An error of any process is its exit status; what is still reachable at the end is no leak. Where processes are forked,
+/// valgrind goes with them.
+const WATCH: [&str; 6] = [
+    "--quiet",
+    "--error-exitcode=9",
+    "--leak-check=full",
+    "--errors-for-leak-kinds=definite",
+    "--fair-sched=yes",
+    "--trace-children=yes",
+];
 
 /// The folder of this package.
 fn package() -> &'static Path {
@@ -55,126 +83,171 @@ fn without_driver(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// How a program is built.
-struct Build {
-    name: &'static str,
-    compiler: &'static str,
-    language: &'static [&'static str],
-    statically: bool,
-    more: &'static [&'static str],
+/// A program.
+struct Program {
+    /// Where it is, below the repository.
+    source: &'static str,
+    arguments: Vec<PathBuf>,
+    /// What it prints where all is well.
+    says: &'static [&'static str],
 }
 
-const C: &[&str] = &["-std=c11"];
-const CXX: &[&str] = &["-std=c++17", "-x", "c++"];
+impl Program {
+    fn new(source: &'static str, says: &'static [&'static str]) -> Self {
+        Program { source, arguments: Vec::new(), says }
+    }
+
+    fn with(mut self, argument: impl Into<PathBuf>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Runs the program by a command, which is without its arguments.
+    fn passes(&self, command: &mut Command) {
+        let out = run(command.args(&self.arguments));
+        let missing: Vec<_> = self.says.iter().filter(|said| !out.contains(**said)).collect();
+        assert!(missing.is_empty(), "{command:?} did not say {missing:?}: {out}");
+    }
+}
+
+/// The programs in a language.
+fn programs(language: Language) -> Vec<Program> {
+    let plan = package().join("../examples/plans/allreduce_zero_copy_4.json");
+    let mut programs = vec![
+        Program::new("tests/c/collectives.c", &["collectives: ok"]).with(plan),
+        Program::new("tests/c/groups.c", &["groups: ok"]),
+        Program::new("tests/c/misuse.c", &["misuse: ok"]),
+        Program::new("tests/c/registry.c", &["registry: ok"]),
+    ];
+    if language == Language::Cxx {
+        let says = &["rank 0 of 2: every element is 3", "rank 1 of 2: every element is 3"];
+        programs.push(Program::new("examples/c/client.cpp", says).with("2"));
+    }
+    programs
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Language {
+    C,
+    Cxx,
+}
+
+impl Language {
+    fn compiler(self) -> &'static str {
+        match self {
+            Language::C => "gcc",
+            Language::Cxx => "g++",
+        }
+    }
+
+    /// What makes a source one of the language, whatever its name says.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Language::C => &["-std=c11"],
+            Language::Cxx => &["-std=c++17", "-x", "c++"],
+        }
+    }
+}
+
+/// How a program is built.
+#[derive(Clone, Copy, Debug)]
+struct Build {
+    language: Language,
+    statically: bool,
+    sanitized: bool,
+}
 
 impl Build {
-    /// Builds a program of tests/c; none without the compiler.
-    fn program(&self, source: &str) -> Option<PathBuf> {
-        if !is_there(self.compiler) {
-            return None;
-        }
+    /// Builds a program.
+    fn build(self, source: &str) -> PathBuf {
+        let Build { language, statically, sanitized } = self;
+        let source = package().join("..").join(source);
+        let stem = source.file_stem().expect("the name of a source").to_string_lossy();
+        let kind = if statically { "static" } else { "shared" };
+        let more = if sanitized { "-sanitized" } else { "" };
+        let name = format!("{stem}-{language:?}-{kind}{more}");
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let stem = source.split('.').next().unwrap_or(source);
-        let program = folder.join(format!("{stem}-{}", self.name));
-        let libraries = libraries();
-        let mut command = Command::new(self.compiler);
-        command.args(STRICT).args(self.language).args(self.more);
-        command.arg("-I").arg(package().join("include")).arg("-o").arg(&program);
-        command.arg(package().join("../tests/c").join(source));
+        let program = folder.join(&name);
+        let mut command = Command::new(language.compiler());
+        command.args(STRICT).args(language.options());
+        if sanitized {
+            command.args(SANITIZERS);
+        }
+        command.arg("-I").arg(package().join("include")).arg("-o").arg(&program).arg(source);
         // What follows is no source any more.
         command.args(["-x", "none"]);
-        if self.statically {
-            command.arg(libraries.join("libantiphon_c.a")).args(NATIVE);
+        if statically {
+            command.arg(libraries().join("libantiphon_c.a")).args(NATIVE);
         } else {
             // By its soname, as installed programs find it.
-            let own = folder.join(format!("lib-{stem}-{}", self.name));
+            let own = folder.join(format!("lib-{name}"));
             fs::create_dir_all(&own).expect("a folder");
             for name in ["libantiphon.so", "libantiphon.so.1"] {
                 let link = own.join(name);
                 let _ = fs::remove_file(&link);
-                std::os::unix::fs::symlink(libraries.join("libantiphon_c.so"), link)
+                std::os::unix::fs::symlink(libraries().join("libantiphon_c.so"), link)
                     .expect("a link");
             }
             command.arg("-L").arg(&own).arg("-lantiphon");
             command.arg(format!("-Wl,-rpath,{}", own.display()));
         }
         run(&mut command);
-        Some(program)
+        program
     }
 }
 
-const PLAIN: [Build; 4] = [
-    Build { name: "c-shared", compiler: "gcc", language: C, statically: false, more: &[] },
-    Build { name: "c-static", compiler: "gcc", language: C, statically: true, more: &[] },
-    Build { name: "c++-shared", compiler: "g++", language: CXX, statically: false, more: &[] },
-    Build { name: "c++-static", compiler: "g++", language: CXX, statically: true, more: &[] },
-];
-
-const SANITIZED: Build = Build {
-    name: "c-sanitized",
-    compiler: "gcc",
-    language: C,
-    statically: false,
-    more: &["-fsanitize=address,undefined", "-fno-omit-frame-pointer"],
-};
-
-/// By itself, so that no other test writes the file while it runs.
-const WATCHED: Build =
-    Build { name: "c-watched", compiler: "gcc", language: C, statically: false, more: &[] };
-
-/// The programs, with their arguments.
-fn programs() -> [(&'static str, Vec<PathBuf>); 4] {
-    let plan = package().join("../examples/plans/allreduce_zero_copy_4.json");
-    [
-        ("collectives.c", vec![plan]),
-        ("groups.c", Vec::new()),
-        ("misuse.c", Vec::new()),
-        ("registry.c", Vec::new()),
-    ]
-}
-
-#[test]
-fn programs_in_c_and_cpp_do_what_they_should() {
-    for build in PLAIN {
-        for (source, arguments) in programs() {
-            let Some(program) = build.program(source) else { continue };
-            let out = run(without_driver(program).args(arguments));
-            assert!(out.contains(": ok"), "{out}");
-        }
-    }
-}
-
-#[test]
-fn the_address_sanitizer_finds_nothing() {
-    for (source, arguments) in programs() {
-        let Some(program) = SANITIZED.program(source) else { continue };
-        let symbols = run(Command::new("nm").arg(&program));
-        assert!(symbols.contains("__asan_init"), "{source} is not sanitized");
-        let mut command = without_driver(program);
-        let out = run(command.args(arguments).env("ASAN_OPTIONS", "detect_leaks=1"));
-        assert!(out.contains(": ok"), "{out}");
-    }
-}
-
-#[test]
-fn valgrind_finds_nothing() {
-    if !is_there("valgrind") {
+/// Builds every program of a language for a kind of library, and runs it plain, and, where they are asked for, under
+/// valgrind and with the sanitizers.
+fn passes_in_every_way(language: Language, statically: bool) {
+    if !is_there(language.compiler()) {
         return;
     }
-    for (source, arguments) in programs() {
-        let Some(program) = WATCHED.program(source) else { continue };
-        let mut command = without_driver("valgrind");
-        command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
-        command.args(["--errors-for-leak-kinds=definite", "--fair-sched=yes"]);
-        let out = run(command.arg(program).args(arguments));
-        assert!(out.contains(": ok"), "{out}");
+    let watched = std::env::var_os(NEEDS).is_some();
+    if !watched {
+        println!("SKIP: nothing is run under valgrind and with sanitizers; set {NEEDS}=1");
     }
+    for program in programs(language) {
+        let plain = Build { language, statically, sanitized: false };
+        let built = plain.build(program.source);
+        program.passes(&mut without_driver(&built));
+        if !watched {
+            continue;
+        }
+        program.passes(without_driver("valgrind").args(WATCH).arg(&built));
+        let built = Build { sanitized: true, ..plain }.build(program.source);
+        let symbols = run(Command::new("nm").arg(&built));
+        assert!(symbols.contains("__asan_init"), "{} is not sanitized", built.display());
+        program.passes(without_driver(built).env("ASAN_OPTIONS", "detect_leaks=1"));
+    }
+}
+
+#[test]
+fn programs_in_c_are_right_with_the_shared_library() {
+    passes_in_every_way(Language::C, false);
+}
+
+#[test]
+fn programs_in_c_are_right_with_the_static_library() {
+    passes_in_every_way(Language::C, true);
+}
+
+#[test]
+fn programs_in_cpp_are_right_with_the_shared_library() {
+    passes_in_every_way(Language::Cxx, false);
+}
+
+#[test]
+fn programs_in_cpp_are_right_with_the_static_library() {
+    passes_in_every_way(Language::Cxx, true);
 }
 
 #[test]
 fn structures_lie_in_memory_as_they_did() {
     // What it asserts, the compiler checks.
-    PLAIN[0].program("layout.c");
+    if is_there("gcc") {
+        let build = Build { language: Language::C, statically: false, sanitized: false };
+        build.build("tests/c/layout.c");
+    }
 }
 
 #[test]
