@@ -1,5 +1,5 @@
-//! What `cargo xtask install` puts somewhere is found by pkg-config and CMake, and the programs so built reduce over
-//! several processes.
+//! What `cargo xtask install` puts somewhere is found by pkg-config and CMake, where it is the version that is asked for, and
+//! the programs so built, with the shared library and with the static one, reduce over several processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,9 +36,12 @@ fn is_there(tool: &str) -> bool {
     found
 }
 
+fn said(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (said(&output.stdout), said(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
     output
@@ -57,7 +60,7 @@ fn as_two_ranks(program: &Path, library: &Path) {
         .collect();
     for (rank, child) in ranks.into_iter().enumerate() {
         let output = child.wait_with_output().expect("it ends");
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = said(&output.stdout);
         assert!(output.status.success(), "rank {rank}: {text}");
         assert!(text.contains(&format!("rank {rank} of 2: every element is 3")), "{text}");
     }
@@ -86,7 +89,94 @@ int main(void) {
     let mut command = Command::new(&program);
     command.env("ANTIPHON_DEVICE", "host").env("LD_LIBRARY_PATH", &own);
     let output = run(&mut command);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("version 232"), "{output:?}");
+    assert!(said(&output.stdout).contains("version 232"), "{output:?}");
+}
+
+/// A project that asks for versions one after the other, says which of them it was given, and builds a program with the
+/// static library of the one that it must have.
+const PROJECT: &str = r#"cmake_minimum_required(VERSION 3.16)
+project(asks CXX)
+
+foreach(wanted IN LISTS WANTED)
+  separate_arguments(words UNIX_COMMAND "${wanted}")
+  find_package(antiphon ${words} QUIET CONFIG)
+  if(antiphon_FOUND)
+    message(STATUS "wanted ${wanted}: got ${antiphon_VERSION}")
+  else()
+    message(STATUS "wanted ${wanted}: none")
+  endif()
+endforeach()
+
+find_package(antiphon ${NEEDED} REQUIRED CONFIG)
+
+add_executable(client "${CLIENT}")
+target_compile_features(client PRIVATE cxx_std_17)
+target_link_libraries(client PRIVATE antiphon::static)
+"#;
+
+/// CMake, asked to prepare a project over what is installed.
+fn configure(source: &Path, build: &Path, installed: &Path) -> Command {
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(source).arg("-B").arg(build);
+    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", installed.display()));
+    configure.arg("-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror");
+    configure
+}
+
+/// Builds the client, runs it with three ranks, and looks whether it takes the shared library.
+fn client(build: &Path, shared: bool) {
+    run(Command::new("cmake").arg("--build").arg(build));
+    let client = build.join("client");
+    let text = said(&run(Command::new(&client).arg("3")).stdout);
+    for rank in 0..3 {
+        assert!(text.contains(&format!("rank {rank} of 3: every element is 6")), "{text}");
+    }
+    let needed = said(&run(Command::new("readelf").arg("-d").arg(&client)).stdout);
+    assert_eq!(needed.contains("[libantiphon.so."), shared, "{needed}");
+}
+
+/// The example, as its project has it, and then what else a project may ask of the package.
+fn by_cmake(folder: &Path, installed: &Path) {
+    let examples = repo::root().join("examples/c");
+    let build = folder.join("shared");
+    run(&mut configure(&examples, &build, installed));
+    client(&build, true);
+
+    let project = folder.join("asks");
+    fs::create_dir_all(&project).expect("a folder");
+    fs::write(project.join("CMakeLists.txt"), PROJECT).expect("a project");
+    let version = env!("CARGO_PKG_VERSION");
+    let numbers: Vec<u32> = version.split('.').map(|part| part.parse().expect("one")).collect();
+    let [major, minor, patch] = numbers[..] else { panic!("version {version}") };
+    assert_eq!(major, 0, "say here and in docs/c.md what serves whom from version 1 on");
+    let series = format!("0.{minor}");
+    let right = [series.clone(), version.to_owned(), format!("{version} EXACT")];
+    let mut wrong = vec![
+        format!("{series}.{}", patch + 1),
+        format!("0.{}", minor + 1),
+        "1.0".to_owned(),
+        "99".to_owned(),
+    ];
+    wrong.extend((minor > 0).then(|| format!("0.{}", minor - 1)));
+    let asks = |needed: &str| {
+        let mut command = configure(&project, &folder.join("static"), installed);
+        command.arg(format!("-DCLIENT={}", examples.join("client.cpp").display()));
+        command.arg(format!("-DWANTED={};{}", right.join(";"), wrong.join(";")));
+        command.arg(format!("-DNEEDED={needed}"));
+        command
+    };
+    let refused = asks("99").output().expect("cmake");
+    let why = said(&refused.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(!refused.status.success() && why.contains("requested version \"99\""), "{why}");
+    assert!(why.contains(&format!("version: {version}")), "{why}");
+
+    let text = said(&run(&mut asks(&series)).stdout);
+    let answers: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("-- wanted ")).collect();
+    let got = right.iter().map(|wanted| format!("{wanted}: got {version}"));
+    let none = wrong.iter().map(|wanted| format!("{wanted}: none"));
+    assert_eq!(answers, got.chain(none).collect::<Vec<_>>(), "{text}");
+    client(&folder.join("static"), false);
 }
 
 #[test]
@@ -105,7 +195,7 @@ fn an_installed_library_is_found_and_used() {
     let examples = repo::root().join("examples/c");
 
     let info = run(Command::new(moved.join("bin/antiphon")).arg("--version"));
-    assert!(String::from_utf8_lossy(&info.stdout).contains(env!("CARGO_PKG_VERSION")));
+    assert!(said(&info.stdout).contains(env!("CARGO_PKG_VERSION")));
 
     if is_there("pkg-config") && is_there("gcc") {
         for statically in [false, true] {
@@ -135,17 +225,6 @@ fn an_installed_library_is_found_and_used() {
     }
 
     if is_there("cmake") && is_there("g++") {
-        let build = folder.0.join("build");
-        let mut configure = Command::new("cmake");
-        configure.arg("-S").arg(&examples).arg("-B").arg(&build);
-        configure.arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display()));
-        configure.arg("-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror");
-        run(&mut configure);
-        run(Command::new("cmake").arg("--build").arg(&build));
-        let output = run(Command::new(build.join("client")).arg("3"));
-        let text = String::from_utf8_lossy(&output.stdout);
-        for rank in 0..3 {
-            assert!(text.contains(&format!("rank {rank} of 3: every element is 6")), "{text}");
-        }
+        by_cmake(&folder.0, &moved);
     }
 }
