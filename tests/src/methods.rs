@@ -83,8 +83,9 @@ pub fn every_method<T: Small, B: BufferMut<Element = T>>(
     let exchanged = |index| value(block(index).0, mine + block(index).1);
     holds(&output, whole, &exchanged, "alltoall")?;
 
-    with_lengths(rank, count, &own, &poison, &holds)?;
-    with_roots(rank, count, &own, &poison, &holds)?;
+    let caller = Caller { rank, count, own: &own, poison: &poison, holds: &holds };
+    caller.with_lengths()?;
+    caller.with_roots()?;
 
     if world > 1 {
         // Round the ring: rank 0 sends first, the others receive first.
@@ -102,74 +103,77 @@ pub fn every_method<T: Small, B: BufferMut<Element = T>>(
     rank.barrier()
 }
 
-/// Compares the elements of a buffer with what they must be.
-type Holds<'a, B> = &'a dyn Fn(&B, usize, &dyn Fn(usize) -> i64, &str) -> Result<()>;
-/// Makes a buffer of a length.
-type Make<'a, B> = &'a dyn Fn(usize) -> Result<B>;
-
-/// The calls whose blocks have lengths of their own.
-fn with_lengths<B: BufferMut>(
-    rank: &Communicator,
+/// A rank that calls, with what makes its buffers and looks into them.
+struct Caller<'a, B> {
+    rank: &'a Communicator,
+    /// Elements of a block.
     count: usize,
-    own: Make<'_, B>,
-    poison: Make<'_, B>,
-    holds: Holds<'_, B>,
-) -> Result<()> {
-    let (me, world) = (rank.rank() as usize, rank.world() as usize);
-    // Rank r sends count + r + s elements to rank s.
-    let between = |from: usize, to: usize| count + from + to;
-    let counts: Vec<u64> = (0..world).map(|peer| between(me, peer) as u64).collect();
-    let len = counts.iter().sum::<u64>() as usize;
-    // Where in an output the elements of each rank are, and which of its input they were.
-    let places = |length: &dyn Fn(usize) -> usize, before: &dyn Fn(usize) -> usize| {
-        let of = |from: usize| (0..length(from)).map(move |at| (from, at));
-        let all = (0..world).flat_map(of);
-        all.map(|(from, at)| (from as u32, before(from) + at)).collect::<Vec<_>>()
-    };
-    let mut output = poison(len)?;
-    rank.all_to_all_v((&own(len)?, &counts), (&mut output, &counts))?;
-    let before = |from| (0..me).map(|to| between(from, to)).sum();
-    let sent = places(&|from| between(from, me), &before);
-    holds(&output, len, &|index| value(sent[index].0, sent[index].1), "alltoallv")?;
-
-    let lengths: Vec<u64> = (0..world).map(|rank| (count + rank) as u64).collect();
-    let len = lengths.iter().sum::<u64>() as usize;
-    let mut output = poison(len)?;
-    rank.all_gather_v(&own(count + me)?, (&mut output, &lengths))?;
-    let all = places(&|from| count + from, &|_| 0);
-    holds(&output, len, &|index| value(all[index].0, all[index].1), "allgatherv")
+    /// Makes a buffer of so many of the rank's elements.
+    own: &'a dyn Fn(usize) -> Result<B>,
+    /// Makes a buffer of so many elements that are no result.
+    poison: &'a dyn Fn(usize) -> Result<B>,
+    /// Compares the elements of a buffer with what they must be.
+    holds: Holds<'a, B>,
 }
 
-/// The calls that have a root.
-fn with_roots<B: BufferMut>(
-    rank: &Communicator,
-    count: usize,
-    own: Make<'_, B>,
-    poison: Make<'_, B>,
-    holds: Holds<'_, B>,
-) -> Result<()> {
-    let (me, world) = (rank.rank(), rank.world());
-    let whole = count * world as usize;
-    let mine = me as usize * count;
-    for root in [0, world - 1] {
-        let at_root = if me == root { whole } else { 0 };
-        let mut buffer = own(count)?;
-        rank.broadcast(&mut buffer, root)?;
-        holds(&buffer, count, &|index| value(root, index), "broadcast")?;
+/// Takes a buffer, how many elements it has, what each must be, and of which call.
+type Holds<'a, B> = &'a dyn Fn(&B, usize, &dyn Fn(usize) -> i64, &str) -> Result<()>;
 
-        let mut buffer = own(count)?;
-        rank.reduce(&mut buffer, Op::Sum, root)?;
-        let reduced = |index| if me == root { sum(world, index) } else { value(me, index) };
-        holds(&buffer, count, &reduced, "reduce")?;
+impl<B: BufferMut> Caller<'_, B> {
+    /// The calls whose blocks have lengths of their own.
+    fn with_lengths(&self) -> Result<()> {
+        let &Caller { rank, count, own, poison, holds } = self;
+        let (me, world) = (rank.rank() as usize, rank.world() as usize);
+        // Rank r sends count + r + s elements to rank s.
+        let between = |from: usize, to: usize| count + from + to;
+        let counts: Vec<u64> = (0..world).map(|peer| between(me, peer) as u64).collect();
+        let len = counts.iter().sum::<u64>() as usize;
+        // Where in an output the elements of each rank are, and which of its input they were.
+        let places = |length: &dyn Fn(usize) -> usize, before: &dyn Fn(usize) -> usize| {
+            let of = |from: usize| (0..length(from)).map(move |at| (from, at));
+            let all = (0..world).flat_map(of);
+            all.map(|(from, at)| (from as u32, before(from) + at)).collect::<Vec<_>>()
+        };
+        let mut output = poison(len)?;
+        rank.all_to_all_v((&own(len)?, &counts), (&mut output, &counts))?;
+        let before = |from| (0..me).map(|to| between(from, to)).sum();
+        let sent = places(&|from| between(from, me), &before);
+        holds(&output, len, &|index| value(sent[index].0, sent[index].1), "alltoallv")?;
 
-        let mut output = poison(at_root)?;
-        rank.gather(&own(count)?, &mut output, root)?;
-        let block = |index| value((index / count.max(1)) as u32, index % count.max(1));
-        holds(&output, at_root, &block, "gather")?;
-
-        let mut output = poison(count)?;
-        rank.scatter(&own(at_root)?, &mut output, root)?;
-        holds(&output, count, &|index| value(root, mine + index), "scatter")?;
+        let lengths: Vec<u64> = (0..world).map(|rank| (count + rank) as u64).collect();
+        let len = lengths.iter().sum::<u64>() as usize;
+        let mut output = poison(len)?;
+        rank.all_gather_v(&own(count + me)?, (&mut output, &lengths))?;
+        let all = places(&|from| count + from, &|_| 0);
+        holds(&output, len, &|index| value(all[index].0, all[index].1), "allgatherv")
     }
-    Ok(())
+
+    /// The calls that have a root.
+    fn with_roots(&self) -> Result<()> {
+        let &Caller { rank, count, own, poison, holds } = self;
+        let (me, world) = (rank.rank(), rank.world());
+        let whole = count * world as usize;
+        let mine = me as usize * count;
+        for root in [0, world - 1] {
+            let at_root = if me == root { whole } else { 0 };
+            let mut buffer = own(count)?;
+            rank.broadcast(&mut buffer, root)?;
+            holds(&buffer, count, &|index| value(root, index), "broadcast")?;
+
+            let mut buffer = own(count)?;
+            rank.reduce(&mut buffer, Op::Sum, root)?;
+            let reduced = |index| if me == root { sum(world, index) } else { value(me, index) };
+            holds(&buffer, count, &reduced, "reduce")?;
+
+            let mut output = poison(at_root)?;
+            rank.gather(&own(count)?, &mut output, root)?;
+            let block = |index| value((index / count.max(1)) as u32, index % count.max(1));
+            holds(&output, at_root, &block, "gather")?;
+
+            let mut output = poison(count)?;
+            rank.scatter(&own(at_root)?, &mut output, root)?;
+            holds(&output, count, &|index| value(root, mine + index), "scatter")?;
+        }
+        Ok(())
+    }
 }

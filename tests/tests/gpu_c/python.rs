@@ -1,6 +1,6 @@
 //! Programs in Python.
 
-use super::tools::{NEEDS, libraries, python, run};
+use super::tools::{NEEDS, has, libraries, python, run};
 use super::{Machine, repository};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,16 +38,11 @@ fn arrays_on_devices_are_served() {
     assert!(out.contains("device: ok"), "{out}");
 }
 
-/// Whether a Python has a module.
-fn has(python: &Path, module: &str) -> bool {
-    let import = Command::new(python).arg("-c").arg(format!("import {module}")).output();
-    import.is_ok_and(|import| import.status.success())
-}
-
-/// A Python with a module: that of `VIRTUAL_ENV`, else the system's.
+/// A Python with a module: that of `VIRTUAL_ENV`, else the first of the path.
 fn with(module: &str) -> Option<PathBuf> {
-    let system = PathBuf::from("/usr/bin/python3");
-    python(module).or_else(|| Some(system).filter(|python| has(python, module)))
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = || std::env::split_paths(&path).map(|folder| folder.join("python3"));
+    python(module).or_else(|| all().find(|python| has(python, module)))
 }
 
 /// A Python with PyTorch: the one that is named, which must have it, else as [`with`].

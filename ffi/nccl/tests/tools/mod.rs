@@ -80,8 +80,13 @@ pub fn stand_in(header: &Path, folder: &Path) -> PathBuf {
 /// The Python where the packages are, if this machine has it.
 pub fn python(modules: &str) -> Option<PathBuf> {
     let python = PathBuf::from(std::env::var_os("VIRTUAL_ENV")?).join("bin/python");
-    let probe = Command::new(&python).arg("-c").arg(format!("import {modules}")).output();
-    probe.is_ok_and(|probe| probe.status.success()).then_some(python)
+    has(&python, modules).then_some(python)
+}
+
+/// Whether a Python is there and has some modules.
+pub fn has(python: &Path, modules: &str) -> bool {
+    let probe = Command::new(python).arg("-c").arg(format!("import {modules}")).output();
+    probe.is_ok_and(|probe| probe.status.success())
 }
 
 /// A command whose calls of NCCL go to the built library, on host buffers.
