@@ -527,14 +527,29 @@ fn a_tuning_goes_on_where_it_was() {
     let (status, said) = tune(&["alltoall", "--size", "64", "--threads", "--nodes", "2"]);
     assert!(status == Some(0) && said.contains("hierarchical"), "{said}");
     assert_eq!(read()["settings"].as_array().unwrap().len(), 10);
+    // A gather and a scatter, by their blocks and by plans of their own, with ranks as processes; and all eight.
+    let (status, said) = tune(&["gather", "scatter", "--size", "64"]);
+    assert!(status == Some(0) && said.contains("2 cells"), "{said}");
+    for name in ["alltoallv_zero_copy", "gather_packets", "scatter_zero_copy"] {
+        assert!(said.contains(name), "{name}: {said}");
+    }
+    let (status, said) = tune(&["--size", "64", "--threads"]);
+    assert!(status == Some(0) && said.contains("6 cells, 2 are there already"), "{said}");
+    let all = read();
+    let gathers = all["settings"].as_array().unwrap().iter();
+    let gathers = gathers.filter(|one| one["collective"] == "gather").count();
+    assert_eq!((all["settings"].as_array().unwrap().len(), gathers), (18, 2), "{all}");
     // And it decides.
-    let explain = |tuning: &Path| {
+    let explain_of = |collective: &str, tuning: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
-        command.env("ANTIPHON_TUNING", tuning).args(["explain", "allreduce", "--ranks", "2"]);
+        command.env("ANTIPHON_TUNING", tuning).args(["explain", collective, "--ranks", "2"]);
         let output = command.args(["--size", "64", "--json"]).output().unwrap();
         assert!(output.status.success(), "{}", lossy(&output.stderr));
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };
+    let explain = |tuning: &Path| explain_of("allreduce", tuning);
+    assert_eq!(explain_of("gather", &table)["rule"], "tuning table");
+    assert_eq!(explain_of("scatter", Path::new("off"))["chosen"]["name"], "alltoallv_zero_copy");
     let decided = explain(&table);
     let times = first["settings"][0]["sizes"][0]["times_ns"].as_object().unwrap();
     let best = times.iter().min_by_key(|(name, time)| (time.as_u64(), (*name).clone())).unwrap().0;

@@ -16,7 +16,7 @@ mod transfers;
 
 use crate::communicator::Communicator;
 use crate::error::ExecutorError;
-use crate::executor::Executor;
+use crate::executor::{Executor, NOWHERE};
 use crate::plan_cache::LoadedPlan;
 use crate::selection::{Question, SelectionError, Spread, Tuning, Wish};
 use antiphon_hal::{HalError, Stream};
@@ -113,9 +113,6 @@ struct Shared {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// What stands for the address of an empty buffer, aligned for every type.
-const NOWHERE: *mut u8 = std::ptr::without_provenance_mut(64);
 
 fn argument(what: &'static str, saw: impl ToString, allowed: &'static str) -> ExecutorError {
     ExecutorError::Argument { what, saw: saw.to_string(), allowed }

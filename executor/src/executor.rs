@@ -26,6 +26,10 @@ pub(crate) use again::{Asked, Buffers};
 pub(crate) use queue::own_error;
 use recent::{RECENT, Recent, Shape};
 
+/// What stands for the address of a buffer without bytes, aligned for every type. A call by name with as many bytes as the other
+/// ranks' has it for a buffer in which its rank has no part, and which its plan does not touch on that rank.
+pub(crate) const NOWHERE: *mut u8 = std::ptr::without_provenance_mut(64);
+
 /// One call of a collective.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
@@ -450,13 +454,15 @@ impl Executor {
 
     /// Gives a call its number.
     fn order(&self, recent: &Recent, call: &Call<'_>) -> Order {
+        // Of a buffer that is nowhere there is nothing to be found, mapped or copied.
+        let there = |at: *const u8, bytes| if std::ptr::eq(at, NOWHERE) { 0 } else { bytes };
         let mut log = self.communicator.shared.log();
         log.seq += 1;
         log.chain = mix(log.chain, recent.fingerprint);
         Order {
             input: call.input,
             output: call.output,
-            bytes: (call.input_bytes, call.output_bytes),
+            bytes: (there(call.input, call.input_bytes), there(call.output, call.output_bytes)),
             dtype: call.dtype,
             op: call.op,
             seq: log.seq,

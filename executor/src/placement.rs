@@ -275,7 +275,8 @@ unsafe fn staged(
             beside: Some(copies),
         });
     }
-    // A collective that writes its whole output needs nothing of what was there before.
+    // A collective that writes its whole output needs nothing of what was there before; nor does a launch that does so on this
+    // rank, as at the root of a gather.
     let whole = matches!(
         launch.context.plan.collective(),
         Collective::AllReduce
@@ -285,7 +286,8 @@ unsafe fn staged(
             | Collective::AllToAllV
             | Collective::AllGatherV
     );
-    let keep_output = uses.output_read || !whole;
+    let written = || whole || touches.is_some_and(|touches| touches.write_all(output.bytes));
+    let keep_output = uses.output_read || !written();
     // SAFETY: staging is `needed` bytes long and apart from the caller's buffers.
     unsafe {
         if stage_output && keep_output {

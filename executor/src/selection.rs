@@ -14,7 +14,7 @@ mod tuning;
 
 use crate::registry::Misfit;
 use antiphon_plan::algorithms::{
-    self, Algorithm, Choice, Handshake, Shape, SumOrder, allgatherv, alltoallv,
+    self, Algorithm, Choice, Handshake, Rooted, Shape, SumOrder, allgatherv, alltoallv,
 };
 use antiphon_plan::builder::BuildError;
 use antiphon_plan::model::{Collective, Plan};
@@ -160,8 +160,11 @@ pub struct Wish<'a> {
 pub enum Selected {
     /// One of those that may be called with sizes alone.
     Sized(Choice),
-    /// [`alltoallv`], which every call brings counts for.
+    /// [`alltoallv`], which every call brings counts for; those of a gather or scatter are of the blocks between the root and the
+    /// others.
     AllToAllV(Spread),
+    /// One of gather's or scatter's, for so many ranks and this root.
+    Rooted(Rooted, u32, u32),
     /// [`allgatherv`], likewise, and whether it is in place.
     AllGatherV(Spread, bool),
 }
@@ -184,7 +187,9 @@ pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError
         return Err(SelectionError::Uneven { ranks, nodes });
     }
     match collective {
-        Collective::AllToAllV if nodes == 1 => return Ok(Selected::AllToAllV(spread)),
+        Collective::AllToAllV | Collective::Gather | Collective::Scatter if nodes == 1 => {
+            return Ok(Selected::AllToAllV(spread));
+        }
         Collective::AllGatherV if nodes == 1 => return Ok(Selected::AllGatherV(spread, in_place)),
         _ => {}
     }
@@ -228,6 +233,9 @@ pub fn candidates(spread: Spread, wish: Wish<'_>) -> Result<Vec<Selected>, Selec
                 && (multicast || algorithm.sum_order() != SumOrder::Hardware)
         });
         all.extend(others.map(|algorithm| Selected::Sized(Choice { algorithm, ..choice })));
+    } else if spread.devices == Devices::Host {
+        let (collective, ranks, root) = (wish.collective, spread.ranks, wish.root);
+        all.extend(Rooted::all_for(collective).map(|one| Selected::Rooted(one, ranks, root)));
     }
     Ok(all)
 }
@@ -238,7 +246,9 @@ const ALL_GATHER_V: &str = "allgatherv_zero_copy";
 
 /// Whether a name is that of a built-in algorithm.
 pub(crate) fn is_built_in(name: &str) -> bool {
-    [ALL_TO_ALL_V, ALL_GATHER_V].contains(&name) || name.parse::<Algorithm>().is_ok()
+    [ALL_TO_ALL_V, ALL_GATHER_V].contains(&name)
+        || Rooted::ALL.into_iter().any(|one| one.name() == name)
+        || name.parse::<Algorithm>().is_ok()
 }
 
 impl Selected {
@@ -248,6 +258,7 @@ impl Selected {
             Selected::Sized(choice) => choice.algorithm.name(),
             Selected::AllToAllV(_) => ALL_TO_ALL_V,
             Selected::AllGatherV(..) => ALL_GATHER_V,
+            Selected::Rooted(one, ..) => one.name(),
         }
     }
 
@@ -273,6 +284,7 @@ impl Selected {
             Selected::AllGatherV(spread, in_place) => {
                 allgatherv::zero_copy(spread.ranks as usize, in_place, 1, spread.handshake())
             }
+            Selected::Rooted(one, ranks, root) => one.plan(ranks as usize, root as usize, 1),
         };
         built.map_err(SelectionError::Build)
     }
@@ -328,6 +340,28 @@ mod tests {
         let uneven = Spread { ranks: 3, nodes: 2, crowded: false, devices: Devices::Host };
         let error = select(uneven, wish(&Collective::AllReduce, 4)).unwrap_err();
         assert_eq!(error, SelectionError::Uneven { ranks: 3, nodes: 2 });
+    }
+
+    #[test]
+    fn gathers_and_scatters_of_hosts_have_several_candidates_of_which_the_rule_takes_the_first() {
+        use antiphon_plan::algorithms::devices::DeviceClass;
+        let names = |collective: &Collective, nodes, devices| {
+            let spread = Spread { ranks: 4, nodes, crowded: false, devices };
+            let all = candidates(spread, Wish { root: 1, ..wish(collective, 64) })?;
+            for one in &all {
+                assert_eq!(one.plan()?.gpus.len(), 4);
+                assert!(is_built_in(one.name()));
+            }
+            Ok::<_, SelectionError>(all.iter().map(Selected::name).collect::<Vec<_>>())
+        };
+        let gathers = ["alltoallv_zero_copy", "gather_packets", "gather_zero_copy"];
+        assert_eq!(names(&Collective::Gather, 1, Devices::Host).unwrap(), gathers);
+        let scatters = ["alltoallv_zero_copy", "scatter_packets", "scatter_zero_copy"];
+        assert_eq!(names(&Collective::Scatter, 1, Devices::Host).unwrap(), scatters);
+        let gpus = Devices::of(DeviceClass::Amd);
+        assert_eq!(names(&Collective::Gather, 1, gpus).unwrap(), gathers[..1]);
+        assert_eq!(names(&Collective::AllToAllV, 1, Devices::Host).unwrap(), gathers[..1]);
+        assert!(names(&Collective::Gather, 2, Devices::Host).is_err());
     }
 
     #[test]

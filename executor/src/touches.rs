@@ -79,6 +79,15 @@ impl Touches {
         Some(touches)
     }
 
+    /// Whether every byte of an output of this length is written.
+    pub fn write_all(&self, bytes: u64) -> bool {
+        let mut written: Vec<Touch> = self.remote_writes.clone();
+        written.extend(&self.local_writes);
+        written.retain(|touch| touch.output);
+        merge(&mut written);
+        matches!(written[..], [Touch { start: 0, end, .. }] if end >= bytes)
+    }
+
     /// Whether peers may work on a copy while the rank works on the caller's buffers at these addresses: nobody writes
     /// what the other side touches.
     pub fn separable(&self, input: usize, output: usize) -> bool {
@@ -123,6 +132,27 @@ mod tests {
             vec![touch(false, 8, 12), touch(true, 0, 4), touch(false, 0, 8), touch(false, 2, 3)];
         merge(&mut list);
         assert_eq!(list, [touch(false, 0, 12), touch(true, 0, 4)]);
+    }
+
+    #[test]
+    fn an_output_is_written_whole_by_all_together() {
+        let writes = |remote: (u64, u64), local: (bool, u64, u64)| Touches {
+            remote_writes: vec![touch(true, remote.0, remote.1)],
+            local_writes: vec![touch(local.0, local.1, local.2)],
+            ..Touches::default()
+        };
+        let cases = [
+            (writes((0, 8), (true, 8, 16)), true),
+            (writes((4, 16), (true, 0, 4)), true),
+            (writes((0, 8), (true, 9, 16)), false),
+            (writes((1, 8), (true, 8, 16)), false),
+            (writes((0, 8), (false, 8, 16)), false),
+            (writes((0, 17), (false, 0, 1)), true),
+        ];
+        for (touches, whole) in cases {
+            assert_eq!(touches.write_all(16), whole, "{touches:?}");
+        }
+        assert!(!Touches::default().write_all(16));
     }
 
     #[test]

@@ -87,6 +87,9 @@ pub struct Item {
     /// The blocks of a plan with runtime sizes.
     #[serde(default)]
     pub blocks: Option<Blocks>,
+    /// Which of the calls of a tuning it measures; the items of one are consecutive.
+    #[serde(default)]
+    pub cell: usize,
 }
 
 impl Item {
@@ -266,7 +269,7 @@ mod tests {
     fn a_job_survives_its_line() {
         let shape = Shape { input: 8, output: 16, count: 4 };
         let blocks = Blocks { send: vec![vec![1], vec![2]], receive: vec![vec![1, 2]; 2] };
-        let items = [None, Some(blocks)].map(|blocks| Item { plan: 0, shape, blocks });
+        let items = [None, Some(blocks)].map(|blocks| Item { plan: 0, shape, blocks, cell: 3 });
         let settings = testing::settings(2, items.to_vec());
         let job = Job { settings, plans: vec![plan(Collective::AllGather, 2, (1, 2))] };
         let line = job.to_line().unwrap();

@@ -37,7 +37,7 @@ fn measure_all(rank: &Rank, job: &Job, report: &mut dyn FnMut(Event)) -> Result<
         return Ok(());
     };
     let mut position = 0;
-    for cell in items.chunk_by(|one, other| rounds::alike(job, one, other)) {
+    for cell in items.chunk_by(|one, other| one.cell == other.cell) {
         let plans = (position..).zip(cell);
         let plans = plans.map(|item| load(rank, job, item, &mut loaded, report));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;

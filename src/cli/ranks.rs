@@ -228,6 +228,13 @@ impl Rank {
         self.executor.load(plan).map_err(executor_error)
     }
 
+    /// What a call takes of this rank's buffers, of elements of `element` bytes.
+    pub fn view(&self, item: &Item, element: u64) -> View {
+        let shape = item.shape_of(self.number(), element);
+        let blocks = item.blocks.as_ref().map(|blocks| blocks.extents(self.number()));
+        View { shape, blocks }
+    }
+
     /// Allocates this rank's buffers of a call, of elements of `element` bytes; one for both where a placement is given.
     pub fn buffers(
         &self,
@@ -235,8 +242,8 @@ impl Rank {
         in_place: Option<Placement>,
         element: u64,
     ) -> Result<Buffers, CliError> {
-        let shape = item.shape_of(self.number(), element);
-        let blocks = item.blocks.as_ref().map(|blocks| blocks.extents(self.number()));
+        let view = self.view(item, element);
+        let shape = view.shape;
         let device = self.communicator.device();
         // A zero-sized buffer still needs an address.
         let allocate = |bytes: u64| device.allocate(bytes.max(1)).map_err(executor_error);
@@ -259,7 +266,7 @@ impl Rank {
         let near = device.backend() == Backend::Host;
         let stream = if near { None } else { Some(device.stream().map_err(executor_error)?) };
         let tiles = Tiles { stream };
-        Ok(Buffers { _memory: memory, input, output, shape, blocks, in_place, tiles })
+        Ok(Buffers { _memory: memory, input, output, view, in_place, tiles })
     }
 
     /// Runs a plan once over the buffers and waits for this rank's part of it.
@@ -270,20 +277,63 @@ impl Rank {
         dtype: DataType,
         op: Option<ReduceOp>,
     ) -> Result<(), CliError> {
+        self.run_over(plan, buffers, &buffers.view, dtype, op)
+    }
+
+    /// The same for a call that takes other parts of the buffers than the one that they were allocated for, and no more.
+    pub fn run_over(
+        &self,
+        plan: &Loaded,
+        buffers: &Buffers,
+        view: &View,
+        dtype: DataType,
+        op: Option<ReduceOp>,
+    ) -> Result<(), CliError> {
+        let (taken, there) = (view.shape, buffers.view.shape);
+        if taken.input > there.input || taken.output > there.output {
+            return Err(CliError::Executor(format!(
+                "cannot run plan `{}` over buffers of {} and {} bytes: it takes {} and {}",
+                plan.name(),
+                there.input,
+                there.output,
+                taken.input,
+                taken.output
+            )));
+        }
         let call = Call {
             plan,
             input: buffers.input,
             output: buffers.output,
-            input_bytes: buffers.shape.input,
-            output_bytes: buffers.shape.output,
+            input_bytes: taken.input,
+            output_bytes: taken.output,
             dtype,
             op,
-            counts: buffers.counts(),
+            counts: view.counts(),
         };
-        // SAFETY: both pointers lie in allocations of at least these lengths, which `buffers` keeps alive over
-        // this blocking call; nobody else of this process touches them meanwhile, since `Buffers` is not shared
-        // between threads.
+        // SAFETY: both pointers lie in allocations of at least these lengths, as was just seen, which `buffers` keeps
+        // alive over this blocking call; nobody else of this process touches them meanwhile, since `Buffers` is not
+        // shared between threads.
         unsafe { self.executor.run(&call) }.map_err(executor_error)
+    }
+}
+
+/// What a call takes of a rank's buffers.
+pub struct View {
+    shape: Shape,
+    /// The runtime blocks of the input and of the output, where the plan has such.
+    blocks: Option<[Vec<Extent>; 2]>,
+}
+
+impl View {
+    /// Bytes of both buffers together.
+    pub fn bytes(&self) -> u64 {
+        self.shape.input.saturating_add(self.shape.output)
+    }
+
+    /// What a call says of its runtime blocks.
+    fn counts(&self) -> Option<Counts<'_>> {
+        let [send, receive] = self.blocks.as_ref()?;
+        Some(Counts { send, receive })
     }
 }
 
@@ -293,9 +343,8 @@ pub struct Buffers {
     _memory: Vec<Box<dyn Send>>,
     input: *mut u8,
     output: *mut u8,
-    shape: Shape,
-    /// The runtime blocks of the input and of the output, where the plan has such.
-    blocks: Option<[Vec<Extent>; 2]>,
+    /// All of them.
+    view: View,
     in_place: bool,
     tiles: Tiles,
 }
@@ -310,15 +359,9 @@ struct Tiles {
 const TILE: usize = 1 << 18;
 
 impl Buffers {
-    /// What a call says of its runtime blocks.
-    fn counts(&self) -> Option<Counts<'_>> {
-        let [send, receive] = self.blocks.as_ref()?;
-        Some(Counts { send, receive })
-    }
-
     /// Rewrites the send buffer: `fill` gets its pieces with their offsets in bytes.
     pub fn fill_input(&mut self, fill: impl FnMut(u64, &mut [u8])) -> Result<(), CliError> {
-        self.tiles.write(self.input, self.shape.input, fill)
+        self.tiles.write(self.input, self.view.shape.input, fill)
     }
 
     /// Sets every byte of the receive buffer, unless it is also the send buffer.
@@ -326,17 +369,17 @@ impl Buffers {
         if self.in_place {
             return Ok(());
         }
-        self.tiles.write(self.output, self.shape.output, |_, tile| tile.fill(value))
+        self.tiles.write(self.output, self.view.shape.output, |_, tile| tile.fill(value))
     }
 
     /// Reads the receive buffer: `look` gets its pieces with their offsets in bytes.
     pub fn read_output(&self, look: impl FnMut(u64, &[u8])) -> Result<(), CliError> {
-        self.tiles.read(self.output, self.shape.output, look)
+        self.tiles.read(self.output, self.view.shape.output, look)
     }
 
     /// Reads the send buffer likewise.
     pub fn read_input(&self, look: impl FnMut(u64, &[u8])) -> Result<(), CliError> {
-        self.tiles.read(self.input, self.shape.input, look)
+        self.tiles.read(self.input, self.view.shape.input, look)
     }
 }
 

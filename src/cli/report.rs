@@ -113,7 +113,7 @@ impl<'a> Report<'a> {
     /// Takes an item that all ranks have finished.
     pub fn take(&mut self, finished: Finished, progress: &Progress) -> Result<(), CliError> {
         let Finished { item, mut times, wrong: mismatches, first, chance } = finished;
-        let Item { plan, shape, blocks } = &self.items[item];
+        let Item { plan, shape, blocks, .. } = &self.items[item];
         let times = &mut times;
         let row = Row::new(
             &self.heading,

@@ -79,6 +79,11 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
         }
     };
     let collective = args.collective.collective();
+    if matches!(args.collective, BuiltIn::Gather | BuiltIn::Scatter) {
+        return Err(CliError::Usage(format!(
+            "cannot bench {collective}: calls by name alone are made of its blocks; `antiphon tune {collective}` measures what              serves them, and `antiphon run` a plan of it"
+        )));
+    }
     let mut plans: Vec<Plan> = Vec::new();
     let mut items = Vec::new();
     for size in args.measure.sweep.sizes()? {
@@ -107,6 +112,8 @@ impl BuiltIn {
             BuiltIn::AllGatherV => Collective::AllGatherV,
             BuiltIn::Broadcast => Collective::Broadcast,
             BuiltIn::Reduce => Collective::Reduce,
+            BuiltIn::Gather => Collective::Gather,
+            BuiltIn::Scatter => Collective::Scatter,
             BuiltIn::SendRecv => Collective::SendRecv,
         }
     }
@@ -136,10 +143,10 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
     let item = |(plan, size): (usize, u64)| {
         let Some(rule) = &rule else {
             let shape = Shape::new(&plans[plan], size, element);
-            return Ok(Item { plan, shape, blocks: None });
+            return Ok(Item { plan, shape, blocks: None, cell: 0 });
         };
         let blocks = Blocks::new(&plans[plan], rule, size, element)?;
-        Ok(Item { plan, shape: blocks.widest(element), blocks: Some(blocks) })
+        Ok(Item { plan, shape: blocks.widest(element), blocks: Some(blocks), cell: 0 })
     };
     let items = sizes.into_iter().map(item).collect::<Result<Vec<Item>, CliError>>()?;
     if !first.gpus.len().is_multiple_of(args.nodes.unwrap_or(1) as usize) {

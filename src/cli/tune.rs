@@ -28,14 +28,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The collectives whose calls go by a table; all are measured unless some are named.
-const COLLECTIVES: [BuiltIn; 6] = [
+/// The collectives whose calls go by a table; all are measured unless some are named, but for the last two over nodes, where their
+/// calls are transfers.
+const COLLECTIVES: [BuiltIn; 8] = [
     BuiltIn::AllReduce,
     BuiltIn::AllGather,
     BuiltIn::ReduceScatter,
     BuiltIn::AllToAll,
     BuiltIn::Broadcast,
     BuiltIn::Reduce,
+    BuiltIn::Gather,
+    BuiltIn::Scatter,
 ];
 
 /// The sizes that are measured unless others are named: these, and the powers between them.
@@ -196,12 +199,16 @@ fn job(
             "cannot tune in the time `off`: allowed is {allowed}"
         )));
     };
-    let named = if args.collectives.is_empty() { &COLLECTIVES[..] } else { &args.collectives[..] };
-    if let Some(other) = named.iter().find(|one| !COLLECTIVES.contains(one)) {
+    let near = args.nodes == 1;
+    let decided = if near { &COLLECTIVES[..] } else { &COLLECTIVES[..6] };
+    let named = if args.collectives.is_empty() { decided } else { &args.collectives[..] };
+    if let Some(other) = named.iter().find(|one| !decided.contains(one)) {
+        let names: Vec<String> = decided.iter().map(|one| one.collective().to_string()).collect();
         return Err(CliError::Usage(format!(
-            "cannot tune {}: no table decides what serves such calls; allowed are allreduce, allgather, reducescatter, alltoall, \
-             broadcast and reduce",
-            other.collective()
+            "cannot tune {}{}: no table decides what serves such calls; allowed are {}",
+            other.collective(),
+            if near { String::new() } else { format!(" over {} nodes", args.nodes) },
+            names.join(", ")
         )));
     }
     let (begin, end, factor) = SIZES;
@@ -305,14 +312,47 @@ mod tests {
     }
 
     #[test]
-    fn by_default_six_collectives_are_measured_at_twelve_sizes() {
+    fn by_default_eight_collectives_are_measured_at_twelve_sizes() {
+        let cells = |options: &str| job(&args(options), &empty(), &[], Sizes::Asked).unwrap().1;
+        // Over nodes gathers and scatters are transfers.
+        assert_eq!(cells("--nodes 2").len(), 72);
         let (job, cells) = job(&args(""), &empty(), &[], Sizes::Asked).unwrap();
-        assert_eq!((cells.len(), cells.skipped), (72, 0));
+        assert_eq!((cells.len(), cells.skipped), (96, 0));
         assert_eq!(job.settings.world, 2);
         // Each candidate has a plan of its own, which all sizes share.
         let allreduce = job.plans.iter().filter(|plan| plan.collective == Collective::AllReduce);
         assert!(allreduce.count() >= 5);
-        assert!(job.settings.items.len() >= 12 * (5 + 5 * 2));
+        assert!(job.settings.items.len() >= 12 * (5 + 5 * 2 + 2 * 3));
+    }
+
+    #[test]
+    fn a_gather_is_measured_as_its_blocks_and_by_plans_of_its_own() {
+        // What each of three ranks sends to each, in elements.
+        type Case<'a> = (&'a str, [[u64; 3]; 3], [[u64; 2]; 2]);
+        let cases: [Case<'_>; 4] = [
+            ("gather --size 120", [[10, 0, 0], [10, 0, 0], [10, 0, 0]], [[40, 120], [40, 0]]),
+            ("scatter --size 121", [[10, 10, 10], [0; 3], [0; 3]], [[120, 40], [0, 40]]),
+            ("gather --size 8 --in-place", [[0; 3], [1, 0, 0], [1, 0, 0]], [[0, 8], [4, 0]]),
+            ("scatter --size 8 --in-place", [[0, 1, 1], [0; 3], [0; 3]], [[8, 0], [0, 4]]),
+        ];
+        for (options, sent, [root, other]) in cases {
+            let (job, cells) =
+                job(&args(&format!("{options} --ranks 3")), &empty(), &[], Sizes::Asked).unwrap();
+            assert_eq!((cells.len(), job.settings.items.len()), (1, 3), "{options}");
+            let [by_blocks, own @ ..] = &job.settings.items[..] else { panic!("{options}") };
+            let blocks = by_blocks.blocks.as_ref().unwrap();
+            assert_eq!(blocks.send, sent, "{options}");
+            for (rank, [input, output]) in [(0, root), (1, other), (2, other)] {
+                let shape = by_blocks.shape_of(rank, 4);
+                assert_eq!([shape.input, shape.output], [input, output], "{options}");
+                // Whose plans take the whole on every rank, so that there is room for the blocks.
+                for item in own {
+                    let whole = item.shape_of(rank, 4);
+                    assert!(whole.input >= input && whole.output >= output, "{options}");
+                    assert_eq!(item.cell, by_blocks.cell, "{options}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -383,6 +423,8 @@ mod tests {
             ("--time off", "250ms"),
             ("allreduce sendrecv", "cannot tune sendrecv"),
             ("alltoallv", "cannot tune alltoallv"),
+            ("gather --nodes 2", "cannot tune gather over 2 nodes"),
+            ("scatter sendrecv", "broadcast, reduce, gather, scatter"),
         ] {
             let error = job(&args(options), &empty(), &[], Sizes::Asked).err().unwrap().to_string();
             assert!(error.contains(word), "{error}");

@@ -119,8 +119,8 @@ impl Checked {
         Wish { collective, bytes: self.input.1.max(self.output.1), in_place, root }
     }
 
-    /// Its buffers. A rank without a part in one of them has the other one stand in for it, which is as long, and which its
-    /// plan does not touch by that name.
+    /// Its buffers. A rank without a part in one of them has the other one stand in for it, if that is as long, or none at all:
+    /// its plan does not touch what is called so.
     #[inline]
     fn buffers(&self) -> Buffers {
         let &Checked { dtype, op, .. } = self;
@@ -130,9 +130,9 @@ impl Checked {
 }
 
 impl Collectives {
-    /// Checks a request, but for its factor. `None` for those whose blocks are not as long on all ranks.
+    /// Checks a request, but for its factor.
     #[inline]
-    fn checked(&self, request: &Request) -> Result<Option<Checked>, ExecutorError> {
+    fn checked(&self, request: &Request) -> Result<Checked, ExecutorError> {
         let Request { what, input, output, count, dtype, op, factor } = *request;
         let (rank, world) = (self.communicator().rank(), self.communicator().world());
         let (whole, block) =
@@ -144,7 +144,8 @@ impl Collectives {
             What::AllToAll => (&Collective::AllToAll, whole, whole, 0),
             What::Broadcast { root } => (&Collective::Broadcast, block, block, root),
             What::Reduce { root } => (&Collective::Reduce, block, block, root),
-            What::Gather { .. } | What::Scatter { .. } => return Ok(None),
+            What::Gather { root } => (&Collective::Gather, block, whole, root),
+            What::Scatter { root } => (&Collective::Scatter, whole, block, root),
         };
         self.check_root(root)?;
         let at_root = rank == root;
@@ -152,6 +153,9 @@ impl Collectives {
         let (input, output, stands_in) = match what {
             What::Broadcast { .. } if !at_root => (output.cast_const(), output, false),
             What::Reduce { .. } if !at_root => (input, input.cast_mut(), true),
+            // No other buffer is as long as this one would be.
+            What::Gather { .. } if !at_root => (input, NOWHERE, false),
+            What::Scatter { .. } if !at_root => (NOWHERE.cast_const(), output, false),
             _ => (input, output, false),
         };
         check_address(input, input_bytes, "a send buffer")?;
@@ -168,7 +172,7 @@ impl Collectives {
         let (input, output) = ((input, input_bytes), (output, output_bytes));
         let op = reduces(collective).then_some(op);
         let premultiplied = factor.is_some();
-        Ok(Some(Checked {
+        Ok(Checked {
             collective,
             in_place,
             root,
@@ -178,7 +182,7 @@ impl Collectives {
             input,
             output,
             premultiplied,
-        }))
+        })
     }
 
     /// Runs a call by what served an earlier one that asked the same; `None`, and nothing was begun, if that is not at hand or
@@ -188,7 +192,7 @@ impl Collectives {
     /// As [`call`](Self::call), of a call without a stream and without a factor.
     #[inline]
     pub(crate) unsafe fn again(&self, request: &Request) -> Option<Result<(), ExecutorError>> {
-        let checked = self.checked(request).ok()??;
+        let checked = self.checked(request).ok()?;
         let (dtype, op) = (checked.dtype, checked.op);
         let asked = Asked::of(self.0.service.generation(), checked.wish(), (dtype, op, false))?;
         // SAFETY: as this function's.
@@ -197,20 +201,16 @@ impl Collectives {
 
     /// Checks a request, but for its factor, and chooses what serves it.
     pub(super) fn prepare(&self, request: &Request) -> Result<Ready<'_>, ExecutorError> {
-        let Some(checked) = self.checked(request)? else {
-            let blocks = match request.what {
-                What::Scatter { root } => self.scatter_blocks(request, root)?,
-                What::Gather { root } => self.gather_blocks(request, root)?,
-                _ => unreachable!("all other collectives are checked as one"),
-            };
-            return self.prepare_blocks(blocks, request.dtype).map(Ready::Launch);
-        };
+        let checked = self.checked(request)?;
         let Checked { in_place, root, stands_in, dtype, op, premultiplied, .. } = checked;
         let addresses = [checked.input.0.addr(), checked.output.0.addr()];
         let Found { served, asked } =
             self.serve(checked.wish(), (dtype, op, premultiplied), addresses)?;
         let Buffers { input, output, .. } = checked.buffers();
         match served {
+            Served::Plan(plan) if plan.layout().runtime_sizes => {
+                self.prepare_rooted(plan, request).map(Ready::Launch)
+            }
             Served::Plan(plan) => {
                 Ok(Ready::Launch(Prepared { plan, asked, dtype, op, input, output, blocks: None }))
             }
@@ -308,9 +308,21 @@ impl Collectives {
         Ok(Prepared { plan, asked: None, dtype, op: None, input, output, blocks: None })
     }
 
-    fn prepare_blocks(&self, blocks: Blocks, dtype: DataType) -> Result<Prepared, ExecutorError> {
-        let Blocks { buffers, sizes, send, receive } = blocks;
-        Ok(self.prepare_v(buffers, sizes, dtype)?.with_blocks(send, receive))
+    /// A gather or scatter by a plan with runtime sizes: an alltoallv of the blocks between the root and the others.
+    fn prepare_rooted(
+        &self,
+        plan: Arc<LoadedPlan>,
+        request: &Request,
+    ) -> Result<Prepared, ExecutorError> {
+        let Blocks { buffers: (input, output), sizes, send, receive } = match request.what {
+            What::Scatter { root } => self.scatter_blocks(request, root)?,
+            What::Gather { root } => self.gather_blocks(request, root)?,
+            _ => unreachable!("blocks of all other collectives are as long on all ranks"),
+        };
+        let bytes = check_sizes((input, output), sizes, request.dtype)?;
+        let (input, output) = (present((input, bytes.0)), present_mut((output, bytes.1)));
+        let (asked, dtype, op, blocks) = (None, request.dtype, None, Some([send, receive]));
+        Ok(Prepared { plan, asked, dtype, op, input, output, blocks })
     }
 
     /// What a rank sends and receives in a gather.

@@ -9,7 +9,7 @@ use crate::registry::{Installed, RegisteredCode, RegisteredPlan, Registry};
 use crate::selection::order::{Candidate, Choice, Sources, choose, choose_by_size};
 use crate::selection::transfers::{Made, made};
 use crate::selection::{Question, Selected, SelectionError, Spread, Tuning, Wish};
-use antiphon_plan::algorithms::{self, Algorithm};
+use antiphon_plan::algorithms::{self, Algorithm, Rooted};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
@@ -114,6 +114,8 @@ enum Key {
     Sized(Algorithm, usize, bool, usize),
     AllToAllV,
     AllGatherV(bool),
+    /// With its root.
+    Rooted(Rooted, u32),
 }
 
 impl Key {
@@ -124,6 +126,7 @@ impl Key {
             }
             Selected::AllToAllV(_) => Key::AllToAllV,
             Selected::AllGatherV(_, in_place) => Key::AllGatherV(*in_place),
+            Selected::Rooted(one, _, root) => Key::Rooted(*one, *root),
         }
     }
 }
@@ -145,6 +148,8 @@ impl Asked {
             Collective::Broadcast => 5,
             Collective::Reduce => 6,
             Collective::AllGatherV => 7,
+            Collective::Gather => 8,
+            Collective::Scatter => 9,
             _ => return None,
         };
         let flags = u32::from(in_place) | u32::from(premultiplied) << 1;

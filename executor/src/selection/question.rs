@@ -79,6 +79,17 @@ impl<'a> Question<'a> {
         Some(CallSizes { input, output, element: self.dtype.size() as u64, strict: false })
     }
 
+    /// What plans are asked that may serve the call: the blocks of a gather or scatter move as an alltoallv's do.
+    pub(crate) fn of_plans(&self) -> Question<'a> {
+        match self.collective {
+            Collective::Gather | Collective::Scatter => {
+                let collective = &Collective::AllToAllV;
+                Question { collective, bytes: 0, root: 0, in_place: false, ..*self }
+            }
+            _ => *self,
+        }
+    }
+
     /// Ranks on each node.
     pub fn ranks_per_node(&self) -> u32 {
         self.spread.per_node()

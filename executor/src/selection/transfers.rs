@@ -10,8 +10,6 @@ use antiphon_plan::model::Collective;
 pub(crate) enum Made {
     /// A launch of what serves the collective.
     Launch,
-    /// A launch of what serves an alltoallv, with blocks for some of the ranks alone.
-    Blocks,
     /// Transfers between pairs of ranks.
     Transfers,
 }
@@ -23,7 +21,6 @@ pub(crate) fn made(collective: &Collective, nodes: u32) -> Made {
     match collective {
         SendRecv => Made::Transfers,
         AllToAllV | AllGatherV | Gather | Scatter if nodes > 1 => Made::Transfers,
-        Gather | Scatter => Made::Blocks,
         _ => Made::Launch,
     }
 }
@@ -38,12 +35,6 @@ pub(crate) fn explain(
 ) -> Result<Choice, SelectionError> {
     match made(question.collective, question.spread.nodes) {
         Made::Launch => choose(sources, question, [0; 2]),
-        Made::Blocks => {
-            let collective = &Collective::AllToAllV;
-            let (bytes, root, in_place) = (0, 0, false);
-            let blocks = Question { collective, bytes, root, in_place, ..*question };
-            choose(sources, &blocks, [0; 2])
-        }
         Made::Transfers => {
             let said = transfers(sources, question)?;
             Ok(Choice {

@@ -10,7 +10,8 @@
 //! others both are the same memory.
 //!
 //! [`alltoallv`] and [`allgatherv`] have runtime sizes: their calls need [counts](crate::counts::Counts), so they are
-//! not among [`Algorithm::ALL`], which may be called with sizes alone.
+//! not among [`Algorithm::ALL`], which may be called with sizes alone. Nor are [gathers and scatters](Rooted), whose ranks do not
+//! all have both buffers.
 
 pub mod allgather;
 pub mod allgatherv;
@@ -21,16 +22,20 @@ pub mod broadcast;
 mod common;
 pub mod devices;
 pub mod examples;
+pub mod gather;
 pub mod hierarchical;
 pub mod hosts;
 pub mod reduce;
 pub mod reducescatter;
+mod rooted;
+pub mod scatter;
 pub mod select;
 pub mod sendrecv;
 #[cfg(test)]
 mod tests;
 
 pub use examples::examples;
+pub use rooted::Rooted;
 pub use select::{Choice, select};
 
 use crate::builder::BuildError;

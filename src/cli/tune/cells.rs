@@ -8,7 +8,7 @@ use antiphon::DataType;
 use antiphon::executor::RegisteredPlan;
 use antiphon::executor::selection::table::{Setting, Times};
 use antiphon::executor::selection::{Devices, Question, Spread};
-use antiphon::plan::model::Plan;
+use antiphon::plan::model::{Collective, Plan};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -71,6 +71,23 @@ pub struct Cells {
     idle: Vec<Option<String>>,
 }
 
+/// How long the blocks are of a plan with runtime sizes that serves such calls: of a gather or scatter those between rank 0,
+/// its root, and the others, and but for in place that which rank 0 keeps.
+fn rule(setting: &Setting, bytes: u64, element: u64) -> Rule {
+    let Setting { ref collective, ranks, in_place, .. } = *setting;
+    let moves: fn(u32, u32) -> bool = match collective {
+        Collective::Gather => |_, to| to == 0,
+        Collective::Scatter => |from, _| from == 0,
+        _ => return Rule::Even,
+    };
+    let count = if bytes == 0 { 0 } else { (bytes / element / u64::from(ranks)).max(1) };
+    let block = |from: u32, to: u32| {
+        let kept = in_place && from == to;
+        if moves(from, to) && !kept { count } else { 0 }
+    };
+    Rule::Given((0..ranks).map(|from| (0..ranks).map(|to| block(from, to)).collect()).collect())
+}
+
 impl Cells {
     /// Takes candidates; their positions.
     pub fn add_plans(&mut self, candidates: Vec<Candidate>) -> Range<usize> {
@@ -110,14 +127,15 @@ impl Cells {
         }
         for &plan in &serving {
             let written = &self.candidates[plan].plan;
+            let cell = self.cells.len();
             let item = if written.runtime_sizes {
-                let blocks = Blocks::new(written, &Rule::Even, bytes, element)?;
-                Item { plan, shape: blocks.widest(element), blocks: Some(blocks) }
+                let blocks = Blocks::new(written, &rule(setting, bytes, element), bytes, element)?;
+                Item { plan, shape: blocks.widest(element), blocks: Some(blocks), cell }
             } else {
-                Item { plan, shape: Shape::new(written, bytes, element), blocks: None }
+                Item { plan, shape: Shape::new(written, bytes, element), blocks: None, cell }
             };
             self.items.push(item);
-            self.of.push(self.cells.len());
+            self.of.push(cell);
         }
         let (setting, candidates) = (setting.clone(), serving.len());
         self.cells.push(Cell { setting, bytes, candidates });

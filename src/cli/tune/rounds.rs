@@ -4,7 +4,7 @@
 use super::contest::Contest;
 use crate::cli::CliError;
 use crate::cli::job::{Event, Item, Job};
-use crate::cli::ranks::{Loaded, Rank};
+use crate::cli::ranks::{Loaded, Rank, View};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -41,12 +41,6 @@ impl Rounds {
     }
 }
 
-/// Whether two items measure the same call: so do consecutive ones whose buffers are alike.
-pub fn alike(job: &Job, one: &Item, other: &Item) -> bool {
-    let collective = |item: &Item| &job.plans[item.plan].collective;
-    one.shape == other.shape && one.blocks == other.blocks && collective(one) == collective(other)
-}
-
 /// Measures consecutive items, the first of which is `position`, that measure the same call with these plans.
 pub fn measure(
     rank: &Rank,
@@ -57,10 +51,13 @@ pub fn measure(
     report: &mut dyn FnMut(Event),
 ) -> Result<(), CliError> {
     let settings = &job.settings;
-    let Some(first) = items.first() else { return Ok(()) };
     let element = settings.dtype.size() as u64;
+    let views: Vec<View> = items.iter().map(|item| rank.view(item, element)).collect();
+    // A plan with runtime sizes takes no more of a buffer than there is for this rank; there is room for all in the others'.
+    let widest = items.iter().zip(&views).max_by_key(|(_, view)| view.bytes());
+    let Some((widest, _)) = widest else { return Ok(()) };
     let placement = match settings.in_place {
-        true => first.in_place(&job.plans[first.plan], rank.number(), element),
+        true => widest.in_place(&job.plans[widest.plan], rank.number(), element),
         false => None,
     };
     if rank.number() == 0 {
@@ -71,11 +68,11 @@ pub fn measure(
     let (mut contest, mut spent) = (Contest::default(), Duration::ZERO);
     while !who.is_empty() {
         // Of zeros, which stay zeros however often they are summed in place. New ones, since their places matter, too.
-        let buffers = rank.buffers(first, placement, element)?;
+        let buffers = rank.buffers(widest, placement, element)?;
         let mut run = |turn: usize| -> Result<u64, CliError> {
             rank.barrier()?;
             let start = Instant::now();
-            rank.run(&plans[turn], &buffers, settings.dtype, settings.op)?;
+            rank.run_over(&plans[turn], &buffers, &views[turn], settings.dtype, settings.op)?;
             Ok(start.elapsed().as_nanos() as u64)
         };
         let (pass, took) = pass(rank, rounds, &who, &mut run)?;

@@ -16,16 +16,18 @@ use std::path::{Path, PathBuf};
 fn plans(spread: Spread) -> Result<Vec<Plan>, ExecutorError> {
     let mut collectives: Vec<Collective> = Vec::new();
     let sized = Algorithm::ALL.into_iter().map(Algorithm::collective);
-    // Runtime blocks move between ranks that map each other's memory.
-    let runtime = [Collective::AllToAllV, Collective::AllGatherV];
-    for collective in sized.chain(runtime.into_iter().filter(|_| spread.nodes == 1)) {
+    // Over nodes calls of these come to transfers.
+    let near =
+        [Collective::AllToAllV, Collective::AllGatherV, Collective::Gather, Collective::Scatter];
+    for collective in sized.chain(near.into_iter().filter(|_| spread.nodes == 1)) {
         if !collectives.contains(&collective) {
             collectives.push(collective);
         }
     }
     let mut plans = Vec::new();
+    // Some serve several collectives.
+    let mut known: Vec<Selected> = Vec::new();
     for collective in &collectives {
-        let mut known: Vec<Selected> = Vec::new();
         for in_place in [false, true] {
             let wish = Wish { collective, bytes: 0, in_place, root: 0 };
             for selected in candidates(spread, wish)? {
@@ -100,7 +102,10 @@ mod tests {
                 let begins = format!("{}_{ranks}ranks", algorithm.name());
                 assert!(names.iter().any(|name| name.starts_with(&begins)), "{begins}: {names:?}");
             }
-            assert_eq!(names.iter().any(|name| name.contains("alltoallv")), nodes == 1);
+            for near in ["alltoallv_zero_copy", "gather_packets_", "scatter_zero_copy_"] {
+                let there = names.iter().any(|name| name.starts_with(near));
+                assert_eq!(there, nodes == 1, "{near}: {names:?}");
+            }
             for plan in &plans {
                 antiphon_plan::check(plan).unwrap();
                 assert_eq!(plan.gpus.len(), ranks as usize, "{}", plan.name);

@@ -1,6 +1,7 @@
 //! Every built-in algorithm, run symbolically over many interleavings, and the text of a few plans.
 
 mod hierarchical;
+mod rooted;
 mod simulator;
 mod text;
 mod values;

@@ -503,8 +503,8 @@ impl Memory {
             .map(|chunks| chunks as usize * setting.cells);
         let (input, output) = match (setting.in_place, &plan.collective) {
             (false, _) => (0, inputs),
-            (true, Collective::AllGather) => (rank * inputs, 0),
-            (true, Collective::ReduceScatter) => (0, rank * outputs),
+            (true, Collective::AllGather | Collective::Gather) => (rank * inputs, 0),
+            (true, Collective::ReduceScatter | Collective::Scatter) => (0, rank * outputs),
             (true, _) => (0, 0),
         };
         Memory {
