@@ -9,6 +9,7 @@ import os
 import threading
 
 import torch
+import torch.distributed
 from torch.utils._pytree import tree_map
 
 driver = ctypes.CDLL(os.environ["ANTIPHON_CUDA_LIB"])
@@ -163,3 +164,6 @@ def stand_in(device):
     torch.cuda.Stream, torch.cuda.Event, torch.cuda.stream = Stream, Event, Streamed
     torch.cuda.current_stream = current_stream
     torch.futures.Future = Future
+    torch.cuda.get_device_capability = lambda device=None: (9, 0)
+    # Later releases ask a tensor's class to make the calls themselves, of which it knows nothing.
+    torch.distributed.distributed_c10d.has_torch_function = lambda _: False
