@@ -5,6 +5,7 @@
 
 mod coded;
 mod group;
+mod in_turn;
 mod pairs;
 mod parts;
 mod prepared;
@@ -216,7 +217,7 @@ impl Collectives {
             // SAFETY: as this function's.
             Ready::Launch(prepared) => unsafe { self.launch(&prepared.call(), stream) },
             // SAFETY: as this function's.
-            Ready::Code(coded) => unsafe { self.run_code(coded, stream) },
+            Ready::Code(coded) => unsafe { self.run_code(&coded, stream) },
         }
     }
 

@@ -259,9 +259,6 @@ fn registered_code_serves_with_and_without_a_stream_until_it_is_unregistered() {
         unsafe { on.call(&sum(&input, &mut output), Some(&stream)).unwrap() };
         on.executor().synchronize(&stream).unwrap();
         assert_eq!(output, [13; 4]);
-        // SAFETY: refused.
-        let refused = unsafe { Group::new().call(on, &sum(&input, &mut output), None) };
-        assert!(refused.unwrap_err().to_string().contains("registered code"));
         assert_eq!(explained(on, 4), "adding");
         on.communicator().barrier().unwrap();
         registry.unregister("adding");
@@ -269,6 +266,121 @@ fn registered_code_serves_with_and_without_a_stream_until_it_is_unregistered() {
         assert_eq!(all_reduce(on, 5).unwrap(), 3);
     });
     assert_eq!(code.calls.load(Ordering::Relaxed), 8);
+}
+
+/// A sum by code, its sum as signed numbers by what is built in, and that one's by code again, in a rank's memory.
+#[derive(Default)]
+struct Chain([[u32; 4]; 4]);
+
+impl Chain {
+    const EXPECTED: [[u32; 4]; 3] = [[13; 4], [26; 4], [62; 4]];
+
+    /// The calls, of which each reads what the one before has written.
+    fn requests(&mut self, rank: u32) -> [Request; 3] {
+        self.0 = [[rank + 1; 4], [0; 4], [0; 4], [0; 4]];
+        let [own, first, second, third] = &mut self.0;
+        let one = sum(own, first);
+        let two = Request { dtype: DataType::I32, ..sum(first, second) };
+        [one, two, sum(second, third)]
+    }
+}
+
+/// A registry with code for unsigned numbers.
+fn adding_unsigned() -> (Registry, Arc<Adding>) {
+    let (registry, code) = (Registry::new(), adding(10));
+    let terms = Terms { dtypes: vec![DataType::U32], ..Terms::default() };
+    registry.register_code("adding", 1, Arc::clone(&code) as _, terms).unwrap();
+    (registry, code)
+}
+
+#[test]
+fn code_has_its_turn_in_a_group_whatever_others_group() {
+    let (registry, code) = adding_unsigned();
+    // Rank 1 makes its calls one by one, and receives before or after all of them.
+    for receives_first in [true, false] {
+        on_threads(&options(&registry), |rank, on| {
+            let (mut chain, mut passed) = (Chain::default(), [rank; 3]);
+            let requests = chain.requests(rank);
+            let at = passed.as_mut_ptr().cast::<u8>();
+            // SAFETY: all buffers are as long as said, and outlive the calls.
+            unsafe {
+                if rank == 0 {
+                    let mut group = Group::new();
+                    group.send(on, at, 3, DataType::U32, 1, None).unwrap();
+                    requests.iter().for_each(|one| group.call(on, one, None).unwrap());
+                    group.end().unwrap();
+                } else {
+                    let receive = || on.receive(at, 3, DataType::U32, 0, None).unwrap();
+                    if receives_first {
+                        receive();
+                    }
+                    requests.iter().for_each(|one| on.call(one, None).unwrap());
+                    if !receives_first {
+                        receive();
+                    }
+                }
+            }
+            assert_eq!((&chain.0[1..], passed), (&Chain::EXPECTED[..], [0; 3]));
+        });
+    }
+    assert_eq!(code.calls.load(Ordering::Relaxed), 2 * 2 * 2);
+}
+
+#[test]
+fn one_thread_drives_ranks_whose_calls_code_serves() {
+    let (registry, code) = adding_unsigned();
+    let ends = Communicator::in_process(2, &options(&registry)).unwrap();
+    let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
+    for on_streams in [false, true] {
+        let streams: Vec<_> =
+            ends.iter().map(|on| on_streams.then(|| on.communicator().stream().unwrap())).collect();
+        let mut chains = [Chain::default(), Chain::default()];
+        let mut group = Group::new();
+        for (rank, (on, chain)) in (0..).zip(ends.iter().zip(&mut chains)) {
+            for request in chain.requests(rank) {
+                // SAFETY: the chains are as long as said, and outlive the synchronisation.
+                unsafe { group.call(on, &request, streams[rank as usize].as_ref()) }.unwrap();
+            }
+        }
+        group.end().unwrap();
+        for (on, stream) in ends.iter().zip(&streams) {
+            stream.iter().for_each(|stream| on.executor().synchronize(stream).unwrap());
+        }
+        assert!(chains.iter().all(|chain| chain.0[1..] == Chain::EXPECTED), "{on_streams}");
+    }
+    assert_eq!(code.calls.load(Ordering::Relaxed), 2 * 2 * 2);
+    // What is given up was never there.
+    let mut chain = Chain::default();
+    let requests = chain.requests(0);
+    let mut group = Group::new();
+    // SAFETY: as above; none of them begins.
+    requests.iter().for_each(|one| unsafe { group.call(&ends[0], one, None) }.unwrap());
+    drop(group);
+    assert_eq!((chain.0[1], code.calls.load(Ordering::Relaxed)), ([0; 4], 8));
+}
+
+#[test]
+fn code_that_fails_in_a_group_ends_it_on_all_ranks() {
+    for panics in [true, false] {
+        let registry = Registry::new();
+        let code = Arc::new(Failing { panics, receives: false });
+        registry.register_code("failing", 1, code, Terms::default()).unwrap();
+        let ends = Communicator::in_process(2, &options(&registry)).unwrap();
+        let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
+        let mut chains = [Chain::default(), Chain::default()];
+        let mut group = Group::new();
+        for (rank, (on, chain)) in (0..).zip(ends.iter().zip(&mut chains)) {
+            for request in chain.requests(rank) {
+                // SAFETY: the chains are as long as said, and outlive the group.
+                unsafe { group.call(on, &request, None) }.unwrap();
+            }
+        }
+        let error = group.end().unwrap_err().to_string();
+        assert!(error.contains("code `failing` failed on rank 0"), "{error}");
+        for on in &ends {
+            assert!(all_reduce(on, 4).is_err(), "the communicator is broken");
+        }
+    }
 }
 
 /// Fails on rank 0, by an error or a panic; rank 1 waits for it, in a barrier or for what rank 0 would send.

@@ -9,14 +9,20 @@ use crate::selection::order::panicked;
 use antiphon_hal::Stream;
 use antiphon_plan::builder::{BuildError, ProgramBuilder};
 use antiphon_plan::model::{Collective, Plan};
+use antiphon_types::{DataType, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A call, and the code that serves it.
+/// A call, and the code that serves it; fields as those of [`CodeCall`].
 #[derive(Debug)]
-pub(super) struct Coded<'a> {
+pub(super) struct Coded {
     pub code: Arc<RegisteredCode>,
-    pub call: CodeCall<'a>,
+    pub in_place: bool,
+    pub input: (*const u8, u64),
+    pub output: (*mut u8, u64),
+    pub dtype: DataType,
+    pub op: Option<ReduceOp>,
+    pub root: u32,
 }
 
 impl Collectives {
@@ -26,22 +32,34 @@ impl Collectives {
     /// As [`call`](Self::call).
     pub(super) unsafe fn run_code(
         &self,
-        coded: Coded<'_>,
+        coded: &Coded,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let Coded { code, call } = coded;
-        let call = CodeCall { stream, ..call };
-        let meeting = self.meeting(&code, &call)?;
-        let input = (call.input, call.input_bytes);
-        let output = match *code.collective() {
+        let &Coded { ref code, in_place, input, output, dtype, op, root } = coded;
+        let meeting = self.meeting(code, root)?;
+        let lengths = match *code.collective() {
             // Ranks compare the lengths of the call, and all but the root have no buffer of that one here.
-            Collective::Reduce => (call.input.cast_mut(), call.input_bytes),
-            _ => (call.output, call.output_bytes),
+            Collective::Reduce => (input.0.cast_mut(), input.1),
+            _ => output,
         };
-        let mut meet = Call::new(&meeting, call.dtype, input, output);
-        meet.op = call.op;
+        let mut meet = Call::new(&meeting, dtype, input, lengths);
+        meet.op = op;
         // SAFETY: as this function's, and the plan touches neither buffer.
         unsafe { self.executor().run(&meet)? };
+        let executor = self.executor();
+        let ((input, input_bytes), (output, output_bytes)) = (input, output);
+        let call = CodeCall {
+            executor,
+            in_place,
+            input,
+            output,
+            input_bytes,
+            output_bytes,
+            dtype,
+            op,
+            root,
+            stream,
+        };
         // SAFETY: as this function's.
         let run = || unsafe { code.code().run(&call) };
         let reason = match catch_unwind(AssertUnwindSafe(run)) {
@@ -61,12 +79,8 @@ impl Collectives {
     }
 
     /// The plan by which all ranks meet before code runs; its content tells codes, and roots, apart.
-    fn meeting(
-        &self,
-        code: &RegisteredCode,
-        call: &CodeCall<'_>,
-    ) -> Result<Arc<LoadedPlan>, ExecutorError> {
-        let name = format!("code {} {} root {}", code.name(), code.version(), call.root);
+    fn meeting(&self, code: &RegisteredCode, root: u32) -> Result<Arc<LoadedPlan>, ExecutorError> {
+        let name = format!("code {} {} root {root}", code.name(), code.version());
         if let Some(plan) = lock(&self.0.meetings).get(&name) {
             return Ok(Arc::clone(plan));
         }

@@ -1,9 +1,9 @@
 //! Groups of calls: gathered first, launched together, so that none waits for another that comes later.
 
+use super::in_turn::{InTurn, Step, finish};
 use super::pairs::Formed;
-use super::prepared::Prepared;
+use super::prepared::Ready;
 use super::queued::Queued;
-use super::scaled::Scaling;
 use super::together::Together;
 use super::transfers::{Direction, Purpose, Transfer, TransferLaunch, Way};
 use super::{Collectives, Request, argument, check_address};
@@ -22,6 +22,11 @@ use std::sync::Arc;
 /// other, but that those from one rank to another come in order; so no order of sends and receives is a deadlock. Several
 /// communicators may take part: one thread can drive many ranks, and so can a rank send to itself. A rank may gather calls
 /// that others make one by one.
+///
+/// A call that registered code serves has its turn when the group ends, after the calls of its communicator before it, and
+/// those behind it wait for it. Each communicator with such calls has a thread of its own there, on which the code runs. On a
+/// stream what code launches comes behind all else that the group has on that stream; then what one rank gathers, its peers
+/// must gather as well.
 ///
 /// On devices the calls are put into streams, and one thread may drive ranks of several devices; ranks that share a device
 /// and make the same call are one kernel. A rank's transfers run beside each other in streams of their own, which branch off
@@ -43,8 +48,7 @@ pub(super) struct Gathered {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    Call(Prepared),
-    Scaled(Scaling, Prepared),
+    Step(Step),
     Transfer(Transfer),
 }
 
@@ -83,14 +87,17 @@ impl Group {
         {
             return self.parts(on, parts, stream);
         }
-        let work = match request.factor {
-            None => Work::Call(on.prepare(request)?.launch("a call of a group")?),
+        let step = match request.factor {
+            None => match on.prepare(request)? {
+                Ready::Launch(call) => Step::Launch(call),
+                Ready::Code(coded) => Step::Code(coded),
+            },
             Some(_) => {
                 let (scaling, call) = on.prepare_scaled(request, stream)?;
-                Work::Scaled(scaling, call)
+                Step::Scaled(scaling, call)
             }
         };
-        self.gather(on, work, stream)
+        self.gather(on, Work::Step(step), stream)
     }
 
     /// Gathers a call, as [`Collectives::all_to_all_v`] makes it.
@@ -116,7 +123,7 @@ impl Group {
         }
         let call = on.prepare_v(buffers, sizes, dtype)?;
         let call = call.with_blocks(send.to_vec(), receive.to_vec());
-        self.gather(on, Work::Call(call), stream)
+        self.gather(on, Work::Step(Step::Launch(call)), stream)
     }
 
     /// Gathers a call, as [`Collectives::all_gather_v`] makes it.
@@ -140,7 +147,7 @@ impl Group {
             return self.parts(on, parts, stream);
         }
         let call = on.prepare_gathered(buffers, sizes, receive, dtype)?;
-        self.gather(on, Work::Call(call), stream)
+        self.gather(on, Work::Step(Step::Launch(call)), stream)
     }
 
     /// Gathers the transfers that a call comes to: all, or none.
@@ -230,7 +237,7 @@ impl Group {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         // What is refused is refused now: a group is launched whole or not at all.
-        if let Work::Call(call) | Work::Scaled(_, call) = &work {
+        if let Work::Step(Step::Launch(call) | Step::Scaled(_, call)) = &work {
             on.executor().check(&call.call())?;
         }
         self.calls.push(Gathered { on: on.clone(), work, stream: stream.cloned() });
@@ -408,6 +415,8 @@ struct Launches {
     /// By communicator and stream.
     collectives: BTreeMap<(usize, Option<u64>), Line>,
     transfers: BTreeMap<(usize, Way), Transfers>,
+    /// By communicator, from the first call on that code serves.
+    in_turn: BTreeMap<usize, InTurn>,
     error: Option<ExecutorError>,
 }
 
@@ -419,10 +428,10 @@ impl Launches {
         Arc::clone(&known.or_insert_with(|| (Arc::clone(stream), Arc::default())).1)
     }
 
-    /// Numbers a collective, or puts a transfer to its pair.
+    /// Numbers a collective, or puts a transfer to its pair, or a call to those that come one after the other.
     fn take(&mut self, Gathered { on, work, stream }: Gathered) {
         let id = stream.as_ref().map(|stream| stream.id());
-        let launch = match work {
+        let step = match work {
             Work::Transfer(transfer) => {
                 let way = transfer.way;
                 let set = self.set(stream.as_ref());
@@ -436,8 +445,19 @@ impl Launches {
                 transfers.all.push((set, transfer));
                 return;
             }
-            Work::Call(call) => on.executor().queued(&call.call(), id).map(arc),
-            Work::Scaled(scaling, call) => on.scaled_launch(scaling, &call, id),
+            Work::Step(step) => step,
+        };
+        if let Some(behind) = self.in_turn.get_mut(&on.identity()) {
+            return behind.push(step, stream);
+        }
+        let launch = match step {
+            Step::Launch(call) => on.executor().queued(&call.call(), id).map(arc),
+            Step::Scaled(scaling, call) => on.scaled_launch(scaling, &call, id),
+            code @ Step::Code(_) => {
+                let identity = on.identity();
+                let first = self.in_turn.entry(identity).or_insert_with(|| InTurn::new(on));
+                return first.push(code, stream);
+            }
         };
         match launch {
             Ok(launch) => {
@@ -462,13 +482,19 @@ impl Launches {
             }
         }
         std::mem::take(&mut self.transfers).into_values().for_each(Transfers::begin);
-        let error = loop {
-            if let TaskState::Done(outcome) = self.here.poll(Effort::Wait) {
-                break outcome.err();
-            }
-        };
+        let in_turn = std::mem::take(&mut self.in_turn);
+        let (error, ended) = std::thread::scope(|scope| {
+            // Behind what was put into streams above.
+            let started = in_turn.into_values().map(|calls| calls.start(scope)).collect();
+            let error = loop {
+                if let TaskState::Done(outcome) = self.here.poll(Effort::Wait) {
+                    break outcome.err();
+                }
+            };
+            (error, finish(started))
+        });
         let error = error.map(|error| own_error(HalError::Task(error)));
-        self.error.or(error).map_or(Ok(()), Err)
+        self.error.or(error).map_or(ended, Err)
     }
 }
 

@@ -6,7 +6,6 @@ use super::{Collectives, NOWHERE, Request, What, argument, check_address, code_u
 use crate::error::ExecutorError;
 use crate::executor::{Asked, Buffers, Call};
 use crate::plan_cache::LoadedPlan;
-use crate::registry::CodeCall;
 use crate::selection::Wish;
 use crate::selection::question::reduces;
 use antiphon_plan::counts::{Counts, CountsError, Extent};
@@ -16,19 +15,19 @@ use std::sync::Arc;
 
 /// A call, ready to be made.
 #[derive(Debug)]
-pub(super) enum Ready<'a> {
+pub(super) enum Ready {
     Launch(Prepared),
-    Code(Coded<'a>),
+    Code(Coded),
 }
 
-impl Ready<'_> {
+impl Ready {
     /// The call as a launch, for `who` has no place for code.
     pub(super) fn launch(self, who: &str) -> Result<Prepared, ExecutorError> {
         match self {
             Ready::Launch(prepared) => Ok(prepared),
             Ready::Code(Coded { code, .. }) => {
                 let saw = format!("registered code `{}`, which would serve {who}", code.name());
-                let allowed = "plans and built-in algorithms there; narrow the code's terms, or make the call by itself";
+                let allowed = "plans and built-in algorithms there; narrow the code's terms";
                 Err(argument("make a call", saw, allowed))
             }
         }
@@ -200,7 +199,7 @@ impl Collectives {
     }
 
     /// Checks a request, but for its factor, and chooses what serves it.
-    pub(super) fn prepare(&self, request: &Request) -> Result<Ready<'_>, ExecutorError> {
+    pub(super) fn prepare(&self, request: &Request) -> Result<Ready, ExecutorError> {
         let checked = self.checked(request)?;
         let Checked { in_place, root, stands_in, dtype, op, premultiplied, .. } = checked;
         let addresses = [checked.input.0.addr(), checked.output.0.addr()];
@@ -220,19 +219,7 @@ impl Collectives {
                 }
                 // What stands in is the caller's to read, not to write.
                 let output = if stands_in { (NOWHERE, 0) } else { output };
-                let call = CodeCall {
-                    executor: self.executor(),
-                    in_place,
-                    input: input.0,
-                    output: output.0,
-                    input_bytes: input.1,
-                    output_bytes: output.1,
-                    dtype,
-                    op,
-                    root,
-                    stream: None,
-                };
-                Ok(Ready::Code(Coded { code, call }))
+                Ok(Ready::Code(Coded { code, in_place, input, output, dtype, op, root }))
             }
         }
     }

@@ -6,12 +6,13 @@
 //! beside each other. Where a driver runs them one after the other all the same, that ends as well, as all ranks put them into
 //! streams in one order.
 
-use super::Collectives;
 use super::group::{Copy, Gathered, Work};
+use super::in_turn::Step;
 use super::pairs::Formed;
 use super::prepared::Prepared;
 use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
+use super::{Collectives, code_unsupported};
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::together::RankCall;
@@ -69,8 +70,12 @@ impl Queued {
     /// Takes a call of the group; transfers from a rank to itself are not among them.
     pub fn take(&mut self, Gathered { on, work, stream }: Gathered) {
         let (scaling, call) = match work {
-            Work::Call(call) => (None, call),
-            Work::Scaled(scaling, call) => (Some(scaling), call),
+            Work::Step(Step::Launch(call)) => (None, call),
+            Work::Step(Step::Scaled(scaling, call)) => (Some(scaling), call),
+            // It was refused when the call came.
+            Work::Step(Step::Code(_)) => {
+                return self.failed(code_unsupported(&on, "a call that registered code serves"));
+            }
             Work::Transfer(transfer) => return self.take_transfer(on, transfer, stream),
         };
         let stream = match stream.map_or_else(|| self.own_stream(&on), Ok) {

@@ -121,9 +121,23 @@ impl Collectives {
             // SAFETY: as this function's; the engine keeps the products.
             return unsafe { self.launch(&call.call(), stream) };
         }
+        // SAFETY: as this function's.
+        unsafe { self.run_scaled(scaling, &call, stream) }
+    }
+
+    /// Makes a premultiplied sum on the host.
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    pub(super) unsafe fn run_scaled(
+        &self,
+        scaling: Scaling,
+        call: &Prepared,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
         match stream {
             Some(stream) => {
-                let launch = self.scaled_launch(scaling, &call, Some(stream.id()))?;
+                let launch = self.scaled_launch(scaling, call, Some(stream.id()))?;
                 self.executor().submit(&launch, stream)
             }
             None => {

@@ -44,8 +44,8 @@ pub struct CodeCall<'a> {
 
 /// An algorithm that is code: it moves data by plans of its own that it launches, or as it likes.
 ///
-/// Each rank's call runs it once, on the thread that calls, when all ranks have come to the call and chosen this code in
-/// this version; so ranks that disagree are told so before any of them enters it. A failure, or a panic, aborts the
+/// Each rank's call runs it once, on the thread that calls, or, in a group, on one that has this communicator's calls, when all
+/// ranks have come to the call and chosen this code in this version; so ranks that disagree are told so before any of them enters it. A failure, or a panic, aborts the
 /// communicator: others may wait for what this rank would have done.
 pub trait Code: Send + Sync {
     /// The collective it computes.

@@ -36,15 +36,20 @@ class Ranks:
         for comm in self.comms:
             assert self.nccl.ncclCommDestroy(ctypes.c_void_p(comm)) == 0
 
-    def all_reduce(self):
-        """Each rank's result, a sum or the reason of an error."""
+    def all_reduce(self, grouped):
+        """Each rank's result, a sum or the reason of an error, of a call by itself or in a group."""
         said = [None] * WORLD
 
         def run(rank):
             send, receive = array.array("f", [rank + 1.0] * COUNT), array.array("f", [0.0] * COUNT)
             at = [ctypes.c_void_p(buffer.buffer_info()[0]) for buffer in (send, receive)]
             comm = ctypes.c_void_p(self.comms[rank])
-            if self.nccl.ncclAllReduce(*at, ctypes.c_size_t(COUNT), FLOAT, SUM, comm, None):
+            if grouped:
+                assert self.nccl.ncclGroupStart() == 0
+            failed = self.nccl.ncclAllReduce(*at, ctypes.c_size_t(COUNT), FLOAT, SUM, comm, None)
+            if grouped:
+                failed = self.nccl.ncclGroupEnd() or failed
+            if failed:
                 said[rank] = self.nccl.ncclGetLastError(comm).decode()
             else:
                 [said[rank]] = set(receive)
@@ -54,12 +59,12 @@ class Ranks:
         [thread.join() for thread in threads]
         return said
 
-    def get(self, sum=10.0):
-        said = self.all_reduce()
+    def get(self, sum=10.0, grouped=False):
+        said = self.all_reduce(grouped)
         assert said == [sum] * WORLD, said
 
     def fail(self, part):
-        said = self.all_reduce()
+        said = self.all_reduce(False)
         assert all(isinstance(reason, str) and part in reason for reason in said), (part, said)
 
 
@@ -127,6 +132,7 @@ def main(library, path, first=None):
     ranks.get()
     plans.unregister(ring)
     ranks.get(10.0 + BY_CODE)
+    ranks.get(10.0 + BY_CODE, grouped=True)
     code.unregister_code("adding")
     ranks.get()
 

@@ -118,10 +118,10 @@ def register_code(
     """Registers a function that serves calls by name of this process that it fits, after registered plans and before installed ones
     and the built-in algorithms. Register on all ranks, in the same order, between calls.
 
-    `run(call)` is given a `CodeCall`, and has made the call when it returns. It is called on the thread that makes the call, on
-    several at a time, once all ranks have come to it and compared `name` and `version`, which is raised whenever it
-    would no longer work together with what it was. What it raises aborts the communicator, since others may wait for
-    what this rank would have done. It serves memory of the host, and calls one by one, not in a group.
+    `run(call)` is given a `CodeCall`, and has made the call when it returns. It is called on the thread that makes the call, or, in
+    a group, on one for the communicator's calls, on several at a time, once all ranks have come to it and compared `name` and
+    `version`, which is raised whenever it would no longer work together with what it was. What it raises aborts the
+    communicator, since others may wait for what this rank would have done. It serves memory of the host.
 
     `collective` is what it computes, such as "allreduce"; `constraint`, `in_place` and the sizes, in bytes of the larger buffer,
     say which calls it fits. Raises InvalidArgumentError for a name that is taken.
