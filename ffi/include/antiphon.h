@@ -1361,9 +1361,9 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
 
 /**
  * Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
- * registered plans and before installed ones and the built-in algorithms. It serves buffers on the host, and calls one by one: in
- * a group, a call that it would serve is refused, and with it the group, so that no rank may group such a call, since others
- * would wait in it.
+ * registered plans and before installed ones and the built-in algorithms. It serves buffers on the host, and calls of ranks on
+ * devices go to the next candidate. In a group it runs when the group ends, in the order of the calls, on a thread that each
+ * communicator with such calls has there.
  *
  * All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
  * Register on all ranks, in the same order, between calls. `terms` may be null. Any thread may call it at any time.

@@ -4,7 +4,7 @@ use super::terms::{Misfit, Terms};
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::selection::order::panicked;
-use crate::selection::{Question, reproducible};
+use crate::selection::{Devices, Question, reproducible};
 use antiphon_hal::Stream;
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
@@ -42,7 +42,7 @@ pub struct CodeCall<'a> {
     pub stream: Option<&'a Arc<dyn Stream>>,
 }
 
-/// An algorithm that is code: it moves data by plans of its own that it launches, or as it likes.
+/// An algorithm that is code, for ranks on the host: it moves data by plans of its own that it launches, or as it likes.
 ///
 /// Each rank's call runs it once, on the thread that calls, or, in a group, on one that has this communicator's calls, when all
 /// ranks have come to the call and chosen this code in this version; so ranks that disagree are told so before any of them enters it. A failure, or a panic, aborts the
@@ -128,6 +128,9 @@ impl RegisteredCode {
         }
         if question.sizes().is_none() {
             return Err(Misfit::RuntimeSizes(false));
+        }
+        if question.spread.devices != Devices::Host {
+            return Err(Misfit::Devices);
         }
         if question.premultiplied {
             return Err(Misfit::Premultiplied);

@@ -116,6 +116,9 @@ pub enum Misfit {
     /// Nobody knows the order of sums of code.
     #[error("is code, of whose sums no order is shown, where sums are reproducible")]
     Unshown,
+    /// Buffers of devices.
+    #[error("is code, which serves memory of the host, where the ranks are on devices")]
+    Devices,
     /// Code does not see factors.
     #[error("is code, which does not premultiply")]
     Premultiplied,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::selection::{Candidate, Devices, Rule, Spread};
+use antiphon_plan::algorithms::devices::DeviceClass;
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
@@ -240,6 +241,16 @@ fn code_fits_by_its_terms_and_by_what_it_says() {
             Terms::default(),
             Question { premultiplied: true, ..reduce },
             Some("does not premultiply"),
+        ),
+        (
+            AllReduce,
+            None,
+            Terms::default(),
+            Question {
+                spread: Spread { devices: Devices::of(DeviceClass::Amd), ..SPREAD },
+                ..reduce
+            },
+            Some("serves memory of the host"),
         ),
         (AllToAllV, None, Terms::default(), question(&AllToAllV), Some("has no runtime sizes")),
         (AllToAllV, None, Terms::default(), reduce, Some("is for alltoallv")),

@@ -145,8 +145,9 @@ impl Code for Foreign {
 }
 
 /// Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
-/// registered plans and before installed ones and the built-in algorithms. It serves buffers on the host. In a group it runs when the
-/// group ends, in the order of the calls, on a thread that each communicator with such calls has there.
+/// registered plans and before installed ones and the built-in algorithms. It serves buffers on the host, and calls of ranks on
+/// devices go to the next candidate. In a group it runs when the group ends, in the order of the calls, on a thread that each
+/// communicator with such calls has there.
 ///
 /// All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
 /// Register on all ranks, in the same order, between calls. `terms` may be null. Any thread may call it at any time.
