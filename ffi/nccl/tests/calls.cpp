@@ -1,17 +1,9 @@
 // Every call of NVIDIA's nccl.h, on host buffers, against references: once as processes, once as ranks of one thread.
-#include "kernels.h"
+#include "everywhere.h"
 #include "program.h"
+#include "rccl.h"
 
 #include <cmath>
-
-// RCCL's, which NVIDIA's header lacks.
-extern "C" {
-ncclResult_t ncclAllToAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
-                          cudaStream_t stream);
-ncclResult_t ncclAllToAllv(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
-                           const size_t* recvcounts, const size_t* rdispls, ncclDataType_t datatype, ncclComm_t comm,
-                           cudaStream_t stream);
-}
 
 namespace {
 
@@ -320,23 +312,15 @@ void memories(ncclComm_t comm, int world) {
     CHECK(bytes == 0);
 }
 
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-// What is wrong, and what is not done here, gives an error with its reason.
-void refusals(ncclComm_t comm, int world) {
+// What is wrong gives an error with its reason.
+void mistakes(ncclComm_t comm, int world) {
     float x = 1, y = 2;
-    int number = 0;
-    int8_t small = 0;
+    int nobody = 99;
     ncclUniqueId id{};
     ncclComm_t other = nullptr;
     ncclSimInfo_t simulation = NCCL_SIM_INFO_INITIALIZER;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclCollConfig_t tuned = NCCL_COLLCONFIG_INITIALIZER;
-    ncclParamHandle_t parameter = nullptr;
-    ncclWaitSignalDesc_t signals{};
-    const char *text = nullptr, **table = &text;
-    CHECK(std::strlen(ncclGetErrorString(ncclInvalidUsage)) > 0);
-    OK(ncclGetVersion(&number));
-    CHECK(number == NCCL_VERSION_CODE);
     FAILS(ncclInvalidArgument, "version", ncclGetVersion(nullptr));
     FAILS(ncclInvalidArgument, "communicator", ncclAllReduce(&x, &y, 1, ncclFloat, ncclSum, nullptr, nullptr));
     FAILS(ncclInvalidArgument, "data type",
@@ -355,7 +339,7 @@ void refusals(ncclComm_t comm, int world) {
     config.magic = 1;
     FAILS(ncclInvalidArgument, "initializer", ncclCommInitRankConfig(&other, 1, id, 0, &config));
     FAILS(ncclInvalidArgument, "ids", ncclCommInitRankScalable(&other, 1, 0, 0, &id, nullptr));
-    FAILS(ncclInvalidArgument, "exclude", ncclCommShrink(comm, &number, 1, &other, nullptr, 0));
+    FAILS(ncclInvalidArgument, "exclude", ncclCommShrink(comm, &nobody, 1, &other, nullptr, 0));
     FAILS(ncclInvalidArgument, "color", ncclCommSplit(comm, -2, 0, &other, nullptr));
     tuned.algSelection = "ring";
     FAILS(ncclInvalidUsage, "algSelection",
@@ -372,77 +356,6 @@ void refusals(ncclComm_t comm, int world) {
     FAILS(ncclInvalidUsage, "simulate", ncclGroupSimulateEnd(&simulation));
     FAILS(ncclInvalidUsage, "group", ncclGroupEnd());
     CHECK(y == 2);
-    FAILS(ncclInvalidUsage, "suspend", ncclCommSuspend(comm, NCCL_SUSPEND_MEM));
-    FAILS(ncclInvalidUsage, "resume", ncclCommResume(comm));
-    FAILS(ncclInvalidUsage, "grow", ncclCommGetUniqueId(comm, &id));
-    FAILS(ncclInvalidUsage, "grow", ncclCommGrow(comm, 9, nullptr, -1, &other, nullptr));
-    FAILS(ncclInvalidUsage, "ncclSend", ncclPutSignal(&x, 1, ncclFloat, 0, nullptr, 0, 0, 0, 0, comm, nullptr));
-    FAILS(ncclInvalidUsage, "ncclSend", ncclSignal(0, 0, 0, 0, comm, nullptr));
-    FAILS(ncclInvalidUsage, "ncclSend", ncclWaitSignal(1, &signals, comm, nullptr));
-    FAILS(ncclInvalidUsage, "encrypt", ncclSetEncryption(nullptr));
-    FAILS(ncclInvalidArgument, "NCCL_DEBUG", ncclParamBind(&parameter, "NCCL_DEBUG"));
-    FAILS(ncclInvalidArgument, "NCCL_DEBUG", ncclParamGetParameter("NCCL_DEBUG", &text, &number));
-    uint8_t tiny = 0;
-    int16_t short_one = 0;
-    uint16_t short_two = 0;
-    uint32_t word = 0;
-    int64_t long_one = 0;
-    uint64_t long_two = 0;
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGetI8(parameter, &small));
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGetU8(parameter, &tiny));
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGetI16(parameter, &short_one));
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGetU16(parameter, &short_two));
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGetI32(parameter, &number));
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGetU32(parameter, &word));
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGetI64(parameter, &long_one));
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGetU64(parameter, &long_two));
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGetStr(parameter, &text));
-    FAILS(ncclInvalidArgument, "parameter", ncclParamGet(parameter, &word, 4, &number));
-    ncclParamDumpAll();
-    ncclResetDebugInit();
-    ncclResetDebugInitInternal();
-    OK(ncclParamGetAllParameterKeys(&table, &number));
-    CHECK(number == 0 && table == nullptr);
-}
-
-ncclResult_t none(int slots) { return slots == 0 ? ncclInvalidUsage : ncclSuccess; }
-
-// Nothing here serves kernels; a rank is by itself among those that kernels would reach.
-void kernels(ncclComm_t comm, int rank, int world) {
-    const auto is = [](const Team& team, int ranks, int own) {
-        return team.ranks == ranks && team.rank == own && team.stride == 1;
-    };
-    const Team all = ncclTeamWorld(comm), own = ncclTeamLsa(comm);
-    CHECK(is(all, world, rank) && is(ncclTeamRail(comm), world, rank));
-    CHECK(is(own, 1, 0) && is(ncclTeamCft(comm, 0), 1, 0) && is(ncclTeamCftMultimem(comm), 1, 0));
-    CHECK(ncclTeamRankToWorld(comm, all, 1) == 1 && ncclTeamRankToWorld(comm, own, 0) == rank);
-    CHECK(ncclTeamRankToLsa(comm, all, rank) == 0 && ncclTeamRankToLsa(comm, all, 1) == 1 - rank);
-    CHECK(ncclTeamWorld(nullptr).ranks == 0 && std::strstr(ncclGetLastError(nullptr), "null"));
-    CHECK(ncclTeamRankToWorld(nullptr, all, 1) == -1);
-    alignas(8) unsigned char place[512] = {};
-    void* at = nullptr;
-    const Multimem nowhere = {nullptr};
-    uint32_t number = 0;
-    size_t offset = 0;
-    const auto why = "kernels of NCCL's device interface";
-    FAILS(ncclInvalidUsage, why, ncclCommQueryProperties(comm, place));
-    FAILS(ncclInvalidUsage, why, ncclDevCommCreate(comm, place, place));
-    FAILS(ncclInvalidUsage, why, pncclDevCommCreate(comm, place, place));
-    FAILS(ncclInvalidArgument, "null", ncclDevCommCreate(nullptr, place, place));
-    FAILS(ncclInvalidUsage, why, ncclDevCommDestroy(comm, place));
-    FAILS(ncclInvalidUsage, why, ncclGetLsaDevicePointer(nullptr, 0, 0, &at));
-    FAILS(ncclInvalidUsage, why, ncclGetPeerDevicePointer(nullptr, 0, 0, &at));
-    FAILS(ncclInvalidUsage, why, ncclGetLsaMultimemDevicePointer(nullptr, 0, &at));
-    FAILS(ncclInvalidUsage, why, ncclGetMultimemDevicePointer(nullptr, 0, nowhere, &at));
-    FAILS(ncclInvalidUsage, why, ncclGetPeerDeviceLeInfo(nullptr, 0, 0, &number, &offset));
-    FAILS(ncclInvalidUsage, why, ncclGetCftDeviceLeInfo(nullptr, 0, 0, own, &number, &offset));
-    FAILS(ncclInvalidUsage, why, ncclGetMultimemDeviceLeInfo(nullptr, 0, &number, &offset));
-    FAILS(ncclInvalidUsage, why, ncclLsaBarrierCreateRequirement(own, 1, place, place));
-    FAILS(ncclInvalidUsage, why, ncclGinBarrierCreateRequirement(comm, all, 1, place, place));
-    FAILS(ncclInvalidUsage, why, ncclLLA2ACreateRequirement(1, 1, place, place));
-    FAILS(ncclInvalidUsage, why, ncclGinOutboxCreateRequirement(1, 1, place, place));
-    FAILS(ncclInvalidUsage, why, ncclGinInboxA2ACreateRequirement(all, 1, 1, place, place));
-    FAILS(ncclInvalidUsage, why, none(ncclLLA2ACalcSlots(1, 8)));
 }
 
 void rank_of(const ncclUniqueId& id, int rank, int world) {
@@ -457,8 +370,8 @@ void rank_of(const ncclUniqueId& id, int rank, int world) {
     }
     communicators(comm, rank, world);
     memories(comm, world);
-    refusals(comm, world);
-    kernels(comm, rank, world);
+    mistakes(comm, world);
+    everywhere(comm, rank, world);
     OK(ncclCommFinalize(comm));
     OK(ncclCommDestroy(comm));
     FAILS(ncclInvalidArgument, "destroyed", ncclCommDestroy(comm));

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use tools::{build, header, libraries, link, on_host, package, run};
+use tools::table::{Column, Row, SHOWN, Shown, rows, unshown};
+use tools::{build, header, libraries, link, on_host, run};
 
 /// Names of functions in a text, that begin like one of NCCL's and have `after` behind them.
 fn functions(text: &str, after: char) -> BTreeSet<String> {
@@ -26,11 +27,9 @@ fn symbols(library: &Path) -> BTreeSet<String> {
 
 #[test]
 fn the_page_lists_every_symbol_and_no_other() {
-    let page = fs::read_to_string(package().join("../../docs/nccl.md")).expect("the page");
-    let rows = page.lines().filter(|line| line.starts_with("| `nccl"));
-    let listed: BTreeSet<String> = rows
-        .map(|row| row.trim_start_matches("| `").split('`').next().unwrap_or_default().to_owned())
-        .collect();
+    let rows = rows();
+    let listed: BTreeSet<String> = rows.iter().map(|row| row.symbol.clone()).collect();
+    assert_eq!(listed.len(), rows.len(), "a symbol has two rows");
     let mut both: BTreeSet<String> =
         listed.iter().flat_map(|name| [name.clone(), format!("p{name}")]).collect();
     // As in NVIDIA's library.
@@ -61,45 +60,50 @@ fn the_page_lists_every_symbol_and_no_other() {
 }
 
 #[test]
-fn what_the_page_says_of_a_symbol_is_shown_by_a_call() {
-    let read = |file: &str| fs::read_to_string(package().join(file)).expect("a file");
-    let (page, program) = (read("../../docs/nccl.md"), read("tests/calls.cpp"));
-    // A refusal is expected by a macro, which may begin a line before the call.
-    let (mut refused, mut working) = (String::new(), String::new());
-    let lines = program.lines().map(|line| line.split("//").next().unwrap_or_default());
-    for statement in lines.collect::<Vec<_>>().join("\n").split(';') {
-        let statement = statement.rsplit(['{', '}']).next().unwrap_or_default();
-        // A declaration calls nothing.
-        if statement.trim_start().starts_with("ncclResult_t nccl") {
-            continue;
-        }
-        let part = if statement.contains("FAILS(") { &mut refused } else { &mut working };
-        part.push_str(statement);
+fn what_no_call_shows_is_found() {
+    let row = |cell: &str| {
+        let cells = [cell, "works, `somewhere`", cell].map(str::to_owned);
+        vec![Row { symbol: "ncclSend".to_owned(), cells }]
+    };
+    for (cell, column, calls, is_shown) in [
+        ("works, `one`", Column::Host, &["works ncclSend one"][..], true),
+        ("works, `one`", Column::Host, &["works ncclSend other"], false),
+        ("works, `one`", Column::Host, &["works ncclRecv one"], false),
+        ("works, `one`", Column::Host, &["refuses ncclSend one"], false),
+        ("works, `one`", Column::Host, &[], false),
+        ("works, `one`", Column::Devices, &["works ncclSend one"], false),
+        ("refuses, `one`", Column::Host, &["refuses ncclSend one"], true),
+        ("refuses, `one`", Column::Host, &["refuses ncclSend one", "works ncclSend other"], false),
+        ("forwards, `one`", Column::Beside, &["works ncclSend one"], false),
+        ("forwards, `one`", Column::Beside, &["forwards ncclSend real"], false),
+        (
+            "forwards, `one`",
+            Column::Beside,
+            &["works ncclSend one", "forwards ncclSend real"],
+            true,
+        ),
+        ("", Column::Beside, &["works ncclSend one"], true),
+        ("", Column::Beside, &["forwards ncclSend real"], false),
+        ("", Column::Host, &[], false),
+        ("tries, `one`", Column::Host, &["tries ncclSend one"], false),
+    ] {
+        let shown = Shown::at(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        fs::write(shown.path(), calls.join("\n")).expect("a file");
+        let found = unshown(&row(cell), column, &shown.read());
+        assert_eq!(found.is_empty(), is_shown, "{cell} {calls:?}: {found:?}");
     }
-    let (refused, working) = (functions(&refused, '('), functions(&working, '('));
-    let mut rows = 0;
-    for row in page.lines().filter(|line| line.starts_with("| `nccl")) {
-        let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        let name = cells[1].trim_matches('`');
-        let shown = match cells[2] {
-            "works" => working.contains(name),
-            "refuses" => refused.contains(name) && !working.contains(name),
-            other => panic!("{name}: `{other}` is no state"),
-        };
-        assert!(shown, "{name} {}: no call in calls.cpp shows it", cells[2]);
-        rows += 1;
-    }
-    assert!(rows > 70, "{rows} rows");
 }
 
 #[test]
-fn every_call_of_the_header_does_what_it_should() {
+fn every_call_of_the_header_does_what_the_page_says() {
     let Some(header) = header() else { return };
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = &Path::new(env!("CARGO_TARGET_TMPDIR")).join("calls");
+    fs::create_dir_all(folder).expect("a folder");
     let library = link(folder, &["libnccl.so.2"], "libantiphon_nccl.so");
     let program = folder.join("nccl-calls");
     run(build(&header, "calls.cpp", &program).arg(library));
     let own = libraries().join("libantiphon_nccl.so");
+    let shown = Shown::at(folder);
     for world in ["0", "2", "4"] {
         // In the place of NCCL, and before it.
         for preloaded in [false, true] {
@@ -107,8 +111,8 @@ fn every_call_of_the_header_does_what_it_should() {
                 continue;
             }
             let mut command = on_host(&program);
-            command.arg(world);
-            command.env("LD_LIBRARY_PATH", if preloaded { Path::new("/") } else { folder });
+            command.arg(world).env(SHOWN, shown.path());
+            command.env("LD_LIBRARY_PATH", if preloaded { Path::new("/") } else { folder.as_path() });
             if preloaded {
                 command.env("LD_PRELOAD", &own);
             }
@@ -116,4 +120,5 @@ fn every_call_of_the_header_does_what_it_should() {
             assert!(out.contains("calls: ok"), "{out}");
         }
     }
+    assert_eq!(unshown(&rows(), Column::Host, &shown.read()), [""; 0]);
 }

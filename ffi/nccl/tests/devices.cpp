@@ -1,26 +1,12 @@
 // NCCL's calls on devices: `devices WAY`, in two processes with a device each (`processes`), also with the real library, a stand-in,
-// for what is not served here (`beside`), or as one thread that drives both ranks (`together`). The program's own calls are those of CUDA's driver, whose streams are
-// those of the run-time library.
-#include "kernels.h"
+// for what is not served here (`beside`), or as one thread that drives both ranks (`together`). The program's own calls are those of
+// CUDA's driver, whose streams are those of the run-time library.
+#include "everywhere.h"
+#include "forwarded.h"
 
 #include <dlfcn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <string>
-#include <vector>
-
-// RCCL's, which NVIDIA's header lacks.
-extern "C" {
-ncclResult_t ncclAllToAll(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
-ncclResult_t ncclAllToAllv(const void*, const size_t*, const size_t*, void*, const size_t*, const size_t*, ncclDataType_t,
-                           ncclComm_t, cudaStream_t);
-}
 
 extern "C" {
 typedef struct CUctx_st* CUcontext;
@@ -48,29 +34,7 @@ int cuGraphDestroy(CUgraph graph);
 
 namespace {
 
-[[noreturn]] void fail(int line, const char* what, const std::string& saw) {
-    std::fprintf(stderr, "devices.cpp:%d: %s: %s\n", line, what, saw.c_str());
-    std::_Exit(EXIT_FAILURE);
-}
-
-std::string said(ncclResult_t result) { return std::to_string(result) + ": " + ncclGetLastError(nullptr); }
-
-#define CHECK(condition)                                           \
-    do {                                                           \
-        if (!(condition)) fail(__LINE__, #condition, "is not so"); \
-    } while (0)
 #define CUDA(call) CHECK((call) == 0)
-#define OK(call)                                                          \
-    do {                                                                  \
-        const ncclResult_t result_ = (call);                              \
-        if (result_ != ncclSuccess) fail(__LINE__, #call, said(result_)); \
-    } while (0)
-#define FAILS(expected, part, call)                                                  \
-    do {                                                                             \
-        const ncclResult_t result_ = (call);                                         \
-        if (result_ != (expected) || !std::strstr(ncclGetLastError(nullptr), part))  \
-            fail(__LINE__, #call, said(result_));                                    \
-    } while (0)
 
 constexpr int world = 2;
 constexpr std::size_t count = 200;
@@ -115,7 +79,7 @@ struct Rank {
         CUDA(cuStreamSynchronize(stream));
         CUDA(cuMemcpyDtoH_v2(numbers.data(), out, len * sizeof numbers[0]));
         for (std::size_t i = 0; i < len; i++)
-            if (numbers[i] != expected(i)) fail(line, "element " , std::to_string(i) + " is " + std::to_string(numbers[i]));
+            if (numbers[i] != expected(i)) fail(__FILE__, line, "element ", std::to_string(i) + " is " + std::to_string(numbers[i]));
     }
 
     void close() const {
@@ -264,7 +228,7 @@ void spelled(const Rank& own) {
     own.expect(__LINE__, world * got, [&](std::size_t i) { return value(static_cast<int>(i / got), from[me] + i % got); });
 }
 
-// What programs register, and what kernels would ask for.
+// What programs register.
 void registered(const Rank& own) {
     const auto [rank, comm, stream, in, out] = own;
     void *handle = nullptr, *address = nullptr;
@@ -277,13 +241,6 @@ void registered(const Rank& own) {
     own.expect(__LINE__, count, sum);
     OK(ncclCommWindowDeregister(comm, window));
     OK(ncclCommDeregister(comm, handle));
-    const auto is = [](const Team& team, int ranks, int own) {
-        return team.ranks == ranks && team.rank == own && team.stride == 1;
-    };
-    const Team all = ncclTeamWorld(comm), alone = ncclTeamLsa(comm);
-    CHECK(is(all, world, rank) && is(ncclTeamRail(comm), world, rank));
-    CHECK(is(alone, 1, 0) && is(ncclTeamCft(comm, 0), 1, 0) && is(ncclTeamCftMultimem(comm), 1, 0));
-    CHECK(ncclTeamRankToWorld(comm, alone, 0) == rank && ncclTeamRankToLsa(comm, all, rank) == 0);
 }
 
 // A communicator of this rank alone, which is given up.
@@ -307,7 +264,6 @@ void shrunk(const Rank& own) {
     uint64_t bytes = 7;
     FAILS(ncclInvalidUsage, "not counted", ncclCommMemStats(comm, ncclStatGpuMemTotal, &bytes));
     CHECK(bytes == 7);
-    FAILS(ncclInvalidUsage, "on devices", ncclCommSuspend(comm, NCCL_SUSPEND_MEM));
 }
 
 // Memory of NCCL's, communicators of communicators, errors.
@@ -341,6 +297,7 @@ void beside(const Rank& own, int device) {
     const auto [rank, comm, stream, in, out] = own;
     const auto exclusive = static_cast<ncclRedOp_t>(5);
     const auto mixed = [](std::size_t i) { return value(0, i) ^ value(1, i); };
+    forwarded(own, value);
     void* real = dlopen(std::getenv("ANTIPHON_NCCL_LIB_PATH"), RTLD_NOW | RTLD_NOLOAD);
     CHECK(real != nullptr);
     // Whichever thread made it.
@@ -399,6 +356,7 @@ void run(const std::string& way, const ncclUniqueId& id, int rank) {
         spelled(own);
         registered(own);
         shrunk(own);
+        everywhere(comm, rank, world);
         rest(own, rank + 1);
     }
     own.close();

@@ -1,49 +1,50 @@
-// Calls that Antiphon does not serve, in a process for each rank: `forwards WAY`, with the real library beside (`beside`), also
-// where ranks are spread unevenly over nodes (`scattered`) or a call is aborted in it (`aborted`), one that does not come to be on
-// rank 1 (`broken`), none that can be loaded (`missing`), or in the place of Antiphon (`instead`).
-#include <nccl.h>
+// Calls that Antiphon does not serve, in a process for each rank: `forwards WAY`, with the real library beside: every call that may go
+// there (`all`), what does and what stays (`beside`), also where ranks are spread unevenly over nodes (`scattered`) or a call is aborted
+// in it (`aborted`), one that does not come to be on rank 1 (`broken`), none that can be loaded (`missing`), or in the place of Antiphon
+// (`instead`).
+#include "forwarded.h"
 
 #include <dlfcn.h>
 #include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
 #include <thread>
-#include <vector>
 
 namespace {
 
-[[noreturn]] void fail(int line, const char* what, const std::string& saw) {
-    std::fprintf(stderr, "forwards.cpp:%d: %s: %s\n", line, what, saw.c_str());
-    std::_Exit(EXIT_FAILURE);
-}
-
-std::string said(ncclResult_t result) { return std::to_string(result) + ": " + ncclGetLastError(nullptr); }
-
-#define CHECK(condition)                                              \
-    do {                                                              \
-        if (!(condition)) fail(__LINE__, #condition, "is not so");    \
-    } while (0)
-#define OK(call)                                                            \
-    do {                                                                    \
-        const ncclResult_t result_ = (call);                                \
-        if (result_ != ncclSuccess) fail(__LINE__, #call, said(result_));   \
-    } while (0)
-#define FAILS(part, call)                                                                       \
-    do {                                                                                        \
-        const ncclResult_t result_ = (call);                                                    \
-        if (result_ == ncclSuccess || !std::strstr(ncclGetLastError(nullptr), part))            \
-            fail(__LINE__, #call, said(result_));                                               \
+#define REFUSED(part, call)                                                              \
+    do {                                                                                 \
+        const ncclResult_t result_ = (call);                                             \
+        if (result_ == ncclSuccess || !std::strstr(ncclGetLastError(nullptr), part))     \
+            fail(__FILE__, __LINE__, #call, said(result_));                              \
     } while (0)
 
 int world = 2;
 // Nothing here has it; the stand-in has, and knows its own sums by what is added.
 const auto exclusive = static_cast<ncclRedOp_t>(5);
 constexpr int32_t theirs = 1000;
+
+// A rank with its numbers on the host.
+struct Numbers {
+    int rank;
+    ncclComm_t comm;
+    cudaStream_t stream = nullptr;
+    std::vector<int32_t> in;
+    mutable std::vector<int32_t> out;
+
+    static int32_t value(int rank, std::size_t index) { return static_cast<int32_t>(rank * 7 + index * 3) % 101 + 1; }
+
+    Numbers(int rank, ncclComm_t comm) : rank(rank), comm(comm), in(64), out(64) {
+        for (std::size_t i = 0; i < in.size(); i++) in[i] = value(rank, i);
+    }
+
+    const void* send() const { return in.data(); }
+    void* receive() const { return out.data(); }
+
+    void expect(int line, std::size_t count, const std::function<int32_t(std::size_t)>& expected) const {
+        for (std::size_t i = 0; i < count; i++)
+            if (out[i] != expected(i)) fail(__FILE__, line, "element ", std::to_string(i) + " is " + std::to_string(out[i]));
+    }
+};
 
 void beside(ncclComm_t comm, int rank) {
     const int32_t own = rank ? 6 : 3;
@@ -60,9 +61,12 @@ void beside(ncclComm_t comm, int rank) {
     OK(ncclAllReduceConfig(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr, &rings));
     CHECK(sum == 9 + theirs);
     // What neither has is told of by both.
-    FAILS("allowed 0 to 4", ncclAllReduce(&own, &sum, 1, ncclFloat32, exclusive, comm, nullptr));
-    FAILS("not in this stand-in", ncclAllReduce(&own, &sum, 1, ncclFloat32, exclusive, comm, nullptr));
-    FAILS("ncclReduce", ncclReduce(&own, &sum, 1, ncclInt32, exclusive, 0, comm, nullptr));
+    REFUSED("allowed 0 to 4", ncclAllReduce(&own, &sum, 1, ncclFloat32, exclusive, comm, nullptr));
+    REFUSED("not in this stand-in", ncclAllReduce(&own, &sum, 1, ncclFloat32, exclusive, comm, nullptr));
+    const int32_t numbers[2] = {own, own};
+    int32_t crossed[2] = {};
+    const auto kind = static_cast<ncclDataType_t>(99);
+    REFUSED("ncclAllToAll", ncclAllToAll(numbers, crossed, 1, kind, comm, nullptr));
 
     // A group goes whole, whatever is in front.
     OK(ncclGroupStart());
@@ -78,13 +82,13 @@ void beside(ncclComm_t comm, int rank) {
     // Or not at all: the stand-in has no such sum, or the call cannot be put off.
     sum = mixed = 0;
     OK(ncclGroupStart());
-    FAILS("ncclBroadcast", ncclBroadcast(&own, &sum, 1, static_cast<ncclDataType_t>(99), 0, comm, nullptr));
+    REFUSED("ncclAllToAll", ncclAllToAll(numbers, crossed, 1, kind, comm, nullptr));
     OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
-    FAILS("ncclBroadcast", ncclGroupEnd());
+    REFUSED("ncclAllToAll", ncclGroupEnd());
     OK(ncclGroupStart());
     OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
-    FAILS("may be gone", ncclAllReduceConfig(&own, &mixed, 1, ncclInt32, ncclSum, comm, nullptr, &rings));
-    FAILS("may be gone", ncclGroupEnd());
+    REFUSED("may be gone", ncclAllReduceConfig(&own, &mixed, 1, ncclInt32, ncclSum, comm, nullptr, &rings));
+    REFUSED("may be gone", ncclGroupEnd());
     CHECK(sum == 0 && mixed == 0);
 
     // Communicators that are made of others have their counterparts.
@@ -99,7 +103,7 @@ void beside(ncclComm_t comm, int rank) {
     OK(ncclCommInitAll(alone, 1, nullptr));
     OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, alone[0], nullptr));
     CHECK(sum == own);
-    FAILS("one process has one rank", ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, alone[0], nullptr));
+    REFUSED("one process has one rank", ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, alone[0], nullptr));
     OK(ncclCommAbort(alone[0]));
 
     // What goes wrong there is asked for, too.
@@ -133,9 +137,11 @@ void scattered(ncclComm_t comm, int rank) {
     // A call that neither serves takes its group with it.
     theirs_of = 0;
     OK(ncclGroupStart());
-    FAILS("ncclBroadcast", ncclBroadcast(&own, &sum, 1, ncclInt32, 0, comm, nullptr));
+    const int32_t numbers[3] = {own, own, own};
+    int32_t crossed[3] = {};
+    REFUSED("ncclAllToAll", ncclAllToAll(numbers, crossed, 1, ncclInt32, comm, nullptr));
     ring();
-    FAILS("ncclBroadcast", ncclGroupEnd());
+    REFUSED("ncclAllToAll", ncclGroupEnd());
     CHECK(theirs_of == 0);
 }
 
@@ -149,7 +155,7 @@ void aborted(ncclComm_t comm, int rank) {
     std::thread caller([comm] {
         const int32_t own = 1;
         int32_t sum = 0;
-        FAILS("aborted", ncclAllReduce(&own, &sum, 1, ncclInt32, exclusive, comm, nullptr));
+        REFUSED("aborted", ncclAllReduce(&own, &sum, 1, ncclInt32, exclusive, comm, nullptr));
     });
     while (number("real_asked") == asked) sched_yield();
     OK(ncclCommAbort(comm));
@@ -161,11 +167,11 @@ void aborted(ncclComm_t comm, int rank) {
 void refused(ncclComm_t comm, int rank, const char* why) {
     const int32_t own = rank ? 6 : 3;
     int32_t sum = 0;
-    FAILS(why, ncclAllReduce(&own, &sum, 1, ncclInt32, exclusive, comm, nullptr));
+    REFUSED(why, ncclAllReduce(&own, &sum, 1, ncclInt32, exclusive, comm, nullptr));
     OK(ncclGroupStart());
     OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
-    FAILS(why, ncclAllReduce(&own, &sum, 1, ncclInt32, exclusive, comm, nullptr));
-    FAILS(why, ncclGroupEnd());
+    REFUSED(why, ncclAllReduce(&own, &sum, 1, ncclInt32, exclusive, comm, nullptr));
+    REFUSED(why, ncclGroupEnd());
     CHECK(sum == 0);
     OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
     CHECK(sum == 9);
@@ -183,21 +189,22 @@ void instead(ncclComm_t comm, int rank) {
     OK(ncclGroupEnd());
     CHECK(sum == 5);
     // What it lacks is refused by this library, which says why; of what the other refuses, the other does.
-    FAILS("cannot call ncclReduce", ncclReduce(&own, &sum, 1, ncclInt32, ncclSum, 0, comm, nullptr));
-    FAILS("not in this stand-in", ncclAllReduce(&own, &sum, 1, ncclFloat32, ncclSum, comm, nullptr));
-    FAILS("cannot call ncclReduce", pncclReduce(&own, &sum, 1, ncclInt32, ncclSum, 0, comm, nullptr));
+    REFUSED("cannot call ncclAllToAll", ncclAllToAll(&own, &sum, 1, ncclInt32, comm, nullptr));
+    REFUSED("not in this stand-in", ncclAllReduce(&own, &sum, 1, ncclFloat32, ncclSum, comm, nullptr));
+    REFUSED("cannot call ncclAllToAll", pncclAllToAll(&own, &sum, 1, ncclInt32, comm, nullptr));
 }
 
 void run(const std::string& way, const ncclUniqueId& id, int rank) {
     ncclComm_t comm = nullptr;
     OK(ncclCommInitRank(&comm, world, id, rank));
-    if (way == "beside") beside(comm, rank);
+    if (way == "all") forwarded(Numbers(rank, comm), Numbers::value);
+    else if (way == "beside") beside(comm, rank);
     else if (way == "scattered") scattered(comm, rank);
     else if (way == "aborted") aborted(comm, rank);
     else if (way == "broken") refused(comm, rank, rank ? "told to fail" : "on rank 1");
     else if (way == "missing") refused(comm, rank, "cannot load");
     else if (way == "instead") instead(comm, rank);
-    else fail(__LINE__, "the way", way);
+    else fail(__FILE__, __LINE__, "the way", way);
     if (way != "aborted" || rank != 0) OK(ncclCommDestroy(comm));
 }
 

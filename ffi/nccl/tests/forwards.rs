@@ -3,6 +3,7 @@
 mod tools;
 
 use std::path::Path;
+use tools::table::{Column, SHOWN, Shown, rows, unshown};
 use tools::{build, header, link, on_host, run, stand_in};
 
 #[test]
@@ -11,16 +12,27 @@ fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("forwards");
     std::fs::create_dir_all(&folder).expect("a folder");
     let (real, program) = (stand_in(&header, &folder), folder.join("program"));
+    let of_rccl = folder.join("libofrccl.so");
+    let options = ["-shared", "-fPIC", "-DREAL_IS_RCCL"];
+    run(build(&header, "real.cpp", &of_rccl).args(options));
     let link = link(&folder, &["libnccl.so.2"], "libantiphon_nccl.so");
     run(build(&header, "forwards.cpp", &program).arg(link));
-    for way in ["beside", "scattered", "aborted", "broken", "missing", "instead"] {
+    let shown = Shown::at(&folder);
+    for way in ["all", "beside", "scattered", "aborted", "broken", "missing", "instead"] {
         let mut command = on_host(&program);
         command.arg(way).env("LD_LIBRARY_PATH", &folder);
-        let named = if way == "missing" { Path::new("/nowhere.so") } else { &real };
+        let named = match way {
+            "all" => of_rccl.as_path(),
+            "missing" => Path::new("/nowhere.so"),
+            _ => &real,
+        };
         // Either name will do.
         let variable =
             if way == "broken" { "MSCCLPP_NCCL_LIB_PATH" } else { "ANTIPHON_NCCL_LIB_PATH" };
         command.env(variable, named);
+        if way == "all" {
+            command.env(SHOWN, shown.path());
+        }
         if way == "broken" {
             command.env("REAL_FAILS_ON", "1");
         }
@@ -30,4 +42,5 @@ fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
         let out = run(&mut command);
         assert!(out.contains("forwards: ok"), "{way}: {out}");
     }
+    assert_eq!(unshown(&rows(), Column::Beside, &shown.read()), [""; 0]);
 }

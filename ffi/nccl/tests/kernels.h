@@ -1,7 +1,10 @@
 #pragma once
 
-// Functions of NCCL's headers for device code, whose own types are pointers and numbers here: type, name, arguments.
-#define FOR_KERNELS(type, name, ...) type name(__VA_ARGS__)
+// Functions of NCCL's headers for device code, by both of their names, whose own types are pointers and numbers here: type, name,
+// arguments.
+#define FOR_KERNELS(type, name, ...) \
+    type name(__VA_ARGS__);          \
+    type p##name(__VA_ARGS__)
 // Without it the header has functions of that name be nothing: a build of NCCL's own says it.
 #define NCCL_OS_LINUX
 #include <nccl.h>
@@ -21,10 +24,9 @@ FOR_KERNELS(Team, ncclTeamCftMultimem, ncclComm_t);
 FOR_KERNELS(int, ncclTeamRankToWorld, ncclComm_t, Team, int);
 FOR_KERNELS(int, ncclTeamRankToLsa, ncclComm_t, Team, int);
 FOR_KERNELS(int, ncclLLA2ACalcSlots, int, int);
-FOR_KERNELS(void, ncclResetDebugInitInternal, void);
+void ncclResetDebugInitInternal(void);
 FOR_KERNELS(ncclResult_t, ncclCommQueryProperties, ncclComm_t, void*);
 FOR_KERNELS(ncclResult_t, ncclDevCommCreate, ncclComm_t, const void*, void*);
-FOR_KERNELS(ncclResult_t, pncclDevCommCreate, ncclComm_t, const void*, void*);
 FOR_KERNELS(ncclResult_t, ncclDevCommDestroy, ncclComm_t, const void*);
 FOR_KERNELS(ncclResult_t, ncclGetLsaDevicePointer, ncclWindow_t, size_t, int, void**);
 FOR_KERNELS(ncclResult_t, ncclGetPeerDevicePointer, ncclWindow_t, size_t, int, void**);

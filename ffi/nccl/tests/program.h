@@ -1,6 +1,8 @@
 #pragma once
 
-// What programs against NCCL's header share: checks that end the process, and ranks as processes.
+// What programs against NCCL's header share: checks that end the process and write down the calls that pass, and ranks as processes.
+#include "shown.h"
+
 #include <nccl.h>
 
 #include <sys/wait.h>
@@ -19,8 +21,14 @@
     std::_Exit(EXIT_FAILURE);
 }
 
-inline std::string said(ncclResult_t result) {
-    return std::string(ncclGetErrorString(result)) + ": " + ncclGetLastError(nullptr);
+inline std::string said(int result) {
+    return std::string(ncclGetErrorString(static_cast<ncclResult_t>(result))) + ": " + ncclGetLastError(nullptr);
+}
+
+template <class Value>
+Value noted(Value value, const char* call, const char* by) {
+    shown("works", call, by);
+    return value;
 }
 
 #define CHECK(condition)                                                     \
@@ -31,13 +39,23 @@ inline std::string said(ncclResult_t result) {
     do {                                                                            \
         const ncclResult_t result_ = (call);                                        \
         if (result_ != ncclSuccess) fail(__FILE__, __LINE__, #call, said(result_)); \
+        shown("works", #call, __func__);                                            \
     } while (0)
-// The call gives this error, and a reason with this in it.
+// The value of a call that gives no result of NCCL's.
+#define GIVES(call) noted((call), #call, __func__)
+// A call that gives nothing.
+#define DOES(call)                       \
+    do {                                 \
+        (call);                          \
+        shown("works", #call, __func__); \
+    } while (0)
+// The call gives this error, or this where it has no result of NCCL's, and a reason with this in it.
 #define FAILS(expected, part, call)                                                 \
     do {                                                                            \
-        const ncclResult_t result_ = (call);                                        \
+        const auto result_ = (call);                                                \
         if (result_ != (expected) || !std::strstr(ncclGetLastError(nullptr), part)) \
             fail(__FILE__, __LINE__, #call, said(result_));                         \
+        shown("refuses", #call, __func__);                                          \
     } while (0)
 
 // Does something as ranks in processes of their own, each of which must exit with 0. Rank 0 makes their id, and tells it through

@@ -1,13 +1,14 @@
-// A stand-in for the real library, over memory that the ranks share. Its sums are told from others': they are greater by 1000.
-// What number 5 reduces by nothing else knows: it is the exclusive or. As with the real one, who makes a communicator waits for
-// all its ranks, and calls on one that need not block go on while it is asked for their outcome.
-#include <nccl.h>
+// A stand-in for the real library, over memory that the ranks share. Its sums and what it moves are told from others': they are
+// greater by 1000. What number 5 reduces by nothing else knows: it is the exclusive or, nor type 12, which is as wide as int32. As with
+// the real one, who makes a communicator waits for all its ranks, and calls on one that need not block go on while it is asked for
+// their outcome. With REAL_IS_RCCL it has what NVIDIA's lacks.
+#include "rccl.h"
+#include "shown.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -61,11 +62,19 @@ int current() {
 
 constexpr int most = 8;
 constexpr std::size_t room = 4096;
+constexpr int32_t more = 1000;
+
+// What a rank sends to another, until that has it.
+struct Mail {
+    std::atomic<int> full;
+    unsigned char bytes[room];
+};
 
 // What all ranks of a communicator map.
 struct Shared {
     std::atomic<int> arrived;
     unsigned char slots[most][room];
+    Mail mail[most][most];
 };
 
 // Goes on with something, and says whether it is over.
@@ -73,7 +82,8 @@ using Step = std::function<bool()>;
 
 thread_local std::string last;
 thread_local int depth = 0;
-thread_local std::vector<std::pair<ncclComm_t, Step>> calls;
+// Sends, then what may wait for them.
+thread_local std::vector<std::pair<ncclComm_t, Step>> sends, calls;
 std::atomic<int> made_in_all, freed_in_all, asked_in_all, wrong, joined_on;
 
 ncclResult_t fails(const char* why) {
@@ -145,17 +155,99 @@ ncclResult_t join(ncclComm_t* comm, int world, ncclUniqueId id, int rank, bool b
     return (*comm)->go_on();
 }
 
-ncclResult_t now_or_later(ncclComm_t comm, Step call) {
+ncclResult_t now_or_later(ncclComm_t comm, Step call, bool sending = false) {
     comm->alive();
     if (depth > 0) {
-        calls.emplace_back(comm, std::move(call));
+        (sending ? sends : calls).emplace_back(comm, std::move(call));
         return ncclSuccess;
     }
     comm->under_way.push_back(std::move(call));
     return comm->go_on();
 }
 
+bool served(ncclDataType_t type, ncclRedOp_t op = ncclSum) {
+    return (type == ncclInt32 || type == 12) && (op == ncclSum || op == 5);
+}
+
+// Every rank gives what it has into its slot, and takes what it gets from all slots, once all have given.
+ncclResult_t exchange(ncclComm_t comm, std::function<bool(unsigned char*)> gives, std::function<bool()> takes) {
+    return now_or_later(comm, [=, given = Step(), read = Step()]() mutable {
+        if (!given) {
+            if (!gives(comm->shared->slots[comm->rank])) std::abort();
+            given = comm->meet();
+        }
+        if (!read) {
+            if (!given()) return false;
+            if (!takes()) std::abort();
+            read = comm->meet();
+        }
+        return read();
+    });
+}
+
+int32_t number(const unsigned char* bytes, std::size_t index) {
+    int32_t value;
+    std::memcpy(&value, bytes + index * 4, 4);
+    return value;
+}
+
+// Every rank gives so many numbers, and gets so many: what `element` makes of what all have given.
+ncclResult_t collective(ncclComm_t comm, const void* send, std::size_t sent, void* receive, std::size_t received, bool known,
+                        cudaStream_t stream, std::function<int32_t(std::size_t)> element) {
+    if (!known || std::max(sent, received) * 4 > room) return fails("not in this stand-in");
+    const auto gives = [=](unsigned char* slot) { return sent == 0 || take(slot, send, sent * 4, stream); };
+    return exchange(comm, gives, [=] {
+        std::vector<int32_t> result(received);
+        for (std::size_t i = 0; i < received; i++) result[i] = element(i);
+        return received == 0 || give(receive, result.data(), received * 4);
+    });
+}
+
+// What all ranks' numbers come to.
+std::function<int32_t(std::size_t)> reduced(ncclComm_t comm, ncclRedOp_t op, std::size_t first = 0) {
+    return [=](std::size_t i) {
+        int32_t value = op == ncclSum ? more : 0;
+        for (int rank = 0; rank < comm->world; rank++) {
+            const int32_t theirs = number(comm->shared->slots[rank], first + i);
+            value = op == ncclSum ? value + theirs : value ^ theirs;
+        }
+        return value;
+    };
+}
+
+// One rank's numbers, from the first on.
+std::function<int32_t(std::size_t)> moved(ncclComm_t comm, int rank, std::size_t first = 0) {
+    return [=](std::size_t i) { return number(comm->shared->slots[rank], first + i) + more; };
+}
+
+// A block of each rank, from the first number on.
+std::function<int32_t(std::size_t)> blocks(ncclComm_t comm, std::size_t count, std::size_t first = 0) {
+    return [=](std::size_t i) {
+        return number(comm->shared->slots[i / count], first + i % count) + more;
+    };
+}
+
+bool rings(const ncclCollConfig_t* config) {
+    return config->algSelection && std::strcmp(config->algSelection, "ring") == 0;
+}
+
 }  // namespace
+
+// A call, and the same with a configuration, which have the same arguments, `known` if they are served, and body.
+#define CALL(name, arguments, known, body)                                                    \
+    ncclResult_t name(arguments, ncclComm_t comm, cudaStream_t stream) {                      \
+        shown("forwards", #name, "real");                                                     \
+        const bool is_known = known;                                                          \
+        return body;                                                                          \
+    }                                                                                         \
+    ncclResult_t name##Config(arguments, ncclComm_t comm, cudaStream_t stream,                \
+                              const ncclCollConfig_t* config) {                               \
+        shown("forwards", #name "Config", "real");                                            \
+        if (!rings(config)) return fails("only rings");                                       \
+        const bool is_known = known;                                                          \
+        return body;                                                                          \
+    }
+#define ARGUMENTS(...) __VA_ARGS__
 
 extern "C" {
 
@@ -214,10 +306,12 @@ ncclResult_t ncclGroupEnd() {
     if (--depth > 0) return ncclSuccess;
     ncclResult_t result = ncclSuccess;
     std::vector<ncclComm_t> comms;
-    for (auto& [comm, call] : std::exchange(calls, {})) {
-        comm->alive();
-        comm->under_way.push_back(std::move(call));
-        comms.push_back(comm);
+    for (auto* list : {&sends, &calls}) {
+        for (auto& [comm, call] : std::exchange(*list, {})) {
+            comm->alive();
+            comm->under_way.push_back(std::move(call));
+            comms.push_back(comm);
+        }
     }
     for (const ncclComm_t comm : comms) {
         const ncclResult_t outcome = comm->go_on();
@@ -226,36 +320,94 @@ ncclResult_t ncclGroupEnd() {
     return result;
 }
 
-ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                           ncclComm_t comm, cudaStream_t stream) {
-    if (type != ncclInt32 || (op != ncclSum && op != 5) || count * 4 > room) return fails("not in this stand-in");
-    return now_or_later(comm, [=, given = Step(), read = Step()]() mutable {
-        if (!given) {
-            if (!take(comm->shared->slots[comm->rank], send, count * 4, stream)) std::abort();
-            given = comm->meet();
-        }
-        if (!read) {
-            if (!given()) return false;
-            std::vector<int32_t> result(count);
-            for (std::size_t i = 0; i < count; i++) {
-                int32_t value = op == ncclSum ? 1000 : 0;
-                for (int rank = 0; rank < comm->world; rank++) {
-                    int32_t theirs;
-                    std::memcpy(&theirs, comm->shared->slots[rank] + i * 4, 4);
-                    value = op == ncclSum ? value + theirs : value ^ theirs;
-                }
-                result[i] = value;
-            }
-            if (!give(receive, result.data(), count * 4)) std::abort();
-            read = comm->meet();
-        }
-        return read();
+CALL(ncclAllReduce, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op), served(type, op),
+     collective(comm, send, count, receive, count, is_known, stream, reduced(comm, op)))
+CALL(ncclReduce,
+     ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root), served(type, op),
+     collective(comm, send, count, receive, comm->rank == root ? count : 0, is_known, stream, reduced(comm, op)))
+CALL(ncclReduceScatter, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op),
+     served(type, op),
+     collective(comm, send, count * comm->world, receive, count, is_known, stream, reduced(comm, op, comm->rank * count)))
+CALL(ncclAllGather, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type), served(type),
+     collective(comm, send, count, receive, count * comm->world, is_known, stream, blocks(comm, count)))
+CALL(ncclAlltoAll, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type), served(type),
+     collective(comm, send, count * comm->world, receive, count * comm->world, is_known, stream,
+                blocks(comm, count, comm->rank * count)))
+CALL(ncclBroadcast, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type, int root), served(type),
+     collective(comm, send, comm->rank == root ? count : 0, receive, count, is_known, stream, moved(comm, root)))
+CALL(ncclGather, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type, int root), served(type),
+     collective(comm, send, count, receive, comm->rank == root ? count * comm->world : 0, is_known, stream, blocks(comm, count)))
+CALL(ncclScatter, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type, int root), served(type),
+     collective(comm, send, comm->rank == root ? count * comm->world : 0, receive, count, is_known, stream,
+                moved(comm, root, comm->rank * count)))
+
+ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+    shown("forwards", __func__, "real");
+    return collective(comm, buffer, comm->rank == root ? count : 0, buffer, count, served(type), stream, moved(comm, root));
+}
+
+ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+    shown("forwards", __func__, "real");
+    if (!served(type) || count * 4 > room) return fails("not in this stand-in");
+    Mail& mail = comm->shared->mail[comm->rank][peer];
+    const auto step = [=, &mail] {
+        if (mail.full) return false;
+        if (!take(mail.bytes, send, count * 4, stream)) std::abort();
+        mail.full = 1;
+        return true;
+    };
+    return now_or_later(comm, step, true);
+}
+
+ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t) {
+    shown("forwards", __func__, "real");
+    if (!served(type) || count * 4 > room) return fails("not in this stand-in");
+    Mail& mail = comm->shared->mail[peer][comm->rank];
+    return now_or_later(comm, [=, &mail] {
+        if (!mail.full) return false;
+        std::vector<int32_t> result(count);
+        for (std::size_t i = 0; i < count; i++) result[i] = number(mail.bytes, i) + more;
+        if (!give(receive, result.data(), count * 4)) std::abort();
+        mail.full = 0;
+        return true;
     });
 }
 
-ncclResult_t ncclAllReduceConfig(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                                 ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) {
-    if (!config->algSelection || std::strcmp(config->algSelection, "ring") != 0) return fails("only rings");
-    return ncclAllReduce(send, receive, count, type, op, comm, stream);
+#ifdef REAL_IS_RCCL
+ncclResult_t ncclAllToAll(const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+    shown("forwards", __func__, "real");
+    return collective(comm, send, count * comm->world, receive, count * comm->world, served(type), stream,
+                      blocks(comm, count, comm->rank * count));
 }
+
+// Each rank's numbers for another are in a part of its slot.
+ncclResult_t ncclAllToAllv(const void* send, const size_t* counts, const size_t* places, void* receive, const size_t* expected,
+                           const size_t* offsets, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+    shown("forwards", __func__, "real");
+    constexpr std::size_t part = room / most;
+    const auto world = static_cast<std::size_t>(comm->world);
+    const std::vector<std::size_t> sent(counts, counts + world), from(places, places + world);
+    const std::vector<std::size_t> received(expected, expected + world), to(offsets, offsets + world);
+    const auto fits = [](std::size_t count) { return count * 4 <= part; };
+    const bool short_enough = std::all_of(sent.begin(), sent.end(), fits) && std::all_of(received.begin(), received.end(), fits);
+    if (!served(type) || !short_enough) return fails("not in this stand-in");
+    const auto gives = [=](unsigned char* slot) {
+        for (std::size_t peer = 0; peer < world; peer++) {
+            const auto* block = static_cast<const unsigned char*>(send) + from[peer] * 4;
+            if (sent[peer] > 0 && !take(slot + peer * part, block, sent[peer] * 4, stream)) return false;
+        }
+        return true;
+    };
+    return exchange(comm, gives, [=] {
+        for (std::size_t peer = 0; peer < world; peer++) {
+            std::vector<int32_t> block(received[peer]);
+            const unsigned char* slot = comm->shared->slots[peer] + static_cast<std::size_t>(comm->rank) * part;
+            for (std::size_t i = 0; i < block.size(); i++) block[i] = number(slot, i) + more;
+            auto* at = static_cast<unsigned char*>(receive) + to[peer] * 4;
+            if (!block.empty() && !give(at, block.data(), block.size() * 4)) return false;
+        }
+        return true;
+    });
+}
+#endif
 }

@@ -1,43 +1,74 @@
 //! A program in C++ against NVIDIA's own header.
 
+use super::tools::table::{Column, SHOWN, Shown, rows, unshown};
 use super::tools::{header, libraries, run};
 use super::{Machine, repository};
+use std::path::PathBuf;
+use std::process::Command;
 
-fn does(way: &str) {
-    let (Some(machine), Some(header)) = (Machine::of(&format!("nccl-{way}")), header()) else {
-        return;
-    };
-    let tests = repository().join("ffi/nccl/tests");
-    let build = |source: &str, output: &str| {
-        let mut build = machine.compiler("g++", &tests.join(source), &machine.folder.join(output));
-        build.args(["-std=c++17", "-Wno-pedantic", "-isystem"]).arg(&header);
+/// The program, built in a folder of the test's own.
+struct Devices {
+    machine: Machine,
+    header: PathBuf,
+}
+
+impl Devices {
+    /// `None` where the simulator cannot work, or there is no header.
+    fn of(test: &str) -> Option<Self> {
+        let devices = Devices { machine: Machine::of(&format!("nccl-{test}"))?, header: header()? };
+        let library = devices.machine.folder.join("libnccl.so.2");
+        run(devices.build("devices.cpp", "devices").arg(library));
+        Some(devices)
+    }
+
+    fn build(&self, source: &str, output: &str) -> Command {
+        let tests = repository().join("ffi/nccl/tests");
+        let (source, output) = (tests.join(source), self.machine.folder.join(output));
+        let mut build = self.machine.compiler("g++", &source, &output);
+        build.args(["-std=c++17", "-Wno-pedantic", "-isystem"]).arg(&self.header);
         build.arg("-isystem").arg(tests.join("cuda"));
         build
-    };
-    let program = machine.folder.join("devices");
-    run(build("devices.cpp", "devices").arg(machine.folder.join("libnccl.so.2")));
-    let mut command = machine.command(&program);
-    command.arg(way).env("ANTIPHON_DEVICE", "cuda");
-    if way == "beside" {
-        let real = machine.folder.join("libreal.so");
-        run(build("real.cpp", "libreal.so").args(["-shared", "-fPIC", "-DREAL_ON_DEVICES"]));
-        command.env("ANTIPHON_NCCL_LIB_PATH", real);
     }
-    let out = run(command.env("ANTIPHON_LIB_PATH", libraries().join("libantiphon_c.so")));
+
+    /// The stand-in for the real library, which has RCCL's functions, too.
+    fn real(&self) -> PathBuf {
+        let options = ["-shared", "-fPIC", "-DREAL_ON_DEVICES", "-DREAL_IS_RCCL"];
+        run(self.build("real.cpp", "libreal.so").args(options));
+        self.machine.folder.join("libreal.so")
+    }
+
+    fn command(&self, way: &str) -> Command {
+        let mut command = self.machine.command(&self.machine.folder.join("devices"));
+        command.arg(way).env("ANTIPHON_DEVICE", "cuda");
+        command.env("ANTIPHON_LIB_PATH", libraries().join("libantiphon_c.so"));
+        command
+    }
+
+    fn shown(&self) -> Shown {
+        Shown::at(&self.machine.folder)
+    }
+}
+
+fn does(command: &mut Command) {
+    let out = run(command);
     assert!(out.contains("devices: ok"), "{out}");
 }
 
 #[test]
-fn ranks_are_processes() {
-    does("processes");
-}
-
-#[test]
-fn one_thread_drives_all_ranks() {
-    does("together");
+fn every_call_does_on_devices_what_the_page_says() {
+    let Some(devices) = Devices::of("calls") else { return };
+    let shown = devices.shown();
+    for way in ["processes", "together"] {
+        does(devices.command(way).env(SHOWN, shown.path()));
+    }
+    assert_eq!(unshown(&rows(), Column::Devices, &shown.read()), [""; 0]);
 }
 
 #[test]
 fn what_is_not_served_goes_to_the_real_library() {
-    does("beside");
+    let Some(devices) = Devices::of("beside") else { return };
+    let (real, shown) = (devices.real(), devices.shown());
+    let mut command = devices.command("beside");
+    does(command.env(SHOWN, shown.path()).env("ANTIPHON_NCCL_LIB_PATH", real));
+    assert_eq!(unshown(&rows(), Column::Beside, &shown.read()), [""; 0]);
 }
