@@ -74,6 +74,14 @@ pub enum ExecutorError {
         /// What would be right.
         allowed: &'static str,
     },
+    /// No plan goes over the ranks' devices.
+    #[error(
+        "cannot run a plan on a GPU: saw {saw}, allowed ranks whose devices map each other's memory and have atomic operations on it (NVLink, xGMI), or that share a device; run it on the host"
+    )]
+    Apart {
+        /// What was called, and between which ranks and devices what lacks.
+        saw: String,
+    },
     /// Nothing serves the call.
     #[error(transparent)]
     Selection(#[from] SelectionError),

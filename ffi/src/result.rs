@@ -79,7 +79,7 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
             | SelectionError::Unknown { .. }
             | SelectionError::Selector(_),
         ) => R::InvalidArgument,
-        E::Generate(_) | E::Selection(_) => R::Unsupported,
+        E::Generate(_) | E::Selection(_) | E::Apart { .. } => R::Unsupported,
         E::Hal(error) if matches!(**error, HalError::Unsupported { .. }) => R::Unsupported,
         E::Hal(error) if matches!(**error, HalError::Invalid { .. }) => R::InvalidArgument,
         E::Unequal { .. } | E::Mismatch { .. } => R::Mismatch,

@@ -213,6 +213,12 @@ impl Group {
             let saw = format!("rank {peer} of {world}");
             return Err(argument("use a peer", saw, "ranks of the communicator"));
         }
+        // Before anything of the group is launched: whoever makes it elsewhere makes all of it.
+        if on.on_device()
+            && let Some(saw) = on.communicator().shared.neighbours.refusal_with(peer)
+        {
+            return Err(ExecutorError::Apart { saw: format!("a transfer between {saw}") });
+        }
         let bytes = count.checked_mul(dtype.size() as u64);
         let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64).ok_or_else(|| {
             argument("make a call", format!("{count} elements"), "what fits the address space")

@@ -304,12 +304,7 @@ impl Gpu {
     /// Whether a plan can run on the ranks' devices at all.
     pub fn admits(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> {
         let Some(saw) = shared.neighbours.refusal() else { return Ok(()) };
-        Err(ExecutorError::Argument {
-            what: "run a plan on a GPU",
-            saw: format!("plan `{}` on {saw}", plan.name()),
-            allowed: "ranks whose devices map each other's memory and have atomic operations on it (NVLink, xGMI), or \
-                      that share a device; run it on the host",
-        })
+        Err(ExecutorError::Apart { saw: format!("plan `{}` on {saw}", plan.name()) })
     }
 
     /// The stream of calls without one.

@@ -145,8 +145,8 @@ pub struct Neighbours {
     /// By rank, whether it lives in this process.
     here: Vec<bool>,
     rank: u32,
-    /// The first two ranks of a node between whose devices something lacks.
-    gap: Option<(u32, u32, Gap)>,
+    /// The ranks of a node between whose devices something lacks, two by two.
+    gaps: Vec<(u32, u32, Gap)>,
 }
 
 impl Neighbours {
@@ -154,10 +154,10 @@ impl Neighbours {
     pub fn new(
         rank: u32,
         devices: Vec<(RankDevice, bool)>,
-        mut gaps: impl Iterator<Item = (u32, u32, Gap)>,
+        gaps: impl Iterator<Item = (u32, u32, Gap)>,
     ) -> Self {
         let (devices, here) = devices.into_iter().unzip();
-        Neighbours { devices, here, rank, gap: gaps.next() }
+        Neighbours { devices, here, rank, gaps: gaps.collect() }
     }
 
     /// Whether a peer's device is this rank's, in the same process: their blocks share it.
@@ -206,12 +206,23 @@ impl Neighbours {
         Devices::Gpus { class, most_blocks }
     }
 
-    /// Which ranks' devices cannot work together, and why.
+    /// Which ranks' devices cannot work together, and why: the first two that do not.
     pub fn refusal(&self) -> Option<String> {
-        let (one, other, gap) = self.gap?;
+        self.gaps.first().map(|&gap| self.told(gap))
+    }
+
+    /// Why this rank's device and a peer's cannot work together; the same on both ranks.
+    pub fn refusal_with(&self, peer: u32) -> Option<String> {
+        let between = |&&(one, other, _): &&(u32, u32, Gap)| {
+            [(one, other), (other, one)].contains(&(self.rank, peer))
+        };
+        self.gaps.iter().find(between).map(|&gap| self.told(gap))
+    }
+
+    fn told(&self, (one, other, gap): (u32, u32, Gap)) -> String {
         let name = |rank: u32| format!("rank {rank} ({})", self.devices[rank as usize]);
         let (one, other) = (name(one), name(other));
-        Some(match gap {
+        match gap {
             Gap::Backend => format!("{one} and {other}, on devices of different kinds"),
             Gap::Access => {
                 format!("{one} and {other}, whose devices do not reach each other's memory")
@@ -219,7 +230,7 @@ impl Neighbours {
             Gap::Atomics => {
                 format!("{one} and {other}, between whose devices there are no atomic operations")
             }
-        })
+        }
     }
 }
 
@@ -302,6 +313,13 @@ mod tests {
             let text = neighbours.refusal().unwrap();
             assert!(text.starts_with("rank 0 (cuda:0 at 0000:10:00.0) and rank 1 (cuda:1)"));
             assert!(text.contains(word), "{text}");
+            assert_eq!(neighbours.refusal_with(1), Some(text.clone()));
+            assert_eq!(neighbours.refusal_with(0), None);
+            // Whichever of the two has found it.
+            let gaps = [(0, 2, gap), (1, 0, gap)].into_iter();
+            let neighbours = Neighbours::new(0, [devices(), devices()].concat(), gaps);
+            assert!(neighbours.refusal_with(1).is_some_and(|text| text.starts_with("rank 1")));
+            assert_eq!(neighbours.refusal_with(3), None);
         }
         assert_eq!(Gap::from_byte(0), Some(None));
         assert_eq!(Gap::from_byte(4), None);

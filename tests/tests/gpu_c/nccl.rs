@@ -72,3 +72,14 @@ fn what_is_not_served_goes_to_the_real_library() {
     does(command.env(SHOWN, shown.path()).env("ANTIPHON_NCCL_LIB_PATH", real));
     assert_eq!(unshown(&rows(), Column::Beside, &shown.read()), [""; 0]);
 }
+
+#[test]
+fn devices_that_do_not_reach_each_other_have_their_calls_made_by_the_real_library() {
+    let Some(devices) = Devices::of("apart") else { return };
+    let real = devices.real();
+    for named in [None, Some(&real)] {
+        let mut command = devices.command("apart");
+        command.env("ANTIPHON_GPUSIM_PEERS", "0");
+        does(command.envs(named.map(|real| ("ANTIPHON_NCCL_LIB_PATH", real))));
+    }
+}

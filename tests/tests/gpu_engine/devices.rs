@@ -114,9 +114,18 @@ fn refused() {
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(3)).unwrap();
     // Ranks 0 and 2 share a device.
     let errors = on_devices(&devices(3, 2), &options(), |rank| call(&rank, &plan, 192));
-    for error in errors.into_iter().map(Result::unwrap_err) {
+    // And what is gathered in groups, which go elsewhere whole.
+    let gathered = on_devices(&devices(2, 2), &options(), |rank| {
+        let (on, peer) = (Collectives::new(&rank).unwrap(), 1 - rank.rank());
+        let mut group = Group::new();
+        // SAFETY: nothing is sent.
+        let sent = unsafe { group.send(&on, std::ptr::null(), 0, DataType::U8, peer, None) };
+        assert!(group.is_empty());
+        sent
+    });
+    for error in errors.into_iter().map(Result::unwrap_err).chain(gathered.into_iter().map(Result::unwrap_err)) {
         let text = error.to_string();
-        assert!(matches!(error, ExecutorError::Argument { .. }), "{text}");
+        assert!(matches!(error, ExecutorError::Apart { .. }), "{text}");
         for part in ["rank 0 (", ":0 at 0000:10:00.0", "rank 1 (", "0000:11:00.0", &why] {
             assert!(text.contains(part), "{part}: {text}");
         }
