@@ -20,7 +20,7 @@ use crate::error::ExecutorError;
 use crate::executor::{Executor, NOWHERE};
 use crate::plan_cache::LoadedPlan;
 use crate::selection::{Question, SelectionError, Spread, Tuning, Wish};
-use antiphon_hal::{HalError, Stream};
+use antiphon_hal::{Event, HalError, Stream};
 use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
@@ -109,6 +109,8 @@ struct Shared {
     /// Plans by which ranks meet before code runs, by its name and version.
     meetings: Mutex<BTreeMap<String, Arc<LoadedPlan>>>,
     pairs: Mutex<BTreeMap<Way, Pair>>,
+    /// By stream, what comes behind the last copy of a device's rank to itself, which is no launch.
+    copies: Mutex<BTreeMap<u64, Arc<dyn Event>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -148,6 +150,7 @@ impl Collectives {
             service: service(spread, communicator.shared.tuning.clone()),
             meetings: Mutex::default(),
             pairs: Mutex::default(),
+            copies: Mutex::default(),
         })))
     }
 
@@ -287,6 +290,16 @@ impl Collectives {
     pub fn failure(&self) -> Option<ExecutorError> {
         let own = self.communicator().failure();
         own.or_else(|| self.pair_failure())
+    }
+
+    /// Whether all calls of this rank are complete, on whatever streams, and those replays of graphs that have begun; known a
+    /// moment later than it is so. Of one that has failed [`failure`](Self::failure) tells. Does not wait.
+    pub fn is_complete(&self) -> bool {
+        // Not under their lock: a driver may let the question wait. Of a device that answers nothing any more the launches tell.
+        let copies: Vec<_> = lock(&self.0.copies).values().map(Arc::clone).collect();
+        self.communicator().is_complete()
+            && self.pairs_are_complete()
+            && copies.iter().all(|behind| behind.query().unwrap_or(true))
     }
 
     /// # Safety

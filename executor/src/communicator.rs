@@ -7,6 +7,7 @@ mod join;
 mod listener;
 mod meet;
 mod options;
+mod registration;
 mod turns;
 
 use crate::context::{Context, ContextKey};
@@ -279,6 +280,18 @@ impl Communicator {
     /// The process of a rank.
     pub fn pid_of(&self, rank: u32) -> Option<u32> {
         self.shared.peers.get(rank as usize).map(|peer| peer.pid)
+    }
+
+    /// Whether this rank's launches are complete, on whatever streams, and those replays of graphs that have begun; known a moment
+    /// later than it is so. Does not wait.
+    pub fn is_complete(&self) -> bool {
+        match &self.shared.gpu {
+            Some(gpu) => gpu.is_over(),
+            None => {
+                let log = self.shared.log();
+                log.completed == log.seq || self.shared.failed()
+            }
+        }
     }
 
     /// The links that this rank has for port channels, by peer: over which wire each goes, and whether it is lost.

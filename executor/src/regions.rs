@@ -76,6 +76,12 @@ impl Regions {
         Ok(region)
     }
 
+    /// Whether peers were told about a memory.
+    #[cfg(test)]
+    pub fn is_announced(&self, memory: &Arc<dyn Memory>) -> bool {
+        self.own().announced.contains_key(&memory.id())
+    }
+
     /// Tells the peers about regions whose memory was freed since the last call. Cheap when nothing was.
     pub fn sweep(&self, bootstrap: &dyn Bootstrap) -> Result<(), ExecutorError> {
         let epoch = self.host.epoch() + self.device.as_ref().map_or(0, |device| device.epoch());

@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 7
+#define ANTIPHON_ABI_MINOR 8
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -1054,6 +1054,34 @@ antiphon_result antiphon_communicator_abort(const struct antiphon_communicator *
  * The handle is one, or null; `out_result` is null or writable.
  */
 antiphon_result antiphon_communicator_async_error(const struct antiphon_communicator *communicator, antiphon_result *out_result);
+
+/**
+ * Tells the peers about a buffer now, so that they have mapped it when the first call comes that uses it, which else tells them and
+ * waits for that. A hint: calls use any buffer. Writes 0 where nothing is gained, since the buffer is in memory that peers cannot
+ * map, else 1. On a GPU the memory stays mapped while it is among the 64 of the application that were used or told of last; memory
+ * of antiphon_memory_allocate, there and on the host, until it is freed.
+ *
+ * Any thread may call it at any time; peers make no call.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_mapped` is null or writable. The buffer is not looked at.
+ */
+antiphon_result antiphon_communicator_register(const struct antiphon_communicator *communicator,
+                                               const void *buffer,
+                                               uint64_t bytes,
+                                               int32_t *out_mapped);
+
+/**
+ * Writes 1 if all calls on a communicator are complete, on whatever streams, else 0; replays of a graph count once they have
+ * begun. Calls that are gathered in a group count once it has ended. If one has failed, antiphon_communicator_async_error tells.
+ * What is complete may be known a moment later. Does not wait.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * The handle is one, or null; `out_done` is null or writable.
+ */
+antiphon_result antiphon_communicator_query(const struct antiphon_communicator *communicator, int32_t *out_done);
 
 /**
  * Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work

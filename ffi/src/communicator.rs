@@ -442,6 +442,56 @@ pub unsafe extern "C" fn antiphon_communicator_async_error(
     })
 }
 
+/// Tells the peers about a buffer now, so that they have mapped it when the first call comes that uses it, which else tells them and
+/// waits for that. A hint: calls use any buffer. Writes 0 where nothing is gained, since the buffer is in memory that peers cannot
+/// map, else 1. On a GPU the memory stays mapped while it is among the 64 of the application that were used or told of last; memory
+/// of antiphon_memory_allocate, there and on the host, until it is freed.
+///
+/// Any thread may call it at any time; peers make no call.
+///
+/// # Safety
+/// The handle is one, or null; `out_mapped` is null or writable. The buffer is not looked at.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_register(
+    communicator: *const antiphon_communicator,
+    buffer: *const c_void,
+    bytes: u64,
+    out_mapped: *mut i32,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_mapped, "out_mapped")?;
+        // SAFETY: as this function's.
+        let collectives = unsafe { borrow::<Collectives>(communicator)? };
+        let mapped = collectives.communicator().register(buffer.cast(), bytes)?;
+        // SAFETY: as this function's.
+        unsafe { out.set(i32::from(mapped)) };
+        Ok(())
+    })
+}
+
+/// Writes 1 if all calls on a communicator are complete, on whatever streams, else 0; replays of a graph count once they have
+/// begun. Calls that are gathered in a group count once it has ended. If one has failed, antiphon_communicator_async_error tells.
+/// What is complete may be known a moment later. Does not wait.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// The handle is one, or null; `out_done` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_communicator_query(
+    communicator: *const antiphon_communicator,
+    out_done: *mut i32,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_done, "out_done")?;
+        // SAFETY: as this function's.
+        let done = unsafe { borrow::<Collectives>(communicator)? }.is_complete();
+        // SAFETY: as this function's.
+        unsafe { out.set(i32::from(done)) };
+        Ok(())
+    })
+}
+
 /// Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
 /// that was given to them is done.
 ///

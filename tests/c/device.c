@@ -221,11 +221,15 @@ static void work(struct Side *side)
     /* Memory of the library. */
     OK(antiphon_memory_allocate(c, sizeof(int32_t) * COUNT, &memory));
     OK(antiphon_memory_address(memory, &address));
+    OK(antiphon_communicator_register(c, address, sizeof(int32_t) * COUNT, &done));
+    CHECK(done);
     OK(antiphon_all_reduce(c, in, address, COUNT, I32, SUM, s));
     OK(antiphon_all_reduce(c, address, out, COUNT, I32, ANTIPHON_OP_MIN, s));
     DONE();
     OK(antiphon_stream_query(s, &done));
     CHECK(done);
+    do OK(antiphon_communicator_query(c, &done));
+    while (!done);
     expect(side, COUNT, sums, 3 * WORLD);
     OK(antiphon_memory_free(memory));
 }

@@ -68,6 +68,10 @@ static void nulls(antiphon_communicator *c)
     FAILS(ARGUMENT, "out_index", antiphon_device_current("host", NULL));
     FAILS(HANDLE, "a stream", antiphon_stream_synchronize(NULL));
     FAILS(HANDLE, "a stream", antiphon_stream_query(NULL, &done));
+    FAILS(HANDLE, "null", antiphon_communicator_query(none, &done));
+    FAILS(ARGUMENT, "out_done", antiphon_communicator_query(c, NULL));
+    FAILS(HANDLE, "null", antiphon_communicator_register(none, &x, sizeof x, &done));
+    FAILS(ARGUMENT, "out_mapped", antiphon_communicator_register(c, &x, sizeof x, NULL));
     FAILS(HANDLE, "a stream", antiphon_stream_destroy(NULL));
     FAILS(HANDLE, "null", antiphon_executor_create(none, &executor));
     FAILS(ARGUMENT, "out_executor", antiphon_executor_create(c, NULL));

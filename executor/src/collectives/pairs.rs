@@ -195,6 +195,14 @@ impl Collectives {
         })
     }
 
+    /// Whether all transfers are complete: of a pair that is being formed some are to come.
+    pub(super) fn pairs_are_complete(&self) -> bool {
+        lock(&self.0.pairs).values().all(|pair| match pair {
+            Pair::Formed(pair) => pair.communicator().is_complete(),
+            Pair::Forming(turns) => turns.is_empty(),
+        })
+    }
+
     /// Aborts the pairs that are formed.
     pub(super) fn abort_formed(&self, reason: &str) {
         let formed = |pair: &Pair| match pair {

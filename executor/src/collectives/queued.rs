@@ -12,7 +12,7 @@ use super::pairs::Formed;
 use super::prepared::Prepared;
 use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
-use super::{Collectives, code_unsupported};
+use super::{Collectives, code_unsupported, lock};
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::together::RankCall;
@@ -120,9 +120,8 @@ impl Queued {
         let copied = stream.and_then(|stream| {
             // SAFETY: both buffers are the calls' until they are complete, and apart, as the contract of `Group::send` and
             // `Group::receive` has it.
-            unsafe { stream.copy(destination, source, bytes as u64) }
-                .map(drop)
-                .map_err(ExecutorError::from)
+            let _ = unsafe { stream.copy(destination, source, bytes as u64)? };
+            on.note_copy(&*stream)
         });
         if let Err(error) = copied {
             self.failed(error);
@@ -324,6 +323,18 @@ impl Branches {
 }
 
 impl Collectives {
+    /// Remembers that a copy was put into a stream, unless it is part of a graph.
+    fn note_copy(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
+        if stream.is_capturing()? {
+            return Ok(());
+        }
+        let known = lock(&self.0.copies).get(&stream.id()).map(Arc::clone);
+        let event = known.map_or_else(|| self.communicator().device().event(), Ok)?;
+        stream.record(&*event)?;
+        lock(&self.0.copies).insert(stream.id(), event);
+        Ok(())
+    }
+
     /// The stream of calls without one, on a device.
     pub(super) fn own_stream(&self) -> Result<Arc<dyn Stream>, ExecutorError> {
         match &self.communicator().shared.gpu {

@@ -10,6 +10,7 @@ use antiphon_codegen::abi::FOREIGN;
 use antiphon_hal::{HalError, Memory, Stream};
 use antiphon_plan::model::Collective;
 use std::any::Any;
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
 
 /// Memory of the application that peers know, or wires.
@@ -161,20 +162,54 @@ impl Gpu {
         address: u64,
         bytes: u64,
     ) -> Result<Option<(u64, u64)>, ExecutorError> {
-        let pointer = std::ptr::with_exposed_provenance(address as usize);
-        let Some((memory, offset)) = self.device.find(pointer, bytes) else {
-            self.take_back(shared, address, bytes);
+        let Some((memory, offset)) = self.mappable(shared, address, bytes) else {
             return Ok(None);
         };
         if memory.is_borrowed() {
-            if stays_private(shared, &*memory)
-                || !self.is_kept(&memory) && !fits_a_message(&*memory)
-            {
-                return Ok(None);
-            }
             self.keep(&memory, user, true)?;
         }
         Ok(Some((self.announce(shared, &memory)?, offset)))
+    }
+
+    /// The memory that a buffer is in, and its place there; `None` for memory that peers cannot map.
+    fn mappable(
+        &self,
+        shared: &Shared,
+        address: u64,
+        bytes: u64,
+    ) -> Option<(Arc<dyn Memory>, u64)> {
+        let pointer = std::ptr::with_exposed_provenance(address as usize);
+        let Some((memory, offset)) = self.device.find(pointer, bytes) else {
+            self.take_back(shared, address, bytes);
+            return None;
+        };
+        let stays = || {
+            stays_private(shared, &*memory) || !self.is_kept(&memory) && !fits_a_message(&*memory)
+        };
+        if memory.is_borrowed() && stays() { None } else { Some((memory, offset)) }
+    }
+
+    /// Tells peers about a buffer before a launch names it; `false` for memory that they cannot map.
+    pub fn register(
+        &self,
+        shared: &Shared,
+        address: u64,
+        bytes: u64,
+    ) -> Result<bool, ExecutorError> {
+        let Some((memory, _)) = self.mappable(shared, address, bytes) else { return Ok(false) };
+        if memory.is_borrowed() && !self.is_kept(&memory) {
+            let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
+            match borrowed.iter_mut().find(|known| known.memory.id() == memory.id()) {
+                Some(known) => known.told = true,
+                None => {
+                    let (memory, uses) = (Arc::clone(&memory), Vec::new());
+                    borrowed.push_back(Borrowed { memory, told: true, uses });
+                    self.drop_oldest(&mut borrowed);
+                }
+            }
+        }
+        self.announce(shared, &memory)?;
+        Ok(true)
     }
 
     /// Has wires read a buffer that no peer touches, as far as they take memory of GPUs: transfers may come from it.
@@ -250,13 +285,18 @@ impl Gpu {
             Reader::Graph(stream) => self.keep_for_graph(*stream, Arc::new(Arc::clone(memory)))?,
         }
         borrowed.push_back(known);
+        self.drop_oldest(&mut borrowed);
+        Ok(())
+    }
+
+    /// Lets go of memory that was used long ago.
+    fn drop_oldest(&self, borrowed: &mut VecDeque<Borrowed>) {
         // In their order, so that one look tells that there is nothing to do; as many more as launches are queued may stay.
         while borrowed.len() > MOST_BORROWED
             && borrowed.front().is_some_and(|oldest| oldest.is_unused(self))
         {
             borrowed.pop_front();
         }
-        Ok(())
     }
 
     /// Keeps what a recorded launch uses as long as its graph.

@@ -459,7 +459,7 @@ impl Gpu {
     }
 
     /// Whether everything that was submitted is over.
-    fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.contexts().iter().all(|context| context.is_over(&self.asker))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::counterpart::{self, Counterpart};
 use crate::failure::{self, Failure, Result};
+use crate::finalize;
 use crate::group;
 use crate::handle::{Used, issue};
 use crate::library::{Config as Options, Handle, library};
@@ -27,8 +28,10 @@ pub struct Communicator {
     pub world: u32,
     /// The number of its device; on the host, the one that `ncclCommInitAll` was given.
     device: c_int,
+    /// Whether who ends it waits for its calls.
+    pub blocking: bool,
     /// No more calls are made.
-    finalized: AtomicBool,
+    pub finalized: AtomicBool,
     pub registered: Registered,
     /// Where calls go that nothing here serves.
     pub real: Option<Counterpart>,
@@ -54,7 +57,8 @@ impl Communicator {
     pub fn nobodys() -> Self {
         let (finalized, registered) = (AtomicBool::new(false), Registered::default());
         let end = ptr::null_mut();
-        Communicator { end, rank: 0, world: 0, device: 0, finalized, registered, real: None }
+        let (rank, world, device, blocking, real) = (0, 0, 0, true, None);
+        Communicator { end, rank, world, device, blocking, finalized, registered, real }
     }
 }
 
@@ -103,23 +107,25 @@ pub fn check_header(header: &Header, least: usize) -> Result<()> {
     )))
 }
 
+/// Whether a communicator blocks, by its configuration; `otherwise` where there is none.
+///
 /// # Safety
 /// There is none, or it is as long as it says.
-unsafe fn check_config(config: *const Config) -> Result<()> {
+unsafe fn blocks(config: *const Config, otherwise: bool) -> Result<bool> {
     // SAFETY: as this function's.
     let Some(header) = (unsafe { config.cast::<Header>().as_ref() }) else {
-        return Ok(());
+        return Ok(otherwise);
     };
     check_header(header, size_of::<Config>())?;
     // SAFETY: as long as it says.
     let blocking = unsafe { (*config).blocking };
-    // Calls are complete on return, which those that need not block may be, too.
+    // Where it need not block, what is complete on return is so all the same.
     if ![0, 1, UNDEFINED].contains(&blocking) {
         return Err(Failure::argument(format!(
             "cannot read a configuration: saw blocking {blocking}, allowed 0 and 1"
         )));
     }
-    Ok(())
+    Ok(blocking != 0)
 }
 
 /// How long a call may make no progress; for ever, if nothing is said.
@@ -171,8 +177,9 @@ fn options(devices: &CStr) -> Result<Options> {
 }
 
 /// What has come of a handle of `libantiphon.so`.
-fn whole(end: Handle, device: c_int) -> Result<Arc<Communicator>> {
+fn whole(end: Handle, device: c_int, blocking: bool) -> Result<Arc<Communicator>> {
     let mut whole = alone(end, device)?;
+    whole.blocking = blocking;
     whole.real = counterpart::meet(&whole);
     Ok(Arc::new(whole))
 }
@@ -180,8 +187,9 @@ fn whole(end: Handle, device: c_int) -> Result<Arc<Communicator>> {
 /// As [`whole`], without its counterpart in the real library. Where it fails, the handle is destroyed.
 fn alone(end: Handle, device: c_int) -> Result<Communicator> {
     let (finalized, registered) = (AtomicBool::new(false), Registered::default());
+    let (rank, world, blocking, real) = (0, 0, true, None);
     let mut alone =
-        Communicator { end, rank: 0, world: 0, device, finalized, registered, real: None };
+        Communicator { end, rank, world, device, blocking, finalized, registered, real };
     let library = library()?;
     // SAFETY: the handle was just made, and the places are writable.
     unsafe {
@@ -214,7 +222,7 @@ pub unsafe fn init_rank(
 ) -> Result<()> {
     let out = place(out, "comm")?;
     // SAFETY: as this function's.
-    unsafe { check_config(config)? };
+    let blocking = unsafe { blocks(config, true)? };
     let world = numbers::rank(ranks, "a number of ranks")?;
     let rank = numbers::rank(rank, "a rank")?;
     if rank >= world {
@@ -230,7 +238,7 @@ pub unsafe fn init_rank(
         let code =
             unsafe { (library.antiphon_communicator_create)(&id, rank, world, &options, &mut end) };
         library.outcome(code)?;
-        whole(end, device).map(Some)
+        whole(end, device, blocking).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
     unsafe { group::join(out, None, make) }
@@ -308,7 +316,7 @@ pub unsafe fn split(
     // SAFETY: as this function's.
     let parent = Arc::clone(&*unsafe { usable(comm)? });
     // SAFETY: as this function's.
-    unsafe { check_config(config)? };
+    let blocking = unsafe { blocks(config, parent.blocking)? };
     if color < -1 {
         return Err(Failure::argument(format!(
             "cannot split by color {color}: allowed 0 and more, and -1"
@@ -323,7 +331,7 @@ pub unsafe fn split(
         let code =
             unsafe { (library.antiphon_communicator_split)(parent.end, color, key, &mut end) };
         library.outcome(code)?;
-        if end.is_null() { Ok(None) } else { whole(end, parent.device).map(Some) }
+        if end.is_null() { Ok(None) } else { whole(end, parent.device, blocking).map(Some) }
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
     unsafe { group::join(out, Some(comm), make) }
@@ -345,7 +353,7 @@ pub unsafe fn shrink(
     // SAFETY: as this function's.
     let parent = Arc::clone(&*unsafe { known(comm)? });
     // SAFETY: as this function's.
-    unsafe { check_config(config)? };
+    let blocking = unsafe { blocks(config, parent.blocking)? };
     if ![0, 1].contains(&flags) {
         return Err(Failure::argument(format!(
             "cannot shrink with flags {flags}: allowed 0 and 1"
@@ -381,24 +389,10 @@ pub unsafe fn shrink(
             (library.antiphon_communicator_subset)(parent.end, rest.as_ptr(), count, &mut end)
         };
         library.outcome(code)?;
-        whole(end, parent.device).map(Some)
+        whole(end, parent.device, blocking).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
     unsafe { group::join(out, Some(comm), make) }
-}
-
-/// Lets no more calls begin. It waits for none: those on the host are complete on return, those on devices are the
-/// streams' to complete, and [`destroy`] waits for them.
-///
-/// # Safety
-/// As NCCL's.
-pub unsafe fn finalize(comm: Comm) -> Result<()> {
-    // SAFETY: as this function's.
-    let communicator = unsafe { known(comm)? };
-    if communicator.finalized.swap(true, Ordering::AcqRel) {
-        return Err(Failure::usage("cannot finalize a communicator twice"));
-    }
-    Ok(())
 }
 
 /// # Safety
@@ -439,7 +433,7 @@ pub unsafe fn revoke(comm: Comm, flags: c_int) -> Result<()> {
     abort_end(&communicator, c"ncclCommRevoke was called")
 }
 
-/// Writes what broke a communicator; `ncclGetLastError` then says why.
+/// Writes what broke a communicator, of which `ncclGetLastError` then says why, or whether its end is under way.
 ///
 /// # Safety
 /// As NCCL's.
@@ -447,6 +441,8 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     let (out, library) = (place(out, "asyncError")?, library()?);
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
+    // First: what fails is complete, and tells after that.
+    let ending = finalize::is_under_way(&communicator)?;
     let mut code = 0;
     // SAFETY: the handle lives, and the place is writable.
     library.outcome(unsafe {
@@ -460,6 +456,7 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
         (Ok(()), Some(real)) => real.error(),
         (Ok(()), None) => result::SUCCESS,
     };
+    let code = if code == result::SUCCESS && ending { result::IN_PROGRESS } else { code };
     // SAFETY: as this function's.
     unsafe { out.write(code) };
     Ok(())

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The version of NCCL that had [`Config`] as it is here: a library takes what came later as not said.
 const CONFIGURED: u32 = 21400;
 /// How long to pause before a library is asked again what has come of a call.
-const PAUSE: Duration = Duration::from_micros(100);
+pub const PAUSE: Duration = Duration::from_micros(100);
 
 /// How far a rank's counterpart has come.
 const UNDER_WAY: u8 = 0;
@@ -57,6 +57,7 @@ functions! {
     init_rank = ncclCommInitRankConfig(*mut Comm, c_int, UniqueId, c_int, *mut Config) -> c_int;
     init_all = ncclCommInitAll(*mut Comm, c_int, *const c_int) -> c_int;
     async_error = ncclCommGetAsyncError(Comm, *mut c_int) -> c_int;
+    finalize = ncclCommFinalize(Comm) -> c_int;
     destroy = ncclCommDestroy(Comm) -> c_int;
     abort = ncclCommAbort(Comm) -> c_int;
     start = ncclGroupStart() -> c_int;
@@ -138,6 +139,28 @@ impl Counterpart {
         }
     }
 
+    /// Has the library complete what its calls have under way, which may go on when this returns. Where there is no counterpart, or
+    /// it is aborted, nothing is.
+    pub fn finalize(&self) -> Result<()> {
+        let Ok(used) = self.used() else { return Ok(()) };
+        used.0.state().ends = true;
+        // SAFETY: the communicator lives, and who uses it makes no more calls.
+        match unsafe { (used.0.functions.finalize)(used.comm()) } {
+            result::IN_PROGRESS => Ok(()),
+            code => used.0.functions.outcome(code),
+        }
+    }
+
+    /// Waits for what is under way.
+    pub fn settle(&self) -> Result<()> {
+        self.used().map_or(Ok(()), |used| used.settled())
+    }
+
+    /// Whether something is under way.
+    pub fn is_under_way(&self) -> bool {
+        self.used().is_ok_and(|used| used.0.outcome().is_none())
+    }
+
     /// Ends what its calls have under way, and lets no more of them begin.
     pub fn abort(&self) {
         if let Ok(made) = &self.0 {
@@ -162,6 +185,8 @@ unsafe impl Sync for Made {}
 struct State {
     users: u32,
     aborted: bool,
+    /// It is finalized, which may be under way.
+    ends: bool,
 }
 
 impl Made {
@@ -206,14 +231,35 @@ impl Made {
         let code = if code == result::SUCCESS { now } else { code };
         (code != result::IN_PROGRESS).then(|| self.functions.outcome(code))
     }
+
+    /// Waits for what is under way: until it is over, an abort, or the limit.
+    fn settled(&self) -> Result<()> {
+        let (since, limit) = (Instant::now(), limit()?);
+        loop {
+            if self.state().aborted {
+                return Err(aborted());
+            }
+            if let Some(outcome) = self.outcome() {
+                return outcome;
+            }
+            late(since, limit)?;
+            thread::sleep(PAUSE);
+        }
+    }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        if !self.state().aborted {
-            // SAFETY: it was made, and nobody uses it any more.
-            unsafe { (self.functions.destroy)(self.comm) };
+        let State { aborted, ends, .. } = *self.state();
+        if aborted {
+            return;
         }
+        // It may be destroyed before its end begins, and after that.
+        if ends && let Err(failure) = self.settled() {
+            failure::remember(&failure.text);
+        }
+        // SAFETY: it was made, and nobody uses it any more.
+        unsafe { (self.functions.destroy)(self.comm) };
     }
 }
 
@@ -238,19 +284,9 @@ impl Use<'_> {
         }
     }
 
-    /// Waits for what is under way: until it is over, an abort, or the limit.
+    /// As [`Made::settled`].
     fn settled(&self) -> Result<()> {
-        let (since, limit) = (Instant::now(), limit()?);
-        loop {
-            if self.0.state().aborted {
-                return Err(aborted());
-            }
-            if let Some(outcome) = self.0.outcome() {
-                return outcome;
-            }
-            late(since, limit)?;
-            thread::sleep(PAUSE);
-        }
+        self.0.settled()
     }
 }
 
@@ -454,6 +490,7 @@ mod tests {
             init_rank: init,
             init_all,
             async_error,
+            finalize: free,
             destroy: free,
             abort: free,
             start: group,

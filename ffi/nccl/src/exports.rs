@@ -7,7 +7,7 @@ use crate::types::{
     UniqueId, VERSION, WaitSignal, Window,
 };
 use crate::way::Entry;
-use crate::{collectives, communicator, forward, group, memory, refused};
+use crate::{collectives, communicator, finalize, forward, group, memory, refused};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::io::Write;
 use std::ptr::null;
@@ -125,7 +125,7 @@ exports! {
     ncclCommInitRankConfig pncclCommInitRankConfig(comm: *mut Comm, nranks: c_int, commId: UniqueId, rank: c_int, config: *mut Config) = communicator::init_rank(comm, nranks, commId, rank, config);
     ncclCommInitRank pncclCommInitRank(comm: *mut Comm, nranks: c_int, commId: UniqueId, rank: c_int) = communicator::init_rank(comm, nranks, commId, rank, null());
     ncclCommInitAll pncclCommInitAll(comm: *mut Comm, ndev: c_int, devlist: *const c_int) = communicator::init_all(comm, ndev, devlist);
-    ncclCommFinalize pncclCommFinalize(comm: Comm) = communicator::finalize(comm);
+    ncclCommFinalize pncclCommFinalize(comm: Comm) = finalize::finalize(comm);
     ncclCommDestroy pncclCommDestroy(comm: Comm) = communicator::destroy(comm);
     ncclCommAbort pncclCommAbort(comm: Comm) = communicator::abort(comm);
     ncclCommRevoke pncclCommRevoke(comm: Comm, revokeFlags: c_int) = communicator::revoke(comm, revokeFlags);

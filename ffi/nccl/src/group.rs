@@ -3,6 +3,7 @@
 
 use crate::communicator::{Communicator, place};
 use crate::failure::{Failure, Result};
+use crate::finalize;
 use crate::forward::{self, Forwarded};
 use crate::handle::issue;
 use crate::library::library;
@@ -37,6 +38,8 @@ struct Open {
     calls: Vec<Deferred>,
     /// The first call that nothing here serves.
     unserved: Option<Failure>,
+    /// Communicators that are finalized.
+    last: Vec<Arc<Communicator>>,
 }
 
 thread_local! {
@@ -98,6 +101,15 @@ pub unsafe fn join(
     Ok(())
 }
 
+/// Completes the calls of a communicator that is finalized: now, or when the group of this thread has ended.
+pub fn finally(communicator: Arc<Communicator>) -> Result<()> {
+    if !is_open() {
+        return finalize::complete(&[communicator]);
+    }
+    OPEN.with_borrow_mut(|open| open.last.push(communicator));
+    Ok(())
+}
+
 pub fn start() -> Result<()> {
     let library = library()?;
     if OPEN.with_borrow(|open| open.depth == 0) {
@@ -109,7 +121,7 @@ pub fn start() -> Result<()> {
 }
 
 pub fn end() -> Result<()> {
-    let library = library()?;
+    library()?;
     let ended = OPEN.with_borrow_mut(|open| match open.depth {
         0 => Err(Failure::usage("cannot end a group: saw none, allowed after ncclGroupStart")),
         1 => Ok(Some(std::mem::take(open))),
@@ -118,9 +130,21 @@ pub fn end() -> Result<()> {
             Ok(None)
         }
     })?;
-    let Some(Open { joins, failure, calls, unserved, .. }) = ended else {
+    let Some(Open { joins, failure, calls, unserved, last, .. }) = ended else {
         return Ok(());
     };
+    launch(joins, failure, calls, unserved)?;
+    finalize::complete(&last)
+}
+
+/// Makes the communicators that a group has asked for, and launches its calls: here, or all of them in the real library.
+fn launch(
+    joins: Vec<Join>,
+    failure: Option<Failure>,
+    calls: Vec<Deferred>,
+    unserved: Option<Failure>,
+) -> Result<()> {
+    let library = library()?;
     let made = failure.map_or_else(|| make_all(joins), Err);
     if let Err(failure) = made {
         // SAFETY: any thread may call it at any time.

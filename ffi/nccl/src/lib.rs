@@ -19,6 +19,7 @@ mod communicator;
 mod counterpart;
 mod exports;
 mod failure;
+mod finalize;
 mod forward;
 mod group;
 mod handle;

@@ -12,7 +12,7 @@ const PATH_VARIABLE: &str = "ANTIPHON_LIB_PATH";
 /// The name by which it is linked; its number is the major one of the interface.
 const SONAME: &str = "libantiphon.so.1";
 /// The interface that is needed: the major number, and the minor one at least.
-const NEEDED: (u32, u32) = (1, 7);
+const NEEDED: (u32, u32) = (1, 8);
 
 /// How a communicator behaves, as `antiphon.h` has it.
 #[repr(C)]
@@ -89,6 +89,8 @@ functions! {
     antiphon_communicator_make_current(Handle) -> i32;
     antiphon_communicator_abort(Handle, *const c_char) -> i32;
     antiphon_communicator_async_error(Handle, *mut i32) -> i32;
+    antiphon_communicator_query(Handle, *mut i32) -> i32;
+    antiphon_communicator_register(Handle, *const c_void, u64, *mut i32) -> i32;
     antiphon_communicator_destroy(Handle) -> i32;
     antiphon_memory_allocate_on(*const c_char, u64, *mut Handle) -> i32;
     antiphon_memory_address(Handle, *mut *mut c_void) -> i32;

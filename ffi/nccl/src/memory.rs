@@ -1,6 +1,6 @@
 //! Memory that peers map, and buffers that a program registers.
 
-use crate::communicator::{known, place, usable};
+use crate::communicator::{Communicator, known, place, usable};
 use crate::failure::{Failure, Result};
 use crate::library::{Handle, library};
 use crate::types::{Comm, Window};
@@ -61,7 +61,8 @@ pub unsafe fn free(at: *mut c_void) -> Result<()> {
     library.outcome(unsafe { (library.antiphon_memory_free)(memory) })
 }
 
-/// What was registered with a communicator. Calls find out by themselves how each buffer is reached best.
+/// What was registered with a communicator. Peers have heard of it, where they can map it; calls find out by themselves how each
+/// buffer is reached best.
 #[derive(Default)]
 pub struct Registered(Mutex<Kept>);
 
@@ -89,6 +90,20 @@ fn check(buffer: *mut c_void, bytes: usize) -> Result<()> {
     Err(Failure::argument(format!("cannot register {bytes} bytes at {buffer:p}: allowed a buffer")))
 }
 
+/// Has peers map a buffer before the first call that uses it, where they can.
+fn tell(communicator: &Communicator, buffer: *mut c_void, bytes: usize) -> Result<()> {
+    let (library, mut mapped) = (library()?, 0);
+    // SAFETY: the handle lives, and the place is writable.
+    library.outcome(unsafe {
+        (library.antiphon_communicator_register)(
+            communicator.end,
+            buffer,
+            bytes as u64,
+            &mut mapped,
+        )
+    })
+}
+
 fn unknown(handle: *mut c_void) -> Failure {
     let text = format!("cannot use {handle:p}: allowed what this communicator has registered");
     Failure::argument(text)
@@ -106,6 +121,7 @@ pub unsafe fn register(
     // SAFETY: as this function's.
     let communicator = unsafe { usable(comm)? };
     check(buffer, bytes)?;
+    tell(&communicator, buffer, bytes)?;
     let mut kept = lock(&communicator.registered.0);
     let handle = kept.handle();
     kept.buffers.insert(handle, buffer.addr());
@@ -141,6 +157,7 @@ pub unsafe fn register_window(
         let text = format!("cannot register a window with flags {flags:#x}: allowed 0 to 3");
         return Err(Failure::usage(text));
     }
+    tell(&communicator, buffer, bytes)?;
     let mut kept = lock(&communicator.registered.0);
     let handle = kept.handle();
     kept.windows.insert(handle, buffer.expose_provenance());

@@ -112,7 +112,8 @@ fn every_call_of_the_header_does_what_the_page_says() {
             }
             let mut command = on_host(&program);
             command.arg(world).env(SHOWN, shown.path());
-            command.env("LD_LIBRARY_PATH", if preloaded { Path::new("/") } else { folder.as_path() });
+            command
+                .env("LD_LIBRARY_PATH", if preloaded { Path::new("/") } else { folder.as_path() });
             if preloaded {
                 command.env("LD_PRELOAD", &own);
             }

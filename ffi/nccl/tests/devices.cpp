@@ -6,7 +6,10 @@
 #include "forwarded.h"
 
 #include <dlfcn.h>
+#include <sched.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <cstdint>
 
 extern "C" {
@@ -36,6 +39,9 @@ int cuGraphDestroy(CUgraph graph);
 namespace {
 
 #define CUDA(call) CHECK((call) == 0)
+
+// How far the processes have come, in memory of both.
+std::atomic<int>* met = nullptr;
 
 constexpr int world = 2;
 constexpr std::size_t count = 200;
@@ -76,8 +82,13 @@ struct Rank {
 
     // Fails unless the result is this, once the stream has come so far.
     void expect(int line, std::size_t len, const std::function<int32_t(std::size_t)>& expected) const {
-        Numbers numbers(len);
         CUDA(cuStreamSynchronize(stream));
+        has(line, len, expected);
+    }
+
+    // Fails unless the result is this now, wherever the stream is.
+    void has(int line, std::size_t len, const std::function<int32_t(std::size_t)>& expected) const {
+        Numbers numbers(len);
         CUDA(cuMemcpyDtoH_v2(numbers.data(), out, len * sizeof numbers[0]));
         for (std::size_t i = 0; i < len; i++)
             if (numbers[i] != expected(i)) fail(__FILE__, line, "element ", std::to_string(i) + " is " + std::to_string(numbers[i]));
@@ -290,7 +301,43 @@ void rest(const Rank& own, int device) {
     ncclResult_t state = ncclInternalError;
     OK(ncclCommGetAsyncError(comm, &state));
     CHECK(state == ncclSuccess);
-    OK(ncclCommFinalize(comm));
+}
+
+// A call of rank 0 stays under way until rank 1 makes it, and so does what ends its communicator.
+void finalized(const Rank& own) {
+    const auto [rank, comm, stream, in, out] = own;
+    const Numbers nothing(count);
+    int turn = 0;
+    for (const int blocking : {0, 1}) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = blocking;
+        ncclComm_t last = nullptr;
+        ncclResult_t state = ncclSuccess;
+        OK(ncclCommSplit(comm, 0, rank, &last, &config));
+        OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, last, stream));
+        own.expect(__LINE__, count, sum);
+        CUDA(cuMemcpyHtoD_v2(out, nothing.data(), count * sizeof nothing[0]));
+        turn++;
+        while (rank == 1 && met->load() < turn) sched_yield();
+        OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, last, stream));
+        if (rank == 0 && blocking) met->store(turn);
+        OK(ncclCommFinalize(last));
+        if (!blocking) {
+            if (rank == 0) {
+                OK(ncclCommGetAsyncError(last, &state));
+                CHECK(state == ncclInProgress);
+                met->store(turn);
+            }
+            do OK(ncclCommGetAsyncError(last, &state));
+            while (state == ncclInProgress);
+        }
+        CHECK(state == ncclSuccess);
+        own.has(__LINE__, count, sum);
+        FAILS(ncclInvalidUsage, "finalized",
+              ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, last, stream));
+        FAILS(ncclInvalidUsage, "twice", ncclCommFinalize(last));
+        OK(ncclCommDestroy(last));
+    }
 }
 
 // The stand-in's sums are greater by 1000, and it alone has reduction 5, the exclusive or.
@@ -415,6 +462,7 @@ void run(const std::string& way, const ncclUniqueId& id, int rank) {
         shrunk(own);
         everywhere(comm, rank, world);
         rest(own, rank + 1);
+        finalized(own);
     }
     own.close();
 }
@@ -463,7 +511,20 @@ void together(const int (&devices)[world]) {
         for (const Rank& own : ranks)
             own.expect(__LINE__, world * count, [](std::size_t i) { return value(static_cast<int>(i / count), i % count); });
     }
-    for (const Rank& own : ranks) own.close();
+    // Who finalizes in a group waits for what it launches.
+    OK(ncclGroupStart());
+    for (const Rank& own : ranks) {
+        OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, own.comm, own.stream));
+        OK(ncclSend(own.send(), count, ncclInt32, own.rank, own.comm, own.stream));
+        OK(ncclRecv(static_cast<int32_t*>(own.receive()) + count, count, ncclInt32, own.rank, own.comm, own.stream));
+        OK(ncclCommFinalize(own.comm));
+    }
+    OK(ncclGroupEnd());
+    for (const Rank& own : ranks) {
+        const auto both = [&own](std::size_t i) { return i < count ? sum(i) : value(own.rank, i - count); };
+        own.has(__LINE__, world * count, both);
+        own.close();
+    }
 }
 
 }  // namespace
@@ -472,6 +533,9 @@ int main(int arguments, char** texts) {
     CHECK(arguments == 2);
     const std::string way = texts[1];
     alarm(280);
+    void* shared = mmap(nullptr, sizeof *met, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    met = new (shared) std::atomic<int>(0);
     if (way == "together") {
         CUDA(cuInit(0));
         together({0, 0});

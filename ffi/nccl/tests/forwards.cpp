@@ -117,6 +117,28 @@ void beside(ncclComm_t comm, int rank) {
         CHECK(error == result);
         if (result != ncclSuccess) CHECK(std::strstr(ncclGetLastError(comm), "result 6"));
     }
+
+    // Its calls come to their ends there, too: who need not block asks whether they have.
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t last = nullptr;
+    ncclResult_t state = ncclSuccess;
+    OK(ncclCommSplit(comm, 0, rank, &last, &config));
+    OK(ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, last, nullptr));
+    if (rank == 0) {
+        OK(ncclCommFinalize(last));
+        OK(ncclCommGetAsyncError(last, &state));
+        CHECK(state == ncclInProgress);
+    }
+    OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+    if (rank == 1) OK(ncclCommFinalize(last));
+    do OK(ncclCommGetAsyncError(last, &state));
+    while (state == ncclInProgress);
+    CHECK(state == ncclSuccess);
+    REFUSED("finalized", ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, last, nullptr));
+    OK(ncclCommDestroy(last));
+    OK(ncclCommFinalize(comm));
+    CHECK(reinterpret_cast<int (*)()>(dlsym(real, "real_finalized"))() == 2);
 }
 
 // Three ranks on two nodes: nothing here serves a collective. The library does, and transfers are served here.

@@ -84,7 +84,7 @@ thread_local std::string last;
 thread_local int depth = 0;
 // Sends, then what may wait for them.
 thread_local std::vector<std::pair<ncclComm_t, Step>> sends, calls;
-std::atomic<int> made_in_all, freed_in_all, asked_in_all, wrong, joined_on;
+std::atomic<int> made_in_all, freed_in_all, finalized_in_all, asked_in_all, wrong, joined_on;
 
 ncclResult_t fails(const char* why) {
     last = why;
@@ -251,9 +251,10 @@ bool rings(const ncclCollConfig_t* config) {
 
 extern "C" {
 
-// For the tests: how many communicators were made and freed, and how often one was asked while something was under way.
+// For the tests: how many communicators were made, freed and finalized, and how often one was asked while something was under way.
 int real_made() { return made_in_all; }
 int real_freed() { return freed_in_all; }
+int real_finalized() { return finalized_in_all; }
 int real_asked() { return asked_in_all; }
 // The device that was current when the last communicator was made.
 int real_device() { return joined_on; }
@@ -289,6 +290,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
     *count = comm->world;
     return ncclSuccess;
+}
+
+// All ranks end together.
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    comm->alive();
+    finalized_in_all++;
+    comm->under_way.push_back(comm->meet());
+    return comm->go_on();
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return comm->free(); }

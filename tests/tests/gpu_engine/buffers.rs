@@ -25,11 +25,16 @@ const KINDS: [(&str, Allocate); 3] = [
 
 /// Adds up the ranks' buffers of one kind, twice, and compares the sums.
 fn add_up(application: &Application, rank: &Communicator, (kind, allocate): (&str, Allocate)) {
+    add_up_in(application, rank, kind, [allocate(application), allocate(application)]);
+}
+
+/// The same in these buffers.
+fn add_up_in(application: &Application, rank: &Communicator, kind: &str, buffers: [u64; 2]) {
     let executor = Executor::new(rank);
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(WORLD as usize)).unwrap();
     let plan = executor.load(&plan).unwrap();
     let stream = rank.stream().unwrap();
-    let [input, output] = [allocate(application), allocate(application)];
+    let [input, output] = buffers;
     for round in 1..=2u64 {
         let values = |rank: u64| (0..WORDS as u64).map(move |at| at * (rank + round));
         application.write(input, &values(u64::from(rank.rank())).collect::<Vec<_>>());
@@ -102,6 +107,41 @@ fn rank_that_maps_memory_of_cudamalloc() {
     let options = options().with_device(Some(device())).with_legacy_ipc(true);
     add_up(&application, &role.connect(&options).unwrap(), KINDS[2]);
     assert!(application.opened() > 0);
+}
+
+#[test]
+fn registered_memory_is_mapped_before_the_first_call() {
+    let test = "buffers::registered_memory_is_mapped_before_the_first_call";
+    let Some(simulated) = beside_cuda_with(test, &AT_ONCE) else { return };
+    if simulated_alone(test, &simulated).is_some() {
+        Ranks::start("buffers::rank_that_registers_memory", WORLD, "").succeed();
+    }
+}
+
+/// One process of the test above.
+#[test]
+fn rank_that_registers_memory() {
+    let Some(role) = role() else { return };
+    let test = "buffers::rank_that_registers_memory";
+    let application = Application::new(&beside_cuda(test).expect("started on the simulator"));
+    let options = options().with_device(Some(device())).with_legacy_ipc(true);
+    let rank = role.connect(&options).unwrap();
+    let bytes = WORDS as u64 * 8;
+    let register = |address: u64| {
+        rank.register(std::ptr::with_exposed_provenance(address as usize), bytes).unwrap()
+    };
+    // Memory that nobody can import.
+    assert!(!register(KINDS[1].1(&application)));
+    let buffers = [(); 2].map(|()| KINDS[2].1(&application));
+    for address in [buffers[0], buffers[1], buffers[0]] {
+        assert!(register(address));
+    }
+    // The control thread maps what the peer has registered, without a call of anybody.
+    while application.opened() < 2 {
+        std::thread::yield_now();
+    }
+    add_up_in(&application, &rank, "registered", buffers);
+    assert_eq!(application.opened(), 2);
 }
 
 /// More than peers keep mapped that no launch uses.

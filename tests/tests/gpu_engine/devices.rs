@@ -5,7 +5,7 @@ use crate::plans::{ONE, report, right, run_all};
 use crate::{backend, beside_cuda, on_devices, on_simulator, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Device, driver};
-use antiphon::executor::{Call, Executor, ExecutorError};
+use antiphon::executor::{Call, Collectives, Executor, ExecutorError, Group};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
@@ -123,7 +123,11 @@ fn refused() {
         assert!(group.is_empty());
         sent
     });
-    for error in errors.into_iter().map(Result::unwrap_err).chain(gathered.into_iter().map(Result::unwrap_err)) {
+    for error in errors
+        .into_iter()
+        .map(Result::unwrap_err)
+        .chain(gathered.into_iter().map(Result::unwrap_err))
+    {
         let text = error.to_string();
         assert!(matches!(error, ExecutorError::Apart { .. }), "{text}");
         for part in ["rank 0 (", ":0 at 0000:10:00.0", "rank 1 (", "0000:11:00.0", &why] {

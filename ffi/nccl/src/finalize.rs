@@ -1,0 +1,70 @@
+//! NCCL's finalize: no more calls begin, and those that have begun come to their ends.
+
+use crate::communicator::{Communicator, known};
+use crate::counterpart::{Counterpart, PAUSE};
+use crate::failure::{Failure, Result};
+use crate::group;
+use crate::library::library;
+use crate::types::Comm;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+/// Lets no more calls of a communicator begin, and completes those that have: now, or when this thread's group ends, which
+/// launches what it has gathered. Who need not block comes back at once, and asks.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn finalize(comm: Comm) -> Result<()> {
+    // SAFETY: as this function's.
+    let communicator = Arc::clone(&*unsafe { known(comm)? });
+    if communicator.finalized.swap(true, Ordering::AcqRel) {
+        return Err(Failure::usage("cannot finalize a communicator twice"));
+    }
+    group::finally(communicator)
+}
+
+/// Completes the calls of communicators that one thread finalizes together.
+pub fn complete(communicators: &[Arc<Communicator>]) -> Result<()> {
+    // All begin before one waits: in the real library, ranks of a node may end together.
+    let mut counterparts = communicators.iter().filter_map(|one| one.real.as_ref());
+    counterparts.try_for_each(Counterpart::finalize)?;
+    communicators.iter().filter(|one| one.blocking).try_for_each(|one| settle(one))
+}
+
+/// Waits until the calls of a communicator are complete. How long they may make no progress, others watch.
+fn settle(communicator: &Communicator) -> Result<()> {
+    let library = library()?;
+    loop {
+        // First: what fails is complete, and tells after that.
+        let is_complete = is_complete(communicator)?;
+        let mut code = 0;
+        // SAFETY: the handle lives, and the place is writable.
+        library.outcome(unsafe {
+            (library.antiphon_communicator_async_error)(communicator.end, &mut code)
+        })?;
+        library.outcome(code)?;
+        if is_complete {
+            return communicator.real.as_ref().map_or(Ok(()), Counterpart::settle);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Whether calls that Antiphon makes are complete; those that failed are.
+fn is_complete(communicator: &Communicator) -> Result<bool> {
+    let (library, mut done) = (library()?, 0);
+    // SAFETY: the handle lives, and the place is writable.
+    library
+        .outcome(unsafe { (library.antiphon_communicator_query)(communicator.end, &mut done) })?;
+    Ok(done != 0)
+}
+
+/// Whether a communicator is finalized, and has calls under way.
+pub fn is_under_way(communicator: &Communicator) -> Result<bool> {
+    if !communicator.finalized.load(Ordering::Acquire) {
+        return Ok(false);
+    }
+    let there = communicator.real.as_ref().is_some_and(Counterpart::is_under_way);
+    Ok(there || !is_complete(communicator)?)
+}
