@@ -92,10 +92,36 @@ fn function() -> Option<Register> {
 mod tests {
     use super::*;
     use antiphon_hal::{Backend, driver};
+    use std::ffi::{CStr, OsStr};
+    use std::mem::MaybeUninit;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
 
     #[test]
     fn memory_of_the_host_has_no_buffer() {
         let memory = driver(Backend::Host).unwrap().open(0).unwrap().allocate(4096).unwrap();
         assert!(matches!(export(&memory), Err(WireError::Unsupported { .. })));
+    }
+
+    /// The file of the library that a function is of.
+    fn library(function: *const c_void) -> PathBuf {
+        let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: there is room for the answer; any address may be asked about.
+        let known = unsafe { libc::dladdr(function, found.as_mut_ptr()) };
+        assert_ne!(known, 0, "{function:?} is of no library");
+        // SAFETY: it was found, so the name is a text that ends, and stays while the library is loaded, which is to the end.
+        let name = unsafe { CStr::from_ptr(found.assume_init().dli_fname) };
+        PathBuf::from(OsStr::from_bytes(name.to_bytes()))
+    }
+
+    #[test]
+    fn the_function_is_that_of_the_linked_library_where_it_has_one() {
+        // Which is there in every version.
+        let linked = library(sys::ibv_open_device as *const c_void);
+        let symbols = std::fs::read(&linked).unwrap();
+        let name = b"\0ibv_reg_dmabuf_mr\0";
+        let exported = symbols.windows(name.len()).any(|bytes| bytes == name);
+        let found = function().map(|function| library(function as *const c_void));
+        assert_eq!(found, exported.then(|| linked.clone()), "{}", linked.display());
     }
 }
