@@ -220,7 +220,7 @@ struct ExplainArgs {
     /// Use one buffer for input and output
     #[arg(long)]
     in_place: bool,
-    /// The rank that broadcasts or receives the reduction
+    /// The root of a broadcast, reduce, gather or scatter
     #[arg(long, default_value_t = 0)]
     root: u32,
     /// Ranks as threads of one process, not as processes

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// A call that registered code serves has its turn when the group ends, after the calls of its communicator before it, and
 /// those behind it wait for it. Each communicator with such calls has a thread of its own there, on which the code runs. On a
 /// stream what code launches comes behind all else that the group has on that stream; then what one rank gathers, its peers
-/// must gather as well.
+/// must gather as well, and ranks that one thread drives take streams of their own.
 ///
 /// On devices the calls are put into streams, and one thread may drive ranks of several devices; ranks that share a device
 /// and make the same call are one kernel. A rank's transfers run beside each other in streams of their own, which branch off
@@ -213,11 +213,15 @@ impl Group {
             let saw = format!("rank {peer} of {world}");
             return Err(argument("use a peer", saw, "ranks of the communicator"));
         }
-        // Before anything of the group is launched: whoever makes it elsewhere makes all of it.
+        // Before anything of the group is launched: whoever makes it elsewhere makes all of it. Of any two ranks, so that all
+        // ranks find the same, also those that have no such peer.
         if on.on_device()
-            && let Some(saw) = on.communicator().shared.neighbours.refusal_with(peer)
+            && peer != on.communicator().rank()
+            && let Some(saw) = on.communicator().shared.neighbours.refusal()
         {
-            return Err(ExecutorError::Apart { saw: format!("a transfer between {saw}") });
+            return Err(ExecutorError::Apart {
+                saw: format!("a transfer in a communicator of {saw}"),
+            });
         }
         let bytes = count.checked_mul(dtype.size() as u64);
         let bytes = bytes.filter(|&bytes| bytes <= isize::MAX as u64).ok_or_else(|| {

@@ -199,7 +199,8 @@ impl Collectives {
     pub(super) fn pairs_are_complete(&self) -> bool {
         lock(&self.0.pairs).values().all(|pair| match pair {
             Pair::Formed(pair) => pair.communicator().is_complete(),
-            Pair::Forming(turns) => turns.is_empty(),
+            // Also while those that waited for it have their turn: they are no launches yet.
+            Pair::Forming(_) => false,
         })
     }
 

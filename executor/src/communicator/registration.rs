@@ -43,7 +43,7 @@ mod tests {
         }
         assert!(ranks[0].shared.regions.is_announced(&memory));
         assert!(!ranks[1].shared.regions.is_announced(&memory));
-        let heap = vec![0u8; 64];
+        let heap = [0u8; 64];
         assert!(!ranks[0].register(heap.as_ptr(), 64).unwrap());
         assert!(!ranks[0].register(own, 0).unwrap());
         ranks[1].abort("enough");

@@ -197,16 +197,13 @@ impl Gpu {
         bytes: u64,
     ) -> Result<bool, ExecutorError> {
         let Some((memory, _)) = self.mappable(shared, address, bytes) else { return Ok(false) };
-        if memory.is_borrowed() && !self.is_kept(&memory) {
+        if memory.is_borrowed() {
             let mut borrowed = self.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
-            match borrowed.iter_mut().find(|known| known.memory.id() == memory.id()) {
-                Some(known) => known.told = true,
-                None => {
-                    let (memory, uses) = (Arc::clone(&memory), Vec::new());
-                    borrowed.push_back(Borrowed { memory, told: true, uses });
-                    self.drop_oldest(&mut borrowed);
-                }
-            }
+            let known = borrowed.iter().position(|known| known.memory.id() == memory.id());
+            let known = known.and_then(|at| borrowed.remove(at));
+            let uses = known.map_or_else(Vec::new, |known| known.uses);
+            borrowed.push_back(Borrowed { memory: Arc::clone(&memory), told: true, uses });
+            self.drop_oldest(&mut borrowed);
         }
         self.announce(shared, &memory)?;
         Ok(true)

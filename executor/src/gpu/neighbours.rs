@@ -211,14 +211,6 @@ impl Neighbours {
         self.gaps.first().map(|&gap| self.told(gap))
     }
 
-    /// Why this rank's device and a peer's cannot work together; the same on both ranks.
-    pub fn refusal_with(&self, peer: u32) -> Option<String> {
-        let between = |&&(one, other, _): &&(u32, u32, Gap)| {
-            [(one, other), (other, one)].contains(&(self.rank, peer))
-        };
-        self.gaps.iter().find(between).map(|&gap| self.told(gap))
-    }
-
     fn told(&self, (one, other, gap): (u32, u32, Gap)) -> String {
         let name = |rank: u32| format!("rank {rank} ({})", self.devices[rank as usize]);
         let (one, other) = (name(one), name(other));
@@ -313,13 +305,12 @@ mod tests {
             let text = neighbours.refusal().unwrap();
             assert!(text.starts_with("rank 0 (cuda:0 at 0000:10:00.0) and rank 1 (cuda:1)"));
             assert!(text.contains(word), "{text}");
-            assert_eq!(neighbours.refusal_with(1), Some(text.clone()));
-            assert_eq!(neighbours.refusal_with(0), None);
-            // Whichever of the two has found it.
-            let gaps = [(0, 2, gap), (1, 0, gap)].into_iter();
-            let neighbours = Neighbours::new(0, [devices(), devices()].concat(), gaps);
-            assert!(neighbours.refusal_with(1).is_some_and(|text| text.starts_with("rank 1")));
-            assert_eq!(neighbours.refusal_with(3), None);
+            // All ranks name the same two.
+            let gaps = || [(1, 0, gap), (0, 2, gap)].into_iter();
+            let all = [devices(), devices()].concat();
+            let told = [0, 3].map(|rank| Neighbours::new(rank, all.clone(), gaps()).refusal());
+            assert!(told[0].as_ref().is_some_and(|text| text.starts_with("rank 1")));
+            assert_eq!(told[0], told[1]);
         }
         assert_eq!(Gap::from_byte(0), Some(None));
         assert_eq!(Gap::from_byte(4), None);

@@ -31,10 +31,10 @@ impl Scales {
         (last.len() >= bytes).then(|| last.address())
     }
 
-    /// Whether there is such a room that the next stream could have, or that one has.
-    fn has(&self, bytes: u64) -> bool {
-        let mut all = self.rooms.values().filter_map(|rooms| rooms.last()).chain(&self.spare);
-        all.any(|room| room.len() >= bytes)
+    /// How many streams have such a room, or could.
+    fn count(&self, bytes: u64) -> usize {
+        let all = self.rooms.values().filter_map(|rooms| rooms.last()).chain(&self.spare);
+        all.filter(|room| room.len() >= bytes).count()
     }
 }
 
@@ -87,7 +87,7 @@ impl Gpu {
     }
 
     /// Memory for so many bytes of products of one call of `rank` on a stream, which the next call on it may have as well; as
-    /// long as the engine. The other ranks on the device get as much, since their calls follow behind this one's kernel.
+    /// long as the engine. The other ranks on the device get as many, since their calls follow behind this one's kernel.
     pub fn room_for_products(
         &self,
         rank: u32,
@@ -107,12 +107,17 @@ impl Gpu {
         let made = spare.map_or_else(allocate, Ok)?;
         let address = made.address();
         self.scales().rooms.entry(stream).or_default().push(made);
+        let own = self.scales().count(bytes);
         self.family.for_others(rank, |other| {
-            let Some(gpu) = other.gpu.as_ref().filter(|gpu| !gpu.scales().has(bytes)) else {
+            let Some(gpu) = other.gpu.as_ref().filter(|gpu| gpu.scales().count(bytes) < own) else {
                 return;
             };
             match allocate() {
-                Ok(made) => gpu.scales().spare = Some(made),
+                Ok(made) => {
+                    // Not here: it may wait for kernels, under locks.
+                    let small = gpu.scales().spare.replace(made);
+                    small.into_iter().for_each(super::free);
+                }
                 Err(error) => log::debug!("rank {} makes room itself: {error}", other.rank),
             }
         });

@@ -55,8 +55,8 @@ fn settle(communicator: &Communicator) -> Result<()> {
 fn is_complete(communicator: &Communicator) -> Result<bool> {
     let (library, mut done) = (library()?, 0);
     // SAFETY: the handle lives, and the place is writable.
-    library
-        .outcome(unsafe { (library.antiphon_communicator_query)(communicator.end, &mut done) })?;
+    let asked = unsafe { (library.antiphon_communicator_query)(communicator.end, &mut done) };
+    library.outcome(asked)?;
     Ok(done != 0)
 }
 

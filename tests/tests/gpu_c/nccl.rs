@@ -15,7 +15,10 @@ struct Devices {
 impl Devices {
     /// `None` where the simulator cannot work, or there is no header.
     fn of(test: &str) -> Option<Self> {
-        let devices = Devices { machine: Machine::of(&format!("nccl-{test}"))?, header: header()? };
+        let devices = Devices {
+            machine: Machine::of(&format!("nccl-on-devices-{test}"))?,
+            header: header()?,
+        };
         let library = devices.machine.folder.join("libnccl.so.2");
         run(devices.build("devices.cpp", "devices").arg(library));
         Some(devices)
