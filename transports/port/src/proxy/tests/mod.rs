@@ -4,9 +4,10 @@ mod fake;
 
 use super::Attended;
 use crate::local::{LocalWire, MappedRegions};
-use crate::wire::{Link, Wire};
+use crate::tcp::TcpDriver;
+use crate::wire::{Link, Settings, Wire, WireDriver};
 use crate::{Posted, WireError};
-use antiphon_hal::Memory;
+use antiphon_hal::{Backend, Memory, driver};
 use fake::{Bell, Fake, until};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -314,4 +315,37 @@ fn a_local_link_needs_no_visits() {
     }
     attended.soon();
     until("the visit", || !attended.visit.load(SeqCst));
+}
+
+/// The proxy sleeps until a message arrives: it need not come by for one.
+#[test]
+fn what_arrives_over_tcp_wakes_the_proxy() {
+    let wire = |rank| {
+        let settings = Settings::new(rank, [7; 32]).with_interface(Some("127.0.0.1".to_owned()));
+        TcpDriver::default().open(&settings).unwrap()
+    };
+    let (zero, one) = (wire(0), wire(1));
+    let memory = driver(Backend::Host).unwrap().open(0).unwrap().allocate(64).unwrap();
+    let registration = one.register(&memory).unwrap();
+    // SAFETY: an aligned word inside the memory, which only the link writes.
+    let counter = unsafe { &*memory.address().cast::<AtomicU64>() };
+    let (from_zero, from_one) = (zero.open(1).unwrap(), one.open(0).unwrap());
+    let (at_zero, at_one) = (from_zero.address(), from_one.address());
+    let attended = |link| Attended::new(link, |error| panic!("{error}")).unwrap();
+    let zero = attended(from_zero.connect(&at_one).unwrap());
+    let one = attended(from_one.connect(&at_zero).unwrap());
+    zero.link().accept(registration.region, registration.bytes, &registration.blob).unwrap();
+    let driving = zero.drive();
+    for value in 1..=100 {
+        assert_eq!(zero.link().signal(registration.region, 0, value), Ok(Posted::Queued));
+        until("the signal", || {
+            driving.progress().unwrap();
+            counter.load(SeqCst) == value
+        });
+        match value {
+            // From the connecting.
+            1 => until("the last visit", || !one.visit.load(SeqCst)),
+            _ => assert!(!one.visit.load(SeqCst), "a visit was asked for"),
+        }
+    }
 }
