@@ -123,8 +123,9 @@ impl RegisteredCode {
     /// # Errors
     /// Why not.
     pub fn fits(&self, question: &Question<'_>) -> Result<(), Misfit> {
+        let question = &question.of_plans();
         if self.collective != *question.collective {
-            return Err(Misfit::Collective(self.collective.clone()));
+            return Err(Misfit::collective(&self.collective, question));
         }
         if question.sizes().is_none() {
             return Err(Misfit::RuntimeSizes(false));

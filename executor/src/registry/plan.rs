@@ -158,9 +158,9 @@ impl RegisteredPlan {
     /// # Errors
     /// Why not.
     pub fn fits(&self, question: &Question<'_>) -> Result<(), Misfit> {
-        let layout = self.lowered.layout();
+        let (layout, question) = (self.lowered.layout(), &question.of_plans());
         if layout.collective != *question.collective {
-            return Err(Misfit::Collective(layout.collective.clone()));
+            return Err(Misfit::collective(&layout.collective, question));
         }
         self.fits_ranks(question.spread)?;
         self.terms.admit(question)?;

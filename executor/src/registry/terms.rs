@@ -57,8 +57,13 @@ impl Default for Terms {
 #[non_exhaustive]
 pub enum Misfit {
     /// Another collective.
-    #[error("is for {0}")]
-    Collective(Collective),
+    #[error("is for {own}, where the call is served by what is for {wanted}")]
+    Collective {
+        /// What it is for.
+        own: Collective,
+        /// What serves the call: of a gather or scatter what moves blocks, as an alltoallv does.
+        wanted: Collective,
+    },
     /// Another number of ranks.
     #[error("is for {0} ranks")]
     World(u32),
@@ -125,6 +130,13 @@ pub enum Misfit {
     /// The code says so itself.
     #[error("{0}")]
     Code(String),
+}
+
+impl Misfit {
+    /// What is for a collective does not serve a call of another.
+    pub(super) fn collective(own: &Collective, question: &Question<'_>) -> Self {
+        Misfit::Collective { own: own.clone(), wanted: question.collective.clone() }
+    }
 }
 
 /// A buffer that calls by name leave as it is, and that a plan writes.

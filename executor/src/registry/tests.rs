@@ -50,7 +50,7 @@ fn code(registry: &Registry, name: &str, collective: Collective) {
 
 #[test]
 fn every_rule_of_fitting_is_said() {
-    use Collective::{AllReduce, AllToAllV, Broadcast, Reduce};
+    use Collective::{AllReduce, AllToAllV, Broadcast, Gather, Reduce};
     let reduce = question(&AllReduce);
     let tags = ["fast".to_owned()];
     let same = |program: ProgramBuilder| program;
@@ -179,6 +179,12 @@ fn every_rule_of_fitting_is_said() {
             None,
         ),
         (plan("p", AllToAllV, same), terms(), question(&AllToAllV), Some("has no runtime sizes")),
+        (
+            plan("p", Gather, same),
+            root(0),
+            question(&Gather),
+            Some("is for gather, where the call is served by what is for alltoallv"),
+        ),
         (copies_back(AllReduce, 1, false), terms(), reduce, Some("writes rank 1's send buffer")),
         (copies_back(AllReduce, 1, true), terms(), Question { in_place: true, ..reduce }, None),
         (copies_back(Broadcast, 1, false), root(0), question(&Broadcast), None),

@@ -181,15 +181,14 @@ fn collect(
     installed: &Installed,
     question: &Question<'_>,
 ) -> (Vec<Considered>, Option<SelectionError>) {
-    let asked = &question.of_plans();
     let plans = contents.plans.iter().rev();
-    let plans = plans.map(|plan| (Candidate::Plan(Arc::clone(plan)), plan.fits(asked)));
+    let plans = plans.map(|plan| (Candidate::Plan(Arc::clone(plan)), plan.fits(question)));
     let codes = contents.codes.iter().rev();
-    let codes = codes.map(|code| (Candidate::Code(Arc::clone(code)), code.fits(asked)));
+    let codes = codes.map(|code| (Candidate::Code(Arc::clone(code)), code.fits(question)));
     // The program's own goes by its name.
     let free = |plan: &&Arc<RegisteredPlan>| contents.names().all(|name| name != plan.name());
     let others = installed.plans().iter().filter(free);
-    let others = others.map(|plan| (Candidate::Installed(Arc::clone(plan)), plan.fits(asked)));
+    let others = others.map(|plan| (Candidate::Installed(Arc::clone(plan)), plan.fits(question)));
     let mut considered: Vec<_> = plans.chain(codes).chain(others).collect();
     // A call that nothing built in serves may still be served by what is registered.
     match candidates(question.built_in_spread(), question.wish()) {

@@ -34,9 +34,6 @@ impl Candidate {
             return if within { Ok(()) } else { Err("is for other sizes".to_owned()) };
         };
         let Setting { collective, ranks, nodes, in_place, .. } = setting;
-        if matches!(collective, Collective::Gather | Collective::Scatter) {
-            return Err("is of a collective whose calls by name no such plan serves".to_owned());
-        }
         let spread =
             Spread { ranks: *ranks, nodes: *nodes, crowded: false, devices: Devices::Host };
         let bytes = match self.plan.collective == *collective {
