@@ -15,26 +15,7 @@ pub struct antiphon_memory {
     _private: [u8; 0],
 }
 
-pub(crate) struct Allocation {
-    /// Taken by `drop` alone.
-    memory: Option<Arc<dyn Memory>>,
-}
-
-impl Allocation {
-    fn new(memory: Arc<dyn Memory>) -> Self {
-        Allocation { memory: Some(memory) }
-    }
-
-    fn address(&self) -> *mut u8 {
-        self.memory.as_ref().expect("memory is taken by `drop` alone").address()
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        self.memory.take().into_iter().for_each(release);
-    }
-}
+pub(crate) struct Allocation(Arc<dyn Memory>);
 
 object!(Allocation, antiphon_memory, b"antiMemo", "memory");
 
@@ -57,7 +38,7 @@ pub unsafe extern "C" fn antiphon_memory_allocate(
         // Memory of no length has no address.
         let memory = collectives.communicator().allocate(bytes.max(1))?;
         // SAFETY: as this function's.
-        unsafe { out.set(issue(Allocation::new(memory))) };
+        unsafe { out.set(issue(Allocation(memory))) };
         Ok(())
     })
 }
@@ -80,7 +61,7 @@ pub unsafe extern "C" fn antiphon_memory_allocate_host(
         let memory = host.and_then(|host| host.allocate(bytes.max(1)));
         let memory = memory.map_err(ExecutorError::from)?;
         // SAFETY: as this function's.
-        unsafe { out.set(issue(Allocation::new(memory))) };
+        unsafe { out.set(issue(Allocation(memory))) };
         Ok(())
     })
 }
@@ -104,7 +85,7 @@ pub unsafe extern "C" fn antiphon_memory_allocate_on(
         let device = named(unsafe { text(device, "device")? })?;
         let memory = device.allocate(bytes.max(1)).map_err(ExecutorError::from)?;
         // SAFETY: as this function's.
-        unsafe { out.set(issue(Allocation::new(memory))) };
+        unsafe { out.set(issue(Allocation(memory))) };
         Ok(())
     })
 }
@@ -123,7 +104,7 @@ pub unsafe extern "C" fn antiphon_memory_address(
     entry(|| {
         let out = Out::new(out_address, "out_address")?;
         // SAFETY: as this function's.
-        let address = unsafe { borrow::<Allocation>(memory)? }.address();
+        let address = unsafe { borrow::<Allocation>(memory)? }.0.address();
         // SAFETY: as this function's.
         unsafe { out.set(address.cast()) };
         Ok(())
@@ -141,7 +122,7 @@ pub unsafe extern "C" fn antiphon_memory_address(
 pub unsafe extern "C" fn antiphon_memory_free(memory: *mut antiphon_memory) -> antiphon_result {
     entry(|| {
         // SAFETY: as this function's.
-        drop(unsafe { take::<Allocation>(memory)? });
+        release(unsafe { take::<Allocation>(memory)? }.0);
         Ok(())
     })
 }

@@ -42,12 +42,12 @@ impl InTurn {
     pub fn start<'s>(self, scope: &'s Scope<'s, '_>) -> Started<'s> {
         let on = self.on.clone();
         let thread = Builder::new().name("antiphon-code".to_owned());
-        thread.spawn_scoped(scope, move || self.run()).map_err(|error| {
+        thread.spawn_scoped(scope, move || self.run()).map_err(|source| {
+            let what = "start a thread for the calls of a group".to_owned();
+            let error = HalError::System { what, source };
             // Others wait for this rank.
-            on.abort(&format!(
-                "cannot make the calls of a group: no thread could be started: {error}"
-            ));
-            HalError::Task(Arc::new(error)).into()
+            on.abort(&error.to_string());
+            error.into()
         })
     }
 

@@ -145,8 +145,8 @@ pub struct Neighbours {
     /// By rank, whether it lives in this process.
     here: Vec<bool>,
     rank: u32,
-    /// The ranks of a node between whose devices something lacks, two by two.
-    gaps: Vec<(u32, u32, Gap)>,
+    /// The first two ranks of a node between whose devices something lacks.
+    gap: Option<(u32, u32, Gap)>,
 }
 
 impl Neighbours {
@@ -154,10 +154,10 @@ impl Neighbours {
     pub fn new(
         rank: u32,
         devices: Vec<(RankDevice, bool)>,
-        gaps: impl Iterator<Item = (u32, u32, Gap)>,
+        mut gaps: impl Iterator<Item = (u32, u32, Gap)>,
     ) -> Self {
         let (devices, here) = devices.into_iter().unzip();
-        Neighbours { devices, here, rank, gaps: gaps.collect() }
+        Neighbours { devices, here, rank, gap: gaps.next() }
     }
 
     /// Whether a peer's device is this rank's, in the same process: their blocks share it.
@@ -208,13 +208,10 @@ impl Neighbours {
 
     /// Which ranks' devices cannot work together, and why: the first two that do not.
     pub fn refusal(&self) -> Option<String> {
-        self.gaps.first().map(|&gap| self.told(gap))
-    }
-
-    fn told(&self, (one, other, gap): (u32, u32, Gap)) -> String {
+        let (one, other, gap) = self.gap?;
         let name = |rank: u32| format!("rank {rank} ({})", self.devices[rank as usize]);
         let (one, other) = (name(one), name(other));
-        match gap {
+        Some(match gap {
             Gap::Backend => format!("{one} and {other}, on devices of different kinds"),
             Gap::Access => {
                 format!("{one} and {other}, whose devices do not reach each other's memory")
@@ -222,7 +219,7 @@ impl Neighbours {
             Gap::Atomics => {
                 format!("{one} and {other}, between whose devices there are no atomic operations")
             }
-        }
+        })
     }
 }
 
