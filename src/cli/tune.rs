@@ -5,6 +5,7 @@ mod boundaries;
 mod cells;
 mod contest;
 pub mod rounds;
+mod sweeps;
 
 use super::error::print_line;
 use super::files::{cache_folder, replace};
@@ -27,6 +28,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use sweeps::Sweeps;
 
 /// The collectives whose calls go by a table; all are measured unless some are named, but for the last two over nodes, where their
 /// calls are transfers.
@@ -91,25 +93,46 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
         if skipped == 0 { String::new() } else { format!(", {skipped} are there already") },
     ))?;
     if asked > 0 {
-        measure(args, job, &cells, &path, &mut table)?;
+        measure(args, job, cells, &path, &mut table)?;
         (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
     }
     while !cells.is_empty() {
         print_line(&format!("# {} cells between sizes with different fastest", cells.len()))?;
-        measure(args, job, &cells, &path, &mut table)?;
+        measure(args, job, cells, &path, &mut table)?;
         (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
     }
     print_line(&format!("# wrote {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures these cells, and writes each into the table, and that to its file.
+/// Measures these cells, in sweeps, and writes each into the table, and that to its file.
 fn measure(
+    args: &TuneArgs,
+    mut job: Job,
+    mut cells: Cells,
+    path: &Path,
+    table: &mut Table,
+) -> Result<(), CliError> {
+    let mut sweeps = Sweeps::new(cells.len());
+    loop {
+        sweep(args, job.clone(), &cells, &mut sweeps, (path, table))?;
+        cells.retain(|cell| sweeps.again(cell));
+        if cells.is_empty() {
+            return Ok(());
+        }
+        job.settings.items = cells.items.clone();
+        let again: BTreeSet<usize> = cells.items.iter().map(|item| item.cell).collect();
+        print_line(&format!("# {} cells again, whose candidates are close", again.len()))?;
+    }
+}
+
+/// One sweep over these cells.
+fn sweep(
     args: &TuneArgs,
     job: Job,
     cells: &Cells,
-    path: &Path,
-    table: &mut Table,
+    sweeps: &mut Sweeps,
+    (path, table): (&Path, &mut Table),
 ) -> Result<(), CliError> {
     let progress = Progress::new(job.settings.items.len() as u64, Pace::Even);
     let mode = if args.threads { Mode::Threads } else { Mode::Processes };
@@ -123,7 +146,7 @@ fn measure(
         if open.len() < cell.candidates {
             return Ok(());
         }
-        let times = Times::new(open.drain(..));
+        let times = sweeps.record(cells.items[finished.item].cell, Times::new(open.drain(..)));
         let line = line(&cell.setting.collective, cell.bytes, &times, |name| cells.shown(name));
         table.record(&cell.setting, cell.bytes, times);
         replace(path, (table.to_text() + "\n").as_bytes())?;

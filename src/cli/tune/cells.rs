@@ -64,8 +64,6 @@ pub struct Cells {
     /// Cells that need not be measured.
     pub skipped: usize,
     cells: Vec<Cell>,
-    /// The cell of each item.
-    of: Vec<usize>,
     candidates: Vec<Candidate>,
     /// By candidate, why it is in no cell; empty where it is in one.
     idle: Vec<Option<String>>,
@@ -135,26 +133,30 @@ impl Cells {
                 Item { plan, shape: Shape::new(written, bytes, element), blocks: None, cell }
             };
             self.items.push(item);
-            self.of.push(cell);
         }
         let (setting, candidates) = (setting.clone(), serving.len());
         self.cells.push(Cell { setting, bytes, candidates });
         Ok(())
     }
 
-    /// How many there are to measure.
+    /// Keeps the items of those cells alone that are to be measured again.
+    pub fn retain(&mut self, again: impl Fn(usize) -> bool) {
+        self.items.retain(|item| again(item.cell));
+    }
+
+    /// How many cells there are.
     pub fn len(&self) -> usize {
         self.cells.len()
     }
 
     /// Whether there is nothing to measure.
     pub fn is_empty(&self) -> bool {
-        self.cells.is_empty()
+        self.items.is_empty()
     }
 
     /// The cell of an item.
     pub fn of(&self, item: usize) -> &Cell {
-        &self.cells[self.of[item]]
+        &self.cells[self.items[item].cell]
     }
 
     /// The candidate that an item measures.
