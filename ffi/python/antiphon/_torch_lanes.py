@@ -104,7 +104,7 @@ class Lane:
             # Nothing of a call is kept until the next one.
             del call, body, done, failed
         if self._line is not None:
-            self._line.end()
+            self._line.end(Limit(PATIENCE))
         if meeting.made is not None:
             meeting.made.close()
 
@@ -149,16 +149,18 @@ class Lane:
         """Has calls under way fail, and later ones."""
         self._meeting.abort()
 
-    def end(self) -> None:
-        """Lets calls end that are under way; those that do not are given up. Stops the thread."""
+    def close(self) -> None:
+        """Takes no more calls, and has the thread stop behind those that are under way. Does not wait."""
         with self._door:
             self._ended = True
             self._calls.put(None)
-        self._thread.join(PATIENCE)
+
+    def end(self, until: Limit) -> None:
+        """Waits for the thread of a closed lane to stop; calls that have not ended in time are given up."""
+        self._thread.join(until.left())
         if self._thread.is_alive():
             self._meeting.abort(GIVEN_UP)
-            self._thread.join(PATIENCE)
-        self._meeting.end()
+        self._meeting.close()
 
 
 class SeveralWorks(Work):  # type: ignore[misc]

@@ -77,9 +77,12 @@ class Meeting:
         if self.made is not None and not self.made.closed:
             self.made.abort(why)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Has those fail who wait: the group is destroyed."""
         self.give_up(destroyed())
+
+    def end(self, until: Limit) -> None:
+        """Nothing is under way that could end."""
 
 
 def not_begun(name: str, seconds: float | None) -> TimedOutError:

@@ -241,16 +241,18 @@ class Line:
         if self._communicator is not None and not self._communicator.closed:
             self._communicator.abort(ABORTED)
 
-    def end(self) -> None:
-        """Lets calls end that are under way; those that do not are given up."""
+    def close(self) -> None:
+        """Asks nothing: the GPU ends the calls that are under way by itself."""
+
+    def end(self, until: Limit) -> None:
+        """Waits for the calls that are under way; those that have not ended in time are given up."""
         communicator, adopted = self._communicator, self._adopted
-        if communicator is None or adopted is None:
+        if communicator is None or adopted is None or communicator.closed:
             return
         # Without a thread: none starts while Python ends.
-        end = time.monotonic() + PATIENCE
         try:
             while not adopted.done():
-                if time.monotonic() > end:
+                if not until.left():
                     communicator.abort(GIVEN_UP)
                     break
                 time.sleep(0.001)

@@ -30,7 +30,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from antiphon._torch_lanes import Lane, SeveralWorks
 from antiphon._torch_meeting import Meeting, aborted, destroyed, meet, meet_far
 from antiphon._torch_sides import Side, divide, exchange, joined, listed, listed_twice, tensors_of
-from antiphon._torch_streams import Body, Line, name_of_device, on_one_device, seconds_of
+from antiphon._torch_streams import PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
 
@@ -46,9 +46,21 @@ _OPS = [
 
 
 def _end(lanes: dict[Any, Lane | Line | Meeting]) -> None:
-    for lane in list(lanes.values()):
-        with contextlib.suppress(Exception):  # The others are to end all the same, and nobody is left to be told.
-            lane.end()
+    every = list(lanes.values())
+
+    def each(ask: Callable[[Lane | Line | Meeting], None]) -> None:
+        for lane in every:
+            with contextlib.suppress(Exception):  # The others are to end all the same, and nobody is left to be told.
+                ask(lane)
+
+    def end() -> None:
+        until = Limit(PATIENCE)
+        each(lambda lane: lane.end(until))
+
+    # All at once, so that those that do not end are waited for together; then those again that were given up.
+    each(lambda lane: lane.close())
+    end()
+    end()
 
 
 class _Together(threading.local):

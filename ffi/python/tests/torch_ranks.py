@@ -377,8 +377,33 @@ def ended(rank, world):
     dist.barrier()
     group = dist.new_group(backend="antiphon")
     if rank == 0:
-        ends_by(group.shutdown, [dist.isend(torch.zeros(1), 1, group=group)], "is given up")
+        several_end_together(group, [dist.isend(torch.zeros(1), 1, group=group, tag=tag) for tag in range(4)])
     dist.barrier()
+
+
+def several_end_together(group, works):
+    """Transfers that hang of as many lanes have the time of one to end when their group is destroyed."""
+    from antiphon._torch_lanes import Lane
+
+    told, close, end = [], Lane.close, Lane.end
+
+    def closed(lane):
+        told.append(None)
+        close(lane)
+
+    def ended(lane, until):
+        told.append(until)
+        end(lane, until)
+
+    Lane.close, Lane.end = closed, ended
+    try:
+        ends_by(group.shutdown, works, "is given up")
+    finally:
+        Lane.close, Lane.end = close, end
+    # Those of the works, and that of the group's collectives: asked, waited for, and waited for again once they were given up.
+    lanes = len(works) + 1
+    assert told[:lanes] == [None] * lanes and None not in told[lanes:], told
+    assert [told[lanes:].count(until) for until in (told[lanes], told[-1])] == [lanes] * 2, told
 
 
 def ends_by(end, works, text):

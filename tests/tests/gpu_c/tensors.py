@@ -170,7 +170,8 @@ def rank(number, file):
     lane = antiphon.torch.Lane("alone", nobody, antiphon.torch.Line(gpu(own).device))
     for _ in range(2):
         fails("nobody came", lambda: lane.transfer(lambda *_: None, antiphon.torch.Side(gpu(own)), []))
-    lane.end()
+    lane.close()
+    lane.end(antiphon.torch.Limit(LIMIT))
     # What broke the group is said by all that wait for a call, and by every call after.
     broken = dist.new_group(backend="antiphon")
     x = gpu(own)
