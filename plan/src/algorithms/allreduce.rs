@@ -2,7 +2,8 @@
 
 use super::Handshake;
 use super::common::*;
-use crate::builder::BuildError;
+use super::star::{Star, rooted};
+use crate::builder::{Block, BuildError};
 use crate::model::{Buffer, Collective::AllReduce, Plan};
 
 /// Everyone sends its whole input to everyone, as packets, and everyone reduces everything in rank order.
@@ -94,22 +95,12 @@ pub fn zero_copy(
 /// one of them does the work in any case.
 pub fn hub(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
     let p = zero_copy_program("hub", AllReduce, ranks).chunk_counts(1, 1);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let spokes = star(&p, 0);
-    for me in 1..ranks {
-        let tb = p.block(me);
-        tb.signal_relaxed(&spokes[me - 1..me]);
-        tb.wait(&spokes[me - 1..me]);
-    }
-    let tb = p.block(0);
-    let inputs: Vec<_> = (0..ranks).map(|rank| p.input(rank).all()).collect();
-    let outputs: Vec<_> = p.peers(0).map(|peer| p.output(peer).all()).collect();
-    tb.wait_relaxed(&spokes);
-    tb.reduce_send(&inputs, p.output(0).all(), &outputs);
-    tb.signal(&spokes);
-    p.in_place(in_place).build()
+    rooted(p, 0, in_place, |p| {
+        let inputs: Vec<_> = (0..ranks).map(|rank| p.input(rank).all()).collect();
+        let outputs: Vec<_> = p.peers(0).map(|peer| p.output(peer).all()).collect();
+        let transfer = |tb: &Block<'_>| tb.reduce_send(&inputs, p.output(0).all(), &outputs);
+        Star::new(p, 0, 1).root_transfers(transfer);
+    })
 }
 
 /// Partial sums travel once round the ring of ranks, then the results do.

@@ -30,13 +30,6 @@ pub(super) fn alone(p: ProgramBuilder, in_place: bool) -> Result<Plan, BuildErro
     p.in_place(in_place).build()
 }
 
-/// The error of a program whose root does not exist.
-#[track_caller]
-pub(super) fn without_root(p: ProgramBuilder, root: usize) -> Result<Plan, BuildError> {
-    p.input(root);
-    p.build()
-}
-
 /// Copy what stays on its rank. In place it is where it belongs.
 #[track_caller]
 pub(super) fn keep(tb: &Block<'_>, from: Chunks, to: Chunks, in_place: bool) {
@@ -126,6 +119,22 @@ impl Mesh {
 /// The channels between `root` and every other rank, by ascending other rank.
 pub(super) fn star(p: &ProgramBuilder, root: usize) -> Vec<Channel> {
     p.peers(root).map(|peer| p.channel(root, peer)).collect()
+}
+
+/// Signal on every channel, if there are any.
+#[track_caller]
+pub(super) fn signal(tb: &Block<'_>, channels: &[Channel]) {
+    if !channels.is_empty() {
+        tb.signal(channels);
+    }
+}
+
+/// Wait on every channel, if there are any.
+#[track_caller]
+pub(super) fn wait(tb: &Block<'_>, channels: &[Channel]) {
+    if !channels.is_empty() {
+        tb.wait(channels);
+    }
 }
 
 /// Tell the peers that this rank's buffers may be touched, and wait until theirs may.

@@ -31,6 +31,7 @@ mod rooted;
 pub mod scatter;
 pub mod select;
 pub mod sendrecv;
+mod star;
 #[cfg(test)]
 mod tests;
 

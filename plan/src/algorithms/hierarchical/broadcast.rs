@@ -15,47 +15,43 @@ pub fn packets(
     root: usize,
 ) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", Broadcast, (ranks, nodes))?;
-    if root >= ranks {
-        return without_root(p, root);
-    }
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let number = places.number(root);
-    let (spokes, ports) = (Links::spokes(&p, places, number), Links::root_across(&p, places, root));
-    // Of the root, what its proxies send; of the others, what they receive.
-    let slot = |rank| p.scratch(rank, usize::from(rank != root || nodes > 1));
-    let slots: Vec<_> = (0..ranks).map(slot).collect();
-    for me in 0..ranks {
-        let tb = p.block(me);
-        let (input, output, slot) = (p.input(me).all(), p.output(me).all(), slots[me]);
-        let near = spokes.to(me, places.spokes(me, number));
-        let below = || places.neighbours(me).map(|peer| slots[peer].all()).collect::<Vec<_>>();
-        if me == root {
-            let far = ports.to(me, places.counterparts(me));
-            if nodes > 1 {
-                tb.copy_packets(input, slot.all());
+    rooted(p, root, in_place, |p| {
+        let number = places.number(root);
+        let (spokes, ports) =
+            (Links::spokes(p, places, number), Links::root_across(p, places, root));
+        // Of the root, what its proxies send; of the others, what they receive.
+        let slot = |rank| p.scratch(rank, usize::from(rank != root || nodes > 1));
+        let slots: Vec<_> = (0..ranks).map(slot).collect();
+        for me in 0..ranks {
+            let tb = p.block(me);
+            let (input, output, slot) = (p.input(me).all(), p.output(me).all(), slots[me]);
+            let near = spokes.to(me, places.spokes(me, number));
+            let below = || places.neighbours(me).map(|peer| slots[peer].all()).collect::<Vec<_>>();
+            if me == root {
+                let far = ports.to(me, places.counterparts(me));
+                if nodes > 1 {
+                    tb.copy_packets(input, slot.all());
+                }
+                for (port, peer) in far.iter().zip(places.counterparts(me)) {
+                    tb.put_packets_over(port, slot.all(), slots[peer].all());
+                }
+                below().into_iter().for_each(|to| tb.put_packets(input, to));
+                keep(&tb, input, output, in_place);
+                wait(&tb, &near);
+                wait(&tb, &far);
+            } else if places.number(me) == number {
+                tb.signal(&[ports.between(me, root)]);
+                if !near.is_empty() {
+                    tb.read_put_packets(slot.all(), &below());
+                }
+                tb.unpack_packets(slot.all(), output);
+                wait(&tb, &near);
+            } else {
+                tb.signal(&near);
+                tb.unpack_packets(slot.all(), output);
             }
-            for (port, peer) in far.iter().zip(places.counterparts(me)) {
-                tb.put_packets_over(port, slot.all(), slots[peer].all());
-            }
-            below().into_iter().for_each(|to| tb.put_packets(input, to));
-            keep(&tb, input, output, in_place);
-            wait(&tb, &near);
-            wait(&tb, &far);
-        } else if places.number(me) == number {
-            tb.signal(&[ports.between(me, root)]);
-            if !near.is_empty() {
-                tb.read_put_packets(slot.all(), &below());
-            }
-            tb.unpack_packets(slot.all(), output);
-            wait(&tb, &near);
-        } else {
-            tb.signal(&near);
-            tb.unpack_packets(slot.all(), output);
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// The root's neighbours read its input. Number k of that node sends slice k to its counterparts' outputs, and these pass
@@ -68,38 +64,33 @@ pub fn zero_copy(
     blocks: usize,
 ) -> Result<Plan, BuildError> {
     let (p, places) = zero_copy_program("zero_copy", Broadcast, (ranks, nodes))?;
-    if root >= ranks {
-        return without_root(p, root);
-    }
     let p = p.chunk_counts(places.per_node, places.per_node);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let at_root = |rank| places.node(rank) == places.node(root);
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let near = |rank| {
-            let through_root = move |peer: &usize| rank == root || *peer == root;
-            places.neighbours(rank).filter(move |peer| !at_root(rank) || through_root(peer))
-        };
-        let memory = Links::new(places, near, |a, b| p.channel(a, b));
-        let ports = Links::node_across(&p, places, root);
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let seat = Seat {
-                near: memory.to(me, near(me)),
-                far: ports.among(me, places.counterparts(me)),
-                tb,
-                me,
+    rooted(p, root, in_place, |p| {
+        let at_root = |rank| places.node(rank) == places.node(root);
+        let blocks = blocks.max(1);
+        for block in 0..blocks {
+            let near = |rank| {
+                let through_root = move |peer: &usize| rank == root || *peer == root;
+                places.neighbours(rank).filter(move |peer| !at_root(rank) || through_root(peer))
             };
-            if at_root(me) {
-                send(&p, places, root, in_place, &seat);
-            } else {
-                receive(&p, places, &seat);
+            let memory = Links::new(places, near, |a, b| p.channel(a, b));
+            let ports = Links::node_across(p, places, root);
+            for me in 0..ranks {
+                let tb = p.block(me).slice(block, blocks);
+                let seat = Seat {
+                    near: memory.to(me, near(me)),
+                    far: ports.among(me, places.counterparts(me)),
+                    tb,
+                    me,
+                };
+                if at_root(me) {
+                    send(p, places, root, in_place, &seat);
+                } else {
+                    receive(p, places, &seat);
+                }
             }
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// What a rank of the root's node does: its slice goes out before the rest is read.

@@ -30,7 +30,8 @@ pub mod reduce;
 pub mod reducescatter;
 pub mod sendrecv;
 
-use super::common::{alone, keep, raw_scratch, without_root};
+use super::common::{alone, keep, raw_scratch, signal, wait};
+use super::star::rooted;
 use crate::builder::{
     Block, BuildError, Channel, Chunks, Problem, ProblemKind, ProgramBuilder, Region,
 };
@@ -227,22 +228,6 @@ fn seats(p: &ProgramBuilder, places: Places, blocks: usize) -> impl Iterator<Ite
             far: ports.to(me, places.counterparts(me)),
         })
     })
-}
-
-/// Signal on every channel, if there are any.
-#[track_caller]
-fn signal(tb: &Block<'_>, channels: &[Channel]) {
-    if !channels.is_empty() {
-        tb.signal(channels);
-    }
-}
-
-/// Wait on every channel, if there are any.
-#[track_caller]
-fn wait(tb: &Block<'_>, channels: &[Channel]) {
-    if !channels.is_empty() {
-        tb.wait(channels);
-    }
 }
 
 /// Tell the peers that this rank's buffers may be touched, if there are any.

@@ -1,0 +1,139 @@
+//! What collectives with a root share: what there is to write at all, and in which order the root and the others tell each
+//! other, listen and touch memory.
+
+use super::common::*;
+use crate::builder::{Block, BuildError, Channel, Chunks, ProgramBuilder};
+use crate::model::Plan;
+
+/// The plan of a program to which `write` adds what several ranks do, of which one is the root. A lone rank keeps what it
+/// has.
+///
+/// # Errors
+/// On a root that is not a rank, and as [`ProgramBuilder::build`].
+#[track_caller]
+pub(super) fn rooted(
+    p: ProgramBuilder,
+    root: usize,
+    in_place: bool,
+    write: impl FnOnce(&ProgramBuilder),
+) -> Result<Plan, BuildError> {
+    if root >= p.ranks() {
+        // The builder says of it that there is no such rank.
+        p.input(root);
+        return p.build();
+    }
+    if p.ranks() == 1 {
+        return alone(p, in_place);
+    }
+    write(&p);
+    p.in_place(in_place).build()
+}
+
+/// A root and the other ranks of its node. Each function writes all that they do.
+#[derive(Clone, Copy)]
+pub(super) struct Star<'p> {
+    p: &'p ProgramBuilder,
+    root: usize,
+    /// Thread blocks of each rank that share the work, at least 1.
+    pub blocks: usize,
+}
+
+/// Which thread blocks have channels to their counterparts.
+#[derive(Clone, Copy)]
+enum Meets {
+    /// The first of each rank: enough to tell launches apart, since a launch is over when all its blocks are.
+    First,
+    /// Each.
+    Each,
+}
+
+impl<'p> Star<'p> {
+    /// 0 thread blocks count as 1.
+    pub fn new(p: &'p ProgramBuilder, root: usize, blocks: usize) -> Self {
+        Star { p, root, blocks: blocks.max(1) }
+    }
+
+    /// The root sends `part` of its memory to each other rank, which has it as its output; all as packets. Then the root does
+    /// `keep`.
+    ///
+    /// The root hears from nobody otherwise, so the others tell it that they have begun: that keeps it from being two
+    /// launches ahead, where it would overwrite packets that nobody has read. It sends first and listens then.
+    pub fn root_sends_packets(self, part: impl Fn(usize) -> Chunks, keep: impl Fn(&Block<'p>)) {
+        let Star { p, root, .. } = self;
+        let inbox = |rank| p.scratch(rank, usize::from(rank != root));
+        let inboxes: Vec<_> = (0..p.ranks()).map(inbox).collect();
+        let at_root = |tb: &Block<'p>, others: &[Channel]| {
+            p.peers(root).for_each(|peer| tb.put_packets(part(peer), inboxes[peer].all()));
+            keep(tb);
+            wait(tb, others);
+        };
+        self.write(Meets::First, at_root, |tb, me, to_root| {
+            signal(tb, to_root);
+            tb.unpack_packets(inboxes[me].all(), p.output(me).all());
+        });
+    }
+
+    /// The others send their inputs to the root as packets, each into its slot; there the root collects them.
+    ///
+    /// The others hear from nobody otherwise, so the root tells them that it has begun: that keeps them from being
+    /// two launches ahead, where they would overwrite packets that the root has not read.
+    pub fn others_send_packets(self, slot: impl Fn(usize) -> Chunks, collect: impl Fn(&Block<'p>)) {
+        let at_root = |tb: &Block<'p>, others: &[Channel]| {
+            signal(tb, others);
+            collect(tb);
+        };
+        self.write(Meets::First, at_root, |tb, me, to_root| {
+            tb.put_packets(self.p.input(me).all(), slot(me));
+            wait(tb, to_root);
+        });
+    }
+
+    /// Each other rank does `transfer` from or to the root's memory, and the root `keep` in the meantime.
+    pub fn others_transfer(self, keep: impl Fn(&Block<'p>), transfer: impl Fn(&Block<'p>, usize)) {
+        let at_root = |tb: &Block<'p>, others: &[Channel]| {
+            tb.signal_relaxed(others);
+            keep(tb);
+            tb.wait(others);
+        };
+        self.write(Meets::Each, at_root, |tb, me, to_root| {
+            tb.wait_relaxed(to_root);
+            transfer(tb, me);
+            tb.signal(to_root);
+        });
+    }
+
+    /// The root does `transfer` from and to the others' memory.
+    pub fn root_transfers(self, transfer: impl Fn(&Block<'p>)) {
+        let at_root = |tb: &Block<'p>, others: &[Channel]| {
+            tb.wait_relaxed(others);
+            transfer(tb);
+            tb.signal(others);
+        };
+        self.write(Meets::Each, at_root, |tb, _, to_root| {
+            tb.signal_relaxed(to_root);
+            tb.wait(to_root);
+        });
+    }
+
+    /// What each thread block does: those of the root, with their channels to the others, and those of each other rank, with
+    /// theirs to the root. Blocks that do not meet have none.
+    fn write(
+        self,
+        meets: Meets,
+        at_root: impl Fn(&Block<'p>, &[Channel]),
+        at_other: impl Fn(&Block<'p>, usize, &[Channel]),
+    ) {
+        let Star { p, root, blocks } = self;
+        for block in 0..blocks {
+            let channels = match meets {
+                Meets::First if block > 0 => Vec::new(),
+                Meets::First | Meets::Each => star(p, root),
+            };
+            at_root(&p.block(root).slice(block, blocks), &channels);
+            for (at, me) in p.peers(root).enumerate() {
+                let to_root = channels.get(at..=at).unwrap_or_default();
+                at_other(&p.block(me).slice(block, blocks), me, to_root);
+            }
+        }
+    }
+}
