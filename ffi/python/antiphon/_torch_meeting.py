@@ -1,20 +1,26 @@
 """Communicators of a process group whose ranks meet while the process goes on.
 
-The library ends no meeting before its time. So ranks meet in a thread, and who waits for that may be told to give up.
+The library ends no meeting before its time. So ranks meet in a thread, and who waits for that may be told to give up. The
+thread itself goes to a meeting of the library only when the other rank is there, which it waits for in steps.
 """
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from antiphon._torch_streams import ABORTED, PATIENCE, Limit
+from antiphon._torch_streams import ABORTED, Limit
 from antiphon.communicator import Communicator, UniqueId
-from antiphon.errors import AbortedError, InvalidArgumentError, RendezvousError, TimedOutError
+from antiphon.errors import AbortedError, InvalidArgumentError, TimedOutError
 
 __all__ = ["Meet", "Meeting", "aborted", "destroyed", "meet", "meet_far", "not_begun"]
+
+PAUSE = 0.05
+"""Seconds between two looks at whether anybody still waits for a rank of this node."""
 
 Meet = Callable[[Callable[[], bool]], Communicator]
 """Makes a communicator, if ranks come; it may ask whether anybody waits for it still."""
@@ -91,15 +97,51 @@ def not_begun(name: str, seconds: float | None) -> TimedOutError:
 
 
 def meet(place: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]) -> Communicator:
-    """The communicator of two ranks of which one may come long after the other, and whose calls have a limit."""
+    """The communicator of two ranks of a node of which one may come long after the other, and whose calls have a limit."""
+    (_expect if rank == 0 else _come)(f"\0{place}-door", given_up)
+    return Communicator.from_place(place, rank, 2, timeout=limit, device=device)
+
+
+def _expect(door: str, given_up: Callable[[], bool]) -> None:
+    """Returns when the other rank has come to the door, and was told that it is open."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.settimeout(PAUSE)
+        listener.bind(door)
+        listener.listen()
+        while True:
+            _ask(given_up)
+            # A rank that has gone again is waited for like one that has not come.
+            with contextlib.suppress(TimeoutError, ConnectionError), listener.accept()[0] as guest:
+                guest.sendall(b"\0")
+                return
+
+
+def _come(door: str, given_up: Callable[[], bool]) -> None:
+    """Returns when the other rank has opened the door, and said so."""
+    pause = 0.001
     while True:
-        begun = time.monotonic()
-        try:
-            return Communicator.from_place(place, rank, 2, timeout=limit, device=device)
-        except (TimedOutError, RendezvousError):
-            # The library waits for the peer as long as for any, again and again; a failure of another kind comes at once.
-            if time.monotonic() - begun < PATIENCE or given_up():
-                raise
+        with contextlib.suppress(ConnectionError, BlockingIOError), socket.socket(socket.AF_UNIX) as way:
+            way.connect(door)
+            way.settimeout(PAUSE)
+            if _told(way, given_up):
+                return
+        _ask(given_up)
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSE)
+
+
+def _told(way: socket.socket, given_up: Callable[[], bool]) -> bool:
+    """Whether the other side says something before it goes."""
+    while True:
+        _ask(given_up)
+        with contextlib.suppress(TimeoutError):
+            return bool(way.recv(1))
+
+
+def _ask(given_up: Callable[[], bool]) -> None:
+    """Raises TimedOutError where nobody waits any more."""
+    if given_up():
+        raise TimedOutError("nobody waits any more")
 
 
 def meet_far(store: Any, key: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]) -> Communicator:
@@ -107,8 +149,7 @@ def meet_far(store: Any, key: str, rank: int, limit: float, device: str, given_u
 
     def wait_for(what: str) -> None:
         while not store.add(f"{key} {what}", 0):
-            if given_up():
-                raise TimedOutError("nobody waits any more")
+            _ask(given_up)
             time.sleep(0.005)
 
     if rank == 0:

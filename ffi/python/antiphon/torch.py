@@ -211,8 +211,14 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._check()
         if self._gpu is None:
             raw = bytearray(bytes(UniqueId.create()) if self._rank == 0 else b"").ljust(128, b"\0")
+
+            def all_come(communicator: Communicator) -> None:
+                communicator.broadcast(raw, 0)
+                # What waits here ends when the group does; the meeting that follows would go on.
+                communicator.barrier()
+
             # In order with the other calls of the group, and not by the store: who waits in that keeps transfers out.
-            self._host.submit(lambda communicator: communicator.broadcast(raw, 0), None).wait()
+            self._host.submit(all_come, None).wait()
             id, name = UniqueId(bytes(raw).rstrip(b"\0")), name_of_device(device)
             rank, size, limit = self._rank, self._size, self._timeout
             with self._begin():

@@ -59,7 +59,7 @@ def test_over_two_ranks(case, tmp_path):
     run(case, 2, tmp_path)
 
 
-@pytest.mark.parametrize("case", ["transfers", "training"])
+@pytest.mark.parametrize("case", ["transfers", "training", "ended"])
 def test_over_two_nodes(case, tmp_path):
     run(case, 2, tmp_path, NODES="2")
 

@@ -1,5 +1,6 @@
 """What each rank does of `test_torch.py`: run as `torch_ranks.py CASE`, over torch.distributed's own rendezvous."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -370,15 +371,29 @@ def ended(rank, world):
     dist.all_reduce(torch.ones(1), group=group)
     if rank == 0:
         works = [dist.irecv(torch.zeros(1), 1, group=group) for _ in range(2)]
-        ends_by(group.abort, works, "was aborted")
+        with nobody_meets_after():
+            ends_by(group.abort, works, "was aborted")
         for tag in (0, 9):
             fails("was aborted", lambda: dist.irecv(torch.zeros(1), 1, group=group, tag=tag))
         group.shutdown()
     dist.barrier()
     group = dist.new_group(backend="antiphon")
     if rank == 0:
-        several_end_together(group, [dist.isend(torch.zeros(1), 1, group=group, tag=tag) for tag in range(4)])
+        works = [dist.isend(torch.zeros(1), 1, group=group, tag=tag) for tag in range(4)]
+        with nobody_meets_after():
+            several_end_together(group, works)
     dist.barrier()
+
+
+@contextlib.contextmanager
+def nobody_meets_after():
+    """Threads in which ranks wait for each other end with their group; the library would wait for two minutes."""
+    meeting = [thread for thread in threading.enumerate() if thread.name.startswith("antiphon from") and " meet" in thread.name]
+    assert meeting
+    yield
+    for thread in meeting:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in meeting), meeting
 
 
 def several_end_together(group, works):

@@ -258,13 +258,21 @@ def ended(number, gpu, store, fails):
     group = dist.new_group(backend="antiphon")
     if number == 0:
         done = meanwhile(lambda: dist.all_reduce(gpu(torch.ones(1)), group=group))
+        group.abort()
+        done()
+        assert "gpu" not in group._lanes
+    dist.barrier()
+    # One to whose meeting it does not come.
+    group = dist.new_group(backend="antiphon")
+    if number == 0:
+        done = meanwhile(lambda: dist.all_reduce(gpu(torch.ones(1)), group=group))
         while not isinstance(group._lanes.get("gpu"), Meeting):
             time.sleep(0.001)
         group.abort()
         done()
         store.set("alone", "yes")
     else:
-        group._host.submit(lambda communicator: communicator.broadcast(bytearray(128), 0), None).wait()
+        group._host.submit(lambda communicator: (communicator.broadcast(bytearray(128), 0), communicator.barrier()), None).wait()
         store.wait(["alone"])
     dist.barrier()
     group = new()
