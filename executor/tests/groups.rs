@@ -1,5 +1,9 @@
 //! Groups of calls, transfers between ranks, premultiplied sums, and communicators of some ranks.
 
+mod support {
+    pub mod threads;
+}
+
 use antiphon_executor::{
     Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Factor, Group, Options,
     ReduceOp, Request, What,
@@ -17,13 +21,7 @@ fn ranks(world: u32) -> Vec<Collectives> {
 
 /// Runs `work` as every rank, each on a thread of its own.
 fn on_threads(world: u32, work: impl Fn(u32, &Collectives) + Sync) {
-    let ranks = ranks(world);
-    std::thread::scope(|scope| {
-        for (rank, on) in (0..).zip(&ranks) {
-            let work = &work;
-            scope.spawn(move || work(rank, on));
-        }
-    });
+    support::threads::on_threads(&ranks(world), |on| work(on.communicator().rank(), on));
 }
 
 fn sum(input: &[f32], output: &mut [f32]) -> Request {

@@ -1,5 +1,9 @@
 //! Calls by name over several nodes: transfers, and the calls that come to several of them.
 
+mod support {
+    pub mod threads;
+}
+
 use antiphon_executor::{
     Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Group, Options, ReduceOp,
     Request, What,
@@ -13,11 +17,8 @@ type Result<T> = std::result::Result<T, ExecutorError>;
 fn on_hosts(hosts: &[&str], work: impl Fn(u32, &Collectives) + Sync) {
     let options = Options::default().with_timeout(Some(Duration::from_secs(30)));
     let ranks = Communicator::in_process_on(hosts, &options).unwrap();
-    std::thread::scope(|scope| {
-        for (rank, communicator) in (0..).zip(&ranks) {
-            let work = &work;
-            scope.spawn(move || work(rank, &Collectives::new(communicator).unwrap()));
-        }
+    support::threads::on_threads(&ranks, |communicator| {
+        work(communicator.rank(), &Collectives::new(communicator).unwrap());
     });
 }
 

@@ -1,13 +1,14 @@
 //! Ranks in two processes, where no rank steps another's blocks.
 
+mod support {
+    pub mod processes;
+}
+
 use antiphon_executor::plan::algorithms::{Algorithm, Shape};
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::{Call, Communicator, DataType, Executor, Options, ReduceOp, Rendezvous};
-use std::process::Command;
 use std::time::Duration;
-
-const ADDRESS: &str = "ANTIPHON_TEST_ADDRESS";
 
 /// The first block of each rank waits for what the second block of the other one sends.
 fn plan() -> Plan {
@@ -22,25 +23,14 @@ fn plan() -> Plan {
     program.build().unwrap()
 }
 
-/// Runs `work` as rank 0 here, and as rank 1 in a process that runs the same test.
+/// Runs `work` in both processes of a communicator with these options.
 fn in_two_processes(test: &str, options: &Options, work: impl Fn(&Communicator)) {
-    let join = |rank, address: &str| {
+    support::processes::in_two_processes(test, |rank, address| {
         let communicator =
             Communicator::connect(&Rendezvous::new(address, rank, 2), options).unwrap();
         work(&communicator);
         communicator.barrier().unwrap();
-    };
-    if let Ok(address) = std::env::var(ADDRESS) {
-        return join(1, &address);
-    }
-    let address = Rendezvous::unique().unwrap();
-    let mut peer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test])
-        .env(ADDRESS, &address)
-        .spawn()
-        .unwrap();
-    join(0, &address);
-    assert!(peer.wait().unwrap().success());
+    });
 }
 
 fn options() -> Options {

@@ -1,5 +1,9 @@
 //! Calls served by what is registered, over threads: plans, code, selectors, and ranks that disagree.
 
+mod support {
+    pub mod threads;
+}
+
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::selection::{Question, SelectionError};
@@ -47,17 +51,11 @@ fn options(registry: &Registry) -> Options {
 fn on_threads<T: Send>(options: &Options, work: impl Fn(u32, &Collectives) -> T + Sync) -> Vec<T> {
     let ends = Communicator::in_process(2, options).unwrap();
     let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
-    std::thread::scope(|scope| {
-        let mut ranks = Vec::new();
-        for (rank, on) in (0..).zip(&ends) {
-            let work = &work;
-            ranks.push(scope.spawn(move || {
-                RANK.set(rank);
-                ON.set(Some(on.clone()));
-                work(rank, on)
-            }));
-        }
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    support::threads::on_threads(&ends, |on| {
+        let rank = on.communicator().rank();
+        RANK.set(rank);
+        ON.set(Some(on.clone()));
+        work(rank, on)
     })
 }
 
@@ -447,12 +445,7 @@ fn communicators_do_not_keep_code_and_selectors_that_are_gone() {
     let registry = Registry::new();
     let ends = Communicator::in_process(2, &options(&registry)).unwrap();
     let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
-    let calls = || {
-        std::thread::scope(|scope| {
-            let ranks: Vec<_> = ends.iter().map(|on| scope.spawn(|| all_reduce(on, 4))).collect();
-            ranks.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect::<Vec<_>>()
-        })
-    };
+    let calls = || support::threads::on_threads(&ends, |on| all_reduce(on, 4).unwrap());
     let code = adding(10);
     let kept = Arc::downgrade(&code);
     registry.register_code("adding", 1, code, Terms::default()).unwrap();

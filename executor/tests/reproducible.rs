@@ -1,6 +1,10 @@
 //! Sums have the same bits wherever an element lies in a message, and however long the message is: whatever built-in
 //! algorithm serves it.
 
+mod support {
+    pub mod threads;
+}
+
 use antiphon_executor::plan::algorithms::{Algorithm, Shape, SumOrder};
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::{
@@ -129,12 +133,7 @@ fn on_hosts<T: Send>(hosts: &[&str], work: impl Fn(&Communicator) -> T + Sync) -
     let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
     let options = options.with_verification(false).with_reproducible(true);
     let ranks = Communicator::in_process_on(hosts, &options).unwrap();
-    std::thread::scope(|scope| {
-        let work = &work;
-        let spawn = |communicator| scope.spawn(move || work(communicator));
-        let ranks: Vec<_> = ranks.iter().map(spawn).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
+    support::threads::on_threads(&ranks, work)
 }
 
 fn run_plan(

@@ -1,15 +1,21 @@
 //! Gathers and scatters by each of the plans that may serve them, which a tuning table chooses: on plain memory, with ranks as
 //! threads and as processes, of which all but the root have one buffer alone.
 
+mod support {
+    pub mod processes;
+    pub mod threads;
+}
+
 use antiphon_executor::selection::table::{Kind, Machine, Setting, Table, Times};
 use antiphon_executor::selection::{Rule, Tuning};
 use antiphon_executor::{
     Collectives, Communicator, DataType, Group, Options, ReduceOp, Rendezvous, Request, What,
 };
 use antiphon_plan::model::Collective;
-use std::process::Command;
 use std::ptr;
 use std::time::Duration;
+use support::processes::in_two_processes;
+use support::threads::on_threads;
 
 /// What may serve a gather, and a scatter.
 const CANDIDATES: [[&str; 2]; 3] = [
@@ -124,21 +130,15 @@ fn threads_gather_and_scatter_by_what_the_table_says() {
     for world in [1, 2, 3, 5] {
         for names in CANDIDATES {
             let ranks = Communicator::in_process(world, &options(world as usize, names)).unwrap();
-            std::thread::scope(|scope| {
-                for communicator in &ranks {
-                    scope.spawn(move || exercise(communicator, names));
-                }
-            });
+            on_threads(&ranks, |communicator| exercise(communicator, names));
         }
     }
 }
 
-const ADDRESS: &str = "ANTIPHON_TEST_ADDRESS";
-
 #[test]
 fn processes_gather_and_scatter_by_what_the_table_says() {
     let test = "processes_gather_and_scatter_by_what_the_table_says";
-    let join = |rank, address: &str| {
+    in_two_processes(test, |rank, address| {
         // Each candidate, staged and reached through the kernel where that is the faster way.
         for (number, names) in CANDIDATES.into_iter().enumerate() {
             for access in [false, true] {
@@ -150,16 +150,5 @@ fn processes_gather_and_scatter_by_what_the_table_says() {
                 communicator.barrier().unwrap();
             }
         }
-    };
-    if let Ok(address) = std::env::var(ADDRESS) {
-        return join(1, &address);
-    }
-    let address = Rendezvous::unique().unwrap();
-    let mut peer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test])
-        .env(ADDRESS, &address)
-        .spawn()
-        .unwrap();
-    join(0, &address);
-    assert!(peer.wait().unwrap().success());
+    });
 }
