@@ -181,6 +181,18 @@ const STEPS: &[Step] = &[
         ],
         needs: Some(HIP),
     },
+    // With the library of the step before. NumPy came with what stands beside NCCL's header.
+    Step {
+        name: "check and time plans from Python on the ROCm backend",
+        program: Program::Cargo,
+        arguments: &["test", "-pantiphon-tests", "-Frocm", "--test=gpu_c", "python::plans"],
+        environment: &[
+            ("ANTIPHON_NEEDS_SIMULATOR", "1"),
+            ("ANTIPHON_NEEDS_TORCH", "1"),
+            ("VIRTUAL_ENV", "{nvrtc}"),
+        ],
+        needs: Some(HIP),
+    },
     // By the vendors' own compilers, which need no GPU.
     Step {
         name: "compile kernels",

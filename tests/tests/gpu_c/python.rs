@@ -11,6 +11,9 @@ const NEEDS_TORCH: &str = "ANTIPHON_NEEDS_TORCH";
 /// Names a Python with PyTorch, as it does for the package's own tests.
 const TORCH_PYTHON: &str = "ANTIPHON_TORCH_PYTHON";
 
+/// The backends that the library was built with.
+const DEVICES: &[&str] = if cfg!(feature = "rocm") { &["cuda", "rocm"] } else { &["cuda"] };
+
 /// A program of this folder, over the package of this repository and the built library.
 fn program(machine: &Machine, python: &Path, name: &str) -> Command {
     let mut command = machine.command(python);
@@ -84,21 +87,28 @@ fn plans_are_checked_and_timed_on_devices() {
     let sendrecv = repository().join("examples/plans/sendrecv_zero_copy_2.json");
     let text = fs::read_to_string(&sendrecv).expect("a plan");
     fs::write(&wrong, text.replace("\"sendrecv\"", "\"allreduce\"")).expect("a file");
-    for (plan, options, ranks) in [
+    let cases = [
         ("allreduce_two_shot_packets_4", &["--size", "4K", "--dtype", "float32"][..], 4),
         ("sendrecv_zero_copy_2", &["--size", "1K", "--dtype", "bfloat16"], 2),
         ("reducescatter_packets_4", &["--size", "4K", "--dtype", "int32", "--in_place"], 4),
         ("wrong", &["--size", "1K"], 0),
-    ] {
+    ];
+    for (device, (plan, options, ranks)) in
+        DEVICES.iter().flat_map(|device| cases.map(|case| (device, case)))
+    {
         let file = repository().join("examples/plans").join(plan).with_extension("json");
         let file = if ranks == 0 { wrong.clone() } else { file };
         let mut command = machine.command(&python);
-        command.args(["-m", "antiphon.executor_test", "--device", "cuda", "-path"]).arg(file);
+        command.args(["-m", "antiphon.executor_test", "--device", device, "-path"]).arg(file);
         command.args(options).args(["--n_iters", "3", "--n_graph_iters", "2"]);
         over_the_repository(&mut command);
         let output = command.output().expect("a Python");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let times = said.lines().filter(|line| line.contains("Execution time")).count();
-        assert_eq!((output.status.success(), times), (ranks > 0, ranks), "{plan}: {output:?}");
+        assert_eq!(
+            (output.status.success(), times),
+            (ranks > 0, ranks),
+            "{plan} on {device}: {output:?}"
+        );
     }
 }
