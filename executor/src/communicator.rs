@@ -537,7 +537,7 @@ impl Shared {
         }
     }
 
-    fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {
+    pub fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {
         self.check().err().unwrap_or_else(|| error.into())
     }
 

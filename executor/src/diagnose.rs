@@ -16,15 +16,19 @@ use std::sync::atomic::Ordering;
 
 /// A call in words.
 pub fn call(record: &LaunchRecord) -> String {
-    let dtype = DataType::ALL.get(usize::from(record.shape.0)).map_or("?", |dtype| dtype.name());
-    let op = match record.shape.1 {
+    named(&record.plan_name(), record.bytes, record.shape)
+}
+
+/// The same of a call whose whole name is known; `shape` as in [`LaunchRecord::shape`].
+pub fn named(name: &str, (input, output): (u64, u64), shape: (u8, u8)) -> String {
+    let dtype = DataType::ALL.get(usize::from(shape.0)).map_or("?", |dtype| dtype.name());
+    let op = match shape.1 {
         0 => String::new(),
         code => ReduceOp::ALL
             .get(usize::from(code) - 1)
             .map_or_else(|| " ?".to_owned(), |op| format!(" {op}")),
     };
-    let (input, output) = record.bytes;
-    format!("plan `{}` ({input} bytes in, {output} bytes out, {dtype}{op})", record.plan_name())
+    format!("plan `{name}` ({input} bytes in, {output} bytes out, {dtype}{op})")
 }
 
 /// The waits of the launch's own rank.

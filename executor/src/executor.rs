@@ -341,7 +341,7 @@ impl Executor {
 
     /// What can be said of a call's buffers and runtime blocks before it is launched.
     pub(crate) fn check(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
-        self.aligned(call)?;
+        self.aligned(call.dtype, [call.input.addr(), call.output.addr()])?;
         let collective = call.plan.collective();
         if call.op == Some(ReduceOp::Avg) && !collective.may_average() {
             return Err(ExecutorError::Argument {
@@ -353,15 +353,18 @@ impl Executor {
         call.check_counts(self.communicator.rank())
     }
 
-    /// Whether the buffers of a call are aligned to its elements.
-    fn aligned(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
-        let element = call.dtype.size();
-        let addresses = [call.input.addr(), call.output.addr()];
+    /// Whether buffers at these addresses are aligned to their elements.
+    pub(crate) fn aligned(
+        &self,
+        dtype: DataType,
+        addresses: [usize; 2],
+    ) -> Result<(), ExecutorError> {
+        let element = dtype.size();
         match addresses.into_iter().find(|address| !address.is_multiple_of(element)) {
             None => Ok(()),
             Some(address) => Err(ExecutorError::Argument {
                 what: "use a buffer",
-                saw: format!("address {address:#x} for {} elements", call.dtype),
+                saw: format!("address {address:#x} for {dtype} elements"),
                 allowed: "addresses that are multiples of the element size",
             }),
         }

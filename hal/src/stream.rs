@@ -5,6 +5,7 @@ use crate::error::HalError;
 use crate::event::Event;
 use crate::task::{Effort, Task};
 use std::any::Any;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
@@ -46,6 +47,12 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// A number no other stream of this process has had or will have. One of the application that is adopted again has the
     /// same again; where the driver does not number streams, so has one that was given the handle of one that is gone.
     fn id(&self) -> u64;
+
+    /// The vendor's handle (`CUstream`, `hipStream_t`; null is its default stream), which is valid while this object lives; `None`
+    /// where the backend has none.
+    fn native(&self) -> Option<*mut c_void> {
+        None
+    }
 
     /// Submits a task.
     ///

@@ -3,6 +3,7 @@
 use super::{Collectives, lock};
 use crate::error::ExecutorError;
 use crate::executor::Call;
+use crate::gpu::Meeting;
 use crate::plan_cache::LoadedPlan;
 use crate::registry::{CodeCall, RegisteredCode};
 use crate::selection::order::panicked;
@@ -25,6 +26,22 @@ pub(super) struct Coded {
     pub root: u32,
 }
 
+impl Coded {
+    /// Bytes by which ranks compare their calls.
+    fn lengths(&self) -> (u64, u64) {
+        match *self.code.collective() {
+            // All but the root have no receive buffer here.
+            Collective::Reduce => (self.input.1, self.input.1),
+            _ => (self.input.1, self.output.1),
+        }
+    }
+
+    /// What tells codes, and roots, apart.
+    fn name(&self) -> String {
+        format!("code {} {} root {}", self.code.name(), self.code.version(), self.root)
+    }
+}
+
 impl Collectives {
     /// Makes a call that code serves.
     ///
@@ -35,17 +52,52 @@ impl Collectives {
         coded: &Coded,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let &Coded { ref code, in_place, input, output, dtype, op, root } = coded;
-        let meeting = self.meeting(code, root)?;
-        let lengths = match *code.collective() {
-            // Ranks compare the lengths of the call, and all but the root have no buffer of that one here.
-            Collective::Reduce => (input.0.cast_mut(), input.1),
-            _ => output,
+        let Some(gpu) = &self.communicator().shared.gpu else {
+            self.meet(coded)?;
+            // SAFETY: as this function's.
+            return unsafe { self.enter(coded, stream) };
         };
-        let mut meet = Call::new(&meeting, dtype, input, lengths);
-        meet.op = op;
-        // SAFETY: as this function's, and the plan touches neither buffer.
-        unsafe { self.executor().run(&meet)? };
+        let queue = &stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
+        let &Coded { input, output, dtype, op, .. } = coded;
+        let buffers = [(input.0, input.1), (output.0.cast_const(), output.1)];
+        self.executor().aligned(dtype, buffers.map(|(at, _)| at.addr()))?;
+        // What a launch would refuse is refused here as well, before others count on this rank.
+        for (at, bytes) in buffers.into_iter().filter(|&(_, bytes)| bytes > 0) {
+            self.communicator().device().locate(at, bytes)?;
+        }
+        let meeting = Meeting { name: &coded.name(), bytes: coded.lengths(), dtype, op };
+        gpu.meet(&self.communicator().shared, &**queue, &meeting)?;
+        // SAFETY: as this function's.
+        unsafe { self.enter(coded, Some(queue))? };
+        match stream {
+            // What it put there is no launch that anybody counts.
+            Some(_) => self.note_copy(&**queue),
+            None => self.executor().synchronize(queue),
+        }
+    }
+
+    /// Has all ranks meet on the host, and compare what they call.
+    fn meet(&self, coded: &Coded) -> Result<(), ExecutorError> {
+        let meeting = self.meeting(coded.name())?;
+        let (send, receive) = coded.lengths();
+        let output =
+            if receive == coded.output.1 { coded.output.0 } else { coded.input.0.cast_mut() };
+        let mut meet = Call::new(&meeting, coded.dtype, (coded.input.0, send), (output, receive));
+        meet.op = coded.op;
+        // SAFETY: the plan touches neither buffer.
+        unsafe { self.executor().run(&meet) }
+    }
+
+    /// Runs the code, once all ranks have met.
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    unsafe fn enter(
+        &self,
+        coded: &Coded,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        let &Coded { ref code, in_place, input, output, dtype, op, root } = coded;
         let executor = self.executor();
         let ((input, input_bytes), (output, output_bytes)) = (input, output);
         let call = CodeCall {
@@ -78,9 +130,8 @@ impl Collectives {
         Err(error)
     }
 
-    /// The plan by which all ranks meet before code runs; its content tells codes, and roots, apart.
-    fn meeting(&self, code: &RegisteredCode, root: u32) -> Result<Arc<LoadedPlan>, ExecutorError> {
-        let name = format!("code {} {} root {root}", code.name(), code.version());
+    /// The plan by which all ranks of a host meet before code runs; its content is told apart by its name.
+    fn meeting(&self, name: String) -> Result<Arc<LoadedPlan>, ExecutorError> {
         if let Some(plan) = lock(&self.0.meetings).get(&name) {
             return Ok(Arc::clone(plan));
         }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// must gather as well, and ranks that one thread drives take streams of their own.
 ///
 /// On devices the calls are put into streams, and one thread may drive ranks of several devices; ranks that share a device
-/// and make the same call are one kernel. A rank's transfers run beside each other in streams of their own, which branch off
+/// and make the same call are one kernel, but for calls behind one that code serves. A rank's transfers run beside each other in streams of their own, which branch off
 /// from the callers' streams and come back to them. Where a device runs them one after the other, what one rank gathers, its
 /// peers must gather as well.
 ///
@@ -271,7 +271,7 @@ impl Group {
             }
         }
         for call in self.calls.into_iter().filter(|call| !call.is_kept()) {
-            if call.on.on_device() {
+            if call.on.on_device() && !launches.has_turn(&call) {
                 queued.take(call);
             } else {
                 launches.take(call);
@@ -438,7 +438,17 @@ impl Launches {
         Arc::clone(&known.or_insert_with(|| (Arc::clone(stream), Arc::default())).1)
     }
 
-    /// Numbers a collective, or puts a transfer to its pair, or a call to those that come one after the other.
+    /// Whether a call is among those that come one after the other, or the first of them.
+    fn has_turn(&self, Gathered { on, work, .. }: &Gathered) -> bool {
+        match work {
+            Work::Step(Step::Code(_)) => true,
+            Work::Step(_) => self.in_turn.contains_key(&on.identity()),
+            Work::Transfer(_) => false,
+        }
+    }
+
+    /// Numbers a collective, or puts a transfer to its pair, or a call to those that come one after the other; of calls on devices
+    /// those alone.
     fn take(&mut self, Gathered { on, work, stream }: Gathered) {
         let id = stream.as_ref().map(|stream| stream.id());
         let step = match work {

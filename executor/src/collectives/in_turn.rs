@@ -55,7 +55,8 @@ impl InTurn {
     /// The first failure; those behind it are tried all the same, since their peers are in them.
     fn run(self) -> Result<(), ExecutorError> {
         let InTurn { on, steps } = self;
-        let mut first = Ok(());
+        // Code finds the rank's device as it would on a thread of the application's.
+        let mut first = on.communicator().device().make_current().map_err(Into::into);
         for (step, stream) in steps {
             // SAFETY: who gathered the calls vouches for their buffers until they are complete.
             first = first.and(unsafe { on.make(step, stream.as_ref()) });

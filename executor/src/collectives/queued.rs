@@ -12,7 +12,7 @@ use super::pairs::Formed;
 use super::prepared::Prepared;
 use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
-use super::{Collectives, code_unsupported, lock};
+use super::{Collectives, lock};
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::together::RankCall;
@@ -72,10 +72,7 @@ impl Queued {
         let (scaling, call) = match work {
             Work::Step(Step::Launch(call)) => (None, call),
             Work::Step(Step::Scaled(scaling, call)) => (Some(scaling), call),
-            // It was refused when the call came.
-            Work::Step(Step::Code(_)) => {
-                return self.failed(code_unsupported(&on, "a call that registered code serves"));
-            }
+            Work::Step(Step::Code(_)) => unreachable!("code has its turn on another thread"),
             Work::Transfer(transfer) => return self.take_transfer(on, transfer, stream),
         };
         let stream = match stream.map_or_else(|| self.own_stream(&on), Ok) {
@@ -324,7 +321,7 @@ impl Branches {
 
 impl Collectives {
     /// Remembers that a copy was put into a stream, unless it is part of a graph.
-    fn note_copy(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
+    pub(super) fn note_copy(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
         if stream.is_capturing()? {
             return Ok(());
         }

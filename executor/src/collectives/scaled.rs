@@ -114,18 +114,11 @@ impl Collectives {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         let (scaling, call) = self.prepare_scaled(request, stream)?;
-        if self.on_device() {
-            let queue = stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
-            // SAFETY: as this function's.
-            unsafe { scaling.enqueue(self, &call.call(), &queue)? };
-            // SAFETY: as this function's; the engine keeps the products.
-            return unsafe { self.launch(&call.call(), stream) };
-        }
         // SAFETY: as this function's.
         unsafe { self.run_scaled(scaling, &call, stream) }
     }
 
-    /// Makes a premultiplied sum on the host.
+    /// Makes a premultiplied sum that was checked.
     ///
     /// # Safety
     /// As [`call`](Self::call).
@@ -135,6 +128,13 @@ impl Collectives {
         call: &Prepared,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
+        if self.on_device() {
+            let queue = stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
+            // SAFETY: as this function's.
+            unsafe { scaling.enqueue(self, &call.call(), &queue)? };
+            // SAFETY: as this function's; the engine keeps the products.
+            return unsafe { self.launch(&call.call(), stream) };
+        }
         match stream {
             Some(stream) => {
                 let launch = self.scaled_launch(scaling, call, Some(stream.id()))?;
@@ -149,7 +149,7 @@ impl Collectives {
         }
     }
 
-    /// A premultiplied sum for somebody who drives it.
+    /// A premultiplied sum on the host, for somebody who drives it.
     pub(super) fn scaled_launch(
         &self,
         scaling: Scaling,

@@ -4,7 +4,7 @@
 //! where the peer's call is of another plan or of other sizes, and so in another context, calls are compared in their order on
 //! the stream, which is the same on all ranks.
 
-use super::context::Context;
+use super::context::{Called, Context};
 use crate::communicator::Shared;
 use crate::error::{ExecutorError, Wait};
 use crate::shared::control::LaunchRecord;
@@ -17,17 +17,35 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Why a launch that waits will wait for ever, if a peer has called something else in its turn on the stream. Replays of graphs
 /// have no such turn.
 pub fn differs(shared: &Shared, context: &Context) -> Option<ExecutorError> {
-    let called = context.called()?;
-    let turn = (u64::from(context.stream), (called.turn?, 0));
+    let Called { turn, seq, fingerprint, .. } = context.called()?;
+    others(shared, &Turn { stream: context.stream, turn, seq, fingerprint })
+}
+
+/// A call's place among those on its stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// The number of the stream.
+    pub stream: u32,
+    /// Which call on it; none where graphs may have some between them.
+    pub turn: Option<u64>,
+    /// Which call on the communicator.
+    pub seq: u64,
+    /// What it is.
+    pub fingerprint: u64,
+}
+
+/// That a peer has called something else in a turn.
+pub fn others(shared: &Shared, own: &Turn) -> Option<ExecutorError> {
+    let turn = (u64::from(own.stream), (own.turn?, 0));
     let same = |record: &LaunchRecord| (record.arena, record.input) == turn;
     let other = |&peer: &u32| {
         let record = shared.control(peer).find(same);
-        peer != shared.rank && record.is_some_and(|one| one.fingerprint != called.fingerprint)
+        peer != shared.rank && record.is_some_and(|one| one.fingerprint != own.fingerprint)
     };
     let peer = (0..shared.world).find(other)?;
     let name = |rank: u32| in_words(shared.control(rank).find(same).as_ref());
-    let [own, theirs] = [shared.rank, peer].map(name);
-    Some(ExecutorError::Mismatch { rank: shared.rank, seq: called.seq, own, peer, theirs })
+    let [called, theirs] = [shared.rank, peer].map(name);
+    Some(ExecutorError::Mismatch { rank: shared.rank, seq: own.seq, own: called, peer, theirs })
 }
 
 /// That a kernel has seen that a peer called something else.

@@ -39,17 +39,32 @@ pub struct CodeCall<'a> {
     /// The stream that the call is on. What the code launches on it comes in order; what it does otherwise must come after
     /// what is before it on the stream, so that code that does so synchronises it first. Without one the call is complete
     /// when the code returns.
+    ///
+    /// On devices there always is one, whose vendor's handle [`Stream::native`] has: a call that has none is put into one of the
+    /// communicator's own, which is waited for once the code has returned. One that is recorded into a graph cannot be
+    /// synchronised ([`Stream::is_capturing`]): all that the code does with the buffers, it puts into the stream then.
     pub stream: Option<&'a Arc<dyn Stream>>,
 }
 
-/// An algorithm that is code, for ranks on the host: it moves data by plans of its own that it launches, or as it likes.
+/// An algorithm that is code: it moves data by plans of its own that it launches, or as it likes.
 ///
 /// Each rank's call runs it once, on the thread that calls, or, in a group, on one that has this communicator's calls, when all
 /// ranks have come to the call and chosen this code in this version; so ranks that disagree are told so before any of them enters it. A failure, or a panic, aborts the
 /// communicator: others may wait for what this rank would have done.
+///
+/// It is for ranks on the host, unless it says that it [serves devices](Self::serves_devices). There the ranks meet on the host,
+/// and their streams go on meanwhile. What the code puts into a stream that is recorded into a graph becomes part of the
+/// graph; replays do not run the code again.
 pub trait Code: Send + Sync {
     /// The collective it computes.
     fn collective(&self) -> Collective;
+
+    /// Whether it serves ranks on devices, too: the buffers are the device's then, and the stream is one of it. The device is
+    /// that of the executor's [`communicator`](Executor::communicator); on the threads of a group it is current, on one that
+    /// calls what the caller left there. Asked when the code is registered.
+    fn serves_devices(&self) -> bool {
+        false
+    }
 
     /// Whether it serves a call that is within its [`Terms`]. All ranks must answer alike: code that looks at
     /// [`Question::in_place`] serves programs alone whose ranks are all in place, or all not.
@@ -77,6 +92,7 @@ pub struct RegisteredCode {
     name: String,
     version: u64,
     collective: Collective,
+    devices: bool,
     terms: Terms,
     code: Arc<dyn Code>,
 }
@@ -90,7 +106,8 @@ impl fmt::Debug for RegisteredCode {
 
 impl RegisteredCode {
     pub(super) fn new(name: String, version: u64, code: Arc<dyn Code>, terms: Terms) -> Self {
-        RegisteredCode { name, version, collective: code.collective(), terms, code }
+        let (collective, devices) = (code.collective(), code.serves_devices());
+        RegisteredCode { name, version, collective, devices, terms, code }
     }
 
     /// What selectors, tables and messages call it.
@@ -130,7 +147,7 @@ impl RegisteredCode {
         if question.sizes().is_none() {
             return Err(Misfit::RuntimeSizes(false));
         }
-        if question.spread.devices != Devices::Host {
+        if question.spread.devices != Devices::Host && !self.devices {
             return Err(Misfit::Devices);
         }
         if question.premultiplied {

@@ -269,6 +269,42 @@ fn code_fits_by_its_terms_and_by_what_it_says() {
     }
 }
 
+/// Code that serves devices, too.
+struct Everywhere;
+
+impl Code for Everywhere {
+    fn collective(&self) -> Collective {
+        Collective::AllReduce
+    }
+
+    fn serves_devices(&self) -> bool {
+        true
+    }
+
+    unsafe fn run(&self, _: &CodeCall<'_>) -> Result<(), ExecutorError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn code_that_serves_devices_fits_there_by_the_rules_of_hosts() {
+    let code = RegisteredCode::new("c".into(), 1, Arc::new(Everywhere), Terms::default());
+    for devices in [Devices::Host, Devices::of(DeviceClass::Amd), Devices::of(DeviceClass::Nvidia)]
+    {
+        let asked =
+            Question { spread: Spread { devices, ..SPREAD }, ..question(&Collective::AllReduce) };
+        let cases = [
+            (asked, None),
+            (Question { premultiplied: true, ..asked }, Some(Misfit::Premultiplied)),
+            (Question { reproducible: true, ..asked }, Some(Misfit::Unshown)),
+        ];
+        for (question, expected) in cases {
+            let said = code.fits(&question).err().map(|misfit| misfit.to_string());
+            assert_eq!(said, expected.map(|misfit| misfit.to_string()), "{question}");
+        }
+    }
+}
+
 /// Name and rule of the choice.
 fn chosen(registry: &Registry, question: &Question<'_>) -> Result<(String, Rule), String> {
     let choice = registry.choose(question).map_err(|error| error.to_string())?;

@@ -14,6 +14,7 @@ use crate::id::next_id;
 use crate::stream::{Stream, Submitted};
 use crate::task::{Effort, Task};
 use std::any::Any;
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
@@ -232,6 +233,10 @@ impl<V: Vendor> Stream for GpuStream<V> {
         // SAFETY: as above; the driver keeps what the wait needs when the event is destroyed before.
         let code = unsafe { (self.context.api().stream_wait)(self.raw, event.raw(), 0) };
         self.context.api().check("wait for an event on a stream", code)
+    }
+
+    fn native(&self) -> Option<*mut c_void> {
+        Some(self.raw)
     }
 
     fn query(&self) -> bool {

@@ -2,6 +2,7 @@
 //! here has not run on a GPU.
 
 mod buffers;
+mod coded;
 mod defaults;
 mod devices;
 mod direct;

@@ -61,9 +61,12 @@ fn one_thread_drives_all_ranks(make: Factory) {
             let mut ticket = end.exchange_begin(&blob(rank, round)).unwrap();
             if rank + 1 < world {
                 assert_eq!(ticket.poll().unwrap(), None, "the last rank has not begun");
+                assert_eq!(ticket.wait_for(Duration::from_millis(1)).unwrap(), None);
             }
             tickets.push(ticket);
         }
+        let mut second = tickets.remove(1);
+        assert_eq!(second.wait_for(PATIENCE).unwrap(), Some(expected(world, round)));
         for ticket in tickets.drain(1..) {
             assert_eq!(ticket.wait().unwrap(), expected(world, round));
         }

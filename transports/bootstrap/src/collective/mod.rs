@@ -102,36 +102,44 @@ impl Ticket {
     /// `PeerLost`, `PeerLeft`, `Aborted`, `Mismatch`; `Timeout` with the missing ranks when the mesh's time limit,
     /// counted from this call, has passed; `InsideHandler` where the result is not there yet.
     pub fn wait(mut self) -> Result<Vec<Vec<u8>>> {
+        loop {
+            if let Some(parts) = self.wait_for(Duration::MAX)? {
+                return Ok(parts);
+            }
+        }
+    }
+
+    /// As [`poll`](Self::poll), but waits up to `pause` for the blobs.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); the time limit counts from the first call.
+    pub fn wait_for(&mut self, pause: Duration) -> Result<Option<Vec<Vec<u8>>>> {
         let mesh = self.session.0.clone();
+        let began = Instant::now();
         let mut out = Out::new();
         let mut state = lock(&mesh.state);
         loop {
             if let Some(outcome) = self.outcome(&mesh, &mut state, &mut out) {
-                // The lock goes first: dropping the ticket takes it.
-                drop(state);
-                return outcome;
+                return outcome.map(Some);
             }
-            let remaining = match self.remaining(&mesh, &mut state, &mut out) {
-                Ok(_) if on_control_thread() => {
-                    Err(BootstrapError::InsideHandler { doing: name_of(self.operation as u32) })
-                }
-                remaining => remaining,
-            };
-            let remaining = match remaining {
-                Ok(remaining) => remaining,
-                Err(error) => {
-                    drop(state);
-                    return Err(error);
-                }
-            };
-            if out.is_empty() {
-                let waited = mesh.changed.wait_timeout(state, remaining);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            } else {
+            let remaining = self.remaining(&mesh, &mut state, &mut out)?;
+            if on_control_thread() {
+                return Err(BootstrapError::InsideHandler {
+                    doing: name_of(self.operation as u32),
+                });
+            }
+            if !out.is_empty() {
                 // The answer may be here before the lock is back.
                 mesh.send_out(state, std::mem::take(&mut out));
                 state = lock(&mesh.state);
+                continue;
             }
+            let pause = pause.saturating_sub(began.elapsed());
+            if pause.is_zero() {
+                return Ok(None);
+            }
+            let waited = mesh.changed.wait_timeout(state, remaining.min(pause));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

@@ -1,0 +1,137 @@
+//! Meetings of all ranks before code runs: on the host, beside whatever their streams do.
+//!
+//! A meeting launches nothing, so that it is no part of a graph that its stream is recorded into. It has a number and a turn on its
+//! stream as launches have, by which a rank that called something else is found before the time limit.
+
+use super::Gpu;
+use super::calls::{self, Turn};
+use crate::communicator::Shared;
+use crate::error::{ExecutorError, Waits};
+use crate::executor::mix;
+use crate::shared::control::LaunchRecord;
+use antiphon_bootstrap::BootstrapError;
+use antiphon_hal::Stream;
+use antiphon_types::{DataType, ReduceOp};
+use std::time::{Duration, Instant};
+
+/// Between two looks at what the other ranks called.
+const TICK: Duration = Duration::from_millis(20);
+/// What tells the texts of meetings from what ranks exchange otherwise.
+const MARK: &str = "antiphon meeting: ";
+
+/// What a rank calls, which all ranks of a meeting compare.
+#[derive(Clone, Copy, Debug)]
+pub struct Meeting<'a> {
+    /// What is called.
+    pub name: &'a str,
+    /// Bytes of input and output.
+    pub bytes: (u64, u64),
+    /// Their type.
+    pub dtype: DataType,
+    /// The reduction.
+    pub op: Option<ReduceOp>,
+}
+
+impl Meeting<'_> {
+    fn shape(&self) -> (u8, u8) {
+        (self.dtype as u8, self.op.map_or(0, |op| op as u8 + 1))
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let name = self.name.bytes().map(u64::from);
+        let shape = [self.shape().0, self.shape().1].map(u64::from);
+        name.chain([self.bytes.0, self.bytes.1]).chain(shape).fold(0xC0DE_4A11, mix)
+    }
+}
+
+impl Gpu {
+    /// Returns once all ranks have come to the same meeting, each with its stream in the place that the call has there.
+    ///
+    /// # Errors
+    /// [`Mismatch`](ExecutorError::Mismatch) where ranks called different things, what ended the communicator, or
+    /// [`Stalled`](ExecutorError::Stalled) when the time limit has passed: all of these break it.
+    pub fn meet(
+        &self,
+        shared: &Shared,
+        stream: &dyn Stream,
+        meeting: &Meeting<'_>,
+    ) -> Result<(), ExecutorError> {
+        shared.check()?;
+        self.takes(stream)?;
+        let turn = turn(shared, stream, meeting)?;
+        wait(shared, &turn, meeting).inspect_err(|error| {
+            shared.fail(error.clone());
+            shared.settle();
+        })
+    }
+}
+
+/// Numbers a meeting, and shows it to the peers.
+fn turn(
+    shared: &Shared,
+    stream: &dyn Stream,
+    meeting: &Meeting<'_>,
+) -> Result<Turn, ExecutorError> {
+    let recorded = stream.is_capturing()?;
+    let fingerprint = meeting.fingerprint();
+    let mut log = shared.log();
+    let stream = log.stream(stream.id());
+    log.seq += 1;
+    log.chain = mix(log.chain, fingerprint);
+    let seq = log.seq;
+    if recorded {
+        log.record_on(stream);
+        return Ok(Turn { stream, turn: None, seq, fingerprint });
+    }
+    let (turn, graphs) = log.call_on(stream);
+    shared.control(shared.rank).publish(&LaunchRecord {
+        seq,
+        chain: log.chain,
+        fingerprint,
+        arena: stream.into(),
+        input: (turn, graphs.into()),
+        bytes: meeting.bytes,
+        shape: meeting.shape(),
+        name: LaunchRecord::cut_name(meeting.name),
+        ..LaunchRecord::default()
+    });
+    Ok(Turn { stream, turn: (!graphs).then_some(turn), seq, fingerprint })
+}
+
+/// Waits for all ranks, and compares what they called.
+fn wait(shared: &Shared, turn: &Turn, meeting: &Meeting<'_>) -> Result<(), ExecutorError> {
+    let (rank, seq) = (shared.rank, turn.seq);
+    let own = crate::diagnose::named(meeting.name, meeting.bytes, meeting.shape());
+    let text = format!("{MARK}{own}");
+    let began = Instant::now();
+    let stalled = |limit| ExecutorError::Stalled {
+        rank,
+        seq,
+        plan: meeting.name.to_owned(),
+        limit,
+        waits: Waits(calls::last(shared)),
+    };
+    let begun = shared.bootstrap.exchange_begin(text.as_bytes());
+    let mut ticket = begun.map_err(|error| shared.failure_or(error))?;
+    let texts = loop {
+        match ticket.wait_for(TICK) {
+            Ok(Some(texts)) => break texts,
+            Ok(None) => {}
+            Err(BootstrapError::Timeout { limit, .. }) => return Err(stalled(limit)),
+            Err(error) => return Err(shared.failure_or(error)),
+        }
+        shared.check()?;
+        if let Some(error) = calls::others(shared, turn) {
+            return Err(error);
+        }
+        let waited = began.elapsed();
+        if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
+            return Err(stalled(limit));
+        }
+    };
+    let differs = |(_, theirs): &(u32, &Vec<u8>)| **theirs != *text.as_bytes();
+    let Some((peer, theirs)) = (0..).zip(&texts).find(differs) else { return Ok(()) };
+    let theirs = String::from_utf8_lossy(theirs);
+    let theirs = theirs.strip_prefix(MARK).unwrap_or("something else that all ranks do").to_owned();
+    Err(ExecutorError::Mismatch { rank, seq, own, peer, theirs })
+}
