@@ -38,7 +38,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// refused.
     fn pinned(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError>;
 
-    /// Maps memory of a peer (or of this process, a second time). The handle may come from a process that is
+    /// Maps memory of a peer. Memory of this process is mapped a second time on the host; on a GPU it is where it is already,
+    /// for as long as somebody has it, also for other devices that reach it. The handle may come from a process that is
     /// not trusted: one whose memory is shorter than it says, or could become so, is refused.
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError>;
 
@@ -60,8 +61,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         }
     }
 
-    /// The live memory of this device, allocated or imported, that holds the `bytes` bytes at `address`, and the
-    /// offset of `address` in it. `None` for a range that no single memory holds. Cheap, but not free: see
+    /// The live memory of this device, allocated or imported from another process, that holds the `bytes` bytes at
+    /// `address`, and the offset of `address` in it. `None` for a range that no single memory holds. Cheap, but not free: see
     /// [`epoch`](Self::epoch).
     ///
     /// On a GPU, memory of the device that the application allocated itself is found, too, and

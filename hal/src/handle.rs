@@ -25,6 +25,8 @@ pub enum MemoryHandle {
         backend: Backend,
         /// The driver's descriptor. Owned by the handle.
         descriptor: Arc<OwnedFd>,
+        /// Where it is mapped already; none where it is not mapped as one.
+        home: Option<Home>,
         /// Bytes of the memory; the driver's allocation is at least as long.
         bytes: u64,
     },
@@ -64,8 +66,18 @@ pub enum MemoryHandle {
     },
 }
 
+/// The mapping of a GPU's memory that a process has, which the process's other ranks use, too, so that nobody there writes by
+/// an address what others read by another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// A number of the process, which no other process has.
+    pub process: u64,
+    /// The mapping's number there, never 0.
+    pub number: u64,
+}
+
 /// `AMH`, then the version of the layout.
-const MAGIC: [u8; 4] = *b"AMH\x01";
+const MAGIC: [u8; 4] = *b"AMH\x02";
 const KIND_SHARED_MEMORY: u16 = 1;
 const KIND_DEVICE: u16 = 2;
 const KIND_FABRIC: u16 = 3;
@@ -134,7 +146,12 @@ impl MemoryHandle {
         blob.extend_from_slice(&number_of(self.backend()).to_le_bytes());
         blob.extend_from_slice(&self.bytes().to_le_bytes());
         match self {
-            MemoryHandle::SharedMemory { .. } | MemoryHandle::Device { .. } => {}
+            MemoryHandle::SharedMemory { .. } => {}
+            MemoryHandle::Device { home, .. } => {
+                let (process, number) = home.map_or((0, 0), |home| (home.process, home.number));
+                blob.extend_from_slice(&process.to_le_bytes());
+                blob.extend_from_slice(&number.to_le_bytes());
+            }
             MemoryHandle::Fabric { handle, .. } => blob.extend_from_slice(handle),
             MemoryHandle::Ipc { handle, process, address, .. } => {
                 blob.extend_from_slice(handle);
@@ -197,13 +214,17 @@ impl MemoryHandle {
             })
         };
         match kind {
-            KIND_SHARED_MEMORY | KIND_DEVICE => {
+            KIND_SHARED_MEMORY => {
                 let [] = *<&[u8; 0]>::try_from(body).map_err(|_| length(0))?;
-                let descriptor = descriptor()?;
-                Ok(match backend {
-                    Backend::Host => MemoryHandle::SharedMemory { descriptor, bytes },
-                    backend => MemoryHandle::Device { backend, descriptor, bytes },
-                })
+                Ok(MemoryHandle::SharedMemory { descriptor: descriptor()?, bytes })
+            }
+            KIND_DEVICE => {
+                let [p0, p1, p2, p3, p4, p5, p6, p7, number @ ..] =
+                    *<&[u8; 16]>::try_from(body).map_err(|_| length(16))?;
+                let process = u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
+                let number = u64::from_le_bytes(number);
+                let home = (number != 0).then_some(Home { process, number });
+                Ok(MemoryHandle::Device { backend, descriptor: descriptor()?, home, bytes })
             }
             KIND_FABRIC => {
                 let handle = *<&[u8; 64]>::try_from(body).map_err(|_| length(64))?;
@@ -244,13 +265,20 @@ mod tests {
         File::open("/dev/null").expect("cannot open /dev/null").into()
     }
 
-    fn one_of_each(bytes: u64) -> [MemoryHandle; 5] {
+    fn one_of_each(bytes: u64) -> [MemoryHandle; 6] {
         let descriptor = Arc::new(some_descriptor());
         let handle = std::array::from_fn(|at| at as u8);
         let backend = Backend::Cuda;
+        let home = Some(Home { process: 5 << 40, number: 7 });
         [
             MemoryHandle::SharedMemory { descriptor: Arc::clone(&descriptor), bytes },
-            MemoryHandle::Device { backend, descriptor: Arc::clone(&descriptor), bytes },
+            MemoryHandle::Device {
+                backend,
+                descriptor: Arc::clone(&descriptor),
+                home: None,
+                bytes,
+            },
+            MemoryHandle::Device { backend, descriptor: Arc::clone(&descriptor), home, bytes },
             MemoryHandle::Fabric { backend: Backend::Rocm, handle, bytes },
             MemoryHandle::Ipc { backend, handle, process: 1 << 40, address: 3 << 33, bytes },
             MemoryHandle::Multicast { backend, descriptor, members: 8, bytes },

@@ -85,9 +85,12 @@ mod tests {
     fn parts(kinds: &[bool]) -> Vec<MemoryHandle> {
         let backend = Backend::Cuda;
         let part = |(at, with): (usize, &bool)| match (at as u64 + 1, with) {
-            (bytes, true) => {
-                MemoryHandle::Device { backend, descriptor: Arc::new(descriptor()), bytes }
-            }
+            (bytes, true) => MemoryHandle::Device {
+                backend,
+                descriptor: Arc::new(descriptor()),
+                home: None,
+                bytes,
+            },
             (bytes, false) => MemoryHandle::Fabric { backend, handle: [at as u8; 64], bytes },
         };
         kinds.iter().enumerate().map(part).collect()

@@ -225,11 +225,6 @@ impl Vendor for CudaDriver {
         memory::map_new(core, bytes, length)
     }
 
-    fn let_go(memory: &GpuMemory<Self>, _own: &Member) {
-        // Before the group is unmapped, which its fields do.
-        memory.core.ranges.remove(memory);
-    }
-
     fn export_own(_memory: &GpuMemory<Self>, _own: &Member) -> Result<MemoryHandle, HalError> {
         Err(not_shareable("it is the mapping of a multicast group", "export the group"))
     }

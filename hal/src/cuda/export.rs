@@ -25,8 +25,9 @@ type CudaMemory = GpuMemory<CudaDriver>;
 pub(super) fn fabric(memory: &CudaMemory) -> Result<MemoryHandle, HalError> {
     let backend = CudaDriver::BACKEND;
     match &memory.kind {
-        Kind::Mapped { physicals, .. } if memory.core.traits.sharing.fabric => {
-            let [physical] = &physicals[..] else { return Err(several(physicals.len())) };
+        Kind::Mapped(mapping) if memory.core.traits.sharing.fabric => {
+            let physicals = &mapping.physicals[..];
+            let [physical] = physicals else { return Err(several(physicals.len())) };
             let _entered = memory.core.context.enter()?;
             let handle = fabric_handle(physical)?;
             Ok(MemoryHandle::Fabric { backend, handle, bytes: memory.bytes })

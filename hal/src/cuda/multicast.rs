@@ -9,7 +9,7 @@ use crate::gpu::core::Core;
 use crate::gpu::memory::{self, GpuMemory, Kind};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::Context as _;
-use crate::gpu::vmm::{Mapped, Physical};
+use crate::gpu::vmm::{Mapped, Mapping, Physical};
 use crate::memory::{Memory, MemoryHandle};
 use crate::multicast::Multicast;
 use cudarc::driver::sys;
@@ -177,9 +177,10 @@ impl Multicast for CudaMulticast {
         let Some(own) = own else {
             return Err(refused("memory of another device or allocator".to_owned()));
         };
-        let Kind::Mapped { mapped, physicals } = &own.kind else {
+        let Kind::Mapped(mapping) = &own.kind else {
             return Err(refused("memory that cannot be bound".to_owned()));
         };
+        let Mapping { mapped, physicals, .. } = &**mapping;
         let [physical] = &physicals[..] else {
             return Err(refused(format!("memory of {} parts", physicals.len())));
         };

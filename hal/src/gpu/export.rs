@@ -8,7 +8,7 @@ use crate::gpu::memory::{GpuMemory, Kind};
 use crate::gpu::vendor::{Context, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
 use crate::gpu::{foreign, process_number};
-use crate::memory::MemoryHandle;
+use crate::memory::{Home, MemoryHandle};
 use std::sync::Arc;
 
 /// That peers cannot map memory of some kind.
@@ -19,7 +19,7 @@ pub(crate) fn not_shareable(why: &str, cure: &'static str) -> HalError {
 /// Why memory cannot be passed on at all, if it cannot for a reason that all vendors have.
 pub(crate) fn barred<V: Vendor>(memory: &GpuMemory<V>) -> Option<HalError> {
     Some(match &memory.kind {
-        Kind::Mapped { .. } | Kind::Foreign(_) | Kind::Own(_) => return None,
+        Kind::Mapped(_) | Kind::Foreign(_) | Kind::Own(_) => return None,
         Kind::Opened { .. } => not_shareable(
             "another process allocated it",
             "let the process that allocated it export it",
@@ -41,14 +41,16 @@ pub(crate) fn parts<V: Vendor>(memory: &GpuMemory<V>) -> Result<Vec<MemoryHandle
     }
     let _entered = core.context.enter()?;
     match &memory.kind {
-        Kind::Mapped { mapped, physicals } => {
+        Kind::Mapped(mapping) => {
             let mut left = memory.bytes;
-            let parts = physicals.iter().zip(mapped.parts());
+            let one = mapping.physicals.len() == 1;
+            let home = one.then(|| V::process().exported.enter(mapping));
+            let parts = mapping.physicals.iter().zip(mapping.mapped.parts());
             parts
                 .map(|(physical, &length)| {
                     let bytes = left.min(length as u64);
                     left -= bytes;
-                    by_descriptor(physical, bytes)
+                    by_descriptor(physical, home, bytes)
                 })
                 .collect()
         }
@@ -61,7 +63,7 @@ pub(crate) fn parts<V: Vendor>(memory: &GpuMemory<V>) -> Result<Vec<MemoryHandle
 /// The handle of `memory`, if one is enough.
 pub(crate) fn whole<V: Vendor>(memory: &GpuMemory<V>) -> Result<MemoryHandle, HalError> {
     let count = match &memory.kind {
-        Kind::Mapped { physicals, .. } => physicals.len(),
+        Kind::Mapped(mapping) => mapping.physicals.len(),
         Kind::Foreign(origin) => origin.pieces.len(),
         _ => 1,
     };
@@ -77,9 +79,13 @@ pub(crate) fn whole<V: Vendor>(memory: &GpuMemory<V>) -> Result<MemoryHandle, Ha
 }
 
 /// The first `bytes` bytes of physical memory, as a descriptor.
-fn by_descriptor<V: Vendor>(physical: &Physical<V>, bytes: u64) -> Result<MemoryHandle, HalError> {
+fn by_descriptor<V: Vendor>(
+    physical: &Physical<V>,
+    home: Option<Home>,
+    bytes: u64,
+) -> Result<MemoryHandle, HalError> {
     let descriptor = Arc::new(physical.export_descriptor()?);
-    Ok(MemoryHandle::Device { backend: V::BACKEND, descriptor, bytes })
+    Ok(MemoryHandle::Device { backend: V::BACKEND, descriptor, home, bytes })
 }
 
 /// The IPC handle of memory that the driver allocated at `address`. The context must be current.
@@ -123,7 +129,7 @@ pub(crate) fn physical<V: Vendor>(
         let Some(handle) = V::fabric_only(physical, properties) else { return Err(unwilling("")) };
         return Ok(MemoryHandle::Fabric { backend: V::BACKEND, handle: handle?, bytes });
     }
-    by_descriptor(physical, bytes).map_err(|error| match error {
+    by_descriptor(physical, None, bytes).map_err(|error| match error {
         // Of a driver that says so only now.
         HalError::Vendor { .. } if properties.is_none() => unwilling(&format!(" ({error})")),
         error => error,

@@ -7,8 +7,8 @@ use crate::gpu::core::Core;
 use crate::gpu::memory::{GpuMemory, Kind, enter, rounded};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor};
-use crate::gpu::vmm::{Mapped, OWN, Physical};
-use crate::gpu::{foreign, lock, peers, process_number};
+use crate::gpu::vmm::{Mapped, Mapping, OWN, Physical};
+use crate::gpu::{foreign, lock, memory, peers, process_number};
 use crate::memory::MemoryHandle;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -20,6 +20,12 @@ pub(crate) fn import<V: Vendor>(
 ) -> Result<Arc<GpuMemory<V>>, HalError> {
     let _entered = core.context.enter()?;
     let _unrecorded = Unrecorded::new(core.context.api());
+    if let [MemoryHandle::Device { backend, home: Some(home), bytes, .. }] = handles
+        && *backend == V::BACKEND
+        && let Some(mapping) = V::process().exported.find(*home)
+    {
+        return share(core, mapping, *bytes);
+    }
     let [MemoryHandle::Ipc { backend, handle, process, address, bytes }] = handles else {
         return import_physical(core, handles);
     };
@@ -30,13 +36,32 @@ pub(crate) fn import<V: Vendor>(
         return open(core, handle, *bytes);
     }
     // The driver opens no handle in the process that made it.
-    if let Some(memory) = V::by_own_handle(core, handle, *address, *bytes)? {
+    if let Some(memory) = V::by_own_handle(core, handle, *bytes)? {
         return Ok(memory);
     }
     match foreign::neighbour(core, *address, *bytes)? {
         (memory, 0) => Ok(memory),
         _ => Err(refused("a handle of memory that is gone", "one of live memory")),
     }
+}
+
+/// Memory that this process has mapped, at the same address. The context must be current.
+fn share<V: Vendor>(
+    core: &Arc<Core<V>>,
+    mapping: Arc<Mapping<V>>,
+    bytes: u64,
+) -> Result<Arc<GpuMemory<V>>, HalError> {
+    let mapped = &mapping.mapped;
+    let length = mapped.parts().iter().sum::<usize>() as u64;
+    if !(1..=length).contains(&bytes) {
+        return Err(refused(&format!("{bytes} bytes"), &format!("1 to {length}")));
+    }
+    if mapped.device() != core.context.device() {
+        peers::check(core, mapped.device())?;
+        let allowed = mapped.allow(core.context.device());
+        allowed.map_err(|code| core.context.api().error("share memory with a device", code))?;
+    }
+    Ok(memory::shared(core, mapped.address(), bytes, Kind::Mapped(mapping)))
 }
 
 /// Maps physical memory of a peer.
@@ -103,7 +128,8 @@ fn import_physical<V: Vendor>(
     let mapped = Mapped::new(&core.context, core.mapping()?, &parts)
         .map_err(|code| failed("map imported memory", total, code))?;
     let physicals = physicals.into_iter().map(|(physical, _)| physical).collect();
-    Ok(enter(core, mapped.address(), total, Kind::Mapped { mapped, physicals }))
+    let (address, mapping) = (mapped.address(), Mapping::new(mapped, physicals));
+    Ok(enter(core, address, total, Kind::Mapped(mapping)))
 }
 
 /// Opens memory of another process by its IPC handle, once.

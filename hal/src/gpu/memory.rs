@@ -9,7 +9,7 @@ use crate::gpu::foreign::Origin;
 use crate::gpu::pinned::{self, Block};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor};
-use crate::gpu::vmm::{Mapped, OWN, Physical};
+use crate::gpu::vmm::{Mapped, Mapping, OWN, Physical};
 use crate::gpu::{export, foreign, lock};
 use crate::id::next_id;
 use crate::memory::{DmaBuf, Memory, MemoryHandle};
@@ -29,13 +29,9 @@ pub(crate) struct GpuMemory<V: Vendor> {
 /// What the memory is, with what it owns.
 #[derive(Debug)]
 pub(crate) enum Kind<V: Vendor> {
-    /// Physical memory of a device, ours or a peer's. Unmapped before its count is given back.
-    Mapped {
-        /// Where it is mapped.
-        mapped: Mapped<V>,
-        /// The memory: one piece, or the parts of a peer's, in the order in which they are mapped.
-        physicals: Vec<Physical<V>>,
-    },
+    /// Physical memory of a device, ours or a peer's. In the device's table is who mapped it, and nobody else who has the
+    /// mapping.
+    Mapped(Arc<Mapping<V>>),
     /// The application's own, of this device or of another one; nothing is owned.
     Foreign(Origin),
     /// Opened by an IPC handle.
@@ -80,8 +76,8 @@ pub(crate) fn map_new<V: Vendor>(
             Ok(physical) => {
                 let mapped = Mapped::new(&core.context, calls, &[(&physical, length)])
                     .map_err(|code| failed(core, bytes, "map memory", code))?;
-                let (address, physicals) = (mapped.address(), vec![physical]);
-                return Ok(enter(core, address, bytes, Kind::Mapped { mapped, physicals }));
+                let (address, mapping) = (mapped.address(), Mapping::new(mapped, vec![physical]));
+                return Ok(enter(core, address, bytes, Kind::Mapped(mapping)));
             }
             Err(code) => last = code,
         }
@@ -104,6 +100,18 @@ pub(crate) fn enter<V: Vendor>(
     let memory = Arc::new(GpuMemory { id: next_id(), address, bytes, kind, core });
     memory.core.ranges.enter(&memory);
     memory
+}
+
+/// Makes the object for memory at `address` that this process has already. It is not entered in the table, where the object is of
+/// who asked for the memory: that one goes when its own are done with it, whoever has this.
+pub(crate) fn shared<V: Vendor>(
+    core: &Arc<Core<V>>,
+    address: Address,
+    bytes: u64,
+    kind: Kind<V>,
+) -> Arc<GpuMemory<V>> {
+    let core = Arc::clone(core);
+    Arc::new(GpuMemory { id: next_id(), address, bytes, kind, core })
 }
 
 /// `bytes` rounded up to whole units of allocation, if a range can be that long.
@@ -201,7 +209,7 @@ impl<V: Vendor> Drop for GpuMemory<V> {
             Kind::Foreign(_) => self.core.ranges.changed(),
             // Out of the table before the range is unmapped, here by the fields, which are dropped after this: the
             // next mapping may get the same address.
-            Kind::Mapped { .. } => self.core.ranges.remove(self),
+            Kind::Mapped(_) | Kind::Own(_) => self.core.ranges.remove(self),
             Kind::Pinned(own) => {
                 self.core.ranges.remove(self);
                 if own.is_none() {
@@ -226,7 +234,6 @@ impl<V: Vendor> Drop for GpuMemory<V> {
                     let _ = unsafe { (api.ipc_close)(self.address) };
                 }
             }
-            Kind::Own(own) => V::let_go(self, own),
         }
     }
 }

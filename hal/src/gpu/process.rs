@@ -12,6 +12,7 @@ use crate::gpu::device::GpuDevice;
 use crate::gpu::library::Api;
 use crate::gpu::lock;
 use crate::gpu::vendor::{Context, Vendor};
+use crate::gpu::vmm::Exported;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -23,6 +24,8 @@ pub(crate) struct Process<V: Vendor> {
     opened: Mutex<BTreeMap<u32, Arc<GpuDevice<V>>>>,
     /// The streams of the application.
     pub(crate) adopted: Adopted,
+    /// Memory that others of this process may have handles of.
+    pub(crate) exported: Exported<V>,
 }
 
 impl<V: Vendor> Process<V> {
@@ -33,6 +36,7 @@ impl<V: Vendor> Process<V> {
             loading: Mutex::new(()),
             opened: Mutex::new(BTreeMap::new()),
             adopted: Adopted::new(),
+            exported: Exported::new(),
         }
     }
 

@@ -124,9 +124,6 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
         length: usize,
     ) -> Result<Arc<GpuMemory<Self>>, HalError>;
 
-    /// Lets go of memory of a kind of its own: out of the tables, and what its fields do not do when they are dropped.
-    fn let_go(memory: &GpuMemory<Self>, own: &Self::Own);
-
     /// The handle of memory of a kind of its own. The context must be current.
     fn export_own(memory: &GpuMemory<Self>, own: &Self::Own) -> Result<MemoryHandle, HalError>;
 
@@ -185,7 +182,6 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
     fn by_own_handle(
         _core: &Arc<Core<Self>>,
         _handle: &[u8; 64],
-        _address: Address,
         _bytes: u64,
     ) -> Result<Option<Arc<GpuMemory<Self>>>, HalError> {
         Ok(None)

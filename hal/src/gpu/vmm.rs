@@ -1,14 +1,20 @@
 //! The driver's virtual memory management: physical memory, and the addresses at which it is mapped.
 
 use crate::error::HalError;
-use crate::gpu::calls::{AccessDescription, Address, AllocationProperties, RawPhysical, Virtual};
+use crate::gpu::calls::{
+    AccessDescription, Address, AllocationProperties, Device, RawPhysical, Virtual,
+};
 use crate::gpu::code::{Code, DESCRIPTOR};
 use crate::gpu::spans::Spans;
 use crate::gpu::vendor::{Context, Vendor};
+use crate::gpu::{lock, process_number};
+use crate::id::next_id;
+use crate::memory::Home;
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 /// The addresses that the GPU backends use, on all devices, so that their memory is never taken for the application's:
 /// from before memory is mapped there until it is about to go.
@@ -136,10 +142,20 @@ impl<V: Vendor> Mapped<V> {
             mapped.filled.push(*bytes);
             next += *bytes as u64;
         }
-        let access = AccessDescription::of(context.device());
-        // SAFETY: the range is mapped; `access` is valid for the call.
-        unsafe { (calls.allow)(address, bytes, &raw const access, 1) }.ok()?;
+        mapped.allow(context.device())?;
         Ok(mapped)
+    }
+
+    /// Lets a device read and write it.
+    pub(crate) fn allow(&self, device: Device) -> Result<(), Code> {
+        let access = AccessDescription::of(device);
+        // SAFETY: the range is mapped; `access` is valid for the call.
+        unsafe { (self.calls.allow)(self.address, self.bytes, &raw const access, 1) }.ok()
+    }
+
+    /// The device that it was mapped for.
+    pub(crate) fn device(&self) -> Device {
+        self.context.device()
     }
 
     /// Where it is mapped.
@@ -166,5 +182,50 @@ impl<V: Vendor> Drop for Mapped<V> {
         OWN.remove(self.address);
         // SAFETY: reserved by `new` and given back here alone, when nothing is mapped any more.
         let _ = unsafe { (self.calls.free)(self.address, self.bytes) };
+    }
+}
+
+/// Physical memory, and where it is mapped. Ranks of one process share it: by two addresses for the same bytes, what is written
+/// by one need not be seen by the other while kernels run.
+#[derive(Debug)]
+pub(crate) struct Mapping<V: Vendor> {
+    /// Its number in this process.
+    pub(crate) number: u64,
+    /// Where it is mapped. Unmapped before the count of the memory is given back.
+    pub(crate) mapped: Mapped<V>,
+    /// The memory: one piece, or the parts of a peer's, in the order in which they are mapped.
+    pub(crate) physicals: Vec<Physical<V>>,
+}
+
+impl<V: Vendor> Mapping<V> {
+    /// Of memory that is mapped.
+    pub(crate) fn new(mapped: Mapped<V>, physicals: Vec<Physical<V>>) -> Arc<Self> {
+        Arc::new(Mapping { number: next_id(), mapped, physicals })
+    }
+}
+
+/// The mappings of this process that were exported, by their numbers.
+#[derive(Debug)]
+pub(crate) struct Exported<V: Vendor>(Mutex<BTreeMap<u64, Weak<Mapping<V>>>>);
+
+impl<V: Vendor> Exported<V> {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Exported(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Remembers a mapping as long as somebody has it; how others of this process find it.
+    pub(crate) fn enter(&self, mapping: &Arc<Mapping<V>>) -> Home {
+        let mut all = lock(&self.0);
+        all.retain(|_, known| known.strong_count() > 0);
+        all.insert(mapping.number, Arc::downgrade(mapping));
+        Home { process: process_number(), number: mapping.number }
+    }
+
+    /// The mapping, if it is one of this process that somebody has still.
+    pub(crate) fn find(&self, home: Home) -> Option<Arc<Mapping<V>>> {
+        let all = lock(&self.0);
+        let known = (home.process == process_number()).then(|| all.get(&home.number)).flatten();
+        known.and_then(Weak::upgrade)
     }
 }

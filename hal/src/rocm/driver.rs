@@ -171,10 +171,6 @@ impl Vendor for RocmDriver {
         memory::allocate(core, bytes, length)
     }
 
-    fn let_go(memory: &GpuMemory<Self>, own: &Own) {
-        memory::let_go(memory, own);
-    }
-
     fn export_own(memory: &GpuMemory<Self>, own: &Own) -> Result<MemoryHandle, HalError> {
         memory::export(memory, own)
     }
@@ -225,10 +221,9 @@ impl Vendor for RocmDriver {
     fn by_own_handle(
         core: &Arc<Core<Self>>,
         handle: &[u8; 64],
-        address: Address,
         bytes: u64,
     ) -> Result<Option<Arc<GpuMemory<Self>>>, HalError> {
-        memory::by_own_handle(core, handle, address, bytes)
+        memory::by_own_handle(core, handle, bytes)
     }
 
     fn peer_at(_core: &Core<Self>, _address: Address, other: Device) -> Result<usize, HalError> {

@@ -2,7 +2,7 @@
 
 use super::{on_simulator, open};
 use antiphon_hal::{
-    Device, HalError, Kernel, KernelCode, KernelSource, LaunchShape, Memory, Stream,
+    Device, HalError, Kernel, KernelCode, KernelSource, LaunchShape, Memory, MemoryHandle, Stream,
 };
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::hal::support::Access;
@@ -80,13 +80,55 @@ fn kernels_use_the_memory_of_another_device() {
         add(&one, &*stream, mapped.address(), mapped.address());
         assert_eq!(Access::new(&zero).load(&memory, 3), 2 * 3 * factor);
         if !memory.is_borrowed() {
-            // What one device has mapped is not taken for the application's on the other.
-            assert!(zero.find(mapped.address(), 8).is_none());
-            assert!(one.find(mapped.address(), 8).is_some());
+            // Nobody writes by one address what others read by another; and it is not taken for the application's on the
+            // other device.
+            assert_eq!(mapped.address(), memory.address());
+            assert_eq!(zero.find(mapped.address(), 8).unwrap().0.id(), memory.id());
             assert!(one.find(memory.address(), 8).is_none());
         }
     }
     assert_eq!(access.read(&target, COUNT), expected);
+}
+
+#[test]
+fn a_mapping_stays_until_nobody_of_the_process_has_it() {
+    let test = "peers::a_mapping_stays_until_nobody_of_the_process_has_it";
+    let Some(_) = on_simulator(test, &[]) else { return };
+    let (zero, one) = (open(0), open(1));
+    let access = Access::new(&zero);
+    let first = zero.allocate(CHUNK as u64).unwrap();
+    let (address, id) = (first.address(), first.id());
+    access.store(&first, 7, 5);
+    let handle = first.export().unwrap();
+    let shared = [&zero, &one, &zero].map(|device| device.import(&handle).unwrap());
+    let owner = Arc::downgrade(&first);
+    drop(first);
+    // Whoever allocated it hears that its own are done with it, whatever its peers have.
+    assert_eq!(owner.strong_count(), 0);
+    assert!(zero.find(address, 1).is_none());
+    for memory in &shared {
+        assert_eq!((memory.address(), memory.len()), (address, CHUNK as u64));
+        assert_ne!(memory.id(), id);
+    }
+    let [last, others @ ..] = shared;
+    drop(others);
+    assert_eq!(access.load(&last, 7), 5);
+    let again = one.import(&last.export().unwrap()).unwrap();
+    assert_eq!(again.address(), address);
+    drop((last, again));
+    // The descriptor keeps the bytes, which are mapped anew.
+    let anew = zero.import(&handle).unwrap();
+    assert_eq!(access.load(&anew, 7), 5);
+    assert_eq!(zero.find(anew.address(), 1).unwrap().0.id(), anew.id());
+    let longer = MemoryHandle::from_blob(
+        &{
+            let mut blob = anew.export().unwrap().to_blob();
+            blob[8..16].copy_from_slice(&(1u64 << 40).to_le_bytes());
+            blob
+        },
+        Some(handle.descriptor().unwrap().try_clone_to_owned().unwrap()),
+    );
+    assert!(matches!(zero.import(&longer.unwrap()), Err(HalError::Invalid { .. })));
 }
 
 #[test]
