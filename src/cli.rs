@@ -105,7 +105,7 @@ struct RunArgs {
 
 #[derive(Debug, Args)]
 struct BenchArgs {
-    /// The collective; a gather and a scatter are for `tune` and `explain` alone, since no one plan serves such calls
+    /// The collective; a gather and a scatter are measured by `tune` alone
     collective: BuiltIn,
     /// Number of ranks [default: 4, or those that a launcher started]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]

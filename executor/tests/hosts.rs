@@ -322,22 +322,31 @@ fn memory_that_two_communicators_used_is_freed_when_its_user_lets_go() {
     });
 }
 
-/// All ranks of a plan with scratch must have completed a launch before one of another size begins. They hear of it over links
-/// that the plan uses, and over others, which nobody drives meanwhile.
+/// All ranks of a plan with scratch must have completed a launch before one of another size begins, since its scratch lies
+/// elsewhere: here that of rank 1, which rank 0 writes. They hear of it over links that the plan uses, and over others, which
+/// nobody drives meanwhile.
 #[test]
 fn launches_of_other_sizes_begin_once_the_ones_before_are_complete() {
     let exchange = |name: &str, pairs: &[(usize, usize)]| {
         let program = ProgramBuilder::new(name, Collective::SendRecv, 3);
-        for rank in 0..3 {
-            let block = program.block(rank);
-            let scratch = program.scratch(rank, 1);
-            block.copy(program.input(rank).all(), scratch.all());
-            block.copy(scratch.all(), program.output(rank).all());
-        }
+        let scratch = [0, 1, 2].map(|rank| program.scratch(rank, 1));
+        let blocks = [0, 1, 2].map(|rank| program.block(rank));
         for &(one, other) in pairs {
             let port = program.port(one, other);
-            program.block(one).signal(&[port]);
-            program.block(other).wait(&[port]);
+            match (one, other) {
+                (0, 1) => {
+                    let (from, to) = (program.input(0).all(), scratch[1].all());
+                    blocks[0].put_with_signal_and_flush(&port, from, to);
+                }
+                _ => blocks[one].signal(&[port]),
+            }
+            blocks[other].wait(&[port]);
+        }
+        for (rank, (block, scratch)) in blocks.iter().zip(&scratch).enumerate() {
+            if rank != 1 {
+                block.copy(program.input(rank).all(), scratch.all());
+            }
+            block.copy(scratch.all(), program.output(rank).all());
         }
         program.build().unwrap()
     };
@@ -352,14 +361,20 @@ fn launches_of_other_sizes_begin_once_the_ones_before_are_complete() {
                 let one = executor.load(one).unwrap();
                 for launch in 0..300u32 {
                     let numbers = if launch % 2 == 0 { 8 } else { 16 };
-                    let (input, mut output) = ([launch; 16], [u32::MAX; 16]);
+                    let own = 4 * launch + rank.rank();
+                    let expected = if rank.rank() == 1 { own - 1 } else { own };
+                    let (input, mut output) = ([own; 16], [u32::MAX; 16]);
                     let bytes = 4 * numbers as u64;
                     let from = (input.as_ptr().cast(), bytes);
                     let to = (output.as_mut_ptr().cast(), bytes);
                     let call = Call::new(&one, DataType::U32, from, to);
                     // SAFETY: both arrays hold 64 bytes and live past the call.
                     unsafe { executor.run(&call) }.unwrap();
-                    assert!(output[..numbers].iter().all(|number| *number == launch), "{output:?}");
+                    assert!(
+                        output[..numbers].iter().all(|number| *number == expected),
+                        "rank {} launch {launch}: {output:?}",
+                        rank.rank()
+                    );
                     assert!(output[numbers..].iter().all(|number| *number == u32::MAX));
                 }
                 rank.barrier().unwrap();

@@ -30,15 +30,13 @@ const STRICT: [&str; 6] = ["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-
 const SANITIZERS: [&str; 3] =
     ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 
-/// An error of any process is its exit status; what is still reachable at the end is no leak. Where processes are forked,
-/// valgrind goes with them.
-const WATCH: [&str; 6] = [
+/// An error of any process, forked ones among them, is its exit status; what is still reachable at the end is no leak.
+const WATCH: [&str; 5] = [
     "--quiet",
     "--error-exitcode=9",
     "--leak-check=full",
     "--errors-for-leak-kinds=definite",
     "--fair-sched=yes",
-    "--trace-children=yes",
 ];
 
 /// The folder of this package.

@@ -81,8 +81,8 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
     let collective = args.collective.collective();
     if matches!(args.collective, BuiltIn::Gather | BuiltIn::Scatter) {
         return Err(CliError::Usage(format!(
-            "cannot bench {collective}: calls by name alone are made of its blocks; `antiphon tune {collective}` measures what \
-             serves them, and `antiphon run` a plan of it"
+            "cannot bench {collective}: saw a call that several plans may serve, each with buffers of its own, allowed \
+             collectives of one plan; `antiphon tune {collective}` measures what serves such calls, and `antiphon run` a plan"
         )));
     }
     let mut plans: Vec<Plan> = Vec::new();

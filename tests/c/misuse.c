@@ -202,7 +202,7 @@ static void timed_out(void)
     antiphon_communicator *ranks[2];
     antiphon_config config = ANTIPHON_CONFIG_INIT;
     int32_t x = 1;
-    config.timeout_ms = 2000;
+    config.timeout_ms = 5000;
     OK(antiphon_communicator_create_in_process(2, &config, ranks));
     FAILS(ANTIPHON_RESULT_TIMEOUT, "no progress",
           antiphon_all_reduce(ranks[0], &x, &x, 1, ANTIPHON_DTYPE_I32, 0, NULL));

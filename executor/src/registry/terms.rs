@@ -57,11 +57,11 @@ impl Default for Terms {
 #[non_exhaustive]
 pub enum Misfit {
     /// Another collective.
-    #[error("is for {own}, where the call is served by what is for {wanted}")]
+    #[error("is for {own}, where what is registered for {wanted} may serve the call")]
     Collective {
         /// What it is for.
         own: Collective,
-        /// What serves the call: of a gather or scatter what moves blocks, as an alltoallv does.
+        /// What it would have to be for: for a gather or scatter what moves blocks, as an alltoallv does.
         wanted: Collective,
     },
     /// Another number of ranks.

@@ -183,7 +183,7 @@ fn every_rule_of_fitting_is_said() {
             plan("p", Gather, same),
             root(0),
             question(&Gather),
-            Some("is for gather, where the call is served by what is for alltoallv"),
+            Some("is for gather, where what is registered for alltoallv may serve the call"),
         ),
         (copies_back(AllReduce, 1, false), terms(), reduce, Some("writes rank 1's send buffer")),
         (copies_back(AllReduce, 1, true), terms(), Question { in_place: true, ..reduce }, None),

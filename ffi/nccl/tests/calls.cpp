@@ -196,7 +196,9 @@ void movements(ncclComm_t comm, int rank, int world, const Type& type, std::size
         output.assign(n * block, 0);
         OK(ncclGather(input.data(), rank == root ? output.data() : nullptr, count, type.type, root, comm, nullptr));
         CHECK(output == (rank == root ? all : Bytes(n * block)));
+        output.assign(n * block, 0);
         OK(ncclGatherConfig(input.data(), output.data(), count, type.type, root, comm, nullptr, nullptr));
+        CHECK(output == (rank == root ? all : Bytes(n * block)));
         const Bytes scattered = filled(type, count, root, static_cast<std::size_t>(rank) * count);
         OK(ncclScatter(rank == root ? whole.data() : nullptr, one.data(), count, type.type, root, comm, nullptr));
         CHECK(one == scattered);

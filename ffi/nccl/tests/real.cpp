@@ -1,6 +1,5 @@
 // A stand-in for the real library, over memory that the ranks share. Its sums and what it moves are told from others': they are
-// greater by 1000. What number 5 reduces by nothing else knows: it is the exclusive or, nor type 12, which is as wide as int32. As with
-// the real one, who makes a communicator waits for all its ranks, and calls on one that need not block go on while it is asked for
+// greater by 1000. Nothing else knows reduction 5, which is the exclusive or, and type 12, which is as wide as int32. As with the real one, who makes a communicator waits for all its ranks, and calls on one that need not block go on while it is asked for
 // their outcome. With REAL_IS_RCCL it has what NVIDIA's lacks.
 #include "rccl.h"
 #include "shown.h"

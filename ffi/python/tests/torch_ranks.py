@@ -153,11 +153,13 @@ def first_of_many_threads(rank, peer):
         dist.send(torch.ones(1), peer, tag=3) if rank == 0 else dist.recv(box, peer, tag=3)
 
     together = [threading.Thread(target=transfer, args=(box,)) for box in boxes]
-    for thread in together:
-        thread.start()
-    for thread in together:
-        thread.join()
-    antiphon.torch.Lane = lane
+    try:
+        for thread in together:
+            thread.start()
+        for thread in together:
+            thread.join(60)
+    finally:
+        antiphon.torch.Lane = lane
     same(torch.cat(boxes), [rank] * 4)
     assert made == ["from rank 0 to rank 1"], made
 
@@ -281,7 +283,7 @@ def limits(rank, world):
     """How long a call is waited for."""
     group = dist.new_group(backend="antiphon", timeout=timedelta(seconds=5))
     if rank == 0:
-        work = dist.all_reduce(x := torch.ones(2), group=group, async_op=True)
+        work = dist.all_reduce(x := torch.ones(2), async_op=True)
         fails("not complete within 0.05 s, and goes on", lambda: work.wait(timedelta(seconds=0.05)))
         assert not work.is_completed()
         dist.send(torch.ones(1), 1)
@@ -299,7 +301,7 @@ def limits(rank, world):
         together_no_longer_than_one()
     else:
         dist.recv(torch.zeros(1), 0)
-        dist.all_reduce(x := torch.ones(2), group=group)
+        dist.all_reduce(x := torch.ones(2))
         fails("allowed a rank", lambda: dist.irecv(x, group=group))
     same(x, [2, 2])
     with warnings.catch_warnings(record=True) as told:
@@ -397,7 +399,7 @@ def nobody_meets_after():
 
 
 def several_end_together(group, works):
-    """Transfers that hang of as many lanes have the time of one to end when their group is destroyed."""
+    """Several transfers that hang, each in a lane of its own, have together the time that one has to end."""
     from antiphon._torch_lanes import Lane
 
     told, close, end = [], Lane.close, Lane.end

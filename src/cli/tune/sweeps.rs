@@ -1,6 +1,6 @@
 //! Sweeps over the cells: a machine has moments, seconds to minutes long, in which messages take twice the time that they take
-//! in others, and what is the fastest in one need not be so in the next. Each sweep has ranks of its own and comes some
-//! seconds after the one before.
+//! in others, and what is the fastest in one need not be so in the next. Each sweep has ranks of its own and comes after
+//! all cells of the one before.
 
 use super::contest;
 use antiphon::executor::selection::table::Times;
