@@ -398,6 +398,13 @@ const STEPS: &[Step] = &[
         needs: Some(PYTHON),
     },
     Step {
+        name: "hold the table of presets against the simulator",
+        program: Program::Cargo,
+        arguments: &["run", "-p", "xtask", "--", "defaults", "--presets", "--check"],
+        environment: &[("ANTIPHON_PYTHON", "{venv}/bin/python")],
+        needs: Some(PYTHON),
+    },
+    Step {
         name: "train over processes by torch",
         program: Program::Python("pytest"),
         arguments: &["-q", "ffi/python/tests/test_torch.py"],

@@ -1,9 +1,11 @@
-//! `cargo xtask defaults`: which built-in algorithm serves which sizes by the rule, as a table of the manual; and what the
+//! `cargo xtask defaults`: which built-in algorithm serves which sizes by the rule, as tables of the manual; and what the
 //! rule goes by.
 
 pub mod derived;
 pub mod measured;
+mod named;
 pub mod predicted;
+pub mod presets;
 
 use std::path::Path;
 
@@ -14,19 +16,20 @@ use antiphon::plan::model::Collective;
 use crate::bench::report::size;
 use crate::{Result, section};
 
-/// Where the table is.
+/// Where the tables are.
 const DOCUMENT: &str = "docs/algorithms.md";
-/// What its marks are named.
+/// What the marks of the one by collective are named.
 const NAME: &str = "defaults";
 /// Messages of so many bytes, and any longer, are served alike.
 const LARGE: u64 = 1 << 40;
 
-/// Writes the table into the manual.
+/// Writes the tables into the manual: by collective, and by name.
 ///
 /// # Errors
 /// A manual that cannot be read or written.
 pub fn run() -> Result<()> {
-    section::write(Path::new(DOCUMENT), NAME, &table())
+    section::write(Path::new(DOCUMENT), NAME, &table())?;
+    section::write(Path::new(DOCUMENT), named::NAME, &named::tables())
 }
 
 /// The ranks that the columns are for.
@@ -95,26 +98,36 @@ fn table() -> String {
 
 /// Who serves which sizes, from the smallest on, and whether that was but assumed.
 fn cell(collective: &Collective, shape: Shape) -> String {
-    let assumed = hosts::rule(collective, Place::of(shape))
-        .is_some_and(|rule| hosts::assumed().contains(rule));
-    let serves = steps(collective, shape);
-    if assumed { format!("*{serves}*") } else { serves }
+    let steps = steps(collective, shape);
+    if steps.is_empty() {
+        return "none".to_owned();
+    }
+    let part = |(up_to, serves): &(u64, Algorithm)| match *up_to {
+        u64::MAX if steps.len() == 1 => format!("`{serves}`"),
+        u64::MAX => format!("then `{serves}`"),
+        up_to => format!("to {} `{serves}`", size(up_to as usize)),
+    };
+    let serves = steps.iter().map(part).collect::<Vec<_>>().join("; ");
+    if is_assumed(collective, shape) { format!("*{serves}*") } else { serves }
 }
 
-/// Who serves which sizes.
-fn steps(collective: &Collective, shape: Shape) -> String {
+/// Whether the rule for such ranks was but assumed.
+fn is_assumed(collective: &Collective, shape: Shape) -> bool {
+    let rule = hosts::rule(collective, Place::of(shape));
+    rule.is_some_and(|rule| hosts::assumed().contains(rule))
+}
+
+/// Who serves which sizes, from the smallest on; none where nothing is built in.
+fn steps(collective: &Collective, shape: Shape) -> named::Steps {
     let of = |bytes| select(collective, bytes, shape).map(|choice| choice.algorithm);
-    let Some(mut serves) = of(0) else { return "none".to_owned() };
-    let mut parts = Vec::new();
-    let mut from = 0;
-    while let Some(last) = last(&of, from) {
-        parts.push(format!("to {} `{serves}`", size(last as usize)));
-        from = last + 1;
-        let Some(next) = of(from) else { break };
-        serves = next;
+    let mut steps = Vec::new();
+    let mut from = Some(0);
+    while let Some((bytes, serves)) = from.and_then(|bytes| Some((bytes, of(bytes)?))) {
+        let last = last(&of, bytes);
+        steps.push((last.unwrap_or(u64::MAX), serves));
+        from = last.map(|last| last + 1);
     }
-    parts.push(if parts.is_empty() { format!("`{serves}`") } else { format!("then `{serves}`") });
-    parts.join("; ")
+    steps
 }
 
 /// The largest message that is served as one of `from` bytes is, if any larger one is not. Sizes that differ by less than

@@ -29,7 +29,7 @@ enum Task {
     Tidy,
     /// Feed the parsers of plans and of the network what they do not expect
     Fuzz(fuzz::Options),
-    /// Write the table of which built-in algorithm serves which sizes into the manual
+    /// Write the tables of which built-in algorithm serves which sizes into the manual
     Defaults {
         /// Keep what `antiphon tune` wrote into these files, and derive from what is kept who serves which sizes on hosts
         #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["predict", "measured"])]
@@ -43,6 +43,13 @@ enum Task {
         /// With it, another such table: write instead how the choices by that one do
         #[arg(long, value_name = "FILE", requires = "measured")]
         tuned_by: Option<PathBuf>,
+        /// Ask the simulator where presets of the Python package beat what is built in on GPUs, and write that instead; takes a
+        /// Python that has the package, which ANTIPHON_PYTHON names
+        #[arg(long, conflicts_with_all = ["from", "predict", "measured"])]
+        presets: bool,
+        /// With it: only see that the manual says so
+        #[arg(long, requires = "presets")]
+        check: bool,
     },
     /// Break plans on purpose and measure whether the verifier notices
     Mutate(mutate::options::Options),
@@ -88,6 +95,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Fuzz(options) => fuzz::run(options),
         Task::Defaults { from, .. } if !from.is_empty() => defaults::derived::run(from),
         Task::Defaults { predict: true, .. } => defaults::predicted::run(),
+        Task::Defaults { presets: true, check, .. } => defaults::presets::run(*check),
         Task::Defaults { measured: Some(table), tuned_by, .. } => {
             defaults::measured::run(table, tuned_by.as_deref())
         }
