@@ -16,7 +16,7 @@
 #define ANTIPHON_QUESTION_INIT { sizeof(antiphon_question), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL }
 
 /* Code that does nothing; see antiphon_code. */
-#define ANTIPHON_CODE_INIT { sizeof(antiphon_code), NULL, 0, NULL, NULL, NULL, NULL }
+#define ANTIPHON_CODE_INIT { sizeof(antiphon_code), NULL, 0, NULL, NULL, NULL, NULL, 0 }
 
 
 /**
@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 8
+#define ANTIPHON_ABI_MINOR 9
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -482,7 +482,8 @@ typedef struct antiphon_code_call {
     const struct antiphon_executor *executor;
     /**
      * The stream that the call is on; null where the call is complete when the code returns. What is run on it comes in
-     * order; code that does anything else synchronises it first.
+     * order; code that does anything else synchronises it first. On devices there always is one; it cannot be synchronised
+     * while it is recorded into a graph.
      */
     const struct antiphon_stream *stream;
     /**
@@ -526,6 +527,20 @@ typedef struct antiphon_code_call {
      * Number of ranks.
      */
     uint32_t world;
+    /**
+     * The same stream as the device's driver knows it (a cudaStream_t, CUstream or hipStream_t; null is its default stream); null
+     * on the host.
+     */
+    void *native_stream;
+    /**
+     * The number of the rank's device; -1 on the host. It is current on the threads of groups; on one that makes the call by
+     * itself, what the caller left there is.
+     */
+    int32_t device;
+    /**
+     * 1 while the stream is recorded into a graph, of which all that is put into it becomes a part, else 0.
+     */
+    int32_t recorded;
 } antiphon_code_call;
 
 /**
@@ -577,6 +592,10 @@ typedef struct antiphon_code {
      * fails.
      */
     antiphon_destroy_function destroy;
+    /**
+     * 1 if it serves ranks on devices, too, whose buffers are the device's then; 0 if it serves ranks on hosts alone.
+     */
+    int32_t serves_devices;
 } antiphon_code;
 
 /**
@@ -1389,8 +1408,8 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
 
 /**
  * Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
- * registered plans and before installed ones and the built-in algorithms. It serves buffers on the host, and calls of ranks on
- * devices go to the next candidate. In a group it runs when the group ends, in the order of the calls, on a thread that each
+ * registered plans and before installed ones and the built-in algorithms. It serves ranks on the host, and with `serves_devices`
+ * those on devices, whose calls go to the next candidate else. In a group it runs when the group ends, in the order of the calls, on a thread that each
  * communicator with such calls has there.
  *
  * All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
@@ -1400,7 +1419,8 @@ antiphon_result antiphon_registry_list(char *buffer, uint64_t capacity, uint64_t
  * `code` is null or as long as it says, its texts end with a zero, and its functions may be called with the context from any
  * thread until it is destroyed; `terms` is null or as long as it says, and what it points to is there.
  */
-antiphon_result antiphon_registry_register_code(const struct antiphon_code *code, const struct antiphon_terms *terms);
+antiphon_result antiphon_registry_register_code(const struct antiphon_code *code,
+                                                const struct antiphon_terms *terms);
 
 /**
  * Installs a plan, from the bytes of a JSON file, on this machine: it serves calls by name that it fits of every process that

@@ -324,6 +324,96 @@ static void together(const char *devices, int second)
     }
 }
 
+/* An allreduce: what is to be summed is copied by the driver's call, and the copy summed by a plan. */
+struct Adding {
+    CUdeviceptr copies[WORLD];
+    uint32_t calls[WORLD];
+    int32_t recorded[WORLD];
+};
+
+static int32_t add_up(void *context, const antiphon_code_call *call)
+{
+    struct Adding *adding = (struct Adding *)context;
+    CUdeviceptr copy = adding->copies[call->rank];
+    antiphon_plan *plan = NULL;
+
+    CHECK(call->struct_size >= sizeof *call && call->stream != NULL && call->native_stream != NULL);
+    CHECK(call->device == (int32_t)call->rank);
+    adding->calls[call->rank]++;
+    adding->recorded[call->rank] = call->recorded;
+    CUDA(cuMemcpyAsync(copy, (CUdeviceptr)(uintptr_t)call->send_buffer, call->send_bytes,
+                       (CUstream)call->native_stream));
+    OK(antiphon_plan_load_name(call->executor, "allreduce_hub", 0, 0, &plan));
+    OK(antiphon_execute(call->executor, plan, at(copy), call->send_bytes, call->receive_buffer, call->receive_bytes,
+                        call->dtype, call->op, call->stream));
+    OK(antiphon_plan_destroy(plan));
+    return ANTIPHON_RESULT_SUCCESS;
+}
+
+/* One thread for all ranks, whose calls code of the program serves: in a group, and recorded into a graph for each rank. */
+static void coded(void)
+{
+    antiphon_communicator *ends[WORLD];
+    struct Side sides[WORLD];
+    antiphon_config asked = config("cuda:0,cuda:1");
+    antiphon_code code = ANTIPHON_CODE_INIT;
+    struct Adding adding;
+    CUgraph graphs[WORLD];
+    CUgraphExec executables[WORLD];
+    uint32_t rank, round;
+
+    memset(&adding, 0, sizeof adding);
+    code.name = "adding";
+    code.collective = "allreduce";
+    code.run = add_up;
+    code.context = &adding;
+    code.serves_devices = 2;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "serves_devices", antiphon_registry_register_code(&code, NULL));
+    code.serves_devices = 1;
+    OK(antiphon_registry_register_code(&code, NULL));
+    OK(antiphon_communicator_create_in_process(WORLD, &asked, ends));
+    for (rank = 0; rank < WORLD; rank++) {
+        use((int)rank);
+        open_side(&sides[rank], rank, ends[rank]);
+        CUDA(cuMemAlloc_v2(&adding.copies[rank], COUNT * sizeof(int32_t)));
+    }
+    for (round = 0; round < 4; round++) {
+        for (rank = 0; rank < WORLD; rank++) {
+            fill(&sides[rank], COUNT, (int32_t)round);
+        }
+        if (round < 2) {
+            for (rank = 0; rank < WORLD && round == 1; rank++) {
+                CUDA(cuStreamBeginCapture_v2(sides[rank].native, 0));
+            }
+            OK(antiphon_group_begin());
+            for (rank = 0; rank < WORLD; rank++) {
+                struct Side *side = &sides[rank];
+                OK(antiphon_all_reduce(side->communicator, at(side->in), at(side->out), COUNT, I32, SUM, side->stream));
+            }
+            OK(antiphon_group_end());
+            for (rank = 0; rank < WORLD && round == 1; rank++) {
+                CUDA(cuStreamEndCapture(sides[rank].native, &graphs[rank]));
+                CUDA(cuGraphInstantiateWithFlags(&executables[rank], graphs[rank], 0));
+            }
+        }
+        for (rank = 0; rank < WORLD && round > 0; rank++) {
+            CUDA(cuGraphLaunch(executables[rank], sides[rank].native));
+        }
+        for (rank = 0; rank < WORLD; rank++) {
+            CUDA(cuStreamSynchronize(sides[rank].native));
+            expect(&sides[rank], COUNT, sums, (int32_t)round * WORLD);
+            CHECK(adding.calls[rank] == (round == 0 ? 1u : 2u) && adding.recorded[rank] == (round > 0));
+        }
+    }
+    for (rank = 0; rank < WORLD; rank++) {
+        CUDA(cuGraphExecDestroy(executables[rank]));
+        CUDA(cuGraphDestroy(graphs[rank]));
+        close_side(&sides[rank]);
+        CUDA(cuMemFree_v2(adding.copies[rank]));
+    }
+    OK(antiphon_registry_unregister("adding"));
+}
+
 static void processes(void)
 {
     int ways[WORLD][2];
@@ -393,6 +483,8 @@ int main(int count, char **arguments)
         } else if (strcmp(mode, "together") == 0) {
             together("cuda:0,cuda:0", 0);
             together("cuda:0,cuda:1", 1);
+        } else if (strcmp(mode, "coded") == 0) {
+            coded();
         } else {
             misuse();
         }

@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 6
+MINOR = 9
 """The least minor number that it needs."""
 
 
@@ -189,6 +189,9 @@ class CodeCall(ctypes.Structure):
         ("root", ctypes.c_uint32),
         ("rank", ctypes.c_uint32),
         ("world", ctypes.c_uint32),
+        ("native_stream", ctypes.c_void_p),
+        ("device", ctypes.c_int32),
+        ("recorded", ctypes.c_int32),
     ]
 
 
@@ -213,6 +216,7 @@ class Code(ctypes.Structure):
         ("run", RUN),
         ("context", ctypes.c_void_p),
         ("destroy", DESTROY),
+        ("serves_devices", ctypes.c_int32),
     ]
 
 

@@ -74,11 +74,11 @@ def put_plan(content: bytes, said: _abi.Terms) -> None:
     check(library().antiphon_registry_register_bytes(content, len(content), said))
 
 
-def put_code(name: str, version: int, collective: str, run: Run, said: _abi.Terms) -> None:
+def put_code(name: str, version: int, collective: str, run: Run, devices: bool, said: _abi.Terms) -> None:
     """Registers a function that makes calls; what it raises ends them."""
     code = _abi.Code(ctypes.sizeof(_abi.Code), _bytes("name", name), version, _bytes("collective", collective), _run)
     code.context = number = _keep(run)
-    code.destroy = _forget
+    code.destroy, code.serves_devices = _forget, int(devices)
     try:
         check(library().antiphon_registry_register_code(code, said))
     except BaseException:

@@ -10,16 +10,17 @@ from antiphon._library import Owned, check, library
 from antiphon._arguments import element_bytes
 from antiphon.communicator import Op
 from antiphon.errors import InvalidArgumentError
-from antiphon.executor import LoadedPlan, Loader
+from antiphon.executor import Lane, LoadedPlan, Loader
 from antiphon.plan import Constraint, DataType, ExecutionPlan, PlanHandle
 
 __all__ = ["CodeCall", "View", "register_code", "unregister_code"]
 
 
 class View:
-    """The elements of a call's buffer, while the call lasts. For NumPy it is an array: `numpy.asarray(view)`."""
+    """The elements of a call's buffer, while the call lasts. On the host it is an array for NumPy, `numpy.asarray(view)`, on a GPU
+    for what takes `__cuda_array_interface__`, such as `torch.as_tensor(view, device="cuda")`."""
 
-    def __init__(self, address: int, size: int, dtype: DataType, writable: bool) -> None:
+    def __init__(self, address: int, size: int, dtype: DataType, writable: bool, on_device: bool = False) -> None:
         self.address = address
         """Where it begins."""
         self.nbytes = size
@@ -27,6 +28,7 @@ class View:
         self.dtype = dtype
         """The type of its elements."""
         self._writable = writable
+        self._on_device = on_device
         self._open = True
 
     def __len__(self) -> int:
@@ -35,7 +37,17 @@ class View:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """It, for NumPy; elements of a type that NumPy lacks are whole numbers with their bits."""
+        """It, for NumPy, where it is on the host; elements of a type that NumPy lacks are whole numbers with their bits."""
+        return self._interface(False)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """It, where it is on a GPU, likewise. It names no stream: what is done with it belongs in the call's."""
+        return self._interface(True)
+
+    def _interface(self, on_device: bool) -> dict[str, Any]:
+        if on_device is not self._on_device:
+            raise AttributeError(f"a view of {'a GPU' if self._on_device else 'the host'} has no such interface")
         if not self._open:
             raise InvalidArgumentError("cannot use a view: its call is over; copy what is to stay")
         kind = _KINDS.get(self.dtype, f"{'<' if element_bytes(self.dtype._number()) > 1 else '|'}u")
@@ -58,10 +70,10 @@ class CodeCall:
     """A call that code serves, on one rank. It is the code's until that returns."""
 
     def __init__(self, call: _abi.CodeCall, name: str) -> None:
-        dtype = DataType._of_number(call.dtype)
-        self.send = View(call.send_buffer or 0, call.send_bytes, dtype, False)
+        dtype, on_device = DataType._of_number(call.dtype), call.device >= 0
+        self.send = View(call.send_buffer or 0, call.send_bytes, dtype, False, on_device)
         """The send buffer."""
-        self.receive = View(call.receive_buffer or 0, call.receive_bytes, dtype, True)
+        self.receive = View(call.receive_buffer or 0, call.receive_bytes, dtype, True, on_device)
         """The receive buffer."""
         self.dtype = dtype
         """The type of the elements."""
@@ -75,8 +87,16 @@ class CodeCall:
         """This rank."""
         self.world: int = call.world
         """Number of ranks."""
+        self.device: int | None = call.device if on_device else None
+        """The number of the rank's GPU; None on the host."""
+        self.stream: int | None = (call.native_stream or 0) if on_device else None
+        """On a GPU the stream that the call is on, as the driver knows it (a `cudaStream_t`; 0 is the default one): what the function
+        does with the buffers, it puts there. None on the host, where nothing comes before the call any more."""
+        self.recorded = bool(call.recorded)
+        """Whether that stream is recorded into a graph, so that nobody can wait for it."""
         self._name = name
-        self._loader: Loader | None = Loader(Owned(call.executor))
+        queue = Lane(Owned(call.stream), self.stream) if self.stream is not None else None
+        self._loader: Loader | None = Loader(Owned(call.executor), queue)
 
     def load(self, plan: ExecutionPlan | PlanHandle) -> LoadedPlan:
         """A plan, ready to run on the call's ranks. It is verified once for a communicator."""
@@ -88,8 +108,9 @@ class CodeCall:
         return self._open().load_name(name, self.in_place, self.root)
 
     def run(self, plan: ExecutionPlan | PlanHandle | LoadedPlan, send: Any = None, receive: Any = None) -> None:
-        """Runs a plan over two buffers, those of the call unless others are given, with the call's reduction. It is complete
-        on return. All ranks run plans of the same content, with equal sizes and types."""
+        """Runs a plan over two buffers, those of the call unless others are given, with the call's reduction. On the host it is
+        complete on return; on a GPU it is in the call's stream, and other buffers must live until that has come past. All ranks run plans
+        of the same content, with equal sizes and types."""
         loader = self._open()
         loaded = plan if isinstance(plan, LoadedPlan) else self.load(plan)
         loader.run(loaded, self.send if send is None else send, self.receive if receive is None else receive, self.op, None)
@@ -114,6 +135,7 @@ def register_code(
     in_place: bool | None = None,
     min_message_size: int = 0,
     max_message_size: int | None = None,
+    devices: bool = False,
 ) -> None:
     """Registers a function that serves calls by name of this process that it fits, after registered plans and before installed ones
     and the built-in algorithms. Register on all ranks, in the same order, between calls.
@@ -121,7 +143,10 @@ def register_code(
     `run(call)` is given a `CodeCall`, and has made the call when it returns. It is called on the thread that makes the call, or, in
     a group, on one for the communicator's calls, on several at a time, once all ranks have come to it and compared `name` and
     `version`, which is raised whenever it would no longer work together with what it was. What it raises aborts the
-    communicator, since others may wait for what this rank would have done. It serves memory of the host.
+    communicator, since others may wait for what this rank would have done.
+
+    It serves ranks on the host; with `devices`, those on GPUs, too. There `run` puts what it does into `call.stream`, which has not
+    come to the call yet, and does not wait for it while it is recorded into a graph; replays do not call it again.
 
     `collective` is what it computes, such as "allreduce"; `constraint`, `in_place` and the sizes, in bytes of the larger buffer,
     say which calls it fits. Raises InvalidArgumentError for a name that is taken.
@@ -140,7 +165,7 @@ def register_code(
             raise InvalidArgumentError(f"cannot register {name!r} with {what} {value}: allowed {least} to {largest}")
 
     def serve(raw: _abi.CodeCall) -> None:
-        if raw.stream:
+        if raw.stream and raw.device < 0:
             # What was called before on the stream may still write the buffers.
             check(library().antiphon_stream_synchronize(Owned(raw.stream)))
         call = CodeCall(raw, name)
@@ -161,7 +186,7 @@ def register_code(
         min_bytes=min_message_size,
         max_bytes=most,
     )
-    _registry.put_code(name, version, collective, serve, said)
+    _registry.put_code(name, version, collective, serve, devices, said)
 
 
 def unregister_code(name: str) -> None:

@@ -58,17 +58,37 @@ class _Lent:
         return self._handle
 
 
+class Lane:
+    """The stream of a GPU that all runs of a lent executor are on; likewise lent."""
+
+    def __init__(self, handle: Owned, native: int) -> None:
+        self._handle, self._native = handle, native
+
+    def queue(self, _: Stream | None, *used: Span | None) -> Owned:
+        """Its handle, for buffers that name no other stream."""
+        for named in {part.stream for part in used if part is not None and part.stream is not None}:
+            # The default stream has two numbers.
+            if (named or 1) != (self._native or 1):
+                raise InvalidArgumentError(
+                    f"cannot run a plan over an array of stream {named:#x}: allowed those of the call's, {self._native:#x}"
+                )
+        return self._handle
+
+
 class Loader:
     """Loads each plan once, by its content, and runs what is loaded."""
 
-    def __init__(self, over: Communicator | Owned) -> None:
-        """Over a communicator; or with an executor that the library takes back, which is used no longer than it lasts."""
+    def __init__(self, over: Communicator | Owned, lane: Lane | None = None) -> None:
+        """Over a communicator; or with an executor that the library takes back, which is used no longer than it lasts, and on a
+        GPU with a stream."""
         self._executor: _Executor | _Lent
         self._span: Callable[[Any, bool], Span] = span
         self._queue: Callable[..., Owned | None] = queue
         self._adopt: Callable[[int], Stream] | None = None
         if isinstance(over, Owned):
             self._executor = _Lent(over)
+            if lane is not None:
+                self._span, self._queue = device_span, lane.queue
         else:
             if over._on_device:
                 # Kept: it may be closed before this is, as on the host.

@@ -7,6 +7,7 @@ use crate::handle::{issue, take};
 use crate::plan::antiphon_executor;
 use crate::result::{Failure, antiphon_result, overheard};
 use crate::stream::{Stream, antiphon_stream};
+use ::antiphon_executor::hal::Backend;
 use ::antiphon_executor::plan::model::Collective;
 use ::antiphon_executor::{Code, CodeCall, Executor, ExecutorError, Registry};
 use std::ffi::{c_char, c_void};
@@ -23,7 +24,8 @@ pub struct antiphon_code_call {
     /// What loads and runs plans on the call's communicator. Plans that it loads may be kept, the executor may not.
     pub executor: *const antiphon_executor,
     /// The stream that the call is on; null where the call is complete when the code returns. What is run on it comes in
-    /// order; code that does anything else synchronises it first.
+    /// order; code that does anything else synchronises it first. On devices there always is one; it cannot be synchronised
+    /// while it is recorded into a graph.
     pub stream: *const antiphon_stream,
     /// The send buffer; not null.
     pub send_buffer: *const c_void,
@@ -46,6 +48,14 @@ pub struct antiphon_code_call {
     pub rank: u32,
     /// Number of ranks.
     pub world: u32,
+    /// The same stream as the device's driver knows it (a cudaStream_t, CUstream or hipStream_t; null is its default stream); null
+    /// on the host.
+    pub native_stream: *mut c_void,
+    /// The number of the rank's device; -1 on the host. It is current on the threads of groups; on one that makes the call by
+    /// itself, what the caller left there is.
+    pub device: i32,
+    /// 1 while the stream is recorded into a graph, of which all that is put into it becomes a part, else 0.
+    pub recorded: i32,
 }
 
 /// Makes a call, and returns an antiphon_result; where that is a failure, antiphon_last_error has the reason, which
@@ -75,6 +85,8 @@ pub struct antiphon_code {
     /// returns, or on the thread of the last such call. Null if there is nothing to do. It is not called where registering
     /// fails.
     pub destroy: antiphon_destroy_function,
+    /// 1 if it serves ranks on devices, too, whose buffers are the device's then; 0 if it serves ranks on hosts alone.
+    pub serves_devices: i32,
 }
 
 const NOTHING: antiphon_code = antiphon_code {
@@ -85,6 +97,7 @@ const NOTHING: antiphon_code = antiphon_code {
     run: None,
     context: ptr::null_mut(),
     destroy: None,
+    serves_devices: 0,
 };
 
 impl Structure for antiphon_code {
@@ -97,6 +110,7 @@ impl Structure for antiphon_code {
 /// A function of C, as the registry wants code.
 struct Foreign {
     collective: Collective,
+    devices: bool,
     run: unsafe extern "C" fn(*mut c_void, *const antiphon_code_call) -> i32,
     context: Context,
 }
@@ -106,8 +120,15 @@ impl Code for Foreign {
         self.collective.clone()
     }
 
+    fn serves_devices(&self) -> bool {
+        self.devices
+    }
+
     unsafe fn run(&self, call: &CodeCall<'_>) -> Result<(), ExecutorError> {
         let communicator = call.executor.communicator();
+        let device = communicator.device();
+        // No stream of the host's is recorded.
+        let recorded = call.stream.map_or(Ok(false), |stream| stream.is_capturing())?;
         let executor = issue(call.executor.clone());
         let stream = call.stream.map_or(ptr::null_mut(), |queue| {
             issue(Stream { queue: Arc::clone(queue), executor: call.executor.clone() })
@@ -126,6 +147,9 @@ impl Code for Foreign {
             root: call.root,
             rank: communicator.rank(),
             world: communicator.world(),
+            native_stream: call.stream.and_then(|stream| stream.native()).unwrap_or_default(),
+            device: if device.backend() == Backend::Host { -1 } else { device.index() as i32 },
+            recorded: recorded.into(),
         };
         // SAFETY: whoever registered the function vouches for it, and for its context.
         let (result, why) = overheard(|| unsafe { (self.run)(self.context.at, &raw const given) });
@@ -145,8 +169,8 @@ impl Code for Foreign {
 }
 
 /// Registers code with this process: from the next call on it serves calls by name that it fits, on every communicator, after
-/// registered plans and before installed ones and the built-in algorithms. It serves buffers on the host, and calls of ranks on
-/// devices go to the next candidate. In a group it runs when the group ends, in the order of the calls, on a thread that each
+/// registered plans and before installed ones and the built-in algorithms. It serves ranks on the host, and with `serves_devices`
+/// those on devices, whose calls go to the next candidate else. In a group it runs when the group ends, in the order of the calls, on a thread that each
 /// communicator with such calls has there.
 ///
 /// All ranks of a call meet, and compare name and version, before it runs. A result that is not 0 aborts the communicator.
@@ -172,9 +196,18 @@ pub unsafe extern "C" fn antiphon_registry_register_code(
         })?;
         // SAFETY: as this function's.
         let terms = unsafe { terms_of(terms)? };
+        let devices = match said.serves_devices {
+            0 => false,
+            1 => true,
+            saw => {
+                return Err(Failure::argument(format!(
+                    "cannot register code: saw {saw} for `code.serves_devices`, allowed 0 and 1"
+                )));
+            }
+        };
         let context = Context::new(said.context);
         let collective = Collective::from_name(collective);
-        let code = Arc::new(Foreign { collective, run, context });
+        let code = Arc::new(Foreign { collective, devices, run, context });
         let registered = Arc::clone(&code) as Arc<dyn Code>;
         Registry::process().register_code(name, said.version, registered, terms)?;
         code.context.own(said.destroy);

@@ -30,6 +30,11 @@ fn one_thread_drives_all_ranks() {
 }
 
 #[test]
+fn code_of_the_program_serves_calls_on_devices() {
+    does("coded");
+}
+
+#[test]
 fn what_there_is_not_is_refused() {
     does("misuse");
 }

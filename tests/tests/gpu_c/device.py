@@ -4,8 +4,9 @@ import ctypes
 import os
 import threading
 
-from antiphon import Communicator, ExecutionPlan, Executor, Op
+from antiphon import Communicator, DataType, ExecutionPlan, Executor, Op, register_code, unregister_code
 from antiphon.errors import InvalidArgumentError, UnsupportedError
+from antiphon.plan import Constraint
 
 WORLD, COUNT = 4, 256
 PLAN = os.environ["PLAN"]
@@ -80,6 +81,30 @@ def use():
     cuda("cuCtxSetCurrent", context)
 
 
+views = []
+
+
+def twice(call):
+    """An allreduce whose sums are doubled: a second one adds up what two ranks give of the first."""
+    plan = ExecutionPlan(PLAN)
+    assert call.device == 0 and not call.recorded and call.send.__cuda_array_interface__["shape"] == (COUNT,)
+    views.append(call.send)
+    elsewhere = Array([0.0] * COUNT, call.stream + 64)
+    refused(InvalidArgumentError, "of stream", call.run, plan, elsewhere, call.receive)
+    # Copied by the driver's call, in the call's stream.
+    copies.append((Array([0.0] * COUNT), Array([0.0] * COUNT)))
+    one, other = copies[-1]
+    size = ctypes.c_size_t(call.send.nbytes)
+    cuda("cuMemcpyAsync", ctypes.c_uint64(one.address), ctypes.c_uint64(call.send.address), size, ctypes.c_void_p(call.stream))
+    call.run(plan, one, other)
+    zero = Array([0.0] * COUNT)
+    copies.append((zero, zero))
+    call.run(plan, other if call.rank < 2 else zero, call.receive)
+
+
+copies = []
+
+
 def rank(communicator):
     use()
     native = ctypes.c_void_p()
@@ -142,6 +167,27 @@ def rank(communicator):
     executor.execute(communicator.rank, Array(own), out, 4 * COUNT, 4 * COUNT, "float32", plan, native.value)
     cuda("cuStreamSynchronize", native)
     assert out.get() == sums
+
+    # By a function that is registered, which leaves its sums twice: in a stream of the application, and without one.
+    communicator.barrier()
+    if communicator.rank == 0:
+        register_code("twice", "allreduce", twice, devices=True, constraint=Constraint(dtypes=(DataType.float32,)))
+    communicator.barrier()
+    x = Array(own)
+    stream = communicator.adopt(native.value)
+    communicator.all_reduce(x, stream=stream)
+    stream.synchronize()
+    assert x.get() == [2 * value for value in sums], x.get()
+    assert communicator.all_reduce(Array(own), out) is out and out.get() == [2 * value for value in sums]
+    refused(AttributeError, "has no such interface", getattr, views[0], "__array_interface__")
+    refused(InvalidArgumentError, "is over", getattr, views[0], "__cuda_array_interface__")
+    stream.close()
+    communicator.barrier()
+    if communicator.rank == 0:
+        unregister_code("twice")
+    communicator.barrier()
+    communicator.all_reduce(x)
+    assert x.get() == [8 * value for value in sums]
 
     refused(InvalidArgumentError, "is on a GPU", communicator.all_reduce, bytearray(8))
     refused(InvalidArgumentError, "cannot use", communicator.all_reduce, None)
