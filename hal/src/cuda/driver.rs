@@ -52,6 +52,7 @@ impl Vendor for CudaDriver {
                   ANTIPHON_CUDA_LIB",
         newer: "install a driver for CUDA 11.4 or newer",
         hidden: "look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+        visible: "CUDA_VISIBLE_DEVICES",
         allocator: "cudaMalloc",
     };
     const REFUSALS: &'static [Code] = &[Code::INVALID_VALUE, Code::INVALID_HANDLE];

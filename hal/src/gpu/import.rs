@@ -73,7 +73,12 @@ fn import_physical<V: Vendor>(
     let failed = |what: &str, bytes: u64, code| match code {
         // Of a device that this process does not see.
         Code::INVALID_DEVICE => HalError::NotShareable {
-            why: format!("{} does not reach it ({})", core.name, api.error(what, code)),
+            why: format!(
+                "{} does not reach it, or {} hides its device from this process ({})",
+                core.name,
+                V::WORDS.visible,
+                api.error(what, code)
+            ),
             cure: peers::STAGE,
         },
         code if V::REFUSALS.contains(&code) => refused(
@@ -168,7 +173,10 @@ fn open<V: Vendor>(
         }
         refused(
             &format!("a handle that the driver refuses ({error})"),
-            "one of live memory of a device that this one reaches",
+            &format!(
+                "one of live memory of a device that this one reaches, and that {} does not hide",
+                V::WORDS.visible
+            ),
         )
     })?;
     let (mut base, mut length) = (0, 0);

@@ -20,6 +20,8 @@ pub(crate) struct Words {
     pub(crate) newer: &'static str,
     /// What helps where a device is not shown.
     pub(crate) hidden: &'static str,
+    /// The variables that say which devices a process sees.
+    pub(crate) visible: &'static str,
     /// What the application allocates memory by.
     pub(crate) allocator: &'static str,
 }

@@ -39,6 +39,7 @@ impl Vendor for RocmDriver {
         missing: "install ROCm (ROCM_PATH says where it is), or name its library by ANTIPHON_HIP_LIB",
         newer: "install ROCm 5.2 or newer",
         hidden: "look at rocminfo and HIP_VISIBLE_DEVICES",
+        visible: "HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
         allocator: "hipMalloc",
     };
     const REFUSALS: &'static [Code] =

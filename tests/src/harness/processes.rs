@@ -65,16 +65,27 @@ impl Ranks {
     /// # Panics
     /// As there.
     pub fn start_on(test: &str, hosts: &[Option<&str>], job: &str) -> Ranks {
+        let named = hosts.iter().map(|host| host.map(|host| (HOST_VARIABLE, host)));
+        let environments: Vec<Vec<_>> = named.map(|one| one.into_iter().collect()).collect();
+        let environments: Vec<_> = environments.iter().map(Vec::as_slice).collect();
+        Ranks::start_in(test, &environments, job)
+    }
+
+    /// As [`start`](Self::start), a process for each of `environments`, which are set in addition.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn start_in(test: &str, environments: &[&[(&str, &str)]], job: &str) -> Ranks {
         let address = Rendezvous::unique().expect("random bits");
         let program = std::env::current_exe().expect("the path of this program");
         let mut ranks = Ranks { children: Vec::new() };
-        for (rank, host) in hosts.iter().enumerate() {
+        for (rank, environment) in environments.iter().enumerate() {
             let child = Command::new(&program)
                 .args([test, "--exact", "--nocapture", "--test-threads=1"])
                 .env(ADDRESS, &address)
                 .env(RANK, rank.to_string())
-                .env(WORLD, hosts.len().to_string())
-                .envs(host.map(|host| (HOST_VARIABLE, host)))
+                .env(WORLD, environments.len().to_string())
+                .envs(environment.iter().copied())
                 .env(JOB, job)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())

@@ -140,6 +140,30 @@ fn refused() {
     }
 }
 
+#[test]
+fn what_a_process_does_not_see_is_said_to_be_hidden() {
+    if on_simulator("devices::what_a_process_does_not_see_is_said_to_be_hidden").is_none() {
+        return;
+    }
+    // Rank 0 sees the first device alone, and its driver says nothing of the second. Rank 1 sees both, and reaches the first.
+    let one = [("ANTIPHON_GPUSIM_DEVICES", "1"), ("ANTIPHON_GPUSIM_PEERS", "0")];
+    Ranks::start_in("devices::rank_beside_a_hidden_device", &[&one, &[]], "").succeed();
+}
+
+/// One process of the test above.
+#[test]
+fn rank_beside_a_hidden_device() {
+    let Some(role) = role() else { return };
+    let rank = role.rendezvous.rank;
+    let options = options().with_device(Some(device_of(rank, 2)));
+    let all = role.connect(&options).unwrap();
+    let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+    let text = call(&all, &plan, 128).unwrap_err().to_string();
+    assert!(text.contains("VISIBLE_DEVICES hides its device"), "rank {rank}: {text}");
+    // Rank 1, which reaches all, has launched.
+    all.abort(&text);
+}
+
 /// Ranks of one process use each other's addresses only on one device: another one reaches what it has mapped.
 #[test]
 fn memory_that_nobody_can_import_is_staged_between_devices() {
