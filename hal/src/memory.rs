@@ -2,7 +2,7 @@
 
 use crate::driver::Backend;
 use crate::error::HalError;
-pub use crate::handle::{Home, MemoryHandle};
+pub use crate::handle::MemoryHandle;
 use std::fmt;
 use std::os::fd::OwnedFd;
 

@@ -8,7 +8,8 @@ use crate::gpu::memory::{GpuMemory, Kind};
 use crate::gpu::vendor::{Context, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
 use crate::gpu::{foreign, process_number};
-use crate::memory::{Home, MemoryHandle};
+use crate::handle::Home;
+use crate::memory::MemoryHandle;
 use std::sync::Arc;
 
 /// That peers cannot map memory of some kind.
