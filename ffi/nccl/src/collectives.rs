@@ -4,7 +4,7 @@ use crate::communicator::{Communicator, check_header, place, usable};
 use crate::failure::{Failure, Result};
 use crate::group::part;
 use crate::library::{Library, library};
-use crate::numbers::{data_type, operation, rank};
+use crate::numbers::{data_type, element, operation, rank};
 use crate::place::CallStream;
 use crate::types::{CollConfig, Comm, Header, Stream};
 use crate::way;
@@ -189,11 +189,14 @@ pub unsafe fn premultiplied_sum(
             return Err(Failure::argument(text));
         }
     };
-    let dtype = data_type(dtype)?;
+    let own = data_type(dtype)?;
     // SAFETY: the handle lives; the rest is as this function's contract says.
     library.outcome(unsafe {
-        (library.antiphon_op_create_scaled_sum)(communicator.end, scalar, dtype, deferred, out)
-    })
+        (library.antiphon_op_create_scaled_sum)(communicator.end, scalar, own, deferred, out)
+    })?;
+    // SAFETY: it was written above, and the scalar has an element of the type.
+    unsafe { communicator.sums.keep(*out, scalar, (dtype, element(dtype)), residence) };
+    Ok(())
 }
 
 /// Destroys a premultiplied sum.
@@ -205,5 +208,7 @@ pub unsafe fn destroy_op(op: c_int, comm: Comm) -> Result<()> {
     // SAFETY: as this function's.
     let communicator = unsafe { usable(comm)? };
     // SAFETY: the handle lives.
-    library.outcome(unsafe { (library.antiphon_op_destroy)(communicator.end, op) })
+    library.outcome(unsafe { (library.antiphon_op_destroy)(communicator.end, op) })?;
+    communicator.sums.forget(op);
+    Ok(())
 }

@@ -8,6 +8,7 @@ use crate::handle::{Used, issue};
 use crate::library::{Config as Options, Handle, library};
 use crate::memory::Registered;
 use crate::numbers;
+use crate::scaled::Sums;
 use crate::types::{Comm, Config, Header, MAGIC, UNDEFINED, UniqueId, result};
 use crate::way;
 use std::collections::BTreeSet;
@@ -35,6 +36,8 @@ pub struct Communicator {
     pub registered: Registered,
     /// Where calls go that nothing here serves.
     pub real: Option<Counterpart>,
+    /// Of the program's making, for calls that go there.
+    pub sums: Sums,
 }
 
 // SAFETY: the handle may be used by any thread, says `antiphon.h`.
@@ -55,10 +58,11 @@ impl Drop for Communicator {
 impl Communicator {
     /// One without an end.
     pub fn nobodys() -> Self {
-        let (finalized, registered) = (AtomicBool::new(false), Registered::default());
+        let (finalized, registered, sums) =
+            (AtomicBool::new(false), Registered::default(), Sums::default());
         let end = ptr::null_mut();
         let (rank, world, device, blocking, real) = (0, 0, 0, true, None);
-        Communicator { end, rank, world, device, blocking, finalized, registered, real }
+        Communicator { end, rank, world, device, blocking, finalized, registered, real, sums }
     }
 }
 
@@ -186,10 +190,11 @@ fn whole(end: Handle, device: c_int, blocking: bool) -> Result<Arc<Communicator>
 
 /// As [`whole`], without its counterpart in the real library. Where it fails, the handle is destroyed.
 fn alone(end: Handle, device: c_int) -> Result<Communicator> {
-    let (finalized, registered) = (AtomicBool::new(false), Registered::default());
+    let (finalized, registered, sums) =
+        (AtomicBool::new(false), Registered::default(), Sums::default());
     let (rank, world, blocking, real) = (0, 0, true, None);
     let mut alone =
-        Communicator { end, rank, world, device, blocking, finalized, registered, real };
+        Communicator { end, rank, world, device, blocking, finalized, registered, real, sums };
     let library = library()?;
     // SAFETY: the handle was just made, and the places are writable.
     unsafe {

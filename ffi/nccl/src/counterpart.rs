@@ -29,7 +29,7 @@ macro_rules! functions {
         /// What of the real library is called for itself.
         pub struct Functions {
             path: String,
-            $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
+            $(pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
 
         impl Functions {
@@ -63,6 +63,8 @@ functions! {
     start = ncclGroupStart() -> c_int;
     end = ncclGroupEnd() -> c_int;
     last_error = ncclGetLastError(Comm) -> *const c_char;
+    create_sum = ncclRedOpCreatePreMulSum(*mut c_int, *mut c_void, c_int, c_int, Comm) -> c_int;
+    destroy_op = ncclRedOpDestroy(c_int, Comm) -> c_int;
 }
 
 /// They, if a library is named beside Antiphon; or why they cannot be called.
@@ -483,6 +485,18 @@ mod tests {
         unsafe extern "C" fn last_error(_: Comm) -> *const c_char {
             ptr::null()
         }
+        unsafe extern "C" fn create_sum(
+            _: *mut c_int,
+            _: *mut c_void,
+            _: c_int,
+            _: c_int,
+            _: Comm,
+        ) -> c_int {
+            result::INTERNAL
+        }
+        unsafe extern "C" fn destroy_op(_: c_int, _: Comm) -> c_int {
+            result::INTERNAL
+        }
         static ENDLESS: OnceLock<Functions> = OnceLock::new();
         ENDLESS.get_or_init(|| Functions {
             path: "endless".to_owned(),
@@ -496,6 +510,8 @@ mod tests {
             start: group,
             end: group,
             last_error,
+            create_sum,
+            destroy_op,
         })
     }
 

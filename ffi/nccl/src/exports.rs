@@ -7,7 +7,7 @@ use crate::types::{
     UniqueId, VERSION, WaitSignal, Window,
 };
 use crate::way::Entry;
-use crate::{collectives, communicator, finalize, forward, group, memory, refused};
+use crate::{collectives, communicator, finalize, forward, group, memory, refused, scaled};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::io::Write;
 use std::ptr::null;
@@ -29,7 +29,8 @@ fn for_kernels<T>(what: &str) -> Result<T> {
 }
 
 /// Runs the body of a function; for those on a communicator it says how the real library is called where nothing here serves
-/// the call: `over` where a group may put it off, `now` where not, since it points to more than buffers.
+/// the call: `over` where a group may put it off, `now` where not, since it points to more than buffers; `by` names the reduction
+/// of those that have one.
 macro_rules! served {
     ($entry:ident, $body:ident, $arguments:tt) => {
         $body()
@@ -40,7 +41,19 @@ macro_rules! served {
     ($entry:ident, $body:ident, $arguments:tt [now $comm:ident]) => {
         served!(@ $entry, $body, $arguments, $comm, false)
     };
-    (@ $entry:ident, $body:ident, ($($argument:ident: $type:ty),*), $comm:ident, $lasting:literal) => {{
+    ($entry:ident, $body:ident, $arguments:tt [over $comm:ident by $op:ident]) => {
+        served!(@ $entry, $body, $arguments, $comm, true, $op)
+    };
+    ($entry:ident, $body:ident, $arguments:tt [now $comm:ident by $op:ident]) => {
+        served!(@ $entry, $body, $arguments, $comm, false, $op)
+    };
+    (@ $entry:ident, $body:ident, ($($argument:ident: $type:ty),*), $comm:ident, $lasting:literal $(, $op:ident)?) => {{
+        $(
+            // Before the body: the program may destroy it when the call has returned.
+            // SAFETY: as the function of this name in NCCL's header.
+            let sum = unsafe { scaled::sum($comm, $op) };
+            let number = $op;
+        )?
         let call = move |at: usize, $comm: Comm| {
             // SAFETY: the real library declares it so.
             let function = unsafe {
@@ -48,11 +61,21 @@ macro_rules! served {
                     std::ptr::with_exposed_provenance(at),
                 )
             };
-            // SAFETY: as the function of this name in NCCL's header.
-            unsafe { function($($argument),*) }
+            served!(~ $($op, $comm, sum, number,)? {
+                // SAFETY: as the function of this name in NCCL's header.
+                unsafe { function($($argument),*) }
+            })
         };
         // SAFETY: as the function of this name in NCCL's header.
         unsafe { forward::or(&$entry, $comm, $lasting, $body, call) }
+    }};
+    (~ $call:block) => { $call };
+    (~ $op:ident, $comm:ident, $sum:ident, $number:ident, $call:block) => {{
+        let call = |$op: c_int| $call;
+        match $sum {
+            Some(sum) => sum.with($comm, call),
+            None => call($number),
+        }
     }};
 }
 
@@ -148,20 +171,20 @@ exports! {
     ncclWinGetUserPtr pncclWinGetUserPtr(comm: Comm, win: Window, outUserPtr: *mut *mut c_void) = memory::window_address(comm, win, outUserPtr);
     ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum(op: *mut c_int, scalar: *mut c_void, datatype: c_int, residence: c_int, comm: Comm) = collectives::premultiplied_sum(op, scalar, datatype, residence, comm);
     ncclRedOpDestroy pncclRedOpDestroy(op: c_int, comm: Comm) = collectives::destroy_op(op, comm);
-    ncclReduce pncclReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream);
+    ncclReduce pncclReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream) [over comm by op] = collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream);
     ncclBcast pncclBcast(buff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::broadcast(buff, buff, count, datatype, root, comm, stream);
     ncclBroadcast pncclBroadcast(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::broadcast(sendbuff, recvbuff, count, datatype, root, comm, stream);
-    ncclAllReduce pncclAllReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) [over comm] = collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
-    ncclReduceScatter pncclReduceScatter(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) [over comm] = collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
+    ncclAllReduce pncclAllReduce(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) [over comm by op] = collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
+    ncclReduceScatter pncclReduceScatter(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream) [over comm by op] = collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
     ncclAllGather pncclAllGather(sendbuff: *const c_void, recvbuff: *mut c_void, sendcount: usize, datatype: c_int, comm: Comm, stream: Stream) [over comm] = collectives::all_gather(sendbuff, recvbuff, sendcount, datatype, comm, stream);
     ncclAlltoAll pncclAlltoAll(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream) [over comm] = collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm, stream);
     ncclGather pncclGather(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::gather(sendbuff, recvbuff, count, datatype, root, comm, stream);
     ncclScatter pncclScatter(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream) [over comm] = collectives::scatter(sendbuff, recvbuff, count, datatype, root, comm, stream);
-    ncclAllReduceConfig pncclAllReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream) };
+    ncclAllReduceConfig pncclAllReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm by op] = { tuned(config)?; collectives::all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream) };
     ncclBroadcastConfig pncclBroadcastConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::broadcast(sendbuff, recvbuff, count, datatype, root, comm, stream) };
-    ncclReduceConfig pncclReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream) };
+    ncclReduceConfig pncclReduceConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, op: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm by op] = { tuned(config)?; collectives::reduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream) };
     ncclAllGatherConfig pncclAllGatherConfig(sendbuff: *const c_void, recvbuff: *mut c_void, sendcount: usize, datatype: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::all_gather(sendbuff, recvbuff, sendcount, datatype, comm, stream) };
-    ncclReduceScatterConfig pncclReduceScatterConfig(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream) };
+    ncclReduceScatterConfig pncclReduceScatterConfig(sendbuff: *const c_void, recvbuff: *mut c_void, recvcount: usize, datatype: c_int, op: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm by op] = { tuned(config)?; collectives::reduce_scatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream) };
     ncclAlltoAllConfig pncclAlltoAllConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm, stream) };
     ncclGatherConfig pncclGatherConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::gather(sendbuff, recvbuff, count, datatype, root, comm, stream) };
     ncclScatterConfig pncclScatterConfig(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, root: c_int, comm: Comm, stream: Stream, config: *const CollConfig) [now comm] = { tuned(config)?; collectives::scatter(sendbuff, recvbuff, count, datatype, root, comm, stream) };

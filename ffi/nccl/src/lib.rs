@@ -28,6 +28,7 @@ mod memory;
 mod numbers;
 mod place;
 mod refused;
+mod scaled;
 mod team;
 mod types;
 mod way;

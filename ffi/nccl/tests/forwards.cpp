@@ -91,6 +91,30 @@ void beside(ncclComm_t comm, int rank) {
     REFUSED("may be gone", ncclGroupEnd());
     CHECK(sum == 0 && mixed == 0);
 
+    // A premultiplied sum goes with its group, also one that is destroyed before this ends, and one whose factor is read then.
+    void* const library = dlopen(std::getenv("ANTIPHON_NCCL_LIB_PATH"), RTLD_NOW | RTLD_NOLOAD);
+    CHECK(library != nullptr);
+    const auto kept = reinterpret_cast<int (*)()>(dlsym(library, "real_sums"));
+    for (const ncclScalarResidence_t residence : {ncclScalarHostImmediate, ncclScalarDevice}) {
+        ncclRedOp_t scaled;
+        int32_t factor = rank + 1;
+        OK(ncclRedOpCreatePreMulSum(&scaled, &factor, ncclInt32, residence, comm));
+        OK(ncclAllReduce(&own, &sum, 1, ncclInt32, scaled, comm, nullptr));
+        CHECK(sum == 3 + 2 * 6);
+        OK(ncclAllReduceConfig(&own, &sum, 1, ncclInt32, scaled, comm, nullptr, &rings));
+        CHECK(sum == 3 + 2 * 6 + theirs);
+        OK(ncclGroupStart());
+        OK(ncclAllReduce(&own, &sum, 1, ncclInt32, scaled, comm, nullptr));
+        OK(ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, comm, nullptr));
+        OK(ncclRedOpDestroy(scaled, comm));
+        factor += 2;
+        sum = mixed = 0;
+        OK(ncclGroupEnd());
+        CHECK(sum == (residence == ncclScalarDevice ? 3 * 3 + 4 * 6 : 3 + 2 * 6) + theirs && mixed == 5);
+        CHECK(kept() == 0);
+    }
+    sum = mixed = 0;
+
     // Communicators that are made of others have their counterparts.
     ncclComm_t other = nullptr;
     OK(ncclCommSplit(comm, 0, -rank, &other, nullptr));

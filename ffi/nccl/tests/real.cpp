@@ -15,6 +15,9 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -164,8 +167,29 @@ ncclResult_t now_or_later(ncclComm_t comm, Step call, bool sending = false) {
     return comm->go_on();
 }
 
+// A premultiplied sum: its factor, or where that lies.
+struct Scaled {
+    ncclComm_t comm;
+    const void* at;
+    int32_t factor;
+};
+
+// The numbers of premultiplied sums begin here.
+constexpr int first_scaled = 100;
+std::mutex scaled_lock;
+std::map<int, Scaled> scaled;
+int next_scaled = first_scaled;
+
+// None for other reductions.
+std::optional<Scaled> scaled_by(ncclRedOp_t op) {
+    const std::lock_guard<std::mutex> locked(scaled_lock);
+    const auto known = scaled.find(op);
+    if (known == scaled.end()) return std::nullopt;
+    return known->second;
+}
+
 bool served(ncclDataType_t type, ncclRedOp_t op = ncclSum) {
-    return (type == ncclInt32 || type == 12) && (op == ncclSum || op == 5);
+    return (type == ncclInt32 || type == 12) && (op == ncclSum || op == 5 || scaled_by(op).has_value());
 }
 
 // Every rank gives what it has into its slot, and takes what it gets from all slots, once all have given.
@@ -192,9 +216,21 @@ int32_t number(const unsigned char* bytes, std::size_t index) {
 
 // Every rank gives so many numbers, and gets so many: what `element` makes of what all have given.
 ncclResult_t collective(ncclComm_t comm, const void* send, std::size_t sent, void* receive, std::size_t received, bool known,
-                        cudaStream_t stream, std::function<int32_t(std::size_t)> element) {
+                        cudaStream_t stream, std::function<int32_t(std::size_t)> element, ncclRedOp_t op = ncclSum) {
     if (!known || std::max(sent, received) * 4 > room) return fails("not in this stand-in");
-    const auto gives = [=](unsigned char* slot) { return sent == 0 || take(slot, send, sent * 4, stream); };
+    // As it is now: it may be destroyed when the call has returned.
+    const std::optional<Scaled> factor = scaled_by(op);
+    if (factor && factor->comm != comm) return fails("a sum of another communicator");
+    const auto gives = [=](unsigned char* slot) {
+        if (sent > 0 && !take(slot, send, sent * 4, stream)) return false;
+        int32_t by = factor ? factor->factor : 1;
+        if (factor && factor->at && !take(&by, factor->at, sizeof by, stream)) return false;
+        for (std::size_t i = 0; factor && i < sent; i++) {
+            const int32_t product = number(slot, i) * by;
+            std::memcpy(slot + i * 4, &product, sizeof product);
+        }
+        return true;
+    };
     return exchange(comm, gives, [=] {
         std::vector<int32_t> result(received);
         for (std::size_t i = 0; i < received; i++) result[i] = element(i);
@@ -205,10 +241,10 @@ ncclResult_t collective(ncclComm_t comm, const void* send, std::size_t sent, voi
 // What all ranks' numbers come to.
 std::function<int32_t(std::size_t)> reduced(ncclComm_t comm, ncclRedOp_t op, std::size_t first = 0) {
     return [=](std::size_t i) {
-        int32_t value = op == ncclSum ? more : 0;
+        int32_t value = op != 5 ? more : 0;
         for (int rank = 0; rank < comm->world; rank++) {
             const int32_t theirs = number(comm->shared->slots[rank], first + i);
-            value = op == ncclSum ? value + theirs : value ^ theirs;
+            value = op != 5 ? value + theirs : value ^ theirs;
         }
         return value;
     };
@@ -255,6 +291,11 @@ int real_made() { return made_in_all; }
 int real_freed() { return freed_in_all; }
 int real_finalized() { return finalized_in_all; }
 int real_asked() { return asked_in_all; }
+// Premultiplied sums that are not destroyed.
+int real_sums() {
+    const std::lock_guard<std::mutex> locked(scaled_lock);
+    return static_cast<int>(scaled.size());
+}
 // The device that was current when the last communicator was made.
 int real_device() { return joined_on; }
 // From now on something is wrong with all communicators: this result.
@@ -303,6 +344,24 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) { return comm->free(); }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->free(); }
 
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                                      ncclComm_t comm) {
+    comm->alive();
+    if (type != ncclInt32) return fails("not in this stand-in");
+    const std::lock_guard<std::mutex> locked(scaled_lock);
+    Scaled made{comm, scalar, 1};
+    if (residence == ncclScalarHostImmediate) made = {comm, nullptr, number(static_cast<unsigned char*>(scalar), 0)};
+    scaled.emplace(next_scaled, made);
+    *op = static_cast<ncclRedOp_t>(next_scaled++);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+    comm->alive();
+    const std::lock_guard<std::mutex> locked(scaled_lock);
+    return scaled.erase(op) == 1 ? ncclSuccess : fails("no such sum");
+}
+
 const char* ncclGetLastError(ncclComm_t) { return last.c_str(); }
 
 ncclResult_t ncclGroupStart() {
@@ -329,13 +388,13 @@ ncclResult_t ncclGroupEnd() {
 }
 
 CALL(ncclAllReduce, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op), served(type, op),
-     collective(comm, send, count, receive, count, is_known, stream, reduced(comm, op)))
+     collective(comm, send, count, receive, count, is_known, stream, reduced(comm, op), op))
 CALL(ncclReduce,
      ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root), served(type, op),
-     collective(comm, send, count, receive, comm->rank == root ? count : 0, is_known, stream, reduced(comm, op)))
+     collective(comm, send, count, receive, comm->rank == root ? count : 0, is_known, stream, reduced(comm, op), op))
 CALL(ncclReduceScatter, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op),
      served(type, op),
-     collective(comm, send, count * comm->world, receive, count, is_known, stream, reduced(comm, op, comm->rank * count)))
+     collective(comm, send, count * comm->world, receive, count, is_known, stream, reduced(comm, op, comm->rank * count), op))
 CALL(ncclAllGather, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type), served(type),
      collective(comm, send, count, receive, count * comm->world, is_known, stream, blocks(comm, count)))
 CALL(ncclAlltoAll, ARGUMENTS(const void* send, void* receive, size_t count, ncclDataType_t type), served(type),
