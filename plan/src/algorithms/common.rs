@@ -222,16 +222,20 @@ impl<'p> Reduction<'p> {
         };
         // The packet reduction of the format adds the raw operand last, which is not rank order. So unpack, then
         // reduce raw chunks.
-        if blocks == 1 {
-            tb.unpack_packets(inbox.all(), unpacked.all());
-        } else {
-            // A block's part of the whole is another than its part of each chunk, which it reduces.
-            for chunk in 0..ranks - 1 {
-                tb.unpack_packets(inbox.chunk(chunk), unpacked.chunk(chunk));
-            }
-        }
+        unpack(tb, blocks, inbox, unpacked);
         let of = |peer| unpacked.chunk(position(me, peer));
         tb.reduce(&in_rank_order(me, ranks, own, of), to);
+    }
+}
+
+/// Unpack chunks into as many, as one of `blocks` blocks.
+pub(super) fn unpack(tb: &Block<'_>, blocks: usize, from: Region<'_>, to: Region<'_>) {
+    if blocks == 1 {
+        return tb.unpack_packets(from.all(), to.all());
+    }
+    // A block's part of the whole is another than its part of each chunk, which it uses.
+    for chunk in 0..from.len() {
+        tb.unpack_packets(from.chunk(chunk), to.chunk(chunk));
     }
 }
 

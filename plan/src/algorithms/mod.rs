@@ -180,8 +180,8 @@ pub struct Shape {
     pub in_place: bool,
     /// The rank that broadcasts or receives the reduction; other collectives ignore it.
     pub root: usize,
-    /// Thread blocks that share each rank's work, at least 1 (0 counts as 1); packets over several nodes and
-    /// hubs use one.
+    /// Thread blocks that share each rank's work, at least 1 (0 counts as 1); hubs, and the packets of an
+    /// alltoall over several nodes, use one.
     pub blocks: usize,
     /// How ranks meet in zero-copy algorithms where everyone touches everyone's buffers.
     pub handshake: Handshake,
@@ -288,10 +288,10 @@ impl Algorithm {
             Algorithm::SendRecvPackets => sendrecv::packets(ranks, in_place, blocks),
             Algorithm::SendRecvZeroCopy => sendrecv::zero_copy(ranks, in_place, blocks),
             Algorithm::AllReduceHierarchicalPackets => {
-                hierarchical::allreduce::packets(ranks, nodes, in_place)
+                hierarchical::allreduce::packets(ranks, nodes, in_place, blocks)
             }
             Algorithm::AllReduceHierarchicalTwoShotPackets => {
-                hierarchical::allreduce::two_shot_packets(ranks, nodes, in_place)
+                hierarchical::allreduce::two_shot_packets(ranks, nodes, in_place, blocks)
             }
             Algorithm::AllReduceHierarchicalHub => {
                 hierarchical::allreduce::hub(ranks, nodes, in_place)
@@ -300,13 +300,13 @@ impl Algorithm {
                 hierarchical::allreduce::zero_copy(ranks, nodes, in_place, blocks)
             }
             Algorithm::AllGatherHierarchicalPackets => {
-                hierarchical::allgather::packets(ranks, nodes, in_place)
+                hierarchical::allgather::packets(ranks, nodes, in_place, blocks)
             }
             Algorithm::AllGatherHierarchicalZeroCopy => {
                 hierarchical::allgather::zero_copy(ranks, nodes, in_place, blocks)
             }
             Algorithm::ReduceScatterHierarchicalPackets => {
-                hierarchical::reducescatter::packets(ranks, nodes, in_place)
+                hierarchical::reducescatter::packets(ranks, nodes, in_place, blocks)
             }
             Algorithm::ReduceScatterHierarchicalZeroCopy => {
                 hierarchical::reducescatter::zero_copy(ranks, nodes, in_place, blocks)
@@ -318,19 +318,19 @@ impl Algorithm {
                 hierarchical::alltoall::zero_copy(ranks, nodes, in_place, blocks)
             }
             Algorithm::BroadcastHierarchicalPackets => {
-                hierarchical::broadcast::packets(ranks, nodes, in_place, root)
+                hierarchical::broadcast::packets(ranks, nodes, in_place, root, blocks)
             }
             Algorithm::BroadcastHierarchicalZeroCopy => {
                 hierarchical::broadcast::zero_copy(ranks, nodes, in_place, root, blocks)
             }
             Algorithm::ReduceHierarchicalPackets => {
-                hierarchical::reduce::packets(ranks, nodes, in_place, root)
+                hierarchical::reduce::packets(ranks, nodes, in_place, root, blocks)
             }
             Algorithm::ReduceHierarchicalZeroCopy => {
                 hierarchical::reduce::zero_copy(ranks, nodes, in_place, root, blocks)
             }
             Algorithm::SendRecvHierarchicalPackets => {
-                hierarchical::sendrecv::packets(ranks, nodes, in_place)
+                hierarchical::sendrecv::packets(ranks, nodes, in_place, blocks)
             }
             Algorithm::SendRecvHierarchicalZeroCopy => {
                 hierarchical::sendrecv::zero_copy(ranks, nodes, in_place, blocks)

@@ -4,43 +4,51 @@ use super::*;
 use crate::model::{Collective::AllGather, Plan};
 
 /// Everyone sends its input to its counterparts and its neighbours, and forwards to its neighbours what its counterparts
-/// sent; all as packets.
-pub fn packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// sent; all as packets. `blocks` thread blocks (at least 1) share each input.
+pub fn packets(
+    ranks: usize,
+    nodes: usize,
+    in_place: bool,
+    blocks: usize,
+) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", AllGather, (ranks, nodes))?;
     if ranks == 1 {
         return alone(p, in_place);
     }
-    let ports = Links::across(&p, places);
     let packed: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, usize::from(nodes > 1))).collect();
     let near = Inboxes::near(&p, places, 1);
     let far = Inboxes::far(&p, places, 1);
     // By the node that it comes from, then by neighbour.
     let forwarded: Vec<_> = (1..nodes).map(|_| Inboxes::near(&p, places, 1)).collect();
-    for (me, packed) in packed.iter().enumerate() {
-        let tb = p.block(me);
-        let (input, output) = (p.input(me).all(), p.output(me));
-        if nodes > 1 {
-            tb.copy_packets(input, packed.all());
-        }
-        for peer in places.counterparts(me) {
-            tb.put_packets_over(&ports.between(me, peer), packed.all(), far.slot(peer, me));
-        }
-        for peer in places.neighbours(me) {
-            tb.put_packets(input, near.slot(peer, me));
-        }
-        keep(&tb, input, output.chunk(me), in_place);
-        for (from, forwarded) in places.counterparts(me).zip(&forwarded) {
-            let slots = places.neighbours(me).map(|peer| forwarded.slot(peer, me));
-            let slots: Vec<_> = slots.collect();
-            if !slots.is_empty() {
-                tb.read_put_packets(far.slot(me, from), &slots);
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let ports = Links::across(&p, places);
+        for (me, packed) in packed.iter().enumerate() {
+            let tb = p.block(me).slice(block, blocks);
+            let (input, output) = (p.input(me).all(), p.output(me));
+            if nodes > 1 {
+                tb.copy_packets(input, packed.all());
             }
-            tb.unpack_packets(far.slot(me, from), output.chunk(from));
-        }
-        for peer in places.neighbours(me) {
-            tb.unpack_packets(near.slot(me, peer), output.chunk(peer));
-            for (from, forwarded) in places.counterparts(peer).zip(&forwarded) {
-                tb.unpack_packets(forwarded.slot(me, peer), output.chunk(from));
+            for peer in places.counterparts(me) {
+                tb.put_packets_over(&ports.between(me, peer), packed.all(), far.slot(peer, me));
+            }
+            for peer in places.neighbours(me) {
+                tb.put_packets(input, near.slot(peer, me));
+            }
+            keep(&tb, input, output.chunk(me), in_place);
+            for (from, forwarded) in places.counterparts(me).zip(&forwarded) {
+                let slots = places.neighbours(me).map(|peer| forwarded.slot(peer, me));
+                let slots: Vec<_> = slots.collect();
+                if !slots.is_empty() {
+                    tb.read_put_packets(far.slot(me, from), &slots);
+                }
+                tb.unpack_packets(far.slot(me, from), output.chunk(from));
+            }
+            for peer in places.neighbours(me) {
+                tb.unpack_packets(near.slot(me, peer), output.chunk(peer));
+                for (from, forwarded) in places.counterparts(peer).zip(&forwarded) {
+                    tb.unpack_packets(forwarded.slot(me, peer), output.chunk(from));
+                }
             }
         }
     }

@@ -7,8 +7,13 @@ use std::ops::Range;
 /// Everyone sends its whole input to its neighbours, as packets, and the sum of its node to its counterparts.
 ///
 /// One step inside the node and one across, with `nodes - 1` puts and no signal, for the smallest messages; every rank
-/// of a node sends the same sum.
-pub fn packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// of a node sends the same sum. `blocks` thread blocks (at least 1) share the message.
+pub fn packets(
+    ranks: usize,
+    nodes: usize,
+    in_place: bool,
+    blocks: usize,
+) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", AllReduce, (ranks, nodes))?;
     let p = p.chunk_counts(1, 1);
     if ranks == 1 {
@@ -16,18 +21,22 @@ pub fn packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, Build
     }
     let near = Inboxes::near(&p, places, 1);
     let exchange = Exchange::new(&p, places, 0..places.per_node);
-    for me in 0..ranks {
-        let tb = p.block(me);
-        let raw = raw_for(&p, me, places.per_node - 1, nodes - 1);
-        let (mut sum, output) = (p.input(me).all(), p.output(me).all());
-        for peer in places.neighbours(me) {
-            tb.put_packets(sum, near.slot(peer, me));
+    let raws = raws(&p, places);
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let ports = exchange.ports(&p);
+        for (me, &raw) in raws.iter().enumerate() {
+            let tb = p.block(me).slice(block, blocks);
+            let (mut sum, output) = (p.input(me).all(), p.output(me).all());
+            for peer in places.neighbours(me) {
+                tb.put_packets(sum, near.slot(peer, me));
+            }
+            if places.per_node > 1 {
+                reduce_packets((&tb, blocks), near.all(me), places.number(me), sum, raw, output);
+                sum = output;
+            }
+            exchange.run((&tb, blocks), &ports, sum, raw, output);
         }
-        if places.per_node > 1 {
-            reduce_packets(&tb, near.all(me), places.number(me), sum, raw, output);
-            sum = output;
-        }
-        exchange.run(&tb, sum, raw, output);
     }
     p.in_place(in_place).build()
 }
@@ -35,8 +44,14 @@ pub fn packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, Build
 /// Rank number k of each node collects slice k of its node's inputs, exchanges the sum with its counterparts, and sends
 /// the result to its neighbours; all as packets.
 ///
-/// Two steps inside the node and one across, where each byte of the message goes to each other node once.
-pub fn two_shot_packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// Two steps inside the node and one across, where each byte of the message goes to each other node once. `blocks` thread
+/// blocks (at least 1) share each slice.
+pub fn two_shot_packets(
+    ranks: usize,
+    nodes: usize,
+    in_place: bool,
+    blocks: usize,
+) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("two_shot_packets", AllReduce, (ranks, nodes))?;
     let p = p.chunk_counts(places.per_node, places.per_node);
     if ranks == 1 {
@@ -45,25 +60,29 @@ pub fn two_shot_packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Pl
     let inputs = Inboxes::near(&p, places, 1);
     let results = Inboxes::near(&p, places, 1);
     let exchange = Exchange::new(&p, places, 0..places.per_node);
-    for me in 0..ranks {
-        let tb = p.block(me);
-        let raw = raw_for(&p, me, places.per_node - 1, nodes - 1);
-        let number = places.number(me);
-        let (input, output) = (p.input(me), p.output(me));
-        for peer in places.neighbours(me) {
-            tb.put_packets(input.chunk(places.number(peer)), inputs.slot(peer, me));
-        }
-        let (mut sum, result) = (input.chunk(number), output.chunk(number));
-        if places.per_node > 1 {
-            reduce_packets(&tb, inputs.all(me), number, sum, raw, result);
-            sum = result;
-        }
-        exchange.run(&tb, sum, raw, result);
-        for peer in places.neighbours(me) {
-            tb.put_packets(result, results.slot(peer, me));
-        }
-        for peer in places.neighbours(me) {
-            tb.unpack_packets(results.slot(me, peer), output.chunk(places.number(peer)));
+    let raws = raws(&p, places);
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let ports = exchange.ports(&p);
+        for (me, &raw) in raws.iter().enumerate() {
+            let tb = p.block(me).slice(block, blocks);
+            let number = places.number(me);
+            let (input, output) = (p.input(me), p.output(me));
+            for peer in places.neighbours(me) {
+                tb.put_packets(input.chunk(places.number(peer)), inputs.slot(peer, me));
+            }
+            let (mut sum, result) = (input.chunk(number), output.chunk(number));
+            if places.per_node > 1 {
+                reduce_packets((&tb, blocks), inputs.all(me), number, sum, raw, result);
+                sum = result;
+            }
+            exchange.run((&tb, blocks), &ports, sum, raw, result);
+            for peer in places.neighbours(me) {
+                tb.put_packets(result, results.slot(peer, me));
+            }
+            for peer in places.neighbours(me) {
+                tb.unpack_packets(results.slot(me, peer), output.chunk(places.number(peer)));
+            }
         }
     }
     p.in_place(in_place).build()
@@ -82,6 +101,7 @@ pub fn hub(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildErro
     }
     let spokes = Links::spokes(&p, places, 0);
     let exchange = Exchange::new(&p, places, 0..1);
+    let ports = exchange.ports(&p);
     for me in 0..ranks {
         let tb = p.block(me);
         let mine = spokes.to(me, places.spokes(me, 0));
@@ -98,17 +118,23 @@ pub fn hub(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildErro
             tb.reduce(&inputs, output);
             sum = output;
         }
-        exchange.run(&tb, sum, raw_for(&p, me, 0, nodes - 1), output);
+        exchange.run((&tb, 1), &ports, sum, raw_for(&p, me, 0, nodes - 1), output);
         outputs.for_each(|to| tb.put(output, to));
         signal(&tb, &mine);
     }
     p.in_place(in_place).build()
 }
 
+/// Room for what each rank unpacks of its neighbours, and then of its counterparts.
+fn raws(p: &ProgramBuilder, places: Places) -> Vec<Region<'_>> {
+    (0..p.ranks()).map(|me| raw_for(p, me, places.per_node - 1, places.nodes - 1)).collect()
+}
+
 /// The step across nodes: everyone sends its node's sum to its counterparts as packets, and adds up theirs.
 struct Exchange<'p> {
     places: Places,
-    ports: Links,
+    /// Of the ranks that take part, on their nodes.
+    numbers: Range<usize>,
     /// Where a rank packs what its proxies send.
     packed: Vec<Region<'p>>,
     inboxes: Inboxes<'p>,
@@ -120,11 +146,23 @@ impl<'p> Exchange<'p> {
         let part = |rank| places.nodes > 1 && numbers.contains(&places.number(rank));
         let packed = (0..p.ranks()).map(|rank| p.scratch(rank, usize::from(part(rank))));
         let packed = packed.collect();
-        let ports = Links::across_among(p, places, numbers.clone());
-        Exchange { places, ports, packed, inboxes: Inboxes::far_among(p, places, part) }
+        let inboxes = Inboxes::far_among(p, places, part);
+        Exchange { places, numbers, packed, inboxes }
     }
 
-    fn run(&self, tb: &Block<'_>, sum: Chunks, raw: Region<'_>, to: Chunks) {
+    /// The channels of one thread block of each rank.
+    fn ports(&self, p: &ProgramBuilder) -> Links {
+        Links::across_among(p, self.places, self.numbers.clone())
+    }
+
+    fn run(
+        &self,
+        (tb, blocks): (&Block<'_>, usize),
+        ports: &Links,
+        sum: Chunks,
+        raw: Region<'_>,
+        to: Chunks,
+    ) {
         let me = tb.rank();
         if self.places.nodes == 1 {
             return;
@@ -132,10 +170,10 @@ impl<'p> Exchange<'p> {
         let packed = self.packed[me].all();
         tb.copy_packets(sum, packed);
         for peer in self.places.counterparts(me) {
-            let port = self.ports.between(me, peer);
+            let port = ports.between(me, peer);
             tb.put_packets_over(&port, packed, self.inboxes.slot(peer, me));
         }
-        reduce_packets(tb, self.inboxes.all(me), self.places.node(me), sum, raw, to);
+        reduce_packets((tb, blocks), self.inboxes.all(me), self.places.node(me), sum, raw, to);
     }
 }
 

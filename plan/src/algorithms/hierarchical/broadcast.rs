@@ -7,48 +7,54 @@ use crate::model::{Collective::Broadcast, Plan};
 /// packets.
 ///
 /// Who sends hears from nobody otherwise, so those it sends to tell it that they have begun: that keeps it from being two
-/// launches ahead, where it would overwrite packets that nobody has read. It sends first and listens then.
+/// launches ahead, where it would overwrite packets that nobody has read. It sends first and listens then. `blocks` thread
+/// blocks (at least 1) share the message.
 pub fn packets(
     ranks: usize,
     nodes: usize,
     in_place: bool,
     root: usize,
+    blocks: usize,
 ) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", Broadcast, (ranks, nodes))?;
     rooted(p, root, in_place, |p| {
         let number = places.number(root);
-        let (spokes, ports) =
-            (Links::spokes(p, places, number), Links::root_across(p, places, root));
         // Of the root, what its proxies send; of the others, what they receive.
         let slot = |rank| p.scratch(rank, usize::from(rank != root || nodes > 1));
         let slots: Vec<_> = (0..ranks).map(slot).collect();
-        for me in 0..ranks {
-            let tb = p.block(me);
-            let (input, output, slot) = (p.input(me).all(), p.output(me).all(), slots[me]);
-            let near = spokes.to(me, places.spokes(me, number));
-            let below = || places.neighbours(me).map(|peer| slots[peer].all()).collect::<Vec<_>>();
-            if me == root {
-                let far = ports.to(me, places.counterparts(me));
-                if nodes > 1 {
-                    tb.copy_packets(input, slot.all());
+        let blocks = blocks.max(1);
+        for block in 0..blocks {
+            let (spokes, ports) =
+                (Links::spokes(p, places, number), Links::root_across(p, places, root));
+            for me in 0..ranks {
+                let tb = p.block(me).slice(block, blocks);
+                let (input, output, slot) = (p.input(me).all(), p.output(me).all(), slots[me]);
+                let near = spokes.to(me, places.spokes(me, number));
+                let below =
+                    || places.neighbours(me).map(|peer| slots[peer].all()).collect::<Vec<_>>();
+                if me == root {
+                    let far = ports.to(me, places.counterparts(me));
+                    if nodes > 1 {
+                        tb.copy_packets(input, slot.all());
+                    }
+                    for (port, peer) in far.iter().zip(places.counterparts(me)) {
+                        tb.put_packets_over(port, slot.all(), slots[peer].all());
+                    }
+                    below().into_iter().for_each(|to| tb.put_packets(input, to));
+                    keep(&tb, input, output, in_place);
+                    wait(&tb, &near);
+                    wait(&tb, &far);
+                } else if places.number(me) == number {
+                    tb.signal(&[ports.between(me, root)]);
+                    if !near.is_empty() {
+                        tb.read_put_packets(slot.all(), &below());
+                    }
+                    tb.unpack_packets(slot.all(), output);
+                    wait(&tb, &near);
+                } else {
+                    tb.signal(&near);
+                    tb.unpack_packets(slot.all(), output);
                 }
-                for (port, peer) in far.iter().zip(places.counterparts(me)) {
-                    tb.put_packets_over(port, slot.all(), slots[peer].all());
-                }
-                below().into_iter().for_each(|to| tb.put_packets(input, to));
-                keep(&tb, input, output, in_place);
-                wait(&tb, &near);
-                wait(&tb, &far);
-            } else if places.number(me) == number {
-                tb.signal(&[ports.between(me, root)]);
-                if !near.is_empty() {
-                    tb.read_put_packets(slot.all(), &below());
-                }
-                tb.unpack_packets(slot.all(), output);
-                wait(&tb, &near);
-            } else {
-                tb.signal(&near);
-                tb.unpack_packets(slot.all(), output);
             }
         }
     })

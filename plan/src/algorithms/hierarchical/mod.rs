@@ -30,7 +30,7 @@ pub mod reduce;
 pub mod reducescatter;
 pub mod sendrecv;
 
-use super::common::{alone, keep, raw_scratch, signal, wait};
+use super::common::{alone, keep, raw_scratch, signal, unpack, wait};
 use super::star::rooted;
 use crate::builder::{
     Block, BuildError, Channel, Chunks, Problem, ProblemKind, ProgramBuilder, Region,
@@ -327,12 +327,13 @@ fn raw(p: &ProgramBuilder, rank: usize, chunks: usize) -> Region<'_> {
     if chunks == 0 { p.scratch(rank, 0) } else { raw_scratch(p, rank, chunks) }
 }
 
-/// Reduce `own` and the packets that each other member of a group has sent, one chunk each, in the order of the members.
+/// Reduce `own` and the packets that each other member of a group has sent, one chunk each, in the order of the members, as one
+/// of `blocks` blocks.
 ///
 /// `position` is that of `own`; `raw` has room for all if there are more than one.
 #[track_caller]
 fn reduce_packets(
-    tb: &Block<'_>,
+    (tb, blocks): (&Block<'_>, usize),
     packets: Region<'_>,
     position: usize,
     own: Chunks,
@@ -345,7 +346,7 @@ fn reduce_packets(
         return tb.reduce_packets(own, &[packets.all()], to);
     }
     // The packet reduction of the format adds the raw operand last, so unpack first.
-    tb.unpack_packets(packets.all(), raw.chunks(0..others));
+    unpack(tb, blocks, packets, raw.part(0..others));
     let mut sources: Vec<_> = (0..others).map(|other| raw.chunk(other)).collect();
     sources.insert(position, own);
     tb.reduce(&sources, to);

@@ -6,61 +6,84 @@ use crate::model::{Collective::Reduce, Plan};
 /// The rank of the root's number on each node collects its node's inputs and sends their sum to the root; all as packets.
 ///
 /// Who sends hears from nobody otherwise, so those it sends to tell it that they have begun: that keeps it from being two
-/// launches ahead, where it would overwrite packets that nobody has read.
+/// launches ahead, where it would overwrite packets that nobody has read. `blocks` thread blocks (at least 1) share the
+/// message.
 pub fn packets(
     ranks: usize,
     nodes: usize,
     in_place: bool,
     root: usize,
+    blocks: usize,
 ) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", Reduce, (ranks, nodes))?;
     rooted(p, root, in_place, |p| {
         let number = places.number(root);
         let collects = |rank| places.number(rank) == number;
-        let (spokes, ports) =
-            (Links::spokes(p, places, number), Links::root_across(p, places, root));
         let group = (places.per_node, 1);
         let inputs = Inboxes::new(p, places, group, Places::number, collects);
         let sums = Inboxes::far_among(p, places, |rank| rank == root);
         // What proxies send.
         let packed = |rank| p.scratch(rank, usize::from(collects(rank) && rank != root));
         let packed: Vec<_> = (0..ranks).map(packed).collect();
-        for (me, packed) in packed.iter().enumerate() {
-            let tb = p.block(me);
-            let (input, near) = (p.input(me).all(), spokes.to(me, places.spokes(me, number)));
-            let others = places.per_node - 1;
-            if me == root {
-                let far = ports.to(me, places.counterparts(me));
-                signal(&tb, &near);
-                signal(&tb, &far);
-                let raw = raw_for(p, me, others, nodes - 1);
-                let (mut sum, output) = (input, p.output(me).all());
-                if others > 0 {
-                    reduce_packets(&tb, inputs.all(me), number, sum, raw, output);
-                    sum = output;
+        let others = places.per_node - 1;
+        // The unpacked inputs, and behind them their sum.
+        let room = if others > 1 { others } else { 0 };
+        let raw = |me| match (me == root, collects(me) && others > 0) {
+            (true, _) => raw_for(p, me, others, nodes - 1),
+            (false, true) => raw(p, me, room + 1),
+            (false, false) => raw(p, me, 0),
+        };
+        let raws: Vec<_> = (0..ranks).map(raw).collect();
+        let blocks = blocks.max(1);
+        for block in 0..blocks {
+            let (spokes, ports) =
+                (Links::spokes(p, places, number), Links::root_across(p, places, root));
+            for (me, (packed, &raw)) in packed.iter().zip(&raws).enumerate() {
+                let tb = p.block(me).slice(block, blocks);
+                let (input, near) = (p.input(me).all(), spokes.to(me, places.spokes(me, number)));
+                if me == root {
+                    let far = ports.to(me, places.counterparts(me));
+                    signal(&tb, &near);
+                    signal(&tb, &far);
+                    let (mut sum, output) = (input, p.output(me).all());
+                    if others > 0 {
+                        reduce_packets((&tb, blocks), inputs.all(me), number, sum, raw, output);
+                        sum = output;
+                    }
+                    if nodes > 1 {
+                        reduce_packets(
+                            (&tb, blocks),
+                            sums.all(me),
+                            places.node(me),
+                            sum,
+                            raw,
+                            output,
+                        );
+                    }
+                } else if collects(me) {
+                    signal(&tb, &near);
+                    let mut sum = input;
+                    if others > 0 {
+                        let to = raw.chunk(room);
+                        reduce_packets(
+                            (&tb, blocks),
+                            inputs.all(me),
+                            number,
+                            sum,
+                            raw.part(0..room),
+                            to,
+                        );
+                        sum = to;
+                    }
+                    let port = ports.between(me, root);
+                    tb.copy_packets(sum, packed.all());
+                    tb.put_packets_over(&port, packed.all(), sums.slot(root, me));
+                    tb.wait(&[port]);
+                } else {
+                    let to = inputs.slot(places.rank(places.node(me), number), me);
+                    tb.put_packets(input, to);
+                    tb.wait(&near);
                 }
-                if nodes > 1 {
-                    reduce_packets(&tb, sums.all(me), places.node(me), sum, raw, output);
-                }
-            } else if collects(me) {
-                signal(&tb, &near);
-                let mut sum = input;
-                if others > 0 {
-                    // The unpacked inputs, and behind them their sum.
-                    let room = if others > 1 { others } else { 0 };
-                    let raw = raw(p, me, room + 1);
-                    let to = raw.chunk(room);
-                    reduce_packets(&tb, inputs.all(me), number, sum, raw.part(0..room), to);
-                    sum = to;
-                }
-                let port = ports.between(me, root);
-                tb.copy_packets(sum, packed.all());
-                tb.put_packets_over(&port, packed.all(), sums.slot(root, me));
-                tb.wait(&[port]);
-            } else {
-                let to = inputs.slot(places.rank(places.node(me), number), me);
-                tb.put_packets(input, to);
-                tb.wait(&near);
             }
         }
     })

@@ -4,67 +4,75 @@ use super::*;
 use crate::model::{Collective::ReduceScatter, Plan};
 
 /// Rank number k of each node adds up its node's blocks for the ranks of that number, sends the sums to its counterparts
-/// and adds up theirs; all as packets.
-pub fn packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// and adds up theirs; all as packets. `blocks` thread blocks (at least 1) share each block of data.
+pub fn packets(
+    ranks: usize,
+    nodes: usize,
+    in_place: bool,
+    blocks: usize,
+) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", ReduceScatter, (ranks, nodes))?;
     if ranks == 1 {
         return alone(p, in_place);
     }
-    let ports = Links::across(&p, places);
     // A slot has the blocks for one number's ranks, by node.
     let near = Inboxes::near(&p, places, nodes);
     let packed = Inboxes::far(&p, places, 1);
     let far = Inboxes::far(&p, places, 1);
     let others = places.per_node - 1;
-    for me in 0..ranks {
-        let tb = p.block(me);
-        let (input, output) = (p.input(me), p.output(me).all());
-        // The sums for the counterparts, the unpacked blocks of the neighbours, and the unpacked sums of counterparts.
-        let sizes = [
-            if others > 0 { nodes - 1 } else { 0 },
-            if others > 1 { others * nodes } else { 0 },
-            if nodes > 2 { nodes - 1 } else { 0 },
-        ];
-        let raw = raw(&p, me, sizes.iter().sum());
-        for peer in places.neighbours(me) {
-            for node in 0..nodes {
-                let block = input.chunk(places.rank(node, places.number(peer)));
-                tb.put_packets(block, near.chunk(peer, me, node));
-            }
-        }
-        let unpacked = sizes[0];
-        if others > 1 {
-            tb.unpack_packets(near.all(me).all(), raw.chunks(unpacked..unpacked + sizes[1]));
-        }
-        let sum = |of: usize, to: Chunks| {
-            let (own, node) = (input.chunk(of), places.node(of));
-            match others {
-                0 => return own,
-                // A sum of two is the same either way round (but for which of two NaNs it is).
-                1 => {
-                    let slots = places.neighbours(me).map(|peer| near.chunk(me, peer, node));
-                    tb.reduce_packets(own, &slots.collect::<Vec<_>>(), to);
-                }
-                _ => {
-                    let block = |other| raw.chunk(unpacked + other * nodes + node);
-                    let mut sources: Vec<_> = (0..others).map(block).collect();
-                    sources.insert(places.number(me), own);
-                    tb.reduce(&sources, to);
+    // The sums for the counterparts, the unpacked blocks of the neighbours, and the unpacked sums of counterparts.
+    let sizes = [
+        if others > 0 { nodes - 1 } else { 0 },
+        if others > 1 { others * nodes } else { 0 },
+        if nodes > 2 { nodes - 1 } else { 0 },
+    ];
+    let raws: Vec<_> = (0..ranks).map(|me| raw(&p, me, sizes.iter().sum())).collect();
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let ports = Links::across(&p, places);
+        for (me, raw) in raws.iter().enumerate() {
+            let tb = p.block(me).slice(block, blocks);
+            let (input, output) = (p.input(me), p.output(me).all());
+            for peer in places.neighbours(me) {
+                for node in 0..nodes {
+                    let block = input.chunk(places.rank(node, places.number(peer)));
+                    tb.put_packets(block, near.chunk(peer, me, node));
                 }
             }
-            to
-        };
-        for (position, peer) in places.counterparts(me).enumerate() {
-            let room = if others > 0 { raw.chunk(position) } else { output };
-            let packed = packed.slot(me, peer);
-            tb.copy_packets(sum(peer, room), packed);
-            tb.put_packets_over(&ports.between(me, peer), packed, far.slot(peer, me));
-        }
-        let own = sum(me, output);
-        if nodes > 1 {
-            let first = sizes[0] + sizes[1];
-            let raw = raw.part(first..first + sizes[2]);
-            reduce_packets(&tb, far.all(me), places.node(me), own, raw, output);
+            let unpacked = sizes[0];
+            if others > 1 {
+                unpack(&tb, blocks, near.all(me), raw.part(unpacked..unpacked + sizes[1]));
+            }
+            let sum = |of: usize, to: Chunks| {
+                let (own, node) = (input.chunk(of), places.node(of));
+                match others {
+                    0 => return own,
+                    // A sum of two is the same either way round (but for which of two NaNs it is).
+                    1 => {
+                        let slots = places.neighbours(me).map(|peer| near.chunk(me, peer, node));
+                        tb.reduce_packets(own, &slots.collect::<Vec<_>>(), to);
+                    }
+                    _ => {
+                        let block = |other| raw.chunk(unpacked + other * nodes + node);
+                        let mut sources: Vec<_> = (0..others).map(block).collect();
+                        sources.insert(places.number(me), own);
+                        tb.reduce(&sources, to);
+                    }
+                }
+                to
+            };
+            for (position, peer) in places.counterparts(me).enumerate() {
+                let room = if others > 0 { raw.chunk(position) } else { output };
+                let packed = packed.slot(me, peer);
+                tb.copy_packets(sum(peer, room), packed);
+                tb.put_packets_over(&ports.between(me, peer), packed, far.slot(peer, me));
+            }
+            let own = sum(me, output);
+            if nodes > 1 {
+                let first = sizes[0] + sizes[1];
+                let raw = raw.part(first..first + sizes[2]);
+                reduce_packets((&tb, blocks), far.all(me), places.node(me), own, raw, output);
+            }
         }
     }
     p.in_place(in_place).build()

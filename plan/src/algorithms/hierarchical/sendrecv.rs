@@ -7,29 +7,38 @@ use crate::model::{Collective::SendRecv, Plan};
 /// Everyone sends its input to the next rank as packets.
 ///
 /// A rank hears from the one before only, so the next one tells it that it has begun: that keeps it from being two
-/// launches ahead, where it would overwrite packets that the next rank has not read.
-pub fn packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildError> {
+/// launches ahead, where it would overwrite packets that the next rank has not read. `blocks` thread blocks (at least 1)
+/// share each message.
+pub fn packets(
+    ranks: usize,
+    nodes: usize,
+    in_place: bool,
+    blocks: usize,
+) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", SendRecv, (ranks, nodes))?;
     if ranks == 1 {
         return alone(p, in_place);
     }
     let ring = Ring { places };
-    let to_next = ring.channels(&p);
     let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, 1)).collect();
     let packed = |rank| p.scratch(rank, usize::from(ring.leaves(rank)));
     let packed: Vec<_> = (0..ranks).map(packed).collect();
-    for me in 0..ranks {
-        let tb = p.block(me);
-        let (input, there) = (p.input(me).all(), inboxes[ring.next(me)].all());
-        tb.signal(&[to_next[ring.previous(me)]]);
-        if ring.leaves(me) {
-            tb.copy_packets(input, packed[me].all());
-            tb.put_packets_over(&to_next[me], packed[me].all(), there);
-        } else {
-            tb.put_packets(input, there);
+    let blocks = blocks.max(1);
+    for block in 0..blocks {
+        let to_next = ring.channels(&p);
+        for me in 0..ranks {
+            let tb = p.block(me).slice(block, blocks);
+            let (input, there) = (p.input(me).all(), inboxes[ring.next(me)].all());
+            tb.signal(&[to_next[ring.previous(me)]]);
+            if ring.leaves(me) {
+                tb.copy_packets(input, packed[me].all());
+                tb.put_packets_over(&to_next[me], packed[me].all(), there);
+            } else {
+                tb.put_packets(input, there);
+            }
+            tb.unpack_packets(inboxes[me].all(), p.output(me).all());
+            tb.wait(&[to_next[me]]);
         }
-        tb.unpack_packets(inboxes[me].all(), p.output(me).all());
-        tb.wait(&[to_next[me]]);
     }
     p.in_place(in_place).build()
 }
