@@ -50,12 +50,14 @@ const SIZES: (u64, u64, u64) = (16, 64 << 20, 4);
 const DTYPE: DataType = DataType::F32;
 
 /// Which sizes are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sizes {
+#[derive(Clone, Copy, Debug)]
+enum Sizes<'a> {
     /// Those asked for.
     Asked,
     /// Those between them that tell where one candidate takes over from another.
     Between,
+    /// Those of this run whose candidates are close.
+    Close(&'a Sweeps),
 }
 
 /// Measures what is not in the table yet, and writes it after each size.
@@ -92,41 +94,31 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
         table.machine(),
         if skipped == 0 { String::new() } else { format!(", {skipped} are there already") },
     ))?;
+    let mut sweeps = Sweeps::default();
     if asked > 0 {
-        measure(args, job, cells, &path, &mut table)?;
+        sweep(args, job, &cells, &mut sweeps, (&path, &mut table))?;
         (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
     }
-    while !cells.is_empty() {
-        print_line(&format!("# {} cells between sizes with different fastest", cells.len()))?;
-        measure(args, job, cells, &path, &mut table)?;
+    loop {
+        while !cells.is_empty() {
+            print_line(&format!("# {} cells between sizes with different fastest", cells.len()))?;
+            sweep(args, job, &cells, &mut sweeps, (&path, &mut table))?;
+            (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
+        }
+        // All together, so that it is some time since each was measured.
+        (job, cells) = self::job(args, &table, &others, Sizes::Close(&sweeps))?;
+        if cells.is_empty() {
+            break;
+        }
+        print_line(&format!("# {} cells again, whose candidates are close", cells.len()))?;
+        sweep(args, job, &cells, &mut sweeps, (&path, &mut table))?;
         (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
     }
     print_line(&format!("# wrote {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures these cells, in sweeps, and writes each into the table, and that to its file.
-fn measure(
-    args: &TuneArgs,
-    mut job: Job,
-    mut cells: Cells,
-    path: &Path,
-    table: &mut Table,
-) -> Result<(), CliError> {
-    let mut sweeps = Sweeps::new(cells.len());
-    loop {
-        sweep(args, job.clone(), &cells, &mut sweeps, (path, table))?;
-        cells.retain(|cell| sweeps.again(cell));
-        if cells.is_empty() {
-            return Ok(());
-        }
-        job.settings.items = cells.items.clone();
-        let again: BTreeSet<usize> = cells.items.iter().map(|item| item.cell).collect();
-        print_line(&format!("# {} cells again, whose candidates are close", again.len()))?;
-    }
-}
-
-/// One sweep over these cells.
+/// Measures these cells, and writes each into the table, and that to its file.
 fn sweep(
     args: &TuneArgs,
     job: Job,
@@ -146,7 +138,7 @@ fn sweep(
         if open.len() < cell.candidates {
             return Ok(());
         }
-        let times = sweeps.record(cells.items[finished.item].cell, Times::new(open.drain(..)));
+        let times = sweeps.record(&cell.setting, cell.bytes, Times::new(open.drain(..)));
         let line = line(&cell.setting.collective, cell.bytes, &times, |name| cells.shown(name));
         table.record(&cell.setting, cell.bytes, times);
         replace(path, (table.to_text() + "\n").as_bytes())?;
@@ -209,7 +201,7 @@ fn job(
     args: &TuneArgs,
     table: &Table,
     others: &[Arc<RegisteredPlan>],
-    which: Sizes,
+    which: Sizes<'_>,
 ) -> Result<(Job, Cells), CliError> {
     let spread = Spread::here(args.ranks, args.nodes);
     if !args.ranks.is_multiple_of(args.nodes) {
@@ -259,9 +251,10 @@ fn job(
     }
     let within = sizes.first().copied().unwrap_or(0)..=sizes.last().copied().unwrap_or(0);
     for (setting, plans) in &settings {
-        let again = args.again && which == Sizes::Asked;
+        let again = args.again && matches!(which, Sizes::Asked);
         let sizes = match which {
             Sizes::Between => boundaries::between(table, setting, within.clone()),
+            Sizes::Close(sweeps) => sweeps.close(setting),
             // What was measured between them before is as old as they are.
             Sizes::Asked if again => {
                 let known = table.iter().filter(|(known, _)| *known == setting);
@@ -272,7 +265,8 @@ fn job(
             Sizes::Asked => sizes.clone(),
         };
         for bytes in sizes {
-            let known = table.at(setting, bytes).filter(|_| !again);
+            let anew = again || matches!(which, Sizes::Close(_));
+            let known = table.at(setting, bytes).filter(|_| !anew);
             cells.add(setting, bytes, plans.clone(), known, DTYPE)?;
         }
     }

@@ -139,11 +139,6 @@ impl Cells {
         Ok(())
     }
 
-    /// Keeps the items of those cells alone that are to be measured again.
-    pub fn retain(&mut self, again: impl Fn(usize) -> bool) {
-        self.items.retain(|item| again(item.cell));
-    }
-
     /// How many cells there are.
     pub fn len(&self) -> usize {
         self.cells.len()

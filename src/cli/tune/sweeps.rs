@@ -1,34 +1,48 @@
 //! Sweeps over the cells: a machine has moments, seconds to minutes long, in which messages take twice the time that they take
-//! in others, and what is the fastest in one need not be so in the next. Each sweep has ranks of its own and comes after
-//! all cells of the one before.
+//! in others, and what is the fastest in one need not be so in the next. Each sweep has ranks of its own and comes after all
+//! cells of the one before.
 
 use super::contest;
-use antiphon::executor::selection::table::Times;
+use antiphon::executor::selection::table::{Setting, Times};
 
 /// Sweeps over a cell whose candidates are close.
 const SWEEPS: usize = 3;
 
-/// What the sweeps so far have measured, by cell.
+/// What the sweeps so far have measured.
+#[derive(Debug, Default)]
+pub struct Sweeps(Vec<Taken>);
+
+/// The times of a call of one size, by sweep.
 #[derive(Debug)]
-pub struct Sweeps(Vec<Vec<Times>>);
+struct Taken {
+    setting: Setting,
+    bytes: u64,
+    times: Vec<Times>,
+}
 
 impl Sweeps {
-    /// Of so many cells, none of which is measured yet.
-    pub fn new(cells: usize) -> Self {
-        Sweeps(vec![Vec::new(); cells])
+    /// Takes the times of a call; those of all its sweeps together.
+    pub fn record(&mut self, setting: &Setting, bytes: u64, times: Times) -> Times {
+        let is_this = |taken: &Taken| taken.bytes == bytes && taken.setting == *setting;
+        let at = self.0.iter().position(is_this).unwrap_or_else(|| {
+            self.0.push(Taken { setting: setting.clone(), bytes, times: Vec::new() });
+            self.0.len() - 1
+        });
+        let taken = &mut self.0[at];
+        taken.times.push(times);
+        together(&taken.times)
     }
 
-    /// Takes the times of a cell; those of all its sweeps together.
-    pub fn record(&mut self, cell: usize, times: Times) -> Times {
-        self.0[cell].push(times);
-        together(&self.0[cell])
-    }
-
-    /// Whether a cell is to be measured once more, since another candidate is close to the fastest.
-    pub fn again(&self, cell: usize) -> bool {
-        let taken = &self.0[cell];
-        let times = together(taken);
-        taken.len() < SWEEPS && contest::close(times.iter().map(|(_, time)| time))
+    /// The sizes of such calls that are to be measured once more, since another candidate is close to the fastest.
+    pub fn close(&self, setting: &Setting) -> Vec<u64> {
+        let is_close = |taken: &&Taken| {
+            let times = together(&taken.times);
+            let left = taken.times.len() < SWEEPS && taken.setting == *setting;
+            left && contest::close(times.iter().map(|(_, time)| time))
+        };
+        let mut sizes: Vec<u64> = self.0.iter().filter(is_close).map(|taken| taken.bytes).collect();
+        sizes.sort_unstable();
+        sizes
     }
 }
 
@@ -46,6 +60,8 @@ fn together(sweeps: &[Times]) -> Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon::executor::selection::table::Kind;
+    use antiphon::plan::model::Collective;
 
     fn times(pairs: &[(&str, u64)]) -> Times {
         Times::new(pairs.iter().map(|&(name, time)| (name.to_owned(), time)))
@@ -53,16 +69,27 @@ mod tests {
 
     #[test]
     fn what_is_close_is_swept_again_and_moments_count_alike() {
-        let mut sweeps = Sweeps::new(2);
+        let setting = |ranks| Setting {
+            collective: Collective::AllReduce,
+            ranks,
+            nodes: 1,
+            kind: Kind::Processes,
+            in_place: false,
+        };
+        let (ours, others) = (&setting(2), &setting(4));
+        let mut sweeps = Sweeps::default();
         // Far apart: one sweep says it.
-        assert_eq!(sweeps.record(0, times(&[("a", 100), ("b", 126)])).best(|_| true), Some("a"));
-        assert!(!sweeps.again(0));
+        let all = sweeps.record(ours, 64, times(&[("a", 100), ("b", 126)]));
+        assert_eq!(all.best(|_| true), Some("a"));
+        assert!(sweeps.close(ours).is_empty());
         // A moment in which all is fast, and `a` more so; two in which `b` is the faster by less.
         let moments = [[100, 120], [300, 290], [305, 300]];
         for (number, [a, b]) in moments.into_iter().enumerate() {
-            let all = sweeps.record(1, times(&[("a", a), ("b", b)]));
+            sweeps.record(others, 16, times(&[("a", a), ("b", 2 * b)]));
+            let all = sweeps.record(ours, 16, times(&[("a", a), ("b", b)]));
             assert_eq!(all.best(|_| true), Some("a"), "{all:?}");
-            assert_eq!(sweeps.again(1), number < 2);
+            assert_eq!(sweeps.close(ours), if number < 2 { &[16][..] } else { &[] });
+            assert!(sweeps.close(others).is_empty());
         }
         let all = together(&[times(&[("a", 100), ("b", 400)]), times(&[("a", 400), ("b", 100)])]);
         assert_eq!(all, times(&[("a", 200), ("b", 200)]));
