@@ -58,44 +58,49 @@ impl Gpu {
     ) -> Result<(), ExecutorError> {
         shared.check()?;
         self.takes(stream)?;
-        let turn = turn(shared, stream, meeting)?;
+        let turn = self.turn(shared, stream, meeting)?;
         wait(shared, &turn, meeting).inspect_err(|error| {
             shared.fail(error.clone());
             shared.settle();
         })
     }
-}
 
-/// Numbers a meeting, and shows it to the peers.
-fn turn(
-    shared: &Shared,
-    stream: &dyn Stream,
-    meeting: &Meeting<'_>,
-) -> Result<Turn, ExecutorError> {
-    let recorded = stream.is_capturing()?;
-    let fingerprint = meeting.fingerprint();
-    let mut log = shared.log();
-    let stream = log.stream(stream.id());
-    log.seq += 1;
-    log.chain = mix(log.chain, fingerprint);
-    let seq = log.seq;
-    if recorded {
-        log.record_on(stream);
-        return Ok(Turn { stream, turn: None, seq, fingerprint });
+    /// Numbers a meeting, and shows it to the peers.
+    fn turn(
+        &self,
+        shared: &Shared,
+        stream: &dyn Stream,
+        meeting: &Meeting<'_>,
+    ) -> Result<Turn, ExecutorError> {
+        let recorded = stream.is_capturing()?;
+        let fingerprint = meeting.fingerprint();
+        let mut log = shared.log();
+        let stream = log.stream(stream.id());
+        log.seq += 1;
+        log.chain = mix(log.chain, fingerprint);
+        let seq = log.seq;
+        if recorded {
+            log.record_on(stream);
+            return Ok(Turn { stream, turn: None, seq, fingerprint });
+        }
+        let (turn, graphs) = log.call_on(stream);
+        shared.control(shared.rank).publish(&LaunchRecord {
+            seq,
+            chain: log.chain,
+            fingerprint,
+            arena: stream.into(),
+            input: (turn, graphs.into()),
+            bytes: meeting.bytes,
+            shape: meeting.shape(),
+            name: LaunchRecord::cut_name(meeting.name),
+            ..LaunchRecord::default()
+        });
+        if let Some(proxy) = self.proxy.get() {
+            // To who is on another node.
+            proxy.describe(seq);
+        }
+        Ok(Turn { stream, turn: (!graphs).then_some(turn), seq, fingerprint })
     }
-    let (turn, graphs) = log.call_on(stream);
-    shared.control(shared.rank).publish(&LaunchRecord {
-        seq,
-        chain: log.chain,
-        fingerprint,
-        arena: stream.into(),
-        input: (turn, graphs.into()),
-        bytes: meeting.bytes,
-        shape: meeting.shape(),
-        name: LaunchRecord::cut_name(meeting.name),
-        ..LaunchRecord::default()
-    });
-    Ok(Turn { stream, turn: (!graphs).then_some(turn), seq, fingerprint })
 }
 
 /// Waits for all ranks, and compares what they called.

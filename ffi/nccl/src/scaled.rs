@@ -47,8 +47,11 @@ impl Sum {
         let made = unsafe {
             (functions.create_sum)(&mut op, at.cast_mut(), self.dtype, self.residence, comm)
         };
-        if made != result::SUCCESS {
-            return made;
+        match made {
+            result::SUCCESS => {}
+            // The call was not made, and nobody goes on with it.
+            result::IN_PROGRESS => return result::INTERNAL,
+            other => return other,
         }
         let code = call(op);
         // SAFETY: it was made above, and the call that had it has returned.

@@ -52,7 +52,9 @@ class View:
             raise InvalidArgumentError("cannot use a view: its call is over; copy what is to stay")
         kind = _KINDS.get(self.dtype, f"{'<' if element_bytes(self.dtype._number()) > 1 else '|'}u")
         typestr = f"{kind}{element_bytes(self.dtype._number())}"
-        return {"version": 3, "shape": (len(self),), "typestr": typestr, "data": (self.address, not self._writable)}
+        # PyTorch takes no array of a GPU that says that it is not to be written.
+        read_only = not (self._writable or on_device)
+        return {"version": 3, "shape": (len(self),), "typestr": typestr, "data": (self.address, read_only)}
 
 
 _KINDS = {
@@ -112,6 +114,8 @@ class CodeCall:
         complete on return; on a GPU it is in the call's stream, and other buffers must live until that has come past. All ranks run plans
         of the same content, with equal sizes and types."""
         loader = self._open()
+        if isinstance(receive, View) and not receive._writable:
+            raise InvalidArgumentError("cannot run a plan: saw the send buffer of a call to receive in, allowed others; pass call.receive")
         loaded = plan if isinstance(plan, LoadedPlan) else self.load(plan)
         loader.run(loaded, self.send if send is None else send, self.receive if receive is None else receive, self.op, None)
 

@@ -8,6 +8,7 @@ use crate::gpu::core::Core;
 use crate::gpu::export::{by_ipc, ipc_handle, not_shareable};
 use crate::gpu::import::refused;
 use crate::gpu::memory::{self, GpuMemory, Kind, enter, failed, shared};
+use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::Context as _;
 use crate::gpu::vmm::OWN;
 use crate::gpu::{lock, peers};
@@ -37,6 +38,8 @@ pub(crate) struct Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        // To let go of memory is no part of a graph that is being recorded.
+        let _unrecorded = Unrecorded::new(self.context.api());
         OWN.remove(self.address);
         if let Ok(_entered) = self.context.enter() {
             // SAFETY: allocated by `allocate` and freed here alone; whoever uses the address keeps this object.
@@ -87,12 +90,16 @@ pub(super) fn export(memory: &RocmMemory, block: &Own) -> Result<MemoryHandle, H
             "let the device that allocated it export it",
         ));
     }
-    if let Some(handle) = block.handle.get() {
-        return Ok(by_ipc(memory, *handle));
-    }
-    let made = ipc_handle(core, memory.address)
-        .map_err(|code| core.context.api().error("make an IPC handle of memory", code))?;
-    let handle = *block.handle.get_or_init(|| made);
+    let handle = match block.handle.get() {
+        Some(handle) => *handle,
+        None => {
+            let made = ipc_handle(core, memory.address);
+            let failed = |code| core.context.api().error("make an IPC handle of memory", code);
+            let made = made.map_err(failed)?;
+            *block.handle.get_or_init(|| made)
+        }
+    };
+    // Each time: another thread may have made the handle, and not have come here yet.
     let mut exported = lock(&EXPORTED);
     exported.retain(|_, known| known.strong_count() > 0);
     exported.insert(handle, Arc::downgrade(block));

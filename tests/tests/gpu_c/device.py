@@ -89,6 +89,8 @@ def twice(call):
     plan = ExecutionPlan(PLAN)
     assert call.device == 0 and not call.recorded and call.send.__cuda_array_interface__["shape"] == (COUNT,)
     views.append(call.send)
+    assert call.send.__cuda_array_interface__["data"] == (call.send.address, False), "PyTorch refuses what is read-only"
+    refused(InvalidArgumentError, "send buffer", call.run, plan, call.receive, call.send)
     elsewhere = Array([0.0] * COUNT, call.stream + 64)
     refused(InvalidArgumentError, "of stream", call.run, plan, elsewhere, call.receive)
     # Copied by the driver's call, in the call's stream.
