@@ -137,9 +137,9 @@ mod tests {
         }
         // On GPUs as the simulator predicts for these, which is not what hosts go by.
         let gpus = Devices::of(DeviceClass::Nvidia);
-        let text = explained(&SendRecv, (2, gpus), 48 << 10).to_string();
-        assert!(text.contains("of two nodes by `broadcast_hierarchical_zero_copy`"), "{text}");
-        let hosts = explained(&SendRecv, (2, Devices::Host), 48 << 10).to_string();
+        let text = explained(&SendRecv, (2, gpus), 128 << 10).to_string();
+        assert!(text.contains("of two nodes by `broadcast_hierarchical_packets`"), "{text}");
+        let hosts = explained(&SendRecv, (2, Devices::Host), 128 << 10).to_string();
         assert_ne!(text, hosts);
     }
 }
