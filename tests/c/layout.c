@@ -69,7 +69,8 @@ AT(antiphon_code, collective, 24);
 AT(antiphon_code, run, 32);
 AT(antiphon_code, context, 40);
 AT(antiphon_code, destroy, 48);
-SIZE(antiphon_code, 56);
+AT(antiphon_code, serves_devices, 56);
+SIZE(antiphon_code, 64);
 
 AT(antiphon_code_call, struct_size, 0);
 AT(antiphon_code_call, executor, 8);
@@ -84,7 +85,10 @@ AT(antiphon_code_call, in_place, 64);
 AT(antiphon_code_call, root, 68);
 AT(antiphon_code_call, rank, 72);
 AT(antiphon_code_call, world, 76);
-SIZE(antiphon_code_call, 80);
+AT(antiphon_code_call, native_stream, 80);
+AT(antiphon_code_call, device, 88);
+AT(antiphon_code_call, recorded, 92);
+SIZE(antiphon_code_call, 96);
 
 int main(void)
 {
