@@ -56,13 +56,6 @@ impl Contest {
     }
 }
 
-/// Whether another of these times is close to the least.
-pub fn close(times: impl Iterator<Item = u64>) -> bool {
-    let mut times: Vec<u64> = times.collect();
-    times.sort_unstable();
-    matches!(times[..], [least, next, ..] if next as f64 <= least.max(1) as f64 * CLOSE)
-}
-
 /// The first of the fastest, and its time.
 fn fastest(times: &[Option<u64>]) -> Option<(usize, u64)> {
     let known = times.iter().enumerate().filter_map(|(at, time)| time.map(|time| (at, time)));

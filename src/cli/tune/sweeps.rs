@@ -2,11 +2,13 @@
 //! in others, and what is the fastest in one need not be so in the next. Each sweep has ranks of its own and comes after all
 //! cells of the one before.
 
-use super::contest;
 use antiphon::executor::selection::table::{Setting, Times};
 
 /// Sweeps over a cell whose candidates are close.
 const SWEEPS: usize = 3;
+/// How many times as long as the fastest another may take and be close: as far apart may a moment set two of which the other
+/// is the faster in the next one.
+const CLOSE: f64 = 2.0;
 
 /// What the sweeps so far have measured.
 #[derive(Debug, Default)]
@@ -37,8 +39,10 @@ impl Sweeps {
     pub fn close(&self, setting: &Setting) -> Vec<u64> {
         let is_close = |taken: &&Taken| {
             let times = together(&taken.times);
+            let mut times = times.iter().map(|(_, time)| time as f64);
+            let limit = times.next().unwrap_or(0.0).max(1.0) * CLOSE;
             let left = taken.times.len() < SWEEPS && taken.setting == *setting;
-            left && contest::close(times.iter().map(|(_, time)| time))
+            left && times.next().is_some_and(|next| next <= limit)
         };
         let mut sizes: Vec<u64> = self.0.iter().filter(is_close).map(|taken| taken.bytes).collect();
         sizes.sort_unstable();
@@ -79,13 +83,13 @@ mod tests {
         let (ours, others) = (&setting(2), &setting(4));
         let mut sweeps = Sweeps::default();
         // Far apart: one sweep says it.
-        let all = sweeps.record(ours, 64, times(&[("a", 100), ("b", 126)]));
+        let all = sweeps.record(ours, 64, times(&[("a", 100), ("b", 201)]));
         assert_eq!(all.best(|_| true), Some("a"));
         assert!(sweeps.close(ours).is_empty());
         // A moment in which all is fast, and `a` more so; two in which `b` is the faster by less.
         let moments = [[100, 120], [300, 290], [305, 300]];
         for (number, [a, b]) in moments.into_iter().enumerate() {
-            sweeps.record(others, 16, times(&[("a", a), ("b", 2 * b)]));
+            sweeps.record(others, 16, times(&[("a", a), ("b", 3 * b)]));
             let all = sweeps.record(ours, 16, times(&[("a", a), ("b", b)]));
             assert_eq!(all.best(|_| true), Some("a"), "{all:?}");
             assert_eq!(sweeps.close(ours), if number < 2 { &[16][..] } else { &[] });
