@@ -2,6 +2,7 @@
 
 use super::Handshake;
 use super::common::*;
+use super::meeting::*;
 use crate::builder::BuildError;
 use crate::model::{Collective::AllGatherV, Plan};
 
@@ -19,22 +20,13 @@ pub fn zero_copy(
     handshake: Handshake,
 ) -> Result<Plan, BuildError> {
     let p = zero_copy_program("zero_copy", AllGatherV, ranks).runtime_blocks(1, ranks);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let meeting = Meeting::new(&p, handshake);
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            meeting.ready(&tb, me);
+    among(p, in_place, |p| {
+        met(p, blocks, handshake, |tb, me| {
             for peer in p.peers(me) {
                 tb.put(p.input(me).all(), p.output(peer).chunk(me));
             }
             // In place this moves nothing, but sees that both lengths agree.
             tb.copy(p.input(me).all(), p.output(me).chunk(me));
-            meeting.done(&tb, me);
-        }
-    }
-    p.in_place(in_place).build()
+        });
+    })
 }

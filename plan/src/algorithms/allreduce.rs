@@ -2,6 +2,7 @@
 
 use super::Handshake;
 use super::common::*;
+use super::meeting::*;
 use super::star::{Star, rooted};
 use crate::builder::{Block, BuildError};
 use crate::model::{Buffer, Collective::AllReduce, Plan};
@@ -12,22 +13,19 @@ use crate::model::{Buffer, Collective::AllReduce, Plan};
 /// the message.
 pub fn one_shot_packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = packet_program("one_shot_packets", AllReduce, ranks).chunk_counts(1, 1);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let inboxes = Inboxes::new(&p);
-    let reductions = Reduction::of_all(&p, &inboxes);
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        for (me, reduction) in reductions.iter().enumerate() {
-            let tb = p.block(me).slice(block, blocks);
-            for peer in p.peers(me) {
-                tb.put_packets(p.input(me).all(), inboxes.slot(peer, me));
+    among(p, in_place, |p| {
+        let inboxes = Inboxes::new(p);
+        let reductions = Reduction::of_all(p, &inboxes);
+        for team in teams(p, blocks) {
+            for (tb, reduction) in team.iter().zip(reductions.iter()) {
+                let me = tb.rank();
+                for peer in p.peers(me) {
+                    tb.put_packets(p.input(me).all(), inboxes.slot(peer, me));
+                }
+                reduction.reduce(tb, p.input(me).all(), p.output(me).all());
             }
-            reduction.reduce(&tb, blocks, p.input(me).all(), p.output(me).all());
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// Rank r collects slice r of all inputs, reduces it in rank order and sends the result to everyone; all as packets.
@@ -36,29 +34,26 @@ pub fn one_shot_packets(ranks: usize, in_place: bool, blocks: usize) -> Result<P
 /// 1) share each slice.
 pub fn two_shot_packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = packet_program("two_shot_packets", AllReduce, ranks);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let inputs = Inboxes::new(&p);
-    let results = Inboxes::new(&p);
-    let reductions = Reduction::of_all(&p, &inputs);
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        for (me, reduction) in reductions.iter().enumerate() {
-            let tb = p.block(me).slice(block, blocks);
-            for peer in p.peers(me) {
-                tb.put_packets(p.input(me).chunk(peer), inputs.slot(peer, me));
-            }
-            reduction.reduce(&tb, blocks, p.input(me).chunk(me), p.output(me).chunk(me));
-            for peer in p.peers(me) {
-                tb.put_packets(p.output(me).chunk(me), results.slot(peer, me));
-            }
-            for peer in p.peers(me) {
-                tb.unpack_packets(results.slot(me, peer), p.output(me).chunk(peer));
+    among(p, in_place, |p| {
+        let inputs = Inboxes::new(p);
+        let results = Inboxes::new(p);
+        let reductions = Reduction::of_all(p, &inputs);
+        for team in teams(p, blocks) {
+            for (tb, reduction) in team.iter().zip(reductions.iter()) {
+                let me = tb.rank();
+                for peer in p.peers(me) {
+                    tb.put_packets(p.input(me).chunk(peer), inputs.slot(peer, me));
+                }
+                reduction.reduce(tb, p.input(me).chunk(me), p.output(me).chunk(me));
+                for peer in p.peers(me) {
+                    tb.put_packets(p.output(me).chunk(me), results.slot(peer, me));
+                }
+                for peer in p.peers(me) {
+                    tb.unpack_packets(results.slot(me, peer), p.output(me).chunk(peer));
+                }
             }
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// Rank r reads slice r of all inputs, reduces it in rank order and writes it to all outputs.
@@ -71,22 +66,13 @@ pub fn zero_copy(
     handshake: Handshake,
 ) -> Result<Plan, BuildError> {
     let p = zero_copy_program("zero_copy", AllReduce, ranks);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let meeting = Meeting::new(&p, handshake);
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
+    among(p, in_place, |p| {
+        met(p, blocks, handshake, |tb, me| {
             let inputs: Vec<_> = (0..ranks).map(|rank| p.input(rank).chunk(me)).collect();
             let outputs: Vec<_> = p.peers(me).map(|peer| p.output(peer).chunk(me)).collect();
-            meeting.ready(&tb, me);
             tb.reduce_send(&inputs, p.output(me).chunk(me), &outputs);
-            meeting.done(&tb, me);
-        }
-    }
-    p.in_place(in_place).build()
+        });
+    })
 }
 
 /// Rank 0 reads all inputs, reduces them in rank order and writes all outputs.
@@ -115,46 +101,44 @@ pub fn hub(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
 /// may write it again.
 pub fn ring(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = zero_copy_program("ring", AllReduce, ranks);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let blocks = blocks.max(1);
-    // Slot s takes the partial sums of step s.
-    let partial: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, ranks - 1)).collect();
-    for block in 0..blocks {
-        let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let next = (me + 1) % ranks;
-            let from_previous = to_next[(me + ranks - 1) % ranks];
-            // What this rank received in the step before is what it sends on.
-            let slice_sent_in = |step: usize| (me + 2 * ranks - step) % ranks;
+    among(p, in_place, |p| {
+        // Slot s takes the partial sums of step s.
+        let partial: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, ranks - 1)).collect();
+        for team in teams(p, blocks) {
+            let to_next: Vec<_> =
+                (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
+            for tb in &team {
+                let me = tb.rank();
+                let next = (me + 1) % ranks;
+                let from_previous = to_next[(me + ranks - 1) % ranks];
+                // What this rank received in the step before is what it sends on.
+                let slice_sent_in = |step: usize| (me + 2 * ranks - step) % ranks;
 
-            tb.put(p.input(me).chunk(slice_sent_in(0)), partial[next].chunk(0));
-            for step in 1..ranks {
-                tb.signal(&[to_next[me]]);
-                tb.wait(&[from_previous]);
-                let slice = slice_sent_in(step);
-                let received = partial[me].chunk(step - 1);
-                let sources = [received, p.input(me).chunk(slice)];
-                if step < ranks - 1 {
-                    tb.reduce_send(&sources, received, &[partial[next].chunk(step)]);
-                } else {
-                    let output = p.output(me).chunk(slice);
-                    tb.reduce_send(&sources, output, &[p.output(next).chunk(slice)]);
-                }
-            }
-            for step in ranks..2 * ranks - 1 {
-                tb.signal(&[to_next[me]]);
-                tb.wait(&[from_previous]);
-                if step < 2 * ranks - 2 {
+                tb.put(p.input(me).chunk(slice_sent_in(0)), partial[next].chunk(0));
+                for step in 1..ranks {
+                    tb.signal(&[to_next[me]]);
+                    tb.wait(&[from_previous]);
                     let slice = slice_sent_in(step);
-                    tb.put(p.output(me).chunk(slice), p.output(next).chunk(slice));
+                    let received = partial[me].chunk(step - 1);
+                    let sources = [received, p.input(me).chunk(slice)];
+                    if step < ranks - 1 {
+                        tb.reduce_send(&sources, received, &[partial[next].chunk(step)]);
+                    } else {
+                        let output = p.output(me).chunk(slice);
+                        tb.reduce_send(&sources, output, &[p.output(next).chunk(slice)]);
+                    }
+                }
+                for step in ranks..2 * ranks - 1 {
+                    tb.signal(&[to_next[me]]);
+                    tb.wait(&[from_previous]);
+                    if step < 2 * ranks - 2 {
+                        let slice = slice_sent_in(step);
+                        tb.put(p.output(me).chunk(slice), p.output(next).chunk(slice));
+                    }
                 }
             }
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// Rank r reduces slice r through a multicast of all inputs and stores it through one of all outputs.
@@ -163,22 +147,19 @@ pub fn ring(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildEr
 /// blocks (at least 1) share each rank's slice.
 pub fn switch(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = zero_copy_program("switch", AllReduce, ranks);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let all: Vec<usize> = (0..ranks).collect();
-    let inputs = p.switch(&all, Buffer::Input);
-    // In place there is one buffer, which goes by the name of the input.
-    let outputs = if in_place { inputs.clone() } else { p.switch(&all, Buffer::Output) };
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let mesh = Mesh::new(&p);
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            ready(&tb, &mesh.of(me));
-            tb.switch_reduce_store(&inputs, &outputs, me, 1);
-            done(&tb, &mesh.of(me));
+    among(p, in_place, |p| {
+        let all: Vec<usize> = (0..ranks).collect();
+        let inputs = p.switch(&all, Buffer::Input);
+        // In place there is one buffer, which goes by the name of the input.
+        let outputs = if in_place { inputs.clone() } else { p.switch(&all, Buffer::Output) };
+        for team in teams(p, blocks) {
+            let mesh = Mesh::new(p);
+            for tb in &team {
+                let me = tb.rank();
+                ready(tb, &mesh.of(me));
+                tb.switch_reduce_store(&inputs, &outputs, me, 1);
+                done(tb, &mesh.of(me));
+            }
         }
-    }
-    p.in_place(in_place).build()
+    })
 }

@@ -2,6 +2,7 @@
 
 use super::Handshake;
 use super::common::*;
+use super::meeting::*;
 use crate::builder::BuildError;
 use crate::model::{Collective::AllToAllV, Plan};
 
@@ -14,21 +15,12 @@ use crate::model::{Collective::AllToAllV, Plan};
 /// On 0 ranks.
 pub fn zero_copy(ranks: usize, blocks: usize, handshake: Handshake) -> Result<Plan, BuildError> {
     let p = zero_copy_program("zero_copy", AllToAllV, ranks).runtime_blocks(ranks, ranks);
-    if ranks == 1 {
-        return alone(p, false);
-    }
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let meeting = Meeting::new(&p, handshake);
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            meeting.ready(&tb, me);
+    among(p, false, |p| {
+        met(p, blocks, handshake, |tb, me| {
             for peer in p.peers(me) {
                 tb.put(p.input(me).chunk(peer), p.output(peer).chunk(me));
             }
             tb.copy(p.input(me).chunk(me), p.output(me).chunk(me));
-            meeting.done(&tb, me);
-        }
-    }
-    p.build()
+        });
+    })
 }

@@ -1,8 +1,6 @@
-//! What the algorithms share: who has channels with whom, where packets of peers land, how ranks agree that
-//! buffers may be touched.
+//! What the algorithms share: the frame of a plan, the thread blocks that share its work, where packets of peers land.
 
-use super::Handshake;
-use crate::builder::{Block, BuildError, Channel, Chunks, ProgramBuilder, Region};
+use crate::builder::{Block, BuildError, Chunks, ProgramBuilder, Region};
 use crate::model::{Collective, Plan, Protocol};
 
 /// A program whose ranks exchange packets.
@@ -20,14 +18,34 @@ pub(super) fn zero_copy_program(
     ProgramBuilder::new(format!("{collective}_{name}_{ranks}"), collective, ranks)
 }
 
-/// The plan of a lone rank, whatever the collective: its output is its input.
-pub(super) fn alone(p: ProgramBuilder, in_place: bool) -> Result<Plan, BuildError> {
-    let tb = p.block(0);
-    keep(&tb, p.input(0).all(), p.output(0).all(), in_place);
-    if in_place {
-        tb.nop();
+/// The plan of a program to which `write` adds what several ranks do. A lone rank's output is its input, whatever the
+/// collective.
+///
+/// # Errors
+/// As [`ProgramBuilder::build`].
+pub(super) fn among(
+    p: ProgramBuilder,
+    in_place: bool,
+    write: impl FnOnce(&ProgramBuilder),
+) -> Result<Plan, BuildError> {
+    if p.ranks() == 1 {
+        let tb = p.block(0);
+        keep(&tb, p.input(0).all(), p.output(0).all(), in_place);
+        if in_place {
+            tb.nop();
+        }
+    } else {
+        write(&p);
     }
     p.in_place(in_place).build()
+}
+
+/// The thread blocks that do the work of all ranks: `blocks` (at least 1) of each rank share what it has to do. A team is
+/// one of every rank, by rank, which share the same slice and so the channels.
+pub(super) fn teams(p: &ProgramBuilder, blocks: usize) -> impl Iterator<Item = Vec<Block<'_>>> {
+    let blocks = blocks.max(1);
+    let slice = move |index| (0..p.ranks()).map(move |rank| p.block(rank).slice(index, blocks));
+    (0..blocks).map(move |index| slice(index).collect())
 }
 
 /// Copy what stays on its rank. In place it is where it belongs.
@@ -36,126 +54,6 @@ pub(super) fn keep(tb: &Block<'_>, from: Chunks, to: Chunks, in_place: bool) {
     if !in_place {
         tb.copy(from, to);
     }
-}
-
-/// How a block and its counterparts on the other ranks meet before and after they touch each other's buffers.
-pub(super) enum Meeting {
-    /// Everyone tells everyone.
-    Everyone(Mesh),
-    /// Everyone tells rank 0, which tells everyone.
-    Hub(Vec<Channel>),
-}
-
-impl Meeting {
-    pub fn new(p: &ProgramBuilder, handshake: Handshake) -> Self {
-        match handshake {
-            Handshake::Everyone => Meeting::Everyone(Mesh::new(p)),
-            Handshake::Hub => Meeting::Hub(star(p, 0)),
-        }
-    }
-
-    /// All ranks' buffers may be touched.
-    #[track_caller]
-    pub fn ready(&self, tb: &Block<'_>, me: usize) {
-        match self {
-            Meeting::Everyone(mesh) => ready(tb, &mesh.of(me)),
-            Meeting::Hub(spokes) if me == 0 => {
-                tb.wait_relaxed(spokes);
-                tb.signal_relaxed(spokes);
-            }
-            Meeting::Hub(spokes) => ready(tb, &spokes[me - 1..me]),
-        }
-    }
-
-    /// As [`ready`](Self::ready), for memory that earlier launches used too.
-    #[track_caller]
-    pub fn ready_to_receive(&self, tb: &Block<'_>, me: usize) {
-        match self {
-            Meeting::Everyone(mesh) => ready_to_receive(tb, &mesh.of(me), &mesh.of(me)),
-            Meeting::Hub(_) => self.done(tb, me),
-        }
-    }
-
-    /// All ranks are through with each other's buffers.
-    #[track_caller]
-    pub fn done(&self, tb: &Block<'_>, me: usize) {
-        match self {
-            Meeting::Everyone(mesh) => done(tb, &mesh.of(me)),
-            Meeting::Hub(spokes) if me == 0 => {
-                tb.wait(spokes);
-                tb.signal(spokes);
-            }
-            Meeting::Hub(spokes) => done(tb, &spokes[me - 1..me]),
-        }
-    }
-}
-
-/// A channel between every two ranks.
-pub(super) struct Mesh {
-    ranks: usize,
-    /// By lower rank, then higher rank.
-    channels: Vec<Vec<Channel>>,
-}
-
-impl Mesh {
-    pub fn new(p: &ProgramBuilder) -> Self {
-        let ranks = p.ranks();
-        let above = |a| (a + 1..ranks).map(|b| p.channel(a, b)).collect();
-        Mesh { ranks, channels: (0..ranks).map(above).collect() }
-    }
-
-    /// The channels of a rank, by ascending peer.
-    pub fn of(&self, me: usize) -> Vec<Channel> {
-        let peers = (0..self.ranks).filter(|&peer| peer != me);
-        peers
-            .map(|peer| {
-                let (low, high) = (me.min(peer), me.max(peer));
-                self.channels[low][high - low - 1]
-            })
-            .collect()
-    }
-}
-
-/// The channels between `root` and every other rank, by ascending other rank.
-pub(super) fn star(p: &ProgramBuilder, root: usize) -> Vec<Channel> {
-    p.peers(root).map(|peer| p.channel(root, peer)).collect()
-}
-
-/// Signal on every channel, if there are any.
-#[track_caller]
-pub(super) fn signal(tb: &Block<'_>, channels: &[Channel]) {
-    if !channels.is_empty() {
-        tb.signal(channels);
-    }
-}
-
-/// Wait on every channel, if there are any.
-#[track_caller]
-pub(super) fn wait(tb: &Block<'_>, channels: &[Channel]) {
-    if !channels.is_empty() {
-        tb.wait(channels);
-    }
-}
-
-/// Tell the peers that this rank's buffers may be touched, and wait until theirs may.
-pub(super) fn ready(tb: &Block<'_>, channels: &[Channel]) {
-    tb.signal_relaxed(channels);
-    tb.wait_relaxed(channels);
-}
-
-/// Tell those who write to this rank that its memory may be written, and wait until that of its receivers may.
-///
-/// In contrast to [`ready`] this orders what earlier launches did: scratch, unlike a caller's buffer, is not
-/// handed over at the start of a launch.
-pub(super) fn ready_to_receive(tb: &Block<'_>, senders: &[Channel], receivers: &[Channel]) {
-    tb.signal(senders);
-    tb.wait(receivers);
-}
-
-/// Tell the peers that this rank is through with their buffers, and wait until they are with this rank's.
-pub(super) fn done(tb: &Block<'_>, channels: &[Channel]) {
-    tb.signal(channels);
-    tb.wait(channels);
 }
 
 /// Scratch of every rank in which each other rank has one chunk.
@@ -173,6 +71,29 @@ impl<'p> Inboxes<'p> {
     #[track_caller]
     pub fn slot(&self, owner: usize, sender: usize) -> Chunks {
         self.regions[owner].chunk(position(owner, sender))
+    }
+}
+
+/// Everyone sends everyone, as packets, the part of its input that is `part(sender, receiver)`; that of each sender is a chunk
+/// of the output. `blocks` thread blocks (at least 1) of each rank share the work.
+pub(super) fn exchange_packets(
+    p: &ProgramBuilder,
+    blocks: usize,
+    in_place: bool,
+    part: impl Fn(usize, usize) -> Chunks,
+) {
+    let inboxes = Inboxes::new(p);
+    for team in teams(p, blocks) {
+        for tb in &team {
+            let me = tb.rank();
+            for peer in p.peers(me) {
+                tb.put_packets(part(me, peer), inboxes.slot(peer, me));
+            }
+            keep(tb, part(me, me), p.output(me).chunk(me), in_place);
+            for peer in p.peers(me) {
+                tb.unpack_packets(inboxes.slot(me, peer), p.output(me).chunk(peer));
+            }
+        }
     }
 }
 
@@ -213,8 +134,8 @@ impl<'p> Reduction<'p> {
         (0..p.ranks()).map(|me| Reduction::new(p, inboxes, me)).collect()
     }
 
-    /// Reduce `own` and the packets in the inbox into `to`, in rank order, as one of `blocks` blocks.
-    pub fn reduce(&self, tb: &Block<'_>, blocks: usize, own: Chunks, to: Chunks) {
+    /// Reduce `own` and the packets in the inbox into `to`, in rank order.
+    pub fn reduce(&self, tb: &Block<'_>, own: Chunks, to: Chunks) {
         let Reduction { me, ranks, inbox, unpacked } = *self;
         let Some(unpacked) = unpacked else {
             // A sum of two is the same either way round (but for which of two NaNs it is).
@@ -222,15 +143,15 @@ impl<'p> Reduction<'p> {
         };
         // The packet reduction of the format adds the raw operand last, which is not rank order. So unpack, then
         // reduce raw chunks.
-        unpack(tb, blocks, inbox, unpacked);
+        unpack(tb, inbox, unpacked);
         let of = |peer| unpacked.chunk(position(me, peer));
         tb.reduce(&in_rank_order(me, ranks, own, of), to);
     }
 }
 
-/// Unpack chunks into as many, as one of `blocks` blocks.
-pub(super) fn unpack(tb: &Block<'_>, blocks: usize, from: Region<'_>, to: Region<'_>) {
-    if blocks == 1 {
+/// Unpack chunks into as many.
+pub(super) fn unpack(tb: &Block<'_>, from: Region<'_>, to: Region<'_>) {
+    if !tb.is_slice() {
         return tb.unpack_packets(from.all(), to.all());
     }
     // A block's part of the whole is another than its part of each chunk, which it uses.

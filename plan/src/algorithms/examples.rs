@@ -1,7 +1,8 @@
 //! Plans to read and to try out: the built-in algorithms at small rank counts, and two that show more of the
 //! format.
 
-use super::common::{Mesh, ready, zero_copy_program};
+use super::common::zero_copy_program;
+use super::meeting::{Mesh, ready};
 use super::{Handshake, allgather, allreduce, alltoall, reducescatter, sendrecv};
 use crate::builder::BuildError;
 use crate::model::{Collective::AllGather, Plan};

@@ -25,6 +25,7 @@ pub mod examples;
 pub mod gather;
 pub mod hierarchical;
 pub mod hosts;
+mod meeting;
 pub mod reduce;
 pub mod reducescatter;
 mod rooted;

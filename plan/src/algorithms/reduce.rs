@@ -16,10 +16,9 @@ pub fn packets(
     rooted(packet_program("packets", Reduce, ranks), root, in_place, |p| {
         let inboxes = Inboxes::new(p);
         let reduction = Reduction::new(p, &inboxes, root);
-        let star = Star::new(p, root, blocks);
-        star.others_send_packets(
+        Star::new(p, root, blocks).others_send_packets(
             |me| inboxes.slot(root, me),
-            |tb| reduction.reduce(tb, star.blocks, p.input(root).all(), p.output(root).all()),
+            |tb| reduction.reduce(tb, p.input(root).all(), p.output(root).all()),
         );
     })
 }

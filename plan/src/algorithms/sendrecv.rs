@@ -1,6 +1,7 @@
 //! Sendrecv: rank r's input becomes the output of the next rank, round the ring of ranks.
 
 use super::common::*;
+use super::meeting::*;
 use crate::builder::BuildError;
 use crate::model::{Collective::SendRecv, Plan};
 
@@ -11,27 +12,24 @@ use crate::model::{Collective::SendRecv, Plan};
 /// share each message; the first of each rank tells and listens, since a launch is over when all its blocks are.
 pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = packet_program("packets", SendRecv, ranks);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
-    let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, 1)).collect();
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
-            if block == 0 {
-                tb.signal(&[to_next[previous]]);
-            }
-            tb.put_packets(p.input(me).all(), inboxes[next].all());
-            tb.unpack_packets(inboxes[me].all(), p.output(me).all());
-            if block == 0 {
-                tb.wait(&[to_next[me]]);
+    among(p, in_place, |p| {
+        let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
+        let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, 1)).collect();
+        for team in teams(p, blocks) {
+            for tb in &team {
+                let me = tb.rank();
+                let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+                if tb.id() == 0 {
+                    tb.signal(&[to_next[previous]]);
+                }
+                tb.put_packets(p.input(me).all(), inboxes[next].all());
+                tb.unpack_packets(inboxes[me].all(), p.output(me).all());
+                if tb.id() == 0 {
+                    tb.wait(&[to_next[me]]);
+                }
             }
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// Everyone writes its input into the next rank's output; in place, into its scratch, because the next rank may
@@ -40,26 +38,24 @@ pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, Buil
 /// `blocks` thread blocks (at least 1) share each message.
 pub fn zero_copy(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
     let p = zero_copy_program("zero_copy", SendRecv, ranks);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let blocks = blocks.max(1);
-    let staged = usize::from(in_place);
-    let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, staged)).collect();
-    for block in 0..blocks {
-        let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
-            let target = if in_place { inboxes[next] } else { p.output(next) };
-            ready_to_receive(&tb, &[to_next[previous]], &[to_next[me]]);
-            tb.put(p.input(me).all(), target.all());
-            tb.signal(&[to_next[me]]);
-            tb.wait(&[to_next[previous]]);
-            if in_place {
-                tb.copy(inboxes[me].all(), p.output(me).all());
+    among(p, in_place, |p| {
+        let staged = usize::from(in_place);
+        let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, staged)).collect();
+        for team in teams(p, blocks) {
+            let to_next: Vec<_> =
+                (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
+            for tb in &team {
+                let me = tb.rank();
+                let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+                let target = if in_place { inboxes[next] } else { p.output(next) };
+                ready_to_receive(tb, &[to_next[previous]], &[to_next[me]]);
+                tb.put(p.input(me).all(), target.all());
+                tb.signal(&[to_next[me]]);
+                tb.wait(&[to_next[previous]]);
+                if in_place {
+                    tb.copy(inboxes[me].all(), p.output(me).all());
+                }
             }
         }
-    }
-    p.in_place(in_place).build()
+    })
 }

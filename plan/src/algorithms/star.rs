@@ -2,6 +2,7 @@
 //! other, listen and touch memory.
 
 use super::common::*;
+use super::meeting::*;
 use crate::builder::{Block, BuildError, Channel, Chunks, ProgramBuilder};
 use crate::model::Plan;
 
@@ -22,11 +23,7 @@ pub(super) fn rooted(
         p.input(root);
         return p.build();
     }
-    if p.ranks() == 1 {
-        return alone(p, in_place);
-    }
-    write(&p);
-    p.in_place(in_place).build()
+    among(p, in_place, write)
 }
 
 /// A root and the other ranks of its node. Each function writes all that they do.
@@ -34,8 +31,8 @@ pub(super) fn rooted(
 pub(super) struct Star<'p> {
     p: &'p ProgramBuilder,
     root: usize,
-    /// Thread blocks of each rank that share the work, at least 1.
-    pub blocks: usize,
+    /// Thread blocks of each rank that share the work; 0 count as 1.
+    blocks: usize,
 }
 
 /// Which thread blocks have channels to their counterparts.
@@ -48,9 +45,8 @@ enum Meets {
 }
 
 impl<'p> Star<'p> {
-    /// 0 thread blocks count as 1.
     pub fn new(p: &'p ProgramBuilder, root: usize, blocks: usize) -> Self {
-        Star { p, root, blocks: blocks.max(1) }
+        Star { p, root, blocks }
     }
 
     /// The root sends `part` of its memory to each other rank, which has it as its output; all as packets. Then the root does
@@ -124,15 +120,15 @@ impl<'p> Star<'p> {
         at_other: impl Fn(&Block<'p>, usize, &[Channel]),
     ) {
         let Star { p, root, blocks } = self;
-        for block in 0..blocks {
+        for (index, team) in teams(p, blocks).enumerate() {
             let channels = match meets {
-                Meets::First if block > 0 => Vec::new(),
+                Meets::First if index > 0 => Vec::new(),
                 Meets::First | Meets::Each => star(p, root),
             };
-            at_root(&p.block(root).slice(block, blocks), &channels);
+            at_root(&team[root], &channels);
             for (at, me) in p.peers(root).enumerate() {
                 let to_root = channels.get(at..=at).unwrap_or_default();
-                at_other(&p.block(me).slice(block, blocks), me, to_root);
+                at_other(&team[me], me, to_root);
             }
         }
     }

@@ -91,6 +91,11 @@ impl<'p> Block<'p> {
         Block { slice: (count > 1).then_some(slice), ..self }
     }
 
+    /// Whether the block does a slice of data operations that it shares with others, as of [`slice`](Self::slice).
+    pub(crate) fn is_slice(&self) -> bool {
+        self.slice.is_some()
+    }
+
     /// Whether the first destinations are this rank's and the others are not.
     pub(super) fn check_owners(
         &self,

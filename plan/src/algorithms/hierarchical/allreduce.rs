@@ -16,29 +16,26 @@ pub fn packets(
 ) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", AllReduce, (ranks, nodes))?;
     let p = p.chunk_counts(1, 1);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let near = Inboxes::near(&p, places, 1);
-    let exchange = Exchange::new(&p, places, 0..places.per_node);
-    let raws = raws(&p, places);
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let ports = exchange.ports(&p);
-        for (me, &raw) in raws.iter().enumerate() {
-            let tb = p.block(me).slice(block, blocks);
-            let (mut sum, output) = (p.input(me).all(), p.output(me).all());
-            for peer in places.neighbours(me) {
-                tb.put_packets(sum, near.slot(peer, me));
+    among(p, in_place, |p| {
+        let near = Inboxes::near(p, places, 1);
+        let exchange = Exchange::new(p, places, 0..places.per_node);
+        let raws = raws(p, places);
+        for team in teams(p, blocks) {
+            let ports = exchange.ports(p);
+            for (tb, &raw) in team.iter().zip(raws.iter()) {
+                let me = tb.rank();
+                let (mut sum, output) = (p.input(me).all(), p.output(me).all());
+                for peer in places.neighbours(me) {
+                    tb.put_packets(sum, near.slot(peer, me));
+                }
+                if places.per_node > 1 {
+                    reduce_packets(tb, near.all(me), places.number(me), sum, raw, output);
+                    sum = output;
+                }
+                exchange.run(tb, &ports, sum, raw, output);
             }
-            if places.per_node > 1 {
-                reduce_packets((&tb, blocks), near.all(me), places.number(me), sum, raw, output);
-                sum = output;
-            }
-            exchange.run((&tb, blocks), &ports, sum, raw, output);
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// Rank number k of each node collects slice k of its node's inputs, exchanges the sum with its counterparts, and sends
@@ -54,38 +51,35 @@ pub fn two_shot_packets(
 ) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("two_shot_packets", AllReduce, (ranks, nodes))?;
     let p = p.chunk_counts(places.per_node, places.per_node);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let inputs = Inboxes::near(&p, places, 1);
-    let results = Inboxes::near(&p, places, 1);
-    let exchange = Exchange::new(&p, places, 0..places.per_node);
-    let raws = raws(&p, places);
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let ports = exchange.ports(&p);
-        for (me, &raw) in raws.iter().enumerate() {
-            let tb = p.block(me).slice(block, blocks);
-            let number = places.number(me);
-            let (input, output) = (p.input(me), p.output(me));
-            for peer in places.neighbours(me) {
-                tb.put_packets(input.chunk(places.number(peer)), inputs.slot(peer, me));
-            }
-            let (mut sum, result) = (input.chunk(number), output.chunk(number));
-            if places.per_node > 1 {
-                reduce_packets((&tb, blocks), inputs.all(me), number, sum, raw, result);
-                sum = result;
-            }
-            exchange.run((&tb, blocks), &ports, sum, raw, result);
-            for peer in places.neighbours(me) {
-                tb.put_packets(result, results.slot(peer, me));
-            }
-            for peer in places.neighbours(me) {
-                tb.unpack_packets(results.slot(me, peer), output.chunk(places.number(peer)));
+    among(p, in_place, |p| {
+        let inputs = Inboxes::near(p, places, 1);
+        let results = Inboxes::near(p, places, 1);
+        let exchange = Exchange::new(p, places, 0..places.per_node);
+        let raws = raws(p, places);
+        for team in teams(p, blocks) {
+            let ports = exchange.ports(p);
+            for (tb, &raw) in team.iter().zip(raws.iter()) {
+                let me = tb.rank();
+                let number = places.number(me);
+                let (input, output) = (p.input(me), p.output(me));
+                for peer in places.neighbours(me) {
+                    tb.put_packets(input.chunk(places.number(peer)), inputs.slot(peer, me));
+                }
+                let (mut sum, result) = (input.chunk(number), output.chunk(number));
+                if places.per_node > 1 {
+                    reduce_packets(tb, inputs.all(me), number, sum, raw, result);
+                    sum = result;
+                }
+                exchange.run(tb, &ports, sum, raw, result);
+                for peer in places.neighbours(me) {
+                    tb.put_packets(result, results.slot(peer, me));
+                }
+                for peer in places.neighbours(me) {
+                    tb.unpack_packets(results.slot(me, peer), output.chunk(places.number(peer)));
+                }
             }
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// Rank number 0 of each node reads its node's inputs, exchanges the sum with its counterparts as packets, and writes the
@@ -96,33 +90,31 @@ pub fn two_shot_packets(
 pub fn hub(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("hub", AllReduce, (ranks, nodes))?;
     let p = p.chunk_counts(1, 1);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let spokes = Links::spokes(&p, places, 0);
-    let exchange = Exchange::new(&p, places, 0..1);
-    let ports = exchange.ports(&p);
-    for me in 0..ranks {
-        let tb = p.block(me);
-        let mine = spokes.to(me, places.spokes(me, 0));
-        if places.number(me) > 0 {
-            tb.signal_relaxed(&mine);
-            tb.wait(&mine);
-            continue;
+    among(p, in_place, |p| {
+        let spokes = Links::spokes(p, places, 0);
+        let exchange = Exchange::new(p, places, 0..1);
+        let ports = exchange.ports(p);
+        for me in 0..ranks {
+            let tb = p.block(me);
+            let mine = spokes.to(me, places.spokes(me, 0));
+            if places.number(me) > 0 {
+                tb.signal_relaxed(&mine);
+                tb.wait(&mine);
+                continue;
+            }
+            let inputs: Vec<_> = places.of_node(me).map(|rank| p.input(rank).all()).collect();
+            let outputs = places.neighbours(me).map(|rank| p.output(rank).all());
+            let (mut sum, output) = (p.input(me).all(), p.output(me).all());
+            wait_relaxed(&tb, &mine);
+            if places.per_node > 1 {
+                tb.reduce(&inputs, output);
+                sum = output;
+            }
+            exchange.run(&tb, &ports, sum, raw_for(p, me, 0, nodes - 1), output);
+            outputs.for_each(|to| tb.put(output, to));
+            signal(&tb, &mine);
         }
-        let inputs: Vec<_> = places.of_node(me).map(|rank| p.input(rank).all()).collect();
-        let outputs = places.neighbours(me).map(|rank| p.output(rank).all());
-        let (mut sum, output) = (p.input(me).all(), p.output(me).all());
-        wait_relaxed(&tb, &mine);
-        if places.per_node > 1 {
-            tb.reduce(&inputs, output);
-            sum = output;
-        }
-        exchange.run((&tb, 1), &ports, sum, raw_for(&p, me, 0, nodes - 1), output);
-        outputs.for_each(|to| tb.put(output, to));
-        signal(&tb, &mine);
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// Room for what each rank unpacks of its neighbours, and then of its counterparts.
@@ -155,14 +147,7 @@ impl<'p> Exchange<'p> {
         Links::across_among(p, self.places, self.numbers.clone())
     }
 
-    fn run(
-        &self,
-        (tb, blocks): (&Block<'_>, usize),
-        ports: &Links,
-        sum: Chunks,
-        raw: Region<'_>,
-        to: Chunks,
-    ) {
+    fn run(&self, tb: &Block<'_>, ports: &Links, sum: Chunks, raw: Region<'_>, to: Chunks) {
         let me = tb.rank();
         if self.places.nodes == 1 {
             return;
@@ -173,7 +158,7 @@ impl<'p> Exchange<'p> {
             let port = ports.between(me, peer);
             tb.put_packets_over(&port, packed, self.inboxes.slot(peer, me));
         }
-        reduce_packets((tb, blocks), self.inboxes.all(me), self.places.node(me), sum, raw, to);
+        reduce_packets(tb, self.inboxes.all(me), self.places.node(me), sum, raw, to);
     }
 }
 
@@ -194,23 +179,21 @@ pub fn zero_copy(
     let chunks = places.per_node * pieces;
     // Of two nodes, one may be in the next launch while the other still reads what it received in this one.
     let p = p.chunk_counts(chunks, chunks).double_scratch(nodes == 2);
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let inboxes = Inboxes::far(&p, places, 1);
-    for Seat { tb, me, near, far } in seats(&p, places, blocks) {
-        signal_relaxed(&tb, &near);
-        wait_relaxed(&tb, &near);
-        let shard = Shard { p: &p, places, pieces, tb: &tb, me, ports: &far };
-        match nodes {
-            1 => shard.reduce_send(&shard.inputs(0), 0),
-            2 => shard.exchange_whole(&inboxes),
-            _ => shard.exchange_pieces(&inboxes),
+    among(p, in_place, |p| {
+        let inboxes = Inboxes::far(p, places, 1);
+        for Seat { tb, me, near, far } in seats(p, places, blocks) {
+            signal_relaxed(&tb, &near);
+            wait_relaxed(&tb, &near);
+            let shard = Shard { p, places, pieces, tb: &tb, me, ports: &far };
+            match nodes {
+                1 => shard.reduce_send(&shard.inputs(0), 0),
+                2 => shard.exchange_whole(&inboxes),
+                _ => shard.exchange_pieces(&inboxes),
+            }
+            signal(&tb, &near);
+            wait(&tb, &near);
         }
-        signal(&tb, &near);
-        wait(&tb, &near);
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// What one block of a rank does with the slice that it reduces.

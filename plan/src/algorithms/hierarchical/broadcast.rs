@@ -22,12 +22,11 @@ pub fn packets(
         // Of the root, what its proxies send; of the others, what they receive.
         let slot = |rank| p.scratch(rank, usize::from(rank != root || nodes > 1));
         let slots: Vec<_> = (0..ranks).map(slot).collect();
-        let blocks = blocks.max(1);
-        for block in 0..blocks {
+        for team in teams(p, blocks) {
             let (spokes, ports) =
                 (Links::spokes(p, places, number), Links::root_across(p, places, root));
-            for me in 0..ranks {
-                let tb = p.block(me).slice(block, blocks);
+            for tb in &team {
+                let me = tb.rank();
                 let (input, output, slot) = (p.input(me).all(), p.output(me).all(), slots[me]);
                 let near = spokes.to(me, places.spokes(me, number));
                 let below =
@@ -41,16 +40,16 @@ pub fn packets(
                         tb.put_packets_over(port, slot.all(), slots[peer].all());
                     }
                     below().into_iter().for_each(|to| tb.put_packets(input, to));
-                    keep(&tb, input, output, in_place);
-                    wait(&tb, &near);
-                    wait(&tb, &far);
+                    keep(tb, input, output, in_place);
+                    wait(tb, &near);
+                    wait(tb, &far);
                 } else if places.number(me) == number {
                     tb.signal(&[ports.between(me, root)]);
                     if !near.is_empty() {
                         tb.read_put_packets(slot.all(), &below());
                     }
                     tb.unpack_packets(slot.all(), output);
-                    wait(&tb, &near);
+                    wait(tb, &near);
                 } else {
                     tb.signal(&near);
                     tb.unpack_packets(slot.all(), output);
@@ -73,16 +72,15 @@ pub fn zero_copy(
     let p = p.chunk_counts(places.per_node, places.per_node);
     rooted(p, root, in_place, |p| {
         let at_root = |rank| places.node(rank) == places.node(root);
-        let blocks = blocks.max(1);
-        for block in 0..blocks {
+        for team in teams(p, blocks) {
             let near = |rank| {
                 let through_root = move |peer: &usize| rank == root || *peer == root;
                 places.neighbours(rank).filter(move |peer| !at_root(rank) || through_root(peer))
             };
             let memory = Links::new(places, near, |a, b| p.channel(a, b));
             let ports = Links::node_across(p, places, root);
-            for me in 0..ranks {
-                let tb = p.block(me).slice(block, blocks);
+            for tb in team {
+                let me = tb.rank();
                 let seat = Seat {
                     near: memory.to(me, near(me)),
                     far: ports.among(me, places.counterparts(me)),

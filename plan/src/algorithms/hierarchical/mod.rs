@@ -30,7 +30,8 @@ pub mod reduce;
 pub mod reducescatter;
 pub mod sendrecv;
 
-use super::common::{alone, keep, raw_scratch, signal, unpack, wait};
+use super::common::{among, keep, raw_scratch, teams, unpack};
+use super::meeting::{signal, wait};
 use super::star::rooted;
 use crate::builder::{
     Block, BuildError, Channel, Chunks, Problem, ProblemKind, ProgramBuilder, Region,
@@ -216,16 +217,14 @@ struct Seat<'p> {
     far: Vec<Channel>,
 }
 
-/// For each of `blocks` thread blocks (at least 1) that share the work, one of every rank, with channels of their own.
+/// The seats of all [`teams`], each with channels of its own to all neighbours and counterparts.
 fn seats(p: &ProgramBuilder, places: Places, blocks: usize) -> impl Iterator<Item = Seat<'_>> {
-    let blocks = blocks.max(1);
-    (0..blocks).flat_map(move |block| {
+    teams(p, blocks).flat_map(move |team| {
         let (memory, ports) = (Links::inside(p, places), Links::across(p, places));
-        (0..places.ranks()).map(move |me| Seat {
-            tb: p.block(me).slice(block, blocks),
-            me,
-            near: memory.to(me, places.neighbours(me)),
-            far: ports.to(me, places.counterparts(me)),
+        team.into_iter().map(move |tb| {
+            let me = tb.rank();
+            let near = memory.to(me, places.neighbours(me));
+            Seat { tb, me, near, far: ports.to(me, places.counterparts(me)) }
         })
     })
 }
@@ -327,13 +326,12 @@ fn raw(p: &ProgramBuilder, rank: usize, chunks: usize) -> Region<'_> {
     if chunks == 0 { p.scratch(rank, 0) } else { raw_scratch(p, rank, chunks) }
 }
 
-/// Reduce `own` and the packets that each other member of a group has sent, one chunk each, in the order of the members, as one
-/// of `blocks` blocks.
+/// Reduce `own` and the packets that each other member of a group has sent, one chunk each, in the order of the members.
 ///
 /// `position` is that of `own`; `raw` has room for all if there are more than one.
 #[track_caller]
 fn reduce_packets(
-    (tb, blocks): (&Block<'_>, usize),
+    tb: &Block<'_>,
     packets: Region<'_>,
     position: usize,
     own: Chunks,
@@ -346,7 +344,7 @@ fn reduce_packets(
         return tb.reduce_packets(own, &[packets.all()], to);
     }
     // The packet reduction of the format adds the raw operand last, so unpack first.
-    unpack(tb, blocks, packets, raw.part(0..others));
+    unpack(tb, packets, raw.part(0..others));
     let mut sources: Vec<_> = (0..others).map(|other| raw.chunk(other)).collect();
     sources.insert(position, own);
     tb.reduce(&sources, to);

@@ -34,45 +34,30 @@ pub fn packets(
             (false, false) => raw(p, me, 0),
         };
         let raws: Vec<_> = (0..ranks).map(raw).collect();
-        let blocks = blocks.max(1);
-        for block in 0..blocks {
+        for team in teams(p, blocks) {
             let (spokes, ports) =
                 (Links::spokes(p, places, number), Links::root_across(p, places, root));
-            for (me, (packed, &raw)) in packed.iter().zip(&raws).enumerate() {
-                let tb = p.block(me).slice(block, blocks);
+            for (tb, (packed, &raw)) in team.iter().zip(packed.iter().zip(&raws)) {
+                let me = tb.rank();
                 let (input, near) = (p.input(me).all(), spokes.to(me, places.spokes(me, number)));
                 if me == root {
                     let far = ports.to(me, places.counterparts(me));
-                    signal(&tb, &near);
-                    signal(&tb, &far);
+                    signal(tb, &near);
+                    signal(tb, &far);
                     let (mut sum, output) = (input, p.output(me).all());
                     if others > 0 {
-                        reduce_packets((&tb, blocks), inputs.all(me), number, sum, raw, output);
+                        reduce_packets(tb, inputs.all(me), number, sum, raw, output);
                         sum = output;
                     }
                     if nodes > 1 {
-                        reduce_packets(
-                            (&tb, blocks),
-                            sums.all(me),
-                            places.node(me),
-                            sum,
-                            raw,
-                            output,
-                        );
+                        reduce_packets(tb, sums.all(me), places.node(me), sum, raw, output);
                     }
                 } else if collects(me) {
-                    signal(&tb, &near);
+                    signal(tb, &near);
                     let mut sum = input;
                     if others > 0 {
                         let to = raw.chunk(room);
-                        reduce_packets(
-                            (&tb, blocks),
-                            inputs.all(me),
-                            number,
-                            sum,
-                            raw.part(0..room),
-                            to,
-                        );
+                        reduce_packets(tb, inputs.all(me), number, sum, raw.part(0..room), to);
                         sum = to;
                     }
                     let port = ports.between(me, root);
@@ -106,12 +91,11 @@ pub fn zero_copy(
         // The outputs of all but the root stay as they are.
         let sum = |rank| p.scratch(rank, usize::from(rank != root && places.per_node > 1));
         let sums: Vec<_> = (0..ranks).map(sum).collect();
-        let blocks = blocks.max(1);
-        for block in 0..blocks {
+        for team in teams(p, blocks) {
             let memory = Links::inside(p, places);
             let ports = Links::node_across(p, places, root);
-            for (me, sum) in sums.iter().enumerate() {
-                let tb = p.block(me).slice(block, blocks);
+            for (tb, sum) in team.iter().zip(sums.iter()) {
+                let me = tb.rank();
                 let number = places.number(me);
                 let near = memory.to(me, places.neighbours(me));
                 let far = ports.among(me, places.counterparts(me));
@@ -119,10 +103,10 @@ pub fn zero_copy(
                     places.of_node(me).map(|rank| p.input(rank).chunk(number)).collect();
                 if at_root(me) {
                     // The inbox is scratch, which the launch before has read.
-                    signal(&tb, &far);
+                    signal(tb, &far);
                 }
-                signal_relaxed(&tb, &near);
-                wait_relaxed(&tb, &near);
+                signal_relaxed(tb, &near);
+                wait_relaxed(tb, &near);
                 if at_root(me) {
                     let result = p.output(root).chunk(number);
                     let to = if me == root { result } else { sum.all() };
@@ -155,10 +139,10 @@ pub fn zero_copy(
                     let to = inboxes.slot(places.rank(places.node(root), number), me);
                     tb.wait(&far);
                     far.iter().for_each(|port| tb.put_with_signal(port, own, to));
-                    flush(&tb, &far);
+                    flush(tb, &far);
                 }
-                signal(&tb, &near);
-                wait(&tb, &near);
+                signal(tb, &near);
+                wait(tb, &near);
             }
         }
     })

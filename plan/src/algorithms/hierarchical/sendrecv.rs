@@ -16,31 +16,28 @@ pub fn packets(
     blocks: usize,
 ) -> Result<Plan, BuildError> {
     let (p, places) = packet_program("packets", SendRecv, (ranks, nodes))?;
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let ring = Ring { places };
-    let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, 1)).collect();
-    let packed = |rank| p.scratch(rank, usize::from(ring.leaves(rank)));
-    let packed: Vec<_> = (0..ranks).map(packed).collect();
-    let blocks = blocks.max(1);
-    for block in 0..blocks {
-        let to_next = ring.channels(&p);
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let (input, there) = (p.input(me).all(), inboxes[ring.next(me)].all());
-            tb.signal(&[to_next[ring.previous(me)]]);
-            if ring.leaves(me) {
-                tb.copy_packets(input, packed[me].all());
-                tb.put_packets_over(&to_next[me], packed[me].all(), there);
-            } else {
-                tb.put_packets(input, there);
+    among(p, in_place, |p| {
+        let ring = Ring { places };
+        let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, 1)).collect();
+        let packed = |rank| p.scratch(rank, usize::from(ring.leaves(rank)));
+        let packed: Vec<_> = (0..ranks).map(packed).collect();
+        for team in teams(p, blocks) {
+            let to_next = ring.channels(p);
+            for tb in &team {
+                let me = tb.rank();
+                let (input, there) = (p.input(me).all(), inboxes[ring.next(me)].all());
+                tb.signal(&[to_next[ring.previous(me)]]);
+                if ring.leaves(me) {
+                    tb.copy_packets(input, packed[me].all());
+                    tb.put_packets_over(&to_next[me], packed[me].all(), there);
+                } else {
+                    tb.put_packets(input, there);
+                }
+                tb.unpack_packets(inboxes[me].all(), p.output(me).all());
+                tb.wait(&[to_next[me]]);
             }
-            tb.unpack_packets(inboxes[me].all(), p.output(me).all());
-            tb.wait(&[to_next[me]]);
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// Everyone writes its input into the next rank's output; in place, into its scratch, because the next rank may
@@ -54,36 +51,33 @@ pub fn zero_copy(
     blocks: usize,
 ) -> Result<Plan, BuildError> {
     let (p, places) = zero_copy_program("zero_copy", SendRecv, (ranks, nodes))?;
-    if ranks == 1 {
-        return alone(p, in_place);
-    }
-    let ring = Ring { places };
-    let blocks = blocks.max(1);
-    let staged = usize::from(in_place);
-    let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, staged)).collect();
-    for block in 0..blocks {
-        let to_next = ring.channels(&p);
-        for me in 0..ranks {
-            let tb = p.block(me).slice(block, blocks);
-            let (next, previous) = (ring.next(me), ring.previous(me));
-            let target = if in_place { inboxes[next] } else { p.output(next) };
-            tb.signal(&[to_next[previous]]);
-            tb.wait(&[to_next[me]]);
-            if ring.leaves(me) {
-                tb.put_with_signal(&to_next[me], p.input(me).all(), target.all());
-                // In place the input is overwritten below, and in any case the caller's again when the launch ends.
-                tb.flush(&[to_next[me]]);
-            } else {
-                tb.put(p.input(me).all(), target.all());
-                tb.signal(&[to_next[me]]);
-            }
-            tb.wait(&[to_next[previous]]);
-            if in_place {
-                tb.copy(inboxes[me].all(), p.output(me).all());
+    among(p, in_place, |p| {
+        let ring = Ring { places };
+        let staged = usize::from(in_place);
+        let inboxes: Vec<_> = (0..ranks).map(|rank| p.scratch(rank, staged)).collect();
+        for team in teams(p, blocks) {
+            let to_next = ring.channels(p);
+            for tb in &team {
+                let me = tb.rank();
+                let (next, previous) = (ring.next(me), ring.previous(me));
+                let target = if in_place { inboxes[next] } else { p.output(next) };
+                tb.signal(&[to_next[previous]]);
+                tb.wait(&[to_next[me]]);
+                if ring.leaves(me) {
+                    tb.put_with_signal(&to_next[me], p.input(me).all(), target.all());
+                    // In place the input is overwritten below, and in any case the caller's again when the launch ends.
+                    tb.flush(&[to_next[me]]);
+                } else {
+                    tb.put(p.input(me).all(), target.all());
+                    tb.signal(&[to_next[me]]);
+                }
+                tb.wait(&[to_next[previous]]);
+                if in_place {
+                    tb.copy(inboxes[me].all(), p.output(me).all());
+                }
             }
         }
-    }
-    p.in_place(in_place).build()
+    })
 }
 
 /// The ring of ranks.
