@@ -48,7 +48,8 @@ fn run_all(
     Ok(wrong)
 }
 
-/// Runs all algorithms of all shapes; `apart` puts nodes on hosts of their own.
+/// Runs all algorithms of all shapes, in place with two thread blocks that share the work; `apart` puts nodes on hosts of their
+/// own.
 fn check(apart: bool) {
     let seed = seed();
     println!("seed {seed}");
@@ -63,7 +64,9 @@ fn check(apart: bool) {
             for algorithm in hierarchical() {
                 for in_place in [false, true] {
                     let root = nodes * ranks - 1;
-                    let shape = Shape { nodes, in_place, root, ..Shape::new(nodes * ranks) };
+                    let blocks = 1 + usize::from(in_place);
+                    let shape =
+                        Shape { nodes, in_place, root, blocks, ..Shape::new(nodes * ranks) };
                     let found = run_all(&communicator, algorithm, shape, seed);
                     let fail = |error| format!("{algorithm} in place {in_place}: {error}");
                     match found.map_err(fail) {

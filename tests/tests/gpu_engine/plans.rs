@@ -27,10 +27,12 @@ pub fn right(ports: bool) -> impl Iterator<Item = Entry> {
     all.filter(move |entry| has_ports(entry) == ports)
 }
 
-/// The built-in algorithms over two nodes of one and of two ranks, which have port channels between them.
+/// The built-in algorithms over two nodes of one and of two ranks, which have port channels between them. Of the latter two
+/// thread blocks share the work.
 fn over_nodes() -> impl Iterator<Item = Entry> {
     let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.is_hierarchical());
-    let shapes = [1, 2].map(|ranks| Shape { nodes: 2, ..Shape::new(2 * ranks) });
+    let shape = |ranks| Shape { nodes: 2, blocks: ranks, ..Shape::new(2 * ranks) };
+    let shapes = [1, 2].map(shape);
     algorithms.flat_map(move |algorithm| {
         shapes.map(|shape| Entry {
             name: format!("{algorithm} over 2 nodes of {} ranks", shape.ranks / 2),
