@@ -96,9 +96,8 @@ pub(crate) fn enter<V: Vendor>(
     bytes: u64,
     kind: Kind<V>,
 ) -> Arc<GpuMemory<V>> {
-    let core = Arc::clone(core);
-    let memory = Arc::new(GpuMemory { id: next_id(), address, bytes, kind, core });
-    memory.core.ranges.enter(&memory);
+    let memory = shared(core, address, bytes, kind);
+    core.ranges.enter(&memory);
     memory
 }
 
