@@ -12,6 +12,7 @@ use crate::handle::Home;
 use crate::id::next_id;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
@@ -189,7 +190,8 @@ impl<V: Vendor> Drop for Mapped<V> {
 /// by one need not be seen by the other while kernels run.
 #[derive(Debug)]
 pub(crate) struct Mapping<V: Vendor> {
-    /// Its number in this process.
+    /// Its number in this process. Who has none of its handles cannot guess it, so that a handle that a peer made up leads to no
+    /// memory that others were given.
     pub(crate) number: u64,
     /// Where it is mapped. Unmapped before the count of the memory is given back.
     pub(crate) mapped: Mapped<V>,
@@ -200,7 +202,8 @@ pub(crate) struct Mapping<V: Vendor> {
 impl<V: Vendor> Mapping<V> {
     /// Of memory that is mapped.
     pub(crate) fn new(mapped: Mapped<V>, physicals: Vec<Physical<V>>) -> Arc<Self> {
-        Arc::new(Mapping { number: next_id(), mapped, physicals })
+        let number = RandomState::new().hash_one(next_id()).max(1);
+        Arc::new(Mapping { number, mapped, physicals })
     }
 }
 
