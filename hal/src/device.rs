@@ -39,7 +39,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn pinned(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError>;
 
     /// Maps memory of a peer. Memory of this process is mapped a second time on the host; on a GPU it is where it is already,
-    /// for as long as somebody has it, also for other devices that reach it. The handle may come from a process that is
+    /// for as long as somebody has it, also for other devices that reach it (but chunks of an application's allocator, which are
+    /// mapped a second time). The handle may come from a process that is
     /// not trusted: one whose memory is shorter than it says, or could become so, is refused.
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError>;
 
