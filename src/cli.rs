@@ -310,6 +310,9 @@ struct TuneArgs {
     /// Time for each collective and size; few iterations are made in any case
     #[arg(long, default_value = "250ms", value_parser = size::parse_timeout)]
     time: Timeout,
+    /// In how many moments close calls are measured, each time with new ranks, a while after the time before
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    moments: u32,
     /// A plan file, or program, to be measured beside what is built in and installed; may be given several times
     #[arg(long = "plan", value_name = "FILE")]
     plans: Vec<PathBuf>,

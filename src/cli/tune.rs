@@ -4,8 +4,8 @@
 mod boundaries;
 mod cells;
 mod contest;
+mod moments;
 pub mod rounds;
-mod sweeps;
 
 use super::error::print_line;
 use super::files::{cache_folder, replace};
@@ -28,7 +28,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use sweeps::Sweeps;
 
 /// The collectives whose calls go by a table; all are measured unless some are named, but for the last two over nodes, where their
 /// calls are transfers.
@@ -50,14 +49,14 @@ const SIZES: (u64, u64, u64) = (16, 64 << 20, 4);
 const DTYPE: DataType = DataType::F32;
 
 /// Which sizes are measured.
-#[derive(Clone, Copy, Debug)]
-enum Sizes<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sizes {
     /// Those asked for.
     Asked,
     /// Those between them that tell where one candidate takes over from another.
     Between,
-    /// Those of this run whose candidates are close.
-    Close(&'a Sweeps),
+    /// Those whose candidates are close: once more, all together, so that it is some time since each was measured.
+    Close,
 }
 
 /// Measures what is not in the table yet, and writes it after each size.
@@ -69,16 +68,16 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
     let machine = Machine::here();
     let mut table = begin(&path, machine, args.again)?;
     let others = others(&args.plans, &Installed::of_process())?;
-    let (mut job, mut cells) = self::job(args, &table, &others, Sizes::Asked)?;
-    let skipped = cells.skipped;
+    let (job, cells) = self::job(args, &table, &others, Sizes::Asked)?;
+    let (asked, skipped) = (cells.len(), cells.skipped);
     for (name, why) in cells.idle() {
         print_line(&format!("# `{name}` serves none of these calls: it {why}"))?;
     }
-    let asked = cells.len();
-    if asked == 0 {
-        (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
-    }
-    if cells.is_empty() {
+    let mut next = match asked {
+        0 => further(args, &table, &others)?,
+        _ => Some((Sizes::Asked, job, cells)),
+    };
+    if next.is_none() {
         print_line(&format!(
             "nothing to measure: {} has all {skipped} cells; --again measures them again",
             path.display()
@@ -94,36 +93,45 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
         table.machine(),
         if skipped == 0 { String::new() } else { format!(", {skipped} are there already") },
     ))?;
-    let mut sweeps = Sweeps::default();
-    if asked > 0 {
-        sweep(args, job, &cells, &mut sweeps, (&path, &mut table))?;
-        (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
-    }
-    loop {
-        while !cells.is_empty() {
-            print_line(&format!("# {} cells between sizes with different fastest", cells.len()))?;
-            sweep(args, job, &cells, &mut sweeps, (&path, &mut table))?;
-            (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
+    while let Some((which, job, cells)) = next {
+        let count = cells.len();
+        match which {
+            Sizes::Asked => {}
+            Sizes::Between => {
+                print_line(&format!("# {count} cells between sizes with different fastest"))?;
+            }
+            Sizes::Close => {
+                print_line(&format!("# {count} cells again, whose candidates are close"))?
+            }
         }
-        // All together, so that it is some time since each was measured.
-        (job, cells) = self::job(args, &table, &others, Sizes::Close(&sweeps))?;
-        if cells.is_empty() {
-            break;
-        }
-        print_line(&format!("# {} cells again, whose candidates are close", cells.len()))?;
-        sweep(args, job, &cells, &mut sweeps, (&path, &mut table))?;
-        (job, cells) = self::job(args, &table, &others, Sizes::Between)?;
+        measure(args, job, &cells, which, (&path, &mut table))?;
+        next = further(args, &table, &others)?;
     }
     print_line(&format!("# wrote {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// What the table still asks for when it has the sizes that the user asked for, if anything.
+fn further(
+    args: &TuneArgs,
+    table: &Table,
+    others: &[Arc<RegisteredPlan>],
+) -> Result<Option<(Sizes, Job, Cells)>, CliError> {
+    for which in [Sizes::Between, Sizes::Close] {
+        let (job, cells) = job(args, table, others, which)?;
+        if !cells.is_empty() {
+            return Ok(Some((which, job, cells)));
+        }
+    }
+    Ok(None)
+}
+
 /// Measures these cells, and writes each into the table, and that to its file.
-fn sweep(
+fn measure(
     args: &TuneArgs,
     job: Job,
     cells: &Cells,
-    sweeps: &mut Sweeps,
+    which: Sizes,
     (path, table): (&Path, &mut Table),
 ) -> Result<(), CliError> {
     let progress = Progress::new(job.settings.items.len() as u64, Pace::Even);
@@ -138,7 +146,9 @@ fn sweep(
         if open.len() < cell.candidates {
             return Ok(());
         }
-        let times = sweeps.record(&cell.setting, cell.bytes, Times::new(open.drain(..)));
+        let times = Times::new(open.drain(..));
+        let known = table.at(&cell.setting, cell.bytes).filter(|_| which == Sizes::Close);
+        let times = known.map(|known| known.and(&times)).unwrap_or(times);
         let line = line(&cell.setting.collective, cell.bytes, &times, |name| cells.shown(name));
         table.record(&cell.setting, cell.bytes, times);
         replace(path, (table.to_text() + "\n").as_bytes())?;
@@ -201,7 +211,7 @@ fn job(
     args: &TuneArgs,
     table: &Table,
     others: &[Arc<RegisteredPlan>],
-    which: Sizes<'_>,
+    which: Sizes,
 ) -> Result<(Job, Cells), CliError> {
     let spread = Spread::here(args.ranks, args.nodes);
     if !args.ranks.is_multiple_of(args.nodes) {
@@ -251,10 +261,10 @@ fn job(
     }
     let within = sizes.first().copied().unwrap_or(0)..=sizes.last().copied().unwrap_or(0);
     for (setting, plans) in &settings {
-        let again = args.again && matches!(which, Sizes::Asked);
+        let again = args.again && which == Sizes::Asked;
         let sizes = match which {
             Sizes::Between => boundaries::between(table, setting, within.clone()),
-            Sizes::Close(sweeps) => sweeps.close(setting),
+            Sizes::Close => moments::close(table, setting, within.clone(), args.moments),
             // What was measured between them before is as old as they are.
             Sizes::Asked if again => {
                 let known = table.iter().filter(|(known, _)| *known == setting);
@@ -265,7 +275,7 @@ fn job(
             Sizes::Asked => sizes.clone(),
         };
         for bytes in sizes {
-            let anew = again || matches!(which, Sizes::Close(_));
+            let anew = again || which == Sizes::Close;
             let known = table.at(setting, bytes).filter(|_| !anew);
             cells.add(setting, bytes, plans.clone(), known, DTYPE)?;
         }
@@ -431,6 +441,16 @@ mod tests {
         let again = format!("{options} --again");
         assert_eq!(sizes(&again, &table, Sizes::Asked), [256, 512, 1024, 4096]);
         assert_eq!(sizes(&again, &table, Sizes::Between), [768]);
+        // The second is twice as slow: close, until that was found three times.
+        let close = |table: &Table| sizes(options, table, Sizes::Close);
+        assert_eq!(close(&table), [256, 512, 1024, 4096]);
+        let once = table.at(&setting, 256).unwrap().clone();
+        table.record(&setting, 512, once.and(&once));
+        table.record(&setting, 256, once.and(&once).and(&once));
+        assert_eq!(close(&table), [512, 1024, 4096]);
+        assert_eq!(sizes("allreduce -b 1K -e 4K -f 4", &table, Sizes::Close), [1024, 4096]);
+        assert_eq!(further(&args(options), &table, &[]).unwrap().unwrap().0, Sizes::Between);
+        assert!(further(&args("allgather"), &table, &[]).unwrap().is_none());
     }
 
     #[test]

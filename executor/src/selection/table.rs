@@ -53,8 +53,11 @@ pub struct Setting {
 }
 
 /// The times of the candidates for one call, the fastest first. Of equal times, names decide.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Times(Vec<(String, u64)>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Times {
+    times: Vec<(String, u64)>,
+    moments: u32,
+}
 
 /// Times of candidates by setting and size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,17 +109,37 @@ impl fmt::Display for Kind {
 }
 
 impl Times {
-    /// These times, in nanoseconds. Of a name that comes twice, the last one counts.
+    /// These times, in nanoseconds, measured in one moment. Of a name that comes twice, the last one counts.
     pub fn new(times: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut times: Vec<_> = times.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
         // Stable: equal times stay in the order of names.
         times.sort_by_key(|(_, time)| *time);
-        Times(times)
+        Times { times, moments: 1 }
+    }
+
+    /// In how many moments, each a while after the one before, these were measured.
+    pub fn moments(&self) -> u32 {
+        self.moments
+    }
+
+    /// The times of further moments, together with these: of each candidate in those the geometric mean over all moments, so that
+    /// one in which the machine was slow counts no more than another.
+    pub fn and(&self, further: &Times) -> Times {
+        let (known, new) = (f64::from(self.moments), f64::from(further.moments));
+        let logarithm = |time: u64| (time.max(1) as f64).ln();
+        let together = further.iter().map(|(name, time)| {
+            let mean = self.of(name).map(|before| {
+                let sum = known * logarithm(before) + new * logarithm(time);
+                (sum / (known + new)).exp().round() as u64
+            });
+            (name.to_owned(), mean.unwrap_or(time))
+        });
+        Times { moments: self.moments.saturating_add(further.moments), ..Times::new(together) }
     }
 
     /// Names and times in nanoseconds, the fastest first.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().map(|(name, time)| (name.as_str(), *time))
+        self.times.iter().map(|(name, time)| (name.as_str(), *time))
     }
 
     /// The time of a candidate, in nanoseconds; none if it was not measured.

@@ -43,7 +43,7 @@ fn between_two_sizes_times_lie_on_a_straight_line_and_beside_one_they_are_its() 
     for (bytes, sizes, expected) in cases {
         let near = table.near(&own, bytes);
         assert_eq!(near.as_ref().map(|near| near.bytes), sizes, "{bytes}");
-        let saw = near.map(|near| near.times.into_owned()).unwrap_or_default();
+        let saw = near.map_or_else(|| times(&[]), |near| near.times.into_owned());
         assert_eq!(saw, times(expected), "{bytes}");
     }
     let mut extremes = Table::new(machine());
@@ -108,6 +108,34 @@ fn a_fingerprint_tells_tables_apart_whatever_their_history() {
     assert_ne!(elsewhere.fingerprint(), Table::new(machine()).fingerprint());
 }
 
+#[test]
+fn moments_count_alike_however_slow_the_machine_was_in_them() {
+    // A moment in which all is fast, and `a` more so; two in which `b` is the faster by less.
+    let [one, two, three] = [[100, 120], [300, 290], [305, 300]]
+        .map(|[a, b]| Times::new([("a".to_owned(), a), ("b".to_owned(), b)]));
+    let all = one.and(&two).and(&three);
+    assert_eq!((all.moments(), all.best(|_| true)), (3, Some("a")));
+    // The cube roots of the products.
+    assert_eq!([all.of("a"), all.of("b")], [Some(209), Some(219)]);
+    assert_eq!(one.and(&two.and(&three)).of("a"), Some(209));
+    // Who is new has its own time, and who is no more has none.
+    let changed = one.and(&times(&[("b", 480), ("c", 0)]));
+    assert_eq!(changed, Times { moments: 2, ..times(&[("b", 240), ("c", 0)]) });
+    assert_eq!(times(&[("a", 0)]).and(&times(&[("a", 0)])).of("a"), Some(1));
+}
+
+#[test]
+fn a_table_says_how_often_a_size_was_measured() {
+    let mut table = Table::parse(GOOD).unwrap();
+    let at = setting(Kind::Threads, true);
+    let once = table.at(&at, 8).unwrap().clone();
+    assert_eq!(once.moments(), 1);
+    table.record(&at, 8, once.and(&once));
+    let again = Table::parse(&table.to_text()).unwrap();
+    assert_eq!(again, table);
+    assert_eq!(again.at(&at, 8).unwrap().moments(), 2);
+}
+
 const GOOD: &str = r#"{"antiphon_tuning": 1, "cpu": "an abacus", "cores": 4, "settings": [
     {"collective": "allreduce", "ranks": 4, "nodes": 2, "kind": "threads", "in_place": true,
      "sizes": [{"bytes": 8, "times_ns": {"a": 5, "b": 4}}]}]}"#;
@@ -131,6 +159,7 @@ fn bad_files_are_refused_with_what_is_wrong() {
         (String::new(), "EOF"),
         ("[]".into(), "cannot read a tuning table"),
         ("{}".into(), "antiphon_tuning"),
+        (with("\"bytes\": 8", "\"bytes\": 8, \"moments\": 0"), "moments of 0, allowed 1 or more"),
         (GOOD[..GOOD.len() - 1].into(), "EOF"),
         (with("\"antiphon_tuning\": 1", "\"antiphon_tuning\": 2"), "version 2, allowed 1"),
         (with("\"ranks\": 4", "\"ranks\": 0"), "ranks of 0"),

@@ -64,7 +64,14 @@ struct Entry {
 #[serde(deny_unknown_fields)]
 struct Size {
     bytes: u64,
+    #[serde(default = "once")]
+    moments: u32,
     times_ns: BTreeMap<String, u64>,
+}
+
+/// Of tables that do not say it.
+fn once() -> u32 {
+    1
 }
 
 impl Table {
@@ -96,14 +103,17 @@ impl Table {
             };
             let collective = Collective::from_name(&collective);
             let setting = Setting { collective, ranks, nodes, kind, in_place };
-            for Size { bytes, times_ns } in sizes {
+            for Size { bytes, moments, times_ns } in sizes {
                 if times_ns.is_empty() {
                     return fault("times_ns", "nothing".to_owned(), "a time or more");
                 }
                 if table.at(&setting, bytes).is_some() {
                     return fault("bytes", bytes.to_string(), "each size once");
                 }
-                table.record(&setting, bytes, Times::new(times_ns));
+                if moments == 0 {
+                    return fault("moments", moments.to_string(), "1 or more");
+                }
+                table.record(&setting, bytes, Times { moments, ..Times::new(times_ns) });
             }
         }
         Ok(table)
@@ -121,6 +131,7 @@ impl Table {
                 .iter()
                 .map(|(&bytes, times)| Size {
                     bytes,
+                    moments: times.moments,
                     times_ns: times.iter().map(|(name, time)| (name.to_owned(), time)).collect(),
                 })
                 .collect(),
