@@ -73,9 +73,17 @@ fn runtime_sizes() -> Vec<(&'static str, Plan)> {
         block.wait(&[channel]);
     }
     vec![
-        ("alltoallv", alltoallv::zero_copy(3, 2, Handshake::Everyone).unwrap()),
-        ("allgatherv", allgatherv::zero_copy(3, false, 1, Handshake::Everyone).unwrap()),
-        ("allgatherv_in_place", allgatherv::zero_copy(3, true, 1, Handshake::Hub).unwrap()),
+        ("alltoallv", alltoallv::zero_copy(Shape { blocks: 2, ..Shape::new(3) }).unwrap()),
+        ("allgatherv", allgatherv::zero_copy(Shape::new(3)).unwrap()),
+        (
+            "allgatherv_in_place",
+            allgatherv::zero_copy(Shape {
+                in_place: true,
+                handshake: Handshake::Hub,
+                ..Shape::new(3)
+            })
+            .unwrap(),
+        ),
         ("other", other.build().unwrap()),
     ]
 }
@@ -371,7 +379,7 @@ fn check_lists_every_fault_with_its_place() {
 
 #[test]
 fn show_draws_pages_and_figures() {
-    let plan = algorithms::sendrecv::zero_copy(2, false, 1).unwrap();
+    let plan = algorithms::sendrecv::zero_copy(Shape::new(2)).unwrap();
     let path = save("drawn", "sendrecv.json", &plan);
     let (page, figure) = (folder("drawn").join("out.html"), folder("drawn").join("out.svg"));
     let (html, svg) = (page.to_str().unwrap(), figure.to_str().unwrap());

@@ -72,7 +72,7 @@ impl<'a> Call<'a> {
     /// use antiphon_executor::{Call, Communicator, Counts, DataType, Executor, Extent, Options};
     ///
     /// let ranks = Communicator::in_process(2, &Options::default())?;
-    /// let plan = alltoallv::zero_copy(2, 1, Handshake::Everyone)?;
+    /// let plan = alltoallv::zero_copy(Shape::new(2))?;
     /// // Rank 0 keeps one element and sends two; rank 1 sends nothing and keeps three.
     /// let sent = [[1, 2], [0, 3]];
     /// std::thread::scope(|scope| {

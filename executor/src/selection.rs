@@ -278,12 +278,15 @@ impl Selected {
     pub fn plan(&self) -> Result<Plan, SelectionError> {
         let built = match *self {
             Selected::Sized(choice) => choice.plan(),
-            Selected::AllToAllV(spread) => {
-                alltoallv::zero_copy(spread.ranks as usize, 1, spread.handshake())
-            }
-            Selected::AllGatherV(spread, in_place) => {
-                allgatherv::zero_copy(spread.ranks as usize, in_place, 1, spread.handshake())
-            }
+            Selected::AllToAllV(spread) => alltoallv::zero_copy(Shape {
+                handshake: spread.handshake(),
+                ..Shape::new(spread.ranks as usize)
+            }),
+            Selected::AllGatherV(spread, in_place) => allgatherv::zero_copy(Shape {
+                in_place,
+                handshake: spread.handshake(),
+                ..Shape::new(spread.ranks as usize)
+            }),
             Selected::Rooted(one, ranks, root) => one.plan(ranks as usize, root as usize, 1),
         };
         built.map_err(SelectionError::Build)

@@ -4,6 +4,7 @@ mod support {
     pub mod threads;
 }
 
+use antiphon_executor::plan::algorithms::{Shape, allreduce};
 use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::selection::{Question, SelectionError};
@@ -217,8 +218,8 @@ impl Code for Adding {
 
     unsafe fn run(&self, call: &CodeCall<'_>) -> Result {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let plan = antiphon_executor::plan::algorithms::allreduce::hub(2, call.in_place)
-            .map_err(SelectionError::Build)?;
+        let shape = Shape { in_place: call.in_place, ..Shape::new(2) };
+        let plan = allreduce::hub(shape).map_err(SelectionError::Build)?;
         let plan = call.executor.load(&plan)?;
         let buffers = ((call.input, call.input_bytes), (call.output, call.output_bytes));
         let launch = Call::new(&plan, call.dtype, buffers.0, buffers.1);

@@ -1,6 +1,6 @@
 //! Plans with runtime sizes: how they are written, read, checked, lowered and interpreted.
 
-use antiphon_plan::algorithms::{Handshake, allgatherv, allreduce, alltoallv};
+use antiphon_plan::algorithms::{Handshake, Shape, allgatherv, allreduce, alltoallv};
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::counts::{Counts, CountsError, Extent, Side};
 use antiphon_plan::dsl::{On, Program, Settings, Transfer};
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 const MEETINGS: [Handshake; 2] = [Handshake::Everyone, Handshake::Hub];
 
 fn exchange(ranks: usize) -> Plan {
-    alltoallv::zero_copy(ranks, 1, Handshake::Everyone).unwrap()
+    alltoallv::zero_copy(Shape::new(ranks)).unwrap()
 }
 
 /// Every built-in plan of this many ranks.
@@ -22,9 +22,19 @@ fn built_in(ranks: usize) -> Vec<Plan> {
     let mut plans = Vec::new();
     for blocks in [1, 3] {
         for handshake in MEETINGS {
-            plans.push(alltoallv::zero_copy(ranks, blocks, handshake).unwrap());
+            plans.push(
+                alltoallv::zero_copy(Shape { blocks, handshake, ..Shape::new(ranks) }).unwrap(),
+            );
             for in_place in [false, true] {
-                plans.push(allgatherv::zero_copy(ranks, in_place, blocks, handshake).unwrap());
+                plans.push(
+                    allgatherv::zero_copy(Shape {
+                        in_place,
+                        blocks,
+                        handshake,
+                        ..Shape::new(ranks)
+                    })
+                    .unwrap(),
+                );
             }
         }
     }
@@ -54,9 +64,9 @@ fn built_in_plans_are_sound_and_read_back() {
             }
         }
     }
-    assert!(alltoallv::zero_copy(0, 1, Handshake::Everyone).is_err());
-    assert!(allgatherv::zero_copy(0, false, 1, Handshake::Everyone).is_err());
-    let fixed = text(&allreduce::ring(3, false, 1).unwrap(), Style::Compact);
+    assert!(alltoallv::zero_copy(Shape::new(0)).is_err());
+    assert!(allgatherv::zero_copy(Shape::new(0)).is_err());
+    let fixed = text(&allreduce::ring(Shape::new(3)).unwrap(), Style::Compact);
     assert!(!fixed.contains("extensions"), "plans of the original format stay as they were");
 }
 
@@ -283,7 +293,7 @@ fn the_interpreter_refuses_what_an_engine_would() {
 
     let missing = Interpreter::new(&layout).launch(sizes, &mut memories()).unwrap_err();
     assert!(missing.to_string().contains("says no counts"), "{missing}");
-    let fixed = Layout::new(&allreduce::ring(2, false, 1).unwrap()).unwrap();
+    let fixed = Layout::new(&allreduce::ring(Shape::new(2)).unwrap()).unwrap();
     let unexpected =
         Interpreter::new(&fixed).launch_blocks(&[right; 2], &mut memories()).unwrap_err();
     assert!(unexpected.to_string().contains("no runtime sizes"), "{unexpected}");

@@ -4,7 +4,7 @@
 //! set; `ANTIPHON_BROWSER` names another one than those of the path.
 
 use antiphon::plan::Site;
-use antiphon::plan::algorithms::{allreduce, examples, sendrecv};
+use antiphon::plan::algorithms::{Shape, allreduce, examples, sendrecv};
 use antiphon::plan::interpret::BlockedOn;
 use antiphon::plan::model::{ChannelType, Plan};
 use antiphon::plan::picture::{Clock, Picture, html, schematic};
@@ -104,7 +104,7 @@ fn a_page_of_a_pipeline() {
 
 #[test]
 fn a_page_with_faults_in_place() {
-    let plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     let site = |rank: u32, op: u32| {
         let kind = plan.gpus[rank as usize].threadblocks[0].ops[op as usize].kind;
         Site { rank, tb: 0, op, inner: None, kind }
@@ -154,7 +154,7 @@ fn a_page_with_faults_in_place() {
 
 #[test]
 fn a_page_whose_name_is_markup() {
-    let mut plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let mut plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     plan.name =
         "</script><script>document.body.remove()</script><img src=x onerror=alert(1)>".into();
     passes("markup", &page(&plan, sizes(1024, 1024), None));
@@ -162,7 +162,7 @@ fn a_page_whose_name_is_markup() {
 
 #[test]
 fn a_page_of_a_launch_that_never_ends() {
-    let mut plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let mut plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     plan.gpus[1].threadblocks[0].ops.remove(0);
     let layout = Layout::new(&plan).unwrap();
     let sizes = sizes(1024, 1024);
@@ -177,8 +177,8 @@ fn a_page_of_a_launch_that_never_ends() {
 #[test]
 fn pages_of_64_ranks_draw_30_frames_a_second() {
     let plans = [
-        ("packets_64", allreduce::two_shot_packets(64, false, 1).unwrap()),
-        ("ring_64", allreduce::ring(64, false, 4).unwrap()),
+        ("packets_64", allreduce::two_shot_packets(Shape::new(64)).unwrap()),
+        ("ring_64", allreduce::ring(Shape { blocks: 4, ..Shape::new(64) }).unwrap()),
     ];
     for (name, plan) in plans {
         let Some(frame) = passes(name, &page(&plan, sizes(1 << 20, 1 << 20), None)) else { return };

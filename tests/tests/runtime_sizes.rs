@@ -3,7 +3,7 @@
 
 use antiphon::DataType;
 use antiphon::executor::{Call, Communicator, Counts, Executor, ExecutorError, Extent, LoadedPlan};
-use antiphon::plan::algorithms::{Handshake, allgatherv, alltoallv};
+use antiphon::plan::algorithms::{Handshake, Shape, allgatherv, alltoallv};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
 use antiphon_tests::harness::processes::{Ranks, role};
@@ -28,9 +28,18 @@ impl Kind {
     fn plan(self, ranks: u32, blocks: usize, handshake: Handshake) -> Plan {
         let ranks = ranks as usize;
         let plan = match self {
-            Kind::AllToAllV => alltoallv::zero_copy(ranks, blocks, handshake),
-            Kind::AllGatherV => allgatherv::zero_copy(ranks, false, blocks, handshake),
-            Kind::AllGatherVInPlace => allgatherv::zero_copy(ranks, true, blocks, handshake),
+            Kind::AllToAllV => {
+                alltoallv::zero_copy(Shape { blocks, handshake, ..Shape::new(ranks) })
+            }
+            Kind::AllGatherV => {
+                allgatherv::zero_copy(Shape { blocks, handshake, ..Shape::new(ranks) })
+            }
+            Kind::AllGatherVInPlace => allgatherv::zero_copy(Shape {
+                in_place: true,
+                blocks,
+                handshake,
+                ..Shape::new(ranks)
+            }),
         };
         plan.unwrap()
     }
@@ -398,7 +407,7 @@ fn what_does_not_fit_is_refused_at_the_door() {
         let plan = executor.load(&Kind::AllToAllV.plan(2, 1, Handshake::Everyone)).unwrap();
         let gather = Kind::AllGatherVInPlace.plan(2, 1, Handshake::Everyone);
         let gather = executor.load(&gather).unwrap();
-        let fixed = antiphon::plan::algorithms::allreduce::ring(2, false, 1).unwrap();
+        let fixed = antiphon::plan::algorithms::allreduce::ring(Shape::new(2)).unwrap();
         let fixed = executor.load(&fixed).unwrap();
         let mut memory = [[0u64; 8]; 2];
         let [input, output] = &mut memory;

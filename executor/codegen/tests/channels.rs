@@ -13,7 +13,7 @@ use antiphon_codegen::abi::{FOREIGN, Link, RuntimeBlock, Where};
 use antiphon_codegen::interpret::interpreted;
 use antiphon_codegen::{Target, Variant, generate};
 use antiphon_plan::DataType;
-use antiphon_plan::algorithms::{allreduce, alltoallv};
+use antiphon_plan::algorithms::{Shape, allreduce, alltoallv};
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::Collective;
 use antiphon_plan::program::{CallSizes, Layout};
@@ -217,7 +217,7 @@ fn a_block_that_finds_the_queue_full_ends_when_it_is_told_to_or_when_the_queue_i
 
 /// Runs an alltoallv whose blocks have these lengths, in elements, by sender and receiver.
 fn blocks(driver: &Driver, sent: [[u64; 3]; 3], received: [[u64; 3]; 3]) -> Vec<Vec<f32>> {
-    let plan = alltoallv::zero_copy(3, 2, Default::default()).unwrap();
+    let plan = alltoallv::zero_copy(Shape { blocks: 2, ..Shape::new(3) }).unwrap();
     let layout = Layout::new(&plan).unwrap();
     let mut world = World::new(driver, &layout, F32, sizes(4, 4));
     let mut outputs = Vec::new();
@@ -293,7 +293,7 @@ fn switches_of_the_interpreting_kernel_do_too() {
 fn multicast(make: Make) {
     let driver = Driver::start();
     let (multicast, members) = group::group(&driver, 4);
-    let plan = allreduce::switch(4, true, 1).unwrap();
+    let plan = allreduce::switch(Shape { in_place: true, ..Shape::new(4) }).unwrap();
     let layout = Layout::new(&plan).unwrap();
     // Whole vectors alone, of which none goes another way; and some elements beside them.
     for (chunk, elsewhere) in [(76_usize, true), (75, false)] {

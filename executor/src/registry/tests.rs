@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::selection::{Candidate, Devices, Rule, Spread};
+use antiphon_plan::algorithms::Shape;
 use antiphon_plan::algorithms::devices::DeviceClass;
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::Collective;
@@ -432,7 +433,8 @@ fn names_are_given_once_and_terms_do_not_contradict_the_plan() {
         assert!(error.contains(part), "{part}: {error}");
     }
     for (root, said) in [(0, 1), (1, 0), (1, 1)] {
-        let plan = antiphon_plan::algorithms::broadcast::zero_copy(2, false, root, 1).unwrap();
+        let plan = antiphon_plan::algorithms::broadcast::zero_copy(Shape { root, ..Shape::new(2) })
+            .unwrap();
         let name = Some(format!("from {root} said {said}"));
         let registered = registry.register(plan, Terms { name, root: Some(said), ..terms() });
         assert_eq!(registered.is_ok(), root == said as usize, "{root} {said}");
@@ -507,8 +509,8 @@ fn the_root_of_a_plan_that_is_not_proven_is_not_taken_on_trust() {
 
 #[test]
 fn limits_of_sizes_are_refused_where_ranks_know_their_own_sizes_alone() {
-    use antiphon_plan::algorithms::{Handshake, alltoallv};
-    let plan = || alltoallv::zero_copy(2, 1, Handshake::Everyone).unwrap();
+    use antiphon_plan::algorithms::alltoallv;
+    let plan = || alltoallv::zero_copy(Shape::new(2)).unwrap();
     let registry = Registry::new();
     for (plan, terms) in [
         (plan(), Terms { min_bytes: 1, ..Terms::default() }),

@@ -1,6 +1,6 @@
 //! Allgatherv: every rank ends with the inputs of all ranks, and every input has a length of its own.
 
-use super::Handshake;
+use super::Shape;
 use super::common::*;
 use super::meeting::*;
 use crate::builder::BuildError;
@@ -13,12 +13,8 @@ use crate::model::{Collective::AllGatherV, Plan};
 ///
 /// # Errors
 /// On 0 ranks.
-pub fn zero_copy(
-    ranks: usize,
-    in_place: bool,
-    blocks: usize,
-    handshake: Handshake,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, handshake, .. } = shape;
     let p = zero_copy_program("zero_copy", AllGatherV, ranks).runtime_blocks(1, ranks);
     among(p, in_place, |p| {
         met(p, blocks, handshake, |tb, me| {

@@ -1,6 +1,6 @@
 //! Allreduce: every rank ends with the reduction of all inputs.
 
-use super::Handshake;
+use super::Shape;
 use super::common::*;
 use super::meeting::*;
 use super::star::{Star, rooted};
@@ -11,7 +11,8 @@ use crate::model::{Buffer, Collective::AllReduce, Plan};
 ///
 /// One network step, `ranks - 1` times the traffic: for the smallest messages. `blocks` thread blocks (at least 1) share
 /// the message.
-pub fn one_shot_packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn one_shot_packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, .. } = shape;
     let p = packet_program("one_shot_packets", AllReduce, ranks).chunk_counts(1, 1);
     among(p, in_place, |p| {
         let inboxes = Inboxes::new(p);
@@ -32,7 +33,8 @@ pub fn one_shot_packets(ranks: usize, in_place: bool, blocks: usize) -> Result<P
 ///
 /// Two network steps, twice the traffic of the message: for small messages of many ranks. `blocks` thread blocks (at least
 /// 1) share each slice.
-pub fn two_shot_packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn two_shot_packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, .. } = shape;
     let p = packet_program("two_shot_packets", AllReduce, ranks);
     among(p, in_place, |p| {
         let inputs = Inboxes::new(p);
@@ -59,12 +61,8 @@ pub fn two_shot_packets(ranks: usize, in_place: bool, blocks: usize) -> Result<P
 /// Rank r reads slice r of all inputs, reduces it in rank order and writes it to all outputs.
 ///
 /// Every byte moves once, without staging. `blocks` thread blocks (at least 1) share each rank's slice.
-pub fn zero_copy(
-    ranks: usize,
-    in_place: bool,
-    blocks: usize,
-    handshake: Handshake,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, handshake, .. } = shape;
     let p = zero_copy_program("zero_copy", AllReduce, ranks);
     among(p, in_place, |p| {
         met(p, blocks, handshake, |tb, me| {
@@ -79,7 +77,8 @@ pub fn zero_copy(
 ///
 /// The fewest operations of all allreduces, one after the other: for small messages where ranks share cores, so that
 /// one of them does the work in any case.
-pub fn hub(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
+pub fn hub(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, .. } = shape;
     let p = zero_copy_program("hub", AllReduce, ranks).chunk_counts(1, 1);
     rooted(p, 0, in_place, |p| {
         let inputs: Vec<_> = (0..ranks).map(|rank| p.input(rank).all()).collect();
@@ -99,7 +98,8 @@ pub fn hub(ranks: usize, in_place: bool) -> Result<Plan, BuildError> {
 /// slice, that is, have entered the launch and read the input that may share the output's memory. A rank that
 /// is done has results with every rank's contribution, so every rank has read all its scratch: the next launch
 /// may write it again.
-pub fn ring(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn ring(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, .. } = shape;
     let p = zero_copy_program("ring", AllReduce, ranks);
     among(p, in_place, |p| {
         // Slot s takes the partial sums of step s.
@@ -145,7 +145,8 @@ pub fn ring(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildEr
 ///
 /// Reduces in the order of the hardware, or in rank order where the multicast is made of single accesses. `blocks` thread
 /// blocks (at least 1) share each rank's slice.
-pub fn switch(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn switch(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, .. } = shape;
     let p = zero_copy_program("switch", AllReduce, ranks);
     among(p, in_place, |p| {
         let all: Vec<usize> = (0..ranks).collect();

@@ -1,13 +1,14 @@
 //! Alltoall: block r of rank s's input becomes block s of rank r's output.
 
-use super::Handshake;
+use super::Shape;
 use super::common::*;
 use super::meeting::*;
 use crate::builder::BuildError;
 use crate::model::{Collective::AllToAll, Plan};
 
 /// Everyone sends everyone its block as packets. `blocks` thread blocks (at least 1) share each block of data.
-pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, .. } = shape;
     let p = packet_program("packets", AllToAll, ranks);
     among(p, in_place, |p| {
         exchange_packets(p, blocks, in_place, |me, peer| p.input(me).chunk(peer))
@@ -18,12 +19,8 @@ pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, Buil
 /// have sent yet what its output would overwrite.
 ///
 /// `blocks` thread blocks (at least 1) share each block of data.
-pub fn zero_copy(
-    ranks: usize,
-    in_place: bool,
-    blocks: usize,
-    handshake: Handshake,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, handshake, .. } = shape;
     let p = zero_copy_program("zero_copy", AllToAll, ranks);
     among(p, in_place, |p| {
         if !in_place {

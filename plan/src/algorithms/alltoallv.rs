@@ -1,6 +1,6 @@
 //! Alltoallv: block r of rank s's input becomes block s of rank r's output, and every block has a length of its own.
 
-use super::Handshake;
+use super::Shape;
 use super::common::*;
 use super::meeting::*;
 use crate::builder::BuildError;
@@ -13,7 +13,8 @@ use crate::model::{Collective::AllToAllV, Plan};
 ///
 /// # Errors
 /// On 0 ranks.
-pub fn zero_copy(ranks: usize, blocks: usize, handshake: Handshake) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, blocks, handshake, .. } = shape;
     let p = zero_copy_program("zero_copy", AllToAllV, ranks).runtime_blocks(ranks, ranks);
     among(p, false, |p| {
         met(p, blocks, handshake, |tb, me| {

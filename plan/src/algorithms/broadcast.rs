@@ -1,17 +1,14 @@
 //! Broadcast: every rank ends with the root's input.
 
+use super::Shape;
 use super::common::*;
 use super::star::{Star, rooted};
 use crate::builder::BuildError;
 use crate::model::{Collective::Broadcast, Plan};
 
 /// The root sends its input to everyone as packets. `blocks` thread blocks (at least 1) share the message.
-pub fn packets(
-    ranks: usize,
-    in_place: bool,
-    root: usize,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, root, blocks, .. } = shape;
     rooted(packet_program("packets", Broadcast, ranks), root, in_place, |p| {
         let input = p.input(root).all();
         Star::new(p, root, blocks)
@@ -20,12 +17,8 @@ pub fn packets(
 }
 
 /// Everyone reads the root's input. `blocks` thread blocks (at least 1) share the message.
-pub fn zero_copy(
-    ranks: usize,
-    in_place: bool,
-    root: usize,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, root, blocks, .. } = shape;
     rooted(zero_copy_program("zero_copy", Broadcast, ranks), root, in_place, |p| {
         let input = p.input(root).all();
         Star::new(p, root, blocks).others_transfer(

@@ -3,30 +3,30 @@
 
 use super::common::zero_copy_program;
 use super::meeting::{Mesh, ready};
-use super::{Handshake, allgather, allreduce, alltoall, reducescatter, sendrecv};
+use super::{Shape, allgather, allreduce, alltoall, reducescatter, sendrecv};
 use crate::builder::BuildError;
 use crate::model::{Collective::AllGather, Plan};
 
 /// Example plans with the names of their files.
 pub fn examples() -> Result<Vec<(&'static str, Plan)>, BuildError> {
     Ok(vec![
-        ("allreduce_one_shot_packets_4.json", allreduce::one_shot_packets(4, false, 1)?),
-        ("allreduce_two_shot_packets_4.json", allreduce::two_shot_packets(4, false, 1)?),
-        ("allreduce_zero_copy_4.json", allreduce::zero_copy(4, false, 1, Handshake::Everyone)?),
-        ("allreduce_ring_4.json", allreduce::ring(4, false, 1)?),
-        ("allreduce_switch_4.json", allreduce::switch(4, true, 1)?),
-        ("allreduce_zero_copy_8.json", allreduce::zero_copy(8, true, 2, Handshake::Everyone)?),
-        ("allgather_packets_4.json", allgather::packets(4, false, 1)?),
-        ("allgather_zero_copy_4.json", allgather::zero_copy(4, false, 1, Handshake::Everyone)?),
-        ("allgather_pipeline_2.json", allgather_pipeline(2, PIPELINE_UNIT)?),
-        ("reducescatter_packets_4.json", reducescatter::packets(4, false, 1)?),
+        ("allreduce_one_shot_packets_4.json", allreduce::one_shot_packets(Shape::new(4))?),
+        ("allreduce_two_shot_packets_4.json", allreduce::two_shot_packets(Shape::new(4))?),
+        ("allreduce_zero_copy_4.json", allreduce::zero_copy(Shape::new(4))?),
+        ("allreduce_ring_4.json", allreduce::ring(Shape::new(4))?),
+        ("allreduce_switch_4.json", allreduce::switch(Shape { in_place: true, ..Shape::new(4) })?),
         (
-            "reducescatter_zero_copy_4.json",
-            reducescatter::zero_copy(4, false, 1, Handshake::Everyone)?,
+            "allreduce_zero_copy_8.json",
+            allreduce::zero_copy(Shape { in_place: true, blocks: 2, ..Shape::new(8) })?,
         ),
-        ("alltoall_packets_4.json", alltoall::packets(4, false, 1)?),
-        ("alltoall_zero_copy_4.json", alltoall::zero_copy(4, false, 1, Handshake::Everyone)?),
-        ("sendrecv_zero_copy_2.json", sendrecv::zero_copy(2, false, 1)?),
+        ("allgather_packets_4.json", allgather::packets(Shape::new(4))?),
+        ("allgather_zero_copy_4.json", allgather::zero_copy(Shape::new(4))?),
+        ("allgather_pipeline_2.json", allgather_pipeline(2, PIPELINE_UNIT)?),
+        ("reducescatter_packets_4.json", reducescatter::packets(Shape::new(4))?),
+        ("reducescatter_zero_copy_4.json", reducescatter::zero_copy(Shape::new(4))?),
+        ("alltoall_packets_4.json", alltoall::packets(Shape::new(4))?),
+        ("alltoall_zero_copy_4.json", alltoall::zero_copy(Shape::new(4))?),
+        ("sendrecv_zero_copy_2.json", sendrecv::zero_copy(Shape::new(2))?),
     ])
 }
 

@@ -1,5 +1,6 @@
 //! Gather: the root ends with the concatenation of all inputs; the others' outputs stay as they are.
 
+use super::Shape;
 use super::common::*;
 use super::star::{Star, rooted};
 use crate::builder::BuildError;
@@ -8,7 +9,8 @@ use crate::model::{Collective::Gather, Plan};
 /// Everyone sends its input to the root as packets. `blocks` thread blocks (at least 1) share each input.
 ///
 /// Right in place, too: what stays on the root is copied onto itself then.
-pub fn packets(ranks: usize, root: usize, blocks: usize) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, root, blocks, .. } = shape;
     rooted(packet_program("packets", Gather, ranks), root, false, |p| {
         let inbox = p.scratch(root, ranks - 1);
         let slot = |peer| inbox.chunk(position(root, peer));
@@ -23,7 +25,8 @@ pub fn packets(ranks: usize, root: usize, blocks: usize) -> Result<Plan, BuildEr
 
 /// Everyone writes its input into the root's output. `blocks` thread blocks (at least 1) share each input. Right in place,
 /// as [`packets`].
-pub fn zero_copy(ranks: usize, root: usize, blocks: usize) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, root, blocks, .. } = shape;
     rooted(zero_copy_program("zero_copy", Gather, ranks), root, false, |p| {
         let output = p.output(root);
         Star::new(p, root, blocks).others_transfer(

@@ -258,84 +258,47 @@ impl Algorithm {
     /// The plan for this shape. Fails on 0 ranks, on a root that is not a rank, and where nodes matter on a number of them
     /// that does not divide the ranks.
     pub fn plan(self, shape: Shape) -> Result<Plan, BuildError> {
-        let Shape { ranks, nodes, in_place, root, blocks, handshake } = shape;
         match self {
-            Algorithm::AllReduceOneShotPackets => {
-                allreduce::one_shot_packets(ranks, in_place, blocks)
-            }
-            Algorithm::AllReduceTwoShotPackets => {
-                allreduce::two_shot_packets(ranks, in_place, blocks)
-            }
-            Algorithm::AllReduceZeroCopy => {
-                allreduce::zero_copy(ranks, in_place, blocks, handshake)
-            }
-            Algorithm::AllReduceHub => allreduce::hub(ranks, in_place),
-            Algorithm::AllReduceRing => allreduce::ring(ranks, in_place, blocks),
-            Algorithm::AllReduceSwitch => allreduce::switch(ranks, in_place, blocks),
-            Algorithm::AllGatherPackets => allgather::packets(ranks, in_place, blocks),
-            Algorithm::AllGatherZeroCopy => {
-                allgather::zero_copy(ranks, in_place, blocks, handshake)
-            }
-            Algorithm::ReduceScatterPackets => reducescatter::packets(ranks, in_place, blocks),
-            Algorithm::ReduceScatterZeroCopy => {
-                reducescatter::zero_copy(ranks, in_place, blocks, handshake)
-            }
-            Algorithm::AllToAllPackets => alltoall::packets(ranks, in_place, blocks),
-            Algorithm::AllToAllZeroCopy => alltoall::zero_copy(ranks, in_place, blocks, handshake),
-            Algorithm::BroadcastPackets => broadcast::packets(ranks, in_place, root, blocks),
-            Algorithm::BroadcastZeroCopy => broadcast::zero_copy(ranks, in_place, root, blocks),
-            Algorithm::ReducePackets => reduce::packets(ranks, in_place, root, blocks),
-            Algorithm::ReduceZeroCopy => reduce::zero_copy(ranks, in_place, root, blocks),
-            Algorithm::SendRecvPackets => sendrecv::packets(ranks, in_place, blocks),
-            Algorithm::SendRecvZeroCopy => sendrecv::zero_copy(ranks, in_place, blocks),
-            Algorithm::AllReduceHierarchicalPackets => {
-                hierarchical::allreduce::packets(ranks, nodes, in_place, blocks)
-            }
+            Algorithm::AllReduceOneShotPackets => allreduce::one_shot_packets(shape),
+            Algorithm::AllReduceTwoShotPackets => allreduce::two_shot_packets(shape),
+            Algorithm::AllReduceZeroCopy => allreduce::zero_copy(shape),
+            Algorithm::AllReduceHub => allreduce::hub(shape),
+            Algorithm::AllReduceRing => allreduce::ring(shape),
+            Algorithm::AllReduceSwitch => allreduce::switch(shape),
+            Algorithm::AllGatherPackets => allgather::packets(shape),
+            Algorithm::AllGatherZeroCopy => allgather::zero_copy(shape),
+            Algorithm::ReduceScatterPackets => reducescatter::packets(shape),
+            Algorithm::ReduceScatterZeroCopy => reducescatter::zero_copy(shape),
+            Algorithm::AllToAllPackets => alltoall::packets(shape),
+            Algorithm::AllToAllZeroCopy => alltoall::zero_copy(shape),
+            Algorithm::BroadcastPackets => broadcast::packets(shape),
+            Algorithm::BroadcastZeroCopy => broadcast::zero_copy(shape),
+            Algorithm::ReducePackets => reduce::packets(shape),
+            Algorithm::ReduceZeroCopy => reduce::zero_copy(shape),
+            Algorithm::SendRecvPackets => sendrecv::packets(shape),
+            Algorithm::SendRecvZeroCopy => sendrecv::zero_copy(shape),
+            Algorithm::AllReduceHierarchicalPackets => hierarchical::allreduce::packets(shape),
             Algorithm::AllReduceHierarchicalTwoShotPackets => {
-                hierarchical::allreduce::two_shot_packets(ranks, nodes, in_place, blocks)
+                hierarchical::allreduce::two_shot_packets(shape)
             }
-            Algorithm::AllReduceHierarchicalHub => {
-                hierarchical::allreduce::hub(ranks, nodes, in_place)
-            }
-            Algorithm::AllReduceHierarchicalZeroCopy => {
-                hierarchical::allreduce::zero_copy(ranks, nodes, in_place, blocks)
-            }
-            Algorithm::AllGatherHierarchicalPackets => {
-                hierarchical::allgather::packets(ranks, nodes, in_place, blocks)
-            }
-            Algorithm::AllGatherHierarchicalZeroCopy => {
-                hierarchical::allgather::zero_copy(ranks, nodes, in_place, blocks)
-            }
+            Algorithm::AllReduceHierarchicalHub => hierarchical::allreduce::hub(shape),
+            Algorithm::AllReduceHierarchicalZeroCopy => hierarchical::allreduce::zero_copy(shape),
+            Algorithm::AllGatherHierarchicalPackets => hierarchical::allgather::packets(shape),
+            Algorithm::AllGatherHierarchicalZeroCopy => hierarchical::allgather::zero_copy(shape),
             Algorithm::ReduceScatterHierarchicalPackets => {
-                hierarchical::reducescatter::packets(ranks, nodes, in_place, blocks)
+                hierarchical::reducescatter::packets(shape)
             }
             Algorithm::ReduceScatterHierarchicalZeroCopy => {
-                hierarchical::reducescatter::zero_copy(ranks, nodes, in_place, blocks)
+                hierarchical::reducescatter::zero_copy(shape)
             }
-            Algorithm::AllToAllHierarchicalPackets => {
-                hierarchical::alltoall::packets(ranks, nodes, in_place)
-            }
-            Algorithm::AllToAllHierarchicalZeroCopy => {
-                hierarchical::alltoall::zero_copy(ranks, nodes, in_place, blocks)
-            }
-            Algorithm::BroadcastHierarchicalPackets => {
-                hierarchical::broadcast::packets(ranks, nodes, in_place, root, blocks)
-            }
-            Algorithm::BroadcastHierarchicalZeroCopy => {
-                hierarchical::broadcast::zero_copy(ranks, nodes, in_place, root, blocks)
-            }
-            Algorithm::ReduceHierarchicalPackets => {
-                hierarchical::reduce::packets(ranks, nodes, in_place, root, blocks)
-            }
-            Algorithm::ReduceHierarchicalZeroCopy => {
-                hierarchical::reduce::zero_copy(ranks, nodes, in_place, root, blocks)
-            }
-            Algorithm::SendRecvHierarchicalPackets => {
-                hierarchical::sendrecv::packets(ranks, nodes, in_place, blocks)
-            }
-            Algorithm::SendRecvHierarchicalZeroCopy => {
-                hierarchical::sendrecv::zero_copy(ranks, nodes, in_place, blocks)
-            }
+            Algorithm::AllToAllHierarchicalPackets => hierarchical::alltoall::packets(shape),
+            Algorithm::AllToAllHierarchicalZeroCopy => hierarchical::alltoall::zero_copy(shape),
+            Algorithm::BroadcastHierarchicalPackets => hierarchical::broadcast::packets(shape),
+            Algorithm::BroadcastHierarchicalZeroCopy => hierarchical::broadcast::zero_copy(shape),
+            Algorithm::ReduceHierarchicalPackets => hierarchical::reduce::packets(shape),
+            Algorithm::ReduceHierarchicalZeroCopy => hierarchical::reduce::zero_copy(shape),
+            Algorithm::SendRecvHierarchicalPackets => hierarchical::sendrecv::packets(shape),
+            Algorithm::SendRecvHierarchicalZeroCopy => hierarchical::sendrecv::zero_copy(shape),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Reducescatter: rank r ends with block r of the reduction of all inputs.
 
-use super::Handshake;
+use super::Shape;
 use super::common::*;
 use super::meeting::*;
 use crate::builder::BuildError;
@@ -8,7 +8,8 @@ use crate::model::{Collective::ReduceScatter, Plan};
 
 /// Everyone sends block r to rank r as packets; rank r reduces them in rank order. `blocks` thread blocks (at least 1)
 /// share it.
-pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, .. } = shape;
     let p = packet_program("packets", ReduceScatter, ranks);
     among(p, in_place, |p| {
         let inboxes = Inboxes::new(p);
@@ -26,12 +27,8 @@ pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, Buil
 }
 
 /// Rank r reads block r of all inputs and reduces it in rank order. `blocks` thread blocks (at least 1) share it.
-pub fn zero_copy(
-    ranks: usize,
-    in_place: bool,
-    blocks: usize,
-    handshake: Handshake,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, handshake, .. } = shape;
     let p = zero_copy_program("zero_copy", ReduceScatter, ranks);
     among(p, in_place, |p| {
         met(p, blocks, handshake, |tb, me| {

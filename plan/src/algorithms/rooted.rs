@@ -1,7 +1,7 @@
 //! Gathers and scatters of one node. Beside [`Algorithm`](super::Algorithm), since their ranks do not all have both buffers:
 //! a plan of these touches none of a buffer in which a rank has no part, so that a call may come without it.
 
-use super::{gather, scatter};
+use super::{Shape, gather, scatter};
 use crate::builder::BuildError;
 use crate::model::{Collective, Plan};
 use std::fmt;
@@ -57,11 +57,12 @@ impl Rooted {
     /// # Errors
     /// On 0 ranks, and on a root that is not a rank.
     pub fn plan(self, ranks: usize, root: usize, blocks: usize) -> Result<Plan, BuildError> {
+        let shape = Shape { root, blocks, ..Shape::new(ranks) };
         match self {
-            Rooted::GatherPackets => gather::packets(ranks, root, blocks),
-            Rooted::GatherZeroCopy => gather::zero_copy(ranks, root, blocks),
-            Rooted::ScatterPackets => scatter::packets(ranks, root, blocks),
-            Rooted::ScatterZeroCopy => scatter::zero_copy(ranks, root, blocks),
+            Rooted::GatherPackets => gather::packets(shape),
+            Rooted::GatherZeroCopy => gather::zero_copy(shape),
+            Rooted::ScatterPackets => scatter::packets(shape),
+            Rooted::ScatterZeroCopy => scatter::zero_copy(shape),
         }
     }
 }

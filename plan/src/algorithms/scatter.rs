@@ -1,5 +1,6 @@
 //! Scatter: rank r ends with block r of the root's input.
 
+use super::Shape;
 use super::common::*;
 use super::star::{Star, rooted};
 use crate::builder::BuildError;
@@ -8,7 +9,8 @@ use crate::model::{Collective::Scatter, Plan};
 /// The root sends everyone its block as packets. `blocks` thread blocks (at least 1) share each block of data.
 ///
 /// Right in place, too: what stays on the root is copied onto itself then.
-pub fn packets(ranks: usize, root: usize, blocks: usize) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, root, blocks, .. } = shape;
     rooted(packet_program("packets", Scatter, ranks), root, false, |p| {
         let input = p.input(root);
         Star::new(p, root, blocks).root_sends_packets(
@@ -20,7 +22,8 @@ pub fn packets(ranks: usize, root: usize, blocks: usize) -> Result<Plan, BuildEr
 
 /// Everyone reads its block of the root's input. `blocks` thread blocks (at least 1) share each block of data. Right in
 /// place, as [`packets`].
-pub fn zero_copy(ranks: usize, root: usize, blocks: usize) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, root, blocks, .. } = shape;
     rooted(zero_copy_program("zero_copy", Scatter, ranks), root, false, |p| {
         let input = p.input(root);
         Star::new(p, root, blocks).others_transfer(

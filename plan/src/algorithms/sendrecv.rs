@@ -1,5 +1,6 @@
 //! Sendrecv: rank r's input becomes the output of the next rank, round the ring of ranks.
 
+use super::Shape;
 use super::common::*;
 use super::meeting::*;
 use crate::builder::BuildError;
@@ -10,7 +11,8 @@ use crate::model::{Collective::SendRecv, Plan};
 /// A rank hears from the one before only, so the next one tells it that it has begun: that keeps it from being two
 /// launches ahead, where it would overwrite packets that the next rank has not read. `blocks` thread blocks (at least 1)
 /// share each message; the first of each rank tells and listens, since a launch is over when all its blocks are.
-pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, .. } = shape;
     let p = packet_program("packets", SendRecv, ranks);
     among(p, in_place, |p| {
         let to_next: Vec<_> = (0..ranks).map(|rank| p.channel(rank, (rank + 1) % ranks)).collect();
@@ -36,7 +38,8 @@ pub fn packets(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, Buil
 /// not have sent yet what its output would overwrite.
 ///
 /// `blocks` thread blocks (at least 1) share each message.
-pub fn zero_copy(ranks: usize, in_place: bool, blocks: usize) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, in_place, blocks, .. } = shape;
     let p = zero_copy_program("zero_copy", SendRecv, ranks);
     among(p, in_place, |p| {
         let staged = usize::from(in_place);

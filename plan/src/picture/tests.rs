@@ -1,7 +1,7 @@
 //! Golden pictures, names that are markup, and how large pages get.
 
 use super::*;
-use crate::algorithms::{Algorithm, Handshake, Shape, allreduce, examples, sendrecv};
+use crate::algorithms::{Algorithm, Shape, allreduce, examples, sendrecv};
 use crate::interpret::BlockedOn;
 use crate::lower::Site;
 use crate::model::ChannelType;
@@ -103,7 +103,7 @@ fn faulty(plan: &Plan) -> Report {
 
 #[test]
 fn a_figure_of_two_ranks() {
-    let plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     insta::assert_snapshot!(drawn(&plan, sizes(1 << 16), None, svg));
 }
 
@@ -116,13 +116,13 @@ fn a_figure_of_a_pipeline() {
 
 #[test]
 fn a_figure_with_faults() {
-    let plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     insta::assert_snapshot!(drawn(&plan, sizes(1024), Some(&faulty(&plan)), svg));
 }
 
 #[test]
 fn the_data_of_a_page() {
-    let plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     let data = data_of(&drawn(&plan, sizes(1024), Some(&faulty(&plan)), html));
     // One line for each column, so that a change shows where it is.
     let mut lines = String::new();
@@ -139,7 +139,7 @@ fn the_data_of_a_page() {
 
 #[test]
 fn steps_and_marks_point_to_operations() {
-    let plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     let data = data_of(&drawn(&plan, sizes(1024), Some(&faulty(&plan)), html));
     let faults = data["report"]["faults"].as_array().unwrap();
     let first_of_rank_1 = plan.gpus[0].threadblocks[0].ops.len() as u64;
@@ -156,7 +156,7 @@ fn steps_and_marks_point_to_operations() {
 #[test]
 fn names_that_are_markup_stay_text() {
     let name = "</script><script>alert(1)</script>{{data}}<!--";
-    let mut plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let mut plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     plan.name = name.to_owned();
     let page = drawn(&plan, sizes(1024), Some(&faulty(&plan)), html);
     assert_eq!(page.matches("<script").count(), 2, "the page's own scripts");
@@ -170,7 +170,7 @@ fn names_that_are_markup_stay_text() {
 
 #[test]
 fn pages_load_nothing() {
-    let plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     let page = drawn(&plan, sizes(1024), None, html);
     for loads in ["http://", "https://", " src=", "@import", "url(", "fetch(", "{{"] {
         assert!(!page.contains(loads), "{loads}");
@@ -182,9 +182,9 @@ fn pages_of_64_ranks_stay_small() {
     let call = sizes(1 << 20);
     let shape = Shape { blocks: 4, ..Shape::new(64) };
     let plans = [
-        (allreduce::two_shot_packets(64, false, 1).unwrap(), 4416),
+        (allreduce::two_shot_packets(Shape::new(64)).unwrap(), 4416),
         (Algorithm::AllReduceRing.plan(shape).unwrap(), 100_000),
-        (allreduce::zero_copy(64, false, 8, Handshake::Everyone).unwrap(), 512),
+        (allreduce::zero_copy(Shape { blocks: 8, ..Shape::new(64) }).unwrap(), 512),
     ];
     for (plan, least) in plans {
         let page = drawn(&plan, call, None, html);
@@ -249,7 +249,7 @@ fn a_schematic_has_every_operation_once_and_no_arrow_back_in_time() {
 
 #[test]
 fn a_launch_that_never_ends_is_drawn_up_to_where_it_stops() {
-    let mut plan = sendrecv::zero_copy(2, false, 1).unwrap();
+    let mut plan = sendrecv::zero_copy(Shape::new(2)).unwrap();
     // Rank 1 never says that it is ready.
     let ops = &mut plan.gpus[1].threadblocks[0].ops;
     let signal = ops.iter().position(|op| op.kind.name().ends_with("signal")).unwrap();

@@ -1,15 +1,15 @@
 //! What blocks the rules give, and what is refused.
 
 use super::*;
-use antiphon::plan::algorithms::{Handshake, allgatherv, alltoallv};
+use antiphon::plan::algorithms::{self, allgatherv, alltoallv};
 use antiphon::plan::builder::ProgramBuilder;
 
 fn alltoall(ranks: usize) -> Plan {
-    alltoallv::zero_copy(ranks, 1, Handshake::Everyone).unwrap()
+    alltoallv::zero_copy(algorithms::Shape::new(ranks)).unwrap()
 }
 
 fn allgather(ranks: usize, in_place: bool) -> Plan {
-    allgatherv::zero_copy(ranks, in_place, 1, Handshake::Everyone).unwrap()
+    allgatherv::zero_copy(algorithms::Shape { in_place, ..algorithms::Shape::new(ranks) }).unwrap()
 }
 
 fn blocks(plan: &Plan, text: &str, size: u64) -> Result<Blocks, String> {

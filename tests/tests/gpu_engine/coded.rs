@@ -8,7 +8,7 @@ use antiphon::executor::{
     Call, Code, CodeCall, Collectives, Communicator, ExecutorError, Factor, Group, Options,
     Registry, Request, Terms, What,
 };
-use antiphon::plan::algorithms::allreduce;
+use antiphon::plan::algorithms::{Shape, allreduce};
 use antiphon::plan::model::Collective;
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::recorder::Recorder;
@@ -66,7 +66,7 @@ impl Code for Adding {
         assert_eq!(stream.device(), communicator.device().index());
         let copy = communicator.allocate(call.input_bytes.max(1))?;
         let world = communicator.world() as usize;
-        let plan = allreduce::hub(world, false).map_err(SelectionError::Build)?;
+        let plan = allreduce::hub(Shape::new(world)).map_err(SelectionError::Build)?;
         let plan = call.executor.load(&plan)?;
         let (from, to) = ((copy.address().cast_const(), call.input_bytes), call.output);
         let mut sum = Call::new(&plan, call.dtype, from, (to, call.output_bytes));

@@ -6,7 +6,7 @@ use crate::{beside_cuda, on_devices, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
-use antiphon::plan::algorithms::allreduce;
+use antiphon::plan::algorithms::{Shape, allreduce};
 use antiphon::plan::model::Collective;
 use antiphon::plan::program::{Area, Instruction, Layout};
 use antiphon_tests::application::Application;
@@ -165,7 +165,9 @@ const WORDS: usize = 256;
 
 /// One launch of the sum of all ranks' words, in place.
 fn add_up(rank: &Communicator, executor: &Executor, stream: &Arc<dyn Stream>, memory: &dyn Memory) {
-    let plan = executor.load(&allreduce::switch(WORLD as usize, true, 1).unwrap()).unwrap();
+    let plan = executor
+        .load(&allreduce::switch(Shape { in_place: true, ..Shape::new(WORLD as usize) }).unwrap())
+        .unwrap();
     let values: Vec<u32> = (0..WORDS as u32).map(|at| at * (rank.rank() + 1)).collect();
     let (address, bytes) = (memory.address(), WORDS as u64 * 4);
     write(stream, address, &values);

@@ -4,7 +4,7 @@
 use crate::{on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::{Call, Communicator, Counts, Executor, ExecutorError, Extent, LoadedPlan};
-use antiphon::plan::algorithms::{Handshake, alltoallv};
+use antiphon::plan::algorithms::{Shape, alltoallv};
 use antiphon_tests::harness::{Area, Random, Source, seed};
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ fn every_count_arrives_from_launch_to_launch() {
         matrices.push([[(); 3]; 3].map(|row| row.map(|()| random.one_of(values))));
     }
     for blocks in [1, 2] {
-        let plan = alltoallv::zero_copy(WORLD as usize, blocks, Handshake::Everyone).unwrap();
+        let plan = alltoallv::zero_copy(Shape { blocks, ..Shape::new(WORLD as usize) }).unwrap();
         on_threads(WORLD, &options(), |rank| {
             let executor = Executor::new(&rank);
             let plan = executor.load(&plan).unwrap();
@@ -102,7 +102,7 @@ fn ranks_that_disagree_on_a_count_are_told_which() {
     if on_simulator("runtime_sizes::ranks_that_disagree_on_a_count_are_told_which").is_none() {
         return;
     }
-    let plan = alltoallv::zero_copy(WORLD as usize, 1, Handshake::Everyone).unwrap();
+    let plan = alltoallv::zero_copy(Shape::new(WORLD as usize)).unwrap();
     let errors = on_threads(WORLD, &options(), |rank| {
         let executor = Executor::new(&rank);
         let plan = executor.load(&plan).unwrap();

@@ -63,7 +63,8 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
         bodies: false,
         when: When::Always,
     });
-    let v = alltoallv::zero_copy(4, 1, Default::default()).map_err(wrong)?;
+    let v = alltoallv::zero_copy(Shape { handshake: Default::default(), ..Shape::new(4) })
+        .map_err(wrong)?;
     add(&mut texts, "alltoallv", &v, variant, (false, When::Always), 1)?;
     for (name, plan) in examples().map_err(wrong)? {
         add(&mut texts, name, &plan, variant, (false, When::Vendors), if all { 8 } else { 1 })?;

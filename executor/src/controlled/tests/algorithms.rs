@@ -51,8 +51,13 @@ fn hierarchical_algorithms_keep_their_promise_over_nodes_in_every_schedule() {
 fn plans_with_runtime_sizes_run_with_equal_blocks() {
     for ranks in 2..=4u64 {
         for plan in [
-            alltoallv::zero_copy(ranks as usize, 2, Handshake::Hub).unwrap(),
-            allgatherv::zero_copy(ranks as usize, false, 2, Handshake::Everyone).unwrap(),
+            alltoallv::zero_copy(Shape {
+                blocks: 2,
+                handshake: Handshake::Hub,
+                ..Shape::new(ranks as usize)
+            })
+            .unwrap(),
+            allgatherv::zero_copy(Shape { blocks: 2, ..Shape::new(ranks as usize) }).unwrap(),
         ] {
             let gathers = plan.collective == Collective::AllGatherV;
             let input = if gathers { 52 } else { 52 * ranks };

@@ -5,12 +5,8 @@ use crate::model::{Collective::AllGather, Plan};
 
 /// Everyone sends its input to its counterparts and its neighbours, and forwards to its neighbours what its counterparts
 /// sent; all as packets. `blocks` thread blocks (at least 1) share each input.
-pub fn packets(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = packet_program("packets", AllGather, (ranks, nodes))?;
     among(p, in_place, |p| {
         let packed: Vec<_> =
@@ -55,12 +51,8 @@ pub fn packets(
 
 /// Everyone writes its input into the outputs of its counterparts and its neighbours, and passes on to its neighbours
 /// what its counterparts sent. `blocks` thread blocks (at least 1) share each input.
-pub fn zero_copy(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = zero_copy_program("zero_copy", AllGather, (ranks, nodes))?;
     among(p, in_place, |p| {
         for Seat { tb, me, near, far } in seats(p, places, blocks) {

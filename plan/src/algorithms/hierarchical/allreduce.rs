@@ -8,12 +8,8 @@ use std::ops::Range;
 ///
 /// One step inside the node and one across, with `nodes - 1` puts and no signal, for the smallest messages; every rank
 /// of a node sends the same sum. `blocks` thread blocks (at least 1) share the message.
-pub fn packets(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = packet_program("packets", AllReduce, (ranks, nodes))?;
     let p = p.chunk_counts(1, 1);
     among(p, in_place, |p| {
@@ -43,12 +39,8 @@ pub fn packets(
 ///
 /// Two steps inside the node and one across, where each byte of the message goes to each other node once. `blocks` thread
 /// blocks (at least 1) share each slice.
-pub fn two_shot_packets(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn two_shot_packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = packet_program("two_shot_packets", AllReduce, (ranks, nodes))?;
     let p = p.chunk_counts(places.per_node, places.per_node);
     among(p, in_place, |p| {
@@ -87,7 +79,8 @@ pub fn two_shot_packets(
 ///
 /// The fewest operations and puts, one after the other: for small messages where the ranks of a node share cores, so that
 /// one of them does the work in any case.
-pub fn hub(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildError> {
+pub fn hub(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, .. } = shape;
     let (p, places) = packet_program("hub", AllReduce, (ranks, nodes))?;
     let p = p.chunk_counts(1, 1);
     among(p, in_place, |p| {
@@ -168,12 +161,8 @@ impl<'p> Exchange<'p> {
 ///
 /// Two nodes exchange their sums whole, which takes one step. More nodes divide the slice: each reduces its piece
 /// and sends the result to the others, so that twice the slice crosses, however many nodes there are.
-pub fn zero_copy(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = zero_copy_program("zero_copy", AllReduce, (ranks, nodes))?;
     let pieces = if nodes > 2 { nodes } else { 1 };
     let chunks = places.per_node * pieces;

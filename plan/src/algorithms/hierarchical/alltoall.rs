@@ -5,7 +5,8 @@ use crate::model::{Collective::AllToAll, Plan};
 
 /// Everyone gives its neighbour of number k the blocks for the ranks of that number, which the neighbour sends on to
 /// them, a node's blocks in one put; all as packets.
-pub fn packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, .. } = shape;
     let (p, places) = packet_program("packets", AllToAll, (ranks, nodes))?;
     among(p, in_place, |p| {
         let ports = Links::across(p, places);
@@ -52,12 +53,8 @@ pub fn packets(ranks: usize, nodes: usize, in_place: bool) -> Result<Plan, Build
 /// into outputs, or, in place, into scratch first, because what they would overwrite may not have been sent.
 ///
 /// `blocks` thread blocks (at least 1) share each block of data.
-pub fn zero_copy(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = zero_copy_program("zero_copy", AllToAll, (ranks, nodes))?;
     among(p, in_place, |p| {
         let relays = Inboxes::far(p, places, places.per_node);

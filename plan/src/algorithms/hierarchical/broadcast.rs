@@ -9,13 +9,8 @@ use crate::model::{Collective::Broadcast, Plan};
 /// Who sends hears from nobody otherwise, so those it sends to tell it that they have begun: that keeps it from being two
 /// launches ahead, where it would overwrite packets that nobody has read. It sends first and listens then. `blocks` thread
 /// blocks (at least 1) share the message.
-pub fn packets(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    root: usize,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, root, blocks, .. } = shape;
     let (p, places) = packet_program("packets", Broadcast, (ranks, nodes))?;
     rooted(p, root, in_place, |p| {
         let number = places.number(root);
@@ -61,13 +56,8 @@ pub fn packets(
 
 /// The root's neighbours read its input. Number k of that node sends slice k to its counterparts' outputs, and these pass
 /// it on to their neighbours. `blocks` thread blocks (at least 1) share each slice.
-pub fn zero_copy(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    root: usize,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, root, blocks, .. } = shape;
     let (p, places) = zero_copy_program("zero_copy", Broadcast, (ranks, nodes))?;
     let p = p.chunk_counts(places.per_node, places.per_node);
     rooted(p, root, in_place, |p| {

@@ -30,6 +30,7 @@ pub mod reduce;
 pub mod reducescatter;
 pub mod sendrecv;
 
+use super::Shape;
 use super::common::{among, keep, raw_scratch, teams, unpack};
 use super::meeting::{signal, wait};
 use super::star::rooted;

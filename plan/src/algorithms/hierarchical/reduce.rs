@@ -8,13 +8,8 @@ use crate::model::{Collective::Reduce, Plan};
 /// Who sends hears from nobody otherwise, so those it sends to tell it that they have begun: that keeps it from being two
 /// launches ahead, where it would overwrite packets that nobody has read. `blocks` thread blocks (at least 1) share the
 /// message.
-pub fn packets(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    root: usize,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, root, blocks, .. } = shape;
     let (p, places) = packet_program("packets", Reduce, (ranks, nodes))?;
     rooted(p, root, in_place, |p| {
         let number = places.number(root);
@@ -76,13 +71,8 @@ pub fn packets(
 
 /// Rank number k of each node reads slice k of its node's inputs. On the root's node it adds to that what its counterparts
 /// send, and writes the result to the root's output. `blocks` thread blocks (at least 1) share each slice.
-pub fn zero_copy(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    root: usize,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, root, blocks, .. } = shape;
     let (p, places) = zero_copy_program("zero_copy", Reduce, (ranks, nodes))?;
     let p = p.chunk_counts(places.per_node, places.per_node);
     rooted(p, root, in_place, |p| {

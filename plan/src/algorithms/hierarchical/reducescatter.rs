@@ -5,12 +5,8 @@ use crate::model::{Collective::ReduceScatter, Plan};
 
 /// Rank number k of each node adds up its node's blocks for the ranks of that number, sends the sums to its counterparts
 /// and adds up theirs; all as packets. `blocks` thread blocks (at least 1) share each block of data.
-pub fn packets(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = packet_program("packets", ReduceScatter, (ranks, nodes))?;
     among(p, in_place, |p| {
         // A slot has the blocks for one number's ranks, by node.
@@ -78,12 +74,8 @@ pub fn packets(
 
 /// Rank number k of each node reads its node's blocks for the ranks of that number, sends the sums to its counterparts
 /// and adds up theirs. `blocks` thread blocks (at least 1) share each block of data.
-pub fn zero_copy(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = zero_copy_program("zero_copy", ReduceScatter, (ranks, nodes))?;
     among(p, in_place, |p| {
         let sums = (places.per_node > 1).then(|| Inboxes::far(p, places, 1));

@@ -9,12 +9,8 @@ use crate::model::{Collective::SendRecv, Plan};
 /// A rank hears from the one before only, so the next one tells it that it has begun: that keeps it from being two
 /// launches ahead, where it would overwrite packets that the next rank has not read. `blocks` thread blocks (at least 1)
 /// share each message.
-pub fn packets(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = packet_program("packets", SendRecv, (ranks, nodes))?;
     among(p, in_place, |p| {
         let ring = Ring { places };
@@ -44,12 +40,8 @@ pub fn packets(
 /// not have sent yet what its output would overwrite.
 ///
 /// `blocks` thread blocks (at least 1) share each message.
-pub fn zero_copy(
-    ranks: usize,
-    nodes: usize,
-    in_place: bool,
-    blocks: usize,
-) -> Result<Plan, BuildError> {
+pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
+    let Shape { ranks, nodes, in_place, blocks, .. } = shape;
     let (p, places) = zero_copy_program("zero_copy", SendRecv, (ranks, nodes))?;
     among(p, in_place, |p| {
         let ring = Ring { places };

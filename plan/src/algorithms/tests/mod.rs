@@ -177,7 +177,7 @@ fn the_simulator_finds_broken_plans() {
         let wrong = |seed| run(&plan, shape, SumOrder::Ranks, setting(true, seed)).is_err();
         assert!((1..=40).any(wrong), "{algorithm}");
     }
-    let mut plan = allreduce::one_shot_packets(3, false, 1).expect("a valid shape");
+    let mut plan = allreduce::one_shot_packets(Shape::new(3)).expect("a valid shape");
     plan.use_double_scratch_buffer = false;
     let wrong = |seed| run(&plan, Shape::new(3), SumOrder::Ranks, setting(false, seed)).is_err();
     assert!((1..=40).any(wrong), "single scratch passed");
@@ -255,10 +255,10 @@ fn names_find_their_algorithms() {
 #[test]
 fn small_plans_read_like_this() {
     let plans = [
-        ("one_shot_3", allreduce::one_shot_packets(3, false, 1)),
-        ("zero_copy_2", allreduce::zero_copy(2, false, 2, Handshake::Everyone)),
-        ("ring_3", allreduce::ring(3, false, 1)),
-        ("alltoall_in_place_2", alltoall::zero_copy(2, true, 1, Handshake::Everyone)),
+        ("one_shot_3", allreduce::one_shot_packets(Shape::new(3))),
+        ("zero_copy_2", allreduce::zero_copy(Shape { blocks: 2, ..Shape::new(2) })),
+        ("ring_3", allreduce::ring(Shape::new(3))),
+        ("alltoall_in_place_2", alltoall::zero_copy(Shape { in_place: true, ..Shape::new(2) })),
         ("pipeline_2", examples::allgather_pipeline(2, 4096)),
     ];
     for (name, plan) in plans {

@@ -117,9 +117,9 @@ fn slices_that_overlap_at_some_sizes_only_show() {
 
 #[test]
 fn blocks_of_runtime_sizes_are_followed_too() {
-    use crate::algorithms::{Handshake, allgatherv, alltoallv};
+    use crate::algorithms::{Handshake, Shape, allgatherv, alltoallv};
     let handshake = Handshake::Everyone;
-    let right = alltoallv::zero_copy(3, 2, handshake).unwrap();
+    let right = alltoallv::zero_copy(Shape { blocks: 2, handshake, ..Shape::new(3) }).unwrap();
     let mut wrong = right.clone();
     let ops = &mut wrong.gpus[1].threadblocks[0].ops;
     let put = ops.iter_mut().find(|op| op.kind == OpKind::PutBlocks).unwrap();
@@ -133,8 +133,17 @@ fn blocks_of_runtime_sizes_are_followed_too() {
         ("all to all", right, "proven"),
         ("wrong block", wrong, "wrong"),
         ("no nop before the signal", unsynced, "race"),
-        ("all gather", allgatherv::zero_copy(3, false, 2, handshake).unwrap(), "proven"),
-        ("all gather in place", allgatherv::zero_copy(3, true, 2, handshake).unwrap(), "proven"),
+        (
+            "all gather",
+            allgatherv::zero_copy(Shape { blocks: 2, handshake, ..Shape::new(3) }).unwrap(),
+            "proven",
+        ),
+        (
+            "all gather in place",
+            allgatherv::zero_copy(Shape { in_place: true, blocks: 2, handshake, ..Shape::new(3) })
+                .unwrap(),
+            "proven",
+        ),
     ]);
 }
 

@@ -63,7 +63,7 @@ fn built_in_algorithms_over_nodes_add_in_one_order_all() {
 
 #[test]
 fn what_hardware_decides_is_said() {
-    let report = judge(&allreduce::switch(3, true, 1).unwrap());
+    let report = judge(&allreduce::switch(Shape { in_place: true, ..Shape::new(3) }).unwrap());
     assert_eq!(report.order, Some(SumOrder::Hardware));
     assert!(report.to_string().contains("\nsums add as the hardware"), "{report}");
 }

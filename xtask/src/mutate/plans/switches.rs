@@ -1,7 +1,7 @@
 //! Multicast: loads from and stores to every member of a group at once.
 
 use super::{Base, Mesh, done, ready};
-use antiphon::plan::algorithms::allreduce;
+use antiphon::plan::algorithms::{Shape, allreduce};
 use antiphon::plan::builder::{BuildError, ProgramBuilder};
 use antiphon::plan::model::{Buffer, Collective, Plan};
 
@@ -9,7 +9,7 @@ pub(super) fn plans() -> Result<Vec<Base>, BuildError> {
     let mut plans = Vec::new();
     for ranks in 2..=4 {
         let mut push = |what, plan| plans.push(Base { name: format!("{what} of {ranks}"), plan });
-        push("allreduce_switch", allreduce::switch(ranks, true, 1)?);
+        push("allreduce_switch", allreduce::switch(Shape { in_place: true, ..Shape::new(ranks) })?);
         push("switch store", store(ranks, 2)?);
         push("switch packets", packets(ranks)?);
         push("switch reduce", reduce(ranks, 2)?);

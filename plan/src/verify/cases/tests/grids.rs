@@ -307,7 +307,9 @@ fn slices_inside_pipelines_are_covered() {
 fn runtime_blocks_are_one_chunk_in_as_many_pieces_as_slices() {
     for (blocks, pieces) in [(1, 1), (3, 3)] {
         let Shape { handshake, .. } = Shape::new(2);
-        let plan = crate::algorithms::alltoallv::zero_copy(2, blocks, handshake).unwrap();
+        let plan =
+            crate::algorithms::alltoallv::zero_copy(Shape { blocks, handshake, ..Shape::new(2) })
+                .unwrap();
         let Cases { grids, doubts } = cases_of(&plan);
         assert_eq!(doubts, Vec::<String>::new());
         assert_eq!(grids.len(), 1);
