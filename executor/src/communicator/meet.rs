@@ -1,9 +1,11 @@
 //! Where the ranks of a job meet: what a launcher says, or an id that went from rank 0 to the others.
 
-use super::{Communicator, Options};
+use super::{Communicator, NO_LIMIT, Options};
 use crate::error::ExecutorError;
+use antiphon_bootstrap::DEFAULT_TIMEOUT;
 use antiphon_bootstrap::launcher;
 use antiphon_bootstrap::tcp::{self, UniqueId};
+use std::time::Duration;
 
 impl Communicator {
     /// This rank's end of the group whose ranks a launcher started (torchrun, `mpirun`, `srun`), or that
@@ -41,6 +43,9 @@ impl Communicator {
     /// This rank's end of a group whose ranks all pass the same id, which the process of rank 0 made
     /// ([`UniqueId::create`]) and told the others.
     ///
+    /// They wait for each other as long as calls do ([`Options::timeout`]), but for two minutes at the least, since programs start
+    /// less evenly than they call.
+    ///
     /// # Errors
     /// What the bootstrap reports: a rank that did not come in time, a wrong world, a duplicate rank.
     pub fn from_id(
@@ -53,6 +58,7 @@ impl Communicator {
         let secret = tcp::Secret::open();
         let mut rendezvous = tcp::Rendezvous::new(tcp::Place::Id(id.clone()), rank, world, secret);
         rendezvous.interface = options.interface.clone();
+        rendezvous.timeout = patience(options);
         Communicator::join(tcp::connect(&rendezvous)?, options)
     }
 
@@ -70,5 +76,24 @@ impl Communicator {
         let interface = options.interface.clone().or_else(|| found.interface.clone());
         let options = options.clone().with_interface(interface);
         Communicator::join(found.connect()?, &options)
+    }
+}
+
+/// How long ranks wait for each other where they meet by an id.
+fn patience(options: &Options) -> Duration {
+    options.timeout.map_or(NO_LIMIT, |limit| limit.max(DEFAULT_TIMEOUT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_wait_for_each_other_as_long_as_calls_do_and_two_minutes_at_the_least() {
+        let wait = |limit| patience(&Options::default().with_timeout(limit));
+        for (limit, expected) in [(5, 120), (120, 120), (1800, 1800)] {
+            assert_eq!(wait(Some(Duration::from_secs(limit))), Duration::from_secs(expected));
+        }
+        assert_eq!(wait(None), NO_LIMIT);
     }
 }
