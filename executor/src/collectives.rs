@@ -219,8 +219,11 @@ impl Collectives {
             },
             // SAFETY: as this function's.
             Ready::Launch(prepared) => unsafe { self.launch(&prepared.call(), stream) },
-            // SAFETY: as this function's.
-            Ready::Code(coded) => unsafe { self.run_code(&coded, stream) },
+            Ready::Code(coded) => {
+                coded.check(self)?;
+                // SAFETY: as this function's.
+                unsafe { self.run_code(&coded, stream) }
+            }
         }
     }
 

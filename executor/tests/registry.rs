@@ -359,6 +359,30 @@ fn one_thread_drives_ranks_whose_calls_code_serves() {
 }
 
 #[test]
+fn a_group_refuses_what_code_cannot_be_given_before_anything_of_it_runs() {
+    let (registry, code) = adding_unsigned();
+    on_threads(&options(&registry), |rank, on| {
+        let mut chain = Chain::default();
+        let requests = chain.requests(rank);
+        let mut group = Group::new();
+        for request in &requests {
+            let odd = Request { input: request.input.wrapping_add(1), ..*request };
+            // SAFETY: the chain is as long as said, and none of what is gathered runs.
+            unsafe {
+                group.call(on, request, None).unwrap();
+                let error = group.call(on, &odd, None).unwrap_err();
+                assert!(matches!(error, ExecutorError::Argument { .. }), "{error}");
+            }
+        }
+        drop(group);
+        assert_eq!(chain.0[1..], [[0; 4]; 3]);
+        // No rank has waited for another, and the next call works.
+        assert_eq!(all_reduce(on, 4).unwrap(), 13);
+    });
+    assert_eq!(code.calls.load(Ordering::Relaxed), 2);
+}
+
+#[test]
 fn code_that_fails_in_a_group_ends_it_on_all_ranks() {
     for panics in [true, false] {
         let registry = Registry::new();

@@ -40,10 +40,22 @@ impl Coded {
     fn name(&self) -> String {
         format!("code {} {} root {}", self.code.name(), self.code.version(), self.root)
     }
+
+    /// Refuses what is wrong with this rank's buffers, before others count on it.
+    pub fn check(&self, on: &Collectives) -> Result<(), ExecutorError> {
+        let buffers = [self.input, (self.output.0.cast_const(), self.output.1)];
+        on.executor().aligned(self.dtype, buffers.map(|(at, _)| at.addr()))?;
+        if on.on_device() {
+            for (at, bytes) in buffers.into_iter().filter(|&(_, bytes)| bytes > 0) {
+                on.communicator().device().locate(at, bytes)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Collectives {
-    /// Makes a call that code serves.
+    /// Makes a call that code serves, and that was [checked](Coded::check).
     ///
     /// # Safety
     /// As [`call`](Self::call).
@@ -58,13 +70,7 @@ impl Collectives {
             return unsafe { self.enter(coded, stream) };
         };
         let queue = &stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
-        let &Coded { input, output, dtype, op, .. } = coded;
-        let buffers = [(input.0, input.1), (output.0.cast_const(), output.1)];
-        self.executor().aligned(dtype, buffers.map(|(at, _)| at.addr()))?;
-        // What a launch would refuse is refused here as well, before others count on this rank.
-        for (at, bytes) in buffers.into_iter().filter(|&(_, bytes)| bytes > 0) {
-            self.communicator().device().locate(at, bytes)?;
-        }
+        let &Coded { dtype, op, .. } = coded;
         let meeting = Meeting { name: &coded.name(), bytes: coded.lengths(), dtype, op };
         gpu.meet(&self.communicator().shared, &**queue, &meeting)?;
         // SAFETY: as this function's.

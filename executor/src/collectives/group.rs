@@ -247,8 +247,13 @@ impl Group {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         // What is refused is refused now: a group is launched whole or not at all.
-        if let Work::Step(Step::Launch(call) | Step::Scaled(_, call)) = &work {
-            on.executor().check(&call.call())?;
+        match &work {
+            Work::Step(Step::Launch(call) | Step::Scaled(_, call)) => {
+                on.executor().check(&call.call())?;
+            }
+            Work::Step(Step::Code(coded)) => coded.check(on)?,
+            // Checked by its caller.
+            Work::Transfer(_) => {}
         }
         self.calls.push(Gathered { on: on.clone(), work, stream: stream.cloned() });
         Ok(())

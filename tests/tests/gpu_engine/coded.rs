@@ -223,11 +223,17 @@ fn code_that_does_not_say_so_is_not_asked_and_no_device_gets_memory_of_the_host(
         let mut here = [0u32; 4];
         let at = here.as_mut_ptr().cast();
         let wrong = Request { input: at, output: at, count: 4, ..rank.request(0, DataType::U32) };
-        let error = rank.call(&wrong, true).unwrap_err().to_string();
-        assert!(error.contains("memory"), "{error}");
         let odd = Request { input: wrong.input.wrapping_add(1), ..rank.request(0, DataType::U32) };
-        let error = rank.call(&odd, true).unwrap_err().to_string();
-        assert!(error.contains("multiples of the element size"), "{error}");
+        let mut group = Group::new();
+        for (request, part) in [(wrong, "memory"), (odd, "multiples of the element size")] {
+            let error = rank.call(&request, true).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+            // SAFETY: it is refused.
+            let gathered = unsafe { group.call(&rank.on, &request, Some(&rank.stream)) };
+            let error = gathered.unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(group.is_empty());
         rank.fill(0);
         communicator.barrier().unwrap();
         // The next call works, and others are served by what is built in.
