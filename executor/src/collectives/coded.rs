@@ -1,6 +1,6 @@
 //! Calls that registered code serves: all ranks meet first, and see that they chose the same.
 
-use super::{Collectives, lock};
+use super::{Collectives, argument, lock};
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use crate::gpu::Meeting;
@@ -13,6 +13,10 @@ use antiphon_plan::model::{Collective, Plan};
 use antiphon_types::{DataType, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+/// What code is given on devices, and what else there is to do.
+const OWN_MEMORY: &str = "memory of the rank's own device; allocate the buffer there, or narrow the code's terms, so that a plan \
+     serves the call, which takes other memory, too";
 
 /// A call, and the code that serves it; fields as those of [`CodeCall`].
 #[derive(Debug)]
@@ -45,12 +49,20 @@ impl Coded {
     pub fn check(&self, on: &Collectives) -> Result<(), ExecutorError> {
         let buffers = [self.input, (self.output.0.cast_const(), self.output.1)];
         on.executor().aligned(self.dtype, buffers.map(|(at, _)| at.addr()))?;
-        if on.on_device() {
-            for (at, bytes) in buffers.into_iter().filter(|&(_, bytes)| bytes > 0) {
-                on.communicator().device().locate(at, bytes)?;
+        // Code is given the device's own memory alone. Launches also take other memory, which they copy, or whose addresses hold
+        // on the device.
+        let device = on.communicator().device();
+        let other = |&(at, bytes): &(*const u8, u64)| bytes > 0 && device.find(at, bytes).is_none();
+        match buffers.into_iter().filter(|_| on.on_device()).find(other) {
+            None => Ok(()),
+            Some((at, bytes)) => {
+                let (code, device) = (self.code.name(), device.name());
+                let saw = format!(
+                    "{bytes} bytes at {at:?}, which no memory of {device} holds, for registered code `{code}`"
+                );
+                Err(argument("give code a buffer", saw, OWN_MEMORY))
             }
         }
-        Ok(())
     }
 }
 

@@ -225,7 +225,8 @@ fn code_that_does_not_say_so_is_not_asked_and_no_device_gets_memory_of_the_host(
         let wrong = Request { input: at, output: at, count: 4, ..rank.request(0, DataType::U32) };
         let odd = Request { input: wrong.input.wrapping_add(1), ..rank.request(0, DataType::U32) };
         let mut group = Group::new();
-        for (request, part) in [(wrong, "memory"), (odd, "multiples of the element size")] {
+        let said = "for registered code `adding`, allowed memory of the rank's own device";
+        for (request, part) in [(wrong, said), (odd, "multiples of the element size")] {
             let error = rank.call(&request, true).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
             // SAFETY: it is refused.
