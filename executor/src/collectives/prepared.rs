@@ -6,8 +6,8 @@ use super::{Collectives, NOWHERE, Request, What, argument, check_address, code_u
 use crate::error::ExecutorError;
 use crate::executor::{Asked, Buffers, Call};
 use crate::plan_cache::LoadedPlan;
+use crate::selection::Wish;
 use crate::selection::question::reduces;
-use crate::selection::{Devices, Wish};
 use antiphon_plan::counts::{Counts, CountsError, Extent};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
@@ -214,11 +214,10 @@ impl Collectives {
                 Ok(Ready::Launch(Prepared { plan, asked, dtype, op, input, output, blocks: None }))
             }
             Served::Code(code) => {
-                let devices =
-                    self.0.service.spread.as_ref().map_or(Devices::Host, |all| all.devices);
-                // It fits what one rank runs on, where others run on something else.
-                if self.on_device() == (devices == Devices::Host) {
-                    return Err(code_unsupported(self, "code for ranks on hosts and on devices"));
+                // Ranks on hosts and ranks on devices come to different meetings. All of them refuse it, or it would be waited for.
+                if let Some(saw) = self.communicator().shared.neighbours.mixed() {
+                    let saw = format!("code `{}` on {saw}", code.name());
+                    return Err(ExecutorError::Apart { saw });
                 }
                 // What stands in is the caller's to read, not to write.
                 let output = if stands_in { (NOWHERE, 0) } else { output };

@@ -209,9 +209,22 @@ impl Neighbours {
     /// Which ranks' devices cannot work together, and why: the first two that do not.
     pub fn refusal(&self) -> Option<String> {
         let (one, other, gap) = self.gap?;
+        Some(self.apart(one, other, gap))
+    }
+
+    /// Which ranks' devices are of different kinds, whatever nodes they are on: rank 0 and the first that has another kind. All
+    /// ranks say the same.
+    pub fn mixed(&self) -> Option<String> {
+        let kind = |device: &RankDevice| device.backend;
+        let first = self.devices.first().map(kind)?;
+        let other = self.devices.iter().map(kind).position(|other| other != first)?;
+        Some(self.apart(0, other as u32, Gap::Backend))
+    }
+
+    fn apart(&self, one: u32, other: u32, gap: Gap) -> String {
         let name = |rank: u32| format!("rank {rank} ({})", self.devices[rank as usize]);
         let (one, other) = (name(one), name(other));
-        Some(match gap {
+        match gap {
             Gap::Backend => format!("{one} and {other}, on devices of different kinds"),
             Gap::Access => {
                 format!("{one} and {other}, whose devices do not reach each other's memory")
@@ -219,7 +232,7 @@ impl Neighbours {
             Gap::Atomics => {
                 format!("{one} and {other}, between whose devices there are no atomic operations")
             }
-        })
+        }
     }
 }
 
@@ -311,6 +324,30 @@ mod tests {
         }
         assert_eq!(Gap::from_byte(0), Some(None));
         assert_eq!(Gap::from_byte(4), None);
+    }
+
+    #[test]
+    fn ranks_on_devices_of_different_kinds_are_found_by_all_alike() {
+        let host = RankDevice { backend: Backend::Host, ..device(0, "") };
+        let gpu = device(0, "0000:10:00.0");
+        for (devices, expected) in [
+            (vec![gpu, gpu], None),
+            (vec![host, host], None),
+            (
+                vec![gpu, gpu, host, host],
+                Some("rank 0 (cuda:0 at 0000:10:00.0) and rank 2 (host:0)"),
+            ),
+            (vec![host, gpu], Some("rank 0 (host:0) and rank 1 (cuda:0 at 0000:10:00.0)")),
+        ] {
+            let expected = expected.map(|two| format!("{two}, on devices of different kinds"));
+            // What lacks on a node besides says nothing of it, and between nodes nobody looks for what lacks.
+            for gap in [None, Some((0, 1, Gap::Access))] {
+                for rank in 0..devices.len() as u32 {
+                    let all = devices.iter().map(|&device| (device, false)).collect();
+                    assert_eq!(Neighbours::new(rank, all, gap.into_iter()).mixed(), expected);
+                }
+            }
+        }
     }
 
     #[test]

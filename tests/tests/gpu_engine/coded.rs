@@ -2,7 +2,7 @@
 
 use crate::devices::devices;
 use crate::{backend, device, on_devices, on_simulator, options};
-use antiphon::executor::hal::{Backend, Memory, Stream};
+use antiphon::executor::hal::{Backend, Memory, Stream, driver};
 use antiphon::executor::selection::SelectionError;
 use antiphon::executor::{
     Call, Code, CodeCall, Collectives, Communicator, ExecutorError, Factor, Group, Options,
@@ -246,6 +246,34 @@ fn code_that_does_not_say_so_is_not_asked_and_no_device_gets_memory_of_the_host(
         communicator.barrier().unwrap();
     });
     assert_eq!(code.calls.load(Ordering::Relaxed), WORLD);
+}
+
+#[test]
+fn ranks_on_devices_of_different_kinds_are_refused_code_on_all_of_them() {
+    let test = "coded::ranks_on_devices_of_different_kinds_are_refused_code_on_all_of_them";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let host = driver(Backend::Host).unwrap().open(0).unwrap();
+    for devices in [[device(), Arc::clone(&host)], [host, device()]] {
+        let (registry, code) = adding();
+        let errors = on_devices(&devices, &over(&registry), |communicator| {
+            let rank = Rank::new(&communicator, communicator.stream().unwrap());
+            let request = rank.request(0, DataType::U32);
+            let mut group = Group::new();
+            // SAFETY: it is refused.
+            let gathered = unsafe { group.call(&rank.on, &request, None) };
+            [rank.call(&request, true), gathered].map(Result::unwrap_err)
+        });
+        for error in errors.into_iter().flatten() {
+            let text = error.to_string();
+            assert!(matches!(error, ExecutorError::Apart { .. }), "{text}");
+            for part in ["code `adding`", "rank 0 (", "rank 1 (", "of different kinds"] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+        assert_eq!(code.calls.load(Ordering::Relaxed), 0);
+    }
 }
 
 #[test]
