@@ -4,9 +4,11 @@
 //! where the peer's call is of another plan or of other sizes, and so in another context, calls are compared in their order on
 //! the stream, which is the same on all ranks.
 
+use super::Gpu;
 use super::context::{Called, Context};
-use crate::communicator::Shared;
+use crate::communicator::{Log, Shared};
 use crate::error::{ExecutorError, Wait};
+use crate::executor::mix;
 use crate::shared::control::LaunchRecord;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,40 @@ pub struct Turn {
     pub seq: u64,
     /// What it is.
     pub fingerprint: u64,
+}
+
+/// A call, as peers are shown it.
+pub struct Shown<'a> {
+    /// What it is.
+    pub fingerprint: u64,
+    /// Bytes of input and output.
+    pub bytes: (u64, u64),
+    /// As [`LaunchRecord::shape`].
+    pub shape: (u8, u8),
+    /// Its name, however long.
+    pub name: &'a str,
+}
+
+impl Gpu {
+    /// Numbers a call among the communicator's and among those on a stream, and shows it to the peers.
+    pub fn show(&self, shared: &Shared, log: &mut Log, stream: u32, shown: &Shown<'_>) -> Turn {
+        let &Shown { fingerprint, bytes, shape, name } = shown;
+        log.seq += 1;
+        log.chain = mix(log.chain, fingerprint);
+        let (seq, (turn, graphs)) = (log.seq, log.call_on(stream));
+        shared.control(shared.rank).publish(&LaunchRecord {
+            seq,
+            chain: log.chain,
+            fingerprint,
+            arena: stream.into(),
+            input: (turn, graphs.into()),
+            bytes,
+            shape,
+            name: LaunchRecord::cut_name(name),
+            ..LaunchRecord::default()
+        });
+        Turn { stream, turn: (!graphs).then_some(turn), seq, fingerprint }
+    }
 }
 
 /// That a peer has called something else in a turn.

@@ -4,11 +4,10 @@
 //! stream as launches have, by which a rank that called something else is found before the time limit.
 
 use super::Gpu;
-use super::calls::{self, Turn};
+use super::calls::{self, Shown, Turn};
 use crate::communicator::Shared;
 use crate::error::{ExecutorError, Waits};
 use crate::executor::mix;
-use crate::shared::control::LaunchRecord;
 use antiphon_bootstrap::BootstrapError;
 use antiphon_hal::Stream;
 use antiphon_types::{DataType, ReduceOp};
@@ -76,30 +75,20 @@ impl Gpu {
         let fingerprint = meeting.fingerprint();
         let mut log = shared.log();
         let stream = log.stream(stream.id());
-        log.seq += 1;
-        log.chain = mix(log.chain, fingerprint);
-        let seq = log.seq;
         if recorded {
+            log.seq += 1;
+            log.chain = mix(log.chain, fingerprint);
             log.record_on(stream);
-            return Ok(Turn { stream, turn: None, seq, fingerprint });
+            return Ok(Turn { stream, turn: None, seq: log.seq, fingerprint });
         }
-        let (turn, graphs) = log.call_on(stream);
-        shared.control(shared.rank).publish(&LaunchRecord {
-            seq,
-            chain: log.chain,
-            fingerprint,
-            arena: stream.into(),
-            input: (turn, graphs.into()),
-            bytes: meeting.bytes,
-            shape: meeting.shape(),
-            name: LaunchRecord::cut_name(meeting.name),
-            ..LaunchRecord::default()
-        });
+        let (bytes, shape) = (meeting.bytes, meeting.shape());
+        let shown = Shown { fingerprint, bytes, shape, name: meeting.name };
+        let turn = self.show(shared, &mut log, stream, &shown);
         if let Some(proxy) = self.proxy.get() {
             // To who is on another node.
-            proxy.describe(seq);
+            proxy.describe(turn.seq);
         }
-        Ok(Turn { stream, turn: (!graphs).then_some(turn), seq, fingerprint })
+        Ok(turn)
     }
 }
 

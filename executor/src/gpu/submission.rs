@@ -1,14 +1,14 @@
 //! Launches: from a call to what is in its stream.
 
 use super::buffers::Buffers;
+use super::calls::{Shown, Turn};
 use super::context::{Called, Context, Given, Reader};
 use super::words::Words;
 use super::{Gpu, Recent, Shape};
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
-use crate::executor::{Call, mix};
+use crate::executor::Call;
 use crate::shared::arena::BlockBytes;
-use crate::shared::control::LaunchRecord;
 use antiphon_codegen::abi::Launch;
 use antiphon_hal::{Backend, Stream};
 use antiphon_plan::program::CallSizes;
@@ -261,27 +261,20 @@ impl Gpu {
 
     /// Gives a call its number among the context's, and says in the control page what it is, for the messages of peers.
     fn count(&self, shared: &Shared, recent: &Recent, call: &Call<'_>) -> u64 {
-        let mut log = shared.log();
-        log.seq += 1;
-        log.chain = mix(log.chain, recent.fingerprint);
         let number = recent.context.next();
-        let (seq, element) = (log.seq, call.dtype.size() as u64);
-        let (turn, graphs) = log.call_on(recent.context.stream);
-        let (fingerprint, counted) = (recent.fingerprint, (!graphs).then_some(turn));
-        recent.context.note(Called { number, seq, element, fingerprint, turn: counted });
-        shared.control(shared.rank).publish(&LaunchRecord {
-            seq: log.seq,
-            chain: log.chain,
-            fingerprint,
-            arena: recent.context.stream.into(),
-            input: (turn, graphs.into()),
+        let shown = Shown {
+            fingerprint: recent.fingerprint,
             bytes: (call.input_bytes, call.output_bytes),
             shape: (call.dtype as u8, call.op.map_or(0, |op| op as u8 + 1)),
-            name: LaunchRecord::cut_name(recent.plan.name()),
-            ..LaunchRecord::default()
-        });
+            name: recent.plan.name(),
+        };
+        let mut log = shared.log();
+        let Turn { turn, seq, fingerprint, .. } =
+            self.show(shared, &mut log, recent.context.stream, &shown);
+        let element = call.dtype.size() as u64;
+        recent.context.note(Called { number, seq, element, fingerprint, turn });
         if let Some(proxy) = self.proxy.get().filter(|_| recent.context.has_partners()) {
-            proxy.describe(log.seq);
+            proxy.describe(seq);
         }
         // The caller has the context's turn, so nobody else counts.
         recent.context.given.store(number, Ordering::Release);
