@@ -66,6 +66,10 @@ impl Gpu {
             name: LaunchRecord::cut_name(name),
             ..LaunchRecord::default()
         });
+        if let Some(proxy) = self.proxy.get() {
+            // To who is on another node, whether the call has to do with it or not: it may call something else.
+            proxy.describe(seq);
+        }
         Turn { stream, turn: (!graphs).then_some(turn), seq, fingerprint }
     }
 }

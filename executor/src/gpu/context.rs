@@ -397,11 +397,6 @@ impl Context {
         }
     }
 
-    /// Whether launches have to do with ranks of other nodes.
-    pub fn has_partners(&self) -> bool {
-        !self.partners.is_empty()
-    }
-
     /// The rank of another node that a link is for, of those that follow the channels'.
     pub fn partner(&self, link: u32) -> Option<u32> {
         let at = link.checked_sub(self.channels())?;

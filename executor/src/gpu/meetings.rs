@@ -83,12 +83,7 @@ impl Gpu {
         }
         let (bytes, shape) = (meeting.bytes, meeting.shape());
         let shown = Shown { fingerprint, bytes, shape, name: meeting.name };
-        let turn = self.show(shared, &mut log, stream, &shown);
-        if let Some(proxy) = self.proxy.get() {
-            // To who is on another node.
-            proxy.describe(turn.seq);
-        }
-        Ok(turn)
+        Ok(self.show(shared, &mut log, stream, &shown))
     }
 }
 

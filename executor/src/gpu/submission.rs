@@ -273,9 +273,6 @@ impl Gpu {
             self.show(shared, &mut log, recent.context.stream, &shown);
         let element = call.dtype.size() as u64;
         recent.context.note(Called { number, seq, element, fingerprint, turn });
-        if let Some(proxy) = self.proxy.get().filter(|_| recent.context.has_partners()) {
-            proxy.describe(seq);
-        }
         // The caller has the context's turn, so nobody else counts.
         recent.context.given.store(number, Ordering::Release);
         number

@@ -248,6 +248,39 @@ fn ranks_of_several_nodes_that_call_different_things_are_told_so() {
     }
 }
 
+/// Every rank keeps what it has.
+fn alone() -> Plan {
+    let program = ProgramBuilder::new("alone", Collective::Test, 2).chunk_counts(1, 1);
+    for rank in 0..2 {
+        program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
+    }
+    program.build().unwrap()
+}
+
+#[test]
+fn ranks_of_other_nodes_hear_of_a_call_that_has_nothing_to_do_with_them() {
+    let test = "hosts::ranks_of_other_nodes_hear_of_a_call_that_has_nothing_to_do_with_them";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let errors = apart(&["a", "b"], &options(), |rank| {
+        call(&rank, &exchange(), 4096).unwrap();
+        if rank.rank() == 0 {
+            call(&rank, &alone(), 4096).unwrap();
+        }
+        // Both ranks have one device: nothing is prepared beside a kernel that waits.
+        rank.barrier().unwrap();
+        match rank.rank() {
+            0 => await_failure(&rank),
+            _ => call(&rank, &exchange(), 4096).unwrap_err(),
+        }
+    });
+    // Nothing but the record of its call tells the other rank.
+    let text = errors[1].to_string();
+    assert!(matches!(errors[1], ExecutorError::Mismatch { .. }), "{text}");
+    assert!(text.contains("`alone`") && text.contains("`exchange`"), "{text}");
+}
+
 #[test]
 fn the_death_of_a_rank_of_another_node_ends_waits_for_it() {
     if on_simulator("hosts::the_death_of_a_rank_of_another_node_ends_waits_for_it").is_none() {
