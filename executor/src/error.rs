@@ -136,7 +136,7 @@ pub enum ExecutorError {
         launch(.seq)
     )]
     Unequal {
-        /// Launch number on the communicator; 0 for a replay of a graph.
+        /// Launch number on the communicator; 0 for one that a graph has.
         seq: u64,
         /// The plan's name.
         plan: String,
@@ -161,7 +161,7 @@ pub enum ExecutorError {
     Stalled {
         /// The rank that reports.
         rank: u32,
-        /// Launch number on the communicator; 0 for a replay of a graph.
+        /// Launch number on the communicator; 0 for one that a graph has.
         seq: u64,
         /// The plan's name.
         plan: String,
@@ -178,7 +178,7 @@ pub enum ExecutorError {
     Mismatch {
         /// The rank that reports.
         rank: u32,
-        /// Launch number on the communicator; 0 for a replay of a graph.
+        /// Launch number on the communicator; 0 for one that a graph has.
         seq: u64,
         /// This rank's call.
         own: String,
@@ -294,7 +294,7 @@ impl From<HalError> for ExecutorError {
 
 /// A launch, by its number.
 fn launch(seq: &u64) -> String {
-    if *seq == 0 { "a replayed launch".to_owned() } else { format!("launch {seq}") }
+    if *seq == 0 { "a launch of a graph".to_owned() } else { format!("launch {seq}") }
 }
 
 impl From<TransportError> for ExecutorError {

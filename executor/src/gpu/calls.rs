@@ -30,7 +30,7 @@ pub struct Turn {
     pub stream: u32,
     /// Which call on it; none where graphs may have some between them.
     pub turn: Option<u64>,
-    /// Which call on the communicator.
+    /// Which call on the communicator; 0 for one that is recorded.
     pub seq: u64,
     /// What it is.
     pub fingerprint: u64,

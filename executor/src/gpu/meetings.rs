@@ -1,7 +1,8 @@
 //! Meetings of all ranks before code runs: on the host, beside whatever their streams do.
 //!
 //! A meeting launches nothing, so that it is no part of a graph that its stream is recorded into. It has a number and a turn on its
-//! stream as launches have, by which a rank that called something else is found before the time limit.
+//! stream as launches have, by which a rank that called something else is found before the time limit; and neither while the stream
+//! is recorded.
 
 use super::Gpu;
 use super::calls::{self, Shown, Turn};
@@ -76,10 +77,9 @@ impl Gpu {
         let mut log = shared.log();
         let stream = log.stream(stream.id());
         if recorded {
-            log.seq += 1;
-            log.chain = mix(log.chain, fingerprint);
+            // As a launch that is recorded.
             log.record_on(stream);
-            return Ok(Turn { stream, turn: None, seq: log.seq, fingerprint });
+            return Ok(Turn { stream, turn: None, seq: 0, fingerprint });
         }
         let (bytes, shape) = (meeting.bytes, meeting.shape());
         let shown = Shown { fingerprint, bytes, shape, name: meeting.name };

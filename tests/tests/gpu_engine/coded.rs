@@ -409,6 +409,36 @@ fn what_code_launches_is_recorded_and_replays_do_not_call_it() {
 }
 
 #[test]
+fn a_recorded_call_takes_no_number_whatever_serves_it() {
+    let test = "coded::a_recorded_call_takes_no_number_whatever_serves_it";
+    let Some(simulated) = on_simulator(test) else { return };
+    let application = &Recorder::new(&simulated, backend());
+    // What is called, alone and then into a graph, and the number of the call behind that. Code meets and launches a plan.
+    for (dtype, next) in [(DataType::U32, 3), (DataType::I32, 2)] {
+        let (registry, _) = adding();
+        let errors = on_devices(&devices(WORLD, 2), &over(&registry), |communicator| {
+            let (raw, stream) = recordable(application, &communicator);
+            let rank = Rank::new(&communicator, stream);
+            let request = rank.request(0, dtype);
+            rank.call(&request, true).unwrap();
+            application.finish(raw);
+            communicator.barrier().unwrap();
+            let recorded = application.record(raw, || rank.call(&request, true).unwrap());
+            application.destroy(recorded);
+            // Ranks that differ are told of it with the number.
+            let count = u64::from(8 + rank.rank);
+            rank.call(&Request { count, ..rank.request(0, DataType::U32) }, true).unwrap_err()
+        });
+        let number = |error: &ExecutorError| match error {
+            ExecutorError::Mismatch { seq, .. } => Some(*seq),
+            _ => None,
+        };
+        let numbers: Vec<u64> = errors.iter().filter_map(number).collect();
+        assert!(!numbers.is_empty() && numbers.iter().all(|&seq| seq == next), "{errors:?}");
+    }
+}
+
+#[test]
 fn one_thread_drives_all_ranks_and_code_has_its_turn_among_their_calls() {
     let test = "coded::one_thread_drives_all_ranks_and_code_has_its_turn_among_their_calls";
     if on_simulator(test).is_none() {
