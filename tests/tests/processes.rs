@@ -41,8 +41,9 @@ fn descriptors_and_threads() -> (usize, usize) {
     (count("/proc/self/fd"), count("/proc/self/task"))
 }
 
+/// A rank that heard of the death by its time limit alone would say that its launch made no progress.
 #[test]
-fn the_others_hear_of_a_killed_rank_within_a_second() {
+fn the_others_hear_of_a_killed_rank_and_not_by_the_time_limit() {
     let before = shared_memory_files();
     for victim in [0, 2] {
         let mut ranks = Ranks::start("rank_of_a_job_that_is_killed", 4, &victim.to_string());
@@ -93,11 +94,8 @@ fn rank_of_a_job_that_is_killed() {
         counts: None,
     };
     for launch in 0u64.. {
-        let began = Instant::now();
         // SAFETY: the areas have the call's lengths and outlive it.
         if let Err(error) = unsafe { executor.run(&call) } {
-            let took = began.elapsed();
-            assert!(took < Duration::from_secs(1), "heard of it in the launch after {took:?}");
             let victim: u32 = role.job.parse().unwrap();
             println!("{error}");
             assert!(error.breaks_communicator());
@@ -267,9 +265,8 @@ fn differing_calls(role: &Role) {
     let communicator = role.connect(&options()).unwrap();
     let plan = plan(Algorithm::AllReduceZeroCopy, 3);
     let elements = if communicator.rank() == 1 { 64 } else { 100 };
-    let start = Instant::now();
     let error = run_case(&communicator, &case(&plan, elements)).expect_err("ranks differ");
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    // Not that it made no progress.
     let kind = matches!(error, ExecutorError::Mismatch { .. } | ExecutorError::Aborted { .. });
     let text = error.to_string();
     assert!(kind && text.contains("400 bytes in") && text.contains("256 bytes in"), "{text}");
