@@ -1,8 +1,9 @@
 // NCCL's calls on devices: `devices WAY`, in two processes with a device each (`processes`), also with the real library, a stand-in,
 // for what is not served here (`beside`), or as one thread that drives both ranks (`together`); and where the devices do not reach each
-// other, with the real library or without (`apart`). The program's own calls are those of CUDA's driver, whose streams are those of the
-// run-time library.
+// other, with the real library or without (`apart`).
 #include "everywhere.h"
+// Behind the one above, which says how NCCL's header is read.
+#include "devices.h"
 #include "forwarded.h"
 
 #include <dlfcn.h>
@@ -10,98 +11,11 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <cstdint>
-
-extern "C" {
-typedef struct CUctx_st* CUcontext;
-typedef struct CUgraph_st* CUgraph;
-typedef struct CUgraphExec_st* CUgraphExec;
-typedef unsigned long long CUdeviceptr;
-int cuInit(unsigned flags);
-int cuDevicePrimaryCtxRetain(CUcontext* context, int device);
-int cuCtxSetCurrent(CUcontext context);
-int cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes);
-int cuMemFree_v2(CUdeviceptr address);
-int cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes);
-int cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes);
-int cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, cudaStream_t stream);
-int cuStreamCreate(cudaStream_t* stream, unsigned flags);
-int cuStreamSynchronize(cudaStream_t stream);
-int cuStreamDestroy_v2(cudaStream_t stream);
-int cuStreamBeginCapture_v2(cudaStream_t stream, unsigned mode);
-int cuStreamEndCapture(cudaStream_t stream, CUgraph* graph);
-int cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long flags);
-int cuGraphLaunch(CUgraphExec executable, cudaStream_t stream);
-int cuGraphExecDestroy(CUgraphExec executable);
-int cuGraphDestroy(CUgraph graph);
-}
 
 namespace {
 
-#define CUDA(call) CHECK((call) == 0)
-
 // How far the processes have come, in memory of both.
 std::atomic<int>* met = nullptr;
-
-constexpr int world = 2;
-constexpr std::size_t count = 200;
-using Numbers = std::vector<int32_t>;
-
-int32_t value(int rank, std::size_t index) { return static_cast<int32_t>(rank * 7 + index * 3) % 101 + 1; }
-
-int32_t sum(std::size_t index) { return value(0, index) + value(1, index); }
-
-void use(int device) {
-    CUcontext context;
-    CUDA(cuDevicePrimaryCtxRetain(&context, device));
-    CUDA(cuCtxSetCurrent(context));
-}
-
-// A rank, with buffers on the device that is current.
-struct Rank {
-    int rank;
-    ncclComm_t comm;
-    cudaStream_t stream = nullptr;
-    CUdeviceptr in = 0, out = 0;
-
-    Rank(int rank, ncclComm_t comm) : rank(rank), comm(comm) {
-        CUDA(cuStreamCreate(&stream, 1));
-        CUDA(cuMemAlloc_v2(&in, world * count * sizeof(int32_t)));
-        CUDA(cuMemAlloc_v2(&out, world * count * sizeof(int32_t)));
-        fill(0);
-    }
-
-    void fill(int32_t more) const {
-        Numbers numbers(world * count);
-        for (std::size_t i = 0; i < numbers.size(); i++) numbers[i] = value(rank, i) + more;
-        CUDA(cuMemcpyHtoD_v2(in, numbers.data(), numbers.size() * sizeof numbers[0]));
-    }
-
-    const void* send() const { return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(in)); }
-    void* receive() const { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(out)); }
-
-    // Fails unless the result is this, once the stream has come so far.
-    void expect(int line, std::size_t len, const std::function<int32_t(std::size_t)>& expected) const {
-        CUDA(cuStreamSynchronize(stream));
-        has(line, len, expected);
-    }
-
-    // Fails unless the result is this now, wherever the stream is.
-    void has(int line, std::size_t len, const std::function<int32_t(std::size_t)>& expected) const {
-        Numbers numbers(len);
-        CUDA(cuMemcpyDtoH_v2(numbers.data(), out, len * sizeof numbers[0]));
-        for (std::size_t i = 0; i < len; i++)
-            if (numbers[i] != expected(i)) fail(__FILE__, line, "element ", std::to_string(i) + " is " + std::to_string(numbers[i]));
-    }
-
-    void close() const {
-        CUDA(cuStreamSynchronize(stream));
-        OK(ncclCommDestroy(comm));
-        CUDA(cuMemFree_v2(in));
-        CUDA(cuMemFree_v2(out));
-        CUDA(cuStreamDestroy_v2(stream));
-    }
-};
 
 void collectives(const Rank& own) {
     const auto [rank, comm, stream, in, out] = own;
