@@ -1,4 +1,4 @@
-//! A program in C++ against NVIDIA's own header.
+//! Programs in C++ against NVIDIA's own header.
 
 use super::tools::table::{Column, SHOWN, Shown, rows, unshown};
 use super::tools::{header, libraries, run};
@@ -6,22 +6,28 @@ use super::{Machine, repository};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The program, built in a folder of the test's own.
+/// The programs, built in a folder of the test's own.
 struct Devices {
     machine: Machine,
     header: PathBuf,
 }
 
 impl Devices {
-    /// `None` where the simulator cannot work, or there is no header.
+    /// With the program `devices`; `None` where the simulator cannot work, or there is no header.
     fn of(test: &str) -> Option<Self> {
-        let devices = Devices {
-            machine: Machine::of(&format!("nccl-on-devices-{test}"))?,
-            header: header()?,
-        };
-        let library = devices.machine.folder.join("libnccl.so.2");
-        run(devices.build("devices.cpp", "devices").arg(library));
+        let devices = Devices::without_programs(test)?;
+        run(devices.build("devices.cpp", "devices").arg(devices.library()));
         Some(devices)
+    }
+
+    fn without_programs(test: &str) -> Option<Self> {
+        let machine = Machine::of(&format!("nccl-on-devices-{test}"))?;
+        Some(Devices { machine, header: header()? })
+    }
+
+    /// What programs are linked with.
+    fn library(&self) -> PathBuf {
+        self.machine.folder.join("libnccl.so.2")
     }
 
     fn build(&self, source: &str, output: &str) -> Command {
@@ -41,8 +47,14 @@ impl Devices {
     }
 
     fn command(&self, way: &str) -> Command {
-        let mut command = self.machine.command(&self.machine.folder.join("devices"));
-        command.arg(way).env("ANTIPHON_DEVICE", "cuda");
+        let mut command = self.program("devices");
+        command.arg(way);
+        command
+    }
+
+    fn program(&self, name: &str) -> Command {
+        let mut command = self.machine.command(&self.machine.folder.join(name));
+        command.env("ANTIPHON_DEVICE", "cuda");
         command.env("ANTIPHON_LIB_PATH", libraries().join("libantiphon_c.so"));
         command
     }
@@ -85,4 +97,14 @@ fn devices_that_do_not_reach_each_other_have_their_calls_made_by_the_real_librar
         command.env("ANTIPHON_GPUSIM_PEERS", "0");
         does(command.envs(named.map(|real| ("ANTIPHON_NCCL_LIB_PATH", real))));
     }
+}
+
+#[test]
+fn code_of_the_program_serves_nccl_calls_on_devices() {
+    let Some(devices) = Devices::without_programs("coded") else { return };
+    let mut build = devices.build("coded.cpp", "coded");
+    build.arg("-I").arg(repository().join("ffi/include")).arg(devices.library());
+    run(build.arg("-L").arg(&devices.machine.folder).arg("-lantiphon"));
+    let out = run(&mut devices.program("coded"));
+    assert!(out.contains("coded: ok"), "{out}");
 }
