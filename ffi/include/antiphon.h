@@ -16,7 +16,7 @@
 #define ANTIPHON_QUESTION_INIT { sizeof(antiphon_question), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL }
 
 /* Code that does nothing; see antiphon_code. */
-#define ANTIPHON_CODE_INIT { sizeof(antiphon_code), NULL, 0, NULL, NULL, NULL, NULL, 0 }
+#define ANTIPHON_CODE_INIT { sizeof(antiphon_code), NULL, 0, NULL, NULL, NULL, NULL, 0, 0 }
 
 
 /**
@@ -596,6 +596,10 @@ typedef struct antiphon_code {
      * 1 if it serves ranks on devices, too, whose buffers are the device's then; 0 if it serves ranks on hosts alone.
      */
     int32_t serves_devices;
+    /**
+     * 0.
+     */
+    int32_t reserved;
 } antiphon_code;
 
 /**

@@ -1,5 +1,7 @@
 /* How structures lie in memory: what compiled programs rely on. A line that does not hold any more is a new major number of
- * the binary interface; new fields of a structure with a size come at its end, and raise the minor number. */
+ * the binary interface; new fields of a structure with a size come at its end, and raise the minor number. No structure has
+ * bytes that are no field's: initialisers leave them as they were, and a field of a later version would read them. */
+#pragma GCC diagnostic error "-Wpadded"
 #include <antiphon.h>
 
 #define AT(type, field, offset) _Static_assert(offsetof(type, field) == (offset), #type "." #field)
@@ -70,6 +72,7 @@ AT(antiphon_code, run, 32);
 AT(antiphon_code, context, 40);
 AT(antiphon_code, destroy, 48);
 AT(antiphon_code, serves_devices, 56);
+AT(antiphon_code, reserved, 60);
 SIZE(antiphon_code, 64);
 
 AT(antiphon_code_call, struct_size, 0);

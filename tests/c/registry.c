@@ -255,6 +255,9 @@ static void codes(Rank *ranks)
     code.destroy = set;
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "code.run", antiphon_registry_register_code(&code, NULL));
     code.run = run;
+    code.reserved = 1;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "code.reserved", antiphon_registry_register_code(&code, NULL));
+    code.reserved = 0;
     OK(antiphon_registry_register_code(&code, NULL));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "is registered", antiphon_registry_register_code(&code, NULL));
     CHECK(result == ANTIPHON_RESULT_SUCCESS);

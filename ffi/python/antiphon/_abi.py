@@ -217,6 +217,7 @@ class Code(ctypes.Structure):
         ("context", ctypes.c_void_p),
         ("destroy", DESTROY),
         ("serves_devices", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 

@@ -87,6 +87,8 @@ pub struct antiphon_code {
     pub destroy: antiphon_destroy_function,
     /// 1 if it serves ranks on devices, too, whose buffers are the device's then; 0 if it serves ranks on hosts alone.
     pub serves_devices: i32,
+    /// 0.
+    pub reserved: i32,
 }
 
 const NOTHING: antiphon_code = antiphon_code {
@@ -98,6 +100,7 @@ const NOTHING: antiphon_code = antiphon_code {
     context: ptr::null_mut(),
     destroy: None,
     serves_devices: 0,
+    reserved: 0,
 };
 
 impl Structure for antiphon_code {
@@ -205,6 +208,13 @@ pub unsafe extern "C" fn antiphon_registry_register_code(
                 )));
             }
         };
+        if said.reserved != 0 {
+            let text = format!(
+                "cannot register code: saw {} for `code.reserved`, allowed 0",
+                said.reserved
+            );
+            return Err(Failure::argument(text));
+        }
         let context = Context::new(said.context);
         let collective = Collective::from_name(collective);
         let code = Arc::new(Foreign { collective, devices, run, context });
