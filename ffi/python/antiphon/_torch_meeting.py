@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from secrets import compare_digest
 from typing import Any
 
 from antiphon._torch_streams import ABORTED, Limit
@@ -96,33 +97,40 @@ def not_begun(name: str, seconds: float | None) -> TimedOutError:
     return TimedOutError(f"cannot send {name}: not both ranks had begun within {seconds:g} s; see what the other one does instead")
 
 
-def meet(place: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]) -> Communicator:
-    """The communicator of two ranks of a node of which one may come long after the other, and whose calls have a limit."""
-    (_expect if rank == 0 else _come)(f"\0{place}-door", given_up)
+def meet(
+    place: str, password: str, rank: int, limit: float, device: str, given_up: Callable[[], bool]
+) -> Communicator:
+    """The communicator of two ranks of a node of which one may come long after the other, and whose calls have a limit. Whoever is
+    on the node sees the place; the password the two have alone."""
+    (_expect if rank == 0 else _come)(f"\0{place}-door", password.encode(), given_up)
     return Communicator.from_place(place, rank, 2, timeout=limit, device=device)
 
 
-def _expect(door: str, given_up: Callable[[], bool]) -> None:
-    """Returns when the other rank has come to the door, and was told that it is open."""
+def _expect(door: str, password: bytes, given_up: Callable[[], bool]) -> None:
+    """Returns when the other rank has come to the door, and was told that it is open. Others may come, and are told nothing."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.settimeout(PAUSE)
         listener.bind(door)
         listener.listen()
         while True:
             _ask(given_up)
-            # A rank that has gone again is waited for like one that has not come.
+            # A rank that has gone again is waited for like one that has not come; one that was slow to speak comes again.
             with contextlib.suppress(TimeoutError, ConnectionError), listener.accept()[0] as guest:
-                guest.sendall(b"\0")
-                return
+                guest.settimeout(PAUSE)
+                if compare_digest(guest.recv(len(password)), password):
+                    guest.sendall(b"\0")
+                    return
 
 
-def _come(door: str, given_up: Callable[[], bool]) -> None:
+def _come(door: str, password: bytes, given_up: Callable[[], bool]) -> None:
     """Returns when the other rank has opened the door, and said so."""
     pause = 0.001
     while True:
         with contextlib.suppress(ConnectionError, BlockingIOError), socket.socket(socket.AF_UNIX) as way:
-            way.connect(door)
+            # Not waiting where others have filled the queue.
             way.settimeout(PAUSE)
+            way.connect(door)
+            way.sendall(password)
             if _told(way, given_up):
                 return
         _ask(given_up)

@@ -506,11 +506,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         if device is not None and used - {device}:
             raise UnsupportedError(f"cannot use a tensor on {device}: saw others on {used.pop()}; allowed one GPU for each rank")
         text = f"{self._secret} {source} {target} {tag} {'host' if device is None else 'gpu'}"
-        place = f"antiphon-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        place, password = f"antiphon-{digest[:32]}", digest[32:]
         own, limit, store, name = int(self._rank != source), self._timeout, self._store, f"from rank {source} to rank {target}"
         on, line = ("host", None) if device is None else (name_of_device(device), Line(device))
         if self._nodes[source] == self._nodes[target]:
-            return Lane(name, lambda given_up: meet(place, own, limit, on, given_up), line, limit)
+            return Lane(name, lambda given_up: meet(place, password, own, limit, on, given_up), line, limit)
         return Lane(name, lambda given_up: meet_far(store, place, own, limit, on, given_up), line, limit)
 
 

@@ -59,6 +59,10 @@ def test_over_two_ranks(case, tmp_path):
     run(case, 2, tmp_path)
 
 
+def test_others_keep_no_rank_out(tmp_path):
+    run("strangers", 1, tmp_path)
+
+
 @pytest.mark.parametrize("case", ["transfers", "training", "ended"])
 def test_over_two_nodes(case, tmp_path):
     run(case, 2, tmp_path, NODES="2")

@@ -2,10 +2,13 @@
 
 import contextlib
 import os
+import secrets
+import socket
 import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -396,6 +399,38 @@ def nobody_meets_after():
     for thread in meeting:
         thread.join(60)
     assert not any(thread.is_alive() for thread in meeting), meeting
+
+
+def strangers(rank, world):
+    """Others of the node who come to a transfer's door before its rank does."""
+    from antiphon._torch_meeting import meet
+
+    place, password, late = f"antiphon-{secrets.token_hex(16)}", secrets.token_hex(16), threading.Event()
+
+    def stranger(said):
+        way = socket.socket(socket.AF_UNIX)
+        while way.connect_ex(f"\0{place}-door"):
+            assert not late.is_set()
+            time.sleep(0.001)
+        # It may have been sent away by now.
+        with contextlib.suppress(ConnectionError):
+            way.sendall(said)
+        return way
+
+    giving_up = threading.Timer(60, late.set)
+    giving_up.start()
+    with ThreadPoolExecutor(2) as pool:
+        ranks = [pool.submit(meet, place, password, 0, 60, "host", late.is_set)]
+        ways = [stranger(said) for said in (b"", b"\0", b"x" * len(password), password[:-1].encode())]
+        ranks.append(pool.submit(meet, place, password, 1, 60, "host", late.is_set))
+        ends = [rank.result() for rank in ranks]
+    giving_up.cancel()
+    assert [end.world for end in ends] == [2, 2]
+    for way in ways:
+        with way, contextlib.suppress(ConnectionError):
+            assert not way.recv(1)
+    for end in ends:
+        end.close()
 
 
 def several_end_together(group, works):
