@@ -149,8 +149,9 @@ def _on_gpu(holder: object) -> UnsupportedError:
     )
 
 
-def device_span(holder: Any, writable: bool) -> Span:
-    """Where an object's bytes in a GPU's memory are, and the stream that it names.
+def device_span(holder: Any, writable: bool, used_on: int | None = None) -> Span:
+    """Where an object's bytes in a GPU's memory are, and the stream that it names. DLPack has them ready for a stream that it is
+    told: that on which they are used, as the driver numbers it, and then none is named; else the default one, which is.
 
     Raises InvalidArgumentError for what has none there, or none that can be used so.
     """
@@ -163,13 +164,22 @@ def device_span(holder: Any, writable: bool) -> Span:
         named = interface.get("stream")
         return own if named is None else own._replace(stream=int(named))
     if hasattr(holder, "__dlpack__"):
-        stream = _ON_GPU.get(int(holder.__dlpack_device__()[0]))
-        if stream is not None:
-            return _of_dlpack(holder, holder.__dlpack__(stream=stream))._replace(stream=stream)
+        default = _ON_GPU.get(int(holder.__dlpack_device__()[0]))
+        if default is not None:
+            told = default if used_on is None else _told(used_on, default)
+            own = _of_dlpack(holder, holder.__dlpack__(stream=told))
+            return own._replace(stream=default) if used_on is None else own
     raise InvalidArgumentError(
         f"cannot use a {type(holder).__name__}: the communicator is on a GPU; allowed objects in a GPU's memory with "
         "__cuda_array_interface__ or DLPack"
     )
+
+
+def _told(native: int, default: int) -> int:
+    """DLPack's number for a stream of the driver's. CUDA's legacy default one is 1 to both, but 0 to the driver as well, and that of
+    each thread is 2. ROCm's default one is 0, and DLPack allows neither 1 nor 2 there: they are its default one, and one that is in
+    order with it."""
+    return native if native > (2 if default == 0 else 1) else default
 
 
 def _scattered(holder: object) -> InvalidArgumentError:

@@ -64,6 +64,10 @@ class Lane:
     def __init__(self, handle: Owned, native: int) -> None:
         self._handle, self._native = handle, native
 
+    def span(self, holder: Any, writable: bool) -> Span:
+        """Where an object's bytes are, ready for what is on the stream."""
+        return device_span(holder, writable, self._native)
+
     def queue(self, _: Stream | None, *used: Span | None) -> Owned:
         """Its handle, for buffers that name no other stream."""
         for named in {part.stream for part in used if part is not None and part.stream is not None}:
@@ -88,7 +92,7 @@ class Loader:
         if isinstance(over, Owned):
             self._executor = _Lent(over)
             if lane is not None:
-                self._span, self._queue = device_span, lane.queue
+                self._span, self._queue = lane.span, lane.queue
         else:
             if over._on_device:
                 # Kept: it may be closed before this is, as on the host.

@@ -8,6 +8,7 @@ from antiphon import _abi
 from antiphon._arguments import device_queue
 from antiphon._buffers import Span, device_span, span
 from antiphon.errors import InvalidArgumentError, UnsupportedError
+from antiphon.executor import Lane
 
 
 class Array:
@@ -84,6 +85,17 @@ def test_tensors_on_a_gpu(device, stream):
     tensor = Tensor(device)
     own = device_span(tensor, True)
     assert own[:3] == (4096 + 16, 12, _abi.Dtype.BF16) and tensor.asked == [own.stream] == [stream]
+
+
+@pytest.mark.parametrize(
+    ("device", "native", "told"),
+    [(2, 0, 1), (2, 1, 1), (2, 2, 2), (2, 4096, 4096), (13, 0, 1), (13, 2, 2), (10, 0, 0), (10, 1, 0), (10, 2, 0), (10, 4096, 4096)],
+)
+def test_tensors_are_made_ready_for_the_stream_of_a_call_that_code_serves(device, native, told):
+    tensor, lane = Tensor(device), Lane("handle", native)
+    own = lane.span(tensor, True)
+    assert own[:3] == (4096 + 16, 12, _abi.Dtype.BF16) and tensor.asked == [told]
+    assert lane.queue(None, own, lane.span(Array(stream=native or None), False)) == "handle"
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,10 @@ def twice(call):
     one, other = copies[-1]
     size = ctypes.c_size_t(call.send.nbytes)
     cuda("cuMemcpyAsync", ctypes.c_uint64(one.address), ctypes.c_uint64(call.send.address), size, ctypes.c_void_p(call.stream))
-    call.run(plan, one, other)
+    # Of what has DLPack alone, made ready for the call's stream.
+    lent = Tensor(one)
+    call.run(plan, lent, other)
+    assert lent.asked == [call.stream or 1], (lent.asked, call.stream)
     zero = Array([0.0] * COUNT)
     copies.append((zero, zero))
     call.run(plan, other if call.rank < 2 else zero, call.receive)
