@@ -77,8 +77,8 @@ def put_plan(content: bytes, said: _abi.Terms) -> None:
 def put_code(name: str, version: int, collective: str, run: Run, devices: bool, said: _abi.Terms) -> None:
     """Registers a function that makes calls; what it raises ends them."""
     code = _abi.Code(ctypes.sizeof(_abi.Code), _bytes("name", name), version, _bytes("collective", collective), _run)
+    code.destroy, code.serves_devices = _forget, devices
     code.context = number = _keep(run)
-    code.destroy, code.serves_devices = _forget, int(devices)
     try:
         check(library().antiphon_registry_register_code(code, said))
     except BaseException:

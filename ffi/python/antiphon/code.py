@@ -157,6 +157,8 @@ def register_code(
     """
     if not callable(run):
         raise TypeError(f"cannot register {run!r:.80}: allowed a function that takes a CodeCall")
+    if not isinstance(devices, bool):
+        raise TypeError(f"cannot register {name!r} with devices {devices!r:.80}: allowed True and False")
     largest = (1 << 64) - 1
     most = largest if max_message_size is None else max_message_size
     # To C, a largest size of 0 is none.

@@ -193,6 +193,8 @@ def test_ranks_with_other_versions_are_told_before_either_runs(tmp_path):
         ({"name": "a\0b"}, InvalidArgumentError, "without a zero"),
         ({"name": ""}, InvalidArgumentError, "no name"),
         ({"run": "hub"}, TypeError, "allowed a function"),
+        ({"devices": "cuda"}, TypeError, "devices 'cuda': allowed True and False"),
+        ({"devices": 1}, TypeError, "devices 1: allowed"),
         ({"version": -1}, InvalidArgumentError, "version -1"),
         ({"min_message_size": 1 << 64}, InvalidArgumentError, "min_message_size"),
     ],
@@ -201,7 +203,7 @@ def test_what_cannot_be_registered_is_refused(change, error, part):
     given = {"name": "mine", "collective": "allreduce", "run": hub, **change}
     with pytest.raises(error, match=part):
         register_code(given.pop("name"), given.pop("collective"), given.pop("run"), **given)
-    assert not listed()
+    assert not listed() and not _kept
 
 
 def test_a_name_is_given_once():
