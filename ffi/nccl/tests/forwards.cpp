@@ -79,7 +79,7 @@ void beside(ncclComm_t comm, int rank) {
     OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
     OK(ncclGroupEnd());
     CHECK(sum == 9);
-    // Or not at all: the stand-in has no such sum, or the call cannot be put off.
+    // Or not at all: the stand-in has no such call, or the call cannot be put off.
     sum = mixed = 0;
     OK(ncclGroupStart());
     REFUSED("ncclAllToAll", ncclAllToAll(numbers, crossed, 1, kind, comm, nullptr));
@@ -114,6 +114,17 @@ void beside(ncclComm_t comm, int rank) {
         CHECK(kept() == 0);
     }
     sum = mixed = 0;
+    // One that the library cannot make has its group refused.
+    float half = 0.5f, product = 0;
+    const float one = 1;
+    ncclRedOp_t halved;
+    OK(ncclRedOpCreatePreMulSum(&halved, &half, ncclFloat32, ncclScalarHostImmediate, comm));
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(&one, &product, 1, ncclFloat32, halved, comm, nullptr));
+    OK(ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, comm, nullptr));
+    REFUSED("not in this stand-in", ncclGroupEnd());
+    CHECK(kept() == 0 && product == 0 && mixed == 0);
+    OK(ncclRedOpDestroy(halved, comm));
 
     // Communicators that are made of others have their counterparts.
     ncclComm_t other = nullptr;
