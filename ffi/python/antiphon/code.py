@@ -18,7 +18,8 @@ __all__ = ["CodeCall", "View", "register_code", "unregister_code"]
 
 class View:
     """The elements of a call's buffer, while the call lasts. On the host it is an array for NumPy, `numpy.asarray(view)`, on a GPU
-    for what takes `__cuda_array_interface__`, such as `torch.as_tensor(view, device="cuda")`."""
+    for what takes `__cuda_array_interface__`, such as `torch.as_tensor(view, device=f"cuda:{call.device}")`: that GPU need not be
+    current. There `call.send` looks as if it could be written, since PyTorch takes nothing else; it must not be."""
 
     def __init__(self, address: int, size: int, dtype: DataType, writable: bool, on_device: bool = False) -> None:
         self.address = address
@@ -74,7 +75,7 @@ class CodeCall:
     def __init__(self, call: _abi.CodeCall, name: str) -> None:
         dtype, on_device = DataType._of_number(call.dtype), call.device >= 0
         self.send = View(call.send_buffer or 0, call.send_bytes, dtype, False, on_device)
-        """The send buffer."""
+        """The send buffer, which is not to be written."""
         self.receive = View(call.receive_buffer or 0, call.receive_bytes, dtype, True, on_device)
         """The receive buffer."""
         self.dtype = dtype
