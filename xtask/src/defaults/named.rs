@@ -1,6 +1,6 @@
 //! The built-in algorithms by name: at which sizes each is chosen, on hosts and on devices, as tables of the manual.
 
-use antiphon::plan::algorithms::devices::{DeviceClass, Prediction, predictions};
+use antiphon::plan::algorithms::devices::{DeviceClass, prediction};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::Collective;
 
@@ -36,12 +36,9 @@ impl Ranks {
         match self {
             Ranks::Hosts(_, shape) => super::steps(collective, shape),
             Ranks::Devices(class, nodes) => {
-                let is = |one: &&Prediction| {
-                    (one.class, one.nodes, one.per_node) == (class, nodes, PER_NODE)
-                        && one.collective == *collective
-                };
-                let found = predictions().iter().find(is).map_or(&[][..], |one| one.steps);
-                found.iter().map(|step| (step.up_to, step.algorithm)).collect()
+                let found = prediction(class, nodes, PER_NODE, collective);
+                let steps = found.map_or(&[][..], |found| found.steps);
+                steps.iter().map(|step| (step.up_to, step.algorithm)).collect()
             }
         }
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use antiphon::plan::algorithms::devices::{
-    DeviceClass, Prediction, SIMULATED, Step, predict, predictions,
+    DeviceClass, SIMULATED, Step, predict, prediction, predictions,
 };
 use antiphon::plan::model::Collective;
 
@@ -102,12 +102,9 @@ fn page() -> String {
     COLUMNS.iter().for_each(|_| page.push_str("---|"));
     for collective in super::collectives() {
         page.push_str(&format!("\n| {collective} |"));
-        for column in COLUMNS {
-            let is = |one: &&Prediction| {
-                (one.class, one.nodes, one.per_node) == column && one.collective == collective
-            };
-            let steps = predictions().iter().find(is).map_or(&[][..], |found| found.steps);
-            page.push_str(&format!(" {} |", cell(steps)));
+        for (class, nodes, per_node) in COLUMNS {
+            let found = prediction(class, nodes, per_node, &collective);
+            page.push_str(&format!(" {} |", cell(found.map_or(&[], |found| found.steps))));
         }
     }
     page.push('\n');
@@ -126,6 +123,7 @@ fn cell(steps: &[Step]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon::plan::algorithms::devices::Prediction;
 
     #[test]
     fn the_manual_has_the_predictions() {

@@ -97,6 +97,19 @@ pub fn predictions() -> &'static [Prediction] {
     table::PREDICTIONS
 }
 
+/// What is predicted for a collective of so many nodes with so many ranks each; `None` where that was not simulated.
+pub fn prediction(
+    class: DeviceClass,
+    nodes: usize,
+    per_node: usize,
+    collective: &Collective,
+) -> Option<&'static Prediction> {
+    predictions().iter().find(|one| {
+        (one.class, one.nodes, one.per_node) == (class, nodes, per_node)
+            && one.collective == *collective
+    })
+}
+
 /// Choose an algorithm and its thread blocks for a message of `bytes` bytes on devices, in the given shape, whose blocks are
 /// at most `most` (at least 1).
 ///
@@ -114,11 +127,7 @@ pub fn select(
     let nodes = shape.nodes.max(1);
     let simulated = if nodes > 1 { SIMULATED[1].1 } else { SIMULATED[0].1 };
     let per_node = nearest(shape.ranks / nodes, simulated.iter().copied())?;
-    let simulated = |one: &&Prediction| {
-        (one.class, one.nodes, one.per_node) == (class, nodes.min(2), per_node)
-            && one.collective == *collective
-    };
-    let prediction = predictions().iter().find(simulated)?;
+    let prediction = prediction(class, nodes.min(2), per_node, collective)?;
     let ranks = prediction.nodes * prediction.per_node;
     let bytes = counted(collective, bytes, (ranks, shape.ranks));
     let step = prediction.steps.iter().find(|step| bytes <= step.up_to)?;
