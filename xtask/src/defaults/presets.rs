@@ -5,10 +5,10 @@ use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
-use antiphon::plan::algorithms::devices::{DeviceClass, select};
+use antiphon::plan::algorithms::devices::{AS_GOOD, DeviceClass, select, sizes};
 use antiphon::plan::algorithms::{Choice, Shape};
-use antiphon::plan::model::{Collective, Plan};
-use antiphon::plan::program::{CallSizes, Layout};
+use antiphon::plan::model::Plan;
+use antiphon::plan::program::Layout;
 use antiphon::plan::simulate::simulate;
 
 use crate::bench::report::size;
@@ -24,8 +24,6 @@ const PROGRAM: &str = "xtask/src/defaults/presets.py";
 const PER_NODE: usize = 8;
 /// The smallest and the largest message, where a plan is for all; between them each is twice as large as the one before.
 const SIZES: (u64, u64) = (1 << 8, 1 << 28);
-/// A choice that takes at most so many times as long is as good, as it is among those that are built in.
-const AS_GOOD: f64 = 1.1;
 
 /// Writes the table into the manual, or holds the one that is there against it.
 ///
@@ -134,19 +132,6 @@ fn times(plan: &Plan, class: DeviceClass, nodes: usize, messages: &[u64]) -> Res
     Ok(times)
 }
 
-/// Bytes of both buffers of a call whose larger one has `bytes` bytes, as the built-in choice was predicted for.
-fn sizes(collective: &Collective, bytes: u64, ranks: usize) -> CallSizes {
-    const ELEMENT: u64 = 4;
-    let block = (bytes / ELEMENT / ranks as u64).max(1) * ELEMENT;
-    let whole = block * ranks as u64;
-    let (input, output) = match collective {
-        Collective::AllGather => (block, whole),
-        Collective::ReduceScatter => (whole, block),
-        _ => (bytes, bytes),
-    };
-    CallSizes { input, output, element: ELEMENT, strict: false }
-}
-
 /// From the first size to the last.
 fn range(messages: &[u64]) -> String {
     match messages {
@@ -173,6 +158,7 @@ fn cell(times: &[Time]) -> String {
 mod tests {
     use super::*;
     use antiphon::plan::algorithms::Algorithm;
+    use antiphon::plan::model::Collective;
 
     #[test]
     fn a_plan_that_is_the_built_in_choice_is_nowhere_faster() {

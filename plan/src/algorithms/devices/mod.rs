@@ -12,7 +12,7 @@ use super::{Algorithm, Choice, Shape};
 use crate::model::Collective;
 use crate::simulate::{Topology, TopologyError};
 
-pub use predict::predict;
+pub use predict::{AS_GOOD, predict, sizes};
 
 /// Devices that are told apart, each with the built-in topology that stands for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

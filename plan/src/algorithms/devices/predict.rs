@@ -12,7 +12,7 @@ const BLOCKS: [usize; 3] = [1, 4, 16];
 const SIZES: (u64, u64) = (1 << 8, 1 << 30);
 /// A choice that takes at most so many times as long as the fastest one is as good: the one of the size before stays, else
 /// the one of the fewest thread blocks is taken.
-const AS_GOOD: f64 = 1.1;
+pub const AS_GOOD: f64 = 1.1;
 /// Bytes of an element.
 const ELEMENT: u64 = 4;
 
@@ -93,7 +93,8 @@ fn best(
     for one in candidates.chunk_by(|a, b| a.algorithm == b.algorithm) {
         let mut least = f64::INFINITY;
         for Candidate { algorithm, blocks, layout } in one {
-            let time = simulate(layout, sizes(*algorithm, bytes, topology.ranks()), topology)?.end;
+            let sizes = sizes(&algorithm.collective(), bytes, topology.ranks());
+            let time = simulate(layout, sizes, topology)?.end;
             times.push((*algorithm, *blocks, time));
             if time > least {
                 break;
@@ -111,11 +112,11 @@ fn best(
     Ok(found.map(|&(algorithm, blocks, _)| (algorithm, blocks)))
 }
 
-/// Bytes of both buffers of a call whose larger one has `bytes` bytes.
-fn sizes(algorithm: Algorithm, bytes: u64, ranks: usize) -> CallSizes {
+/// Bytes of both buffers of a call whose larger one has `bytes` bytes, as [`predict`] simulates it.
+pub fn sizes(collective: &Collective, bytes: u64, ranks: usize) -> CallSizes {
     let block = (bytes / ELEMENT / ranks as u64).max(1) * ELEMENT;
     let whole = block * ranks as u64;
-    let (input, output) = match algorithm.collective() {
+    let (input, output) = match collective {
         Collective::AllGather => (block, whole),
         Collective::ReduceScatter => (whole, block),
         Collective::AllToAll => (whole, whole),
