@@ -507,6 +507,9 @@ fn a_tuning_goes_on_where_it_was() {
     let (status, said) = tune(&["allreduce", "reducescatter", "--size", "64", "--threads"]);
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("2 cells") && said.contains("allreduce_hub"), "{said}");
+    // As cargo sets it in this repository.
+    let off = std::env::var("ANTIPHON_TUNING").is_ok_and(|value| value == "off");
+    assert_eq!(said.contains("warning: ANTIPHON_TUNING is off"), off, "{said}");
     let first = read();
     let settings = first["settings"].as_array().unwrap();
     assert_eq!(settings.len(), 2, "{first}");

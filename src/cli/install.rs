@@ -2,6 +2,7 @@
 
 use super::error::print_line;
 use super::files::cache_folder;
+use super::launch::warn_if_off;
 use super::{CliError, InstallArgs, plans};
 use antiphon::Terms;
 use antiphon::executor::hal::host::usable_cores;
@@ -36,6 +37,7 @@ pub fn install(args: &InstallArgs) -> Result<ExitCode, CliError> {
         }
         print_line(&format!("installed {name}: {}", path.display()))?;
     }
+    warn_if_off("ANTIPHON_INSTALLED", "installed plans serve no call");
     Ok(ExitCode::SUCCESS)
 }
 

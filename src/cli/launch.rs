@@ -120,6 +120,14 @@ pub fn warn(plan: &str, why: &str) {
     eprintln!("warning: plan `{plan}` is not proven correct: {why}; see `antiphon plan verify`");
 }
 
+/// Warns where `variable` is `off`, as it is for what cargo runs in this repository, since what a command leaves behind has no
+/// effect then.
+pub fn warn_if_off(variable: &str, effect: &str) {
+    if std::env::var_os(variable).is_some_and(|value| value == "off") {
+        eprintln!("warning: {variable} is off here, so {effect}; unset it, or set it to nothing");
+    }
+}
+
 fn start_threads(job: Job, sender: &Sender<Notice>) -> Result<(), CliError> {
     let ranks = Rank::all_in_process(&job.settings)?;
     let job = Arc::new(job);

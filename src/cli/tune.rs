@@ -10,7 +10,7 @@ pub mod rounds;
 use super::error::print_line;
 use super::files::{cache_folder, replace};
 use super::job::{Job, Settings};
-use super::launch::{Mode, launch};
+use super::launch::{Mode, launch, warn_if_off};
 use super::progress::{Pace, Progress};
 use super::table::{microseconds, percentile};
 use super::{BuiltIn, CliError, TuneArgs, plans, size};
@@ -108,6 +108,7 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
         next = further(args, &table, &others)?;
     }
     print_line(&format!("# wrote {}", path.display()))?;
+    warn_if_off("ANTIPHON_TUNING", "no call goes by a table");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,7 @@
 //! What a person or a script sets by hand, and what replaces any launcher's meeting place.
 
 use super::{Environment, Found, LauncherError, Meeting, Result, SecretSource};
+use crate::BootstrapError;
 use crate::tcp::Place;
 
 const RANK: &str = "ANTIPHON_RANK";
@@ -24,12 +25,21 @@ pub(super) fn find(environment: &Environment) -> Result<Option<Found>> {
 /// A meeting place, and the interface that was named with it.
 pub(super) type Named = (Meeting, Option<String>);
 
+/// How an address on this host begins.
+const UNIX: &str = "antiphon-";
+
 /// The meeting place that `ANTIPHON_COMM_ID` names.
 pub(super) fn meeting(environment: &Environment) -> Result<Option<Named>> {
     let names = ["ANTIPHON_COMM_ID", "MSCCLPP_COMM_ID"];
     let Some((name, value)) = environment.first(&names) else { return Ok(None) };
     if is_unix(value) {
         return Ok(Some((Meeting::Unix { address: value.to_owned() }, None)));
+    }
+    if value.starts_with(UNIX) && !value.contains([':', '/']) {
+        let problem =
+            format!("write `{UNIX}` and 32 hexadecimal digits, the same for all ranks of a host");
+        let error = BootstrapError::BadPlace { text: value.to_owned(), problem };
+        return Err(LauncherError::place(name, value, error));
     }
     let (place, interface) =
         Place::parse(value).map_err(|error| LauncherError::place(name, value, error))?;
@@ -42,7 +52,7 @@ pub(super) fn meeting(environment: &Environment) -> Result<Option<Named>> {
 
 /// What `unix::Rendezvous::unique` makes.
 fn is_unix(text: &str) -> bool {
-    text.strip_prefix("antiphon-")
+    text.strip_prefix(UNIX)
         .is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 

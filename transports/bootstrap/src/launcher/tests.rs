@@ -179,6 +179,11 @@ fn what_is_damaged_is_named() {
             &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"],
             &["PMIX_NAMESPACE is not set", "OMPI_COMM_WORLD_RANK"],
         ),
+        (
+            OPEN_MPI,
+            &["ANTIPHON_COMM_ID=antiphon-0123"],
+            &["\"antiphon-0123\"", "32 hexadecimal digits"],
+        ),
         (OPEN_MPI, &["ANTIPHON_COMM_ID=host1"], &["ANTIPHON_COMM_ID", "\"host1\"", "host:port"]),
         (OPEN_MPI, &["ANTIPHON_COMM_ID=file:"], &["ANTIPHON_COMM_ID", "names no file"]),
         (OPEN_MPI, &["ANTIPHON_COMM_ID=file:/shared/meet"], &["/shared/meet", "ANTIPHON_SECRET"]),
