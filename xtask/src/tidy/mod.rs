@@ -7,6 +7,7 @@ mod arrows;
 mod manifests;
 mod shown;
 mod sources;
+mod variables;
 
 use std::path::Path;
 
@@ -19,6 +20,7 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     faults.extend(manifests::check(root)?);
     faults.extend(arrows::check(root)?);
     faults.extend(shown::check(root)?);
+    faults.extend(variables::check(root, &files)?);
     Ok(faults)
 }
 

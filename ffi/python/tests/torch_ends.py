@@ -1,0 +1,138 @@
+"""Cases of `torch_ranks.py`: groups that end while calls hang, and who comes to a transfer's door."""
+
+import contextlib
+import secrets
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import torch.distributed as dist
+from torch_checks import fails, same
+
+
+def ended(rank, world):
+    """Groups that were destroyed or aborted."""
+    group = dist.new_group(backend="antiphon")
+    dist.all_reduce(torch.ones(1), group=group)
+    work = dist.all_reduce(x := torch.ones(1), group=group, async_op=True)
+    group.shutdown()
+    assert work.is_completed()
+    same(x, [world])
+    fails("destroyed", lambda: group.allreduce([torch.ones(1)]))
+    # By a tag that is new, too.
+    fails("destroyed", lambda: group.recv([torch.zeros(1)], 1 - rank, 9))
+    group.shutdown()
+    group.abort()
+    fails("cannot make a call", lambda: group.allreduce([torch.ones(1)]))
+    group = dist.new_group(backend="antiphon")
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        group.abort()
+        fails("abort", lambda: work)
+    # The other rank calls when the group is of no more use.
+    dist.barrier()
+    fails("abort", lambda: dist.all_reduce(torch.ones(1), group=group))
+    # Transfers whose partner does not come.
+    group = dist.new_group(backend="antiphon")
+    dist.all_reduce(torch.ones(1), group=group)
+    if rank == 0:
+        works = [dist.irecv(torch.zeros(1), 1, group=group) for _ in range(2)]
+        with nobody_meets_after():
+            ends_by(group.abort, works, "was aborted")
+        for tag in (0, 9):
+            fails("was aborted", lambda: dist.irecv(torch.zeros(1), 1, group=group, tag=tag))
+        group.shutdown()
+    dist.barrier()
+    group = dist.new_group(backend="antiphon")
+    if rank == 0:
+        works = [dist.isend(torch.zeros(1), 1, group=group, tag=tag) for tag in range(4)]
+        with nobody_meets_after():
+            several_end_together(group, works)
+    dist.barrier()
+
+
+@contextlib.contextmanager
+def nobody_meets_after():
+    """Threads in which ranks wait for each other end with their group; the library would wait for two minutes."""
+    meeting = [thread for thread in threading.enumerate() if thread.name.startswith("antiphon from") and " meet" in thread.name]
+    assert meeting
+    yield
+    for thread in meeting:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in meeting), meeting
+
+
+def strangers(rank, world):
+    """Others of the node who come to a transfer's door before its rank does."""
+    from antiphon._torch_meeting import meet
+
+    place, password, late = f"antiphon-{secrets.token_hex(16)}", secrets.token_hex(16), threading.Event()
+
+    def stranger(said):
+        way = socket.socket(socket.AF_UNIX)
+        while way.connect_ex(f"\0{place}-door"):
+            assert not late.is_set()
+            time.sleep(0.001)
+        # It may have been sent away by now.
+        with contextlib.suppress(ConnectionError):
+            way.sendall(said)
+        return way
+
+    giving_up = threading.Timer(60, late.set)
+    giving_up.start()
+    with ThreadPoolExecutor(2) as pool:
+        ranks = [pool.submit(meet, place, password, 0, 60, "host", late.is_set)]
+        ways = [stranger(said) for said in (b"", b"\0", b"x" * len(password), password[:-1].encode())]
+        ranks.append(pool.submit(meet, place, password, 1, 60, "host", late.is_set))
+        ends = [rank.result() for rank in ranks]
+    giving_up.cancel()
+    assert [end.world for end in ends] == [2, 2]
+    for way in ways:
+        with way, contextlib.suppress(ConnectionError):
+            assert not way.recv(1)
+    for end in ends:
+        end.close()
+
+
+def several_end_together(group, works):
+    """Several transfers that hang, each in a lane of its own, have together the time that one has to end."""
+    from antiphon._torch_lanes import Lane
+
+    told, close, end = [], Lane.close, Lane.end
+
+    def closed(lane):
+        told.append(None)
+        close(lane)
+
+    def ended(lane, until):
+        told.append(until)
+        end(lane, until)
+
+    Lane.close, Lane.end = closed, ended
+    try:
+        ends_by(group.shutdown, works, "is given up")
+    finally:
+        Lane.close, Lane.end = close, end
+    # Those of the works, and that of the group's collectives: asked, waited for, and waited for again once they were given up.
+    lanes = len(works) + 1
+    assert told[:lanes] == [None] * lanes and None not in told[lanes:], told
+    assert [told[lanes:].count(until) for until in (told[lanes], told[-1])] == [lanes] * 2, told
+
+
+def ends_by(end, works, text):
+    """Calls that are waited for by threads fail when their group ends."""
+    told = []
+
+    def wait(work):
+        fails(text, lambda: work)
+        told.append(work)
+
+    waiting = [threading.Thread(target=wait, args=(work,), daemon=True) for work in works]
+    for thread in waiting:
+        thread.start()
+    end()
+    for thread in waiting:
+        thread.join(60)
+    assert len(told) == len(works) and all(text in str(work.exception()) for work in works), told
