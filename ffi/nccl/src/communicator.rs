@@ -100,6 +100,17 @@ pub fn place<T>(at: *mut T, name: &str) -> Result<*mut T> {
     Ok(at)
 }
 
+/// A place for a handle of a communicator: null until there is one, also where none comes to be.
+///
+/// # Safety
+/// It is null, or writable.
+unsafe fn vacant(at: *mut Comm, name: &str) -> Result<*mut Comm> {
+    let at = place(at, name)?;
+    // SAFETY: as this function's.
+    unsafe { at.write(ptr::null_mut()) };
+    Ok(at)
+}
+
 /// Checks a configuration's beginning.
 pub fn check_header(header: &Header, least: usize) -> Result<()> {
     if header.magic == MAGIC && header.size >= least {
@@ -225,9 +236,8 @@ pub unsafe fn init_rank(
     rank: c_int,
     config: *const Config,
 ) -> Result<()> {
-    let out = place(out, "comm")?;
     // SAFETY: as this function's.
-    let blocking = unsafe { blocks(config, true)? };
+    let (out, blocking) = unsafe { (vacant(out, "comm")?, blocks(config, true)?) };
     let world = numbers::rank(ranks, "a number of ranks")?;
     let rank = numbers::rank(rank, "a rank")?;
     if rank >= world {
@@ -261,6 +271,8 @@ pub unsafe fn init_scalable(
     ids: *const UniqueId,
     config: *const Config,
 ) -> Result<()> {
+    // SAFETY: as this function's.
+    let out = unsafe { vacant(out, "newcomm")? };
     if count < 1 || ids.is_null() {
         return Err(Failure::argument(format!("cannot join by {count} ids, allowed 1 or more")));
     }
@@ -273,11 +285,16 @@ pub unsafe fn init_scalable(
 /// # Safety
 /// As NCCL's.
 pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> Result<()> {
-    let (out, library) = (place(out, "comm")?, library()?);
+    let out = place(out, "comm")?;
     let world = numbers::rank(count, "a number of ranks")?;
     if world == 0 {
         return Err(Failure::argument("cannot make communicators: saw 0, allowed 1 or more"));
     }
+    for rank in 0..world as usize {
+        // SAFETY: there is room for as many.
+        unsafe { vacant(out.add(rank), "comm")? };
+    }
+    let library = library()?;
     let device = |rank: usize| match devices.is_null() {
         true => rank as c_int,
         // SAFETY: the list is as long as there are ranks.
@@ -317,9 +334,9 @@ pub unsafe fn split(
     out: *mut Comm,
     config: *const Config,
 ) -> Result<()> {
-    let out = place(out, "newcomm")?;
     // SAFETY: as this function's.
-    let parent = Arc::clone(&*unsafe { usable(comm)? });
+    let (out, used) = unsafe { (vacant(out, "newcomm")?, usable(comm)?) };
+    let parent = Arc::clone(&used);
     // SAFETY: as this function's.
     let blocking = unsafe { blocks(config, parent.blocking)? };
     if color < -1 {
@@ -354,9 +371,9 @@ pub unsafe fn shrink(
     config: *const Config,
     flags: c_int,
 ) -> Result<()> {
-    let out = place(out, "newcomm")?;
     // SAFETY: as this function's.
-    let parent = Arc::clone(&*unsafe { known(comm)? });
+    let (out, used) = unsafe { (vacant(out, "newcomm")?, known(comm)?) };
+    let parent = Arc::clone(&used);
     // SAFETY: as this function's.
     let blocking = unsafe { blocks(config, parent.blocking)? };
     if ![0, 1].contains(&flags) {

@@ -78,8 +78,7 @@ pub fn keep(call: Deferred, unserved: Option<Failure>) {
     });
 }
 
-/// Makes a communicator, of ranks of `parent` if there is one: now, or when the group of this thread ends. Until then its
-/// handle is null.
+/// Makes a communicator, of ranks of `parent` if there is one: now, or when the group of this thread ends.
 ///
 /// # Safety
 /// The place stays writable until the group ends.
@@ -88,8 +87,6 @@ pub unsafe fn join(
     parent: Option<Comm>,
     make: impl FnOnce() -> Result<Option<Arc<Communicator>>> + Send + 'static,
 ) -> Result<()> {
-    // SAFETY: as this function's.
-    unsafe { out.write(ptr::null_mut()) };
     if OPEN.with_borrow(|open| open.depth == 0) {
         let made = make()?.map_or(ptr::null_mut(), issue);
         // SAFETY: as this function's.

@@ -314,6 +314,40 @@ void memories(ncclComm_t comm, int world) {
     CHECK(bytes == 0);
 }
 
+// A call that is refused takes its group with it.
+void takes_group(ncclComm_t comm, const char* part, const std::function<ncclResult_t()>& refused) {
+    float x = 1, y = 2;
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr));
+    const ncclResult_t why = refused();
+    CHECK(why != ncclSuccess);
+    FAILS(why, part, ncclGroupEnd());
+    CHECK(y == 2);
+}
+
+// So do those that make, divide or end communicators, whose handles are null then.
+void takes_group_and_makes_none(ncclComm_t comm) {
+    ncclUniqueId id{};
+    int nobody = 99;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.magic = 1;
+    ncclComm_t other = nullptr;
+    const auto makes_none = [&](const char* part, const std::function<ncclResult_t()>& refused) {
+        other = comm;
+        takes_group(comm, part, refused);
+        CHECK(other == nullptr);
+    };
+    makes_none("rank 3", [&] { return ncclCommInitRank(&other, 2, id, 3); });
+    makes_none("initializer", [&] { return ncclCommInitRankConfig(&other, 1, id, 0, &config); });
+    makes_none("ids", [&] { return ncclCommInitRankScalable(&other, 1, 0, 0, &id, nullptr); });
+    makes_none("color", [&] { return ncclCommSplit(comm, -2, 0, &other, nullptr); });
+    makes_none("exclude", [&] { return ncclCommShrink(comm, &nobody, 1, &other, nullptr, 0); });
+    takes_group(comm, "saw 0", [&] { return ncclCommInitAll(&other, 0, nullptr); });
+    takes_group(comm, "grow", [&] { return ncclCommGrow(comm, 9, nullptr, -1, &other, nullptr); });
+    takes_group(comm, "ncclSend", [&] { return ncclSignal(0, 0, 0, 0, comm, nullptr); });
+    takes_group(comm, "communicator", [&] { return ncclCommFinalize(nullptr); });
+}
+
 // What is wrong gives an error with its reason.
 void mistakes(ncclComm_t comm, int world) {
     float x = 1, y = 2;
@@ -347,12 +381,8 @@ void mistakes(ncclComm_t comm, int world) {
     FAILS(ncclInvalidUsage, "algSelection",
           ncclAllReduceConfig(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr, &tuned));
     FAILS(ncclInvalidUsage, "group", ncclGroupEnd());
-    // A refused call takes its group with it.
-    OK(ncclGroupStart());
-    OK(ncclAllReduce(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr));
-    FAILS(ncclInvalidArgument, "data type", ncclSend(&x, 1, static_cast<ncclDataType_t>(99), 0, comm, nullptr));
-    FAILS(ncclInvalidArgument, "data type", ncclGroupEnd());
-    CHECK(y == 2);
+    takes_group(comm, "data type", [&] { return ncclSend(&x, 1, static_cast<ncclDataType_t>(99), 0, comm, nullptr); });
+    takes_group_and_makes_none(comm);
     OK(ncclGroupStart());
     OK(ncclAllReduce(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr));
     FAILS(ncclInvalidUsage, "simulate", ncclGroupSimulateEnd(&simulation));
