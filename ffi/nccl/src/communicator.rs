@@ -417,11 +417,18 @@ pub unsafe fn shrink(
     unsafe { group::join(out, Some(comm), make) }
 }
 
+/// Waits for who uses it, be it to look at it, and for its calls.
+///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn destroy(comm: Comm) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { known(comm)? }.destroy()
+    let communicator = unsafe { known(comm)? };
+    communicator.destroy()?;
+    communicator.wait_for_others();
+    // Others may have launched them, in groups. Of what has failed they were told.
+    let _ = finalize::settle(&communicator);
+    Ok(())
 }
 
 fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()> {

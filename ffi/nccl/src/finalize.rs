@@ -17,7 +17,8 @@ use std::thread;
 /// As NCCL's.
 pub unsafe fn finalize(comm: Comm) -> Result<()> {
     // SAFETY: as this function's.
-    let communicator = Arc::clone(&*unsafe { known(comm)? });
+    let used = unsafe { known(comm)? };
+    let communicator = Arc::clone(&used);
     if communicator.finalized.swap(true, Ordering::AcqRel) {
         return Err(Failure::usage("cannot finalize a communicator twice"));
     }
@@ -33,22 +34,30 @@ pub fn complete(communicators: &[Arc<Communicator>]) -> Result<()> {
 }
 
 /// Waits until the calls of a communicator are complete. How long they may make no progress, others watch.
-fn settle(communicator: &Communicator) -> Result<()> {
-    let library = library()?;
-    loop {
-        // First: what fails is complete, and tells after that.
-        let is_complete = is_complete(communicator)?;
-        let mut code = 0;
-        // SAFETY: the handle lives, and the place is writable.
-        library.outcome(unsafe {
-            (library.antiphon_communicator_async_error)(communicator.end, &mut code)
-        })?;
-        library.outcome(code)?;
-        if is_complete {
-            return communicator.real.as_ref().map_or(Ok(()), Counterpart::settle);
-        }
+///
+/// # Errors
+/// What broke it.
+pub fn settle(communicator: &Communicator) -> Result<()> {
+    while !is_through(communicator)? {
         thread::sleep(PAUSE);
     }
+    communicator.real.as_ref().map_or(Ok(()), Counterpart::settle)
+}
+
+/// Whether calls that Antiphon makes are complete.
+///
+/// # Errors
+/// What broke their communicator.
+pub fn is_through(communicator: &Communicator) -> Result<bool> {
+    // First: what fails is complete, and tells after that.
+    let is_complete = is_complete(communicator)?;
+    let (library, mut code) = (library()?, 0);
+    // SAFETY: the handle lives, and the place is writable.
+    library.outcome(unsafe {
+        (library.antiphon_communicator_async_error)(communicator.end, &mut code)
+    })?;
+    library.outcome(code)?;
+    Ok(is_complete)
 }
 
 /// Whether calls that Antiphon makes are complete; those that failed are.

@@ -58,6 +58,9 @@ pub unsafe fn or(
         Ok(Forwarded { communicator, call })
     };
     if !group::is_open() {
+        // Who destroys it meanwhile waits for the call.
+        // SAFETY: as this function's.
+        let _used = unsafe { usable(comm)? };
         let why = unserved.unwrap_or_else(|| Failure::usage("nothing here serves the call"));
         let made = prepare().and_then(|Forwarded { communicator, call }| {
             counterpart(&communicator)?.used()?.call(call)

@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Says that an address is a slot's.
 const MARK: u64 = u64::from_le_bytes(*b"antiNCCL");
@@ -29,6 +29,15 @@ struct Slot {
 unsafe impl Sync for Slot {}
 
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+
+/// Held by who waits for the users of a handle that is destroyed, between looking and waiting.
+static LEAVING: Mutex<()> = Mutex::new(());
+/// One of them has let go, who was not the last.
+static LEFT: Condvar = Condvar::new();
+
+fn leaving() -> MutexGuard<'static, ()> {
+    LEAVING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Makes a handle.
 pub fn issue(communicator: Arc<Communicator>) -> Comm {
@@ -89,6 +98,19 @@ impl Used {
         }
         Err(Failure::argument("cannot destroy a communicator twice"))
     }
+
+    /// Waits until nobody else uses the communicator of a handle that is destroyed: so that it goes with this user.
+    pub fn wait_for_others(&self) {
+        let mut guard = leaving();
+        while !self.is_last() {
+            guard = LEFT.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether nobody else uses the communicator of a handle that is destroyed.
+    fn is_last(&self) -> bool {
+        self.slot.users.load(Ordering::Acquire) == GONE | 1
+    }
 }
 
 impl Deref for Used {
@@ -104,10 +126,21 @@ impl Drop for Used {
     #[inline]
     fn drop(&mut self) {
         // What users did happens before the last of them lets go.
-        if self.slot.users.fetch_sub(1, Ordering::AcqRel) == GONE | 1 {
+        let users = self.slot.users.fetch_sub(1, Ordering::AcqRel);
+        if users == GONE | 1 {
             free(self.slot);
+        } else if users & GONE != 0 {
+            tell();
         }
     }
+}
+
+/// Tells who waits for the users of a handle.
+#[cold]
+fn tell() {
+    // Who has looked before this user let go waits by now.
+    drop(leaving());
+    LEFT.notify_all();
 }
 
 #[cold]
@@ -151,6 +184,28 @@ mod tests {
         assert!(text(of(comm)).contains("destroyed"));
         for wrong in [ptr::null_mut(), comm.wrapping_byte_add(1)] {
             assert!(text(of(wrong)).contains("null, or an address"));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_the_others_is_the_last() {
+        for _ in 0..100 {
+            let communicator = Arc::new(Communicator::nobodys());
+            let comm = issue(Arc::clone(&communicator));
+            // SAFETY: issued just now.
+            let of = |comm| unsafe { Used::of(comm) };
+            let one = of(comm).unwrap();
+            let others: Vec<_> = (0..3).map(|_| of(comm).unwrap()).collect();
+            one.destroy().unwrap();
+            std::thread::scope(|scope| {
+                others.into_iter().for_each(|other| drop(scope.spawn(move || drop(other))));
+                one.wait_for_others();
+                assert!(one.is_last());
+                // It goes here, and not with another.
+                assert_eq!(Arc::strong_count(&communicator), 2);
+                drop(one);
+                assert_eq!(Arc::strong_count(&communicator), 1);
+            });
         }
     }
 

@@ -1,5 +1,6 @@
 // Waits that end before what they wait for comes: `endings WAY`, where a rank gives a communicator up by ncclCommAbort
-// (`aborted`) or ncclCommRevoke (`revoked`), or the others shrink it (`shrunk`) or have to, since a rank dies (`died`).
+// (`aborted`) or ncclCommRevoke (`revoked`), or the others shrink it (`shrunk`) or have to, since a rank dies (`died`); and an end that
+// waits for what comes (`destroyed`).
 #include "program.h"
 
 #include <sched.h>
@@ -114,6 +115,38 @@ void given_up(const ncclUniqueId& id, int rank, bool abort) {
     }
 }
 
+// A thread of rank 0 waits for a message, which is sent when another has begun to destroy the communicator.
+void destroyed(const ncclUniqueId& id, int rank) {
+    const ncclComm_t comm = join(id, rank);
+    const int32_t sent = 7;
+    int32_t received = 0;
+    if (rank != 0) {
+        // Who sent this waits in the same group.
+        if (rank == 1) OK(ncclRecv(&received, 1, ncclInt32, 0, comm, nullptr));
+        meet();
+        meet();
+        if (rank == 1) OK(ncclSend(&sent, 1, ncclInt32, 0, comm, nullptr));
+        OK(ncclCommDestroy(comm));
+        return;
+    }
+    std::thread receiver([&] {
+        OK(ncclGroupStart());
+        OK(ncclSend(&sent, 1, ncclInt32, 1, comm, nullptr));
+        OK(ncclRecv(&received, 1, ncclInt32, 1, comm, nullptr));
+        OK(ncclGroupEnd());
+    });
+    meet();
+    std::thread watcher([&] {
+        ncclResult_t state = ncclSuccess;
+        while (ncclCommGetAsyncError(comm, &state) == ncclSuccess) sched_yield();
+        meet();
+    });
+    OK(ncclCommDestroy(comm));
+    CHECK(received == sent);
+    watcher.join();
+    receiver.join();
+}
+
 // Those who are left go on, in a communicator of their own.
 void go_on(ncclComm_t comm, int gone) {
     ncclComm_t rest = nullptr;
@@ -167,6 +200,8 @@ int main(int count, char** arguments) {
     met = new (shared) std::atomic<int>(0);
     if (way == "aborted" || way == "revoked") {
         processes(world, [&](const ncclUniqueId& id, int rank) { given_up(id, rank, way == "aborted"); });
+    } else if (way == "destroyed") {
+        processes(world, destroyed);
     } else if (way == "shrunk") {
         processes(world, shrunk);
     } else {
