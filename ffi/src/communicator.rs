@@ -1,6 +1,6 @@
 //! Communicators for C.
 
-use crate::config::{antiphon_config, asked, options};
+use crate::config::{antiphon_config, asked, interface_asked, options};
 use crate::entry::{Out, entry, text};
 use crate::handle::{borrow, issue, object, take};
 use crate::ops;
@@ -58,7 +58,8 @@ fn handle(communicator: &Communicator) -> Result<*mut antiphon_communicator, Fai
     Ok(issue(Collectives::new(communicator)?))
 }
 
-/// Makes the id of a group, in the process that will be its rank 0. From now on that process listens for the others.
+/// Makes the id of a group, in the process that will be its rank 0. From now on that process listens for the others: at the interface
+/// that ANTIPHON_INTERFACE names, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them where the host is likely to be reached.
 ///
 /// Any thread may call it at any time.
 ///
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn antiphon_unique_id_create(
 ) -> antiphon_result {
     entry(|| {
         let out = Out::new(out_id, "out_id")?;
-        let id = UniqueId::create(None)
+        let id = UniqueId::create(interface_asked()?.as_deref())
             .map_err(|error| Failure::new(antiphon_result::Rendezvous, error.to_string()))?;
         let id = antiphon_unique_id::of(&id)?;
         // SAFETY: as this function's.

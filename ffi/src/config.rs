@@ -5,7 +5,8 @@ use crate::entry::{Structure, structure, text};
 use crate::logging;
 use crate::result::Failure;
 use crate::types::switch;
-use antiphon_executor::Options;
+use antiphon_executor::launcher::Environment;
+use antiphon_executor::{ExecutorError, Options};
 use std::ffi::c_char;
 use std::mem::offset_of;
 use std::ptr;
@@ -29,7 +30,8 @@ pub struct antiphon_config {
     /// The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks say the same.
     pub wire: *const c_char,
     /// The network interface of wires and of the rendezvous, by its name, an address of it, or an address prefix;
-    /// null for the one by which the ranks meet.
+    /// null for the one that ANTIPHON_INTERFACE names, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them for the
+    /// one by which the ranks meet.
     pub network_interface: *const c_char,
     /// Whether sums of floating-point numbers keep one order, so that a tensor has the same bits however it is put into
     /// buckets: an antiphon_switch; by default off, unless ANTIPHON_REPRODUCIBLE is 1. All ranks say the same.
@@ -94,6 +96,7 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
     logging::start();
     let mut options = Options::default();
     if config.is_null() {
+        options.interface = interface_asked()?;
         return Ok((options, Devices::read(None)?));
     }
     // SAFETY: as this function's.
@@ -112,7 +115,10 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
         unsafe { text(at, name) }.map(|text| Some(text.to_owned()))
     };
     options.wire = named(config.wire, "config.wire")?;
-    options.interface = named(config.network_interface, "config.network_interface")?;
+    options.interface = match named(config.network_interface, "config.network_interface")? {
+        Some(named) => Some(named),
+        None => interface_asked()?,
+    };
     options.reproducible = switch(config.reproducible)?.unwrap_or(options.reproducible);
     if config.reserved != 0 {
         let text = format!("cannot use `config.reserved`: saw {}, allowed 0", config.reserved);
@@ -124,6 +130,15 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
     }
     let device = named(config.device, "config.device")?;
     Ok((options, Devices::read(device.as_deref())?))
+}
+
+/// The network interface that the process's environment asks for.
+///
+/// # Errors
+/// An interface that there is not.
+pub(crate) fn interface_asked() -> Result<Option<String>, Failure> {
+    let asked = Environment::of_process().interface();
+    asked.map_err(|error| ExecutorError::from(error).into())
 }
 
 #[cfg(test)]

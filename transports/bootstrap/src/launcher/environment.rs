@@ -71,12 +71,6 @@ impl Environment {
         LauncherError::Missing { launcher, seen, missing }
     }
 
-    /// The interface asked for.
-    fn interface(&self) -> Option<String> {
-        self.first(&["ANTIPHON_INTERFACE", "MSCCLPP_SOCKET_IFNAME"])
-            .map(|(_, value)| value.to_owned())
-    }
-
     /// The time limit.
     fn timeout(&self) -> Result<Duration> {
         const NAME: &str = "ANTIPHON_TIMEOUT";
@@ -118,7 +112,10 @@ impl Environment {
             local_rank,
             local_world,
             rendezvous,
-            interface: interface.or_else(|| self.interface()),
+            interface: match interface {
+                Some(named) => Some(named),
+                None => self.interface()?,
+            },
             timeout: self.timeout()?,
         })
     }

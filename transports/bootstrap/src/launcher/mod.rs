@@ -1,6 +1,6 @@
 //! Which rank this process is, of how many, and where the ranks meet, by what a launcher left in the environment.
 //!
-//! [`find`] is a function of an [`Environment`]; it opens nothing. [`Found::connect`] goes to the meeting place, and to
+//! [`find`] is a function of an [`Environment`], and of this host's interfaces where `NCCL_SOCKET_IFNAME` asks for one. [`Found::connect`] goes to the meeting place, and to
 //! get there speaks to the launcher or reads a file where that is what the environment points at.
 //!
 //! | launcher | seen by | the ranks meet |
@@ -36,6 +36,7 @@ mod explicit;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod host_list;
+mod interface;
 mod open_mpi;
 mod pmi;
 mod pmi_wire;
@@ -77,8 +78,8 @@ pub struct Found {
     pub local_world: Option<u32>,
     /// Where the ranks meet.
     pub rendezvous: Meeting,
-    /// The network interface, or address, to listen at and to go out by, where `ANTIPHON_INTERFACE` (or
-    /// `MSCCLPP_SOCKET_IFNAME`) names one.
+    /// The network interface, or address, to listen at and to go out by, where the environment
+    /// [names one](Environment::interface).
     pub interface: Option<String>,
     /// How long a rank waits for the others: `ANTIPHON_TIMEOUT`, else [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT).
     pub timeout: Duration,
