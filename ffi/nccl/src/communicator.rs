@@ -5,6 +5,7 @@ use crate::failure::{self, Failure, Result};
 use crate::finalize;
 use crate::group;
 use crate::handle::{Used, issue};
+use crate::id;
 use crate::library::{Config as Options, Handle, library};
 use crate::memory::Registered;
 use crate::numbers;
@@ -215,16 +216,6 @@ fn alone(end: Handle, device: c_int) -> Result<Communicator> {
     Ok(alone)
 }
 
-/// Makes an id.
-///
-/// # Safety
-/// As NCCL's.
-pub unsafe fn unique_id(out: *mut UniqueId) -> Result<()> {
-    let (out, library) = (place(out, "uniqueId")?, library()?);
-    // SAFETY: the place is writable.
-    library.outcome(unsafe { (library.antiphon_unique_id_create)(out) })
-}
-
 /// Joins a group by its id, now or when the thread's group ends.
 ///
 /// # Safety
@@ -247,12 +238,7 @@ pub unsafe fn init_rank(
     let device = way::place().current()?;
     let devices = way::place().devices([device])?;
     let make = move || {
-        let (library, options) = (library()?, options(&devices)?);
-        let mut end = ptr::null_mut();
-        // SAFETY: all is as the header says.
-        let code =
-            unsafe { (library.antiphon_communicator_create)(&id, rank, world, &options, &mut end) };
-        library.outcome(code)?;
+        let end = id::join(&id, rank, world, &options(&devices)?)?;
         whole(end, device, blocking).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.

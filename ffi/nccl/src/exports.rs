@@ -7,7 +7,7 @@ use crate::types::{
     UniqueId, VERSION, WaitSignal, Window,
 };
 use crate::way::Entry;
-use crate::{collectives, communicator, finalize, forward, group, memory, refused, scaled};
+use crate::{collectives, communicator, finalize, forward, group, id, memory, refused, scaled};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::io::Write;
 use std::ptr::null;
@@ -144,7 +144,7 @@ exports! {
     ncclMemAlloc pncclMemAlloc(ptr: *mut *mut c_void, size: usize) = memory::allocate(ptr, size);
     ncclMemFree pncclMemFree(ptr: *mut c_void) = memory::free(ptr);
     ncclGetVersion pncclGetVersion(version: *mut c_int) = version_of(version);
-    ncclGetUniqueId pncclGetUniqueId(uniqueId: *mut UniqueId) = communicator::unique_id(uniqueId);
+    ncclGetUniqueId pncclGetUniqueId(uniqueId: *mut UniqueId) = id::create(uniqueId);
     ncclCommInitRankConfig pncclCommInitRankConfig(comm: *mut Comm, nranks: c_int, commId: UniqueId, rank: c_int, config: *mut Config) = group::part(|| communicator::init_rank(comm, nranks, commId, rank, config));
     ncclCommInitRank pncclCommInitRank(comm: *mut Comm, nranks: c_int, commId: UniqueId, rank: c_int) = group::part(|| communicator::init_rank(comm, nranks, commId, rank, null()));
     ncclCommInitAll pncclCommInitAll(comm: *mut Comm, ndev: c_int, devlist: *const c_int) = group::part(|| communicator::init_all(comm, ndev, devlist));

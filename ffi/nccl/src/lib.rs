@@ -23,6 +23,7 @@ mod finalize;
 mod forward;
 mod group;
 mod handle;
+mod id;
 mod library;
 mod memory;
 mod numbers;

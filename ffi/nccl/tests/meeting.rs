@@ -1,0 +1,31 @@
+//! A program whose ranks meet where NCCL's variables say.
+
+mod tools;
+
+use std::path::Path;
+use tools::{build, header, link, on_host, run};
+
+#[test]
+fn ranks_meet_where_the_variables_of_nccl_say() {
+    let Some(header) = header() else { return };
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("meeting");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let program = folder.join("program");
+    let library = link(&folder, &["libnccl.so.2"], "libantiphon_nccl.so");
+    run(build(&header, "meeting.cpp", &program).arg(library));
+    for way in ["named", "unproven", "interface", "nowhere"] {
+        let mut command = on_host(&program);
+        command.arg(way).env("LD_LIBRARY_PATH", &folder);
+        for variable in ["ANTIPHON_SECRET", "ANTIPHON_SECRET_FILE", "ANTIPHON_INSECURE"] {
+            command.env_remove(variable);
+        }
+        for variable in ["ANTIPHON_INTERFACE", "MSCCLPP_SOCKET_IFNAME"] {
+            command.env_remove(variable);
+        }
+        if way == "named" {
+            command.env("ANTIPHON_SECRET", "of these processes");
+        }
+        let out = run(&mut command);
+        assert!(out.contains("meeting: ok"), "{way}: {out}");
+    }
+}
