@@ -1,6 +1,6 @@
 //! Communicators: what NCCL's handles stand for.
 
-use crate::counterpart::{self, Counterpart};
+use crate::counterpart::{self, Counterpart, PAUSE};
 use crate::failure::{self, Failure, Result};
 use crate::finalize;
 use crate::group;
@@ -17,11 +17,16 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Says how long a call may make no progress, such as `500ms`, `60s` or `2m`, or in seconds, and a year at most; without it,
 /// for ever, as NCCL does it.
 const TIMEOUT_VARIABLE: &str = "ANTIPHON_TIMEOUT";
+
+/// That calls on devices are complete is known so much later at most than it is so, and so long does who only looks at a
+/// communicator keep it.
+const KNOWN_LATE: Duration = Duration::from_millis(100);
 
 /// A communicator.
 pub struct Communicator {
@@ -427,6 +432,9 @@ fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()> {
     library.outcome(unsafe { (library.antiphon_communicator_abort)(communicator.end, why) })
 }
 
+/// Ends the waits of all ranks, as NCCL's does not: there an abort is the rank's own. So a rank that waits for nothing goes as if it
+/// destroyed the communicator, and its peers finish what they have under way.
+///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn abort(comm: Comm) -> Result<()> {
@@ -434,7 +442,27 @@ pub unsafe fn abort(comm: Comm) -> Result<()> {
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     communicator.destroy()?;
-    abort_end(&communicator, c"ncclCommAbort was called")
+    if !waits_for_nothing(&communicator) {
+        return abort_end(&communicator, c"ncclCommAbort was called");
+    }
+    if let Some(real) = &communicator.real {
+        real.abort();
+    }
+    Ok(())
+}
+
+/// Whether nobody else uses the communicator of a handle that is destroyed, and its calls are complete and whole.
+fn waits_for_nothing(communicator: &Used) -> bool {
+    let since = Instant::now();
+    loop {
+        // Also who has it without its handle, as who splits it in a group does.
+        let alone = communicator.is_last() && Arc::strong_count(communicator) == 1;
+        match finalize::is_through(communicator) {
+            Ok(true) if alone => return true,
+            Ok(_) if since.elapsed() < KNOWN_LATE => thread::sleep(PAUSE),
+            _ => return false,
+        }
+    }
 }
 
 /// # Safety

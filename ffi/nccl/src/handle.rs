@@ -108,7 +108,7 @@ impl Used {
     }
 
     /// Whether nobody else uses the communicator of a handle that is destroyed.
-    fn is_last(&self) -> bool {
+    pub fn is_last(&self) -> bool {
         self.slot.users.load(Ordering::Acquire) == GONE | 1
     }
 }

@@ -1,6 +1,6 @@
 // Waits that end before what they wait for comes: `endings WAY`, where a rank gives a communicator up by ncclCommAbort
 // (`aborted`) or ncclCommRevoke (`revoked`), or the others shrink it (`shrunk`) or have to, since a rank dies (`died`); and an end that
-// waits for what comes (`destroyed`).
+// waits for what comes (`destroyed`), and an ncclCommAbort that ends nothing, since its rank is through (`through`).
 #include "program.h"
 
 #include <sched.h>
@@ -147,6 +147,32 @@ void destroyed(const ncclUniqueId& id, int rank) {
     receiver.join();
 }
 
+// Rank 0 is through and gives the communicator up, while rank 2 waits for a message that rank 1 sends after that.
+void through(const ncclUniqueId& id, int rank) {
+    const ncclComm_t comm = join(id, rank);
+    const int32_t sent = 7;
+    int32_t received = 0;
+    const auto waits = [&] {
+        OK(ncclGroupStart());
+        OK(ncclSend(&sent, 1, ncclInt32, 1, comm, nullptr));
+        OK(ncclRecv(&received, 1, ncclInt32, 1, comm, nullptr));
+        OK(ncclGroupEnd());
+    };
+    std::thread receiver;
+    if (rank == 2) receiver = std::thread(waits);
+    // Who sent this waits in the same group.
+    if (rank == 1) OK(ncclRecv(&received, 1, ncclInt32, 2, comm, nullptr));
+    meet();
+    if (rank == 0) OK(ncclCommAbort(comm));
+    meet();
+    if (rank == 1) OK(ncclSend(&sent, 1, ncclInt32, 2, comm, nullptr));
+    if (rank == 2) receiver.join();
+    CHECK(rank == 0 || received == sent);
+    // Nobody dies before the others are through.
+    meet();
+    if (rank != 0) OK(ncclCommDestroy(comm));
+}
+
 // Those who are left go on, in a communicator of their own.
 void go_on(ncclComm_t comm, int gone) {
     ncclComm_t rest = nullptr;
@@ -202,6 +228,8 @@ int main(int count, char** arguments) {
         processes(world, [&](const ncclUniqueId& id, int rank) { given_up(id, rank, way == "aborted"); });
     } else if (way == "destroyed") {
         processes(world, destroyed);
+    } else if (way == "through") {
+        processes(world, through);
     } else if (way == "shrunk") {
         processes(world, shrunk);
     } else {
