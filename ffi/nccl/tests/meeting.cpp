@@ -63,6 +63,8 @@ int main(int count, char** arguments) {
         CHECK(way == "nowhere");
         setenv("NCCL_SOCKET_IFNAME", "=nowhere", 1);
         FAILS(ncclSystemError, "NCCL_SOCKET_IFNAME==nowhere", ncclGetUniqueId(&id));
+        ncclComm_t comm = nullptr;
+        FAILS(ncclSystemError, "NCCL_SOCKET_IFNAME==nowhere", ncclCommInitAll(&comm, 1, nullptr));
     }
     std::printf("meeting: ok\n");
     return EXIT_SUCCESS;
