@@ -187,6 +187,22 @@ void shrunk(const Rank& own) {
     FAILS(ncclRemoteError, "ncclCommRevoke",
           ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, alone, stream));
     OK(ncclCommAbort(alone));
+    // Rank 0 is through and gives one up that rank 1 has still.
+    ncclComm_t whole = nullptr;
+    OK(ncclCommSplit(comm, 0, rank, &whole, nullptr));
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, whole, stream));
+    own.expect(__LINE__, count, sum);
+    if (rank == 0) {
+        OK(ncclCommFinalize(whole));
+        OK(ncclCommAbort(whole));
+    }
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    own.expect(__LINE__, count, sum);
+    if (rank == 1) {
+        OK(ncclCommGetAsyncError(whole, &state));
+        CHECK(state == ncclSuccess);
+        OK(ncclCommDestroy(whole));
+    }
     uint64_t bytes = 7;
     FAILS(ncclInvalidUsage, "not counted", ncclCommMemStats(comm, ncclStatGpuMemTotal, &bytes));
     CHECK(bytes == 7);
