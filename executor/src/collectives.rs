@@ -12,6 +12,7 @@ mod prepared;
 mod queued;
 mod scaled;
 mod served;
+mod streams;
 mod together;
 mod transfers;
 

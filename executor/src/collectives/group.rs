@@ -4,6 +4,7 @@ use super::in_turn::{InTurn, Step, finish};
 use super::pairs::Formed;
 use super::prepared::Ready;
 use super::queued::Queued;
+use super::streams::Streams;
 use super::together::Together;
 use super::transfers::{Direction, Purpose, Transfer, TransferLaunch, Way};
 use super::{Collectives, Request, argument, check_address};
@@ -27,6 +28,9 @@ use std::sync::Arc;
 /// those behind it wait for it. Each communicator with such calls has a thread of its own there, on which the code runs. On a
 /// stream what code launches comes behind all else that the group has on that stream; then what one rank gathers, its peers
 /// must gather as well, and ranks that one thread drives take streams of their own.
+///
+/// A group with calls on several streams of one device is as if each were on all of these: it begins when what is before it in
+/// all of them is over, and what follows in any of them waits for all of it. Calls without a stream have no part in that.
 ///
 /// On devices the calls are put into streams, and one thread may drive ranks of several devices; ranks that share a device
 /// and make the same call are one kernel, but for calls behind one that code serves. A rank's transfers run beside each other in streams of their own, which branch off
@@ -264,11 +268,13 @@ impl Group {
     /// have formed their ends of what it goes through, which the peer does without a call.
     ///
     /// # Errors
-    /// Sends to this rank itself that no receive of the group takes: then nothing is launched. Else the first failure of a
-    /// launch, after the others came to their ends; that of one on a stream is the stream's to tell.
+    /// Sends to this rank itself that no receive of the group takes, or streams of a device of which some are recorded into a
+    /// graph and some are not: then nothing is launched. Else the first failure of a launch, after the others came to their ends; that of one on a stream is the stream's to tell.
     pub fn end(self) -> Result<(), ExecutorError> {
         let (mut launches, mut queued) = (Launches::default(), Queued::default());
-        for Kept { on, copy, stream } in self.kept()? {
+        let (kept, streams) = (self.kept()?, Streams::of(&self.calls)?);
+        streams.iter().try_for_each(Streams::meet)?;
+        for Kept { on, copy, stream } in kept {
             if on.on_device() {
                 queued.copy(on, &copy, stream);
             } else {
@@ -284,7 +290,9 @@ impl Group {
         }
         let queued = queued.launch();
         let here = launches.run();
-        here.and(queued.wait())
+        // Behind what code has launched, too.
+        let met = streams.iter().try_for_each(Streams::meet);
+        here.and(met).and(queued.wait())
     }
 
     /// The copies that transfers from a rank to itself come to.

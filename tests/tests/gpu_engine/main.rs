@@ -10,6 +10,7 @@ mod ends;
 mod faults;
 mod first;
 mod graphs;
+mod grouped;
 mod groups;
 mod hosts;
 mod methods;
