@@ -190,3 +190,40 @@ fn streams_of_a_recording_come_together_too() {
     assert_eq!(both[0].copied.bytes(), vec![99; BYTES]);
     application.destroy(recorded);
 }
+
+#[test]
+fn a_rank_sends_to_itself_from_one_stream_to_another() {
+    if on_simulator("grouped::a_rank_sends_to_itself_from_one_stream_to_another").is_none() {
+        return;
+    }
+    let [mut one, two] = ranks();
+    one.copied.edit(|all| all.fill(99));
+    // Written on the stream that sends, behind a transfer that waits for its peer.
+    one.receive_alone(&one.streams[0]);
+    copy(&one.streams[0], &one.sent, &one.copied);
+    let mut group = Group::new();
+    one.send(&mut group, 0, &one.streams[0]);
+    one.receive(&mut group, 0, &one.streams[1]);
+    group.end().unwrap();
+    linger(&one.streams[1], &two);
+    two.send_alone(&two.streams[0]);
+    one.wait();
+    two.wait();
+    assert_eq!(one.received.bytes(), vec![99; BYTES]);
+}
+
+#[test]
+fn a_rank_sends_to_itself_with_a_stream_on_both_sides_or_on_none() {
+    let test = "grouped::a_rank_sends_to_itself_with_a_stream_on_both_sides_or_on_none";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let [one, _] = ranks();
+    let mut group = Group::new();
+    one.send(&mut group, 0, &one.streams[0]);
+    let (to, count) = (one.received.address(), BYTES as u64);
+    // SAFETY: the area is as long, and lives until the group has ended.
+    unsafe { group.receive(&one.on, to, count, DataType::U8, 0, None) }.unwrap();
+    let error = group.end().unwrap_err().to_string();
+    assert!(error.contains("one of them without a stream"), "{error}");
+}
