@@ -133,6 +133,8 @@ pub(crate) struct Log {
     streams: HashMap<u64, u32>,
     /// By the number of a stream: calls on devices, and whether some were recorded into graphs.
     calls: HashMap<u32, (u64, bool)>,
+    /// Collectives by name on devices.
+    named: u64,
     completed: u64,
     early: BTreeSet<u64>,
 }

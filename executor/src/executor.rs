@@ -1,6 +1,7 @@
 //! Executors: load plans and launch them.
 
 mod again;
+mod made;
 mod queue;
 mod recent;
 
@@ -13,7 +14,7 @@ use crate::plan_cache::LoadedPlan;
 use crate::reach;
 use crate::shared::arena::BlockBytes;
 use crate::verification::{Door, Judgement, Verdict};
-use antiphon_hal::{Effort, Stream, Task};
+use antiphon_hal::{Effort, Stream};
 use antiphon_plan::LowerError;
 use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
 use antiphon_plan::model::Plan;
@@ -23,6 +24,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use again::{Asked, Buffers};
+pub(crate) use made::Made;
 pub(crate) use queue::own_error;
 use recent::{RECENT, Recent, Shape};
 
@@ -235,12 +237,8 @@ impl Executor {
         call: &Call<'_>,
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
-        if let Some(gpu) = &self.communicator.shared.gpu {
-            // SAFETY: as this function's.
-            return unsafe { self.launch(gpu, call, stream) };
-        }
-        let launch: Arc<dyn Task> = Arc::new(self.queued(call, Some(stream.id()))?);
-        self.submit(&launch, stream)
+        // SAFETY: as this function's.
+        unsafe { self.execute_as(Made::Directly, call, stream) }
     }
 
     /// Runs a call and returns when it is complete.
@@ -251,14 +249,8 @@ impl Executor {
     /// # Safety
     /// As [`execute`](Self::execute).
     pub unsafe fn run(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
-        if let Some(gpu) = &self.communicator.shared.gpu {
-            let stream = gpu.own_stream()?;
-            // SAFETY: as this function's.
-            unsafe { self.launch(gpu, call, &stream)? };
-            return self.synchronize(&stream);
-        }
         // SAFETY: as this function's.
-        unsafe { self.run_asked(call, None) }
+        unsafe { self.run_as(Made::Directly, call) }
     }
 
     /// Runs a blocking call on the host, and keeps what it takes at hand, for calls that ask the same.
@@ -317,12 +309,13 @@ impl Executor {
     unsafe fn launch(
         &self,
         gpu: &Gpu,
+        made: Made,
         call: &Call<'_>,
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         let (sizes, blocks) = self.checked(call)?;
         // SAFETY: as this function's.
-        unsafe { gpu.launch(&self.communicator.shared, call, (sizes, &blocks), stream) }
+        unsafe { gpu.launch(&self.communicator.shared, (made, call), (sizes, &blocks), stream) }
     }
 
     /// The sizes and the runtime blocks of a call that a device can be asked for.

@@ -14,7 +14,7 @@ use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
 use super::{Collectives, lock};
 use crate::error::ExecutorError;
-use crate::executor::Executor;
+use crate::executor::{Executor, Made};
 use crate::together::RankCall;
 use antiphon_hal::{Event, Stream};
 use std::collections::BTreeMap;
@@ -169,7 +169,7 @@ impl Queued {
                 calls.push(RankCall { executor: on.executor(), call, stream });
             }
             // SAFETY: as above.
-            if let Err(error) = unsafe { Executor::execute_together(&calls) } {
+            if let Err(error) = unsafe { Executor::execute_together_as(Made::ByName, &calls) } {
                 self.failed(error);
             }
         }
@@ -205,7 +205,7 @@ impl Queued {
                     })
                     .collect();
                 // SAFETY: as for collectives.
-                if let Err(error) = unsafe { Executor::execute_together(&calls) } {
+                if let Err(error) = unsafe { Executor::execute_together_as(Made::ByName, &calls) } {
                     // Of those that failed together, one names it.
                     let one = same.iter().find_map(|line| Some((line, line.side.sent.get(round)?)));
                     let told = one.map(|(line, sent)| sent.transfer.told(&line.side.on));

@@ -16,6 +16,12 @@ impl Log {
         *known
     }
 
+    /// Counts a collective by name: which of the communicator's it is; `None` once some may be in graphs.
+    pub fn call_by_name(&mut self) -> Option<u64> {
+        self.named += 1;
+        self.calls.values().all(|&(_, graphs)| !graphs).then_some(self.named)
+    }
+
     /// Some calls on a stream are recorded into a graph from now on.
     pub fn record_on(&mut self, stream: u32) {
         self.calls.entry(stream).or_default().1 = true;

@@ -2,13 +2,14 @@
 //!
 //! Kernels see by themselves where they look for a peer's buffers that the peer calls something else. Where they do not, or
 //! where the peer's call is of another plan or of other sizes, and so in another context, calls are compared in their order on
-//! the stream, which is the same on all ranks.
+//! the stream, which is the same on all ranks. Collectives by name are compared in their order on the communicator as well: where
+//! ranks make one on streams of different numbers, the stream has nothing to compare it with.
 
 use super::Gpu;
 use super::context::{Called, Context};
 use crate::communicator::{Log, Shared};
 use crate::error::{ExecutorError, Wait};
-use crate::executor::mix;
+use crate::executor::{Made, mix};
 use crate::shared::control::LaunchRecord;
 use std::time::{Duration, Instant};
 
@@ -19,17 +20,19 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Why a launch that waits will wait for ever, if a peer has called something else in its turn on the stream. Replays of graphs
 /// have no such turn.
 pub fn differs(shared: &Shared, context: &Context) -> Option<ExecutorError> {
-    let Called { turn, seq, fingerprint, .. } = context.called()?;
-    others(shared, &Turn { stream: context.stream, turn, seq, fingerprint })
+    let Called { turn, .. } = context.called()?;
+    others(shared, &turn)
 }
 
-/// A call's place among those on its stream.
-#[derive(Clone, Copy, Debug)]
+/// A call, and its place among those on its stream and on its communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// The number of the stream.
     pub stream: u32,
     /// Which call on it; none where graphs may have some between them.
     pub turn: Option<u64>,
+    /// Which collective by name on the communicator; none for what is not, and where graphs may have some between them.
+    pub named: Option<u64>,
     /// Which call on the communicator; 0 for one that is recorded.
     pub seq: u64,
     /// What it is.
@@ -46,51 +49,69 @@ pub struct Shown<'a> {
     pub shape: (u8, u8),
     /// Its name, however long.
     pub name: &'a str,
+    /// How it is made.
+    pub made: Made,
 }
 
 impl Gpu {
     /// Numbers a call among the communicator's and among those on a stream, and shows it to the peers.
     pub fn show(&self, shared: &Shared, log: &mut Log, stream: u32, shown: &Shown<'_>) -> Turn {
-        let &Shown { fingerprint, bytes, shape, name } = shown;
+        let &Shown { fingerprint, bytes, shape, name, made } = shown;
         log.seq += 1;
         log.chain = mix(log.chain, fingerprint);
         let (seq, (turn, graphs)) = (log.seq, log.call_on(stream));
+        let named = if made == Made::ByName { log.call_by_name() } else { None };
         shared.control(shared.rank).publish(&LaunchRecord {
             seq,
             chain: log.chain,
             fingerprint,
             arena: stream.into(),
             input: (turn, graphs.into()),
+            output: (named.unwrap_or(0), 0),
             bytes,
             shape,
             name: LaunchRecord::cut_name(name),
-            ..LaunchRecord::default()
         });
         if let Some(proxy) = self.proxy.get() {
             // To who is on another node, whether the call has to do with it or not: it may call something else.
             proxy.describe(seq);
         }
-        Turn { stream, turn: (!graphs).then_some(turn), seq, fingerprint }
+        Turn { stream, turn: (!graphs).then_some(turn), named, seq, fingerprint }
     }
 }
 
-/// That a peer has called something else in a turn.
+/// That a peer has called something else in a turn on the stream, or as the same collective by name.
 pub fn others(shared: &Shared, own: &Turn) -> Option<ExecutorError> {
-    let turn = (u64::from(own.stream), (own.turn?, 0));
-    let same = |record: &LaunchRecord| (record.arena, record.input) == turn;
-    let other = |&peer: &u32| {
-        let record = shared.control(peer).find(same);
-        peer != shared.rank && record.is_some_and(|one| one.fingerprint != own.fingerprint)
+    let turn = own.turn.map(|turn| (u64::from(own.stream), (turn, 0)));
+    let on_stream = |record: &LaunchRecord| Some((record.arena, record.input)) == turn;
+    let by_name = |record: &LaunchRecord| Some(record.output.0) == own.named;
+    other(shared, own, on_stream).or_else(|| other(shared, own, by_name))
+}
+
+/// That the call of a peer in the `same` place is another.
+fn other(
+    shared: &Shared,
+    own: &Turn,
+    same: impl Fn(&LaunchRecord) -> bool,
+) -> Option<ExecutorError> {
+    let call = |rank: u32| shared.control(rank).find(&same);
+    let peers = (0..shared.world).filter(|&peer| peer != shared.rank);
+    let mut calls = peers.filter_map(|peer| Some((peer, call(peer)?)));
+    let (peer, theirs) = calls.find(|(_, call)| call.fingerprint != own.fingerprint)?;
+    let name = |record: Option<&LaunchRecord>, stream: u64| {
+        if theirs.arena == u64::from(own.stream) {
+            return in_words(record);
+        }
+        format!("{} on its stream {stream} by first use", in_words(record))
     };
-    let peer = (0..shared.world).find(other)?;
-    let name = |rank: u32| in_words(shared.control(rank).find(same).as_ref());
-    let [called, theirs] = [shared.rank, peer].map(name);
+    let called = name(call(shared.rank).as_ref(), own.stream.into());
+    let theirs = name(Some(&theirs), theirs.arena);
     Some(ExecutorError::Mismatch { rank: shared.rank, seq: own.seq, own: called, peer, theirs })
 }
 
 /// That a kernel has seen that a peer called something else.
 pub fn mismatched(shared: &Shared, context: &Context, peer: u32) -> ExecutorError {
-    let seq = context.called().map_or(0, |called| called.seq);
+    let seq = context.called().map_or(0, |called| called.turn.seq);
     let name = |rank: u32| {
         if rank == shared.rank && seq == 0 {
             return format!("a replay of plan `{}`", context.plan.name());

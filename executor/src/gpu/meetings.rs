@@ -8,7 +8,7 @@ use super::Gpu;
 use super::calls::{self, Shown, Turn};
 use crate::communicator::Shared;
 use crate::error::{ExecutorError, Waits};
-use crate::executor::mix;
+use crate::executor::{Made, mix};
 use antiphon_bootstrap::BootstrapError;
 use antiphon_hal::Stream;
 use antiphon_types::{DataType, ReduceOp};
@@ -79,10 +79,11 @@ impl Gpu {
         if recorded {
             // As a launch that is recorded.
             log.record_on(stream);
-            return Ok(Turn { stream, turn: None, seq: 0, fingerprint });
+            return Ok(Turn { stream, turn: None, named: None, seq: 0, fingerprint });
         }
         let (bytes, shape) = (meeting.bytes, meeting.shape());
-        let shown = Shown { fingerprint, bytes, shape, name: meeting.name };
+        let (name, made) = (meeting.name, Made::ByName);
+        let shown = Shown { fingerprint, bytes, shape, name, made };
         Ok(self.show(shared, &mut log, stream, &shown))
     }
 }

@@ -1,13 +1,13 @@
 //! Launches: from a call to what is in its stream.
 
 use super::buffers::Buffers;
-use super::calls::{Shown, Turn};
+use super::calls::Shown;
 use super::context::{Called, Context, Given, Reader};
 use super::words::Words;
 use super::{Gpu, Recent, Shape};
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
-use crate::executor::Call;
+use crate::executor::{Call, Made};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::abi::Launch;
 use antiphon_hal::{Backend, Stream};
@@ -43,13 +43,13 @@ impl Gpu {
     pub unsafe fn launch(
         &self,
         shared: &Arc<Shared>,
-        call: &Call<'_>,
+        (made, call): (Made, &Call<'_>),
         (sizes, blocks): (CallSizes, &[BlockBytes]),
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         self.takes(&**stream)?;
         let watch = self.watch(shared)?;
-        let shape = Shape::of(call, sizes, &**stream);
+        let shape = Shape::of((made, call), sizes, &**stream);
         let recent = &self.recall(shared, call, shape)?;
         let turn = recent.context.turn();
         let ready = self.ready(shared, recent, call, blocks, &**stream)?;
@@ -267,12 +267,12 @@ impl Gpu {
             bytes: (call.input_bytes, call.output_bytes),
             shape: (call.dtype as u8, call.op.map_or(0, |op| op as u8 + 1)),
             name: recent.plan.name(),
+            made: recent.shape.made,
         };
         let mut log = shared.log();
-        let Turn { turn, seq, fingerprint, .. } =
-            self.show(shared, &mut log, recent.context.stream, &shown);
+        let turn = self.show(shared, &mut log, recent.context.stream, &shown);
         let element = call.dtype.size() as u64;
-        recent.context.note(Called { number, seq, element, fingerprint, turn });
+        recent.context.note(Called { number, element, turn });
         // The caller has the context's turn, so nobody else counts.
         recent.context.given.store(number, Ordering::Release);
         number

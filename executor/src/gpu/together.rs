@@ -14,7 +14,7 @@ use super::submission::Ready;
 use super::{Gpu, Recent, Shape};
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
-use crate::executor::Call;
+use crate::executor::{Call, Made};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::TOGETHER;
 use antiphon_codegen::abi::Launch;
@@ -30,6 +30,8 @@ pub struct Member<'a> {
     pub shared: &'a Arc<Shared>,
     /// Its engine.
     pub gpu: &'a Gpu,
+    /// How it is made.
+    pub made: Made,
     /// The call.
     pub call: &'a Call<'a>,
     /// Its sizes.
@@ -69,15 +71,13 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
         for part in group.chunks(TOGETHER) {
             match part {
                 [alone] => {
-                    let what = (alone.sizes, &*alone.blocks);
                     // SAFETY: as this function's.
-                    unsafe { alone.gpu.launch(alone.shared, alone.call, what, alone.stream)? };
+                    unsafe { alone.launch()? };
                 }
                 _ if is_apart(part)? => {
                     for alone in part {
-                        let what = (alone.sizes, &*alone.blocks);
                         // SAFETY: as this function's.
-                        unsafe { alone.gpu.launch(alone.shared, alone.call, what, alone.stream)? };
+                        unsafe { alone.launch()? };
                     }
                 }
                 // SAFETY: as this function's.
@@ -89,6 +89,20 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
 }
 
 impl Member<'_> {
+    fn shape(&self) -> Shape {
+        Shape::of((self.made, self.call), self.sizes, &**self.stream)
+    }
+
+    /// Launches it as a kernel of its own.
+    ///
+    /// # Safety
+    /// As [`launch_together`].
+    unsafe fn launch(&self) -> Result<(), ExecutorError> {
+        let (call, what) = ((self.made, self.call), (self.sizes, &*self.blocks));
+        // SAFETY: as this function's.
+        unsafe { self.gpu.launch(self.shared, call, what, self.stream) }
+    }
+
     fn kind(&self) -> Kind {
         (self.call.dtype, self.call.op)
     }
@@ -202,21 +216,20 @@ fn one_graph_or_none(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
 /// Finds or makes the contexts of the members' calls.
 fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
     let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
-    let shape = |member: &Member<'_>| Shape::of(member.call, member.sizes, &**member.stream);
-    let known = |member: &&Member<'_>| member.gpu.recent().find(shape(member), &ranks);
+    let known = |member: &&Member<'_>| member.gpu.recent().find(member.shape(), &ranks);
     if let Some(recent) = members.iter().map(known).collect() {
         return Ok(recent);
     }
     let plan = members[0].call.plan;
     let keys =
-        members.iter().map(|member| member.gpu.key(member.shared, member.call, shape(member)));
+        members.iter().map(|member| member.gpu.key(member.shared, member.call, member.shape()));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let known = |position: usize| {
         let (member, key) = (members[position], keys[position]);
         let parts = members[0].gpu.known_parts(members[0], &ranks, false).flatten();
         let kernel = |_: &Context| Some(Arc::clone(parts.as_ref()?.get(position)?));
         let parts = member.gpu.prepared(key, member.sizes, kernel)?;
-        Some(member.gpu.keep_call(member.call, shape(member), &ranks, parts))
+        Some(member.gpu.keep_call(member.call, member.shape(), &ranks, parts))
     };
     if let Some(found) = (0..members.len()).map(known).collect() {
         return Ok(found);
@@ -233,7 +246,7 @@ fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
             let Some(parts) = parts else { unreachable!("kernels that may not part are one") };
             Ok(Arc::clone(&parts[position]))
         })?;
-        found.push(gpu.keep_call(call, shape(member), &ranks, parts));
+        found.push(gpu.keep_call(call, member.shape(), &ranks, parts));
     }
     if !family.is_all(&ranks) {
         let Member { shared, gpu, sizes, .. } = members[0];

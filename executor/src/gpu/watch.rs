@@ -198,7 +198,7 @@ fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> Execu
     let name = crate::diagnose::runtime_block;
     let BlockMove { source, destination, .. } = moved;
     ExecutorError::Unequal {
-        seq: called.map_or(0, |called| called.seq),
+        seq: called.map_or(0, |called| called.turn.seq),
         plan: context.plan.name().to_owned(),
         sender: source.rank,
         sent: elements(source),
@@ -218,7 +218,7 @@ fn stalled(
 ) -> ExecutorError {
     ExecutorError::Stalled {
         rank: shared.rank,
-        seq: context.called().map_or(0, |called| called.seq),
+        seq: context.called().map_or(0, |called| called.turn.seq),
         plan: context.plan.name().to_owned(),
         limit,
         waits: Waits([waits(shared, context, launch, progress).0, calls::last(shared)].concat()),

@@ -2,7 +2,7 @@
 
 use crate::{on_simulator, on_threads, options};
 use antiphon::executor::hal::{Memory, Stream};
-use antiphon::executor::{Call, Communicator, Executor};
+use antiphon::executor::{Call, Collectives, Communicator, Executor, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::{DataType, ReduceOp};
 use std::sync::Arc;
@@ -220,4 +220,37 @@ fn sizes_that_vary_without_end_take_no_more_memory() {
         let grown = mapped_bytes().saturating_sub(before);
         assert!(grown < MORE as u64 * (2 << 20), "{grown} bytes more");
     });
+}
+
+#[test]
+fn ranks_whose_streams_come_in_another_order_are_told_so() {
+    if on_simulator("streams::ranks_whose_streams_come_in_another_order_are_told_so").is_none() {
+        return;
+    }
+    let told = on_threads(2, &options(), |rank| {
+        let on = Collectives::new(&rank).unwrap();
+        let streams = [(); 2].map(|()| rank.stream().unwrap());
+        let memory = rank.allocate(BYTES).unwrap();
+        // The second call: on the second stream of rank 0, and on the first that rank 1 uses.
+        let order = if rank.rank() == 0 { [0, 1] } else { [1, 1] };
+        let made = order.into_iter().try_for_each(|number| {
+            let at = memory.address();
+            let (what, dtype, op) = (What::AllReduce, DataType::U32, ReduceOp::Sum);
+            let count = ELEMENTS as u64;
+            let request = Request { what, input: at, output: at, count, dtype, op, factor: None };
+            // SAFETY: the memory is as long, and lives until the communicator has ended its launches.
+            unsafe { on.call(&request, Some(&streams[number])) }
+        });
+        let ended = made
+            .and_then(|()| streams.iter().try_for_each(|stream| on.executor().synchronize(stream)));
+        let error = ended.expect_err("the second calls never meet");
+        assert!(error.breaks_communicator(), "{error}");
+        error.to_string()
+    });
+    let names = |text: &&String| {
+        ["make the same calls", "on its stream 1", "on its stream 2"]
+            .iter()
+            .all(|what| text.contains(what))
+    };
+    assert!(told.iter().any(|text| names(&text)), "{told:?}");
 }

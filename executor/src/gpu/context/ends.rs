@@ -3,6 +3,7 @@
 use super::{Context, readers};
 use crate::error::ExecutorError;
 use crate::gpu::Gpu;
+use crate::gpu::calls::Turn;
 use crate::gpu::lost::Asker;
 use crate::gpu::shape::blocks_of;
 use antiphon_codegen::abi::{DeviceStruct, Inbox};
@@ -16,14 +17,10 @@ use std::sync::atomic::Ordering;
 pub struct Called {
     /// Its number among those given to the context.
     pub number: u64,
-    /// The communicator's number of it.
-    pub seq: u64,
     /// Bytes of its elements.
     pub element: u64,
-    /// What is called.
-    pub fingerprint: u64,
-    /// Which of the calls on this stream it is, whatever is called; `None` where graphs have some, too.
-    pub turn: Option<u64>,
+    /// What it is, and its place among the communicator's calls.
+    pub turn: Turn,
 }
 
 impl Context {
