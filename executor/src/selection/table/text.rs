@@ -64,14 +64,18 @@ struct Entry {
 #[serde(deny_unknown_fields)]
 struct Size {
     bytes: u64,
-    #[serde(default = "once")]
+    #[serde(default = "once", skip_serializing_if = "is_once")]
     moments: u32,
     times_ns: BTreeMap<String, u64>,
 }
 
-/// Of tables that do not say it.
+/// What is not said.
 fn once() -> u32 {
     1
+}
+
+fn is_once(moments: &u32) -> bool {
+    *moments == once()
 }
 
 impl Table {
