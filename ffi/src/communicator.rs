@@ -1,6 +1,6 @@
 //! Communicators for C.
 
-use crate::config::{antiphon_config, asked, interface_asked, options};
+use crate::config::{antiphon_config, asked, interface_asked, options, with_interface};
 use crate::entry::{Out, entry, text};
 use crate::handle::{borrow, issue, object, take};
 use crate::ops;
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn antiphon_communicator_create(
         let id =
             id.ok_or_else(|| Failure::argument("cannot read `id`: saw null, allowed an id"))?;
         // SAFETY: as this function's.
-        let options = unsafe { options(config)? };
+        let options = with_interface(unsafe { options(config)? })?;
         let handle = handle(&Communicator::from_id(&id.id()?, rank, world, &options)?)?;
         // SAFETY: as this function's.
         unsafe { out.set(handle) };
@@ -179,6 +179,7 @@ pub unsafe extern "C" fn antiphon_communicator_create_in_process(
         Out::new(out_communicators, "out_communicators")?;
         // SAFETY: as this function's.
         let (options, devices) = unsafe { asked(config)? };
+        let options = with_interface(options)?;
         Communicator::check_in_process(world)?;
         let ends = match devices.each(world)? {
             None => Communicator::in_process(world, &options)?,

@@ -96,7 +96,6 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
     logging::start();
     let mut options = Options::default();
     if config.is_null() {
-        options.interface = interface_asked()?;
         return Ok((options, Devices::read(None)?));
     }
     // SAFETY: as this function's.
@@ -115,10 +114,7 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
         unsafe { text(at, name) }.map(|text| Some(text.to_owned()))
     };
     options.wire = named(config.wire, "config.wire")?;
-    options.interface = match named(config.network_interface, "config.network_interface")? {
-        Some(named) => Some(named),
-        None => interface_asked()?,
-    };
+    options.interface = named(config.network_interface, "config.network_interface")?;
     options.reproducible = switch(config.reproducible)?.unwrap_or(options.reproducible);
     if config.reserved != 0 {
         let text = format!("cannot use `config.reserved`: saw {}, allowed 0", config.reserved);
@@ -139,6 +135,17 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
 pub(crate) fn interface_asked() -> Result<Option<String>, Failure> {
     let asked = Environment::of_process().interface();
     asked.map_err(|error| ExecutorError::from(error).into())
+}
+
+/// The options with the interface that the environment asks for, where the program names none. For groups that meet where no
+/// place and no launcher says one, which go before the environment.
+///
+/// # Errors
+/// As [`interface_asked`].
+pub(crate) fn with_interface(options: Options) -> Result<Options, Failure> {
+    let named = options.interface.clone();
+    let interface = named.map_or_else(interface_asked, |named| Ok(Some(named)))?;
+    Ok(options.with_interface(interface))
 }
 
 #[cfg(test)]

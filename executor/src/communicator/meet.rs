@@ -22,7 +22,8 @@ impl Communicator {
 
     /// This rank's end of a group whose ranks all name the same place, as `ANTIPHON_COMM_ID` does: `host:port`,
     /// `interface:ip:port`, `file:/path`, a unique id, or an address on this host. What else a meeting takes, such as the
-    /// secret, the environment says: see [`launcher`](crate::launcher).
+    /// secret, the environment says: see [`launcher`](crate::launcher). Ranks without a time limit ([`Options::timeout`]) wait for each
+    /// other without one, unless `ANTIPHON_TIMEOUT` says one.
     ///
     /// # Errors
     /// [`Launcher`](ExecutorError::Launcher) for a place that is none, a rank outside the world, and a missing secret; what
@@ -37,7 +38,12 @@ impl Communicator {
             .with("ANTIPHON_COMM_ID", place)
             .with("ANTIPHON_RANK", rank.to_string())
             .with("ANTIPHON_WORLD", world.to_string());
-        Communicator::found(launcher::find(&environment)?, options)
+        let mut found = launcher::find(&environment)?;
+        let is_said = std::env::var_os("ANTIPHON_TIMEOUT").is_some_and(|value| !value.is_empty());
+        if let Some(found) = found.as_mut().filter(|_| options.timeout.is_none() && !is_said) {
+            found.timeout = NO_LIMIT;
+        }
+        Communicator::found(found, options)
     }
 
     /// This rank's end of a group whose ranks all pass the same id, which the process of rank 0 made
