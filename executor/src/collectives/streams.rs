@@ -26,15 +26,21 @@ impl Streams {
     /// Those of each device on which calls have several.
     ///
     /// # Errors
-    /// Some streams of a device are recorded into a graph, and some are not.
+    /// A stream is of another device than its rank; some streams of a device are recorded into a graph, and some are not.
     pub fn of(calls: &[Gathered]) -> Result<Vec<Self>, ExecutorError> {
         let mut devices: Vec<OnDevice<'_>> = Vec::new();
         for Gathered { on, stream, .. } in calls {
             let (device, Some(stream)) = (on.communicator().device(), stream) else { continue };
             let place = (device.backend(), device.index());
-            if (stream.backend(), stream.device()) != place {
-                // The launch refuses it.
-                continue;
+            let seen = (stream.backend(), stream.device());
+            if seen != place {
+                let name = |(backend, index): (Backend, u32)| format!("{}:{index}", backend.name());
+                let saw = format!("a stream of {} on a rank of {}", name(seen), name(place));
+                return Err(argument(
+                    "launch on a stream",
+                    saw,
+                    "streams of the rank's own device",
+                ));
             }
             let known = devices.iter_mut().find(|known| known.place() == place);
             match known {

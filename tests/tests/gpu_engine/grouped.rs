@@ -2,7 +2,7 @@
 
 use crate::{backend, device, on_simulator, options};
 use antiphon::DataType;
-use antiphon::executor::hal::Stream;
+use antiphon::executor::hal::{Backend, Stream, driver};
 use antiphon::executor::{Collectives, Communicator, Group};
 use antiphon_tests::harness::{Area, Source};
 use antiphon_tests::recorder::Recorder;
@@ -226,4 +226,19 @@ fn a_rank_sends_to_itself_with_a_stream_on_both_sides_or_on_none() {
     unsafe { group.receive(&one.on, to, count, DataType::U8, 0, None) }.unwrap();
     let error = group.end().unwrap_err().to_string();
     assert!(error.contains("one of them without a stream"), "{error}");
+}
+
+#[test]
+fn a_stream_of_another_device_is_refused_before_anything_is_launched() {
+    let test = "grouped::a_stream_of_another_device_is_refused_before_anything_is_launched";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let [one, _] = ranks();
+    let host = driver(Backend::Host).unwrap().open(0).unwrap().stream().unwrap();
+    let mut group = Group::new();
+    one.send(&mut group, 0, &host);
+    one.receive(&mut group, 0, &one.streams[0]);
+    let error = group.end().unwrap_err().to_string();
+    assert!(error.contains("a stream of host:0 on a rank of"), "{error}");
 }
