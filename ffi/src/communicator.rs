@@ -179,7 +179,6 @@ pub unsafe extern "C" fn antiphon_communicator_create_in_process(
         Out::new(out_communicators, "out_communicators")?;
         // SAFETY: as this function's.
         let (options, devices) = unsafe { asked(config)? };
-        let options = with_interface(options)?;
         Communicator::check_in_process(world)?;
         let ends = match devices.each(world)? {
             None => Communicator::in_process(world, &options)?,

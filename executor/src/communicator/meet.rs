@@ -16,7 +16,7 @@ impl Communicator {
     /// [`Launcher`](ExecutorError::Launcher) where the environment lacks something or says something impossible,
     /// `Argument` where it says nothing; what forming the group reports.
     pub fn from_environment(options: &Options) -> Result<Communicator, ExecutorError> {
-        let environment = launcher::Environment::of_process();
+        let environment = environment(options);
         Communicator::found(launcher::find(&environment)?, options)
     }
 
@@ -34,7 +34,7 @@ impl Communicator {
         world: u32,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
-        let environment = launcher::Environment::of_process()
+        let environment = environment(options)
             .with("ANTIPHON_COMM_ID", place)
             .with("ANTIPHON_RANK", rank.to_string())
             .with("ANTIPHON_WORLD", world.to_string());
@@ -85,9 +85,18 @@ impl Communicator {
     }
 }
 
+/// The environment of this process. The interface that a program names goes before all that it says.
+fn environment(options: &Options) -> launcher::Environment {
+    let environment = launcher::Environment::of_process();
+    match &options.interface {
+        Some(named) => environment.with("ANTIPHON_INTERFACE", named),
+        None => environment,
+    }
+}
+
 /// How long ranks wait for each other where they meet by an id.
 fn patience(options: &Options) -> Duration {
-    options.timeout.map_or(NO_LIMIT, |limit| limit.max(DEFAULT_TIMEOUT))
+    options.timeout.map_or(NO_LIMIT, |limit| limit.clamp(DEFAULT_TIMEOUT, NO_LIMIT))
 }
 
 #[cfg(test)]
@@ -100,6 +109,6 @@ mod tests {
         for (limit, expected) in [(5, 120), (120, 120), (1800, 1800)] {
             assert_eq!(wait(Some(Duration::from_secs(limit))), Duration::from_secs(expected));
         }
-        assert_eq!(wait(None), NO_LIMIT);
+        assert_eq!([wait(None), wait(Some(Duration::MAX))], [NO_LIMIT; 2]);
     }
 }

@@ -64,7 +64,9 @@ int main(int count, char** arguments) {
         setenv("NCCL_SOCKET_IFNAME", "=nowhere", 1);
         FAILS(ncclSystemError, "NCCL_SOCKET_IFNAME==nowhere", ncclGetUniqueId(&id));
         ncclComm_t comm = nullptr;
-        FAILS(ncclSystemError, "NCCL_SOCKET_IFNAME==nowhere", ncclCommInitAll(&comm, 1, nullptr));
+        // Ranks of one process need no network.
+        OK(ncclCommInitAll(&comm, 1, nullptr));
+        OK(ncclCommDestroy(comm));
     }
     std::printf("meeting: ok\n");
     return EXIT_SUCCESS;

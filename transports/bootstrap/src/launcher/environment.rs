@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::explicit::Named;
-use super::{Found, LauncherError, Result};
+use super::{Found, LauncherError, Meeting, Result};
 use crate::DEFAULT_TIMEOUT;
 
 /// Environment variables, as they were at one time. A variable that is set but empty counts as unset.
@@ -111,11 +111,13 @@ impl Environment {
             world,
             local_rank,
             local_world,
-            rendezvous,
-            interface: match interface {
-                Some(named) => Some(named),
-                None => self.interface()?,
+            interface: match (interface, &rendezvous) {
+                (Some(named), _) => Some(named),
+                // Ranks of one host need no network: what is meant for NCCL on other machines refuses them nothing.
+                (None, Meeting::Unix { .. }) => self.own_interface(),
+                (None, _) => self.interface()?,
             },
+            rendezvous,
             timeout: self.timeout()?,
         })
     }

@@ -17,8 +17,8 @@ impl Environment {
     /// `Bootstrap` where `NCCL_SOCKET_IFNAME` means none that is up, with those that there are, or where the kernel does not list
     /// them.
     pub fn interface(&self) -> Result<Option<String>> {
-        if let Some((_, value)) = self.first(&["ANTIPHON_INTERFACE", "MSCCLPP_SOCKET_IFNAME"]) {
-            return Ok(Some(value.to_owned()));
+        if let Some(named) = self.own_interface() {
+            return Ok(Some(named));
         }
         let Some(asked) = self.get(OF_NCCL) else { return Ok(None) };
         let all = interfaces().map_err(|error| {
@@ -32,6 +32,12 @@ impl Environment {
                 Err(BootstrapError::NoInterface { asked, known }.into())
             }
         }
+    }
+
+    /// What `ANTIPHON_INTERFACE` says, else `MSCCLPP_SOCKET_IFNAME`.
+    pub(super) fn own_interface(&self) -> Option<String> {
+        let first = self.first(&["ANTIPHON_INTERFACE", "MSCCLPP_SOCKET_IFNAME"]);
+        first.map(|(_, value)| value.to_owned())
     }
 }
 

@@ -113,6 +113,15 @@ fn each_launcher_is_recognised() {
             &["ANTIPHON_COMM_ID=antiphon-00112233445566778899aabbccddeeff"],
             "ANTIPHON_RANK: 1/2 local ?/?: unix",
         ),
+        // On one host nothing hangs on the network that NCCL is to take.
+        (
+            BY_HAND,
+            &[
+                "NCCL_SOCKET_IFNAME==no-such-interface",
+                "ANTIPHON_COMM_ID=antiphon-00112233445566778899aabbccddeeff",
+            ],
+            "ANTIPHON_RANK: 1/2 local ?/?: unix",
+        ),
         // By hand wins.
         (
             TORCHRUN,
@@ -184,6 +193,7 @@ fn what_is_damaged_is_named() {
             &["ANTIPHON_COMM_ID=antiphon-0123"],
             &["\"antiphon-0123\"", "32 hexadecimal digits"],
         ),
+        (BY_HAND, &[SECRET, "NCCL_SOCKET_IFNAME==no-such-interface"], &["NCCL_SOCKET_IFNAME"]),
         (OPEN_MPI, &["ANTIPHON_COMM_ID=host1"], &["ANTIPHON_COMM_ID", "\"host1\"", "host:port"]),
         (OPEN_MPI, &["ANTIPHON_COMM_ID=file:"], &["ANTIPHON_COMM_ID", "names no file"]),
         (OPEN_MPI, &["ANTIPHON_COMM_ID=file:/shared/meet"], &["/shared/meet", "ANTIPHON_SECRET"]),
