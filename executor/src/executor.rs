@@ -70,7 +70,7 @@ impl<'a> Call<'a> {
     /// The call with these runtime blocks.
     ///
     /// ```
-    /// use antiphon_executor::plan::algorithms::{Handshake, alltoallv};
+    /// use antiphon_executor::plan::algorithms::{Shape, alltoallv};
     /// use antiphon_executor::{Call, Communicator, Counts, DataType, Executor, Extent, Options};
     ///
     /// let ranks = Communicator::in_process(2, &Options::default())?;
