@@ -6,6 +6,7 @@
 use crate::communicator::{Communicator, limit};
 use crate::failure::{self, Failure, Result};
 use crate::library::library;
+use crate::scaled::Sum;
 use crate::types::{Comm, Config, Header, MAGIC, UniqueId, result};
 use crate::way::{Real, beside, place};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -79,7 +80,7 @@ pub fn functions() -> Option<&'static Result<Functions>> {
 
 impl Functions {
     /// A result of the real library.
-    fn outcome(&self, code: c_int) -> Result<()> {
+    pub fn outcome(&self, code: c_int) -> Result<()> {
         if code == result::SUCCESS {
             return Ok(());
         }
@@ -92,33 +93,46 @@ impl Functions {
         Err(Failure { code, text, unserved: false })
     }
 
-    /// Makes calls as one group of the real library.
-    pub fn grouped<'a>(&self, calls: impl IntoIterator<Item = (Use<'a>, RealCall)>) -> Result<()> {
+    /// Makes calls as one group of the real library; none of them, where it cannot make what one of them needs.
+    pub fn grouped<'a>(
+        &'static self,
+        calls: impl IntoIterator<Item = (Use<'a>, RealCall)>,
+    ) -> Result<()> {
+        let ready = calls.into_iter().map(|(used, call)| {
+            let sum = call.sum.map(|sum| sum.made(self, used.comm())).transpose()?;
+            Ok((used, sum, call.make))
+        });
+        let ready = ready.collect::<Result<Vec<_>>>()?;
         // SAFETY: any thread may call it at any time.
         self.outcome(unsafe { (self.start)() })?;
-        let (mut uses, mut made) = (Vec::new(), Ok(()));
-        for (used, call) in calls {
+        let (mut parts, mut made) = (Vec::new(), Ok(()));
+        for (used, sum, make) in ready {
             if made.is_ok() {
-                made = match call(used.comm()) {
+                made = match make(used.comm(), sum.as_ref().map(|sum| sum.op)) {
                     // Whether it is complete is asked when the group has ended.
                     result::IN_PROGRESS => Ok(()),
                     code => self.outcome(code),
                 };
             }
-            uses.push(used);
+            parts.push((used, sum));
         }
         // Also after a failure the group has to end.
         // SAFETY: this thread has begun it.
         let ended = match unsafe { (self.end)() } {
-            result::IN_PROGRESS => uses.iter().try_for_each(Use::settled),
+            result::IN_PROGRESS => parts.iter().try_for_each(|(used, _)| used.settled()),
             code => self.outcome(code),
         };
         made.and(ended)
     }
 }
 
-/// A call of the real library, on a communicator of it.
-pub type RealCall = Box<dyn FnOnce(Comm) -> c_int>;
+/// A call of the real library.
+pub struct RealCall {
+    /// The premultiplied sum by which it reduces, if that is one.
+    pub sum: Option<Sum>,
+    /// Makes it on a communicator of the library, with the sum that the library has made.
+    pub make: Box<dyn FnOnce(Comm, Option<c_int>) -> c_int>,
+}
 
 /// The communicator of the real library that goes with one of Antiphon; or why there is none.
 pub struct Counterpart(Result<Made>);
@@ -280,7 +294,8 @@ impl Use<'_> {
 
     /// Makes a call, and waits until the library has done with it.
     pub fn call(self, call: RealCall) -> Result<()> {
-        match call(self.comm()) {
+        let sum = call.sum.map(|sum| sum.made(self.0.functions, self.comm())).transpose()?;
+        match (call.make)(self.comm(), sum.as_ref().map(|sum| sum.op)) {
             result::IN_PROGRESS => self.settled(),
             code => self.0.functions.outcome(code),
         }
@@ -526,7 +541,8 @@ mod tests {
         assert!(made.used().is_err());
         assert_eq!(times(), 0);
         // What is under way is waited for no longer.
-        let failure = one.call(Box::new(|_| result::IN_PROGRESS)).unwrap_err();
+        let endless_call = RealCall { sum: None, make: Box::new(|_, _| result::IN_PROGRESS) };
+        let failure = one.call(endless_call).unwrap_err();
         assert!(failure.text.contains("aborted"), "{failure:?}");
         assert_eq!(times(), 0);
         drop(other);

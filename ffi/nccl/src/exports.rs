@@ -48,34 +48,25 @@ macro_rules! served {
         served!(@ $entry, $body, $arguments, $comm, false, $op)
     };
     (@ $entry:ident, $body:ident, ($($argument:ident: $type:ty),*), $comm:ident, $lasting:literal $(, $op:ident)?) => {{
-        $(
-            // Before the body: the program may destroy it when the call has returned.
+        // Before the body: the program may destroy it when the call has returned.
+        let sum = None$(.or_else(|| {
             // SAFETY: as the function of this name in NCCL's header.
-            let sum = unsafe { scaled::sum($comm, $op) };
-            let number = $op;
-        )?
-        let call = move |at: usize, $comm: Comm| {
+            unsafe { scaled::sum($comm, $op) }
+        }))?;
+        let call = move |at: usize, $comm: Comm, made: Option<c_int>| {
             // SAFETY: the real library declares it so.
             let function = unsafe {
                 std::mem::transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> c_int>(
                     std::ptr::with_exposed_provenance(at),
                 )
             };
-            served!(~ $($op, $comm, sum, number,)? {
-                // SAFETY: as the function of this name in NCCL's header.
-                unsafe { function($($argument),*) }
-            })
+            let _ = made;
+            $(let $op = made.unwrap_or($op);)?
+            // SAFETY: as the function of this name in NCCL's header.
+            unsafe { function($($argument),*) }
         };
         // SAFETY: as the function of this name in NCCL's header.
-        unsafe { forward::or(&$entry, $comm, $lasting, $body, call) }
-    }};
-    (~ $call:block) => { $call };
-    (~ $op:ident, $comm:ident, $sum:ident, $number:ident, $call:block) => {{
-        let call = |$op: c_int| $call;
-        match $sum {
-            Some(sum) => sum.with($comm, call),
-            None => call($number),
-        }
+        unsafe { forward::or(&$entry, $comm, $lasting, sum, $body, call) }
     }};
 }
 

@@ -7,6 +7,7 @@ use crate::communicator::{Communicator, usable};
 use crate::counterpart::{Counterpart, RealCall, functions};
 use crate::failure::{Failure, Result};
 use crate::group::{self, Deferred};
+use crate::scaled::Sum;
 use crate::types::Comm;
 use crate::way::{Entry, beside};
 use std::ffi::c_int;
@@ -28,14 +29,16 @@ fn counterpart(communicator: &Communicator) -> Result<&Counterpart> {
 /// group of this thread ends, which goes there whole. `lasting` says that what the call points to may be read then.
 ///
 /// # Safety
-/// The handle is null or was issued here; `call` is given the function's address in the real library.
+/// The handle is null or was issued here; `call` is given the function's address in the real library, a communicator of that, and
+/// what it has made of the premultiplied sum, if the call reduces by one.
 #[inline(always)]
 pub unsafe fn or(
     entry: &'static Entry,
     comm: Comm,
     lasting: bool,
+    sum: Option<Sum>,
     body: impl FnOnce() -> Result<()>,
-    call: impl FnOnce(usize, Comm) -> c_int + 'static,
+    call: impl FnOnce(usize, Comm, Option<c_int>) -> c_int + 'static,
 ) -> Result<()> {
     let outcome = body();
     let Some(functions) = functions() else { return outcome };
@@ -54,7 +57,7 @@ pub unsafe fn or(
         // SAFETY: as this function's.
         let communicator = Arc::clone(&*unsafe { usable(comm)? });
         counterpart(&communicator)?.used()?;
-        let call: RealCall = Box::new(move |comm| call(at, comm));
+        let call = RealCall { sum, make: Box::new(move |comm, op| call(at, comm, op)) };
         Ok(Forwarded { communicator, call })
     };
     if !group::is_open() {

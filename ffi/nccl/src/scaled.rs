@@ -1,9 +1,11 @@
-//! Premultiplied sums where a call goes to the real library: it makes one of its own for the call, which is gone when that is made.
+//! Premultiplied sums where a call goes to the real library: it makes one of its own for the call, before any call of a group, and it
+//! is gone when they are made.
 
 use crate::communicator::usable;
-use crate::counterpart::functions;
+use crate::counterpart::{Functions, functions};
+use crate::failure::{self, Result};
 use crate::numbers::MADE;
-use crate::types::{Comm, result};
+use crate::types::Comm;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,29 +36,36 @@ pub struct Sum {
 unsafe impl Send for Sum {}
 
 impl Sum {
-    /// Makes a call of the real library with a sum that it makes for that, and that goes when the call has returned, as NCCL
-    /// allows.
-    pub fn with(&self, comm: Comm, call: impl FnOnce(c_int) -> c_int) -> c_int {
-        let Some(Ok(functions)) = functions() else { return result::INTERNAL };
+    /// Has the real library make one like it, for calls on this communicator of it.
+    pub fn made(&self, functions: &'static Functions, comm: Comm) -> Result<MadeSum> {
         let at = match &self.scalar {
             Scalar::Value(value) => value.as_ptr().cast(),
             Scalar::At(at) => *at,
         };
         let mut op = 0;
         // SAFETY: the communicator lives, the scalar is where the program has said or here, and the place is writable.
-        let made = unsafe {
+        let code = unsafe {
             (functions.create_sum)(&mut op, at.cast_mut(), self.dtype, self.residence, comm)
         };
-        match made {
-            result::SUCCESS => {}
-            // The call was not made, and nobody goes on with it.
-            result::IN_PROGRESS => return result::INTERNAL,
-            other => return other,
+        functions.outcome(code).map(|()| MadeSum { functions, comm, op })
+    }
+}
+
+/// A premultiplied sum of the real library. It goes when the calls that have it have returned, as NCCL allows.
+pub struct MadeSum {
+    functions: &'static Functions,
+    comm: Comm,
+    pub op: c_int,
+}
+
+impl Drop for MadeSum {
+    fn drop(&mut self) {
+        // SAFETY: it was made on this communicator, which whoever makes calls keeps.
+        let gone = unsafe { (self.functions.destroy_op)(self.op, self.comm) };
+        // The calls went well or not without that.
+        if let Err(failure) = self.functions.outcome(gone) {
+            failure::remember(&failure.text);
         }
-        let code = call(op);
-        // SAFETY: it was made above, and the call that had it has returned.
-        let gone = unsafe { (functions.destroy_op)(op, comm) };
-        if code == result::SUCCESS { gone } else { code }
     }
 }
 

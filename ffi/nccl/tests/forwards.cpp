@@ -114,16 +114,20 @@ void beside(ncclComm_t comm, int rank) {
         CHECK(kept() == 0);
     }
     sum = mixed = 0;
-    // One that the library cannot make has its group refused.
+    // One that the library cannot make has its group refused, also what comes before it.
     float half = 0.5f, product = 0;
     const float one = 1;
     ncclRedOp_t halved;
     OK(ncclRedOpCreatePreMulSum(&halved, &half, ncclFloat32, ncclScalarHostImmediate, comm));
-    OK(ncclGroupStart());
-    OK(ncclAllReduce(&one, &product, 1, ncclFloat32, halved, comm, nullptr));
-    OK(ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, comm, nullptr));
-    REFUSED("not in this stand-in", ncclGroupEnd());
-    CHECK(kept() == 0 && product == 0 && mixed == 0);
+    for (const bool first : {true, false}) {
+        const auto scales = [&] { OK(ncclAllReduce(&one, &product, 1, ncclFloat32, halved, comm, nullptr)); };
+        OK(ncclGroupStart());
+        if (first) scales();
+        OK(ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, comm, nullptr));
+        if (!first) scales();
+        REFUSED("not in this stand-in", ncclGroupEnd());
+        CHECK(kept() == 0 && product == 0 && mixed == 0);
+    }
     OK(ncclRedOpDestroy(halved, comm));
 
     // Communicators that are made of others have their counterparts.
