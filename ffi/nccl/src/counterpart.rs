@@ -3,9 +3,10 @@
 //! It is of the same ranks, and made with it and never later. It need not block, so that no rank is inside the library while
 //! others wait for it there: all ranks say how far theirs has come until all have it, or one has failed.
 
-use crate::communicator::{Communicator, limit};
+use crate::communicator::Communicator;
 use crate::failure::{self, Failure, Result};
 use crate::library::library;
+use crate::limit::limit;
 use crate::scaled::Sum;
 use crate::types::{Comm, Config, Header, MAGIC, UniqueId, result};
 use crate::way::{Real, beside, place};

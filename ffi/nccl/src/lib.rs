@@ -25,6 +25,7 @@ mod group;
 mod handle;
 mod id;
 mod library;
+mod limit;
 mod memory;
 mod numbers;
 mod place;
