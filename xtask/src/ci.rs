@@ -124,6 +124,8 @@ const STEPS: &[Step] = &[
             "--test",
             "registered",
             "--test",
+            "unblocked",
+            "--test",
             "gpu_c",
         ],
         environment: &[

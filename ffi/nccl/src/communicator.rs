@@ -1,13 +1,14 @@
 //! Communicators: what NCCL's handles stand for.
 
 use crate::counterpart::{self, Counterpart, PAUSE};
-use crate::failure::{self, Failure, Result};
+use crate::failure::{self, Failure, Progress, Result};
 use crate::finalize;
 use crate::group;
-use crate::handle::{Used, issue};
+use crate::handle::{self, Used, issue};
 use crate::id;
 use crate::library::{Config as Options, Handle, library};
 use crate::limit::limit;
+use crate::making::Ask;
 use crate::memory::Registered;
 use crate::numbers;
 use crate::scaled::Sums;
@@ -17,13 +18,26 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// That calls on devices are complete is known so much later at most than it is so, and so long does who only looks at a
-/// communicator keep it.
+/// That calls on devices are complete is known so much later than it is so, as a rule at most, and so long does who only looks at
+/// a communicator keep it.
 const KNOWN_LATE: Duration = Duration::from_millis(100);
+
+/// Why no calls of a communicator begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Closed {
+    /// For good.
+    Finalized = 1,
+    /// Others are being made of it behind the program's back.
+    Divided = 2,
+}
+
+/// Calls may begin.
+const OPEN: u8 = 0;
 
 /// A communicator.
 pub struct Communicator {
@@ -34,8 +48,8 @@ pub struct Communicator {
     device: c_int,
     /// Whether who ends it waits for its calls.
     pub blocking: bool,
-    /// No more calls are made.
-    pub finalized: AtomicBool,
+    /// A [`Closed`], or [`OPEN`].
+    closed: AtomicU8,
     pub registered: Registered,
     /// Where calls go that nothing here serves.
     pub real: Option<Counterpart>,
@@ -61,11 +75,53 @@ impl Drop for Communicator {
 impl Communicator {
     /// One without an end.
     pub fn nobodys() -> Self {
-        let (finalized, registered, sums) =
-            (AtomicBool::new(false), Registered::default(), Sums::default());
+        let (closed, registered, sums) =
+            (AtomicU8::new(OPEN), Registered::default(), Sums::default());
         let end = ptr::null_mut();
         let (rank, world, device, blocking, real) = (0, 0, 0, true, None);
-        Communicator { end, rank, world, device, blocking, finalized, registered, real, sums }
+        Communicator { end, rank, world, device, blocking, closed, registered, real, sums }
+    }
+}
+
+impl Communicator {
+    /// Why no calls begin, if they do not.
+    pub fn closed(&self) -> Option<Closed> {
+        match self.closed.load(Ordering::Acquire) {
+            OPEN => None,
+            closed if closed == Closed::Finalized as u8 => Some(Closed::Finalized),
+            _ => Some(Closed::Divided),
+        }
+    }
+
+    /// Checks that calls may begin.
+    #[inline]
+    pub fn is_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) == OPEN { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    #[cold]
+    fn refusal(&self) -> Failure {
+        Failure::usage(match self.closed() {
+            Some(Closed::Divided) => {
+                "cannot use a communicator: others are being made of it; ask ncclCommGetAsyncError until that is over"
+            }
+            _ => "cannot use a communicator: it is finalized",
+        })
+    }
+
+    /// Lets no more calls begin.
+    ///
+    /// # Errors
+    /// If somebody else did so before.
+    pub fn close(&self, why: Closed) -> Result<()> {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let closed = self.closed.compare_exchange(OPEN, why as u8, success, failure);
+        closed.map(drop).map_err(|_| self.refusal())
+    }
+
+    /// Lets calls begin again: for who has closed it.
+    pub fn reopen(&self) {
+        self.closed.store(OPEN, Ordering::Release);
     }
 }
 
@@ -87,9 +143,7 @@ pub unsafe fn known(comm: Comm) -> Result<Used> {
 pub unsafe fn usable(comm: Comm) -> Result<Used> {
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
-    if communicator.finalized.load(Ordering::Acquire) {
-        return Err(Failure::usage("cannot use a communicator: it is finalized"));
-    }
+    communicator.is_open()?;
     Ok(communicator)
 }
 
@@ -107,7 +161,7 @@ pub fn place<T>(at: *mut T, name: &str) -> Result<*mut T> {
 ///
 /// # Safety
 /// It is null, or writable.
-unsafe fn vacant(at: *mut Comm, name: &str) -> Result<*mut Comm> {
+pub unsafe fn vacant(at: *mut Comm, name: &str) -> Result<*mut Comm> {
     let at = place(at, name)?;
     // SAFETY: as this function's.
     unsafe { at.write(ptr::null_mut()) };
@@ -175,11 +229,10 @@ fn whole(end: Handle, device: c_int, blocking: bool) -> Result<Arc<Communicator>
 
 /// As [`whole`], without its counterpart in the real library. Where it fails, the handle is destroyed.
 fn alone(end: Handle, device: c_int) -> Result<Communicator> {
-    let (finalized, registered, sums) =
-        (AtomicBool::new(false), Registered::default(), Sums::default());
+    let (closed, registered, sums) = (AtomicU8::new(OPEN), Registered::default(), Sums::default());
     let (rank, world, blocking, real) = (0, 0, true, None);
     let mut alone =
-        Communicator { end, rank, world, device, blocking, finalized, registered, real, sums };
+        Communicator { end, rank, world, device, blocking, closed, registered, real, sums };
     let library = library()?;
     // SAFETY: the handle was just made, and the places are writable.
     unsafe {
@@ -189,7 +242,7 @@ fn alone(end: Handle, device: c_int) -> Result<Communicator> {
     Ok(alone)
 }
 
-/// Joins a group by its id, now or when the thread's group ends.
+/// Joins a group by its id, now or when the thread's group ends, or behind its back from then on.
 ///
 /// # Safety
 /// As NCCL's.
@@ -199,7 +252,7 @@ pub unsafe fn init_rank(
     id: UniqueId,
     rank: c_int,
     config: *const Config,
-) -> Result<()> {
+) -> Result<Progress> {
     // SAFETY: as this function's.
     let (out, blocking) = unsafe { (vacant(out, "comm")?, blocks(config, true)?) };
     let world = numbers::rank(ranks, "a number of ranks")?;
@@ -215,7 +268,7 @@ pub unsafe fn init_rank(
         whole(end, device, blocking).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(out, None, make) }
+    unsafe { group::join(Ask { out, parent: None, blocking, joins: true }, make) }
 }
 
 /// Joins as NCCL does it with several ids, of which the first is enough.
@@ -229,7 +282,7 @@ pub unsafe fn init_scalable(
     count: c_int,
     ids: *const UniqueId,
     config: *const Config,
-) -> Result<()> {
+) -> Result<Progress> {
     // SAFETY: as this function's.
     let out = unsafe { vacant(out, "newcomm")? };
     if count < 1 || ids.is_null() {
@@ -292,10 +345,9 @@ pub unsafe fn split(
     key: c_int,
     out: *mut Comm,
     config: *const Config,
-) -> Result<()> {
+) -> Result<Progress> {
     // SAFETY: as this function's.
-    let (out, used) = unsafe { (vacant(out, "newcomm")?, usable(comm)?) };
-    let parent = Arc::clone(&used);
+    let (out, parent) = unsafe { (vacant(out, "newcomm")?, group::parent(comm)?) };
     // SAFETY: as this function's.
     let blocking = unsafe { blocks(config, parent.blocking)? };
     if color < -1 {
@@ -305,6 +357,7 @@ pub unsafe fn split(
     }
     // In the order of signed numbers.
     let key = key.cast_unsigned() ^ (1 << 31);
+    let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins: color >= 0 };
     let make = move || {
         let library = library()?;
         let mut end = ptr::null_mut();
@@ -315,7 +368,7 @@ pub unsafe fn split(
         if end.is_null() { Ok(None) } else { whole(end, parent.device, blocking).map(Some) }
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(out, Some(comm), make) }
+    unsafe { group::join(ask, make) }
 }
 
 /// Makes a communicator of those that are not listed, now or when the thread's group ends.
@@ -329,10 +382,9 @@ pub unsafe fn shrink(
     out: *mut Comm,
     config: *const Config,
     flags: c_int,
-) -> Result<()> {
+) -> Result<Progress> {
     // SAFETY: as this function's.
-    let (out, used) = unsafe { (vacant(out, "newcomm")?, known(comm)?) };
-    let parent = Arc::clone(&used);
+    let (out, parent) = unsafe { (vacant(out, "newcomm")?, known(comm)?) };
     // SAFETY: as this function's.
     let blocking = unsafe { blocks(config, parent.blocking)? };
     if ![0, 1].contains(&flags) {
@@ -359,7 +411,15 @@ pub unsafe fn shrink(
     }
     if flags == 1 {
         abort_end(&parent, c"the communicator is shrunk")?;
+        // That ends what divides it, too.
+        // SAFETY: as this function's.
+        while parent.closed() == Some(Closed::Divided) && unsafe { group::parent(comm) }.is_err() {
+            thread::sleep(PAUSE);
+        }
     }
+    // SAFETY: as this function's.
+    let parent = unsafe { group::parent(comm)? };
+    let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins: true };
     let rest: Vec<u32> = (0..parent.world).filter(|rank| !gone.contains(rank)).collect();
     let make = move || {
         let library = library()?;
@@ -373,7 +433,7 @@ pub unsafe fn shrink(
         whole(end, parent.device, blocking).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(out, Some(comm), make) }
+    unsafe { group::join(ask, make) }
 }
 
 /// Waits for who uses it, be it to look at it, and for its calls.
@@ -381,6 +441,12 @@ pub unsafe fn shrink(
 /// # Safety
 /// As NCCL's.
 pub unsafe fn destroy(comm: Comm) -> Result<()> {
+    // SAFETY: as this function's.
+    if let Some(Err(_)) = unsafe { handle::awaited(comm) } {
+        // SAFETY: as this function's.
+        unsafe { handle::give_up(comm) };
+        return Ok(());
+    }
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     communicator.destroy()?;
@@ -390,7 +456,8 @@ pub unsafe fn destroy(comm: Comm) -> Result<()> {
     Ok(())
 }
 
-fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()> {
+/// Ends the waits of all ranks in a communicator.
+pub fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()> {
     let library = library()?;
     if let Some(real) = &communicator.real {
         real.abort();
@@ -401,15 +468,21 @@ fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()> {
 }
 
 /// Ends the waits of all ranks, as NCCL's does not: there an abort is the rank's own. So a rank that waits for nothing goes as if it
-/// destroyed the communicator, and its peers finish what they have under way.
+/// destroyed the communicator, and its peers finish what they have under way. One that is being made goes when it is.
 ///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn abort(comm: Comm) -> Result<()> {
-    // Who waits in a call of it comes back, and then lets go of it.
     // SAFETY: as this function's.
-    let communicator = unsafe { known(comm)? };
-    communicator.destroy()?;
+    if unsafe { handle::give_up(comm) } {
+        return Ok(());
+    }
+    // Who waits in a call of it comes back, and then lets go of it; so does who destroys it, and waits for such.
+    // SAFETY: as this function's.
+    let communicator = unsafe { Used::also_leaving(comm)? };
+    if communicator.destroy().is_err() {
+        return abort_end(&communicator, c"ncclCommAbort was called");
+    }
     if !waits_for_nothing(&communicator) {
         return abort_end(&communicator, c"ncclCommAbort was called");
     }
@@ -444,12 +517,21 @@ pub unsafe fn revoke(comm: Comm, flags: c_int) -> Result<()> {
     abort_end(&communicator, c"ncclCommRevoke was called")
 }
 
-/// Writes what broke a communicator, of which `ncclGetLastError` then says why, or whether its end is under way.
+/// Writes what broke a communicator, of which `ncclGetLastError` then says why, or whether its making or its end is under way, or
+/// the making of others of it.
 ///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     let (out, library) = (place(out, "asyncError")?, library()?);
+    // SAFETY: as this function's.
+    if let Some(making) = unsafe { handle::awaited(comm) } {
+        let code =
+            making.map_or_else(|failure| failure::failed(&failure), |()| result::IN_PROGRESS);
+        // SAFETY: as this function's.
+        unsafe { out.write(code) };
+        return Ok(());
+    }
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     // First: what fails is complete, and tells after that.

@@ -1,6 +1,6 @@
 //! The functions of NCCL's header, and two of RCCL's, each by both of its names.
 
-use crate::failure::{self, Failure, Result, run, text};
+use crate::failure::{self, Result, run, text};
 use crate::team::{self, NOBODY, Team};
 use crate::types::{
     CollConfig, Comm, Config, EncryptionConfig, ForKernels, Multimem, Param, SimInfo, Stream,
@@ -100,7 +100,7 @@ macro_rules! exports {
                         // SAFETY: as the function of this name in NCCL's header.
                         failure::theirs(unsafe { function($($argument),*) })
                     }
-                    Err(refusal) => run(|| Err(Failure::clone(refusal))),
+                    Err(refusal) => failure::failed(refusal),
                 }
             })*
         }
@@ -146,7 +146,7 @@ exports! {
     ncclCommSplit pncclCommSplit(comm: Comm, color: c_int, key: c_int, newcomm: *mut Comm, config: *mut Config) = group::part(|| communicator::split(comm, color, key, newcomm, config));
     ncclCommShrink pncclCommShrink(comm: Comm, excludeRanksList: *mut c_int, excludeRanksCount: c_int, newcomm: *mut Comm, config: *mut Config, shrinkFlags: c_int) = group::part(|| communicator::shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
     ncclCommGetUniqueId pncclCommGetUniqueId(comm: Comm, uniqueId: *mut UniqueId) = refused::of(comm, "make an id for more ranks", GROW);
-    ncclCommGrow pncclCommGrow(comm: Comm, nRanks: c_int, uniqueId: *const UniqueId, rank: c_int, newcomm: *mut Comm, config: *mut Config) = group::part(|| Err(refused::because("add ranks to a communicator", GROW)));
+    ncclCommGrow pncclCommGrow(comm: Comm, nRanks: c_int, uniqueId: *const UniqueId, rank: c_int, newcomm: *mut Comm, config: *mut Config) = group::part(|| refused::grow(newcomm, GROW));
     ncclCommInitRankScalable pncclCommInitRankScalable(newcomm: *mut Comm, nranks: c_int, myrank: c_int, nId: c_int, commIds: *mut UniqueId, config: *mut Config) = group::part(|| communicator::init_scalable(newcomm, nranks, myrank, nId, commIds, config));
     ncclCommGetAsyncError pncclCommGetAsyncError(comm: Comm, asyncError: *mut c_int) = communicator::async_error(comm, asyncError);
     ncclCommCount pncclCommCount(comm: Comm, count: *mut c_int) = communicator::tell(comm, count, "count", |of| of.world as c_int);
@@ -187,7 +187,7 @@ exports! {
     ncclGroupStart pncclGroupStart() = group::start();
     ncclGroupEnd pncclGroupEnd() = group::end();
     ncclGroupSimulateEnd pncclGroupSimulateEnd(simInfo: *mut SimInfo) = group::simulate_end(simInfo);
-    ncclSetEncryption pncclSetEncryption(config: *const EncryptionConfig) = Err(refused::because("encrypt connections", "links are authenticated, and not encrypted"));
+    ncclSetEncryption pncclSetEncryption(config: *const EncryptionConfig) = Err::<(), _>(refused::because("encrypt connections", "links are authenticated, and not encrypted"));
     ncclParamBind pncclParamBind(out: *mut Param, key: *const c_char) = refused::parameter(key);
     ncclParamGetI8 pncclParamGetI8(h: Param, out: *mut i8) = refused::parameter_handle(h);
     ncclParamGetI16 pncclParamGetI16(h: Param, out: *mut i16) = refused::parameter_handle(h);
@@ -204,18 +204,18 @@ exports! {
     ncclCommQueryProperties pncclCommQueryProperties(comm: Comm, props: *mut ForKernels) = refused::of(comm, "tell what a communicator has for kernels", KERNELS);
     ncclDevCommCreate pncclDevCommCreate(comm: Comm, reqs: *const ForKernels, outDevComm: *mut ForKernels) = refused::of(comm, "make a communicator for kernels", KERNELS);
     ncclDevCommDestroy pncclDevCommDestroy(comm: Comm, devComm: *const ForKernels) = refused::of(comm, "destroy a communicator for kernels", KERNELS);
-    ncclGetLsaDevicePointer pncclGetLsaDevicePointer(window: Window, offset: usize, lsaRank: c_int, outPtr: *mut *mut c_void) = for_kernels("find a peer's window");
-    ncclGetPeerDevicePointer pncclGetPeerDevicePointer(window: Window, offset: usize, peer: c_int, outPtr: *mut *mut c_void) = for_kernels("find a peer's window");
-    ncclGetLsaMultimemDevicePointer pncclGetLsaMultimemDevicePointer(window: Window, offset: usize, outPtr: *mut *mut c_void) = for_kernels("find all peers' windows");
-    ncclGetMultimemDevicePointer pncclGetMultimemDevicePointer(window: Window, offset: usize, multimem: Multimem, outPtr: *mut *mut c_void) = for_kernels("find all peers' windows");
-    ncclGetPeerDeviceLeInfo pncclGetPeerDeviceLeInfo(window: Window, offset: usize, peerWorld: c_int, leId: *mut u32, leOffset: *mut usize) = for_kernels("find a peer's window");
-    ncclGetCftDeviceLeInfo pncclGetCftDeviceLeInfo(window: Window, offset: usize, peerCft: c_int, cftTeam: Team, leId: *mut u32, leOffset: *mut usize) = for_kernels("find a peer's window");
-    ncclGetMultimemDeviceLeInfo pncclGetMultimemDeviceLeInfo(window: Window, offset: usize, leId: *mut u32, leOffset: *mut usize) = for_kernels("find all peers' windows");
-    ncclLsaBarrierCreateRequirement pncclLsaBarrierCreateRequirement(team: Team, nBarriers: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for barriers");
-    ncclGinBarrierCreateRequirement pncclGinBarrierCreateRequirement(comm: Comm, team: Team, nBarriers: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for barriers");
-    ncclLLA2ACreateRequirement pncclLLA2ACreateRequirement(nBlocks: c_int, nSlots: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for slots");
-    ncclGinOutboxCreateRequirement pncclGinOutboxCreateRequirement(nBlocks: c_int, size_log2: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for an outbox");
-    ncclGinInboxA2ACreateRequirement pncclGinInboxA2ACreateRequirement(peers: Team, nBlocks: c_int, size_log2: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels("ask for an inbox");
+    ncclGetLsaDevicePointer pncclGetLsaDevicePointer(window: Window, offset: usize, lsaRank: c_int, outPtr: *mut *mut c_void) = for_kernels::<()>("find a peer's window");
+    ncclGetPeerDevicePointer pncclGetPeerDevicePointer(window: Window, offset: usize, peer: c_int, outPtr: *mut *mut c_void) = for_kernels::<()>("find a peer's window");
+    ncclGetLsaMultimemDevicePointer pncclGetLsaMultimemDevicePointer(window: Window, offset: usize, outPtr: *mut *mut c_void) = for_kernels::<()>("find all peers' windows");
+    ncclGetMultimemDevicePointer pncclGetMultimemDevicePointer(window: Window, offset: usize, multimem: Multimem, outPtr: *mut *mut c_void) = for_kernels::<()>("find all peers' windows");
+    ncclGetPeerDeviceLeInfo pncclGetPeerDeviceLeInfo(window: Window, offset: usize, peerWorld: c_int, leId: *mut u32, leOffset: *mut usize) = for_kernels::<()>("find a peer's window");
+    ncclGetCftDeviceLeInfo pncclGetCftDeviceLeInfo(window: Window, offset: usize, peerCft: c_int, cftTeam: Team, leId: *mut u32, leOffset: *mut usize) = for_kernels::<()>("find a peer's window");
+    ncclGetMultimemDeviceLeInfo pncclGetMultimemDeviceLeInfo(window: Window, offset: usize, leId: *mut u32, leOffset: *mut usize) = for_kernels::<()>("find all peers' windows");
+    ncclLsaBarrierCreateRequirement pncclLsaBarrierCreateRequirement(team: Team, nBarriers: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels::<()>("ask for barriers");
+    ncclGinBarrierCreateRequirement pncclGinBarrierCreateRequirement(comm: Comm, team: Team, nBarriers: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels::<()>("ask for barriers");
+    ncclLLA2ACreateRequirement pncclLLA2ACreateRequirement(nBlocks: c_int, nSlots: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels::<()>("ask for slots");
+    ncclGinOutboxCreateRequirement pncclGinOutboxCreateRequirement(nBlocks: c_int, size_log2: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels::<()>("ask for an outbox");
+    ncclGinInboxA2ACreateRequirement pncclGinInboxA2ACreateRequirement(peers: Team, nBlocks: c_int, size_log2: c_int, outHandle: *mut ForKernels, outReq: *mut ForKernels) = for_kernels::<()>("ask for an inbox");
     ncclAllToAll pncclAllToAll(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: c_int, comm: Comm, stream: Stream) [over comm] = collectives::all_to_all(sendbuff, recvbuff, count, datatype, comm, stream);
     ncclAllToAllv pncclAllToAllv(sendbuff: *const c_void, sendcounts: *const usize, sdispls: *const usize, recvbuff: *mut c_void, recvcounts: *const usize, rdispls: *const usize, datatype: c_int, comm: Comm, stream: Stream) [now comm] = collectives::all_to_all_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm, stream);
 }

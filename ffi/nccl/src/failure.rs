@@ -17,6 +17,34 @@ pub struct Failure {
 
 pub type Result<T> = std::result::Result<T, Failure>;
 
+/// How far what was asked for has come on return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Done,
+    /// `ncclCommGetAsyncError` says when it is over, and what has come of it.
+    UnderWay,
+}
+
+/// What is a result of NCCL's.
+pub trait Outcome {
+    fn code(self) -> c_int;
+}
+
+impl Outcome for () {
+    fn code(self) -> c_int {
+        result::SUCCESS
+    }
+}
+
+impl Outcome for Progress {
+    fn code(self) -> c_int {
+        match self {
+            Progress::Done => result::SUCCESS,
+            Progress::UnderWay => result::IN_PROGRESS,
+        }
+    }
+}
+
 impl Failure {
     pub fn argument(text: impl Into<String>) -> Self {
         Failure { code: result::INVALID_ARGUMENT, text: text.into(), unserved: false }
@@ -113,9 +141,9 @@ pub fn or_say<T>(otherwise: T, outcome: Result<T>) -> T {
 
 /// Runs the body of a function: no panic gets out, and a failure leaves its text.
 #[inline(always)]
-pub fn run(body: impl FnOnce() -> Result<()>) -> c_int {
+pub fn run<T: Outcome>(body: impl FnOnce() -> Result<T>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => result::SUCCESS,
+        Ok(Ok(outcome)) => outcome.code(),
         Ok(Err(failure)) => failed(&failure),
         Err(_) => {
             let text = "internal error of Antiphon; please report it".to_owned();
@@ -124,8 +152,9 @@ pub fn run(body: impl FnOnce() -> Result<()>) -> c_int {
     }
 }
 
+/// Keeps the text of a failure; its result.
 #[cold]
-fn failed(failure: &Failure) -> c_int {
+pub fn failed(failure: &Failure) -> c_int {
     remember(&failure.text);
     failure.code
 }
@@ -158,7 +187,8 @@ mod tests {
     #[test]
     fn the_last_failure_is_of_whoever_failed_last() {
         assert_eq!(last_text(), None);
-        assert_eq!(run(|| Err(Failure::usage("mine"))), result::INVALID_USAGE);
+        assert_eq!(run(|| Err::<(), _>(Failure::usage("mine"))), result::INVALID_USAGE);
+        assert_eq!(run(|| Ok(Progress::UnderWay)), result::IN_PROGRESS);
         assert_eq!(last_text().as_deref(), Some("mine"));
         assert_eq!(theirs(result::SUCCESS), result::SUCCESS);
         assert_eq!(last_text().as_deref(), Some("mine"));
@@ -168,7 +198,7 @@ mod tests {
 
     #[test]
     fn no_panic_gets_out() {
-        assert_eq!(run(|| panic!("oh")), result::INTERNAL);
+        assert_eq!(run::<()>(|| panic!("oh")), result::INTERNAL);
         assert!(last_text().is_some_and(|text| text.contains("please report it")));
         assert_eq!(run_or(7, || panic!("oh")), 7);
     }

@@ -1,13 +1,12 @@
 //! NCCL's finalize: no more calls begin, and those that have begun come to their ends.
 
-use crate::communicator::{Communicator, known};
+use crate::communicator::{Closed, Communicator, known};
 use crate::counterpart::{Counterpart, PAUSE};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::group;
 use crate::library::library;
 use crate::types::Comm;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 
 /// Lets no more calls of a communicator begin, and completes those that have: now, or when this thread's group ends, which
@@ -19,10 +18,13 @@ pub unsafe fn finalize(comm: Comm) -> Result<()> {
     // SAFETY: as this function's.
     let used = unsafe { known(comm)? };
     let communicator = Arc::clone(&used);
-    if communicator.finalized.swap(true, Ordering::AcqRel) {
-        return Err(Failure::usage("cannot finalize a communicator twice"));
-    }
+    communicator.close(Closed::Finalized)?;
     group::finally(communicator)
+}
+
+/// Lets calls of communicators begin again, whose group did not finalize them.
+pub fn take_back(communicators: &[Arc<Communicator>]) {
+    communicators.iter().for_each(|one| one.reopen());
 }
 
 /// Completes the calls of communicators that one thread finalizes together.
@@ -69,10 +71,12 @@ fn is_complete(communicator: &Communicator) -> Result<bool> {
     Ok(done != 0)
 }
 
-/// Whether a communicator is finalized, and has calls under way.
+/// Whether a communicator is finalized and has calls under way, or others are being made of it.
 pub fn is_under_way(communicator: &Communicator) -> Result<bool> {
-    if !communicator.finalized.load(Ordering::Acquire) {
-        return Ok(false);
+    match communicator.closed() {
+        None => return Ok(false),
+        Some(Closed::Divided) => return Ok(true),
+        Some(Closed::Finalized) => {}
     }
     let there = communicator.real.as_ref().is_some_and(Counterpart::is_under_way);
     Ok(there || !is_complete(communicator)?)

@@ -1,28 +1,16 @@
 //! Groups: calls are gathered by `libantiphon.so`, and communicators that are made inside are made together at the end. Where one
 //! of the calls is for the real library, all of them are.
 
-use crate::communicator::{Communicator, place};
-use crate::failure::{Failure, Result};
+use crate::communicator::{Communicator, known, place};
+use crate::failure::{Failure, Progress, Result};
 use crate::finalize;
 use crate::forward::{self, Forwarded};
-use crate::handle::issue;
 use crate::library::library;
+use crate::making::{Ask, Lines};
 use crate::types::{Comm, SimInfo};
 use crate::way::beside;
 use std::cell::RefCell;
-use std::ptr;
 use std::sync::Arc;
-
-/// Makes a communicator, or none for a rank that joins none.
-type Make = Box<dyn FnOnce() -> Result<Option<Arc<Communicator>>> + Send>;
-
-/// A communicator that is to be made.
-struct Join {
-    out: *mut Comm,
-    /// The address of the communicator whose ranks it is of, if there is one.
-    parent: Option<usize>,
-    make: Make,
-}
 
 /// A call of a group, as the real library would make it; or why it cannot.
 pub type Deferred = Result<Forwarded>;
@@ -31,7 +19,8 @@ pub type Deferred = Result<Forwarded>;
 #[derive(Default)]
 struct Open {
     depth: u32,
-    joins: Vec<Join>,
+    /// Communicators that are to be made.
+    joins: Lines,
     /// The first call that was refused.
     failure: Option<Failure>,
     /// All calls, where there is a real library that may have to make them.
@@ -49,7 +38,7 @@ thread_local! {
 /// Runs the body of a function that may be part of a group: if it is refused, so is the group, unless the real library may make
 /// the call.
 #[inline(always)]
-pub fn part(body: impl FnOnce() -> Result<()>) -> Result<()> {
+pub fn part<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     body().inspect_err(refuse)
 }
 
@@ -78,24 +67,37 @@ pub fn keep(call: Deferred, unserved: Option<Failure>) {
     });
 }
 
-/// Makes a communicator, of ranks of `parent` if there is one: now, or when the group of this thread ends.
+/// Takes the parent of communicators that are asked for next: one that makes calls, or that the group of this thread divides.
+///
+/// # Safety
+/// The handle is null or was issued here.
+pub unsafe fn parent(comm: Comm) -> Result<Arc<Communicator>> {
+    // SAFETY: as this function's.
+    let used = unsafe { known(comm)? };
+    if !OPEN.with_borrow(|open| open.joins.divide(&used)) {
+        used.is_open()?;
+    }
+    Ok(Arc::clone(&used))
+}
+
+/// Makes a communicator: now, or when the group of this thread ends; or begins to, if it need not block.
 ///
 /// # Safety
 /// The place stays writable until the group ends.
 pub unsafe fn join(
-    out: *mut Comm,
-    parent: Option<Comm>,
+    ask: Ask,
     make: impl FnOnce() -> Result<Option<Arc<Communicator>>> + Send + 'static,
-) -> Result<()> {
-    if OPEN.with_borrow(|open| open.depth == 0) {
-        let made = make()?.map_or(ptr::null_mut(), issue);
+) -> Result<Progress> {
+    let blocking = ask.blocking;
+    if is_open() {
         // SAFETY: as this function's.
-        unsafe { out.write(made) };
-        return Ok(());
+        OPEN.with_borrow_mut(|open| unsafe { open.joins.add(ask, make) })?;
+        return Ok(if blocking { Progress::Done } else { Progress::UnderWay });
     }
-    let (parent, make) = (parent.map(|parent| parent.addr()), Box::new(make));
-    OPEN.with_borrow_mut(|open| open.joins.push(Join { out, parent, make }));
-    Ok(())
+    let mut line = Lines::default();
+    // SAFETY: as this function's.
+    unsafe { line.add(ask, make)? };
+    if blocking { line.run().map(|()| Progress::Done) } else { Ok(line.start()) }
 }
 
 /// Completes the calls of a communicator that is finalized: now, or when the group of this thread has ended.
@@ -117,7 +119,7 @@ pub fn start() -> Result<()> {
     Ok(())
 }
 
-pub fn end() -> Result<()> {
+pub fn end() -> Result<Progress> {
     library()?;
     let ended = OPEN.with_borrow_mut(|open| match open.depth {
         0 => Err(Failure::usage("cannot end a group: saw none, allowed after ncclGroupStart")),
@@ -128,21 +130,32 @@ pub fn end() -> Result<()> {
         }
     })?;
     let Some(Open { joins, failure, calls, unserved, last, .. }) = ended else {
-        return Ok(());
+        return Ok(Progress::Done);
     };
-    launch(joins, failure, calls, unserved)?;
-    finalize::complete(&last)
+    let (waited, behind) = joins.parted();
+    match launch(waited, failure, calls, unserved) {
+        Ok(()) => {
+            // After the calls of their parents, as on the other ranks.
+            let progress = behind.start();
+            finalize::complete(&last).map(|()| progress)
+        }
+        Err(failure) => {
+            behind.refuse(&failure);
+            finalize::take_back(&last);
+            Err(failure)
+        }
+    }
 }
 
-/// Makes the communicators that a group has asked for, and launches its calls: here, or all of them in the real library.
+/// Makes the communicators that a group waits for, and launches its calls: here, or all of them in the real library.
 fn launch(
-    joins: Vec<Join>,
+    joins: Lines,
     failure: Option<Failure>,
     calls: Vec<Deferred>,
     unserved: Option<Failure>,
 ) -> Result<()> {
     let library = library()?;
-    let made = failure.map_or_else(|| make_all(joins), Err);
+    let made = failure.map_or_else(|| joins.run(), Err);
     if let Err(failure) = made {
         // SAFETY: any thread may call it at any time.
         unsafe { (library.antiphon_group_cancel)() };
@@ -163,50 +176,12 @@ fn launch(
 
 /// Gives up the groups of this thread.
 pub fn cancel() -> Result<()> {
-    OPEN.take();
+    let Open { joins, last, .. } = OPEN.take();
+    joins.refuse(&Failure::usage("cannot make a communicator: its group was given up"));
+    finalize::take_back(&last);
     let library = library()?;
     // SAFETY: any thread may call it at any time.
     library.outcome(unsafe { (library.antiphon_group_cancel)() })
-}
-
-/// Makes communicators together: each waits for its peers, which may be others of them. Those of one parent are made one
-/// after the other, as asked for, since its ranks tell them apart by that.
-fn make_all(joins: Vec<Join>) -> Result<()> {
-    type Line = (Option<usize>, Vec<(*mut Comm, Make)>);
-    let mut lines: Vec<Line> = Vec::new();
-    for Join { out, parent, make } in joins {
-        match lines.iter_mut().find(|(known, _)| parent.is_some() && *known == parent) {
-            Some((_, line)) => line.push((out, make)),
-            None => lines.push((parent, vec![(out, make)])),
-        }
-    }
-    let lines = lines.into_iter().map(|(_, line)| line.into_iter().unzip());
-    let (places, makes): (Vec<Vec<*mut Comm>>, Vec<Vec<Make>>) = lines.unzip();
-    let made: Vec<_> = std::thread::scope(|scope| {
-        let start = |line: Vec<Make>| {
-            let work = || line.into_iter().map(|make| make()).collect::<Vec<_>>();
-            std::thread::Builder::new().spawn_scoped(scope, work)
-        };
-        let started: Vec<_> = makes.into_iter().map(start).collect();
-        let crashed = |_| Failure::system("cannot make a communicator: its thread crashed");
-        let outcome = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread {
-            Ok(thread) => thread.join().map_err(crashed),
-            Err(error) => Err(Failure::system(format!("cannot start a thread: {error}"))),
-        };
-        started.into_iter().map(outcome).collect()
-    });
-    let mut first = Ok(());
-    for (places, made) in places.into_iter().zip(made) {
-        let made = made.unwrap_or_else(|failure| vec![Err(failure)]);
-        for (out, made) in places.into_iter().zip(made) {
-            match made {
-                // SAFETY: the place is writable until the group ends, says who asked for it.
-                Ok(made) => unsafe { out.write(made.map_or(ptr::null_mut(), issue)) },
-                Err(failure) => first = first.and(Err(failure)),
-            }
-        }
-    }
-    first
 }
 
 /// Refuses to say how long a group would take, and gives the group up, as NCCL ends it.

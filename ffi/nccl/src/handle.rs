@@ -14,18 +14,38 @@ const MARK: u64 = u64::from_le_bytes(*b"antiNCCL");
 /// Beside the number of users: the handle is destroyed, and nobody begins to use it.
 const GONE: usize = 1 << (usize::BITS - 1);
 
+/// Beside the number of users: there is no communicator yet, and nobody begins to use it.
+const AWAITED: usize = GONE >> 1;
+
+/// A communicator that is being made.
+enum Awaited {
+    UnderWay,
+    /// It did not come to be.
+    Failed(Failure),
+    /// Its handle is destroyed.
+    GivenUp,
+}
+
 /// Where a communicator is. Slots are used again, but never given back to the allocator: so a handle that is destroyed can be
 /// told from one that is not.
 #[repr(C)]
 struct Slot {
     mark: u64,
-    /// How many use it, and [`GONE`].
+    /// How many use it, and [`GONE`] or [`AWAITED`].
     users: AtomicUsize,
     value: UnsafeCell<Option<Arc<Communicator>>>,
+    /// What is known of one that is [`AWAITED`]; nothing of others.
+    awaited: Mutex<Option<Awaited>>,
 }
 
-// SAFETY: the value is written by who made the slot or took it from `FREE`, and by the last user of one that is gone: nobody else
-// has it then. All others read it, and are counted.
+impl Slot {
+    fn awaited(&self) -> MutexGuard<'_, Option<Awaited>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: the value is written by who made the slot or took it from `FREE`, also later if that is a promise, which is one's alone, and
+// by the last user of one that is gone: nobody else has it then. All others read it, and are counted.
 unsafe impl Sync for Slot {}
 
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
@@ -39,17 +59,137 @@ fn leaving() -> MutexGuard<'static, ()> {
     LEAVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a handle.
-pub fn issue(communicator: Arc<Communicator>) -> Comm {
+/// A slot of nobody's, and [`GONE`].
+fn vacant() -> &'static Slot {
     let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let slot: &'static Slot = free.unwrap_or_else(|| {
+    free.unwrap_or_else(|| {
         let (users, value) = (AtomicUsize::new(GONE), UnsafeCell::new(None));
-        Box::leak(Box::new(Slot { mark: MARK, users, value }))
-    });
-    // SAFETY: the slot is nobody else's, and nobody begins to use one that is gone.
+        Box::leak(Box::new(Slot { mark: MARK, users, value, awaited: Mutex::new(None) }))
+    })
+}
+
+/// Takes back a slot that is nobody's, and [`GONE`].
+fn take_back(slot: &'static Slot) {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+}
+
+fn handle(slot: &'static Slot) -> Comm {
+    ptr::from_ref(slot).cast_mut().cast()
+}
+
+/// Lets a communicator be used by the handle of a slot.
+///
+/// # Safety
+/// The slot is nobody else's, and one of [`GONE`] and [`AWAITED`].
+unsafe fn fill(slot: &'static Slot, communicator: Arc<Communicator>) {
+    // SAFETY: as this function's: nobody begins to use such.
     unsafe { *slot.value.get() = Some(communicator) };
     slot.users.store(0, Ordering::Release);
-    ptr::from_ref(slot).cast_mut().cast()
+}
+
+/// Makes a handle.
+pub fn issue(communicator: Arc<Communicator>) -> Comm {
+    let slot = vacant();
+    // SAFETY: it is nobody's.
+    unsafe { fill(slot, communicator) };
+    handle(slot)
+}
+
+/// Makes a handle of a communicator that is being made, and the promise to say what comes of that.
+pub fn promise() -> (Comm, Promise) {
+    let slot = vacant();
+    *slot.awaited() = Some(Awaited::UnderWay);
+    slot.users.store(AWAITED, Ordering::Release);
+    (handle(slot), Promise(slot))
+}
+
+/// Who has it says what comes of a communicator that is being made. If nobody does, it did not come to be.
+pub struct Promise(&'static Slot);
+
+impl Promise {
+    /// Says what has come of it. Where its handle was destroyed meanwhile, the communicator is nobody's, and given back.
+    pub fn keep(self, outcome: Result<Arc<Communicator>>) -> Option<Arc<Communicator>> {
+        let slot = self.0;
+        std::mem::forget(self);
+        let mut awaited = slot.awaited();
+        match (awaited.take(), outcome) {
+            (Some(Awaited::GivenUp), outcome) => {
+                drop(awaited);
+                take_back(slot);
+                outcome.ok()
+            }
+            (_, Ok(communicator)) => {
+                // SAFETY: until the promise is kept the slot is nobody else's.
+                unsafe { fill(slot, communicator) };
+                None
+            }
+            (_, Err(failure)) => {
+                *awaited = Some(Awaited::Failed(failure));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let failure = Failure::system("cannot make a communicator: no thread could, or it crashed");
+        Promise(self.0).keep(Err(failure));
+    }
+}
+
+/// The slot of a handle.
+///
+/// # Safety
+/// The handle is null or came from [`issue`] or [`promise`].
+#[inline]
+unsafe fn slot(comm: Comm) -> Result<&'static Slot> {
+    let slot = comm.cast::<Slot>();
+    if slot.is_null() || !slot.is_aligned() {
+        return Err(none("null, or an address that is none"));
+    }
+    // SAFETY: slots stay for ever.
+    let slot: &'static Slot = unsafe { &*slot };
+    if slot.mark == MARK { Ok(slot) } else { Err(none("an address that is none")) }
+}
+
+/// Why a communicator that is being made did not come to be, or that this is under way; nothing of others.
+///
+/// # Safety
+/// As [`Used::of`].
+pub unsafe fn awaited(comm: Comm) -> Option<Result<()>> {
+    // SAFETY: as this function's.
+    let slot = unsafe { slot(comm) }.ok()?;
+    match &*slot.awaited() {
+        Some(Awaited::UnderWay) => Some(Ok(())),
+        Some(Awaited::Failed(failure)) => Some(Err(failure.clone())),
+        Some(Awaited::GivenUp) | None => None,
+    }
+}
+
+/// Destroys the handle of a communicator that is being made, or that did not come to be. Of others it does nothing; whether it did.
+///
+/// # Safety
+/// As [`Used::of`].
+pub unsafe fn give_up(comm: Comm) -> bool {
+    // SAFETY: as this function's.
+    let Ok(slot) = (unsafe { slot(comm) }) else { return false };
+    let mut awaited = slot.awaited();
+    match &*awaited {
+        Some(Awaited::UnderWay) => {
+            *awaited = Some(Awaited::GivenUp);
+            slot.users.store(GONE, Ordering::Release);
+            true
+        }
+        Some(Awaited::Failed(_)) => {
+            *awaited = None;
+            slot.users.store(GONE, Ordering::Release);
+            drop(awaited);
+            take_back(slot);
+            true
+        }
+        Some(Awaited::GivenUp) | None => false,
+    }
 }
 
 /// Somebody who uses a communicator. It stays until they are done, though its handle may be destroyed meanwhile.
@@ -65,21 +205,36 @@ impl Used {
     /// If there is none, or it is destroyed.
     ///
     /// # Safety
-    /// The handle is null or came from [`issue`].
+    /// The handle is null or came from [`issue`] or [`promise`].
     #[inline]
     pub unsafe fn of(comm: Comm) -> Result<Used> {
-        let slot = comm.cast::<Slot>();
-        if slot.is_null() || !slot.is_aligned() {
-            return Err(none("null, or an address that is none"));
-        }
-        // SAFETY: slots stay for ever.
-        let slot: &'static Slot = unsafe { &*slot };
-        if slot.mark != MARK {
-            return Err(none("an address that is none"));
-        }
-        let more = |users: usize| (users & GONE == 0).then_some(users + 1);
+        // SAFETY: as this function's.
+        unsafe { Used::of_users(comm, |users| users & (GONE | AWAITED) == 0) }
+    }
+
+    /// As [`Used::of`], also of a handle that is destroyed while somebody uses its communicator still.
+    ///
+    /// # Errors
+    /// If there is none, or nobody does.
+    ///
+    /// # Safety
+    /// As [`Used::of`].
+    pub unsafe fn also_leaving(comm: Comm) -> Result<Used> {
+        // SAFETY: as this function's.
+        unsafe { Used::of_users(comm, |users| users != GONE && users & AWAITED == 0) }
+    }
+
+    /// As [`Used::of`], where these are its users.
+    ///
+    /// # Safety
+    /// As [`Used::of`]. No users are allowed where there is no communicator.
+    #[inline(always)]
+    unsafe fn of_users(comm: Comm, allowed: impl Fn(usize) -> bool) -> Result<Used> {
+        // SAFETY: as this function's.
+        let slot = unsafe { slot(comm)? };
+        let more = |users: usize| allowed(users).then_some(users + 1);
         if slot.users.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_err() {
-            return Err(none("one that is destroyed"));
+            return Err(unusable(slot));
         }
         // SAFETY: it is used from now on, so that nobody writes the value until this user is done.
         match unsafe { &*slot.value.get() } {
@@ -147,8 +302,22 @@ fn tell() {
 fn free(slot: &'static Slot) {
     // SAFETY: nobody uses it any more, and nobody begins to.
     let communicator = unsafe { (*slot.value.get()).take() };
-    FREE.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    take_back(slot);
     drop(communicator);
+}
+
+/// Why nobody begins to use the communicator of a handle.
+#[cold]
+fn unusable(slot: &Slot) -> Failure {
+    let destroyed = slot.users.load(Ordering::Acquire) & GONE != 0;
+    match &*slot.awaited() {
+        Some(Awaited::Failed(failure)) => failure.clone(),
+        // Made just now, perhaps.
+        Some(Awaited::UnderWay) | None if !destroyed => Failure::usage(
+            "cannot use a communicator: it is being made; ncclCommGetAsyncError says when it is, and ncclCommAbort gives it up",
+        ),
+        _ => none("one that is destroyed"),
+    }
 }
 
 #[cold]
@@ -185,6 +354,56 @@ mod tests {
         for wrong in [ptr::null_mut(), comm.wrapping_byte_add(1)] {
             assert!(text(of(wrong)).contains("null, or an address"));
         }
+    }
+
+    #[test]
+    fn a_promise_is_kept_broken_or_given_up() {
+        // SAFETY: issued just now, all of them.
+        let of = |comm| unsafe { Used::of(comm) };
+        // SAFETY: as above.
+        let (state, give_up) = (|comm| unsafe { awaited(comm) }, |comm| unsafe { give_up(comm) });
+        let communicator = Arc::new(Communicator::nobodys());
+
+        let (comm, promise_of_one) = promise();
+        assert!(matches!(state(comm), Some(Ok(()))));
+        assert!(text(of(comm)).contains("is being made"));
+        assert!(promise_of_one.keep(Ok(Arc::clone(&communicator))).is_none());
+        assert!(state(comm).is_none() && !give_up(comm));
+        of(comm).unwrap().destroy().unwrap();
+        assert_eq!(Arc::strong_count(&communicator), 1);
+
+        for failure in [Some(Failure::usage("none")), None] {
+            let (comm, promise) = promise();
+            let expected = if failure.is_some() { "none" } else { "crashed" };
+            match failure {
+                Some(failure) => assert!(promise.keep(Err(failure)).is_none()),
+                None => drop(promise),
+            }
+            assert!(state(comm).is_some_and(|state| state.unwrap_err().text.contains(expected)));
+            assert!(text(of(comm)).contains(expected));
+            assert!(give_up(comm) && !give_up(comm));
+            assert!(text(of(comm)).contains("destroyed") && state(comm).is_none());
+        }
+
+        let (comm, late) = promise();
+        assert!(give_up(comm) && !give_up(comm));
+        assert!(text(of(comm)).contains("destroyed") && state(comm).is_none());
+        let nobodys = late.keep(Ok(Arc::clone(&communicator))).unwrap();
+        assert!(Arc::ptr_eq(&nobodys, &communicator));
+        assert!(text(of(comm)).contains("destroyed"));
+    }
+
+    #[test]
+    fn who_aborts_reaches_a_communicator_until_nobody_uses_it() {
+        let comm = issue(Arc::new(Communicator::nobodys()));
+        // SAFETY: issued just now.
+        let (of, leaving) = (|| unsafe { Used::of(comm) }, || unsafe { Used::also_leaving(comm) });
+        let user = of().unwrap();
+        user.destroy().unwrap();
+        assert!(of().is_err());
+        assert!(leaving().unwrap().destroy().is_err());
+        drop(user);
+        assert!(text(leaving()).contains("destroyed"));
     }
 
     #[test]

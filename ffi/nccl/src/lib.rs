@@ -26,6 +26,7 @@ mod handle;
 mod id;
 mod library;
 mod limit;
+mod making;
 mod memory;
 mod numbers;
 mod place;

@@ -1,6 +1,6 @@
 //! What is not done here, and why; and parameters, of which there are none.
 
-use crate::communicator::{known, place};
+use crate::communicator::{known, place, vacant};
 use crate::failure::{Failure, Result};
 use crate::types::{Comm, Param};
 use crate::way;
@@ -20,6 +20,16 @@ pub unsafe fn of(comm: Comm, what: &str, why: &str) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { known(comm)? };
     Err(because(what, why))
+}
+
+/// Refuses to add ranks to a communicator: it makes none.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn grow(out: *mut Comm, why: &str) -> Result<()> {
+    // SAFETY: as this function's.
+    unsafe { vacant(out, "newcomm")? };
+    Err(because("add ranks to a communicator", why))
 }
 
 /// Refuses to give a communicator's memory back for a time.

@@ -248,7 +248,7 @@ void communicators(ncclComm_t comm, int rank, int world) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t half = nullptr, rest = nullptr, none = comm;
-    OK(ncclCommSplit(comm, rank % 2, -rank, &half, &config));
+    COMPLETES(half, ncclCommSplit(comm, rank % 2, -rank, &half, &config));
     OK(ncclCommUserRank(half, &number));
     CHECK(number == (world - 1 - rank) / 2);
     int64_t one = 1, total = 0;
@@ -346,6 +346,14 @@ void takes_group_and_makes_none(ncclComm_t comm) {
     takes_group(comm, "grow", [&] { return ncclCommGrow(comm, 9, nullptr, -1, &other, nullptr); });
     takes_group(comm, "ncclSend", [&] { return ncclSignal(0, 0, 0, 0, comm, nullptr); });
     takes_group(comm, "communicator", [&] { return ncclCommFinalize(nullptr); });
+    // What is finalized in such a group goes on.
+    takes_group(comm, "finalized", [&] {
+        OK(ncclCommFinalize(comm));
+        return ncclCommFinalize(comm);
+    });
+    int32_t own = 1, most = 0;
+    OK(ncclAllReduce(&own, &most, 1, ncclInt32, ncclMax, comm, nullptr));
+    CHECK(most == own);
 }
 
 // What is wrong gives an error with its reason.

@@ -1,6 +1,7 @@
 // Waits that end before what they wait for comes: `endings WAY`, where a rank gives a communicator up by ncclCommAbort
 // (`aborted`) or ncclCommRevoke (`revoked`), or the others shrink it (`shrunk`) or have to, since a rank dies (`died`); and an end that
-// waits for what comes (`destroyed`), and an ncclCommAbort that ends nothing, since its rank is through (`through`).
+// waits for what comes (`destroyed`), or for what does not (`stuck`); and an ncclCommAbort that ends nothing, since its rank is through
+// (`through`).
 #include "program.h"
 
 #include <sched.h>
@@ -147,6 +148,38 @@ void destroyed(const ncclUniqueId& id, int rank) {
     receiver.join();
 }
 
+// A thread of rank 0 waits for a message that nobody sends, and another, which destroys the communicator, for that one: a third gives
+// it up.
+void stuck(const ncclUniqueId& id, int rank) {
+    const ncclComm_t comm = join(id, rank);
+    const char* why = "ncclCommAbort";
+    const int32_t sent = 7;
+    int32_t received = 0;
+    if (rank != 0) {
+        // Who sent this waits in the same group.
+        if (rank == 1) OK(ncclRecv(&received, 1, ncclInt32, 0, comm, nullptr));
+        meet();
+        receives_in_vain(comm, 0, why);
+        meet();
+        OK(ncclCommAbort(comm));
+        return;
+    }
+    std::thread receiver([&] {
+        OK(ncclGroupStart());
+        OK(ncclSend(&sent, 1, ncclInt32, 1, comm, nullptr));
+        OK(ncclRecv(&received, 1, ncclInt32, 1, comm, nullptr));
+        FAILS(ncclRemoteError, why, ncclGroupEnd());
+    });
+    meet();
+    std::thread destroyer([&] { OK(ncclCommDestroy(comm)); });
+    ncclResult_t state = ncclSuccess;
+    while (ncclCommGetAsyncError(comm, &state) == ncclSuccess) sched_yield();
+    OK(ncclCommAbort(comm));
+    receiver.join();
+    destroyer.join();
+    meet();
+}
+
 // Rank 0 is through and gives the communicator up, while rank 2 waits for a message that rank 1 sends after that.
 void through(const ncclUniqueId& id, int rank) {
     const ncclComm_t comm = join(id, rank);
@@ -228,6 +261,8 @@ int main(int count, char** arguments) {
         processes(world, [&](const ncclUniqueId& id, int rank) { given_up(id, rank, way == "aborted"); });
     } else if (way == "destroyed") {
         processes(world, destroyed);
+    } else if (way == "stuck") {
+        processes(world, stuck);
     } else if (way == "through") {
         processes(world, through);
     } else if (way == "shrunk") {

@@ -13,7 +13,7 @@ fn waits_end_before_what_they_wait_for_comes() {
     let program = folder.join("program");
     let library = link(&folder, &["libnccl.so.2"], "libantiphon_nccl.so");
     run(build(&header, "endings.cpp", &program).arg(library));
-    for way in ["aborted", "revoked", "shrunk", "died", "destroyed", "through"] {
+    for way in ["aborted", "revoked", "shrunk", "died", "destroyed", "stuck", "through"] {
         let out = run(on_host(&program).arg(way).env("LD_LIBRARY_PATH", &folder));
         assert!(out.contains("endings: ok"), "{way}: {out}");
     }

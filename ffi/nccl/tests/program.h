@@ -5,6 +5,7 @@
 
 #include <nccl.h>
 
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,6 +57,25 @@ Value noted(Value value, const char* call, const char* by) {
         if (result_ != (expected) || !std::strstr(ncclGetLastError(nullptr), part)) \
             fail(__FILE__, __LINE__, #call, said(result_));                         \
         shown("refuses", #call, __func__);                                          \
+    } while (0)
+
+// What comes of what is under way on a communicator.
+inline ncclResult_t outcome(ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+        OK(ncclCommGetAsyncError(comm, &state));
+        sched_yield();
+    }
+    return state;
+}
+
+// The call need not block, and what it has begun on this communicator goes well.
+#define COMPLETES(comm, call)                                                            \
+    do {                                                                                 \
+        const ncclResult_t result_ = (call);                                             \
+        if (result_ != ncclInProgress) fail(__FILE__, __LINE__, #call, said(result_));   \
+        if (outcome(comm) != ncclSuccess) fail(__FILE__, __LINE__, #comm, said(result_)); \
+        shown("works", #call, __func__);                                                 \
     } while (0)
 
 // Does something as ranks in processes of their own, each of which must exit with 0. Rank 0 makes their id, and tells it through

@@ -1,0 +1,210 @@
+//! Communicators that are to be made: while who asks for them waits, or behind their back where they need not block.
+
+use crate::communicator::{self, Closed, Communicator};
+use crate::failure::{Failure, Progress, Result};
+use crate::handle::{Promise, issue, promise};
+use crate::types::Comm;
+use std::ptr;
+use std::sync::Arc;
+use std::thread;
+
+/// Makes a communicator, or none for a rank that joins none.
+type Make = Box<dyn FnOnce() -> Result<Option<Arc<Communicator>>> + Send>;
+
+/// What is asked for.
+pub struct Ask {
+    /// Where its handle goes, which is null by now.
+    pub out: *mut Comm,
+    /// The communicator of whose ranks it is, if there is one.
+    pub parent: Option<Arc<Communicator>>,
+    /// Whether the call, or the end of its group, waits until it is made.
+    pub blocking: bool,
+    /// Whether this rank joins it.
+    pub joins: bool,
+}
+
+/// Where an outcome goes.
+enum To {
+    /// Where the program waits for a handle.
+    Place(*mut Comm),
+    /// To who has the handle already.
+    Promise(Promise),
+    /// To nobody.
+    Nobody,
+}
+
+// SAFETY: the place is writable by any thread until who made the line has seen it run, says who asked for it.
+unsafe impl Send for To {}
+
+impl To {
+    /// # Safety
+    /// The place of what is asked for is writable.
+    unsafe fn of(ask: &Ask) -> To {
+        match (ask.blocking, ask.joins) {
+            (true, _) => To::Place(ask.out),
+            (false, false) => To::Nobody,
+            (false, true) => {
+                let (comm, promise) = promise();
+                // SAFETY: as this function's.
+                unsafe { ask.out.write(comm) };
+                To::Promise(promise)
+            }
+        }
+    }
+
+    fn settle(self, outcome: Result<Option<Arc<Communicator>>>) -> Result<()> {
+        match self {
+            To::Place(out) => {
+                let made = outcome?.map_or(ptr::null_mut(), issue);
+                // SAFETY: writable, as the type's invariant has it.
+                unsafe { out.write(made) };
+                Ok(())
+            }
+            To::Promise(promise) => {
+                let none = || Failure::usage("cannot make a communicator: this rank joins none");
+                let given_up = promise.keep(outcome.and_then(|made| made.ok_or_else(none)));
+                // Its peers may wait in it.
+                given_up.map_or(Ok(()), |made| {
+                    communicator::abort_end(&made, c"ncclCommAbort was called while it was made")
+                })
+            }
+            To::Nobody => outcome.map(drop),
+        }
+    }
+}
+
+/// A communicator that is split or shrunk behind the program's back, and makes no calls meanwhile.
+struct Divided(Arc<Communicator>);
+
+impl Divided {
+    fn new(parent: &Arc<Communicator>) -> Result<Self> {
+        parent.close(Closed::Divided)?;
+        Ok(Divided(Arc::clone(parent)))
+    }
+}
+
+impl Drop for Divided {
+    fn drop(&mut self) {
+        self.0.reopen();
+    }
+}
+
+/// Communicators that are made one after the other: those of one parent, whose ranks tell them apart by that, or one of none.
+pub struct Line {
+    parent: Option<Arc<Communicator>>,
+    blocking: bool,
+    asked: Vec<(To, Make)>,
+    /// Where none of them blocks: until all are made.
+    divided: Option<Divided>,
+}
+
+impl Line {
+    fn is_of(&self, parent: &Arc<Communicator>) -> bool {
+        self.parent.as_ref().is_some_and(|own| Arc::ptr_eq(own, parent))
+    }
+
+    fn run(self) -> Result<()> {
+        let Line { asked, divided, .. } = self;
+        let made: Vec<_> = asked.into_iter().map(|(to, make)| (to, make())).collect();
+        // First: who sees that a communicator is made may use its parent.
+        drop(divided);
+        let told: Vec<_> = made.into_iter().map(|(to, outcome)| to.settle(outcome)).collect();
+        told.into_iter().collect()
+    }
+
+    /// As if its communicators could not be made.
+    fn refuse(self, failure: &Failure) {
+        for (to, _) in self.asked {
+            // The place of a handle stays null.
+            if let To::Promise(promise) = to {
+                promise.keep(Err(failure.clone()));
+            }
+        }
+    }
+
+    /// Where it need not be waited for, whose handles tell what comes of it.
+    fn start(self) {
+        // Where no thread starts, the promises say that they are not kept.
+        let _ = thread::Builder::new().spawn(move || self.run());
+    }
+}
+
+/// Lines side by side.
+#[derive(Default)]
+pub struct Lines(Vec<Line>);
+
+impl Lines {
+    /// Whether a communicator is divided by these.
+    pub fn divide(&self, parent: &Arc<Communicator>) -> bool {
+        self.0.iter().any(|line| line.divided.is_some() && line.is_of(parent))
+    }
+
+    /// Adds what is asked for. Its handle is there at once, if it need not block.
+    ///
+    /// # Safety
+    /// The place is writable until the lines have run.
+    pub unsafe fn add(
+        &mut self,
+        ask: Ask,
+        make: impl FnOnce() -> Result<Option<Arc<Communicator>>> + Send + 'static,
+    ) -> Result<()> {
+        let known = ask
+            .parent
+            .as_ref()
+            .and_then(|parent| self.0.iter().position(|line| line.is_of(parent)));
+        let divides = !ask.blocking && known.is_none_or(|at| self.0[at].divided.is_none());
+        let divided = ask.parent.as_ref().filter(|_| divides).map(Divided::new).transpose()?;
+        // SAFETY: as this function's.
+        let asked = (unsafe { To::of(&ask) }, Box::new(make) as Make);
+        match known {
+            Some(at) => {
+                let line = &mut self.0[at];
+                line.blocking |= ask.blocking;
+                line.asked.push(asked);
+                line.divided = line.divided.take().or(divided);
+            }
+            None => self.0.push(Line {
+                parent: ask.parent,
+                blocking: ask.blocking,
+                asked: vec![asked],
+                divided,
+            }),
+        }
+        Ok(())
+    }
+
+    /// Those that are waited for, and the others.
+    pub fn parted(self) -> (Lines, Lines) {
+        let (waited, behind) = self.0.into_iter().partition(|line| line.blocking);
+        (Lines(waited), Lines(behind))
+    }
+
+    /// Runs all together: each waits for its peers, which may be others of them.
+    pub fn run(mut self) -> Result<()> {
+        if self.0.len() < 2 {
+            return self.0.pop().map_or(Ok(()), Line::run);
+        }
+        thread::scope(|scope| {
+            let start = |line: Line| thread::Builder::new().spawn_scoped(scope, || line.run());
+            let started: Vec<_> = self.0.into_iter().map(start).collect();
+            let crashed = |_| Failure::system("cannot make a communicator: its thread crashed");
+            let outcomes = started.into_iter().map(|thread| match thread {
+                Ok(thread) => thread.join().map_err(crashed)?,
+                Err(error) => Err(Failure::system(format!("cannot start a thread: {error}"))),
+            });
+            outcomes.collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+
+    /// Starts all; what comes of them, their handles tell.
+    pub fn start(self) -> Progress {
+        let progress = if self.0.is_empty() { Progress::Done } else { Progress::UnderWay };
+        self.0.into_iter().for_each(Line::start);
+        progress
+    }
+
+    /// Makes none of them, for this reason, which the handles that there are tell.
+    pub fn refuse(self, failure: &Failure) {
+        self.0.into_iter().for_each(|line| line.refuse(failure));
+    }
+}

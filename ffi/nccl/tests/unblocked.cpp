@@ -1,0 +1,192 @@
+// Communicators that are made behind the program's back, since they need not block (`blocking` is 0): all ranks by one thread, which
+// asks for one after the other.
+#include "program.h"
+
+namespace {
+
+constexpr int world = 3;
+using Ranks = std::array<ncclComm_t, world>;
+
+ncclConfig_t unblocked() {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return config;
+}
+
+ncclResult_t asks(ncclComm_t* comm, const ncclUniqueId& id, int rank) {
+    ncclConfig_t config = unblocked();
+    return ncclCommInitRankConfig(comm, world, id, rank, &config);
+}
+
+bool is_under_way(ncclComm_t comm) {
+    ncclResult_t state = ncclSuccess;
+    OK(ncclCommGetAsyncError(comm, &state));
+    return state == ncclInProgress;
+}
+
+void sums(const Ranks& comms) {
+    const int32_t own = 1;
+    std::array<int32_t, world> sum = {};
+    OK(ncclGroupStart());
+    for (std::size_t rank = 0; rank < world; rank++)
+        OK(ncclAllReduce(&own, &sum[rank], 1, ncclInt32, ncclSum, comms[rank], nullptr));
+    OK(ncclGroupEnd());
+    for (const int32_t one : sum) CHECK(one == world);
+}
+
+void all_are_made(const Ranks& comms) {
+    for (std::size_t rank = 0; rank < world; rank++) {
+        int number = -1;
+        CHECK(outcome(comms[rank]) == ncclSuccess);
+        OK(ncclCommUserRank(comms[rank], &number));
+        CHECK(number == static_cast<int>(rank));
+    }
+    sums(comms);
+}
+
+Ranks joined() {
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    Ranks comms = {};
+    for (int rank = 0; rank < world; rank++) {
+        const ncclResult_t result = asks(&comms[static_cast<std::size_t>(rank)], id, rank);
+        CHECK(result == ncclInProgress);
+    }
+    all_are_made(comms);
+    return comms;
+}
+
+// What is used before it is made is refused, and made all the same.
+void waited_for() {
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    Ranks comms = {};
+    CHECK(asks(&comms[0], id, 0) == ncclInProgress && comms[0] != nullptr && is_under_way(comms[0]));
+    const int32_t own = 1;
+    int32_t sum = 0;
+    int number = 0;
+    const char* why = "is being made";
+    FAILS(ncclInvalidUsage, why, ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comms[0], nullptr));
+    FAILS(ncclInvalidUsage, why, ncclCommUserRank(comms[0], &number));
+    FAILS(ncclInvalidUsage, why, ncclCommFinalize(comms[0]));
+    FAILS(ncclInvalidUsage, why, ncclCommDestroy(comms[0]));
+    CHECK(is_under_way(comms[0]));
+    // The others block, together.
+    OK(ncclGroupStart());
+    for (int rank = 1; rank < world; rank++) OK(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], world, id, rank));
+    OK(ncclGroupEnd());
+    all_are_made(comms);
+    for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
+}
+
+// Those of a group begin with its end.
+void grouped() {
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    Ranks comms = {};
+    OK(ncclGroupStart());
+    for (int rank = 0; rank < world; rank++) {
+        const auto at = static_cast<std::size_t>(rank);
+        CHECK(asks(&comms[at], id, rank) == ncclInProgress && is_under_way(comms[at]));
+    }
+    CHECK(ncclGroupEnd() == ncclInProgress);
+    all_are_made(comms);
+    for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
+}
+
+// Of two that are asked for in a group, of a parent that need not block; a rank of no color gets none.
+void divided(const Ranks& comms) {
+    Ranks reversed = {}, again = {};
+    const int32_t own = 1;
+    int32_t sum = 0;
+    for (std::size_t rank = 0; rank < world; rank++) {
+        const int key = -static_cast<int>(rank);
+        OK(ncclGroupStart());
+        CHECK(ncclCommSplit(comms[rank], 0, key, &reversed[world - 1 - rank], nullptr) == ncclInProgress);
+        CHECK(ncclCommSplit(comms[rank], 0, -key, &again[rank], nullptr) == ncclInProgress);
+        CHECK(ncclGroupEnd() == ncclInProgress);
+        if (rank > 0) continue;
+        CHECK(is_under_way(comms[0]) && is_under_way(reversed[world - 1]));
+        ncclComm_t other = comms[0];
+        const char* why = "others are being made of it";
+        FAILS(ncclInvalidUsage, why, ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comms[0], nullptr));
+        FAILS(ncclInvalidUsage, why, ncclCommSplit(comms[0], 0, 0, &other, nullptr));
+        CHECK(other == nullptr);
+        FAILS(ncclInvalidUsage, why, ncclCommFinalize(comms[0]));
+    }
+    all_are_made(reversed);
+    all_are_made(again);
+    // Who sees that these are made may use those.
+    sums(comms);
+    for (const Ranks& ranks : {reversed, again})
+        for (const ncclComm_t comm : ranks) OK(ncclCommDestroy(comm));
+
+    Ranks pair = {};
+    for (std::size_t rank = 0; rank < world; rank++) {
+        pair[rank] = comms[rank];
+        CHECK(ncclCommSplit(comms[rank], rank < 2 ? 0 : NCCL_SPLIT_NOCOLOR, 0, &pair[rank], nullptr) == ncclInProgress);
+    }
+    CHECK(pair[2] == nullptr);
+    for (const ncclComm_t comm : comms) CHECK(outcome(comm) == ncclSuccess);
+    for (const std::size_t rank : {0, 1}) {
+        int count = 0;
+        CHECK(outcome(pair[rank]) == ncclSuccess);
+        OK(ncclCommCount(pair[rank], &count));
+        CHECK(count == 2);
+        OK(ncclCommDestroy(pair[rank]));
+    }
+}
+
+void failed() {
+    const ncclUniqueId nonsense = {};
+    ncclComm_t comm = nullptr;
+    CHECK(asks(&comm, nonsense, 1) == ncclInProgress);
+    CHECK(outcome(comm) == ncclInvalidArgument && std::strstr(ncclGetLastError(comm), "id"));
+    int number = 0;
+    FAILS(ncclInvalidArgument, "id", ncclCommUserRank(comm, &number));
+    OK(ncclCommDestroy(comm));
+    FAILS(ncclInvalidArgument, "destroyed", ncclCommDestroy(comm));
+
+    // What its group has against it, its handle tells, too.
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclGroupStart());
+    CHECK(asks(&comm, id, 0) == ncclInProgress);
+    FAILS(ncclInvalidArgument, "null", ncclCommFinalize(nullptr));
+    FAILS(ncclInvalidArgument, "null", ncclGroupEnd());
+    CHECK(outcome(comm) == ncclInvalidArgument && std::strstr(ncclGetLastError(comm), "null"));
+    OK(ncclCommAbort(comm));
+}
+
+// Rank 0 is given up while it is made. Its peers have it all the same, or not, and are told.
+void given_up() {
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    Ranks comms = {};
+    CHECK(asks(&comms[0], id, 0) == ncclInProgress);
+    OK(ncclCommAbort(comms[0]));
+    ncclResult_t state = ncclSuccess;
+    FAILS(ncclInvalidArgument, "destroyed", ncclCommGetAsyncError(comms[0], &state));
+    for (int rank = 1; rank < world; rank++) CHECK(asks(&comms[static_cast<std::size_t>(rank)], id, rank) == ncclInProgress);
+    for (const std::size_t rank : {1, 2}) {
+        while ((state = outcome(comms[rank])) == ncclSuccess) sched_yield();
+        CHECK(state == ncclRemoteError && std::strstr(ncclGetLastError(comms[rank]), "while it was made"));
+        OK(ncclCommAbort(comms[rank]));
+    }
+}
+
+}  // namespace
+
+int main() {
+    alarm(120);
+    const Ranks comms = joined();
+    divided(comms);
+    sums(comms);
+    for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
+    waited_for();
+    grouped();
+    failed();
+    given_up();
+    std::printf("unblocked: ok\n");
+    return EXIT_SUCCESS;
+}
