@@ -5,6 +5,7 @@
 
 mod arrows;
 mod manifests;
+mod needs;
 mod shown;
 mod sources;
 mod variables;
@@ -19,6 +20,7 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     let mut faults = sources::check(root, &files)?;
     faults.extend(manifests::check(root)?);
     faults.extend(arrows::check(root)?);
+    faults.extend(needs::check(root, &files)?);
     faults.extend(shown::check(root)?);
     faults.extend(variables::check(root, &files)?);
     Ok(faults)
