@@ -4,7 +4,7 @@ mod tools;
 
 use std::path::Path;
 use tools::table::{Column, SHOWN, Shown, rows, unshown};
-use tools::{build, header, link, on_host, run, stand_in};
+use tools::{build, header, libraries, link, on_host, run, stand_in};
 
 #[test]
 fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
@@ -18,9 +18,16 @@ fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
     let link = link(&folder, &["libnccl.so.2"], "libantiphon_nccl.so");
     run(build(&header, "forwards.cpp", &program).arg(link));
     let shown = Shown::at(&folder);
-    for way in ["all", "beside", "scattered", "aborted", "broken", "missing", "instead"] {
+    let ways = ["all", "beside", "scattered", "aborted", "broken", "missing", "instead"];
+    // The first also preloaded, in front of all libraries: what the real one calls of its own must not come back.
+    for (way, preloaded) in ways.map(|way| (way, false)).into_iter().chain([("all", true)]) {
         let mut command = on_host(&program);
-        command.arg(way).env("LD_LIBRARY_PATH", &folder);
+        command.arg(way);
+        if preloaded {
+            command.env("LD_PRELOAD", libraries().join("libantiphon_nccl.so"));
+        } else {
+            command.env("LD_LIBRARY_PATH", &folder);
+        }
         let named = match way {
             "all" => of_rccl.as_path(),
             "missing" => Path::new("/nowhere.so"),
@@ -40,7 +47,7 @@ fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
             command.env("ANTIPHON_DEVICE", "none");
         }
         let out = run(&mut command);
-        assert!(out.contains("forwards: ok"), "{way}: {out}");
+        assert!(out.contains("forwards: ok"), "{way}, preloaded {preloaded}: {out}");
     }
     assert_eq!(unshown(&rows(), Column::Beside, &shown.read()), [""; 0]);
 }

@@ -408,9 +408,11 @@ CALL(ncclScatter, ARGUMENTS(const void* send, void* receive, size_t count, ncclD
      collective(comm, send, comm->rank == root ? count * comm->world : 0, receive, count, is_known, stream,
                 moved(comm, root, comm->rank * count)))
 
+// As NVIDIA's does, it calls another function of this library by its symbol: if that is looked up where the program's are, the library
+// in front of this one is called.
 ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
     shown("forwards", __func__, "real");
-    return collective(comm, buffer, comm->rank == root ? count : 0, buffer, count, served(type), stream, moved(comm, root));
+    return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
 }
 
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
