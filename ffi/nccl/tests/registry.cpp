@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -21,17 +22,23 @@ constexpr int WORLD = 2;
         }                                                                                    \
     } while (0)
 
-// An "allreduce" in which every rank keeps what it has: a plan that is refuted when it is first loaded.
-const std::string KEEP =
-    R"({"name":"keep","collective":"allreduce","protocol":"Simple","inplace":false,"reuse_resources":false,"gpus":[)"
-    R"({"id":0,"input_chunks":1,"output_chunks":1,"scratch_chunks":0,"threadblocks":[{"id":0,"ops":[)"
-    R"({"name":"copy","src_buff":[{"type":"i","index":0,"size":1}],"dst_buff":[{"type":"o","index":0,"size":1}]}],)"
-    R"("channels":[],"remote_buffer_refs":[]}],"channels":[],"remote_buffers":[],"semaphores":[]},)"
-    R"({"id":1,"input_chunks":1,"output_chunks":1,"scratch_chunks":0,"threadblocks":[{"id":0,"ops":[)"
-    R"({"name":"copy","src_buff":[{"type":"i","index":0,"size":1}],"dst_buff":[{"type":"o","index":0,"size":1}]}],)"
-    R"("channels":[],"remote_buffer_refs":[]}],"channels":[],"remote_buffers":[],"semaphores":[]}],)"
-    R"("num_threads_per_block":1024,"use_double_scratch_buffer":false,"buffer_alignment":16,)"
-    R"("min_message_size":0,"max_message_size":1048576})";
+// An "allreduce" `keep` in which no rank has another's numbers, made by the operation: a plan that is refuted when it is first loaded.
+std::string keep(const std::string& operation) {
+    const std::string block = R"("threadblocks":[{"id":0,"ops":[{)" + operation + R"(,"dst_buff":[{"type":"o","index":0,"size":1}]}],)"
+                              R"("channels":[],"remote_buffer_refs":[]}],"channels":[],"remote_buffers":[],"semaphores":[])";
+    const auto rank = [&block](const std::string& id) {
+        return R"({"id":)" + id + R"(,"input_chunks":1,"output_chunks":1,"scratch_chunks":0,)" + block + '}';
+    };
+    return R"({"name":"keep","collective":"allreduce","protocol":"Simple","inplace":false,"reuse_resources":false,"gpus":[)" +
+           rank("0") + ',' + rank("1") +
+           R"(],"num_threads_per_block":1024,"use_double_scratch_buffer":false,"buffer_alignment":16,)"
+           R"("min_message_size":0,"max_message_size":1048576})";
+}
+
+// Of no reduction, so that it takes any, and of sums alone.
+const std::string KEEP = keep(R"("name":"copy","src_buff":[{"type":"i","index":0,"size":1}])");
+const std::string KEEP_SUM =
+    keep(R"("name":"re","src_buff":[{"type":"i","index":0,"size":1},{"type":"i","index":0,"size":1}],"reduce_op":"sum")");
 
 // Sums by the plan of a built-in algorithm, and adds what only it would add.
 std::int32_t run(void*, const antiphon_code_call* call) {
@@ -51,14 +58,16 @@ std::int32_t run(void*, const antiphon_code_call* call) {
     return result;
 }
 
-// What every rank's ncclAllReduce of 1 and 2 gives, or the reason for which it fails.
+// What every rank's ncclAllReduce of 2 and 3 gives, or the reason for which it fails.
+template <class Number>
 struct Answer {
     ncclResult_t result;
-    float sum;
+    Number reduced;
     std::string why;
 };
 
-void all_reduce(Answer* answers) {
+template <class Number>
+void all_reduce(ncclDataType_t type, ncclRedOp_t op, Answer<Number>* answers) {
     ncclUniqueId id;
     CHECK(ncclGetUniqueId(&id) == ncclSuccess);
     std::thread ranks[WORLD];
@@ -66,14 +75,79 @@ void all_reduce(Answer* answers) {
         ranks[rank] = std::thread([=] {
             ncclComm_t comm = nullptr;
             CHECK(ncclCommInitRank(&comm, WORLD, id, rank) == ncclSuccess);
-            const float value = static_cast<float>(rank + 1);
-            Answer& answer = answers[rank];
-            answer.result = ncclAllReduce(&value, &answer.sum, 1, ncclFloat32, ncclSum, comm, nullptr);
+            const auto value = static_cast<Number>(rank + 2);
+            Answer<Number>& answer = answers[rank];
+            answer.result = ncclAllReduce(&value, &answer.reduced, 1, type, op, comm, nullptr);
             answer.why = ncclGetLastError(comm);
             CHECK(ncclCommDestroy(comm) == ncclSuccess);
         });
     }
     for (std::thread& rank : ranks) rank.join();
+}
+
+// Whether the plan `keep` is chosen for a call, which fails then; else the call gives this.
+template <class Number>
+bool chosen(ncclDataType_t type, ncclRedOp_t op, double expected) {
+    Answer<Number> answers[WORLD] = {};
+    all_reduce(type, op, answers);
+    const bool failed = answers[0].result != ncclSuccess;
+    for (const Answer<Number>& answer : answers) {
+        CHECK((answer.result != ncclSuccess) == failed);
+        if (failed) CHECK(answer.why.find("`keep`") != std::string::npos);
+        else CHECK(answer.reduced == static_cast<Number>(expected));
+    }
+    return failed;
+}
+
+// Every reduction, as it is called and as it is registered, and what it makes of 2 and 3.
+constexpr struct {
+    ncclRedOp_t op;
+    std::int32_t registered;
+    double expected;
+} REDUCTIONS[] = {
+    {ncclSum, ANTIPHON_OP_SUM, 5}, {ncclProd, ANTIPHON_OP_PROD, 6}, {ncclMax, ANTIPHON_OP_MAX, 3},
+    {ncclMin, ANTIPHON_OP_MIN, 2}, {ncclAvg, ANTIPHON_OP_AVG, 2.5},
+};
+
+// Types that C++ has, likewise, and whether the plan is chosen for their sums.
+constexpr struct {
+    std::int32_t registered;
+    bool (*chosen)(ncclDataType_t type, ncclRedOp_t op, double expected);
+    ncclDataType_t type;
+} TYPES[] = {
+    {ANTIPHON_DTYPE_I8, chosen<std::int8_t>, ncclInt8},     {ANTIPHON_DTYPE_U8, chosen<std::uint8_t>, ncclUint8},
+    {ANTIPHON_DTYPE_I32, chosen<std::int32_t>, ncclInt32},  {ANTIPHON_DTYPE_U32, chosen<std::uint32_t>, ncclUint32},
+    {ANTIPHON_DTYPE_I64, chosen<std::int64_t>, ncclInt64},  {ANTIPHON_DTYPE_U64, chosen<std::uint64_t>, ncclUint64},
+    {ANTIPHON_DTYPE_F32, chosen<float>, ncclFloat32},       {ANTIPHON_DTYPE_F64, chosen<double>, ncclFloat64},
+};
+
+void with(const std::string& plan, const antiphon_terms& terms, const std::function<void()>& calls) {
+    CHECK(antiphon_registry_register_bytes(plan.data(), plan.size(), &terms) == ANTIPHON_RESULT_SUCCESS);
+    calls();
+    CHECK(antiphon_registry_unregister("keep") == ANTIPHON_RESULT_SUCCESS);
+}
+
+// A plan serves the reduction and the type that it says, or its terms list, and calls of others go past it.
+void narrow() {
+    const auto reduces_only = [](std::int32_t registered) {
+        for (const auto& called : REDUCTIONS)
+            CHECK(chosen<float>(ncclFloat32, called.op, called.expected) == (called.registered == registered));
+    };
+    with(KEEP_SUM, ANTIPHON_TERMS_INIT, [&] { reduces_only(ANTIPHON_OP_SUM); });
+    for (const auto& listed : REDUCTIONS) {
+        antiphon_terms terms = ANTIPHON_TERMS_INIT;
+        terms.ops = &listed.registered;
+        terms.op_count = 1;
+        with(KEEP, terms, [&] { reduces_only(listed.registered); });
+    }
+    for (const auto& listed : TYPES) {
+        antiphon_terms terms = ANTIPHON_TERMS_INIT;
+        terms.dtypes = &listed.registered;
+        terms.dtype_count = 1;
+        with(KEEP, terms, [&] {
+            for (const auto& called : TYPES) CHECK(called.chosen(called.type, ncclSum, 5) == (&called == &listed));
+        });
+    }
 }
 
 // One thread drives all ranks: sums, the sums of these, and what each rank sends to the next meanwhile.
@@ -103,12 +177,7 @@ void group(float extra) {
 
 // What every call gives, by itself and in a group, where what serves them adds something.
 void serves(float extra) {
-    Answer answers[WORLD] = {};
-    all_reduce(answers);
-    for (const Answer& answer : answers) {
-        CHECK(answer.result == ncclSuccess);
-        CHECK(answer.sum == 3 + extra);
-    }
+    CHECK(!chosen<float>(ncclFloat32, ncclSum, 5 + extra));
     group(extra);
 }
 
@@ -123,17 +192,11 @@ int main() {
     CHECK(antiphon_registry_register_code(&code, nullptr) == ANTIPHON_RESULT_SUCCESS);
     serves(10);
     // A plan goes before code; this one is refused when a call of NCCL's comes to it.
-    CHECK(antiphon_registry_register_bytes(KEEP.data(), KEEP.size(), nullptr) == ANTIPHON_RESULT_SUCCESS);
-    Answer answers[WORLD] = {};
-    all_reduce(answers);
-    for (const Answer& answer : answers) {
-        CHECK(answer.result != ncclSuccess);
-        CHECK(answer.why.find("`keep`") != std::string::npos);
-    }
-    CHECK(antiphon_registry_unregister("keep") == ANTIPHON_RESULT_SUCCESS);
+    with(KEEP, ANTIPHON_TERMS_INIT, [] { CHECK(chosen<float>(ncclFloat32, ncclSum, 0)); });
     serves(10);
     CHECK(antiphon_registry_unregister("adding") == ANTIPHON_RESULT_SUCCESS);
     serves(0);
+    narrow();
     std::puts("registry: ok");
     return EXIT_SUCCESS;
 }
