@@ -41,6 +41,15 @@ void named(const ncclUniqueId&, int rank) {
     }
 }
 
+// Refused while there is no such interface, though the id is good, and then let in.
+void joined(const ncclUniqueId& id, int rank) {
+    ncclComm_t comm = nullptr;
+    setenv("NCCL_SOCKET_IFNAME", "=nowhere", 1);
+    FAILS(ncclSystemError, "NCCL_SOCKET_IFNAME==nowhere", ncclCommInitRank(&comm, world, id, rank));
+    setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
+    sums(id, rank);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -58,7 +67,7 @@ int main(int count, char** arguments) {
         CHECK(std::strstr(ncclGetLastError(nullptr), "ANTIPHON_SECRET"));
     } else if (way == "interface") {
         setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
-        processes(world, sums);
+        processes(world, joined);
     } else {
         CHECK(way == "nowhere");
         setenv("NCCL_SOCKET_IFNAME", "=nowhere", 1);

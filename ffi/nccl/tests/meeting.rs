@@ -5,6 +5,17 @@ mod tools;
 use std::path::Path;
 use tools::{build, header, link, on_host, run};
 
+/// What else says where ranks meet, or lets them.
+const OTHERS: [&str; 7] = [
+    "ANTIPHON_SECRET",
+    "ANTIPHON_SECRET_FILE",
+    "ANTIPHON_INSECURE",
+    "ANTIPHON_INTERFACE",
+    "MSCCLPP_SOCKET_IFNAME",
+    "NCCL_COMM_ID",
+    "NCCL_SOCKET_IFNAME",
+];
+
 #[test]
 fn ranks_meet_where_the_variables_of_nccl_say() {
     let Some(header) = header() else { return };
@@ -16,10 +27,7 @@ fn ranks_meet_where_the_variables_of_nccl_say() {
     for way in ["named", "unproven", "interface", "nowhere"] {
         let mut command = on_host(&program);
         command.arg(way).env("LD_LIBRARY_PATH", &folder);
-        for variable in ["ANTIPHON_SECRET", "ANTIPHON_SECRET_FILE", "ANTIPHON_INSECURE"] {
-            command.env_remove(variable);
-        }
-        for variable in ["ANTIPHON_INTERFACE", "MSCCLPP_SOCKET_IFNAME"] {
+        for variable in OTHERS {
             command.env_remove(variable);
         }
         if way == "named" {
