@@ -66,30 +66,23 @@ fn as_two_ranks(program: &Path, library: &Path) {
     }
 }
 
-/// A program that links NCCL, and has the library from a folder beside that of libantiphon.so.
+/// The example of a program for NCCL, built and run as its page says: with the library where programs find NCCL, and before it.
 fn in_the_place_of_nccl(folder: &Path, library: &Path) {
-    let (source, program) = (folder.join("nccl.c"), folder.join("nccl"));
-    let text = "#include <stdio.h>
-typedef struct { char internal[128]; } ncclUniqueId;
-int ncclGetVersion(int *version);
-int ncclGetUniqueId(ncclUniqueId *id);
-int main(void) {
-    int version = 0;
-    ncclUniqueId id;
-    if (ncclGetVersion(&version) != 0 || ncclGetUniqueId(&id) != 0) return 1;
-    printf(\"version %d\\n\", version);
-    return 0;
-}
-";
-    fs::write(&source, text).expect("the program");
-    let own = library.join("nccl");
+    let (program, own) = (folder.join("program"), library.join("nccl"));
     let mut gcc = Command::new("gcc");
-    gcc.arg(&source).arg("-o").arg(&program).arg("-L").arg(&own).arg("-lnccl");
-    run(&mut gcc);
-    let mut command = Command::new(&program);
-    command.env("ANTIPHON_DEVICE", "host").env("LD_LIBRARY_PATH", &own);
-    let output = run(&mut command);
-    assert!(said(&output.stdout).contains("version 232"), "{output:?}");
+    gcc.arg(repo::root().join("examples/nccl/all_reduce.c")).arg("-o").arg(&program);
+    run(gcc.arg("-L").arg(&own).arg("-lnccl"));
+    let preloaded = library.join("libantiphon_nccl.so");
+    for (name, value) in [("LD_LIBRARY_PATH", own), ("LD_PRELOAD", preloaded)] {
+        let mut command = Command::new(&program);
+        // It finds libantiphon.so by itself.
+        command.env_remove("ANTIPHON_LIB_PATH").env_remove("LD_LIBRARY_PATH");
+        command.env("ANTIPHON_DEVICE", "host").env(name, &value);
+        let text = said(&run(&mut command).stdout);
+        for rank in 0..2 {
+            assert!(text.contains(&format!("rank {rank} of 2: every element is 3")), "{text}");
+        }
+    }
 }
 
 /// A project that asks for versions one after the other, says which of them it was given, and builds a program with the
