@@ -279,8 +279,9 @@ void beside(const Rank& own, int device) {
     forwarded(own, value);
     void* real = dlopen(std::getenv("ANTIPHON_NCCL_LIB_PATH"), RTLD_NOW | RTLD_NOLOAD);
     CHECK(real != nullptr);
+    const auto number = [real](const char* name) { return reinterpret_cast<int (*)()>(dlsym(real, name))(); };
     // Whichever thread made it.
-    CHECK(reinterpret_cast<int (*)()>(dlsym(real, "real_device"))() == device);
+    CHECK(number("real_device") == device);
     OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
     own.expect(__LINE__, count, sum);
     // In the order of the stream, between calls that are served here.
@@ -296,7 +297,7 @@ void beside(const Rank& own, int device) {
     OK(ncclAllReduce(own.send(), static_cast<int32_t*>(own.receive()) + count, count, ncclInt32, exclusive, comm, stream));
     OK(ncclGroupEnd());
     own.expect(__LINE__, world * count, [mixed](std::size_t i) { return i < count ? sum(i) + 1000 : mixed(i - count); });
-    // What is served here is recorded here.
+    // What is served here is recorded here, and the rest there, where no communicator is made for it then.
     CUgraph graph;
     CUgraphExec executable;
     CUDA(cuStreamBeginCapture_v2(stream, 0));
@@ -307,8 +308,25 @@ void beside(const Rank& own, int device) {
     own.expect(__LINE__, count, sum);
     CUDA(cuGraphExecDestroy(executable));
     CUDA(cuGraphDestroy(graph));
+    const int made = number("real_made");
+    CUDA(cuStreamBeginCapture_v2(stream, 0));
+    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, exclusive, comm, stream));
+    OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
+    CUDA(cuStreamEndCapture(stream, &graph));
+    CHECK(number("real_made") == made);
+    CUDA(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    for (int32_t more = 1; more <= 2; more++) {
+        own.fill(more);
+        CUDA(cuGraphLaunch(executable, stream));
+        own.expect(__LINE__, count, [more](std::size_t i) { return world * ((value(0, i) + more) ^ (value(1, i) + more)); });
+    }
+    CHECK(number("real_made") == made);
+    CUDA(cuGraphExecDestroy(executable));
+    CUDA(cuGraphDestroy(graph));
+    own.fill(0);
     ncclComm_t other = nullptr;
     OK(ncclCommSplit(comm, 0, -rank, &other, nullptr));
+    CHECK(number("real_made") == made + 1);
     OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, exclusive, other, stream));
     own.expect(__LINE__, count, mixed);
     OK(ncclCommDestroy(other));

@@ -23,10 +23,15 @@
 #include <vector>
 
 #ifdef REAL_ON_DEVICES
-// Buffers are on devices of CUDA's driver: calls wait for the stream, then take the data, so that no graph can have them.
+// Buffers are on devices of CUDA's driver: calls wait for the stream, then take the data. While a stream is recorded, collectives put
+// copies and a function of the host into it; all other calls fail then.
 extern "C" {
 int cuCtxGetDevice(int* device);
 int cuStreamSynchronize(cudaStream_t stream);
+int cuStreamIsCapturing(cudaStream_t stream, int* status);
+int cuLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data);
+int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, std::size_t bytes, cudaStream_t stream);
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, std::size_t bytes, cudaStream_t stream);
 int cuMemcpyDtoH_v2(void* to, unsigned long long from, std::size_t bytes);
 int cuMemcpyHtoD_v2(unsigned long long to, const void* from, std::size_t bytes);
 }
@@ -214,13 +219,56 @@ int32_t number(const unsigned char* bytes, std::size_t index) {
     return value;
 }
 
+using Element = std::function<int32_t(std::size_t)>;
+
+#ifdef REAL_ON_DEVICES
+bool is_recorded(cudaStream_t stream) {
+    int status = 0;
+    return cuStreamIsCapturing(stream, &status) == 0 && status != 0;
+}
+
+// What replays of a call work on; it is never given back.
+struct Recorded {
+    ncclComm_t comm;
+    Element element;
+    std::vector<int32_t> result;
+};
+
+// Between the copies: once all have given, and until all have what they get.
+void replay(void* data) {
+    auto& [comm, element, result] = *static_cast<Recorded*>(data);
+    comm->alive();
+    const auto wait = [comm = comm] {
+        for (Step met = comm->meet(); !met();) sched_yield();
+    };
+    wait();
+    for (std::size_t i = 0; i < result.size(); i++) result[i] = element(i);
+    wait();
+}
+
+ncclResult_t record(ncclComm_t comm, const void* send, std::size_t sent, void* receive, std::size_t received, cudaStream_t stream,
+                    const Element& element) {
+    comm->alive();
+    auto* const call = new Recorded{comm, element, std::vector<int32_t>(received)};
+    const auto from = reinterpret_cast<std::uintptr_t>(send), to = reinterpret_cast<std::uintptr_t>(receive);
+    const bool all = (sent == 0 || cuMemcpyDtoHAsync_v2(comm->shared->slots[comm->rank], from, sent * 4, stream) == 0) &&
+                     cuLaunchHostFunc(stream, replay, call) == 0 &&
+                     (received == 0 || cuMemcpyHtoDAsync_v2(to, call->result.data(), received * 4, stream) == 0);
+    return all ? ncclSuccess : fails("cannot record");
+}
+#endif
+
 // Every rank gives so many numbers, and gets so many: what `element` makes of what all have given.
 ncclResult_t collective(ncclComm_t comm, const void* send, std::size_t sent, void* receive, std::size_t received, bool known,
-                        cudaStream_t stream, std::function<int32_t(std::size_t)> element, ncclRedOp_t op = ncclSum) {
+                        cudaStream_t stream, Element element, ncclRedOp_t op = ncclSum) {
     if (!known || std::max(sent, received) * 4 > room) return fails("not in this stand-in");
     // As it is now: it may be destroyed when the call has returned.
     const std::optional<Scaled> factor = scaled_by(op);
     if (factor && factor->comm != comm) return fails("a sum of another communicator");
+#ifdef REAL_ON_DEVICES
+    if (is_recorded(stream) && factor) return fails("not recorded in this stand-in");
+    if (is_recorded(stream)) return record(comm, send, sent, receive, received, stream, element);
+#endif
     const auto gives = [=](unsigned char* slot) {
         if (sent > 0 && !take(slot, send, sent * 4, stream)) return false;
         int32_t by = factor ? factor->factor : 1;
@@ -239,7 +287,7 @@ ncclResult_t collective(ncclComm_t comm, const void* send, std::size_t sent, voi
 }
 
 // What all ranks' numbers come to.
-std::function<int32_t(std::size_t)> reduced(ncclComm_t comm, ncclRedOp_t op, std::size_t first = 0) {
+Element reduced(ncclComm_t comm, ncclRedOp_t op, std::size_t first = 0) {
     return [=](std::size_t i) {
         int32_t value = op != 5 ? more : 0;
         for (int rank = 0; rank < comm->world; rank++) {
@@ -251,12 +299,12 @@ std::function<int32_t(std::size_t)> reduced(ncclComm_t comm, ncclRedOp_t op, std
 }
 
 // One rank's numbers, from the first on.
-std::function<int32_t(std::size_t)> moved(ncclComm_t comm, int rank, std::size_t first = 0) {
+Element moved(ncclComm_t comm, int rank, std::size_t first = 0) {
     return [=](std::size_t i) { return number(comm->shared->slots[rank], first + i) + more; };
 }
 
 // A block of each rank, from the first number on.
-std::function<int32_t(std::size_t)> blocks(ncclComm_t comm, std::size_t count, std::size_t first = 0) {
+Element blocks(ncclComm_t comm, std::size_t count, std::size_t first = 0) {
     return [=](std::size_t i) {
         return number(comm->shared->slots[i / count], first + i % count) + more;
     };
