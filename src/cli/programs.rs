@@ -18,7 +18,8 @@ pub fn is_program(path: &Path) -> bool {
 pub fn compile(program: &Path) -> Result<Vec<u8>, CliError> {
     let failed = |message: String| CliError::Compile { path: program.to_owned(), message };
     let output = Scratch::new().map_err(|error| failed(error.to_string()))?;
-    let interpreter = std::env::var_os(INTERPRETER).unwrap_or_else(|| "python3".into());
+    let named = std::env::var_os(INTERPRETER).filter(|program| !program.is_empty());
+    let interpreter = named.unwrap_or_else(|| "python3".into());
     let mut command = Command::new(&interpreter);
     command.args(["-m", "antiphon", "compile", "--compact", "-o"]).arg(&output.0).arg(program);
     // What the program prints is not the plan.

@@ -167,7 +167,7 @@ fn find() -> std::result::Result<Library, String> {
     if let Ok(library) = open(SONAME.as_bytes(), libc::RTLD_NOLOAD) {
         return take(library);
     }
-    if let Some(path) = std::env::var_os(PATH_VARIABLE) {
+    if let Some(path) = std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()) {
         return take(open(path.as_bytes(), 0)?)
             .map_err(|why| format!("{} ({PATH_VARIABLE}): {why}", path.to_string_lossy()));
     }

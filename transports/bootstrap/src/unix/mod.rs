@@ -88,7 +88,7 @@ pub fn connect_as(rendezvous: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstr
 
 /// The identity of this node.
 pub(crate) fn host_id() -> Result<String> {
-    if let Some(host) = std::env::var_os(HOST_VARIABLE) {
+    if let Some(host) = std::env::var_os(HOST_VARIABLE).filter(|host| !host.is_empty()) {
         return Ok(host.to_string_lossy().into_owned());
     }
     let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");

@@ -18,7 +18,7 @@ impl WireDriver for RdmaDriver {
     }
 
     fn open(&self, settings: &Settings) -> Result<Arc<dyn Wire>, WireError> {
-        let variable = |name: &str| std::env::var(name).ok();
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let own = RdmaSettings::parse(settings.interface.as_deref(), variable)
             .map_err(|(saw, allowed)| invalid("open an end", saw, allowed))?;
         open(settings, own)
