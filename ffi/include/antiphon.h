@@ -7,13 +7,13 @@
 #include <stdint.h>
 
 /* A configuration that asks for nothing; see antiphon_config. */
-#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0 }
+#define ANTIPHON_CONFIG_INIT { sizeof(antiphon_config), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, 0 }
 
 /* Terms that say nothing; see antiphon_terms. */
 #define ANTIPHON_TERMS_INIT { sizeof(antiphon_terms), NULL, NULL, 0, 0, 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0 }
 
 /* A question about nothing; see antiphon_question. */
-#define ANTIPHON_QUESTION_INIT { sizeof(antiphon_question), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL }
+#define ANTIPHON_QUESTION_INIT { sizeof(antiphon_question), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
 
 /* Code that does nothing; see antiphon_code. */
 #define ANTIPHON_CODE_INIT { sizeof(antiphon_code), NULL, 0, NULL, NULL, NULL, NULL, 0, 0 }
@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 9
+#define ANTIPHON_ABI_MINOR 10
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -394,6 +394,15 @@ typedef struct antiphon_config {
      * Threads of each thread block on a GPU, 1 to 512: 0 for as many as a plan says.
      */
     uint64_t block_threads;
+    /**
+     * Tags that registered plans, installed ones and registered code must have, all of them, to serve this communicator's calls;
+     * null is what ANTIPHON_TAGS in the environment lists, and else none. All ranks say the same.
+     */
+    const char *const *tags;
+    /**
+     * How many there are: with 0, and `tags` that are not null, none.
+     */
+    uint64_t tag_count;
 } antiphon_config;
 
 /**
@@ -667,6 +676,14 @@ typedef struct antiphon_question {
      * This rank's receive buffer; null where nothing is called.
      */
     const void *receive_buffer;
+    /**
+     * The tags that the communicator asks for (antiphon_config): candidates that are registered or installed have all of them.
+     */
+    const char *const *tags;
+    /**
+     * How many there are.
+     */
+    uint64_t tag_count;
 } antiphon_question;
 
 /**

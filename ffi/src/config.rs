@@ -1,7 +1,7 @@
 //! How a communicator behaves, as C says it.
 
 use crate::device::Devices;
-use crate::entry::{Structure, structure, text};
+use crate::entry::{Structure, structure, text, texts};
 use crate::logging;
 use crate::result::Failure;
 use crate::types::switch;
@@ -45,6 +45,11 @@ pub struct antiphon_config {
     pub device: *const c_char,
     /// Threads of each thread block on a GPU, 1 to 512: 0 for as many as a plan says.
     pub block_threads: u64,
+    /// Tags that registered plans, installed ones and registered code must have, all of them, to serve this communicator's calls;
+    /// null is what ANTIPHON_TAGS in the environment lists, and else none. All ranks say the same.
+    pub tags: *const *const c_char,
+    /// How many there are: with 0, and `tags` that are not null, none.
+    pub tag_count: u64,
 }
 
 /// A configuration that asks for nothing.
@@ -59,6 +64,8 @@ const NOTHING: antiphon_config = antiphon_config {
     reserved: 0,
     device: ptr::null(),
     block_threads: 0,
+    tags: ptr::null(),
+    tag_count: 0,
 };
 
 /// Size of the structure of the first version: what every program gives at least.
@@ -91,7 +98,7 @@ pub(crate) unsafe fn options(config: *const antiphon_config) -> Result<Options, 
 /// none.
 ///
 /// # Safety
-/// The structure, if there is one, is as long as it says, and its texts end with a zero.
+/// The structure, if there is one, is as long as it says, its list of tags is there, and its texts end with a zero.
 pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, Devices), Failure> {
     logging::start();
     let mut options = Options::default();
@@ -123,6 +130,10 @@ pub(crate) unsafe fn asked(config: *const antiphon_config) -> Result<(Options, D
     if config.block_threads != 0 {
         // More than any number of threads stays that.
         options.block_threads = Some(u32::try_from(config.block_threads).unwrap_or(u32::MAX));
+    }
+    if !config.tags.is_null() || config.tag_count > 0 {
+        // SAFETY: as this function's.
+        options.tags = unsafe { texts(config.tags, config.tag_count, "config.tags")? };
     }
     let device = named(config.device, "config.device")?;
     Ok((options, Devices::read(device.as_deref())?))
@@ -180,6 +191,8 @@ mod tests {
             reproducible: 1,
             device: c"host:0".as_ptr(),
             block_threads: 64,
+            tags: [c"fast".as_ptr(), c"mine".as_ptr()].as_ptr(),
+            tag_count: 2,
             ..config()
         });
         let asked = asked.unwrap();
@@ -189,6 +202,7 @@ mod tests {
         assert_eq!(asked.interface.as_deref(), Some("lo"));
         assert!(asked.reproducible);
         assert!(asked.device.is_none() && asked.block_threads == Some(64));
+        assert_eq!(asked.tags, ["fast", "mine"]);
         let patient = antiphon_config { timeout_ms: -1, ..config() };
         assert_eq!(read(&patient).unwrap().timeout, None);
     }
@@ -234,6 +248,8 @@ mod tests {
             antiphon_config { device: c"gpu".as_ptr(), ..config() },
             antiphon_config { device: c"host,host".as_ptr(), ..config() },
             antiphon_config { reserved: 1, ..config() },
+            antiphon_config { tag_count: 1, ..config() },
+            antiphon_config { tags: [ptr::null()].as_ptr(), tag_count: 1, ..config() },
         ] {
             assert!(read(&bad).is_err(), "{bad:?}");
         }

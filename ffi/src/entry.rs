@@ -95,6 +95,24 @@ pub(crate) unsafe fn list<'a, T>(at: *const T, count: u64, name: &str) -> Result
     Ok(unsafe { std::slice::from_raw_parts(at, count as usize) })
 }
 
+/// The texts that a list of the caller has.
+///
+/// # Errors
+/// As [`list`] and [`text`].
+///
+/// # Safety
+/// The list is null or has `count` elements; its texts end with a zero.
+pub(crate) unsafe fn texts(
+    at: *const *const c_char,
+    count: u64,
+    name: &str,
+) -> Result<Vec<String>, Failure> {
+    // SAFETY: as this function's.
+    let listed = unsafe { list(at, count, name)? };
+    // SAFETY: as this function's.
+    listed.iter().map(|&one| unsafe { text(one, name) }.map(str::to_owned)).collect()
+}
+
 /// A structure of the caller, which begins with its size.
 pub(crate) trait Structure: Copy {
     /// What it is called in messages.

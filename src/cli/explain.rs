@@ -31,9 +31,9 @@ pub fn explain(args: &ExplainArgs) -> Result<ExitCode, CliError> {
     let question = Question::new(&collective, spread, args.size, args.dtype);
     // Collectives that do not reduce have no reduction to change.
     let op = question.op.map(|sum| args.op.unwrap_or(sum));
-    let reproducible = Options::default().reproducible;
+    let Options { reproducible, tags, .. } = Options::default();
     let (in_place, root) = (args.in_place, args.root);
-    let question = Question { op, in_place, root, reproducible, ..question };
+    let question = Question { op, in_place, root, reproducible, tags: &tags, ..question };
     let kind = if args.threads { Kind::Threads } else { Kind::Processes };
     let tuning = match args.topology {
         // As a communicator of ranks on devices says.

@@ -28,7 +28,9 @@ AT(antiphon_config, reproducible, 40);
 AT(antiphon_config, reserved, 44);
 AT(antiphon_config, device, 48);
 AT(antiphon_config, block_threads, 56);
-SIZE(antiphon_config, 64);
+AT(antiphon_config, tags, 64);
+AT(antiphon_config, tag_count, 72);
+SIZE(antiphon_config, 80);
 
 AT(antiphon_terms, struct_size, 0);
 AT(antiphon_terms, name, 8);
@@ -62,7 +64,9 @@ AT(antiphon_question, candidate_count, 52);
 AT(antiphon_question, candidates, 56);
 AT(antiphon_question, send_buffer, 64);
 AT(antiphon_question, receive_buffer, 72);
-SIZE(antiphon_question, 80);
+AT(antiphon_question, tags, 80);
+AT(antiphon_question, tag_count, 88);
+SIZE(antiphon_question, 96);
 
 AT(antiphon_code, struct_size, 0);
 AT(antiphon_code, name, 8);

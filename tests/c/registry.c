@@ -1,4 +1,5 @@
 /* Plans, code and a selector of the program's own that serve calls by name. */
+#define _POSIX_C_SOURCE 200809L
 #include "check.h"
 #include <pthread.h>
 
@@ -330,10 +331,97 @@ static void groups(Rank *ranks)
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`alreduce`", antiphon_registry_register_code(&code, NULL));
 }
 
+/* Ranks that ask for what a configuration says. */
+static void joins(const antiphon_config *config, Rank *ranks)
+{
+    antiphon_communicator *ends[WORLD];
+    int i;
+
+    OK(antiphon_communicator_create_in_process(WORLD, config, ends));
+    memset(ranks, 0, WORLD * sizeof *ranks);
+    for (i = 0; i < WORLD; i++) {
+        ranks[i].end = ends[i];
+        ranks[i].rank = i;
+    }
+}
+
+static void leave(Rank *ranks)
+{
+    int i;
+
+    for (i = 0; i < WORLD; i++) {
+        OK(antiphon_communicator_destroy(ranks[i].end));
+    }
+}
+
+/* Sees which tags are asked for. */
+static int32_t see(void *context, const antiphon_question *asked, char *answer)
+{
+    (void)answer;
+    CHECK(asked->tag_count == 1 && strcmp(asked->tags[0], "mine") == 0);
+    __atomic_fetch_add((int *)context, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+/* Who asks for a tag, in the configuration or in the environment, is served by what has it alone. */
+static void tags(const antiphon_config *said)
+{
+    static const char *const mine[] = {"mine"}, *const nobodys[] = {"mine", "nobody's"};
+    antiphon_config asks = *said, more = *said, none = *said;
+    antiphon_terms terms = ANTIPHON_TERMS_INIT;
+    antiphon_question asked = question();
+    Rank asking[WORLD], other[WORLD], picky[WORLD], named[WORLD], free_of[WORLD];
+    uint64_t bytes = 0;
+    int seen = 0;
+
+    asks.tags = mine;
+    asks.tag_count = 1;
+    more.tags = nobodys;
+    more.tag_count = 2;
+    /* None, whatever the environment lists. */
+    none.tags = mine;
+    CHECK(setenv("ANTIPHON_TAGS", " ,mine", 1) == 0);
+    joins(said, named);
+    joins(&none, free_of);
+    CHECK(unsetenv("ANTIPHON_TAGS") == 0);
+    joins(&asks, asking);
+    joins(&more, picky);
+    joins(said, other);
+
+    OK(antiphon_registry_register_bytes(KEEP, sizeof KEEP - 1, NULL));
+    serves(other, 1, 2);
+    serves(free_of, 1, 2);
+    serves(asking, 3, 3);
+    serves(named, 3, 3);
+    explains(asking[0].end, ANTIPHON_FORMAT_TEXT, "keep (registered plan): is not tagged `mine`");
+    terms.name = "tagged";
+    terms.tags = mine;
+    terms.tag_count = 1;
+    OK(antiphon_registry_register_bytes(KEEP, sizeof KEEP - 1, &terms));
+    serves(asking, 1, 2);
+    serves(named, 1, 2);
+    serves(picky, 3, 3);
+    explains(picky[0].end, ANTIPHON_FORMAT_TEXT, "tagged (registered plan): is not tagged `nobody's`");
+
+    OK(antiphon_registry_set_selector(see, &seen, NULL));
+    OK(antiphon_explain(asking[0].end, &asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    OK(antiphon_registry_set_selector(NULL, NULL, NULL));
+    CHECK(seen == 1);
+    OK(antiphon_registry_unregister("tagged"));
+    OK(antiphon_registry_unregister("keep"));
+    leave(asking);
+    leave(picky);
+    leave(other);
+    leave(named);
+    leave(free_of);
+}
+
 static void refusals(antiphon_communicator *end)
 {
     antiphon_terms terms = ANTIPHON_TERMS_INIT;
     antiphon_question asked = question();
+    antiphon_config config = ANTIPHON_CONFIG_INIT;
+    antiphon_communicator *none = NULL;
     uint64_t bytes = 0;
 
     FAILS(ANTIPHON_RESULT_INVALID_PLAN, "memory", antiphon_registry_register_bytes("{}", 2, NULL));
@@ -372,32 +460,26 @@ static void refusals(antiphon_communicator *end)
     asked.dtype = 99;
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "99",
           antiphon_explain(end, &asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    config.tag_count = 1;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`config.tags`", antiphon_communicator_create_in_process(1, &config, &none));
 }
 
 int main(void)
 {
-    antiphon_communicator *ends[WORLD];
     antiphon_config config = ANTIPHON_CONFIG_INIT;
     Rank ranks[WORLD];
-    int i;
 
     /* The plan computes something else than it says. */
     config.verification = ANTIPHON_SWITCH_OFF;
     config.timeout_ms = 30000;
-    OK(antiphon_communicator_create_in_process(WORLD, &config, ends));
-    memset(ranks, 0, sizeof ranks);
-    for (i = 0; i < WORLD; i++) {
-        ranks[i].end = ends[i];
-        ranks[i].rank = i;
-    }
-    refusals(ends[0]);
+    tags(&config);
+    joins(&config, ranks);
+    refusals(ranks[0].end);
     plans(ranks);
     selectors(ranks);
     groups(ranks);
     codes(ranks);
-    for (i = 0; i < WORLD; i++) {
-        OK(antiphon_communicator_destroy(ends[i]));
-    }
+    leave(ranks);
     printf("registry: ok\n");
     return EXIT_SUCCESS;
 }

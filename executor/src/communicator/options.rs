@@ -97,7 +97,8 @@ pub struct Options {
     pub tuning: Option<Tuning>,
     /// The installed plans that calls by name may be served by, if all ranks have the same: the process's own unless given.
     pub installed: Option<Installed>,
-    /// Tags that registered plans, installed ones, and registered code, must have to serve this communicator. All ranks must say the same.
+    /// Tags that registered plans, installed ones, and registered code, must have to serve this communicator. `ANTIPHON_TAGS` in
+    /// the environment sets them, with commas between them. All ranks must say the same.
     pub tags: Vec<String>,
 }
 
@@ -118,9 +119,14 @@ impl Default for Options {
             registry: Registry::process(),
             tuning: None,
             installed: None,
-            tags: Vec::new(),
+            tags: listed(&std::env::var("ANTIPHON_TAGS").unwrap_or_default()),
         }
     }
+}
+
+/// The tags of a text that has commas between them.
+fn listed(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
 }
 
 impl Options {
@@ -232,5 +238,16 @@ impl Options {
     pub fn with_verification(mut self, on: bool) -> Self {
         self.verification = on;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listed;
+
+    #[test]
+    fn tags_are_what_is_between_commas() {
+        assert_eq!(listed("fast, of mine,,fast "), ["fast", "of mine", "fast"]);
+        assert!(listed("").is_empty() && listed(" , ").is_empty());
     }
 }

@@ -215,9 +215,6 @@ mod tests {
             let expected = if list == "void" { 0 } else { list.split(',').count() };
             assert_eq!(arguments, expected, "{name}({list})");
         }
-        let fields =
-            agreed.lines().filter_map(|line| line.strip_prefix("struct antiphon_config: "));
-        let fields: Vec<_> = fields.collect();
         let expected = [
             "uint64_t struct_size",
             "int64_t timeout_ms",
@@ -230,6 +227,10 @@ mod tests {
             "const char *device",
             "uint64_t block_threads",
         ];
+        let fields =
+            agreed.lines().filter_map(|line| line.strip_prefix("struct antiphon_config: "));
+        // What later versions have behind these is not asked for.
+        let fields: Vec<_> = fields.take(expected.len()).collect();
         assert_eq!(fields, expected);
         assert!(agreed.contains("ANTIPHON_UNIQUE_ID_BYTES 128"));
     }

@@ -197,6 +197,21 @@ int main() {
     CHECK(antiphon_registry_unregister("adding") == ANTIPHON_RESULT_SUCCESS);
     serves(0);
     narrow();
+
+    // Where the environment asks for tags, what lacks them serves nothing.
+    CHECK(setenv("ANTIPHON_TAGS", "mine", 1) == 0);
+    CHECK(antiphon_registry_register_code(&code, nullptr) == ANTIPHON_RESULT_SUCCESS);
+    serves(0);
+    CHECK(antiphon_registry_unregister("adding") == ANTIPHON_RESULT_SUCCESS);
+    const char* const mine[] = {"mine"};
+    antiphon_terms terms = ANTIPHON_TERMS_INIT;
+    terms.tags = mine;
+    terms.tag_count = 1;
+    CHECK(antiphon_registry_register_code(&code, &terms) == ANTIPHON_RESULT_SUCCESS);
+    serves(10);
+    CHECK(setenv("ANTIPHON_TAGS", "mine,another", 1) == 0);
+    serves(0);
+    CHECK(antiphon_registry_unregister("adding") == ANTIPHON_RESULT_SUCCESS);
     std::puts("registry: ok");
     return EXIT_SUCCESS;
 }

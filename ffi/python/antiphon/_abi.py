@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 9
+MINOR = 10
 """The least minor number that it needs."""
 
 
@@ -111,6 +111,9 @@ class UniqueId(ctypes.Structure):
 class Config(ctypes.Structure):
     """`antiphon_config`."""
 
+    lists: Any
+    """What its lists refer to."""
+
     _fields_ = [
         ("struct_size", ctypes.c_uint64),
         ("timeout_ms", ctypes.c_int64),
@@ -122,6 +125,8 @@ class Config(ctypes.Structure):
         ("reserved", ctypes.c_int32),
         ("device", ctypes.c_char_p),
         ("block_threads", ctypes.c_uint64),
+        ("tags", ctypes.c_void_p),
+        ("tag_count", ctypes.c_uint64),
     ]
 
 
@@ -169,6 +174,8 @@ class Question(ctypes.Structure):
         ("candidates", ctypes.c_void_p),
         ("send_buffer", ctypes.c_void_p),
         ("receive_buffer", ctypes.c_void_p),
+        ("tags", ctypes.c_void_p),
+        ("tag_count", ctypes.c_uint64),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from antiphon import _abi
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from antiphon._streams import Stream
 
 __all__ = [
-    "alike", "common", "config", "device_queue", "element_bytes", "extents", "item_bytes", "keep", "number", "queue", "reduced", "unequal"
+    "alike", "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep", "number", "queue", "reduced", "unequal"
 ]  # fmt: skip
 
 _U8 = int(_abi.Dtype.U8)
@@ -49,6 +49,7 @@ def config(
     interface: str | None,
     reproducible: bool | None,
     device: str | None,
+    tags: Iterable[str] | None,
 ) -> _abi.Config:
     """What a communicator is made with, as C has it."""
     milliseconds = 0
@@ -56,7 +57,7 @@ def config(
         if math.isnan(timeout) or timeout <= 0:
             raise InvalidArgumentError(f"cannot wait for {timeout} seconds: allowed more than 0, and infinity")
         milliseconds = -1 if math.isinf(timeout) else max(1, round(timeout * 1000))
-    return _abi.Config(
+    made = _abi.Config(
         struct_size=ctypes.sizeof(_abi.Config),
         timeout_ms=milliseconds,
         verification=_abi.Switch.DEFAULT if verification else _abi.Switch.OFF,
@@ -66,6 +67,27 @@ def config(
         reproducible=_abi.Switch.DEFAULT if reproducible is None else _abi.Switch.ON if reproducible else _abi.Switch.OFF,
         device=device.encode() if device else None,
     )
+    if tags is not None:
+        # The structure has the list's address alone.
+        made.lists = listed = encoded_list("tag", tags)
+        # An address, where there are none, too: it says so, and null does not.
+        made.tags, made.tag_count = ctypes.addressof(listed), len(listed) - 1
+    return made
+
+
+def encoded(what: str, said: str) -> bytes:
+    """A text for C."""
+    if "\0" in said:
+        raise InvalidArgumentError(f"cannot use {what} {said!r}: allowed texts without a zero")
+    return said.encode()
+
+
+def encoded_list(what: str, said: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
+    """A list of texts for C, with a null behind them."""
+    if isinstance(said, str):
+        raise TypeError(f"cannot use {said!r} as {what}s: allowed a list of texts")
+    listed = [encoded(what, one) for one in said]
+    return (ctypes.c_char_p * (len(listed) + 1))(*listed, None)
 
 
 def queue(stream: Stream | None, *_: Span | None) -> Owned | None:

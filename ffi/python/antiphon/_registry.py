@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from antiphon import _abi
+from antiphon._arguments import encoded, encoded_list
 from antiphon._library import check, library
 from antiphon.errors import AntiphonError, InvalidArgumentError
 
@@ -28,12 +29,6 @@ Run = Callable[[_abi.CodeCall], None]
 _numbers = itertools.count(1)
 _kept: dict[int, Callable[..., Any]] = {}
 """The functions that the library may call, by the number that it calls them with."""
-
-
-def _bytes(what: str, text: str) -> bytes:
-    if "\0" in text:
-        raise InvalidArgumentError(f"cannot use {what} {text!r}: allowed texts without a zero")
-    return text.encode()
 
 
 def terms(
@@ -50,16 +45,15 @@ def terms(
     root: int | None = None,
 ) -> _abi.Terms:
     """The terms of something that is registered; 0, None and nothing listed are for any."""
-    made = _abi.Terms(struct_size=ctypes.sizeof(_abi.Terms), name=_bytes("name", name))
-    listed_tags = [_bytes("tag", tag) for tag in tags]
-    lists: dict[str, ctypes.Array[Any]] = {
-        "tag": (ctypes.c_char_p * len(listed_tags))(*listed_tags),
-        "dtype": (ctypes.c_int32 * len(kinds := list(dtypes)))(*kinds),
-        "op": (ctypes.c_int32 * len(numbers := list(ops)))(*numbers),
+    made = _abi.Terms(struct_size=ctypes.sizeof(_abi.Terms), name=encoded("name", name))
+    lists: dict[str, tuple[ctypes.Array[Any], int]] = {
+        "tag": ((named := encoded_list("tag", tags)), len(named) - 1),
+        "dtype": ((ctypes.c_int32 * len(kinds := list(dtypes)))(*kinds), len(kinds)),
+        "op": ((ctypes.c_int32 * len(numbers := list(ops)))(*numbers), len(numbers)),
     }
-    for kind, values in lists.items():
-        setattr(made, f"{kind}s", ctypes.cast(values, ctypes.c_void_p))
-        setattr(made, f"{kind}_count", len(values))
+    for kind, (values, count) in lists.items():
+        setattr(made, f"{kind}s", ctypes.addressof(values))
+        setattr(made, f"{kind}_count", count)
     # The structure has their addresses alone.
     made.lists = lists
     made.min_bytes, made.max_bytes = min_bytes, max_bytes
@@ -76,7 +70,7 @@ def put_plan(content: bytes, said: _abi.Terms) -> None:
 
 def put_code(name: str, version: int, collective: str, run: Run, devices: bool, said: _abi.Terms) -> None:
     """Registers a function that makes calls; what it raises ends them."""
-    code = _abi.Code(ctypes.sizeof(_abi.Code), _bytes("name", name), version, _bytes("collective", collective), _run)
+    code = _abi.Code(ctypes.sizeof(_abi.Code), encoded("name", name), version, encoded("collective", collective), _run)
     code.destroy, code.serves_devices = _forget, devices
     code.context = number = _keep(run)
     try:
@@ -89,7 +83,7 @@ def put_code(name: str, version: int, collective: str, run: Run, devices: bool, 
 
 def unregister(name: str) -> None:
     """Takes a plan or code out."""
-    check(library().antiphon_registry_unregister(_bytes("name", name)))
+    check(library().antiphon_registry_unregister(encoded("name", name)))
     _names.pop(name, None)
 
 
@@ -156,7 +150,7 @@ def _select(number: int, question: Any, answer: int) -> int:
         name = _kept[number](question.contents)
         if name is None:
             return 0
-        text = _bytes("answer", name) + b"\0"
+        text = encoded("answer", name) + b"\0"
         if len(text) > _abi.ANSWER_BYTES:
             raise InvalidArgumentError(f"cannot answer {name:.40}…: allowed names of {_abi.ANSWER_BYTES - 1} bytes")
         ctypes.memmove(answer, text, len(text))

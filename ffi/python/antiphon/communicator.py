@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -151,6 +151,7 @@ class Communicator(Handle):
         interface: str | None = None,
         reproducible: bool | None = None,
         device: str | None = None,
+        tags: Iterable[str] | None = None,
     ) -> Communicator:
         """Joins the group whose ranks a launcher started (torchrun, mpirun, srun), or that ANTIPHON_RANK, ANTIPHON_WORLD
         and ANTIPHON_COMM_ID describe. Once a process.
@@ -160,10 +161,12 @@ class Communicator(Handle):
         memory through the kernel; `wire` names the wire between hosts, `interface` its network interface. With `reproducible`,
         on all ranks, sums keep one order, so that a tensor has the same bits however it is put into buckets; as
         ANTIPHON_REPRODUCIBLE says unless given. `device` says where the buffers are: "host", "cuda:1", "rocm:0"; without a
-        number the current one; as ANTIPHON_DEVICE says unless given, and else the host.
+        number the current one; as ANTIPHON_DEVICE says unless given, and else the host. Of what is registered and installed,
+        that alone serves calls which has all `tags`; those that ANTIPHON_TAGS lists, with commas, unless given. All ranks
+        give the same.
         """
         made = ctypes.c_void_p()
-        said = config(timeout, verification, process_access, wire, interface, reproducible, device)
+        said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
         check(library().antiphon_communicator_create_from_environment(said, made))
         return cls(made.value or 0, _on_device(device))
 
@@ -181,10 +184,11 @@ class Communicator(Handle):
         interface: str | None = None,
         reproducible: bool | None = None,
         device: str | None = None,
+        tags: Iterable[str] | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there."""
         made = ctypes.c_void_p()
-        said = config(timeout, verification, process_access, wire, interface, reproducible, device)
+        said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
         rank, world = number("rank", rank), number("world", world)
         check(library().antiphon_communicator_create(_abi.UniqueId(bytes(id)), rank, world, said, made))
         return cls(made.value or 0, _on_device(device))
@@ -203,11 +207,12 @@ class Communicator(Handle):
         interface: str | None = None,
         reproducible: bool | None = None,
         device: str | None = None,
+        tags: Iterable[str] | None = None,
     ) -> Communicator:
         """Joins a group as `rank` of `world` at a place, written as in ANTIPHON_COMM_ID: "host:port", "interface:ip:port",
         "file:/path". Over TCP ranks prove to know a secret, which ANTIPHON_SECRET or ANTIPHON_SECRET_FILE says."""
         made = ctypes.c_void_p()
-        said = config(timeout, verification, process_access, wire, interface, reproducible, device)
+        said = config(timeout, verification, process_access, wire, interface, reproducible, device, tags)
         rank, world = number("rank", rank), number("world", world)
         if "\0" in place:
             raise InvalidArgumentError(f"cannot meet at {place!r}: allowed texts without a zero")
@@ -224,13 +229,14 @@ class Communicator(Handle):
         process_access: bool = True,
         reproducible: bool | None = None,
         device: str | None = None,
+        tags: Iterable[str] | None = None,
     ) -> list[Communicator]:
         """The ranks of a group that all live in this process, each for a thread of its own. `device` may name one for each rank,
         with commas; with "cuda" they take turns on those there are."""
         if not 0 < world <= _MOST_IN_PROCESS:
             raise InvalidArgumentError(f"cannot make {world} ranks: allowed 1 to {_MOST_IN_PROCESS}")
         made = (ctypes.c_void_p * world)()
-        said = config(timeout, verification, process_access, None, None, reproducible, device)
+        said = config(timeout, verification, process_access, None, None, reproducible, device, tags)
         check(library().antiphon_communicator_create_in_process(world, said, made))
         return [cls(value or 0, _on_device(device)) for value in made]
 

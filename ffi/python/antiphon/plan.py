@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import threading
@@ -171,7 +172,8 @@ class Request:
     dtype: DataType = DataType.auto
     """Type of the elements."""
     hints: Mapping[str, Any] = field(default_factory=dict)
-    """What the caller adds. A call by name adds `op`, an `Op` or None, `root`, and `in_place`."""
+    """What the caller adds. A call by name adds `op`, an `Op` or None, `root`, `in_place`, and `tags`, those that the communicator
+    asks for."""
 
     def _larger(self) -> int:
         """Bytes of the larger buffer, by which plans say which messages they are for."""
@@ -327,6 +329,7 @@ def _request(question: _abi.Question) -> Request:
 
     reduces = question.op in iter(Op)
     collective = question.collective.decode()
+    tags = ctypes.cast(question.tags, ctypes.POINTER(ctypes.c_char_p))
     parts = question.world if collective == "allgather" else 1
     return Request(
         collective=collective,
@@ -340,6 +343,7 @@ def _request(question: _abi.Question) -> Request:
             "op": Op(question.op) if reduces else None,
             "root": question.root,
             "in_place": bool(question.in_place),
+            "tags": tuple(tag.decode() for tag in tags[: question.tag_count]),
         },
     )
 

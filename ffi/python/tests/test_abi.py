@@ -41,25 +41,18 @@ def test_numbers_are_those_of_the_interface(kind):
     assert listed == [f"{name.upper()}_{member.name} = {member.value}" for member in kind]
 
 
-def test_structures_are_laid_out_so():
-    kinds = {"uint64_t": "c_ulong", "int64_t": "c_long", "int32_t": "c_int", "uint32_t": "c_uint", "const char *": "c_char_p"}
-    for structure, name in ((_abi.Config, "antiphon_config"), (_abi.UniqueId, "antiphon_unique_id")):
-        fields = [line.partition(": ")[2] for line in LINES if line.startswith(f"struct {name}: ")]
-        said = [
-            f"{next(c for c, py in kinds.items() if py == kind.__name__)}{'' if kind.__name__ == 'c_char_p' else ' '}{field}"
-            if kind.__name__ in kinds.values() else "char bytes[ANTIPHON_UNIQUE_ID_BYTES]"
-            for field, kind in structure._fields_
-        ]  # fmt: skip
-        assert said == fields
-    assert "constant ANTIPHON_UNIQUE_ID_BYTES 128" in LINES
+def test_an_id_is_laid_out_so():
+    fields = [line.partition(": ")[2] for line in LINES if line.startswith("struct antiphon_unique_id: ")]
+    assert fields == ["char bytes[ANTIPHON_UNIQUE_ID_BYTES]"] and "constant ANTIPHON_UNIQUE_ID_BYTES 128" in LINES
+    assert ctypes.sizeof(_abi.UniqueId) == 128
 
 
-@pytest.mark.parametrize("structure", [_abi.Terms, _abi.Question, _abi.Code, _abi.CodeCall])
+@pytest.mark.parametrize("structure", [_abi.Config, _abi.Terms, _abi.Question, _abi.Code, _abi.CodeCall])
 def test_structures_with_addresses_have_the_same_fields(structure):
     """Of what their fields refer to, but for texts, the package knows the address alone."""
     name = re.sub("(?<!^)C", "_C", structure.__name__).lower()
     said = [line.removeprefix(f"struct antiphon_{name}: ") for line in LINES if line.startswith(f"struct antiphon_{name}: ")]
-    numbers = {"uint64_t": "c_ulong", "int32_t": "c_int", "uint32_t": "c_uint"}
+    numbers = {"uint64_t": "c_ulong", "int64_t": "c_long", "int32_t": "c_int", "uint32_t": "c_uint"}
     functions = {"antiphon_run_function": _abi.RUN, "antiphon_destroy_function": _abi.DESTROY}
     assert len(said) == len(structure._fields_)
     for line, (field, kind) in zip(said, structure._fields_, strict=True):

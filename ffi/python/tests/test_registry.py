@@ -200,6 +200,34 @@ def test_registered_plans_serve_calls_by_name(registry, tmp_path):
         plan.unregister(kept)
 
 
+def test_who_asks_for_tags_is_served_by_what_has_them(registry, tmp_path, monkeypatch):
+    own = [rank + 1 for rank in range(WORLD)]
+    sum_of = [sum(own)] * WORLD
+
+    def served(**asked):
+        return on_ranks(WORLD, sums, verification=False, **asked)
+
+    plain, tagged = keep(tmp_path), keep(tmp_path, name="tagged")
+    plan.register(plain)
+    assert (served(), served(tags=["mine"])) == (own, sum_of)
+    plan.register(PlanHandle(tagged.id, tagged.name, tagged.plan, {"mine", "fast"}))
+    assert (served(tags=["mine"]), served(tags=("fast", "mine")), served(tags={"mine", "other"})) == (own, own, sum_of)
+    monkeypatch.setenv("ANTIPHON_TAGS", "mine,other")
+    # Those that the program says, if only that there are none, go before those of the environment.
+    assert (served(), served(tags=["mine"]), served(tags=[])) == (sum_of, own, own)
+
+    told = []
+    registry.set_selector(lambda plans, request: told.append(request.hints["tags"]))
+    on_ranks(2, sums)
+    assert told == [("mine", "other")] * 2
+
+
+def test_tags_are_a_list_of_texts():
+    for wrong, error in (("mine", TypeError), (["a\0b"], InvalidArgumentError)):
+        with pytest.raises(error, match="tag"):
+            on_ranks(1, sums, tags=wrong)
+
+
 def test_what_is_shown_to_be_wrong_is_not_run(registry, tmp_path):
     plan.register(keep(tmp_path))
     for error in on_ranks(WORLD, failing):
@@ -231,7 +259,7 @@ def test_a_selector_is_asked_about_every_call(registry, tmp_path):
         assert (request.collective, request.world_size, request.n_ranks_per_node) == ("allreduce", WORLD, WORLD)
         assert request.message_size in (4 * COUNT, 8 * COUNT) and request.dtype is DataType.float32
         assert request.send_buffer and request.recv_buffer not in (0, request.send_buffer)
-        assert request.hints == {"op": Op.sum, "root": 0, "in_place": False}
+        assert request.hints == {"op": Op.sum, "root": 0, "in_place": False, "tags": ()}
     # Where it has no answer the other one is asked, and then the rules decide.
     registry.set_default_selector(lambda plans, request: ring)
     assert on_ranks(WORLD, sums, verification=False) == [10] * WORLD

@@ -49,6 +49,10 @@ pub struct antiphon_question {
     pub send_buffer: *const c_void,
     /// This rank's receive buffer; null where nothing is called.
     pub receive_buffer: *const c_void,
+    /// The tags that the communicator asks for (antiphon_config): candidates that are registered or installed have all of them.
+    pub tags: *const *const c_char,
+    /// How many there are.
+    pub tag_count: u64,
 }
 
 const NOTHING: antiphon_question = antiphon_question {
@@ -66,6 +70,8 @@ const NOTHING: antiphon_question = antiphon_question {
     candidates: ptr::null(),
     send_buffer: ptr::null(),
     receive_buffer: ptr::null(),
+    tags: ptr::null(),
+    tag_count: 0,
 };
 
 impl Structure for antiphon_question {
@@ -171,9 +177,12 @@ fn ask(
         CString::new(text)
             .map_err(|_| format!("C has no name for {text:?}, which has a zero in it"))
     };
+    let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).collect::<Vec<_>>();
     let names = offer.fitting.iter().map(|candidate| bare(candidate.name()));
     let names = names.collect::<Result<Vec<_>, _>>()?;
-    let pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+    let candidates = pointers(&names);
+    let tags = offer.question.tags.iter().map(|tag| bare(tag)).collect::<Result<Vec<_>, _>>()?;
+    let listed_tags = pointers(&tags);
     let Question { spread, bytes, dtype, op, in_place, root, premultiplied, .. } = offer.question;
     let collective = bare(offer.question.collective.name())?;
     let question = antiphon_question {
@@ -186,10 +195,12 @@ fn ask(
         root,
         world: spread.ranks,
         nodes: spread.nodes,
-        candidate_count: pointers.len() as u32,
-        candidates: pointers.as_ptr(),
+        candidate_count: candidates.len() as u32,
+        candidates: candidates.as_ptr(),
         send_buffer: ptr::with_exposed_provenance(offer.input),
         receive_buffer: ptr::with_exposed_provenance(offer.output),
+        tags: listed_tags.as_ptr(),
+        tag_count: listed_tags.len() as u64,
         ..NOTHING
     };
     let mut answer = [0 as c_char; ANTIPHON_ANSWER_BYTES];

@@ -1,6 +1,6 @@
 //! What C says of a plan or of code when it registers it.
 
-use crate::entry::{Structure, list, structure, text};
+use crate::entry::{Structure, list, structure, text, texts};
 use crate::result::Failure;
 use crate::types::{data_type, reduce_op, switch};
 use antiphon_executor::Terms;
@@ -100,12 +100,13 @@ pub(super) unsafe fn terms_of(terms: *const antiphon_terms) -> Result<Terms, Fai
         let text = format!("cannot use `terms.reserved`: saw {}, allowed 0", said.reserved);
         return Err(Failure::argument(text));
     }
+    let name = match said.name.is_null() {
+        true => None,
+        // SAFETY: as this function's.
+        false => Some(unsafe { text(said.name, "terms.name")? }.to_owned()),
+    };
     // SAFETY: as this function's.
-    let owned = |at, name| unsafe { text(at, name) }.map(str::to_owned);
-    let name = if said.name.is_null() { None } else { Some(owned(said.name, "terms.name")?) };
-    // SAFETY: as this function's.
-    let tags = unsafe { list(said.tags, said.tag_count, "terms.tags")? };
-    let tags = tags.iter().map(|&tag| owned(tag, "terms.tags"));
+    let tags = unsafe { texts(said.tags, said.tag_count, "terms.tags")? };
     // SAFETY: as this function's.
     let dtypes = unsafe { list(said.dtypes, said.dtype_count, "terms.dtypes")? };
     // SAFETY: as this function's.
@@ -113,7 +114,7 @@ pub(super) unsafe fn terms_of(terms: *const antiphon_terms) -> Result<Terms, Fai
     let some = |number: u32| Some(number).filter(|&number| number > 0);
     Ok(Terms {
         name,
-        tags: tags.collect::<Result<_, _>>()?,
+        tags: tags.into_iter().collect(),
         world: some(said.world),
         ranks_per_node: some(said.ranks_per_node),
         in_place: switch(said.in_place)?,
