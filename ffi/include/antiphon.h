@@ -13,7 +13,7 @@
 #define ANTIPHON_TERMS_INIT { sizeof(antiphon_terms), NULL, NULL, 0, 0, 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0 }
 
 /* A question about nothing; see antiphon_question. */
-#define ANTIPHON_QUESTION_INIT { sizeof(antiphon_question), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
+#define ANTIPHON_QUESTION_INIT { sizeof(antiphon_question), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0 }
 
 /* Code that does nothing; see antiphon_code. */
 #define ANTIPHON_CODE_INIT { sizeof(antiphon_code), NULL, 0, NULL, NULL, NULL, NULL, 0, 0 }
@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 10
+#define ANTIPHON_ABI_MINOR 11
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -614,7 +614,7 @@ typedef struct antiphon_code {
 
 /**
  * A call, as far as the choice of what serves it goes. Selectors are given one, which is theirs until they return;
- * antiphon_explain takes one, of which the fields up to `root` count. Begin with ANTIPHON_QUESTION_INIT; later
+ * antiphon_explain takes one, of which the fields up to `root` count, and antiphon_registry_explain. Begin with ANTIPHON_QUESTION_INIT; later
  * versions of the library add fields at the end.
  */
 typedef struct antiphon_question {
@@ -684,6 +684,14 @@ typedef struct antiphon_question {
      * How many there are.
      */
     uint64_t tag_count;
+    /**
+     * Whether sums keep one order, as antiphon_config says it: an antiphon_switch, in a selector on or off.
+     */
+    int32_t reproducible;
+    /**
+     * 0.
+     */
+    int32_t reserved;
 } antiphon_question;
 
 /**
@@ -1506,6 +1514,24 @@ antiphon_result antiphon_explain(const struct antiphon_communicator *communicato
                                  char *buffer,
                                  uint64_t capacity,
                                  uint64_t *out_bytes);
+
+/**
+ * As antiphon_explain, for a call of no communicator: of `world` ranks on `nodes` nodes, equally many on each, whose buffers are
+ * the host's. It goes by what is registered and built in, and by the selector, which is told the tags and the order of sums of
+ * the question: those that are not said are the environment's (ANTIPHON_TAGS, ANTIPHON_REPRODUCIBLE). It knows neither a tuning
+ * table nor installed plans, which ranks agree on when their communicator forms.
+ *
+ * Any thread may call it at any time.
+ *
+ * The caller sees to it:
+ * `question` is null or as long as it says, its list of tags is there, and its texts end with a zero; `buffer` is null or has
+ * `capacity` bytes; `out_bytes` is null or writable.
+ */
+antiphon_result antiphon_registry_explain(const struct antiphon_question *question,
+                                          int32_t format,
+                                          char *buffer,
+                                          uint64_t capacity,
+                                          uint64_t *out_bytes);
 
 /**
  * What went wrong in the last function of this library that failed on the calling thread, in words that name values

@@ -66,7 +66,9 @@ AT(antiphon_question, send_buffer, 64);
 AT(antiphon_question, receive_buffer, 72);
 AT(antiphon_question, tags, 80);
 AT(antiphon_question, tag_count, 88);
-SIZE(antiphon_question, 96);
+AT(antiphon_question, reproducible, 96);
+AT(antiphon_question, reserved, 100);
+SIZE(antiphon_question, 104);
 
 AT(antiphon_code, struct_size, 0);
 AT(antiphon_code, name, 8);

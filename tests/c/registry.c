@@ -100,6 +100,55 @@ static void explains(antiphon_communicator *end, int32_t format, const char *par
     free(text);
 }
 
+/* What is said of a call of no communicator. */
+static void supposes(antiphon_question asked, const char *part)
+{
+    char text[4096];
+    uint64_t bytes = 0;
+
+    OK(antiphon_registry_explain(&asked, ANTIPHON_FORMAT_TEXT, text, sizeof text, &bytes));
+    if (strstr(text, part) == NULL || bytes != strlen(text) + 1) {
+        fprintf(stderr, "no %s in %s\n", part, text);
+        exit(EXIT_FAILURE);
+    }
+}
+
+/* What the registry chooses goes by what a question says of the ranks. */
+static void without_ranks(void)
+{
+    static const char *const mine[] = {"mine"};
+    antiphon_question asked = question();
+    uint64_t bytes = 0;
+
+    asked.world = WORLD;
+    asked.nodes = 1;
+    supposes(asked, "chosen: keep (registered plan)");
+    asked.tags = mine;
+    asked.tag_count = 1;
+    supposes(asked, "keep (registered plan): is not tagged `mine`");
+    asked.tag_count = 0;
+    asked.reproducible = ANTIPHON_SWITCH_ON;
+    supposes(asked, "keep (registered plan): is not shown to have one order of sums");
+    asked.reproducible = ANTIPHON_SWITCH_OFF;
+    asked.world = 3;
+    supposes(asked, "keep (registered plan): is for 2 ranks");
+    asked.nodes = 2;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "3 ranks on 2 nodes",
+          antiphon_registry_explain(&asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    asked.nodes = 0;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "0 nodes",
+          antiphon_registry_explain(&asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    asked.nodes = 1;
+    asked.reserved = 1;
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "question.reserved",
+          antiphon_registry_explain(&asked, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+    asked.reserved = 0;
+    asked.world = UINT32_MAX;
+    supposes(asked, "keep (registered plan): is for 2 ranks");
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`question`",
+          antiphon_registry_explain(NULL, ANTIPHON_FORMAT_TEXT, NULL, 0, &bytes));
+}
+
 static void lists(const char *expected)
 {
     char text[256];
@@ -120,6 +169,7 @@ static void plans(Rank *ranks)
     serves(ranks, 1, 2);
     lists("plan allreduce keep\n");
     explains(ranks[0].end, ANTIPHON_FORMAT_TEXT, "chosen: keep (registered plan)");
+    without_ranks();
     explains(ranks[0].end, ANTIPHON_FORMAT_JSON, "{\"chosen\":{\"name\":\"keep\",\"kind\":\"registered plan\"}");
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "is registered",
           antiphon_registry_register_bytes(KEEP, sizeof KEEP - 1, NULL));
@@ -359,6 +409,7 @@ static int32_t see(void *context, const antiphon_question *asked, char *answer)
 {
     (void)answer;
     CHECK(asked->tag_count == 1 && strcmp(asked->tags[0], "mine") == 0);
+    CHECK(asked->reproducible == ANTIPHON_SWITCH_OFF);
     __atomic_fetch_add((int *)context, 1, __ATOMIC_RELAXED);
     return 0;
 }

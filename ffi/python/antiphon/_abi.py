@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 10
+MINOR = 11
 """The least minor number that it needs."""
 
 
@@ -159,6 +159,9 @@ class Terms(ctypes.Structure):
 class Question(ctypes.Structure):
     """`antiphon_question`."""
 
+    lists: Any
+    """What its lists refer to."""
+
     _fields_ = [
         ("struct_size", ctypes.c_uint64),
         ("collective", ctypes.c_char_p),
@@ -176,6 +179,8 @@ class Question(ctypes.Structure):
         ("receive_buffer", ctypes.c_void_p),
         ("tags", ctypes.c_void_p),
         ("tag_count", ctypes.c_uint64),
+        ("reproducible", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 
@@ -347,6 +352,10 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "antiphon_explain": (
         "antiphon_result",
         "antiphon_communicator* antiphon_question* int32_t char* uint64_t uint64_t*",
+    ),
+    "antiphon_registry_explain": (
+        "antiphon_result",
+        "antiphon_question* int32_t char* uint64_t uint64_t*",
     ),
     "antiphon_execute": (
         "antiphon_result",

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from antiphon._streams import Stream
 
 __all__ = [
-    "alike", "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep", "number", "queue", "reduced", "unequal"
+    "alike", "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep",
+    "number", "put_tags", "queue", "reduced", "unequal"
 ]  # fmt: skip
 
 _U8 = int(_abi.Dtype.U8)
@@ -68,11 +69,16 @@ def config(
         device=device.encode() if device else None,
     )
     if tags is not None:
-        # The structure has the list's address alone.
-        made.lists = listed = encoded_list("tag", tags)
-        # An address, where there are none, too: it says so, and null does not.
-        made.tags, made.tag_count = ctypes.addressof(listed), len(listed) - 1
+        put_tags(made, tags)
     return made
+
+
+def put_tags(structure: _abi.Config | _abi.Question, tags: Iterable[str]) -> None:
+    """Has a structure ask for tags."""
+    # The structure has the list's address alone.
+    structure.lists = listed = encoded_list("tag", tags)
+    # An address, where there are none, too: it says so, and null does not.
+    structure.tags, structure.tag_count = ctypes.addressof(listed), len(listed) - 1
 
 
 def encoded(what: str, said: str) -> bytes:

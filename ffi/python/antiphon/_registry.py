@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import itertools
+import json
 import os
 import traceback
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ from antiphon._arguments import encoded, encoded_list
 from antiphon._library import check, library
 from antiphon.errors import AntiphonError, InvalidArgumentError
 
-__all__ = ["explanation", "listed", "put_code", "put_plan", "set_selector", "terms", "unregister"]
+__all__ = ["choice", "explanation", "listed", "put_code", "put_plan", "set_selector", "terms", "unregister"]
 
 Choose = Callable[[_abi.Question], "str | None"]
 Run = Callable[[_abi.CodeCall], None]
@@ -119,17 +120,25 @@ def explanation(communicator: Any, question: _abi.Question) -> str:
     return _text(write)
 
 
+def choice(question: _abi.Question) -> dict[str, Any]:
+    """What would serve a call of no communicator, and what else was considered, as the library's JSON has it."""
+
+    def write(text: Any, room: int, needed: Any) -> int:
+        return int(library().antiphon_registry_explain(question, 1, text, room, needed))
+
+    return dict(json.loads(_text(write)))
+
+
 def _text(write: Callable[[Any, int, Any], int]) -> str:
     """What a function of the library writes that tells how much room it needs."""
-    needed = ctypes.c_uint64()
-    check(write(None, 0, needed))
+    # Rarely more, and whoever writes may ask a selector each time.
+    needed = ctypes.c_uint64(1 << 16)
     while True:
         text = ctypes.create_string_buffer(needed.value)
         result = write(text, len(text), needed)
         if result != _abi.Result.BUFFER_TOO_SMALL:
             check(result)
             return text.value.decode("utf-8", "replace")
-        # Others register meanwhile.
         check(write(None, 0, needed))
 
 

@@ -12,8 +12,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from antiphon import _abi, _registry
+from antiphon._arguments import encoded, number, put_tags
 from antiphon._buffers import NAMES
-from antiphon.errors import UnsupportedError
+from antiphon.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from antiphon.communicator import Communicator, Op, Stream
@@ -175,6 +176,16 @@ class Request:
     """What the caller adds. A call by name adds `op`, an `Op` or None, `root`, `in_place`, and `tags`, those that the communicator
     asks for."""
 
+    def _nodes(self) -> int:
+        """How many nodes the ranks are on."""
+        per_node = min(self.n_ranks_per_node, self.world_size)
+        if per_node < 1 or self.world_size % per_node:
+            raise InvalidArgumentError(
+                f"cannot select a plan for {self.world_size} ranks with {self.n_ranks_per_node} on a node: allowed equally many on "
+                "each, and 1 or more"
+            )
+        return self.world_size // per_node
+
     def _larger(self) -> int:
         """Bytes of the larger buffer, by which plans say which messages they are for."""
         return self.message_size * (self.world_size if self.collective == "allgather" else 1)
@@ -213,12 +224,15 @@ class ExecutionPlanRegistry:
     _plans: dict[str, PlanHandle]
     _selector: Selector | None
     _default_selector: Selector | None
+    _wanted: threading.local
+    """What this thread selects for, while it does."""
 
     def __new__(cls) -> ExecutionPlanRegistry:
         with cls._lock:
             if cls._the is None:
                 made = super().__new__(cls)
                 made._plans, made._selector, made._default_selector = {}, None, None
+                made._wanted = threading.local()
                 cls._the = made
             return cls._the
 
@@ -273,12 +287,26 @@ class ExecutionPlanRegistry:
         return self._plans.get(id)
 
     def select(self, **request: Any) -> PlanHandle | None:
-        """The plan that the selectors choose for a call, whose arguments are those of `Request`; without an answer of theirs
-        the one registered last among those that fit; None if there is none. Nothing is called."""
+        """The plan of these by which a call would be served, whose arguments are those of `Request`; None if something else would
+        serve it, or nothing. Nothing is called, but a selector is asked. The library decides, by its rules, but for a tuning
+        table and installed plans, which `Communicator.explain` has.
+
+        Of what the request does not say elements are float32, and the call is out of place, as `Communicator.explain` has it;
+        its hints may say `op`, `root`, `in_place`, `tags` and `reproducible`. Raises InvalidArgumentError where a selector fails,
+        or its answer does not fit, and for ranks that are not equally many on each node.
+        """
         wanted = Request(**request)
-        chosen = self._ask(wanted)
-        fitting = (plan for plan in reversed(list(self._plans.values())) if _fits(plan, wanted))
-        return next(fitting, None) if chosen is None else chosen
+        question = _question(wanted)
+        self._wanted.request = wanted
+        try:
+            chosen = _registry.choice(question)["chosen"]
+        except UnsupportedError:
+            return None
+        finally:
+            self._wanted.request = None
+        with self._lock:
+            named = {_name(plan): plan for plan in self._plans.values()}
+        return named.get(chosen["name"]) if chosen["kind"] == "registered plan" else None
 
     def _ask(self, request: Request) -> PlanHandle | None:
         with self._lock:
@@ -302,7 +330,8 @@ class ExecutionPlanRegistry:
 
     def _choose(self, question: _abi.Question) -> str | None:
         """The selectors' answer to the library."""
-        chosen = self._ask(_request(question))
+        # Who selects says more than the library passes on.
+        chosen = self._ask(getattr(self._wanted, "request", None) or _request(question))
         return None if chosen is None else _name(chosen)
 
 
@@ -322,6 +351,28 @@ def _terms(plan: PlanHandle) -> _abi.Terms:
         ranks_per_node=constraint.n_ranks_per_node,
         root=constraint.root,
     )
+
+
+def _question(request: Request) -> _abi.Question:
+    """A request as the library takes it."""
+    hints = request.hints
+    dtype = DataType.float32 if request.dtype is DataType.auto else request.dtype
+    op, tags, reproducible = hints.get("op"), hints.get("tags"), hints.get("reproducible")
+    asked = _abi.Question(
+        struct_size=ctypes.sizeof(_abi.Question),
+        collective=encoded("collective", request.collective),
+        bytes=request._larger(),
+        dtype=dtype._number(),
+        op=_abi.Op.SUM if op is None else op,
+        in_place=bool(request._in_place()),
+        root=number("root", hints.get("root") or 0),
+        world=number("world_size", request.world_size),
+        nodes=request._nodes(),
+        reproducible=_abi.Switch.DEFAULT if reproducible is None else _abi.Switch.ON if reproducible else _abi.Switch.OFF,
+    )
+    if tags is not None:
+        put_tags(asked, tags)
+    return asked
 
 
 def _request(question: _abi.Question) -> Request:
@@ -345,23 +396,6 @@ def _request(question: _abi.Question) -> Request:
             "in_place": bool(question.in_place),
             "tags": tuple(tag.decode() for tag in tags[: question.tag_count]),
         },
-    )
-
-
-def _fits(plan: PlanHandle, request: Request) -> bool:
-    """Whether what a plan and its author say agrees with a call, as far as the call says."""
-    own, constraint, op = plan.plan, plan.constraint, request.hints.get("op")
-    rooted = own.collective in ("broadcast", "reduce")
-    return (
-        own.collective == request.collective
-        and own.num_ranks == request.world_size
-        and constraint.world_size in (0, request.world_size)
-        and constraint.n_ranks_per_node in (0, request.n_ranks_per_node)
-        and request._in_place() in (None, own.in_place)
-        and own.min_message_size <= request._larger() <= own.max_message_size
-        and (not constraint.dtypes or request.dtype in (DataType.auto, *constraint.dtypes))
-        and (not constraint.ops or op is None or op in constraint.ops)
-        and (not rooted or constraint.root is not None and request.hints.get("root") in (None, constraint.root))
     )
 
 

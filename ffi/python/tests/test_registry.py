@@ -79,7 +79,15 @@ def failing(communicator):
     return raised.value
 
 
-def test_without_an_answer_the_last_that_fits_is_chosen(registry):
+def changed(tmp_path, name, **more):
+    """A plan of the examples that says something else."""
+    text = {**json.loads((PLANS / f"{name}.json").read_text()), **more}
+    path = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}.json"
+    path.write_text(json.dumps(text))
+    return PlanHandle(path.stem, name, ExecutionPlan(path))
+
+
+def test_without_an_answer_the_last_that_fits_is_chosen(registry, tmp_path):
     ring, copy = handle("allreduce_ring_4"), handle("allreduce_zero_copy_4")
     others = [
         handle("allreduce_zero_copy_8"),
@@ -91,22 +99,56 @@ def test_without_an_answer_the_last_that_fits_is_chosen(registry):
     assert registry.select(**CALL) is ring
     registry.register_plan(copy)
     assert registry.select(**CALL) is copy
-    assert registry.select(**{**CALL, "n_ranks_per_node": 2}) is copy
+    # Both join ranks by memory, which are on two nodes here.
+    assert registry.select(**{**CALL, "n_ranks_per_node": 2}) is None
     assert registry.select(**{**CALL, "world_size": 3}) is None
     assert registry.select(**{**CALL, "collective": "reduce"}) is None
-    copy.plan.min_message_size = 2 << 20
-    assert registry.select(**CALL) is ring
+    assert registry.select(**{**CALL, "collective": "of mine"}) is None
+    registry.register_plan(changed(tmp_path, "allreduce_ring_4", min_message_size=2 << 20))
+    assert registry.select(**CALL) is copy
+
+
+def test_what_is_selected_serves_such_a_call(registry, tmp_path):
+    """Also where what a plan does, and not what it says of itself, is against it."""
+    ring = handle("allreduce_ring_4")
+    for one in (ring, changed(tmp_path, "alltoall_zero_copy_4", collective="alltoallv")):
+        registry.register_plan(one)
+    assert registry.select(**CALL) is ring and registry.select(**CALL, dtype=DataType.float16) is ring
+    # A part of an element; the order of a ring's sums; equal blocks, where each call brings its sizes.
+    assert registry.select(**{**CALL, "message_size": 1022}) is None
+    assert registry.select(**CALL, hints={"reproducible": True}) is None
+    assert registry.select(**{**CALL, "collective": "alltoallv", "message_size": 0}) is None
+    one_op = changed(tmp_path, "allreduce_zero_copy_4")
+    text = one_op.plan._bytes.replace(b'"name": "rres"', b'"name": "rres", "reduce_op": "max"')
+    assert text != one_op.plan._bytes
+    Path(one_op.plan.path).write_bytes(text)
+    largest = PlanHandle("largest", "largest", ExecutionPlan(one_op.plan.path))
+    registry.register_plan(largest)
+    assert registry.select(**CALL) is ring and registry.select(**CALL, hints={"op": Op.max}) is largest
+    for wrong in ({"n_ranks_per_node": 3}, {"n_ranks_per_node": 0}):
+        with pytest.raises(InvalidArgumentError, match="on a node"):
+            registry.select(**{**CALL, **wrong})
+
+
+def test_tags_are_asked_for_in_hints(registry, monkeypatch):
+    ring = handle("allreduce_ring_4", tags=["ring"])
+    registry.register_plan(ring)
+    assert registry.select(**CALL, hints={"tags": ["ring"]}) is ring
+    assert registry.select(**CALL, hints={"tags": ["star"]}) is None
+    monkeypatch.setenv("ANTIPHON_TAGS", "star")
+    assert registry.select(**CALL) is None and registry.select(**CALL, hints={"tags": []}) is ring
 
 
 def test_what_the_author_said_counts(registry, tmp_path):
     said = Constraint(WORLD, WORLD, (DataType.float32,), (Op.max,))
     one = handle("allreduce_ring_4", said)
     registry.register_plan(one)
-    assert registry.select(**CALL) is one
-    assert registry.select(**CALL, dtype=DataType.float32, hints={"op": Op.max}) is one
-    assert registry.select(**CALL, dtype=DataType.float16) is None
-    assert registry.select(**CALL, hints={"op": Op.sum}) is None
-    assert registry.select(**CALL, hints={"in_place": not one.plan.in_place}) is None
+    largest = {"op": Op.max}
+    assert registry.select(**CALL, hints=largest) is one
+    assert registry.select(**CALL, dtype=DataType.float32, hints=largest) is one
+    assert registry.select(**CALL, dtype=DataType.float16, hints=largest) is None
+    assert registry.select(**CALL) is None and registry.select(**CALL, hints={"op": Op.sum}) is None
+    assert registry.select(**CALL, hints={**largest, "in_place": not one.plan.in_place}) is None
 
 
 @pytest.mark.parametrize(
@@ -128,10 +170,9 @@ def test_addresses_tell_whether_a_call_is_in_place(collective, send, receive, in
     assert request._in_place() is in_place
 
 
-def test_an_allgather_is_as_large_as_a_rank_s_part(registry):
+def test_an_allgather_is_as_large_as_a_rank_s_part(registry, tmp_path):
     """A selector that was written for the format's own package says and is told so."""
-    gather = handle("allgather_zero_copy_4")
-    gather.plan.min_message_size = gather.plan.max_message_size = WORLD * 4096
+    gather = changed(tmp_path, "allgather_zero_copy_4", min_message_size=WORLD * 4096, max_message_size=WORLD * 4096)
     registry.register_plan(gather)
     fits = [size for size in (1024, 4096, WORLD * 4096) if registry.select(**{**CALL, "collective": "allgather", "message_size": size})]
     assert fits == [4096]
@@ -167,13 +208,18 @@ def test_selectors_go_first_and_the_default_one_second(registry):
     assert registry.select(**CALL) is copy
     registry.set_selector(lambda plans, request: asked.append((plans, request)))
     assert registry.select(**CALL) is copy
+    # Once, for the call as it was said.
     [(plans, request)] = asked
+    assert request == plan.Request(**CALL)
     assert plans == {"allreduce": [copy, ring]} and request.message_size == 1 << 20
     registry.set_selector(lambda plans, request: ring)
     assert registry.select(**CALL) is ring
     registry.set_selector(lambda plans, request: "ring")
-    with pytest.raises(TypeError, match="returns a PlanHandle"):
+    with pytest.raises(InvalidArgumentError, match="returns a PlanHandle"):
         registry.select(**CALL)
+    registry.set_selector(lambda plans, request: ring)
+    with pytest.raises(InvalidArgumentError, match="joins ranks . and . by memory"):
+        registry.select(**{**CALL, "n_ranks_per_node": 2})
 
 
 def test_registered_plans_serve_calls_by_name(registry, tmp_path):

@@ -1,20 +1,20 @@
 //! Questions, selectors and explanations for C.
 
 use crate::communicator::antiphon_communicator;
-use crate::entry::{Out, Structure, entry, structure, text, write_text};
+use crate::entry::{Out, Structure, entry, structure, text, texts, write_text};
 use crate::handle::borrow;
 use crate::result::{Failure, antiphon_result, overheard};
-use crate::types::{data_type, reduce_op};
+use crate::types::{antiphon_switch, data_type, reduce_op, switch};
 use ::antiphon_executor::plan::model::Collective;
-use ::antiphon_executor::selection::{Offer, Question};
-use ::antiphon_executor::{Collectives, Registry};
+use ::antiphon_executor::selection::{Chosen, Offer, Question, Spread};
+use ::antiphon_executor::{Collectives, ExecutorError, Options, Registry};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::OnceLock;
 
 /// A call, as far as the choice of what serves it goes. Selectors are given one, which is theirs until they return;
-/// antiphon_explain takes one, of which the fields up to `root` count. Begin with ANTIPHON_QUESTION_INIT; later
+/// antiphon_explain takes one, of which the fields up to `root` count, and antiphon_registry_explain. Begin with ANTIPHON_QUESTION_INIT; later
 /// versions of the library add fields at the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,10 @@ pub struct antiphon_question {
     pub tags: *const *const c_char,
     /// How many there are.
     pub tag_count: u64,
+    /// Whether sums keep one order, as antiphon_config says it: an antiphon_switch, in a selector on or off.
+    pub reproducible: i32,
+    /// 0.
+    pub reserved: i32,
 }
 
 const NOTHING: antiphon_question = antiphon_question {
@@ -72,6 +76,8 @@ const NOTHING: antiphon_question = antiphon_question {
     receive_buffer: ptr::null(),
     tags: ptr::null(),
     tag_count: 0,
+    reproducible: 0,
+    reserved: 0,
 };
 
 impl Structure for antiphon_question {
@@ -201,6 +207,10 @@ fn ask(
         receive_buffer: ptr::with_exposed_provenance(offer.output),
         tags: listed_tags.as_ptr(),
         tag_count: listed_tags.len() as u64,
+        reproducible: match offer.question.reproducible {
+            true => antiphon_switch::On,
+            false => antiphon_switch::Off,
+        } as i32,
         ..NOTHING
     };
     let mut answer = [0 as c_char; ANTIPHON_ANSWER_BYTES];
@@ -230,6 +240,58 @@ pub enum antiphon_format {
     Json = 1,
 }
 
+/// The collective that a question names.
+///
+/// # Safety
+/// Its text, if there is one, ends with a zero.
+unsafe fn collective_of(asked: &antiphon_question) -> Result<Collective, Failure> {
+    // SAFETY: as this function's.
+    Ok(Collective::from_name(unsafe { text(asked.collective, "question.collective")? }))
+}
+
+/// A question with what C says of the call beside where its ranks are.
+///
+/// # Errors
+/// Values that are none.
+fn completed<'a>(
+    question: Question<'a>,
+    asked: &antiphon_question,
+) -> Result<Question<'a>, Failure> {
+    let flag = |value: i32, name: &str| match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        saw => Err(Failure::argument(format!("cannot use `{name}`: saw {saw}, allowed 0 and 1"))),
+    };
+    if asked.root >= question.spread.ranks {
+        return Err(Failure::argument(format!(
+            "cannot use `question.root`: saw rank {}, allowed 0 to {}",
+            asked.root,
+            question.spread.ranks - 1
+        )));
+    }
+    Ok(Question {
+        op: question.op.map(|_| reduce_op(asked.op)).transpose()?,
+        in_place: flag(asked.in_place, "question.in_place")?,
+        premultiplied: flag(asked.premultiplied, "question.premultiplied")?,
+        root: asked.root,
+        ..question
+    })
+}
+
+/// What is said of a choice, in an antiphon_format.
+///
+/// # Errors
+/// A number of no format.
+fn explained(choice: &Chosen, format: i32) -> Result<String, Failure> {
+    match format {
+        format if format == antiphon_format::Text as i32 => Ok(choice.to_string()),
+        format if format == antiphon_format::Json as i32 => Ok(choice.to_json()),
+        saw => Err(Failure::argument(format!(
+            "cannot use `format`: saw {saw}, allowed the numbers of antiphon_format"
+        ))),
+    }
+}
+
 /// Writes what would serve a call on a communicator, why, and what else was considered, as a text that ends with a zero, and
 /// its bytes with that zero. With a null buffer and a capacity of 0 it writes only how many bytes are needed. `format` is an
 /// antiphon_format. A selector is asked, with null buffers. Nothing is called, and no other rank has a part in it.
@@ -254,42 +316,64 @@ pub unsafe extern "C" fn antiphon_explain(
         let on = unsafe { borrow::<Collectives>(communicator)? };
         // SAFETY: as this function's.
         let asked = unsafe { structure(question, NOTHING)? };
-        let collective = Collective::from_name(
-            // SAFETY: as this function's.
-            unsafe { text(asked.collective, "question.collective")? },
-        );
-        let flag = |value: i32, name: &str| match value {
-            0 => Ok(false),
-            1 => Ok(true),
-            saw => {
-                Err(Failure::argument(format!("cannot use `{name}`: saw {saw}, allowed 0 and 1")))
-            }
-        };
+        // SAFETY: as this function's.
+        let collective = unsafe { collective_of(&asked)? };
         let question = on.question(&collective, asked.bytes, data_type(asked.dtype)?)?;
-        let question = Question {
-            op: question.op.map(|_| reduce_op(asked.op)).transpose()?,
-            in_place: flag(asked.in_place, "question.in_place")?,
-            premultiplied: flag(asked.premultiplied, "question.premultiplied")?,
-            root: asked.root,
-            ..question
-        };
-        if question.root >= question.spread.ranks {
+        let choice = on.explain(&completed(question, &asked)?)?;
+        let text = explained(&choice, format)?;
+        // SAFETY: as this function's.
+        unsafe { write_text(&text, "the explanation", buffer, capacity, out) }
+    })
+}
+
+/// As antiphon_explain, for a call of no communicator: of `world` ranks on `nodes` nodes, equally many on each, whose buffers are
+/// the host's. It goes by what is registered and built in, and by the selector, which is told the tags and the order of sums of
+/// the question: those that are not said are the environment's (ANTIPHON_TAGS, ANTIPHON_REPRODUCIBLE). It knows neither a tuning
+/// table nor installed plans, which ranks agree on when their communicator forms.
+///
+/// Any thread may call it at any time.
+///
+/// # Safety
+/// `question` is null or as long as it says, its list of tags is there, and its texts end with a zero; `buffer` is null or has
+/// `capacity` bytes; `out_bytes` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn antiphon_registry_explain(
+    question: *const antiphon_question,
+    format: i32,
+    buffer: *mut c_char,
+    capacity: u64,
+    out_bytes: *mut u64,
+) -> antiphon_result {
+    entry(|| {
+        let out = Out::new(out_bytes, "out_bytes")?;
+        // SAFETY: as this function's.
+        let asked = unsafe { structure(question, NOTHING)? };
+        let antiphon_question { world, nodes, .. } = asked;
+        if world == 0 || nodes == 0 || world % nodes != 0 {
             return Err(Failure::argument(format!(
-                "cannot use `question.root`: saw rank {}, allowed 0 to {}",
-                question.root,
-                question.spread.ranks - 1
+                "cannot explain a call: saw {world} ranks on {nodes} nodes, allowed equally many on each, and 1 or more"
             )));
         }
-        let choice = on.explain(&question)?;
-        let text = match format {
-            format if format == antiphon_format::Text as i32 => choice.to_string(),
-            format if format == antiphon_format::Json as i32 => choice.to_json(),
-            saw => {
-                return Err(Failure::argument(format!(
-                    "cannot use `format`: saw {saw}, allowed the numbers of antiphon_format"
-                )));
-            }
+        if asked.reserved != 0 {
+            let saw = asked.reserved;
+            let text = format!("cannot use `question.reserved`: saw {saw}, allowed 0");
+            return Err(Failure::argument(text));
+        }
+        let mut options = Options::default();
+        if !asked.tags.is_null() || asked.tag_count > 0 {
+            // SAFETY: as this function's.
+            options.tags = unsafe { texts(asked.tags, asked.tag_count, "question.tags")? };
+        }
+        // SAFETY: as this function's.
+        let collective = unsafe { collective_of(&asked)? };
+        let (spread, dtype) = (Spread::here(world, nodes), data_type(asked.dtype)?);
+        let question = Question {
+            reproducible: switch(asked.reproducible)?.unwrap_or(options.reproducible),
+            tags: &options.tags,
+            ..Question::new(&collective, spread, asked.bytes, dtype)
         };
+        let choice = Registry::process().choose(&completed(question, &asked)?);
+        let text = explained(&choice.map_err(ExecutorError::from)?, format)?;
         // SAFETY: as this function's.
         unsafe { write_text(&text, "the explanation", buffer, capacity, out) }
     })
