@@ -1,7 +1,9 @@
 /* Plans, code and a selector of the program's own that serve calls by name. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
+#include <dirent.h>
 #include <pthread.h>
+#include <unistd.h>
 
 enum { WORLD = 2, COUNT = 8 };
 
@@ -489,7 +491,6 @@ static void refusals(antiphon_communicator *end)
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`bytes`", antiphon_install_bytes(NULL, 2, NULL));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`no such plan`", antiphon_uninstall("no such plan"));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`name`", antiphon_uninstall(NULL));
-    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "0 ranks", antiphon_install_defaults(0, 1));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`failure`", antiphon_set_last_error(NULL));
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "out_bytes", antiphon_registry_list(NULL, 0, NULL));
     FAILS(ANTIPHON_RESULT_INVALID_HANDLE, "null",
@@ -515,6 +516,48 @@ static void refusals(antiphon_communicator *end)
     FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "`config.tags`", antiphon_communicator_create_in_process(1, &config, &none));
 }
 
+/* The default plans of some ranks are files in the cache folder. It changes the environment: after all else. */
+static void defaults(void)
+{
+    static const char *const names[] = {"allreduce_ring_2ranks", "broadcast_zero_copy_2ranks", "scatter_packets_2ranks"};
+    static const char ending[] = ".json";
+    const char *temporary = getenv("TMPDIR");
+    char folder[256], inside[300], path[1024], beginning[64], expected[64];
+    struct dirent *entry;
+    DIR *files;
+    FILE *file;
+    size_t i, found = 0, length;
+
+    snprintf(folder, sizeof folder, "%s/antiphon-XXXXXX", temporary == NULL ? "/tmp" : temporary);
+    CHECK(mkdtemp(folder) != NULL && setenv("ANTIPHON_CACHE_DIR", folder, 1) == 0);
+    FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "0 ranks", antiphon_install_defaults(0, 1));
+    OK(antiphon_install_defaults(WORLD, 1));
+    snprintf(inside, sizeof inside, "%s/default", folder);
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s%s", inside, names[i], ending);
+        snprintf(expected, sizeof expected, "{\"name\":\"%s\",", names[i]);
+        file = fopen(path, "r");
+        CHECK(file != NULL && fgets(beginning, (int)strlen(expected) + 1, file) != NULL);
+        CHECK(strcmp(beginning, expected) == 0 && fclose(file) == 0);
+    }
+    files = opendir(inside);
+    CHECK(files != NULL);
+    while ((entry = readdir(files)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+            continue;
+        }
+        /* No drafts stay. */
+        length = strlen(entry->d_name);
+        CHECK(length > strlen(ending) && strcmp(entry->d_name + length - strlen(ending), ending) == 0);
+        snprintf(path, sizeof path, "%s/%s", inside, entry->d_name);
+        CHECK(unlink(path) == 0);
+        found++;
+    }
+    CHECK(closedir(files) == 0 && found > sizeof names / sizeof names[0]);
+    /* Nothing is written elsewhere. */
+    CHECK(rmdir(inside) == 0 && rmdir(folder) == 0);
+}
+
 int main(void)
 {
     antiphon_config config = ANTIPHON_CONFIG_INIT;
@@ -531,6 +574,7 @@ int main(void)
     groups(ranks);
     codes(ranks);
     leave(ranks);
+    defaults();
     printf("registry: ok\n");
     return EXIT_SUCCESS;
 }
