@@ -1,6 +1,6 @@
 //! The binary interface is the one that was agreed on: `abi/antiphon.txt` has its version and every declaration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -92,6 +92,30 @@ fn counted(line: &str) -> Vec<String> {
     fields.map(|(at, field)| format!("constant {name}_INIT {at}: {field}")).collect()
 }
 
+/// The fields of each structure, in their order.
+fn structures(lines: &[String]) -> BTreeMap<&str, Vec<&str>> {
+    let mut all = BTreeMap::<_, Vec<_>>::new();
+    for line in lines.iter().filter_map(|line| line.strip_prefix("struct ")) {
+        if let Some((name, field)) = line.split_once(": ") {
+            all.entry(name).or_default().push(field);
+        }
+    }
+    all
+}
+
+/// Structures whose fields lie elsewhere than before: those that begin with their size may have more of them at their ends.
+fn moved(old: &[String], new: &[String]) -> Vec<String> {
+    let after = structures(new);
+    let lies_as_before = |name: &str, fields: &[&str]| {
+        let now = after.get(name).map_or(&[][..], |fields| fields);
+        let grows = fields.first().is_some_and(|first| first.ends_with(" struct_size"));
+        now.starts_with(fields) && (grows || now.len() == fields.len())
+    };
+    let before = structures(old);
+    let moved = before.iter().filter(|(name, fields)| !lies_as_before(name, fields));
+    moved.map(|(name, _)| (*name).to_owned()).collect()
+}
+
 /// Why an interface may not take the place of another, if it may not.
 fn unannounced(old: &[String], new: &[String]) -> Option<String> {
     let numbers = |line: &&String| !line.starts_with("constant ANTIPHON_ABI_M");
@@ -101,14 +125,17 @@ fn unannounced(old: &[String], new: &[String]) -> Option<String> {
     let [before, after] = [old, new].map(listed);
     let gone: Vec<_> = before.difference(&after).collect();
     let added: Vec<_> = after.difference(&before).collect();
+    let moved = moved(old, new);
     let (was, is) = (version(old), version(new));
-    let announced = match (gone.is_empty(), added.is_empty()) {
+    let announced = match (gone.is_empty() && moved.is_empty(), added.is_empty()) {
         (false, _) => is.0 > was.0,
         (true, false) => is > was,
         (true, true) => is == was,
     };
     (!announced).then(|| {
-        format!("version {was:?} became {is:?}\n  gone or changed: {gone:#?}\n  new: {added:#?}")
+        format!(
+            "version {was:?} became {is:?}\n  gone or changed: {gone:#?}\n  structures laid out anew: {moved:?}\n  new: {added:#?}"
+        )
     })
 }
 
@@ -174,6 +201,37 @@ fn a_change_must_be_announced() {
     ] {
         let why = unannounced(&old, &lines(version, &rest));
         assert_eq!(why.is_none(), allowed, "{version:?} {rest:?}: {why:?}");
+    }
+}
+
+#[test]
+fn fields_stay_where_they_are_within_a_major_version() {
+    let announced = |[old, new]: [&[&str]; 2], version: Version| {
+        let lines = |(major, minor): Version, fields: &[&str]| {
+            let numbers = [
+                format!("constant ANTIPHON_ABI_MAJOR {major}"),
+                format!("constant ANTIPHON_ABI_MINOR {minor}"),
+            ];
+            let fields = fields.iter().map(|field| format!("struct {field}"));
+            numbers.into_iter().chain(fields).collect::<Vec<_>>()
+        };
+        unannounced(&lines((1, 2), old), &lines(version, new)).is_none()
+    };
+    let sized = ["s: uint64_t struct_size", "s: int a", "s: int b", "t: int x"];
+    let [size, a, b, x] = sized;
+    let plain = ["t: int x", "t: int y"];
+    for (old, new, minor) in [
+        (&sized[..], vec![size, a, b, "s: int c", x], true),
+        (&sized, vec![x, size, a, b, "s: int c"], true),
+        (&sized, vec![size, b, a, x], false),
+        (&sized, vec![size, a, "s: int c", b, x], false),
+        (&sized, vec![size, a, b, x, "u: int z"], true),
+        // What does not say its size is as long as it was.
+        (&plain, vec!["t: int x", "t: int y", "t: int z"], false),
+        (&plain, vec!["t: int y", "t: int x"], false),
+    ] {
+        assert_eq!(announced([old, &new], (1, 3)), minor, "{new:?}");
+        assert!(announced([old, &new], (2, 0)) && !announced([old, &new], (1, 2)), "{new:?}");
     }
 }
 
