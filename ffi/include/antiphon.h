@@ -1392,7 +1392,8 @@ antiphon_result antiphon_execute(const struct antiphon_executor *executor,
 
 /**
  * Registers a loaded plan with this process: from the next call on it serves calls by name that it fits, on every
- * communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed.
+ * communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed. Plans of gather,
+ * scatter and sendrecv are refused: of such calls they would serve none.
  *
  * Register on all ranks, in the same order, between calls: ranks that are served differently are told so
  * (MISMATCH). So are ranks of one call that differ in whether they are in place, if the plan fits some of them alone: where a

@@ -32,7 +32,7 @@ pub struct RegisteredPlan {
 
 impl RegisteredPlan {
     /// # Errors
-    /// A plan that is not valid, or cannot be lowered; terms that contradict it.
+    /// A plan that is not valid, or cannot be lowered, or of a collective whose calls other plans serve; terms that contradict it.
     pub(super) fn new(plan: Plan, terms: Terms) -> Result<Self, ExecutorError> {
         let made = RegisteredPlan::vouched(plan, terms)?;
         match made.terms.root {
@@ -46,6 +46,7 @@ impl RegisteredPlan {
     /// # Errors
     /// As [`new`](Self::new), but for the root.
     pub(super) fn vouched(plan: Plan, terms: Terms) -> Result<Self, ExecutorError> {
+        serves_some(&plan)?;
         fits_some(&terms)?;
         let lowered = LoadedPlan::new(&plan)?;
         let world = lowered.ranks();
@@ -194,6 +195,21 @@ impl RegisteredPlan {
         let either = matches!(self.plan.collective, Collective::Broadcast | Collective::Reduce);
         either.then(|| Plan { in_place: !self.plan.in_place, ..self.plan.clone() })
     }
+}
+
+/// Whether calls by name of the plan's collective may be served by plans of that collective.
+fn serves_some(plan: &Plan) -> Result<(), ExecutorError> {
+    let allowed = match plan.collective {
+        Collective::Gather | Collective::Scatter => {
+            "plans of alltoallv with runtime sizes, which serve such calls"
+        }
+        Collective::SendRecv => {
+            "no plans of it, since sends and receives are served by what is built in; load and execute it"
+        }
+        _ => return Ok(()),
+    };
+    let saw = format!("plan `{}` of {}", plan.name, plan.collective);
+    Err(ExecutorError::Argument { what: "register a plan", saw, allowed })
 }
 
 /// Terms that say something else than their plan.

@@ -181,10 +181,10 @@ fn every_rule_of_fitting_is_said() {
         ),
         (plan("p", AllToAllV, same), terms(), question(&AllToAllV), Some("has no runtime sizes")),
         (
-            plan("p", Gather, same),
-            root(0),
+            copies(),
+            terms(),
             question(&Gather),
-            Some("is for gather, where what is registered for alltoallv may serve the call"),
+            Some("is for allreduce, where what is registered for alltoallv may serve the call"),
         ),
         (copies_back(AllReduce, 1, false), terms(), reduce, Some("writes rank 1's send buffer")),
         (copies_back(AllReduce, 1, true), terms(), Question { in_place: true, ..reduce }, None),
@@ -444,6 +444,14 @@ fn names_are_given_once_and_terms_do_not_contradict_the_plan() {
         }
     }
     assert!(registry.unregister("from 1 said 1"));
+    for (collective, part) in [
+        (Collective::Gather, "`b` of gather, allowed plans of alltoallv"),
+        (Collective::Scatter, "`b` of scatter, allowed plans of alltoallv"),
+        (Collective::SendRecv, "served by what is built in"),
+    ] {
+        let error = registry.register(plan("b", collective, |p| p), terms()).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
     let mut broken = plan("b", Collective::AllReduce, |p| p);
     broken.gpus[0].id = 7;
     let error = registry.register(broken, Terms::default()).unwrap_err();

@@ -94,7 +94,7 @@ mod tests {
 
     fn explained(collective: &Collective, (nodes, devices): (u32, Devices), bytes: u64) -> Choice {
         let registry = Registry::new();
-        let plan = Algorithm::SendRecvZeroCopy.plan(Shape::new(4)).unwrap();
+        let plan = Algorithm::AllToAllZeroCopy.plan(Shape::new(4)).unwrap();
         let plan = Plan { name: "mine".to_owned(), ..plan };
         registry.register(plan, Terms::default()).unwrap();
         let spread = Spread { ranks: 4, nodes, crowded: false, devices };

@@ -298,6 +298,15 @@ fn on_ranks(
 }
 
 #[test]
+fn what_would_serve_no_call_is_not_installed() {
+    let Folder(folder) = &Folder::new("none");
+    let gather = antiphon_plan::algorithms::gather::zero_copy(Shape::new(2)).unwrap();
+    let error = Installed::install(folder, gather, named("mine")).unwrap_err().to_string();
+    assert!(error.contains("of gather, allowed plans of alltoallv"), "{error}");
+    assert!(Installed::read(folder).plans().is_empty() && !folder.exists());
+}
+
+#[test]
 fn installed_plans_serve_where_all_ranks_have_the_same_ones() {
     let Folder(folder) = &Folder::new("ranks");
     Installed::install(folder, plan("p", Algorithm::AllReduceRing, 0), named("mine")).unwrap();
