@@ -71,10 +71,13 @@ impl Environment {
         LauncherError::Missing { launcher, seen, missing }
     }
 
-    /// The time limit.
-    fn timeout(&self) -> Result<Duration> {
+    /// How long ranks are to wait for each other, where `ANTIPHON_TIMEOUT` says it.
+    ///
+    /// # Errors
+    /// `Bad` for what is no time.
+    pub fn timeout(&self) -> Result<Option<Duration>> {
         const NAME: &str = "ANTIPHON_TIMEOUT";
-        let Some(value) = self.get(NAME) else { return Ok(DEFAULT_TIMEOUT) };
+        let Some(value) = self.get(NAME) else { return Ok(None) };
         let bad =
             || LauncherError::bad(NAME, value, "a time such as 500ms, 60s, 2m or 60 (seconds)");
         let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
@@ -88,7 +91,7 @@ impl Environment {
         };
         match number.checked_mul(milliseconds) {
             // A year: what is longer cannot be added to a clock safely everywhere.
-            Some(total @ 1..=31_536_000_000) => Ok(Duration::from_millis(total)),
+            Some(total @ 1..=31_536_000_000) => Ok(Some(Duration::from_millis(total))),
             _ => Err(bad()),
         }
     }
@@ -118,7 +121,7 @@ impl Environment {
                 (None, _) => self.interface()?,
             },
             rendezvous,
-            timeout: self.timeout()?,
+            timeout: self.timeout()?.unwrap_or(DEFAULT_TIMEOUT),
         })
     }
 }
@@ -137,8 +140,10 @@ mod tests {
 
     #[test]
     fn times_are_read_with_and_without_units() {
-        let unset: Environment = [("ANTIPHON_TIMEOUT", "")].into_iter().collect();
-        assert_eq!(unset.timeout().unwrap(), DEFAULT_TIMEOUT);
+        for blank in ["", " "] {
+            let unset: Environment = [("ANTIPHON_TIMEOUT", blank)].into_iter().collect();
+            assert_eq!(unset.timeout().unwrap(), None);
+        }
         // NCCL's interface reads the same variable and keeps to the same table.
         let table = include_str!("../../../../tests/limits.txt");
         for line in table.lines().filter(|line| !line.starts_with('#')) {
@@ -146,7 +151,7 @@ mod tests {
             let milliseconds = (expected != "-").then(|| expected.parse().unwrap());
             let environment: Environment = [("ANTIPHON_TIMEOUT", text)].into_iter().collect();
             let expected = milliseconds.map(Duration::from_millis);
-            assert_eq!(environment.timeout().ok(), expected, "{text:?}");
+            assert_eq!(environment.timeout().ok(), expected.map(Some), "{text:?}");
         }
     }
 }

@@ -90,42 +90,8 @@ struct Meeting<'a> {
 
 /// Forms the job and returns this rank's end of it.
 pub(super) fn hold(job: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
-    let secret = job.secret_in_force();
-    secret.warn_if_open();
-    let door = format!("antiphon-door-{}", hex(&random()?));
-    // Without one this rank is a node of its own.
-    let unix_door = socket::listen(&door).ok();
-    let (rank, world, pid) = (job.rank, job.world, std::process::id());
-    let process = process_token()?;
-    let address = SocketAddr::from(([0, 0, 0, 0], 0));
-    let now = Instant::now();
-    let mut meeting = Meeting {
-        job,
-        secret,
-        key: secret.derive(b"handshake", &[]),
-        card: Card { rank, world, pid, process, door, host: host.to_owned(), address },
-        deadline: now + job.timeout,
-        token: random()?,
-        desk: None,
-        note: None,
-        door: None,
-        unix_door,
-        contacts: Vec::new(),
-        way: None,
-        addresses: arrival::Addresses::default(),
-        seats: Vec::new(),
-        pause: PAUSE.0,
-        cards: vec![None; world as usize],
-        table: None,
-        calls: Vec::new(),
-        proven: BTreeSet::new(),
-        proofs_until: now,
-        ready: BTreeMap::new(),
-        said_ready: false,
-        nodes: None,
-        asked: false,
-        hints: BTreeSet::new(),
-    };
+    let mut meeting = Meeting::new(job, host, Instant::now())?;
+    meeting.secret.warn_if_open();
     if let Err(error) = meeting.run() {
         let error = meeting.explained(error);
         meeting.tell_all(&error);
@@ -143,6 +109,46 @@ fn is_read(role: Role, table: bool, nodes: bool) -> bool {
         Role::Desk | Role::Joined(_) => !nodes,
         Role::Done(_) | Role::Told | Role::Dropped => false,
         Role::Guest(_) | Role::Link(_) => true,
+    }
+}
+
+impl<'a> Meeting<'a> {
+    /// One that begins `now`.
+    fn new(job: &'a Rendezvous, host: &str, now: Instant) -> Result<Self> {
+        let secret = job.secret_in_force();
+        let door = format!("antiphon-door-{}", hex(&random()?));
+        // Without one this rank is a node of its own.
+        let unix_door = socket::listen(&door).ok();
+        let (rank, world, pid) = (job.rank, job.world, std::process::id());
+        let process = process_token()?;
+        let address = SocketAddr::from(([0, 0, 0, 0], 0));
+        Ok(Meeting {
+            job,
+            secret,
+            key: secret.derive(b"handshake", &[]),
+            card: Card { rank, world, pid, process, door, host: host.to_owned(), address },
+            deadline: now + job.timeout,
+            token: random()?,
+            desk: None,
+            note: None,
+            door: None,
+            unix_door,
+            contacts: Vec::new(),
+            way: None,
+            addresses: arrival::Addresses::default(),
+            seats: Vec::new(),
+            pause: PAUSE.0,
+            cards: vec![None; world as usize],
+            table: None,
+            calls: Vec::new(),
+            proven: BTreeSet::new(),
+            proofs_until: now,
+            ready: BTreeMap::new(),
+            said_ready: false,
+            nodes: None,
+            asked: false,
+            hints: BTreeSet::new(),
+        })
     }
 }
 
