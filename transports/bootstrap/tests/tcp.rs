@@ -441,6 +441,13 @@ fn interfaces_are_checked_and_shown_to_the_others() {
 fn names_are_looked_up() {
     let place = Place::Address { host: "localhost".to_owned(), port: free_port() };
     works(join_all(&[job(&place, 1, 2), job(&place, 0, 2)]).into_iter().rev().collect());
+    // What a rank is reached by may be elsewhere.
+    let other = antiphon_transport::interface::default_address().unwrap().to_string();
+    let jobs = [0, 1].map(|rank| {
+        let interface = Some(other.clone());
+        Rendezvous { interface, listen_everywhere: true, ..job(&place, rank, 2) }
+    });
+    works(join_all(&jobs));
     let nowhere = Place::Address { host: "no-such-host.invalid".to_owned(), port: 9 };
     let timeout = Duration::from_millis(100);
     let lost = Rendezvous { timeout, ..job(&nowhere, 1, 2) };

@@ -109,6 +109,7 @@ impl Found {
         let mut rendezvous = tcp::Rendezvous::new(place, self.rank, self.world, secret);
         rendezvous.timeout = timeout;
         rendezvous.interface = self.interface.clone();
+        rendezvous.listen_everywhere = self.listen_everywhere;
         Ok(tcp::connect(&rendezvous)?)
     }
 }

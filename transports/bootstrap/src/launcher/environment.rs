@@ -108,20 +108,24 @@ impl Environment {
         if rank >= world {
             return Err(LauncherError::Shape { launcher, rank_name, rank, world_name, world });
         }
+        let (interface, listen_everywhere) = match interface.or_else(|| self.own_interface()) {
+            Some(named) => (Some(named), false),
+            // Ranks of one host need no network: what is meant for NCCL on other machines refuses them nothing.
+            None if matches!(rendezvous, Meeting::Unix { .. }) => (None, false),
+            // By NCCL's variable, if by any.
+            None => (self.interface()?, true),
+        };
+        let timeout = self.timeout()?.unwrap_or(DEFAULT_TIMEOUT);
         Ok(Found {
             launcher,
             rank,
             world,
             local_rank,
             local_world,
-            interface: match (interface, &rendezvous) {
-                (Some(named), _) => Some(named),
-                // Ranks of one host need no network: what is meant for NCCL on other machines refuses them nothing.
-                (None, Meeting::Unix { .. }) => self.own_interface(),
-                (None, _) => self.interface()?,
-            },
+            interface,
+            listen_everywhere,
             rendezvous,
-            timeout: self.timeout()?.unwrap_or(DEFAULT_TIMEOUT),
+            timeout,
         })
     }
 }

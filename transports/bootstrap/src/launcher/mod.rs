@@ -81,6 +81,11 @@ pub struct Found {
     /// The network interface, or address, to listen at and to go out by, where the environment
     /// [names one](Environment::interface).
     pub interface: Option<String>,
+    /// Whether that interface is only for what this rank itself shows to others: what [`listen_everywhere`] means. So with
+    /// `NCCL_SOCKET_IFNAME`, which is set for the data of a job and not for where its ranks meet.
+    ///
+    /// [`listen_everywhere`]: crate::tcp::Rendezvous::listen_everywhere
+    pub listen_everywhere: bool,
     /// How long a rank waits for the others: `ANTIPHON_TIMEOUT`, else [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT).
     pub timeout: Duration,
 }

@@ -28,6 +28,7 @@ fn environment(recorded: &str, changes: &[&str]) -> Environment {
 fn described(found: &Found) -> String {
     let number = |number: Option<u32>| number.map_or("?".to_owned(), |number| number.to_string());
     let Found { launcher, rank, world, local_rank, local_world, rendezvous, interface, .. } = found;
+    let listening = if found.listen_everywhere { ", listening everywhere" } else { "" };
     let (local_rank, local_world) = (number(*local_rank), number(*local_world));
     let kind = match rendezvous {
         Meeting::Unix { .. } => "unix".to_owned(),
@@ -39,7 +40,7 @@ fn described(found: &Found) -> String {
                 SecretSource::Waived => "waived",
             };
             let interface =
-                interface.as_deref().map_or(String::new(), |name| format!(" by {name}"));
+                interface.as_deref().map_or(String::new(), |name| format!(" by {name}{listening}"));
             format!("tcp {place}{interface}, secret {secret}")
         }
         Meeting::Pmi { descriptor, one_host } => {
@@ -112,6 +113,26 @@ fn each_launcher_is_recognised() {
             BY_HAND,
             &["ANTIPHON_COMM_ID=antiphon-00112233445566778899aabbccddeeff"],
             "ANTIPHON_RANK: 1/2 local ?/?: unix",
+        ),
+        (
+            BY_HAND,
+            &["ANTIPHON_COMM_ID=localhost:4000", "NCCL_SOCKET_IFNAME==lo", SECRET],
+            "ANTIPHON_RANK: 1/2 local ?/?: tcp localhost:4000 by lo, listening everywhere, secret text",
+        ),
+        (
+            BY_HAND,
+            &["ANTIPHON_COMM_ID=lo:localhost:4000", "NCCL_SOCKET_IFNAME==lo", SECRET],
+            "ANTIPHON_RANK: 1/2 local ?/?: tcp localhost:4000 by lo, secret text",
+        ),
+        (
+            BY_HAND,
+            &[
+                "ANTIPHON_COMM_ID=localhost:4000",
+                "ANTIPHON_INTERFACE=ib0",
+                "NCCL_SOCKET_IFNAME==lo",
+                SECRET,
+            ],
+            "ANTIPHON_RANK: 1/2 local ?/?: tcp localhost:4000 by ib0, secret text",
         ),
         // On one host nothing hangs on the network that NCCL is to take.
         (

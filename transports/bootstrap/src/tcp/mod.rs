@@ -59,6 +59,10 @@ pub struct Rendezvous {
     /// The network interface (name, address or address prefix) by which other nodes reach this rank; without it, the one
     /// by which this rank reaches rank 0.
     pub interface: Option<String>,
+    /// Whether rank 0 listens on all interfaces of its host where the place is a host name, although `interface` names one: for an
+    /// interface that was not chosen with the place in mind, at which those who look the name up may not look. Without an
+    /// `interface` it does so anyway.
+    pub listen_everywhere: bool,
     /// After how long without a sign of life from its host (not its process: the kernel answers) a peer is lost. At
     /// least a second.
     pub silence: Duration,
@@ -68,7 +72,8 @@ impl Rendezvous {
     /// Joins as `rank` of `world`, with [`DEFAULT_TIMEOUT`] and [`DEFAULT_SILENCE`].
     pub fn new(place: Place, rank: u32, world: u32, secret: Secret) -> Rendezvous {
         let (timeout, silence) = (DEFAULT_TIMEOUT, DEFAULT_SILENCE);
-        Rendezvous { place, rank, world, secret, timeout, interface: None, silence }
+        let (interface, listen_everywhere) = (None, false);
+        Rendezvous { place, rank, world, secret, timeout, interface, listen_everywhere, silence }
     }
 
     /// The secret that counts.

@@ -41,11 +41,11 @@ impl Meeting<'_> {
             Place::File(_) => stand::listen(SocketAddr::new(chosen()?, 0))?,
             Place::Address { host, port } => match (host.parse::<IpAddr>(), &job.interface) {
                 (Ok(ip), _) => self.listen(SocketAddr::new(ip, *port))?,
-                (_, Some(interface)) => {
+                (_, Some(interface)) if !job.listen_everywhere => {
                     self.listen(SocketAddr::new(interface::address_of(interface)?, *port))?
                 }
                 // What a name stands for differs from host to host, and is often the loopback on its own.
-                (_, None) => self.listen_everywhere(*port)?,
+                _ => self.listen_everywhere(*port)?,
             },
         };
         if let Place::File(path) = &job.place {
@@ -235,5 +235,28 @@ impl Meeting<'_> {
             self.nodes = Some(nodes);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::{Rendezvous, Secret};
+
+    #[test]
+    fn at_a_name_rank_0_listens_by_an_interface_that_was_named_for_it() {
+        let interface = Some("lo".to_owned());
+        for (interface, listen_everywhere, everywhere) in
+            [(interface.clone(), false, false), (interface, true, true), (None, false, true)]
+        {
+            // The kernel picks the port: no place that others could know, but one to listen at.
+            let place = Place::Address { host: "localhost".to_owned(), port: 0 };
+            let job = Rendezvous::new(place, 0, 2, Secret::new([7; 32]));
+            let job = Rendezvous { interface, listen_everywhere, ..job };
+            let mut meeting = Meeting::new(&job, "here", Instant::now()).unwrap();
+            meeting.open_desk().unwrap();
+            let (_, address) = meeting.desk.as_ref().unwrap();
+            assert_eq!(address.ip().is_unspecified(), everywhere, "{address}");
+        }
     }
 }
