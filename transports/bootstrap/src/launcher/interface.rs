@@ -11,7 +11,8 @@ const OF_NCCL: &str = "NCCL_SOCKET_IFNAME";
 
 impl Environment {
     /// The network interface asked for, by its name, an address or an address prefix: what `ANTIPHON_INTERFACE` says, else
-    /// `MSCCLPP_SOCKET_IFNAME`; else the name of the first that `NCCL_SOCKET_IFNAME` means.
+    /// `MSCCLPP_SOCKET_IFNAME`; else the name of the first that `NCCL_SOCKET_IFNAME` means, which counts as unset where it lists
+    /// nothing (`^`).
     ///
     /// # Errors
     /// `Bootstrap` where `NCCL_SOCKET_IFNAME` means none that is up, with those that there are, or where the kernel does not list
@@ -21,6 +22,9 @@ impl Environment {
             return Ok(Some(named));
         }
         let Some(asked) = self.get(OF_NCCL) else { return Ok(None) };
+        if parts(asked).2.is_empty() {
+            return Ok(None);
+        }
         let all = interfaces().map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             BootstrapError::Os { doing: "list the network interfaces", errno }
@@ -44,11 +48,7 @@ impl Environment {
 /// The first interface that NCCL's list means: the names that begin with one of its parts, those that are one after `=`, and all
 /// others after `^` or `^=`. The loopback is among those others only where there is nothing else.
 fn meant<'a>(asked: &str, all: &'a [Interface]) -> Option<&'a str> {
-    let (others, asked) = stripped(asked, '^');
-    let (whole, asked) = stripped(asked, '=');
-    let mut parts = asked.split(',').map(str::trim).filter(|part| !part.is_empty()).peekable();
-    parts.peek()?;
-    let parts: Vec<&str> = parts.collect();
+    let (others, whole, parts) = parts(asked);
     let listed = |one: &Interface| {
         let is = |part: &&str| if whole { one.name == **part } else { one.name.starts_with(part) };
         parts.iter().any(is)
@@ -56,6 +56,14 @@ fn meant<'a>(asked: &str, all: &'a [Interface]) -> Option<&'a str> {
     let mut suiting = all.iter().filter(|one| listed(one) != others);
     let first = suiting.clone().find(|one| !(others && one.address.is_loopback()));
     first.or_else(|| suiting.next()).map(|one| one.name.as_str())
+}
+
+/// NCCL's list: whether it means all others, whether its parts are whole names, and its parts.
+fn parts(asked: &str) -> (bool, bool, Vec<&str>) {
+    let (others, asked) = stripped(asked, '^');
+    let (whole, asked) = stripped(asked, '=');
+    let parts = asked.split(',').map(str::trim).filter(|part| !part.is_empty());
+    (others, whole, parts.collect())
 }
 
 fn stripped(text: &str, sign: char) -> (bool, &str) {
@@ -92,9 +100,6 @@ mod tests {
             ("^docker,eth,ib", Some("lo")),
             ("^docker,eth,ib,lo", None),
             ("wlan", None),
-            ("", None),
-            ("^", None),
-            (",", None),
         ] {
             assert_eq!(meant(asked, &all), expected, "{asked}");
         }
@@ -111,6 +116,9 @@ mod tests {
         assert_eq!(asked(&[mscclpp, nccl]).unwrap().as_deref(), Some("ib0"));
         assert_eq!(asked(&[nccl]).unwrap().as_deref(), Some("lo"));
         assert_eq!(asked(&[]).unwrap(), None);
+        for nothing in ["^", "=", "^=", ",", "^ , ,"] {
+            assert_eq!(asked(&[(OF_NCCL, nothing)]).unwrap(), None, "{nothing}");
+        }
         let refused = asked(&[(OF_NCCL, "=no-such-interface")]).unwrap_err().to_string();
         assert!(
             refused.contains("NCCL_SOCKET_IFNAME==no-such-interface") && refused.contains("lo ("),
