@@ -44,7 +44,7 @@ impl fmt::Display for Lost {
 }
 
 /// Writes a list of peers with the total where it is long.
-struct Names<'a>(&'a [PeerName]);
+pub(crate) struct Names<'a>(pub &'a [PeerName]);
 
 impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -71,7 +71,7 @@ impl Meeting<'_> {
     }
 
     /// Whom this rank is waiting for: the others know of rank 0 alone.
-    fn missing(&self) -> Vec<PeerName> {
+    pub(super) fn missing(&self) -> Vec<PeerName> {
         if self.job.rank != 0 {
             return vec![self.name(0)];
         }

@@ -7,6 +7,7 @@
 mod arrival;
 mod desk;
 mod ending;
+mod late;
 mod proofs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +55,7 @@ struct Meeting<'a> {
     key: [u8; 32],
     card: Card,
     deadline: Instant,
+    late: late::Late,
     token: [u8; 16],
     /// Listener at the place of rendezvous, on rank 0, with its address.
     desk: Option<(OwnedFd, SocketAddr)>,
@@ -84,7 +86,7 @@ struct Meeting<'a> {
     nodes: Option<Vec<u32>>,
     /// Whether rank 0 was told that this rank's time is up.
     asked: bool,
-    /// What was turned away, for the error if the job does not form.
+    /// What was turned away and what went wrong, for the error if the job does not form, and for who waits long.
     hints: BTreeSet<String>,
 }
 
@@ -128,6 +130,7 @@ impl<'a> Meeting<'a> {
             key: secret.derive(b"handshake", &[]),
             card: Card { rank, world, pid, process, door, host: host.to_owned(), address },
             deadline: now + job.timeout,
+            late: late::Late::new(now),
             token: random()?,
             desk: None,
             note: None,
@@ -297,6 +300,10 @@ impl Meeting<'_> {
         if left.is_zero() {
             return self.time_is_up();
         }
+        if let Some(word) = self.word(now) {
+            log::warn!("{word}");
+        }
+        let left = left.min(self.late.left(now));
         let searching = self.way.is_none() && !self.has_desk();
         let retry = searching || !self.calls.is_empty();
         let mut left = if retry { left.min(self.pause) } else { left };
