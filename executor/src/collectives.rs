@@ -18,7 +18,7 @@ mod transfers;
 
 use crate::communicator::Communicator;
 use crate::error::ExecutorError;
-use crate::executor::{Executor, Made, NOWHERE};
+use crate::executor::{Executor, NOWHERE, OrderOf};
 use crate::plan_cache::LoadedPlan;
 use crate::selection::{Question, SelectionError, Spread, Tuning, Wish};
 use antiphon_hal::{Event, HalError, Stream};
@@ -315,9 +315,11 @@ impl Collectives {
     ) -> Result<(), ExecutorError> {
         let outcome = match stream {
             // SAFETY: as this function's.
-            Some(stream) => unsafe { self.executor().execute_as(Made::ByName, call, stream) },
+            Some(stream) => unsafe {
+                self.executor().execute_as(OrderOf::Communicator, call, stream)
+            },
             // SAFETY: as this function's.
-            None => unsafe { self.executor().run_as(Made::ByName, call) },
+            None => unsafe { self.executor().run_as(OrderOf::Communicator, call) },
         };
         outcome.map_err(|error| self.0.service.told(call.plan, error))
     }

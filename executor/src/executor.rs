@@ -1,7 +1,7 @@
 //! Executors: load plans and launch them.
 
 mod again;
-mod made;
+mod order;
 mod queue;
 mod recent;
 
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use again::{Asked, Buffers};
-pub(crate) use made::Made;
+pub(crate) use order::OrderOf;
 pub(crate) use queue::own_error;
 use recent::{RECENT, Recent, Shape};
 
@@ -238,7 +238,7 @@ impl Executor {
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         // SAFETY: as this function's.
-        unsafe { self.execute_as(Made::Directly, call, stream) }
+        unsafe { self.execute_as(OrderOf::Stream, call, stream) }
     }
 
     /// Runs a call and returns when it is complete.
@@ -250,7 +250,7 @@ impl Executor {
     /// As [`execute`](Self::execute).
     pub unsafe fn run(&self, call: &Call<'_>) -> Result<(), ExecutorError> {
         // SAFETY: as this function's.
-        unsafe { self.run_as(Made::Directly, call) }
+        unsafe { self.run_as(OrderOf::Stream, call) }
     }
 
     /// Runs a blocking call on the host, and keeps what it takes at hand, for calls that ask the same.
@@ -309,13 +309,13 @@ impl Executor {
     unsafe fn launch(
         &self,
         gpu: &Gpu,
-        made: Made,
+        order: OrderOf,
         call: &Call<'_>,
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         let (sizes, blocks) = self.checked(call)?;
         // SAFETY: as this function's.
-        unsafe { gpu.launch(&self.communicator.shared, (made, call), (sizes, &blocks), stream) }
+        unsafe { gpu.launch(&self.communicator.shared, (order, call), (sizes, &blocks), stream) }
     }
 
     /// The sizes and the runtime blocks of a call that a device can be asked for.

@@ -1,7 +1,7 @@
 //! Calls of several ranks of one process, launched by one thread.
 
 use crate::error::ExecutorError;
-use crate::executor::{Call, Executor, Made};
+use crate::executor::{Call, Executor, OrderOf};
 use crate::gpu::{Member, launch_together};
 use antiphon_hal::Stream;
 use std::sync::Arc;
@@ -37,15 +37,15 @@ impl Executor {
     /// As [`execute`](Executor::execute), for each call.
     pub unsafe fn execute_together(calls: &[RankCall<'_>]) -> Result<(), ExecutorError> {
         // SAFETY: as this function's.
-        unsafe { Executor::execute_together_as(Made::Directly, calls) }
+        unsafe { Executor::execute_together_as(OrderOf::Stream, calls) }
     }
 
-    /// The same of calls that are made so.
+    /// The same of calls that come in this order.
     ///
     /// # Safety
     /// As [`execute_together`](Self::execute_together).
     pub(crate) unsafe fn execute_together_as(
-        made: Made,
+        order: OrderOf,
         calls: &[RankCall<'_>],
     ) -> Result<(), ExecutorError> {
         let mut members = Vec::with_capacity(calls.len());
@@ -53,7 +53,7 @@ impl Executor {
             let shared = &executor.communicator().shared;
             let Some(gpu) = &shared.gpu else { continue };
             let (sizes, blocks) = executor.checked(call)?;
-            members.push(Member { shared, gpu, made, call, sizes, blocks, stream });
+            members.push(Member { shared, gpu, order, call, sizes, blocks, stream });
         }
         for RankCall { executor, call, stream } in calls {
             if executor.communicator().shared.gpu.is_none() {

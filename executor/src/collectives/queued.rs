@@ -14,7 +14,7 @@ use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
 use super::{Collectives, lock};
 use crate::error::ExecutorError;
-use crate::executor::{Executor, Made};
+use crate::executor::{Executor, OrderOf};
 use crate::together::RankCall;
 use antiphon_hal::{Event, Stream};
 use std::collections::BTreeMap;
@@ -169,7 +169,8 @@ impl Queued {
                 calls.push(RankCall { executor: on.executor(), call, stream });
             }
             // SAFETY: as above.
-            if let Err(error) = unsafe { Executor::execute_together_as(Made::ByName, &calls) } {
+            let launched = unsafe { Executor::execute_together_as(OrderOf::Communicator, &calls) };
+            if let Err(error) = launched {
                 self.failed(error);
             }
         }
@@ -205,7 +206,9 @@ impl Queued {
                     })
                     .collect();
                 // SAFETY: as for collectives.
-                if let Err(error) = unsafe { Executor::execute_together_as(Made::ByName, &calls) } {
+                let launched =
+                    unsafe { Executor::execute_together_as(OrderOf::Communicator, &calls) };
+                if let Err(error) = launched {
                     // Of those that failed together, one names it.
                     let one = same.iter().find_map(|line| Some((line, line.side.sent.get(round)?)));
                     let told = one.map(|(line, sent)| sent.transfer.told(&line.side.on));

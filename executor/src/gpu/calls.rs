@@ -9,7 +9,7 @@ use super::Gpu;
 use super::context::{Called, Context};
 use crate::communicator::{Log, Shared};
 use crate::error::{ExecutorError, Wait};
-use crate::executor::{Made, mix};
+use crate::executor::{OrderOf, mix};
 use crate::shared::control::LaunchRecord;
 use std::time::{Duration, Instant};
 
@@ -49,18 +49,18 @@ pub struct Shown<'a> {
     pub shape: (u8, u8),
     /// Its name, however long.
     pub name: &'a str,
-    /// How it is made.
-    pub made: Made,
+    /// In which order it comes.
+    pub order: OrderOf,
 }
 
 impl Gpu {
     /// Numbers a call among the communicator's and among those on a stream, and shows it to the peers.
     pub fn show(&self, shared: &Shared, log: &mut Log, stream: u32, shown: &Shown<'_>) -> Turn {
-        let &Shown { fingerprint, bytes, shape, name, made } = shown;
+        let &Shown { fingerprint, bytes, shape, name, order } = shown;
         log.seq += 1;
         log.chain = mix(log.chain, fingerprint);
         let (seq, (turn, graphs)) = (log.seq, log.call_on(stream));
-        let named = if made == Made::ByName { log.call_by_name() } else { None };
+        let named = if order == OrderOf::Communicator { log.call_by_name() } else { None };
         shared.control(shared.rank).publish(&LaunchRecord {
             seq,
             chain: log.chain,

@@ -8,7 +8,7 @@ use super::Gpu;
 use super::calls::{self, Shown, Turn};
 use crate::communicator::Shared;
 use crate::error::{ExecutorError, Waits};
-use crate::executor::{Made, mix};
+use crate::executor::{OrderOf, mix};
 use antiphon_bootstrap::BootstrapError;
 use antiphon_hal::Stream;
 use antiphon_types::{DataType, ReduceOp};
@@ -82,8 +82,8 @@ impl Gpu {
             return Ok(Turn { stream, turn: None, named: None, seq: 0, fingerprint });
         }
         let (bytes, shape) = (meeting.bytes, meeting.shape());
-        let (name, made) = (meeting.name, Made::ByName);
-        let shown = Shown { fingerprint, bytes, shape, name, made };
+        let (name, order) = (meeting.name, OrderOf::Communicator);
+        let shown = Shown { fingerprint, bytes, shape, name, order };
         Ok(self.show(shared, &mut log, stream, &shown))
     }
 }

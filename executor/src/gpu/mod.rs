@@ -39,7 +39,7 @@ mod words;
 use crate::communicator::{KernelForm, Options, Shared};
 use crate::context::ContextKey;
 use crate::error::ExecutorError;
-use crate::executor::{Call, Made, mix};
+use crate::executor::{Call, OrderOf, mix};
 use crate::plan_cache::LoadedPlan;
 use antiphon_hal::{Device, HalError, Memory, Stream};
 use antiphon_plan::program::CallSizes;
@@ -241,13 +241,13 @@ struct Shape {
     dtype: DataType,
     op: Option<ReduceOp>,
     stream: u64,
-    made: Made,
+    order: OrderOf,
 }
 
 impl Shape {
-    fn of((made, call): (Made, &Call<'_>), sizes: CallSizes, stream: &dyn Stream) -> Self {
+    fn of((order, call): (OrderOf, &Call<'_>), sizes: CallSizes, stream: &dyn Stream) -> Self {
         let plan = Arc::as_ptr(call.plan).addr();
-        Shape { plan, sizes, dtype: call.dtype, op: call.op, stream: stream.id(), made }
+        Shape { plan, sizes, dtype: call.dtype, op: call.op, stream: stream.id(), order }
     }
 }
 

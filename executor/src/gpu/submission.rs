@@ -7,7 +7,7 @@ use super::words::Words;
 use super::{Gpu, Recent, Shape};
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
-use crate::executor::{Call, Made};
+use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::abi::Launch;
 use antiphon_hal::{Backend, Stream};
@@ -43,13 +43,13 @@ impl Gpu {
     pub unsafe fn launch(
         &self,
         shared: &Arc<Shared>,
-        (made, call): (Made, &Call<'_>),
+        (order, call): (OrderOf, &Call<'_>),
         (sizes, blocks): (CallSizes, &[BlockBytes]),
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         self.takes(&**stream)?;
         let watch = self.watch(shared)?;
-        let shape = Shape::of((made, call), sizes, &**stream);
+        let shape = Shape::of((order, call), sizes, &**stream);
         let recent = &self.recall(shared, call, shape)?;
         let turn = recent.context.turn();
         let ready = self.ready(shared, recent, call, blocks, &**stream)?;
@@ -267,7 +267,7 @@ impl Gpu {
             bytes: (call.input_bytes, call.output_bytes),
             shape: (call.dtype as u8, call.op.map_or(0, |op| op as u8 + 1)),
             name: recent.plan.name(),
-            made: recent.shape.made,
+            order: recent.shape.order,
         };
         let mut log = shared.log();
         let turn = self.show(shared, &mut log, recent.context.stream, &shown);

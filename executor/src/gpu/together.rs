@@ -14,7 +14,7 @@ use super::submission::Ready;
 use super::{Gpu, Recent, Shape};
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
-use crate::executor::{Call, Made};
+use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::TOGETHER;
 use antiphon_codegen::abi::Launch;
@@ -30,8 +30,8 @@ pub struct Member<'a> {
     pub shared: &'a Arc<Shared>,
     /// Its engine.
     pub gpu: &'a Gpu,
-    /// How it is made.
-    pub made: Made,
+    /// In which order it comes.
+    pub order: OrderOf,
     /// The call.
     pub call: &'a Call<'a>,
     /// Its sizes.
@@ -90,7 +90,7 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
 
 impl Member<'_> {
     fn shape(&self) -> Shape {
-        Shape::of((self.made, self.call), self.sizes, &**self.stream)
+        Shape::of((self.order, self.call), self.sizes, &**self.stream)
     }
 
     /// Launches it as a kernel of its own.
@@ -98,7 +98,7 @@ impl Member<'_> {
     /// # Safety
     /// As [`launch_together`].
     unsafe fn launch(&self) -> Result<(), ExecutorError> {
-        let (call, what) = ((self.made, self.call), (self.sizes, &*self.blocks));
+        let (call, what) = ((self.order, self.call), (self.sizes, &*self.blocks));
         // SAFETY: as this function's.
         unsafe { self.gpu.launch(self.shared, call, what, self.stream) }
     }

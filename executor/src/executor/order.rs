@@ -1,47 +1,51 @@
-//! Calls as they are made: by plans, or by names.
+//! In which order calls come on all ranks: those by plans in that of their stream, those by names in that of the communicator.
 
 use super::{Call, Executor};
 use crate::error::ExecutorError;
 use antiphon_hal::{Stream, Task};
 use std::sync::Arc;
 
-/// How a rank makes a call, and so in which order all ranks make it.
+/// The order in which all ranks make a call, and in which their calls are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
-    /// By its plan, in one order with the calls on its stream: plans of one's own run at once on several.
-    Directly,
-    /// By a collective's name, in one order with all such calls of the communicator, on whatever streams.
-    ByName,
+pub(crate) enum OrderOf {
+    /// Of the calls on its stream: so one that is made by its plan, of which several run at once on several streams.
+    Stream,
+    /// Of the communicator's collectives by name, on whatever streams; and of the calls on its stream.
+    Communicator,
 }
 
 impl Executor {
-    /// [`execute`](Self::execute) of a call that is made so.
+    /// [`execute`](Self::execute) of a call that comes in this order.
     ///
     /// # Safety
     /// As [`execute`](Self::execute).
     pub(crate) unsafe fn execute_as(
         &self,
-        made: Made,
+        order: OrderOf,
         call: &Call<'_>,
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         if let Some(gpu) = &self.communicator.shared.gpu {
             // SAFETY: as this function's.
-            return unsafe { self.launch(gpu, made, call, stream) };
+            return unsafe { self.launch(gpu, order, call, stream) };
         }
         let launch: Arc<dyn Task> = Arc::new(self.queued(call, Some(stream.id()))?);
         self.submit(&launch, stream)
     }
 
-    /// [`run`](Self::run) of a call that is made so.
+    /// [`run`](Self::run) of a call that comes in this order.
     ///
     /// # Safety
     /// As [`execute`](Self::execute).
-    pub(crate) unsafe fn run_as(&self, made: Made, call: &Call<'_>) -> Result<(), ExecutorError> {
+    pub(crate) unsafe fn run_as(
+        &self,
+        order: OrderOf,
+        call: &Call<'_>,
+    ) -> Result<(), ExecutorError> {
         if let Some(gpu) = &self.communicator.shared.gpu {
             let stream = gpu.own_stream()?;
             // SAFETY: as this function's.
-            unsafe { self.launch(gpu, made, call, &stream)? };
+            unsafe { self.launch(gpu, order, call, &stream)? };
             return self.synchronize(&stream);
         }
         // SAFETY: as this function's.
