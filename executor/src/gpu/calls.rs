@@ -10,7 +10,7 @@ use super::context::{Called, Context};
 use crate::communicator::{Log, Shared};
 use crate::error::{ExecutorError, Wait};
 use crate::executor::{OrderOf, mix};
-use crate::shared::control::LaunchRecord;
+use crate::shared::control::{ControlPage, LaunchRecord};
 use std::time::{Duration, Instant};
 
 /// How long a watch waits for word of what a rank of another node has called, and between two looks for it.
@@ -82,31 +82,43 @@ impl Gpu {
 
 /// That a peer has called something else in a turn on the stream, or as the same collective by name.
 pub fn others(shared: &Shared, own: &Turn) -> Option<ExecutorError> {
-    let turn = own.turn.map(|turn| (u64::from(own.stream), (turn, 0)));
-    let on_stream = |record: &LaunchRecord| Some((record.arena, record.input)) == turn;
-    let by_name = |record: &LaunchRecord| Some(record.output.0) == own.named;
-    other(shared, own, on_stream).or_else(|| other(shared, own, by_name))
-}
-
-/// That the call of a peer in the `same` place is another.
-fn other(
-    shared: &Shared,
-    own: &Turn,
-    same: impl Fn(&LaunchRecord) -> bool,
-) -> Option<ExecutorError> {
-    let call = |rank: u32| shared.control(rank).find(&same);
-    let peers = (0..shared.world).filter(|&peer| peer != shared.rank);
-    let mut calls = peers.filter_map(|peer| Some((peer, call(peer)?)));
-    let (peer, theirs) = calls.find(|(_, call)| call.fingerprint != own.fingerprint)?;
+    let mine = shared.control(shared.rank);
+    let peers = || (0..shared.world).filter(|&peer| peer != shared.rank);
+    let on_stream = |peer| Some((peer, other_on_stream(own, shared.control(peer))?));
+    let by_name = |peer| Some((peer, other_by_name(own, mine, shared.control(peer))?));
+    let found = peers().find_map(on_stream).or_else(|| peers().find_map(by_name));
+    let (peer, theirs) = found?;
     let name = |record: Option<&LaunchRecord>, stream: u64| {
         if theirs.arena == u64::from(own.stream) {
             return in_words(record);
         }
         format!("{} on its stream {stream} by first use", in_words(record))
     };
-    let called = name(call(shared.rank).as_ref(), own.stream.into());
+    let called = name(mine.record(own.seq).as_ref(), own.stream.into());
     let theirs = name(Some(&theirs), theirs.arena);
     Some(ExecutorError::Mismatch { rank: shared.rank, seq: own.seq, own: called, peer, theirs })
+}
+
+/// What a peer has called in the same turn on the stream, if that is something else.
+fn other_on_stream(own: &Turn, theirs: &ControlPage) -> Option<LaunchRecord> {
+    let turn = (own.turn?, 0);
+    theirs.find(|record| {
+        (record.arena, record.input) == (own.stream.into(), turn)
+            && record.fingerprint != own.fingerprint
+    })
+}
+
+/// What a peer has called as the same collective by name, if that is something else. Ranks whose calls agree count them
+/// differently where one makes by its plan what another makes by a name, so that a call which has its like in the same turn of
+/// a stream is compared with no other.
+fn other_by_name(own: &Turn, mine: &ControlPage, theirs: &ControlPage) -> Option<LaunchRecord> {
+    let number = own.named?;
+    let other = theirs.find(|record| record.output.0 == number)?;
+    let place = |record: &LaunchRecord| (record.arena, record.input, record.fingerprint);
+    let turn = own.turn.map(|turn| (u64::from(own.stream), (turn, 0), own.fingerprint));
+    let is_paired = theirs.find(|record| Some(place(record)) == turn).is_some()
+        || mine.find(|record| place(record) == place(&other)).is_some();
+    (other.fingerprint != own.fingerprint && !is_paired).then_some(other)
 }
 
 /// That a kernel has seen that a peer called something else.
@@ -145,4 +157,55 @@ pub fn last(shared: &Shared) -> Vec<Wait> {
 
 fn in_words(record: Option<&LaunchRecord>) -> String {
     record.map_or_else(|| "another call".to_owned(), crate::diagnose::call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rank's calls: on which stream, whether by name, and what. Each as peers see it, and as its rank does.
+    fn calls(rank: &[(u32, bool, u64)]) -> (Box<ControlPage>, Vec<Turn>) {
+        let (page, mut turns) = (ControlPage::blank(), Vec::new());
+        let mut log = Log::default();
+        for (&(stream, is_by_name, fingerprint), seq) in rank.iter().zip(1..) {
+            let (turn, _) = log.call_on(stream);
+            let named = if is_by_name { log.call_by_name() } else { None };
+            page.publish(&LaunchRecord {
+                seq,
+                fingerprint,
+                arena: stream.into(),
+                input: (turn, 0),
+                output: (named.unwrap_or(0), 0),
+                ..LaunchRecord::default()
+            });
+            turns.push(Turn { stream, turn: Some(turn), named, seq, fingerprint });
+        }
+        (page, turns)
+    }
+
+    #[test]
+    fn calls_that_agree_are_no_mismatch_however_far_each_rank_is_and_others_are() {
+        let (plan, name) = (false, true);
+        // Of a stream, and so what is called there, 10 and more.
+        let by_name = [(1, name, 11), (1, name, 12), (2, name, 21), (1, name, 13)];
+        let partly = [(1, plan, 11), (1, name, 12), (2, plan, 21), (1, name, 13)];
+        let differs = |own: &[_], other: &[_]| {
+            let ((mine, turns), (theirs, _)) = (calls(own), calls(other));
+            let own = turns.last().unwrap();
+            other_on_stream(own, &theirs).or_else(|| other_by_name(own, &mine, &theirs))
+        };
+        for own in 1..=by_name.len() {
+            for other in 0..=by_name.len() {
+                assert_eq!(differs(&by_name[..own], &partly[..other]), None, "{own} {other}");
+                assert_eq!(differs(&partly[..own], &by_name[..other]), None, "{own} {other}");
+            }
+        }
+        // The second collective is on another stream, as the ranks number them.
+        let elsewhere = [(1, name, 11), (2, name, 22)];
+        assert_eq!(differs(&by_name[..2], &elsewhere).map(|call| call.fingerprint), Some(22));
+        assert_eq!(differs(&elsewhere, &by_name[..2]).map(|call| call.fingerprint), Some(12));
+        // Another plan in the same turn.
+        let another = [(1, name, 11), (1, plan, 14)];
+        assert_eq!(differs(&by_name[..2], &another).map(|call| call.fingerprint), Some(14));
+    }
 }

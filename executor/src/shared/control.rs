@@ -266,13 +266,17 @@ impl LaunchRecord {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn page() -> Box<ControlPage> {
+impl ControlPage {
+    /// One that nobody has written to.
+    pub fn blank() -> Box<ControlPage> {
         // SAFETY: a control page is all atomics, for which zero is a value.
         unsafe { Box::<ControlPage>::new_zeroed().assume_init() }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     fn record(seq: u64) -> LaunchRecord {
         LaunchRecord {
@@ -290,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_is_published_is_what_is_read() {
-        let page = page();
+        let page = ControlPage::blank();
         for seq in [1, 2, RING, RING + 1, 10 * RING + 1] {
             page.publish(&record(seq));
             assert_eq!(page.record(seq), Some(record(seq)));
@@ -305,7 +309,7 @@ mod tests {
     #[test]
     fn a_record_of_which_a_part_is_the_next_ones_is_none() {
         for parts in 1u32..1 << (FIELDS + 1) {
-            let (page, next) = (page(), self::page());
+            let (page, next) = (ControlPage::blank(), ControlPage::blank());
             page.publish(&record(7));
             next.publish(&record(7 + RING));
             let (slot, from) = (page.slot(7), next.slot(7));
@@ -326,7 +330,7 @@ mod tests {
 
     #[test]
     fn there_is_no_launch_0() {
-        let page = page();
+        let page = ControlPage::blank();
         assert_eq!((page.record(0), page.last()), (None, None));
         page.publish(&record(RING));
         assert_eq!(page.record(0), None);
@@ -334,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_page_is_recognised_by_magic_and_version() {
-        let page = page();
+        let page = ControlPage::blank();
         assert_eq!(page.recognise(), Err((0, 0)));
         page.initialise(3, 17);
         assert_eq!(page.recognise(), Ok(()));
@@ -344,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_record_that_is_overwritten_while_it_is_read_is_never_mixed() {
-        let page = page();
+        let page = ControlPage::blank();
         let turns = if cfg!(miri) { 300 } else { 20_000 };
         std::thread::scope(|scope| {
             scope.spawn(|| (0..turns).for_each(|turn| page.publish(&record(1 + turn * RING))));
