@@ -22,8 +22,10 @@ impl Communicator {
 
     /// This rank's end of a group whose ranks all name the same place, as `ANTIPHON_COMM_ID` does: `host:port`,
     /// `interface:ip:port`, `file:/path`, a unique id, or an address on this host. What else a meeting takes, such as the
-    /// secret, the environment says: see [`launcher`](crate::launcher). Ranks without a time limit ([`Options::timeout`]) wait for each
-    /// other without one, unless `ANTIPHON_TIMEOUT` says one.
+    /// secret, the environment says: see [`launcher`](crate::launcher).
+    ///
+    /// They wait for each other as long as `ANTIPHON_TIMEOUT` says, else as those of [`from_id`](Self::from_id) do. Who waits
+    /// longer than two minutes over TCP logs what for.
     ///
     /// # Errors
     /// [`Launcher`](ExecutorError::Launcher) for a place that is none, a rank outside the world, and a missing secret; what
@@ -39,9 +41,8 @@ impl Communicator {
             .with("ANTIPHON_RANK", rank.to_string())
             .with("ANTIPHON_WORLD", world.to_string());
         let mut found = launcher::find(&environment)?;
-        let is_said = std::env::var_os("ANTIPHON_TIMEOUT").is_some_and(|value| !value.is_empty());
-        if let Some(found) = found.as_mut().filter(|_| options.timeout.is_none() && !is_said) {
-            found.timeout = NO_LIMIT;
+        if let Some(found) = &mut found {
+            found.timeout = limit(&environment, options)?;
         }
         Communicator::found(found, options)
     }
@@ -50,7 +51,7 @@ impl Communicator {
     /// ([`UniqueId::create`]) and told the others.
     ///
     /// They wait for each other as long as calls do ([`Options::timeout`]), but for two minutes at the least, since programs start
-    /// less evenly than they call.
+    /// less evenly than they call. Who waits longer than that logs what for.
     ///
     /// # Errors
     /// What the bootstrap reports: a rank that did not come in time, a wrong world, a duplicate rank.
@@ -94,7 +95,12 @@ fn environment(options: &Options) -> launcher::Environment {
     }
 }
 
-/// How long ranks wait for each other where they meet by an id.
+/// How long ranks wait for each other at a place.
+fn limit(environment: &launcher::Environment, options: &Options) -> launcher::Result<Duration> {
+    Ok(environment.timeout()?.unwrap_or_else(|| patience(options)))
+}
+
+/// How long ranks wait for each other where the environment does not say it, or is not asked.
 fn patience(options: &Options) -> Duration {
     options.timeout.map_or(NO_LIMIT, |limit| limit.clamp(DEFAULT_TIMEOUT, NO_LIMIT))
 }
@@ -110,5 +116,16 @@ mod tests {
             assert_eq!(wait(Some(Duration::from_secs(limit))), Duration::from_secs(expected));
         }
         assert_eq!([wait(None), wait(Some(Duration::MAX))], [NO_LIMIT; 2]);
+    }
+
+    #[test]
+    fn at_a_place_the_environment_says_how_long_ranks_wait_if_it_says_anything() {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(1800)));
+        for (said, expected) in [("5s", 5), ("", 1800), (" ", 1800)] {
+            let environment = [("ANTIPHON_TIMEOUT", said)].into_iter().collect();
+            let expected = Duration::from_secs(expected);
+            assert_eq!(limit(&environment, &options).unwrap(), expected, "{said:?}");
+        }
+        assert!(limit(&[("ANTIPHON_TIMEOUT", "soon")].into_iter().collect(), &options).is_err());
     }
 }
