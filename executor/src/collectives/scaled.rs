@@ -67,7 +67,7 @@ impl Scaling {
             return Err(code_unsupported(on, "a multiplication in a stream"));
         };
         // What is refused is refused before anything is written.
-        gpu.takes(&**stream)?;
+        shared.takes(&**stream)?;
         on.executor().checked(call)?;
         let (factor_at, factor) = match self.factor {
             Factor::Value(value) => (std::ptr::null(), value),
@@ -218,7 +218,7 @@ impl Collectives {
         }
         if let Some(gpu) = &self.communicator().shared.gpu {
             let stream = stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
-            gpu.takes(&*stream)?;
+            self.communicator().shared.takes(&*stream)?;
             return Ok((
                 gpu.room_for_products(self.communicator().rank(), stream.id(), bytes)?,
                 room,

@@ -32,16 +32,7 @@ impl Streams {
         for Gathered { on, stream, .. } in calls {
             let (device, Some(stream)) = (on.communicator().device(), stream) else { continue };
             let place = (device.backend(), device.index());
-            let seen = (stream.backend(), stream.device());
-            if seen != place {
-                let name = |(backend, index): (Backend, u32)| format!("{}:{index}", backend.name());
-                let saw = format!("a stream of {} on a rank of {}", name(seen), name(place));
-                return Err(argument(
-                    "launch on a stream",
-                    saw,
-                    "streams of the rank's own device",
-                ));
-            }
+            on.communicator().shared.takes(&**stream)?;
             let known = devices.iter_mut().find(|known| known.place() == place);
             match known {
                 None => devices.push(OnDevice { device: &**device, streams: vec![stream] }),

@@ -1,6 +1,28 @@
-//! Numbers by which ranks know each other's streams, and the calls on them.
+//! Streams of a communicator: which a rank takes, and the numbers by which ranks know each other's and the calls on them.
 
-use super::Log;
+use super::{Log, Shared};
+use crate::error::ExecutorError;
+use antiphon_hal::{Backend, Stream};
+
+impl Shared {
+    /// That launches of this rank can be put into a stream.
+    ///
+    /// # Errors
+    /// `Argument` for a stream of another device.
+    pub fn takes(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
+        let own = (self.device.backend(), self.device.index());
+        let seen = (stream.backend(), stream.device());
+        if seen == own {
+            return Ok(());
+        }
+        let name = |(backend, index): (Backend, u32)| format!("{}:{index}", backend.name());
+        Err(ExecutorError::Argument {
+            what: "launch on a stream",
+            saw: format!("a stream of {} on a rank of {}", name(seen), name(own)),
+            allowed: "streams of the rank's own device",
+        })
+    }
+}
 
 impl Log {
     /// The number of a stream among the communicator's streams, counted by first use.

@@ -57,7 +57,7 @@ impl Gpu {
         meeting: &Meeting<'_>,
     ) -> Result<(), ExecutorError> {
         shared.check()?;
-        self.takes(stream)?;
+        shared.takes(stream)?;
         let turn = self.turn(shared, stream, meeting)?;
         wait(shared, &turn, meeting).inspect_err(|error| {
             shared.fail(error.clone());

@@ -10,7 +10,7 @@ use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::abi::Launch;
-use antiphon_hal::{Backend, Stream};
+use antiphon_hal::Stream;
 use antiphon_plan::program::CallSizes;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Gpu {
         (sizes, blocks): (CallSizes, &[BlockBytes]),
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
-        self.takes(&**stream)?;
+        shared.takes(&**stream)?;
         let watch = self.watch(shared)?;
         let shape = Shape::of((order, call), sizes, &**stream);
         let recent = &self.recall(shared, call, shape)?;
@@ -188,21 +188,6 @@ impl Gpu {
             proxy.ring();
         }
         Ok(())
-    }
-
-    /// Whether launches of this rank can be put into a stream.
-    pub fn takes(&self, stream: &dyn Stream) -> Result<(), ExecutorError> {
-        let name = |backend: Backend, index: u32| format!("{}:{index}", backend.name());
-        let (backend, index) = (stream.backend(), stream.device());
-        if (backend, index) == (self.device.backend(), self.device.index()) {
-            return Ok(());
-        }
-        let own = name(self.device.backend(), self.device.index());
-        Err(ExecutorError::Argument {
-            what: "launch on a stream",
-            saw: format!("a stream of {} on a rank of {own}", name(backend, index)),
-            allowed: "streams of the rank's own device",
-        })
     }
 
     /// Puts the kernel of a launch into a stream, with the copies before and after it; `enqueued` says whether it is there.

@@ -150,7 +150,7 @@ struct Prepared<'a> {
 /// As [`launch_together`].
 unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     for member in members {
-        member.gpu.takes(&**member.stream)?;
+        member.shared.takes(&**member.stream)?;
         member.gpu.watch(member.shared)?;
     }
     one_graph_or_none(members)?;
