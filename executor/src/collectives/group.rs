@@ -251,6 +251,9 @@ impl Group {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         // What is refused is refused now: a group is launched whole or not at all.
+        if let Some(stream) = stream {
+            on.communicator().shared.takes(&**stream)?;
+        }
         match &work {
             Work::Step(Step::Launch(call) | Step::Scaled(_, call)) => {
                 on.executor().check(&call.call())?;
@@ -268,7 +271,7 @@ impl Group {
     /// have formed their ends of what it goes through, which the peer does without a call.
     ///
     /// # Errors
-    /// Sends to this rank itself that no receive of the group takes, a stream of another device than its rank, or streams of a device of which
+    /// Sends to this rank itself that no receive of the group takes, or streams of a device of which
     /// some are recorded into a graph and some are not: then nothing is launched. Streams of a device that are recorded must be so into one
     /// graph: the driver refuses what comes of two, and ends both recordings. Else the first failure of a launch, after the others came to their ends; that of one on a stream is the stream's to tell.
     pub fn end(self) -> Result<(), ExecutorError> {

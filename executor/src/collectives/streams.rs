@@ -26,13 +26,12 @@ impl Streams {
     /// Those of each device on which calls have several.
     ///
     /// # Errors
-    /// A stream is of another device than its rank; some streams of a device are recorded into a graph, and some are not.
+    /// Some streams of a device are recorded into a graph, and some are not.
     pub fn of(calls: &[Gathered]) -> Result<Vec<Self>, ExecutorError> {
         let mut devices: Vec<OnDevice<'_>> = Vec::new();
         for Gathered { on, stream, .. } in calls {
             let (device, Some(stream)) = (on.communicator().device(), stream) else { continue };
             let place = (device.backend(), device.index());
-            on.communicator().shared.takes(&**stream)?;
             let known = devices.iter_mut().find(|known| known.place() == place);
             match known {
                 None => devices.push(OnDevice { device: &**device, streams: vec![stream] }),

@@ -229,16 +229,18 @@ fn a_rank_sends_to_itself_with_a_stream_on_both_sides_or_on_none() {
 }
 
 #[test]
-fn a_stream_of_another_device_is_refused_before_anything_is_launched() {
-    let test = "grouped::a_stream_of_another_device_is_refused_before_anything_is_launched";
+fn a_stream_of_another_device_is_refused_when_its_call_is_gathered() {
+    let test = "grouped::a_stream_of_another_device_is_refused_when_its_call_is_gathered";
     if on_simulator(test).is_none() {
         return;
     }
     let [one, _] = ranks();
     let host = driver(Backend::Host).unwrap().open(0).unwrap().stream().unwrap();
+    let (from, count) = (one.sent.address().cast_const(), BYTES as u64);
     let mut group = Group::new();
-    one.send(&mut group, 0, &host);
-    one.receive(&mut group, 0, &one.streams[0]);
-    let error = group.end().unwrap_err().to_string();
+    // SAFETY: as in `Rank::send`.
+    let sent = unsafe { group.send(&one.on, from, count, DataType::U8, 0, Some(&host)) };
+    let error = sent.unwrap_err().to_string();
     assert!(error.contains("a stream of host:0 on a rank of"), "{error}");
+    assert!(group.is_empty());
 }
