@@ -271,9 +271,12 @@ impl Group {
     /// have formed their ends of what it goes through, which the peer does without a call.
     ///
     /// # Errors
-    /// Sends to this rank itself that no receive of the group takes, or streams of a device of which
-    /// some are recorded into a graph and some are not: then nothing is launched. Streams of a device that are recorded must be so into one
-    /// graph: the driver refuses what comes of two, and ends both recordings. Else the first failure of a launch, after the others came to their ends; that of one on a stream is the stream's to tell.
+    /// Sends to this rank itself that no receive of the group takes, and streams of a device of which some are recorded into a
+    /// graph and some are not: then nothing is launched.
+    ///
+    /// Streams of a device that are recorded into several graphs, which the driver refuses, and thereby ends their recordings.
+    ///
+    /// Else the first failure of a launch, after the others came to their ends; that of one on a stream is the stream's to tell.
     pub fn end(self) -> Result<(), ExecutorError> {
         let (mut launches, mut queued) = (Launches::default(), Queued::default());
         let (kept, streams) = (self.kept()?, Streams::of(&self.calls)?);

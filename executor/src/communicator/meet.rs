@@ -80,13 +80,15 @@ impl Communicator {
                 allowed: "ranks that one of these started, or with ANTIPHON_RANK, ANTIPHON_WORLD and ANTIPHON_COMM_ID",
             });
         };
+        // Of the wires: the meeting's is what was found.
         let interface = options.interface.clone().or_else(|| found.interface.clone());
         let options = options.clone().with_interface(interface);
         Communicator::join(found.connect()?, &options)
     }
 }
 
-/// The environment of this process. The interface that a program names goes before all that it says.
+/// The environment of this process, with the interface that a program names in the place of the one that it says. Before
+/// either goes the place's own, but for the wires: [`Options::interface`] has the rule.
 fn environment(options: &Options) -> launcher::Environment {
     let environment = launcher::Environment::of_process();
     match &options.interface {

@@ -71,8 +71,10 @@ pub struct Options {
     /// The wire that port channels use, e.g. `tcp`; `None` takes the cheapest that both ends have. All ranks must say the
     /// same.
     pub wire: Option<String>,
-    /// The network interface that wires use, by its name, an address of it, or an address prefix (`10.1.0.0/16`, `10.1.`).
-    /// With `None` the TCP wire takes the address by which the ranks met.
+    /// The network interface that wires use, by its name, an address of it, or an address prefix (`10.1.0.0/16`, `10.1.`); and
+    /// the ranks' meeting, unless the place names one (`eth0:10.0.0.1:4000`). With `None` the wires take the meeting's, which a place
+    /// or the environment may name ([`Communicator::from_place`](crate::Communicator::from_place),
+    /// [`from_environment`](crate::Communicator::from_environment)); else the TCP wire takes the address by which the ranks met.
     pub interface: Option<String>,
     /// The device of the ranks' buffers; `None` is the host. All ranks must pass devices of one backend.
     pub device: Option<Arc<dyn Device>>,
