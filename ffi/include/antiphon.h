@@ -370,8 +370,8 @@ typedef struct antiphon_config {
     const char *wire;
     /**
      * The network interface of wires and of the rendezvous, by its name, an address of it, or an address prefix;
-     * null for the one that ANTIPHON_INTERFACE names, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them for the
-     * one by which the ranks meet.
+     * null for the one that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar,
+     * and without them for the one by which the ranks meet. A place with an interface of its own has that one for the rendezvous.
      */
     const char *network_interface;
     /**
@@ -930,7 +930,8 @@ antiphon_result antiphon_receive(const struct antiphon_communicator *communicato
 
 /**
  * Makes the id of a group, in the process that will be its rank 0. From now on that process listens for the others: at the interface
- * that ANTIPHON_INTERFACE names, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them where the host is likely to be reached.
+ * that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them where
+ * the host is likely to be reached.
  *
  * Any thread may call it at any time.
  *

@@ -59,7 +59,8 @@ fn handle(communicator: &Communicator) -> Result<*mut antiphon_communicator, Fai
 }
 
 /// Makes the id of a group, in the process that will be its rank 0. From now on that process listens for the others: at the interface
-/// that ANTIPHON_INTERFACE names, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them where the host is likely to be reached.
+/// that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them where
+/// the host is likely to be reached.
 ///
 /// Any thread may call it at any time.
 ///

@@ -30,8 +30,8 @@ pub struct antiphon_config {
     /// The wire of port channels, e.g. "tcp"; null for the cheapest. All ranks say the same.
     pub wire: *const c_char,
     /// The network interface of wires and of the rendezvous, by its name, an address of it, or an address prefix;
-    /// null for the one that ANTIPHON_INTERFACE names, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them for the
-    /// one by which the ranks meet.
+    /// null for the one that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar,
+    /// and without them for the one by which the ranks meet. A place with an interface of its own has that one for the rendezvous.
     pub network_interface: *const c_char,
     /// Whether sums of floating-point numbers keep one order, so that a tensor has the same bits however it is put into
     /// buckets: an antiphon_switch; by default off, unless ANTIPHON_REPRODUCIBLE is 1. All ranks say the same.
