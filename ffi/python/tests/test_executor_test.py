@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import LIMIT, processes
+from ranks import LIMIT, environment, place, processes
 
 from antiphon import executor_test
 from antiphon.executor_test import Job, Numbers, expected, size
+from antiphon.language import CollectiveProgram, MemoryChannel, Rank, SendRecv
 from antiphon.presets import allreduce_nvls
 
 PLANS = Path(__file__).parents[3] / "examples" / "plans"
@@ -54,7 +55,58 @@ def test_ranks_of_a_launcher(tmp_path):
     assert all(LINE.fullmatch(out.strip()) for out in processes(2, line, tmp_path))
 
 
-def test_wrong_results_are_noticed(tmp_path):
+def each_rank(world, *arguments, code="import sys\nfrom antiphon.executor_test import main", folder):
+    """The status of each rank, and what it says, which are started one by one, as launchers do."""
+    at, script = place(), f"{code}\nsys.exit(main(sys.argv[1:]))"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, *map(str, arguments)], cwd=folder, env=environment(rank, world, at),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(world)
+    ]  # fmt: skip
+    try:
+        said = [rank.communicate(timeout=LIMIT) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    return [(rank.returncode, *texts) for rank, texts in zip(ranks, said)]
+
+
+def test_wrong_numbers_of_one_rank_in_one_run_fail_on_all(tmp_path):
+    """The plan is right, and rank 1 expects other numbers in the second of three runs."""
+    code = """
+import sys
+from antiphon import executor_test
+from antiphon.executor_test import main
+right = executor_test.expected
+executor_test.expected = lambda job, numbers, rank, turn: right(job, numbers, rank, turn) + (rank == 1 and turn == 1)
+"""
+    plan = PLANS / "sendrecv_zero_copy_2.json"
+    ends = each_rank(2, "-path", plan, "--size", "1K", *QUICK, code=code, folder=tmp_path)
+    wrong = ["Rank: 0 wrong elements: 0, on all ranks: 512\n", "Rank: 1 wrong elements: 512, on all ranks: 512\n"]
+    assert ends == [(1, "", said) for said in wrong]
+
+
+def test_a_sendrecv_in_groups(tmp_path):
+    """Every rank hands on to the one after the next: right in two rings, and wrong in one."""
+    with CollectiveProgram("groups", SendRecv(4, 1, False), 4) as program:
+        to = [MemoryChannel((rank + 2) % 4, rank) for rank in range(4)]
+        for rank, channel in enumerate(to):
+            channel.put(Rank((rank + 2) % 4).get_output_buffer()[0:1], Rank(rank).get_input_buffer()[0:1], tb=0)
+            channel.signal(tb=0)
+            channel.wait(tb=0)
+    program.write(tmp_path / "groups.json")
+    job = ["-path", "groups.json", "--size", "1K", "--dtype", "int32", *QUICK]
+    done = command(*job, "--split_mask", "0x1", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(LINE.fullmatch(line)[1] for line in done.stdout.splitlines()) == ["0", "1", "2", "3"]
+    done = command(*job, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.count("wrong elements") == 4, done.stderr
+
+
+def test_a_plan_that_is_refuted_is_not_run(tmp_path):
     """A sendrecv that says it is an allreduce."""
     text = (PLANS / "sendrecv_zero_copy_2.json").read_text().replace('"sendrecv"', '"allreduce"')
     (tmp_path / "wrong.json").write_text(text)
