@@ -132,7 +132,7 @@ def test_the_default_plans_are_those_of_the_format():
 
 
 @pytest.mark.skipif(COMMAND is None, reason="ANTIPHON_COMMAND names the command that proves plans")
-@pytest.mark.parametrize("name", [name for name in SIZES if "2nodes" in name])
+@pytest.mark.parametrize("name", SIZES)
 def test_the_default_plans_are_proven(name, tmp_path):
     path = tmp_path / "plan.json"
     presets.DEFAULTS[name].program().write(path, indent=None)
