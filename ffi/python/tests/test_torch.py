@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import processes
+from ranks import LIMIT, processes
+from test_pages import PROGRAMS, REPOSITORY
 
 import antiphon
 
@@ -68,17 +69,47 @@ def test_over_two_nodes(case, tmp_path):
     run(case, 2, tmp_path, NODES="2")
 
 
-def test_the_example(tmp_path):
-    """With what torchrun says to the processes that it starts."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+        return str(free.getsockname()[1])
+
+
+def launched(program, folder):
+    """What two ranks of a program print, with what torchrun says to the processes that it starts."""
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
     # Debian's PyTorch 2 is built without what its store uses otherwise.
     meet["USE_LIBUV"] = "0"
-    path = environment(tmp_path)
+    path = environment(folder)
     # Each has its number from the test's own launcher, which calls it otherwise.
     start = "import os, runpy, sys; os.environ['RANK'] = os.environ['ANTIPHON_RANK']; runpy.run_path(sys.argv[1])"
-    said = processes(2, ["-c", start, str(EXAMPLE)], tmp_path, python(), **path, **meet)
+    return processes(2, ["-c", start, str(program)], folder, python(), **path, **meet)
+
+
+def test_the_program_of_the_manual(tmp_path):
+    program = PROGRAMS["docs/python.md: torch.distributed"]
+    check = "x = torch.ones(3)\ntorch.distributed.all_reduce(x)\nprint(x.tolist())\ntorch.distributed.destroy_process_group()\n"
+    (tmp_path / "program.py").write_text(program + check)
+    assert launched(tmp_path / "program.py", tmp_path) == ["[2.0, 2.0, 2.0]\n"] * 2
+
+
+def test_torchrun_starts_the_first_program_of_the_manual(tmp_path):
+    (tmp_path / "sum.py").write_text(PROGRAMS["docs/python.md: Five minutes"])
+    line = re.search(r"`torchrun ([^`]* sum\.py)`", (REPOSITORY / "docs/python.md").read_text(encoding="utf-8"))
+    more = {**environment(tmp_path), "PET_MASTER_PORT": free_port(), "USE_LIBUV": "0"}
+    # PyTorch 1.13 under Python 3.11 cannot start ranks whose output it does not keep.
+    more.update(PET_REDIRECTS="1", PET_TEE="1", TMPDIR=str(tmp_path))
+    # As a module it is that of the Python with torch.
+    command = [python(), "-m", "torch.distributed.run", *line[1].split()]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **more}, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    said = sorted(re.sub(r"^\[\w+\]:", "", line) for line in done.stdout.splitlines())
+    assert (done.returncode, said) == (0, ["0 3.0", "1 3.0"]), done.stderr
+
+
+def test_the_example(tmp_path):
+    said = launched(EXAMPLE, tmp_path)
     for rank, line in enumerate(said):
         found = re.fullmatch(rf"rank {rank} of 2: loss (\d+\.\d+)\n", line)
         # It begins at 8, the variance of a sum of eight numbers.

@@ -28,17 +28,27 @@ fn over_the_repository(command: &mut Command) {
     command.env("ANTIPHON_LIB_PATH", libraries().join("libantiphon_c.so"));
 }
 
-#[test]
-fn arrays_on_devices_are_served() {
-    let (Some(machine), Some(python)) = (Machine::of("python"), python("ctypes")) else {
+/// Has a program of this folder run to its end, in a Python that needs nothing but itself.
+fn passes(name: &str) {
+    let (Some(machine), Some(python)) = (Machine::of(name), python("ctypes")) else {
         assert!(std::env::var_os(NEEDS).is_none(), "no Python or no simulator, and {NEEDS} is set");
         println!("SKIP: no Python in VIRTUAL_ENV, or no simulator");
         return;
     };
-    let mut command = program(&machine, &python, "device.py");
+    let mut command = program(&machine, &python, &format!("{name}.py"));
     let plan = repository().join("examples/plans/allreduce_zero_copy_4.json");
     let out = run(command.env("PLAN", plan));
-    assert!(out.contains("device: ok"), "{out}");
+    assert!(out.contains(&format!("{name}: ok")), "{out}");
+}
+
+#[test]
+fn arrays_on_devices_are_served() {
+    passes("device");
+}
+
+#[test]
+fn the_programs_of_the_manual_work_on_devices() {
+    passes("page");
 }
 
 /// A Python with a module: that of `VIRTUAL_ENV`, else the first of the path.
