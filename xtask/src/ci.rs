@@ -374,6 +374,14 @@ const STEPS: &[Step] = &[
         environment: &[("CARGO_TARGET_DIR", "{target}"), ("PATH", "{venv}/bin:{path}")],
         needs: Some(PYTHON),
     },
+    // Once more, by the README's own command in an empty environment: pip fetches what it builds with, and NumPy.
+    Step {
+        name: "install the Python package as the README says",
+        program: Program::Python("pytest"),
+        arguments: &["-q", "ffi/python/tests/test_install.py"],
+        environment: &[("CARGO_TARGET_DIR", "{target}"), ("ANTIPHON_NEEDS_INSTALL", "1")],
+        needs: Some(PYTHON),
+    },
     Step {
         name: "check the types of the Python package",
         program: Program::Python("mypy"),
