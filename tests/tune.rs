@@ -1,0 +1,94 @@
+//! `antiphon tune` from outside: what it measures, and what its table is for.
+
+use antiphon_tests::Folder;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn what_was_measured_stays_and_decides() {
+    let folder = Folder::new(env!("CARGO_TARGET_TMPDIR"), "tune").unwrap();
+    let cache = folder.join("cache");
+    let tune = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.env("ANTIPHON_CACHE_DIR", &cache).arg("tune").args(options);
+        let output = command.args(["--time", "1ms"]).output().unwrap();
+        (output.status.code(), lossy(&output.stdout) + &lossy(&output.stderr))
+    };
+    let table = cache.join("tuning.json");
+    let read = || -> Value { serde_json::from_slice(&std::fs::read(&table).unwrap()).unwrap() };
+    let (status, said) = tune(&["allreduce", "reducescatter", "--size", "64", "--threads"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("2 cells") && said.contains("allreduce_hub"), "{said}");
+    // As cargo sets it in this repository.
+    let off = std::env::var("ANTIPHON_TUNING").is_ok_and(|value| value == "off");
+    assert_eq!(said.contains("warning: ANTIPHON_TUNING is off"), off, "{said}");
+    let first = read();
+    let settings = first["settings"].as_array().unwrap();
+    assert_eq!(settings.len(), 2, "{first}");
+    assert_eq!((&settings[0]["kind"], &settings[0]["ranks"]), (&"threads".into(), &2.into()));
+    let times = settings[0]["sizes"][0]["times_ns"].as_object().unwrap();
+    assert!(times.len() >= 5 && times.values().all(|time| time.as_u64().unwrap() > 0), "{first}");
+    // What is there stays.
+    let (status, said) = tune(&["allreduce", "-b", "64", "-e", "256", "-f", "4", "--threads"]);
+    assert!(status == Some(0) && said.contains("1 cells, 1 are there already"), "{said}");
+    let second = read();
+    assert_eq!(second["settings"][0]["sizes"][0], first["settings"][0]["sizes"][0]);
+    // These two, and what it took to tell between them who is the fastest.
+    let sizes = second["settings"][0]["sizes"].as_array().unwrap();
+    assert!((2..=12).contains(&sizes.len()) && sizes.last().unwrap()["bytes"] == 256, "{second}");
+    let (status, said) = tune(&["allreduce", "-b", "64", "-e", "256", "-f", "4", "--threads"]);
+    assert!(status == Some(0) && said.contains("nothing to measure"), "{said}");
+    let (status, said) = tune(&["allreduce", "--size", "64", "--threads"]);
+    assert!(status == Some(0) && said.contains("nothing to measure"), "{said}");
+    assert_eq!(read(), second);
+    // Ranks as processes, in place, and over two nodes.
+    let (status, said) = tune(&["allgather", "--size", "64", "--in-place"]);
+    assert_eq!(status, Some(0), "{said}");
+    let nodes = ["--size", "64", "--threads", "--ranks", "4", "--nodes", "2"];
+    let (status, said) = tune(&nodes);
+    assert!(status == Some(0) && said.contains("6 cells"), "{said}");
+    let (status, said) = tune(&["alltoall", "--size", "64", "--threads", "--nodes", "2"]);
+    assert!(status == Some(0) && said.contains("hierarchical"), "{said}");
+    assert_eq!(read()["settings"].as_array().unwrap().len(), 10);
+    // A gather and a scatter, by their blocks and by plans of their own, with ranks as processes; and all eight.
+    let (status, said) = tune(&["gather", "scatter", "--size", "64"]);
+    assert!(status == Some(0) && said.contains("2 cells"), "{said}");
+    for name in ["alltoallv_zero_copy", "gather_packets", "scatter_zero_copy"] {
+        assert!(said.contains(name), "{name}: {said}");
+    }
+    let (status, said) = tune(&["--size", "64", "--threads"]);
+    assert!(status == Some(0) && said.contains("6 cells, 2 are there already"), "{said}");
+    let all = read();
+    let gathers = all["settings"].as_array().unwrap().iter();
+    let gathers = gathers.filter(|one| one["collective"] == "gather").count();
+    assert_eq!((all["settings"].as_array().unwrap().len(), gathers), (18, 2), "{all}");
+    // And it decides.
+    let explain_of = |collective: &str, tuning: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.env("ANTIPHON_TUNING", tuning).args(["explain", collective, "--ranks", "2"]);
+        let output = command.args(["--size", "64", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}", lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let explain = |tuning: &Path| explain_of("allreduce", tuning);
+    assert_eq!(explain_of("gather", &table)["rule"], "tuning table");
+    assert_eq!(explain_of("scatter", Path::new("off"))["chosen"]["name"], "alltoallv_zero_copy");
+    let decided = explain(&table);
+    let times = first["settings"][0]["sizes"][0]["times_ns"].as_object().unwrap();
+    let best = times.iter().min_by_key(|(name, time)| (time.as_u64(), (*name).clone())).unwrap().0;
+    assert_eq!(decided["rule"], "tuning table", "{decided}");
+    assert_eq!(decided["chosen"]["name"].as_str(), Some(best.as_str()), "{decided}");
+    let off = explain(Path::new("off"));
+    assert_eq!(off["rule"], "rule by size", "{off}");
+    // A file that is no table is not written over, unless that was asked for.
+    std::fs::write(&table, "{").unwrap();
+    let (status, said) = tune(&["allgather", "--size", "64"]);
+    assert!(status == Some(2) && said.contains("tuning.json"), "{said}");
+    assert_eq!(std::fs::read(&table).unwrap(), b"{");
+    assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 1);
+}
