@@ -2,8 +2,10 @@
 
 use antiphon_tests::Folder;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -91,4 +93,48 @@ fn what_was_measured_stays_and_decides() {
     assert!(status == Some(2) && said.contains("tuning.json"), "{said}");
     assert_eq!(std::fs::read(&table).unwrap(), b"{");
     assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 1);
+}
+
+/// The calls that a table has, by collective and size, with their times.
+fn calls(table: &Path) -> BTreeMap<(String, u64), Value> {
+    let json: Value = serde_json::from_slice(&std::fs::read(table).unwrap()).unwrap();
+    let settings = json["settings"].as_array().unwrap().iter();
+    let sizes = settings.flat_map(|setting| {
+        let collective = setting["collective"].as_str().unwrap();
+        let sizes = setting["sizes"].as_array().unwrap().iter();
+        sizes.map(move |size| ((collective.to_owned(), size["bytes"].as_u64().unwrap()), size))
+    });
+    sizes.map(|(call, size)| (call, size.clone())).collect()
+}
+
+#[test]
+fn a_tuning_that_was_killed_goes_on_where_it_was() {
+    let folder = Folder::new(env!("CARGO_TARGET_TMPDIR"), "killed").unwrap();
+    let table = folder.join("tuning.json");
+    // What it announces, and the first call that it has a line for: then it is killed.
+    let killed = || -> (String, (String, u64)) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.env("ANTIPHON_INSTALLED", "off").args(["tune", "--threads", "--time", "20ms"]);
+        command.arg("-o").arg(&table).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let announced = lines.next().unwrap();
+        let call = lines.next().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let count = announced.rsplit(": ").next().unwrap().to_owned();
+        let words: Vec<&str> = call.split_whitespace().collect();
+        (count, (words[0].to_owned(), words[1].parse().unwrap()))
+    };
+    let (count, measured) = killed();
+    assert_eq!(count, "96 cells");
+    let known = calls(&table);
+    assert!(known.contains_key(&measured), "{measured:?} was said, and not written: {known:?}");
+    let (count, next) = killed();
+    let left = 96 - known.len();
+    assert_eq!(count, format!("{left} cells, {} are there already", known.len()));
+    assert!(!known.contains_key(&next), "{next:?} was measured again");
+    let further = calls(&table);
+    assert!(further.contains_key(&next), "{next:?}: {further:?}");
+    assert!(known.iter().all(|(call, times)| further.get(call) == Some(times)), "{further:?}");
 }
