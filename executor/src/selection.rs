@@ -14,7 +14,7 @@ mod tuning;
 
 use crate::registry::Misfit;
 use antiphon_plan::algorithms::{
-    self, Algorithm, Choice, Handshake, Rooted, Shape, SumOrder, allgatherv, alltoallv,
+    self, Algorithm, Choice, Handshake, Rooted, Shape, SumOrder, allgatherv, alltoallv, hosts,
 };
 use antiphon_plan::builder::BuildError;
 use antiphon_plan::model::{Collective, Plan};
@@ -186,13 +186,6 @@ pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError
     if nodes == 0 || !ranks.is_multiple_of(nodes) {
         return Err(SelectionError::Uneven { ranks, nodes });
     }
-    match collective {
-        Collective::AllToAllV | Collective::Gather | Collective::Scatter if nodes == 1 => {
-            return Ok(Selected::AllToAllV(spread));
-        }
-        Collective::AllGatherV if nodes == 1 => return Ok(Selected::AllGatherV(spread, in_place)),
-        _ => {}
-    }
     let shape = Shape {
         in_place: in_place && place_counts(collective),
         root: root as usize,
@@ -200,6 +193,19 @@ pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError
         nodes: nodes as usize,
         ..Shape::new(ranks as usize)
     };
+    match collective {
+        Collective::AllToAllV if nodes == 1 => return Ok(Selected::AllToAllV(spread)),
+        Collective::AllGatherV if nodes == 1 => return Ok(Selected::AllGatherV(spread, in_place)),
+        Collective::Gather | Collective::Scatter if nodes == 1 => {
+            let own = match spread.devices {
+                Devices::Host => hosts::select_rooted(collective, bytes, shape),
+                Devices::Gpus { .. } => None,
+            };
+            let by_blocks = Selected::AllToAllV(spread);
+            return Ok(own.map_or(by_blocks, |own| Selected::Rooted(own, ranks, root)));
+        }
+        _ => {}
+    }
     let choice = match spread.devices {
         Devices::Host => algorithms::select(collective, bytes, shape),
         Devices::Gpus { class, most_blocks } => {
@@ -233,9 +239,13 @@ pub fn candidates(spread: Spread, wish: Wish<'_>) -> Result<Vec<Selected>, Selec
                 && (multicast || algorithm.sum_order() != SumOrder::Hardware)
         });
         all.extend(others.map(|algorithm| Selected::Sized(Choice { algorithm, ..choice })));
-    } else if spread.devices == Devices::Host {
-        let (collective, ranks, root) = (wish.collective, spread.ranks, wish.root);
-        all.extend(Rooted::all_for(collective).map(|one| Selected::Rooted(one, ranks, root)));
+    } else if spread.devices == Devices::Host
+        && matches!(wish.collective, Collective::Gather | Collective::Scatter)
+    {
+        let own = Rooted::all_for(wish.collective);
+        let own = own.map(|one| Selected::Rooted(one, spread.ranks, wish.root));
+        let others = std::iter::once(Selected::AllToAllV(spread)).chain(own);
+        all.extend(others.filter(|other| *other != first));
     }
     Ok(all)
 }
@@ -355,7 +365,11 @@ mod tests {
                 assert_eq!(one.plan()?.gpus.len(), 4);
                 assert!(is_built_in(one.name()));
             }
-            Ok::<_, SelectionError>(all.iter().map(Selected::name).collect::<Vec<_>>())
+            let mut names: Vec<_> = all.iter().map(Selected::name).collect();
+            let by_rule = select(spread, wish(collective, 64))?.name();
+            assert_eq!(names[0], by_rule);
+            names.sort_unstable();
+            Ok::<_, SelectionError>(names)
         };
         let gathers = ["alltoallv_zero_copy", "gather_packets", "gather_zero_copy"];
         assert_eq!(names(&Collective::Gather, 1, Devices::Host).unwrap(), gathers);

@@ -9,8 +9,9 @@ pub mod presets;
 
 use std::path::Path;
 
+use antiphon::executor::selection::{Devices, Spread, Wish, select};
 use antiphon::plan::algorithms::hosts::{self, Place};
-use antiphon::plan::algorithms::{Algorithm, Handshake, Shape, select};
+use antiphon::plan::algorithms::{Algorithm, Handshake, Shape};
 use antiphon::plan::model::Collective;
 
 use crate::bench::report::size;
@@ -33,17 +34,17 @@ pub fn run() -> Result<()> {
 }
 
 /// The ranks that the columns are for.
-fn columns() -> [(&'static str, Shape); 7] {
-    let shared = |shape| Shape { handshake: Handshake::Hub, ..shape };
-    let nodes = |ranks| Shape { nodes: 2, ..Shape::new(ranks) };
+fn columns() -> [(&'static str, Spread); 7] {
+    let own = |ranks, nodes| Spread { ranks, nodes, crowded: false, devices: Devices::Host };
+    let shared = |ranks, nodes| Spread { crowded: true, ..own(ranks, nodes) };
     [
-        ("2 ranks", Shape::new(2)),
-        ("8 ranks", Shape::new(8)),
-        ("4 ranks that share cores", shared(Shape::new(4))),
-        ("8 ranks that share cores", shared(Shape::new(8))),
-        ("2 nodes of 1 rank", nodes(2)),
-        ("2 nodes of 4 ranks", nodes(8)),
-        ("2 nodes of 2 that share cores", shared(nodes(4))),
+        ("2 ranks", own(2, 1)),
+        ("8 ranks", own(8, 1)),
+        ("4 ranks that share cores", shared(4, 1)),
+        ("8 ranks that share cores", shared(8, 1)),
+        ("2 nodes of 1 rank", own(2, 2)),
+        ("2 nodes of 4 ranks", own(8, 2)),
+        ("2 nodes of 2 that share cores", shared(4, 2)),
     ]
 }
 
@@ -79,6 +80,14 @@ fn collectives() -> Vec<Collective> {
     all
 }
 
+/// As [`collectives`]; then those that are served by what is beside [`Algorithm`].
+fn served() -> Vec<Collective> {
+    use Collective::{AllGatherV, AllToAllV, Gather, Scatter};
+    let mut all = collectives();
+    all.extend([Gather, Scatter, AllToAllV, AllGatherV]);
+    all
+}
+
 /// The table.
 fn table() -> String {
     let columns = columns();
@@ -86,10 +95,10 @@ fn table() -> String {
     columns.iter().for_each(|(name, _)| table.push_str(&format!(" {name} |")));
     table.push_str("\n|---|");
     columns.iter().for_each(|_| table.push_str("---|"));
-    for collective in collectives() {
+    for collective in served() {
         table.push_str(&format!("\n| {collective} |"));
-        for (_, shape) in columns {
-            table.push_str(&format!(" {} |", cell(&collective, shape)));
+        for (_, spread) in columns {
+            table.push_str(&format!(" {} |", cell(&collective, spread)));
         }
     }
     table.push('\n');
@@ -97,29 +106,43 @@ fn table() -> String {
 }
 
 /// Who serves which sizes, from the smallest on, and whether that was but assumed.
-fn cell(collective: &Collective, shape: Shape) -> String {
-    let steps = steps(collective, shape);
+fn cell(collective: &Collective, spread: Spread) -> String {
+    let steps = steps(collective, spread);
     if steps.is_empty() {
-        return "none".to_owned();
+        return "transfers".to_owned();
     }
-    let part = |(up_to, serves): &(u64, Algorithm)| match *up_to {
+    let part = |(up_to, serves): &(u64, &str)| match *up_to {
         u64::MAX if steps.len() == 1 => format!("`{serves}`"),
         u64::MAX => format!("then `{serves}`"),
         up_to => format!("to {} `{serves}`", size(up_to as usize)),
     };
     let serves = steps.iter().map(part).collect::<Vec<_>>().join("; ");
-    if is_assumed(collective, shape) { format!("*{serves}*") } else { serves }
+    if is_assumed(collective, spread) { format!("*{serves}*") } else { serves }
 }
 
 /// Whether the rule for such ranks was but assumed.
-fn is_assumed(collective: &Collective, shape: Shape) -> bool {
-    let rule = hosts::rule(collective, Place::of(shape));
-    rule.is_some_and(|rule| hosts::assumed().contains(rule))
+fn is_assumed(collective: &Collective, spread: Spread) -> bool {
+    let handshake = if spread.crowded { Handshake::Hub } else { Handshake::Everyone };
+    let nodes = spread.nodes as usize;
+    let place = Place::of(Shape { nodes, handshake, ..Shape::new(spread.ranks as usize) });
+    match collective {
+        // Of other ranks what was measured of the nearest is assumed.
+        Collective::Gather | Collective::Scatter => {
+            hosts::rule_rooted(collective, place).is_none_or(|rule| rule.place != place)
+        }
+        _ => hosts::rule(collective, place).is_some_and(|rule| hosts::assumed().contains(rule)),
+    }
+}
+
+/// What serves a call by the rule; none where nothing is built in.
+fn serves(collective: &Collective, bytes: u64, spread: Spread) -> Option<&'static str> {
+    let wish = Wish { collective, bytes, in_place: false, root: 0 };
+    select(spread, wish).ok().map(|selected| selected.name())
 }
 
 /// Who serves which sizes, from the smallest on; none where nothing is built in.
-fn steps(collective: &Collective, shape: Shape) -> named::Steps {
-    let of = |bytes| select(collective, bytes, shape).map(|choice| choice.algorithm);
+fn steps(collective: &Collective, spread: Spread) -> named::Steps {
+    let of = |bytes| serves(collective, bytes, spread);
     let mut steps = Vec::new();
     let mut from = Some(0);
     while let Some((bytes, serves)) = from.and_then(|bytes| Some((bytes, of(bytes)?))) {
@@ -132,7 +155,7 @@ fn steps(collective: &Collective, shape: Shape) -> named::Steps {
 
 /// The largest message that is served as one of `from` bytes is, if any larger one is not. Sizes that differ by less than
 /// twice are taken to be served by two algorithms at most.
-fn last(of: &impl Fn(u64) -> Option<Algorithm>, from: u64) -> Option<u64> {
+fn last(of: &impl Fn(u64) -> Option<&'static str>, from: u64) -> Option<u64> {
     let serves = of(from);
     let (mut same, mut other) = (from, from.max(1));
     while of(other) == serves {
@@ -175,8 +198,8 @@ mod tests {
     #[test]
     fn sizes_are_those_at_which_the_rule_changes() {
         let collective = Collective::AllReduce;
-        for (_, shape) in columns() {
-            let of = |bytes| select(&collective, bytes, shape).map(|choice| choice.algorithm);
+        for (_, spread) in columns() {
+            let of = |bytes| serves(&collective, bytes, spread);
             let mut from = 0;
             while let Some(last) = last(&of, from) {
                 assert_eq!(of(from), of(last));

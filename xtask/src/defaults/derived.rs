@@ -4,9 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use antiphon::executor::selection::table::{Kind, Setting, Table, Times};
-use antiphon::plan::algorithms::Algorithm;
-use antiphon::plan::algorithms::hosts::{Place, Step, Timed, derive, measured};
+use antiphon::executor::selection::table::{Kind, Machine, Setting, Table, Times};
+use antiphon::plan::algorithms::hosts::{
+    Place, Rule, Step, Timed, derive, derive_rooted, measured, measured_rooted,
+};
+use antiphon::plan::algorithms::{Algorithm, Rooted};
 use antiphon::plan::model::Collective;
 
 use crate::{Error, Result, repo};
@@ -16,8 +18,8 @@ const SOURCE: &str = "plan/src/algorithms/hosts/table.rs";
 /// Where the measurements are that it is derived from, a file for each machine.
 const MEASURED: &str = "plan/src/algorithms/hosts/measured";
 
-/// Keeps these measurements, each in the place of those of a machine with as many cores, and writes the table of all that are
-/// kept.
+/// Keeps these measurements, each in the place of those of the same calls on machines with as many cores, and writes the table of
+/// all that are kept.
 ///
 /// # Errors
 /// A file that is no tuning table, or of which nothing can be derived; two machines on which the same was measured; what cannot
@@ -33,26 +35,34 @@ pub fn run(paths: &[PathBuf]) -> Result<()> {
                 path.display()
             )));
         }
-        let name = PathBuf::from(format!("{}-cores.json", table.machine().cores));
-        tables.retain(|(kept, _)| kept != &name);
-        tables.push((name, table));
+        tables = with(tables, table);
     }
     tables.sort_by(|(one, _), (other, _)| one.cmp(other));
     let rules = rules(&tables)?;
-    for (place, collective, steps) in &rules {
-        let is = |rule: &&_| key(rule) == (*place, collective);
-        let before = measured().iter().find(is).map_or(&[][..], |rule| rule.steps);
-        if before != &steps[..] {
+    let before = written();
+    let find = |all: &[Derived], rule: &Derived| {
+        all.iter().find(|other| key(other) == key(rule)).map(|(.., steps)| steps.clone())
+    };
+    for rule @ (place, collective, steps) in &rules {
+        let before = find(&before, rule).unwrap_or_default();
+        if before != *steps {
             println!("{place:?} {collective}: {steps:?}, before {before:?}");
         }
     }
-    for rule in measured() {
-        if !rules.iter().any(|(place, collective, _)| key(rule) == (*place, collective)) {
-            println!("{:?} {}: none, before {:?}", rule.place, rule.collective, rule.steps);
+    for rule @ (place, collective, steps) in &before {
+        if find(&rules, rule).is_none() {
+            println!("{place:?} {collective}: none, before {steps:?}");
         }
     }
+    let folder = repo::root().join(MEASURED);
     for (name, table) in &tables {
-        write(&repo::root().join(MEASURED).join(name), &text(table))?;
+        write(&folder.join(name), &text(table))?;
+    }
+    for left in self::tables()?.iter().map(|(name, _)| name) {
+        if !tables.iter().any(|(name, _)| name == left) {
+            let path = folder.join(left);
+            fs::remove_file(&path).map_err(Error::io(format!("remove {}", path.display())))?;
+        }
     }
     write(&repo::root().join(SOURCE), &source(&tables, &rules))?;
     println!("{SOURCE} is written: `cargo xtask defaults` writes the manual's table");
@@ -71,6 +81,38 @@ fn tables() -> Result<Vec<(PathBuf, Table)>> {
     json.map(|path| Ok((path.clone(), super::measured::read(&folder.join(path))?))).collect()
 }
 
+/// What is kept, with what was measured anew: on as many cores ranks are in the same places, so of each call that goes in the place
+/// of what there was, and other calls stay.
+fn with(tables: Vec<(PathBuf, Table)>, mut new: Table) -> Vec<(PathBuf, Table)> {
+    let calls: Vec<Setting> = new.iter().map(|(setting, _)| setting.clone()).collect();
+    let mut all = Vec::new();
+    for (path, old) in tables {
+        if old.machine().cores != new.machine().cores {
+            all.push((path, old));
+            continue;
+        }
+        let same = old.machine() == new.machine();
+        let mut rest = Table::new(old.machine().clone());
+        let into = if same { &mut new } else { &mut rest };
+        for (setting, sizes) in old.iter().filter(|(setting, _)| !calls.contains(setting)) {
+            sizes.iter().for_each(|(&bytes, times)| into.record(setting, bytes, times.clone()));
+        }
+        if rest.iter().next().is_some() {
+            all.push((path, rest));
+        }
+    }
+    all.push((file(new.machine()), new));
+    all
+}
+
+/// The file of a machine.
+fn file(machine: &Machine) -> PathBuf {
+    let lower = machine.cpu.to_lowercase();
+    let words = lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.collect();
+    format!("{}-{}-cores.json", words.join("-"), machine.cores).into()
+}
+
 /// What rules are derived from.
 fn kept(table: &Table) -> Table {
     let mut kept = Table::new(table.machine().clone());
@@ -80,14 +122,29 @@ fn kept(table: &Table) -> Table {
         }
         for (&bytes, times) in sizes {
             // What is installed or given is nothing that a rule could choose.
-            let built_in = times.iter().filter(|(name, _)| name.parse::<Algorithm>().is_ok());
-            let times: Vec<_> = built_in.map(|(name, time)| (name.to_owned(), time)).collect();
+            let times = times.iter().filter(|(name, _)| is_known(&setting.collective, name));
+            let times: Vec<_> = times.map(|(name, time)| (name.to_owned(), time)).collect();
             if !times.is_empty() {
                 kept.record(setting, bytes, Times::new(times));
             }
         }
     }
     kept
+}
+
+fn is_rooted(collective: &Collective) -> bool {
+    matches!(collective, Collective::Gather | Collective::Scatter)
+}
+
+/// Whether a name is that of a built-in algorithm of a collective.
+fn is_known(collective: &Collective, name: &str) -> bool {
+    if is_rooted(collective) { rooted(name).is_some() } else { name.parse::<Algorithm>().is_ok() }
+}
+
+/// What serves a gather or a scatter by a name: `Some(None)` its blocks.
+fn rooted(name: &str) -> Option<Option<Rooted>> {
+    let own = Rooted::ALL.into_iter().find(|one| one.name() == name);
+    (own.is_some() || name == super::named::BLOCKS).then_some(own)
 }
 
 /// A table as text, a line for each size.
@@ -107,16 +164,41 @@ fn place(setting: &Setting, cores: u32) -> Option<Place> {
     };
     let (crowded, alone) = (ranks > cores, nodes > 1 && ranks == nodes);
     // What is alone on its node has its cores, which those that share this machine have not.
-    let real = ranks > 1 && nodes <= 2 && !(crowded && alone);
+    // Over nodes a gather is made of transfers.
+    let most_nodes = if is_rooted(&setting.collective) { 1 } else { 2 };
+    let real = ranks > 1 && nodes <= most_nodes && !(crowded && alone);
     let (nodes, per_node) = (nodes as usize, (ranks / nodes) as usize);
     real.then_some(Place { crowded, nodes, per_node })
 }
 
-/// A rule.
-type Derived = (Place, Collective, Vec<Step>);
+/// A rule, with its steps as source: the largest message, and what serves it.
+type Derived = (Place, Collective, Vec<(u64, String)>);
 
-fn key(rule: &antiphon::plan::algorithms::hosts::Rule) -> (Place, &Collective) {
-    (rule.place, &rule.collective)
+fn key((place, collective, _): &Derived) -> (Place, &Collective) {
+    (*place, collective)
+}
+
+/// Steps as source.
+fn as_source<A: Copy>(steps: &[Step<A>], name: impl Fn(A) -> String) -> Vec<(u64, String)> {
+    steps.iter().map(|step| (step.up_to, name(step.algorithm))).collect()
+}
+
+fn sized_source(algorithm: Algorithm) -> String {
+    format!("{algorithm:?}")
+}
+
+fn rooted_source(algorithm: Option<Rooted>) -> String {
+    algorithm.map_or("None".to_owned(), |own| format!("Some(Rooted::{own:?})"))
+}
+
+/// The rules that the choice reads now.
+fn written() -> Vec<Derived> {
+    fn of<A: Copy>(rules: &[Rule<A>], name: fn(A) -> String) -> impl Iterator<Item = Derived> {
+        rules.iter().map(move |Rule { place, collective, steps }| {
+            (*place, collective.clone(), as_source(steps, name))
+        })
+    }
+    of(measured(), sized_source).chain(of(measured_rooted(), rooted_source)).collect()
 }
 
 /// The rules, by place and collective.
@@ -135,12 +217,21 @@ fn rules(tables: &[(PathBuf, Table)]) -> Result<Vec<Derived>> {
                     path.display()
                 )));
             }
-            let sizes: Vec<Timed> =
-                sizes.iter().map(|(&bytes, times)| timed(bytes, times)).collect();
-            all.push(((place, collective, derive(&sizes)), path));
+            let sizes = sizes.iter();
+            let steps = if is_rooted(&collective) {
+                let sizes: Vec<_> =
+                    sizes.map(|(&bytes, times)| timed(bytes, times, rooted)).collect();
+                as_source(&derive_rooted(&sizes), rooted_source)
+            } else {
+                let name = |name: &str| name.parse().ok();
+                let sizes: Vec<_> =
+                    sizes.map(|(&bytes, times)| timed(bytes, times, name)).collect();
+                as_source(&derive(&sizes), sized_source)
+            };
+            all.push(((place, collective, steps), path));
         }
     }
-    let order = super::collectives();
+    let order = super::served();
     let mut rules: Vec<Derived> = all.into_iter().map(|(rule, _)| rule).collect();
     rules.sort_by_key(|(place, collective, _)| {
         (*place, order.iter().position(|known| known == collective))
@@ -149,8 +240,9 @@ fn rules(tables: &[(PathBuf, Table)]) -> Result<Vec<Derived>> {
     Ok(rules)
 }
 
-fn timed(bytes: u64, times: &Times) -> Timed {
-    let times = times.iter().filter_map(|(name, time)| Some((name.parse().ok()?, time)));
+/// What was measured at a size, by what names stand for.
+fn timed<A>(bytes: u64, times: &Times, named: impl Fn(&str) -> Option<A>) -> Timed<A> {
+    let times = times.iter().filter_map(|(name, time)| Some((named(name)?, time)));
     Timed { bytes, times: times.collect() }
 }
 
@@ -162,34 +254,45 @@ fn source(tables: &[(PathBuf, Table)], rules: &[Derived]) -> String {
         "//! What was measured on hosts. Written by `cargo xtask defaults --from`; a test holds it against the measurements.\n\n\
          use super::{{Place, Rule, Step}};\n\
          use crate::algorithms::Algorithm::{{self, *}};\n\
+         use crate::algorithms::Rooted;\n\
          use crate::model::Collective::{{self, *}};\n\n\
          /// A rule.\n\
-         const fn of(\n    crowded: bool,\n    nodes: usize,\n    per_node: usize,\n    collective: Collective,\n    \
-         steps: &'static [Step],\n) -> Rule {{\n    Rule {{ place: Place {{ crowded, nodes, per_node }}, collective, steps }}\n}}\n\n\
+         const fn of<A>(\n    crowded: bool,\n    nodes: usize,\n    per_node: usize,\n    collective: Collective,\n    \
+         steps: &'static [Step<A>],\n) -> Rule<A> {{\n    Rule {{ place: Place {{ crowded, nodes, per_node }}, collective, steps }}\n}}\n\n\
          /// A step.\n\
-         const fn to(up_to: u64, algorithm: Algorithm) -> Step {{\n    Step {{ up_to, algorithm }}\n}}\n\n\
+         const fn to<A: Copy>(up_to: u64, algorithm: A) -> Step<A> {{\n    Step {{ up_to, algorithm }}\n}}\n\n\
          /// For all messages that are left.\n\
          const ALL: u64 = u64::MAX;\n\n\
          /// The machines.\n\
          #[rustfmt::skip]\n\
-         pub(super) const MEASURED_ON: &[&str] = &{machines:?};\n\n\
-         /// By whether cores are shared, nodes, ranks of a node, and collective.\n\
-         #[rustfmt::skip]\n\
-         pub(super) const RULES: &[Rule] = &[\n",
+         pub(super) const MEASURED_ON: &[&str] = &{machines:?};\n",
     );
-    for (Place { crowded, nodes, per_node }, collective, steps) in rules {
-        let steps =
-            steps.iter().map(|Step { up_to, algorithm }| (*up_to, format!("{algorithm:?}")));
-        let head = format!("of({crowded}, {nodes}, {per_node}, {collective:?}");
-        text.push_str(&super::entry(&head, steps));
+    let (own, sized): (Vec<_>, Vec<_>) =
+        rules.iter().partition(|(_, collective, _)| is_rooted(collective));
+    for (doc, name, kind, rules) in [
+        (
+            "By whether cores are shared, nodes, ranks of a node, and collective.",
+            "RULES",
+            "Algorithm",
+            sized,
+        ),
+        ("Likewise of gather and scatter.", "ROOTED", "Option<Rooted>", own),
+    ] {
+        text.push_str(&format!(
+            "\n/// {doc}\n#[rustfmt::skip]\npub(super) const {name}: &[Rule<{kind}>] = &[\n"
+        ));
+        for (Place { crowded, nodes, per_node }, collective, steps) in rules {
+            let head = format!("of({crowded}, {nodes}, {per_node}, {collective:?}");
+            text.push_str(&super::entry(&head, steps.iter().cloned()));
+        }
+        text.push_str("];\n");
     }
-    text + "];\n"
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon::executor::selection::table::Machine;
 
     #[test]
     fn the_table_is_what_was_measured() {
@@ -198,6 +301,7 @@ mod tests {
         let expected = source(&tables, &rules(&tables).unwrap());
         assert_eq!(written, expected, "run `cargo xtask defaults --from TABLE`");
         for (path, table) in &tables {
+            assert_eq!(path, &file(table.machine()));
             let path = repo::root().join(MEASURED).join(path);
             assert_eq!(fs::read_to_string(&path).unwrap(), text(&kept(table)), "{path:?}");
         }
@@ -248,9 +352,8 @@ mod tests {
         assert_eq!(Table::parse(&text(&kept)).unwrap(), kept);
         assert_eq!(text(&kept).lines().count(), 1 + 5 + 5 * 4);
         let place = |crowded, nodes, per_node| Place { crowded, nodes, per_node };
-        let steps = |packets, copies| {
-            let up_to = |up_to, algorithm| Step { up_to, algorithm };
-            vec![up_to(1024, packets), up_to(u64::MAX, copies)]
+        let steps = |packets: Algorithm, copies: Algorithm| {
+            vec![(1024, format!("{packets:?}")), (u64::MAX, format!("{copies:?}"))]
         };
         let near = steps(Algorithm::AllGatherPackets, Algorithm::AllGatherZeroCopy);
         let far = steps(
@@ -274,6 +377,72 @@ mod tests {
         ] {
             assert!(source.contains(line), "{line}: {source}");
         }
+    }
+
+    #[test]
+    fn what_was_measured_of_a_gather_and_a_scatter_becomes_a_rule() {
+        let (gather, scatter) = (Collective::Gather, Collective::Scatter);
+        let mut all = Table::new(Machine { cpu: "an abacus".into(), cores: 2 });
+        for at in [
+            setting(gather.clone(), 2, 1),
+            setting(scatter.clone(), 4, 1),
+            // Over nodes it is made of transfers.
+            setting(gather.clone(), 2, 2),
+        ] {
+            for bytes in [64, 1024, 4096, 16384] {
+                let times = [
+                    (format!("{}_packets", at.collective), 10 + bytes / 64),
+                    (format!("{}_zero_copy", at.collective), 90),
+                    ("alltoallv_zero_copy".to_owned(), 50),
+                    ("mine".to_owned(), 1),
+                ];
+                all.record(&at, bytes, Times::new(times));
+            }
+        }
+        let kept = kept(&all);
+        assert_eq!(kept.iter().count(), 2);
+        assert!(kept.iter().all(|(_, sizes)| sizes.values().all(|one| one.of("mine").is_none())));
+        let place = |crowded, per_node| Place { crowded, nodes: 1, per_node };
+        let steps =
+            |own: &str| vec![(1024, format!("Some(Rooted::{own})")), (u64::MAX, "None".to_owned())];
+        let tables = [("2.json".into(), kept)];
+        let saw = rules(&tables).unwrap();
+        let expected = [
+            (place(false, 2), gather, steps("GatherPackets")),
+            (place(true, 4), scatter, steps("ScatterPackets")),
+        ];
+        assert_eq!(saw, expected);
+        let source = source(&tables, &saw);
+        let end =
+            source.split_once("pub(super) const ROOTED: &[Rule<Option<Rooted>>] = &[\n").unwrap().1;
+        let lines = [
+            "    of(false, 1, 2, Gather, &[to(1024, Some(Rooted::GatherPackets)), to(ALL, None)]),",
+            "    of(true, 1, 4, Scatter, &[to(1024, Some(Rooted::ScatterPackets)), to(ALL, None)]),",
+            "];",
+        ];
+        assert_eq!(end.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn what_is_measured_anew_takes_the_place_of_the_same_calls_on_as_many_cores() {
+        let [one, two] = [Collective::AllGather, Collective::AllToAll].map(|of| setting(of, 2, 1));
+        let of = |cpu: &str, cores, calls: &[&Setting]| {
+            let mut table = Table::new(Machine { cpu: cpu.into(), cores });
+            for call in calls {
+                table.record(call, 64, Times::new([("a".to_owned(), u64::from(cores))]));
+            }
+            (file(table.machine()), table)
+        };
+        let (old, other) = (of("An Old (R) CPU", 2, &[&one, &two]), of("another", 3, &[&one]));
+        assert_eq!(old.0, Path::new("an-old-r-cpu-2-cores.json"));
+        let all = || vec![old.clone(), other.clone()];
+        let new = of("new", 2, &[&two]);
+        let rest = of("An Old (R) CPU", 2, &[&one]);
+        assert_eq!(with(all(), new.1.clone()), [rest.clone(), other.clone(), new.clone()]);
+        let again = of("new", 2, &[&one]);
+        let both = of("new", 2, &[&one, &two]);
+        assert_eq!(with(vec![rest, new], again.1), std::slice::from_ref(&both));
+        assert_eq!(with(all(), both.1.clone()), [other.clone(), both]);
     }
 
     #[test]

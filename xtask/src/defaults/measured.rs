@@ -2,10 +2,10 @@
 //! and of another table, made at another time or at sizes between.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use antiphon::executor::selection::table::{Setting, Table, Times};
-use antiphon::plan::algorithms::{Algorithm, Handshake, Shape, select};
+use antiphon::executor::selection::{Devices, Spread, Wish, candidates};
 
 use crate::bench::report::size;
 use crate::{Error, Result, section};
@@ -17,18 +17,23 @@ const TUNED: (&str, &str) = ("docs/performance.md", "tuned choices");
 /// How many times as long as the fastest a choice may take, and count as right.
 const ENOUGH: f64 = 1.1;
 
-/// Writes into the manual how the rule does by a table of `antiphon tune`, or, where `tuned` names one, how that table's choices
+/// Writes into the manual how the rule does by tables of `antiphon tune`, or, where `tuned` names one, how that table's choices
 /// do.
 ///
 /// # Errors
 /// A table or manual that cannot be read, or written.
-pub fn run(path: &Path, tuned: Option<&Path>) -> Result<()> {
-    let table = read(path)?;
-    let ((document, name), page) = match tuned {
-        Some(tuned) => (TUNED, page(&table, by_table(&read(tuned)?))),
-        None => (RULE, page(&table, by_rule(table.machine().cores))),
-    };
-    section::write(Path::new(document), name, &page)
+pub fn run(paths: &[PathBuf], tuned: Option<&Path>) -> Result<()> {
+    let tuned = tuned.map(read).transpose()?;
+    let mut pages = Vec::new();
+    for path in paths {
+        let table = read(path)?;
+        pages.push(match &tuned {
+            Some(tuned) => page(&table, by_table(tuned)),
+            None => page(&table, by_rule(table.machine().cores)),
+        });
+    }
+    let (document, name) = if tuned.is_some() { TUNED } else { RULE };
+    section::write(Path::new(document), name, &pages.join("\n"))
 }
 
 /// Reads a table of `antiphon tune`.
@@ -40,12 +45,13 @@ pub(super) fn read(path: &Path) -> Result<Table> {
 /// What the rule by size chooses.
 fn by_rule(cores: u32) -> impl Fn(&Setting, u64, &Times) -> Option<Judged> {
     move |setting, bytes, times| {
-        let handshake = if setting.ranks > cores { Handshake::Hub } else { Handshake::Everyone };
-        let (ranks, nodes) = (setting.ranks as usize, setting.nodes as usize);
-        let shape = Shape { nodes, handshake, ..Shape::new(ranks) };
-        let chosen = select(&setting.collective, bytes, shape)?;
+        let Setting { ref collective, ranks, nodes, .. } = *setting;
+        let spread = Spread { ranks, nodes, crowded: ranks > cores, devices: Devices::Host };
+        let wish = Wish { collective, bytes, in_place: false, root: 0 };
         // What is installed or given is nothing that the rule could choose.
-        judge(chosen.algorithm.name(), times, |name| name.parse::<Algorithm>().is_ok())
+        let built_in = candidates(spread, wish).ok()?;
+        let chosen = built_in.first()?.name();
+        judge(chosen, times, |name| built_in.iter().any(|one| one.name() == name))
     }
 }
 
@@ -121,9 +127,9 @@ mod tests {
         // By size, whom the rule takes, and the other one.
         let of = |bytes| {
             let all = ["allgather_zero_copy", "allgather_packets"];
-            let choice = select(&Collective::AllGather, bytes, Shape::new(2)).unwrap();
-            let other = all.into_iter().find(|name| *name != choice.algorithm.name());
-            (choice.algorithm.name(), other.unwrap())
+            let spread = Spread { ranks: 2, nodes: 1, crowded: false, devices: Devices::Host };
+            let chosen = crate::defaults::serves(&Collective::AllGather, bytes, spread).unwrap();
+            (chosen, all.into_iter().find(|name| *name != chosen).unwrap())
         };
         let [(small, large), (taken, faster), (last, late)] = [1024, 4096, 1 << 20].map(of);
         let all_gather = setting(Collective::AllGather);
@@ -136,7 +142,9 @@ mod tests {
         ] {
             table.record(&all_gather, bytes, times);
         }
-        table.record(&setting(Collective::AllToAllV), 64, times(&[("alltoallv_zero_copy", 1)]));
+        // Over nodes they are transfers.
+        let far = Setting { nodes: 2, ..setting(Collective::AllToAllV) };
+        table.record(&far, 64, times(&[("alltoallv_zero_copy", 1)]));
         let page = super::page(&table, by_rule(2));
         assert!(page.starts_with("By `antiphon tune` on an abacus with 2 usable cores."), "{page}");
         let row = format!(

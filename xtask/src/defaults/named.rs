@@ -1,7 +1,8 @@
 //! The built-in algorithms by name: at which sizes each is chosen, on hosts and on devices, as tables of the manual.
 
+use antiphon::executor::selection::{Devices, Spread};
 use antiphon::plan::algorithms::devices::{DeviceClass, prediction};
-use antiphon::plan::algorithms::{Algorithm, Shape};
+use antiphon::plan::algorithms::{Algorithm, Rooted};
 use antiphon::plan::model::Collective;
 
 use crate::bench::report::size;
@@ -12,13 +13,13 @@ pub(super) const NAME: &str = "defaults by name";
 const PER_NODE: usize = 8;
 
 /// The largest message of each step of a choice, and the algorithm that serves it.
-pub(super) type Steps = Vec<(u64, Algorithm)>;
+pub(super) type Steps = Vec<(u64, &'static str)>;
 
 /// The ranks that a column is for.
 #[derive(Clone, Copy)]
 enum Ranks {
     /// On hosts, with what they are called.
-    Hosts(&'static str, Shape),
+    Hosts(&'static str, Spread),
     /// On so many nodes of devices.
     Devices(DeviceClass, usize),
 }
@@ -34,18 +35,25 @@ impl Ranks {
 
     fn steps(self, collective: &Collective) -> Steps {
         match self {
-            Ranks::Hosts(_, shape) => super::steps(collective, shape),
-            Ranks::Devices(class, nodes) => {
-                let found = prediction(class, nodes, PER_NODE, collective);
-                let steps = found.map_or(&[][..], |found| found.steps);
-                steps.iter().map(|step| (step.up_to, step.algorithm)).collect()
-            }
+            Ranks::Hosts(_, spread) => super::steps(collective, spread),
+            Ranks::Devices(class, nodes) => match prediction(class, nodes, PER_NODE, collective) {
+                Some(found) => {
+                    let steps = found.steps.iter();
+                    steps.map(|step| (step.up_to, step.algorithm.name())).collect()
+                }
+                // Of which nothing was predicted, since there is one way.
+                None => {
+                    let (ranks, nodes) = ((nodes * PER_NODE) as u32, nodes as u32);
+                    let devices = Devices::of(class);
+                    super::steps(collective, Spread { ranks, nodes, crowded: false, devices })
+                }
+            },
         }
     }
 
     fn are_assumed(self, collective: &Collective) -> bool {
         match self {
-            Ranks::Hosts(_, shape) => super::is_assumed(collective, shape),
+            Ranks::Hosts(_, spread) => super::is_assumed(collective, spread),
             Ranks::Devices(..) => false,
         }
     }
@@ -57,25 +65,49 @@ pub(super) fn tables() -> String {
     format!("{near}\n{far}")
 }
 
+/// A row: what an algorithm is called there, its name, and the collective whose sizes are said.
+type Row = (String, &'static str, Collective);
+
+/// The algorithms of one node, or of several; one that serves several collectives has a row for each.
+fn rows(nodes: usize) -> Vec<Row> {
+    let row = |name: &'static str, collective| (format!("`{name}`"), name, collective);
+    let all = Algorithm::ALL.into_iter().filter(|one| one.is_hierarchical() == (nodes > 1));
+    let mut rows: Vec<Row> = all.map(|one| row(one.name(), one.collective())).collect();
+    if nodes == 1 {
+        rows.extend(Rooted::ALL.map(|one| row(one.name(), one.collective())));
+        for (name, collective) in
+            [(BLOCKS, Collective::AllToAllV), ("allgatherv_zero_copy", Collective::AllGatherV)]
+        {
+            rows.push(row(name, collective));
+        }
+        for collective in [Collective::Gather, Collective::Scatter] {
+            rows.push((format!("`{BLOCKS}`, of a {collective}"), BLOCKS, collective));
+        }
+    }
+    rows
+}
+
+/// What has a gather's or a scatter's blocks go one by one, too.
+pub(super) const BLOCKS: &str = "alltoallv_zero_copy";
+
 /// The table of the algorithms that so many nodes are served by.
 fn table(nodes: usize) -> String {
-    let hosts = super::columns().into_iter().filter(|(_, shape)| shape.nodes == nodes);
-    let hosts = hosts.map(|(name, shape)| Ranks::Hosts(name, shape));
+    let hosts = super::columns().into_iter().filter(|(_, spread)| spread.nodes as usize == nodes);
+    let hosts = hosts.map(|(name, spread)| Ranks::Hosts(name, spread));
     let devices = DeviceClass::ALL.map(|class| Ranks::Devices(class, nodes));
     let columns: Vec<Ranks> = hosts.chain(devices).collect();
     let titles: String = columns.iter().map(|column| format!(" {} |", column.title())).collect();
     let mut table = format!("| |{titles}\n|---|{}\n", "---|".repeat(columns.len()));
-    for algorithm in Algorithm::ALL.iter().filter(|one| one.is_hierarchical() == (nodes > 1)) {
-        let collective = algorithm.collective();
+    for (title, name, collective) in rows(nodes) {
         let cell = |column: &Ranks| {
-            let sizes = sizes(*algorithm, &column.steps(&collective));
+            let sizes = sizes(name, &column.steps(&collective));
             match column.are_assumed(&collective) && sizes != NONE {
                 true => format!(" *{sizes}* |"),
                 false => format!(" {sizes} |"),
             }
         };
         let cells: String = columns.iter().map(cell).collect();
-        table.push_str(&format!("| `{}` |{cells}\n", algorithm.name()));
+        table.push_str(&format!("| {title} |{cells}\n"));
     }
     table
 }
@@ -84,7 +116,7 @@ fn table(nodes: usize) -> String {
 const NONE: &str = "–";
 
 /// The sizes that an algorithm serves.
-fn sizes(algorithm: Algorithm, steps: &[(u64, Algorithm)]) -> String {
+fn sizes(algorithm: &str, steps: &[(u64, &str)]) -> String {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     let mut above = 0;
     for &(up_to, serves) in steps {
@@ -120,8 +152,7 @@ mod tests {
 
     #[test]
     fn sizes_are_runs_of_steps() {
-        let [one, two, three] =
-            [Algorithm::AllReduceHub, Algorithm::AllReduceRing, Algorithm::AllReduceZeroCopy];
+        let [one, two, three] = ["one", "two", "three"];
         let steps = [(512, one), (1024, two), (4096, two), (8192, one), (u64::MAX, two)];
         assert_eq!(sizes(one, &steps), "to 512, above 4K to 8K");
         assert_eq!(sizes(two, &steps), "above 512 to 4K, above 8K");
@@ -132,14 +163,31 @@ mod tests {
     #[test]
     fn every_algorithm_has_a_row_and_most_serve_something() {
         let tables = tables();
-        for algorithm in Algorithm::ALL {
-            let begin = format!("| `{}` |", algorithm.name());
+        let cells = |title: &str| {
+            let begin = format!("| {title} |");
             let rows: Vec<&str> = tables.lines().filter(|line| line.starts_with(&begin)).collect();
-            let [row] = rows[..] else { panic!("{algorithm:?}: {rows:?}") };
-            let mut cells = row.split('|').skip(2).map(str::trim).filter(|cell| !cell.is_empty());
+            let [row] = rows[..] else { panic!("{title}: {rows:?}") };
+            let cells = row.split('|').skip(2).map(str::trim).filter(|cell| !cell.is_empty());
+            cells.map(str::to_owned).collect::<Vec<_>>()
+        };
+        for algorithm in Algorithm::ALL {
+            let all = cells(&format!("`{algorithm}`"));
             // It adds in an order of its own.
             let by_name_alone = algorithm == Algorithm::AllReduceRing;
-            assert_eq!(cells.all(|cell| cell == NONE), by_name_alone, "{row}");
+            assert_eq!(all.iter().all(|cell| cell == NONE), by_name_alone, "{all:?}");
+        }
+        for name in ["`alltoallv_zero_copy`", "`allgatherv_zero_copy`"] {
+            assert!(cells(name).iter().all(|cell| cell == "all"), "{name}");
+        }
+        // What serves each column of a gather serves all sizes together.
+        for collective in [Collective::Gather, Collective::Scatter] {
+            let by_blocks = cells(&format!("`{BLOCKS}`, of a {collective}"));
+            let own: Vec<_> =
+                Rooted::all_for(&collective).map(|one| cells(&format!("`{one}`"))).collect();
+            for (column, blocks) in by_blocks.iter().enumerate() {
+                let alone = own.iter().all(|cells| cells[column] == NONE);
+                assert_eq!(alone, blocks.trim_matches('*') == "all", "{collective} {column}");
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 //! more than it costs, at one size or at several neighbouring ones together, and one odd measurement changes nothing.
 
 use super::Step;
-use crate::algorithms::{Algorithm, SumOrder};
+use crate::algorithms::{Algorithm, Rooted, SumOrder};
 
 /// What a change costs, in parts of the time that the fastest of a size takes: one odd size between two others must be lost by
 /// twice as much, one at an end by as much.
@@ -13,11 +13,11 @@ const CHANGE: f64 = 0.25;
 
 /// What was measured at a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timed {
+pub struct Timed<A = Algorithm> {
     /// Bytes of the message.
     pub bytes: u64,
     /// Algorithms, and what a call took by each, in nanoseconds.
-    pub times: Vec<(Algorithm, u64)>,
+    pub times: Vec<(A, u64)>,
 }
 
 /// The steps that these sizes ask for, which rise: each algorithm with the largest message that was measured to be for it, and
@@ -25,8 +25,21 @@ pub struct Timed {
 ///
 /// Looked at are algorithms that were measured at all sizes and keep the order of sums of the others.
 pub fn derive(sizes: &[Timed]) -> Vec<Step> {
-    let candidates = candidates(sizes);
-    let mut steps: Vec<Step> = Vec::new();
+    let in_order = |one: &Algorithm| matches!(one.sum_order(), SumOrder::Ranks | SumOrder::Nodes);
+    of(sizes, Algorithm::ALL.into_iter().filter(in_order))
+}
+
+/// As [`derive()`], of a gather or a scatter: `None` stands for the blocks of [`alltoallv`](crate::algorithms::alltoallv).
+pub fn derive_rooted(sizes: &[Timed<Option<Rooted>>]) -> Vec<Step<Option<Rooted>>> {
+    of(sizes, std::iter::once(None).chain(Rooted::ALL.map(Some)))
+}
+
+/// The steps, of those of `all` that were measured at all sizes; the earlier one where nothing tells between two.
+fn of<A: Copy + PartialEq>(sizes: &[Timed<A>], all: impl Iterator<Item = A>) -> Vec<Step<A>> {
+    let timed = |one: &Timed<A>, algorithm| one.times.iter().any(|(known, _)| *known == algorithm);
+    let candidates: Vec<A> =
+        all.filter(|algorithm| sizes.iter().all(|one| timed(one, *algorithm))).collect();
+    let mut steps: Vec<Step<A>> = Vec::new();
     for (at, timed) in least(sizes, &candidates).into_iter().zip(sizes) {
         let algorithm = candidates[at];
         match steps.last_mut() {
@@ -40,19 +53,9 @@ pub fn derive(sizes: &[Timed]) -> Vec<Step> {
     steps
 }
 
-/// What may be chosen, in the order of declaration.
-fn candidates(sizes: &[Timed]) -> Vec<Algorithm> {
-    let timed = |one: &Timed, algorithm| one.times.iter().any(|(known, _)| *known == algorithm);
-    let fit = |algorithm: &Algorithm| {
-        matches!(algorithm.sum_order(), SumOrder::Ranks | SumOrder::Nodes)
-            && sizes.iter().all(|one| timed(one, *algorithm))
-    };
-    Algorithm::ALL.into_iter().filter(fit).collect()
-}
-
 /// What each candidate loses at a size against the fastest of them, in parts of its time.
-fn losses(timed: &Timed, candidates: &[Algorithm]) -> Vec<f64> {
-    let time = |algorithm: &Algorithm| {
+fn losses<A: PartialEq>(timed: &Timed<A>, candidates: &[A]) -> Vec<f64> {
+    let time = |algorithm: &A| {
         let found = timed.times.iter().find(|(known, _)| known == algorithm);
         found.map_or(u64::MAX, |(_, time)| (*time).max(1)) as f64
     };
@@ -62,7 +65,7 @@ fn losses(timed: &Timed, candidates: &[Algorithm]) -> Vec<f64> {
 }
 
 /// By size the position of the candidate to take, with the least loss of all; of equal ones one with fewer changes.
-fn least(sizes: &[Timed], candidates: &[Algorithm]) -> Vec<usize> {
+fn least<A: PartialEq>(sizes: &[Timed<A>], candidates: &[A]) -> Vec<usize> {
     let mut lost = vec![0.0; candidates.len()];
     // By size and candidate, whom it follows.
     let mut follows: Vec<Vec<usize>> = Vec::new();
@@ -146,6 +149,23 @@ mod tests {
             let steps: Vec<_> = steps.iter().map(|step| (step.up_to, step.algorithm)).collect();
             assert_eq!(steps, expected, "{rows:?}");
         }
+    }
+
+    #[test]
+    fn a_gather_has_plans_of_its_own_where_they_save_more_than_a_change_costs() {
+        let own = [None, Some(Rooted::GatherPackets), Some(Rooted::GatherZeroCopy)];
+        let timed =
+            |bytes, times: [u64; 3]| Timed { bytes, times: own.into_iter().zip(times).collect() };
+        let steps = |rows: &[Timed<Option<Rooted>>]| {
+            derive_rooted(rows)
+                .into_iter()
+                .map(|step| (step.up_to, step.algorithm))
+                .collect::<Vec<_>>()
+        };
+        let rows = [timed(16, [20, 10, 12]), timed(64, [20, 10, 12]), timed(256, [20, 30, 28])];
+        assert_eq!(steps(&rows), [(64, own[1]), (u64::MAX, None)]);
+        assert_eq!(steps(&[timed(16, [10, 10, 10])]), [(u64::MAX, None)]);
+        assert_eq!(steps(&[]), []);
     }
 
     #[test]

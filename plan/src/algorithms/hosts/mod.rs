@@ -9,18 +9,18 @@ mod derive;
 mod table;
 
 use super::select::{counted, nearest};
-use super::{Algorithm, Choice, Handshake, Shape};
+use super::{Algorithm, Choice, Handshake, Rooted, Shape};
 use crate::model::Collective;
 
-pub use derive::{Timed, derive};
+pub use derive::{Timed, derive, derive_rooted};
 
 /// An algorithm, and the messages it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct Step<A = Algorithm> {
     /// Bytes of the largest message, as [`select`](super::select()) counts them.
     pub up_to: u64,
     /// The algorithm.
-    pub algorithm: Algorithm,
+    pub algorithm: A,
 }
 
 /// Ranks, as far as the choice for a message hangs on them.
@@ -36,13 +36,13 @@ pub struct Place {
 
 /// What serves a collective of ranks like these.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct Rule<A: 'static = Algorithm> {
     /// The ranks.
     pub place: Place,
     /// The collective.
     pub collective: Collective,
     /// The steps, from the smallest messages on; the last one is for all larger messages.
-    pub steps: &'static [Step],
+    pub steps: &'static [Step<A>],
 }
 
 /// The machines that the rules were measured on; none where nothing was measured.
@@ -53,6 +53,12 @@ pub fn measured_on() -> &'static [&'static str] {
 /// The rules that were measured.
 pub fn measured() -> &'static [Rule] {
     table::RULES
+}
+
+/// Those of gather and scatter, over one node, that were measured: by a plan of their own, or, where there is none, by the blocks of
+/// [`alltoallv`](super::alltoallv).
+pub fn measured_rooted() -> &'static [Rule<Option<Rooted>>] {
+    table::ROOTED
 }
 
 /// The rules that were not, for what was not measured.
@@ -75,22 +81,48 @@ impl Place {
 /// The rule for ranks in such a place: that for the number of them on a node which is next to theirs by ratio, the larger of
 /// two equally near. Of what was measured and what is assumed for the same ranks, what was measured.
 pub fn rule(collective: &Collective, place: Place) -> Option<&'static Rule> {
-    let alike = |one: &&Rule| {
+    near(|| measured().iter().chain(assumed()), collective, place)
+}
+
+/// As [`rule`], of the rules of gather and scatter; none where nobody has measured.
+pub fn rule_rooted(collective: &Collective, place: Place) -> Option<&'static Rule<Option<Rooted>>> {
+    near(|| measured_rooted().iter(), collective, place)
+}
+
+/// The rule for ranks in such a place, of all that are known.
+fn near<A, I: Iterator<Item = &'static Rule<A>>>(
+    all: impl Fn() -> I,
+    collective: &Collective,
+    place: Place,
+) -> Option<&'static Rule<A>> {
+    let alike = |one: &&Rule<A>| {
         one.collective == *collective
             && (one.place.crowded, one.place.nodes) == (place.crowded, place.nodes)
     };
-    let known = || measured().iter().chain(assumed()).filter(alike);
+    let known = || all().filter(alike);
     let per_node = nearest(place.per_node, known().map(|one| one.place.per_node))?;
     known().find(|one| one.place.per_node == per_node)
+}
+
+impl<A: Copy> Rule<A> {
+    /// What serves a message of so many ranks.
+    fn at(&self, bytes: u64, ranks: usize) -> Option<A> {
+        let known = self.place.nodes * self.place.per_node;
+        let bytes = counted(&self.collective, bytes, (known, ranks));
+        self.steps.iter().find(|step| bytes <= step.up_to).map(|step| step.algorithm)
+    }
 }
 
 /// As [`select`](super::select()), of which it is the whole.
 pub(super) fn select(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice> {
     let rule = rule(collective, Place::of(shape))?;
-    let ranks = rule.place.nodes * rule.place.per_node;
-    let bytes = counted(collective, bytes, (ranks, shape.ranks));
-    let step = rule.steps.iter().find(|step| bytes <= step.up_to)?;
-    Some(Choice { algorithm: step.algorithm, shape })
+    Some(Choice { algorithm: rule.at(bytes, shape.ranks)?, shape })
+}
+
+/// The plan that serves a gather or a scatter of one node on hosts, whose larger buffer, the root's, has so many bytes. `None`: the
+/// blocks of [`alltoallv`](super::alltoallv) do, as everywhere where nobody has measured.
+pub fn select_rooted(collective: &Collective, bytes: u64, shape: Shape) -> Option<Rooted> {
+    rule_rooted(collective, Place::of(shape))?.at(bytes, shape.ranks)?
 }
 
 #[cfg(test)]
@@ -123,6 +155,45 @@ mod tests {
                 assert_eq!(at(collective, step.up_to, *place), Some(step.algorithm), "{rule:?}");
             }
         }
+    }
+
+    #[test]
+    fn every_rule_of_a_gather_or_scatter_serves_all_messages_of_its_ranks() {
+        for rule in measured_rooted() {
+            let Rule { place, collective, steps } = rule;
+            assert!(steps.windows(2).all(|pair| pair[0].up_to < pair[1].up_to), "{rule:?}");
+            assert_eq!(steps.last().map(|step| step.up_to), Some(u64::MAX), "{rule:?}");
+            assert!(place.nodes == 1 && place.per_node > 1, "{rule:?}");
+            let handshake = if place.crowded { Handshake::Hub } else { Handshake::Everyone };
+            let shape = Shape { handshake, ..Shape::new(place.per_node) };
+            for Step { up_to, algorithm } in *steps {
+                assert!(algorithm.is_none_or(|one| one.collective() == *collective), "{rule:?}");
+                assert_eq!(select_rooted(collective, *up_to, shape), *algorithm, "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gather_goes_by_the_rule_of_the_nearest_ranks_and_by_its_blocks_where_there_is_none() {
+        static STEPS: [Step<Option<Rooted>>; 2] = [
+            Step { up_to: 1024, algorithm: Some(Rooted::GatherPackets) },
+            Step { up_to: u64::MAX, algorithm: None },
+        ];
+        static RULES: [Rule<Option<Rooted>>; 1] = [Rule {
+            place: Place { crowded: false, nodes: 1, per_node: 4 },
+            collective: Collective::Gather,
+            steps: &STEPS,
+        }];
+        let found = |collective, crowded, per_node| {
+            near(|| RULES.iter(), &collective, Place { crowded, nodes: 1, per_node })
+        };
+        let rule = found(Collective::Gather, false, 8).expect("the one there is");
+        // By the block: eight ranks have twice as many.
+        let at = |bytes, ranks| rule.at(bytes, ranks).expect("all sizes have a step");
+        assert_eq!((at(1024, 4), at(1025, 4)), (Some(Rooted::GatherPackets), None));
+        assert_eq!((at(2048, 8), at(2056, 8)), (Some(Rooted::GatherPackets), None));
+        assert_eq!(found(Collective::Gather, true, 4), None);
+        assert_eq!(found(Collective::Scatter, false, 4), None);
     }
 
     #[test]

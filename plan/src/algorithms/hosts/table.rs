@@ -2,21 +2,22 @@
 
 use super::{Place, Rule, Step};
 use crate::algorithms::Algorithm::{self, *};
+use crate::algorithms::Rooted;
 use crate::model::Collective::{self, *};
 
 /// A rule.
-const fn of(
+const fn of<A>(
     crowded: bool,
     nodes: usize,
     per_node: usize,
     collective: Collective,
-    steps: &'static [Step],
-) -> Rule {
+    steps: &'static [Step<A>],
+) -> Rule<A> {
     Rule { place: Place { crowded, nodes, per_node }, collective, steps }
 }
 
 /// A step.
-const fn to(up_to: u64, algorithm: Algorithm) -> Step {
+const fn to<A: Copy>(up_to: u64, algorithm: A) -> Step<A> {
     Step { up_to, algorithm }
 }
 
@@ -29,7 +30,7 @@ pub(super) const MEASURED_ON: &[&str] = &["AMD EPYC with 2 usable cores"];
 
 /// By whether cores are shared, nodes, ranks of a node, and collective.
 #[rustfmt::skip]
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule<Algorithm>] = &[
     of(false, 1, 2, AllReduce, &[to(512, AllReduceOneShotPackets), to(ALL, AllReduceZeroCopy)]),
     of(false, 1, 2, AllGather, &[to(1792, AllGatherPackets), to(ALL, AllGatherZeroCopy)]),
     of(false, 1, 2, ReduceScatter, &[to(1536, ReduceScatterPackets), to(ALL, ReduceScatterZeroCopy)]),
@@ -66,4 +67,9 @@ pub(super) const RULES: &[Rule] = &[
     of(true, 2, 2, AllToAll, &[to(14336, AllToAllHierarchicalPackets), to(ALL, AllToAllHierarchicalZeroCopy)]),
     of(true, 2, 2, Broadcast, &[to(98304, BroadcastHierarchicalPackets), to(ALL, BroadcastHierarchicalZeroCopy)]),
     of(true, 2, 2, Reduce, &[to(49152, ReduceHierarchicalPackets), to(ALL, ReduceHierarchicalZeroCopy)]),
+];
+
+/// Likewise of gather and scatter.
+#[rustfmt::skip]
+pub(super) const ROOTED: &[Rule<Option<Rooted>>] = &[
 ];
