@@ -367,14 +367,16 @@ mod tests {
             let (job, cells) =
                 job(&args(&format!("{options} --ranks 3")), &empty(), &[], Sizes::Asked).unwrap();
             assert_eq!((cells.len(), job.settings.items.len()), (1, 3), "{options}");
-            let [by_blocks, own @ ..] = &job.settings.items[..] else { panic!("{options}") };
+            let items = job.settings.items.iter();
+            let (by_blocks, own): (Vec<_>, Vec<_>) = items.partition(|item| item.blocks.is_some());
+            let [by_blocks] = by_blocks[..] else { panic!("{options}") };
             let blocks = by_blocks.blocks.as_ref().unwrap();
             assert_eq!(blocks.send, sent, "{options}");
             for (rank, [input, output]) in [(0, root), (1, other), (2, other)] {
                 let shape = by_blocks.shape_of(rank, 4);
                 assert_eq!([shape.input, shape.output], [input, output], "{options}");
                 // Whose plans take the whole on every rank, so that there is room for the blocks.
-                for item in own {
+                for item in &own {
                     let whole = item.shape_of(rank, 4);
                     assert!(whole.input >= input && whole.output >= output, "{options}");
                     assert_eq!(item.cell, by_blocks.cell, "{options}");

@@ -26,7 +26,7 @@ const ALL: u64 = u64::MAX;
 
 /// The machines.
 #[rustfmt::skip]
-pub(super) const MEASURED_ON: &[&str] = &["AMD EPYC with 2 usable cores"];
+pub(super) const MEASURED_ON: &[&str] = &["AMD EPYC with 2 usable cores", "Intel(R) Xeon(R) Processor with 2 usable cores"];
 
 /// By whether cores are shared, nodes, ranks of a node, and collective.
 #[rustfmt::skip]
@@ -72,4 +72,10 @@ pub(super) const RULES: &[Rule<Algorithm>] = &[
 /// Likewise of gather and scatter.
 #[rustfmt::skip]
 pub(super) const ROOTED: &[Rule<Option<Rooted>>] = &[
+    of(false, 1, 2, Gather, &[to(2048, Some(Rooted::GatherPackets)), to(ALL, None)]),
+    of(false, 1, 2, Scatter, &[to(1536, Some(Rooted::ScatterPackets)), to(ALL, Some(Rooted::ScatterZeroCopy))]),
+    of(true, 1, 4, Gather, &[to(786432, Some(Rooted::GatherZeroCopy)), to(ALL, None)]),
+    of(true, 1, 4, Scatter, &[to(ALL, Some(Rooted::ScatterZeroCopy))]),
+    of(true, 1, 8, Gather, &[to(32768, Some(Rooted::GatherPackets)), to(ALL, Some(Rooted::GatherZeroCopy))]),
+    of(true, 1, 8, Scatter, &[to(ALL, Some(Rooted::ScatterZeroCopy))]),
 ];
