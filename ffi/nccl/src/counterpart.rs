@@ -101,13 +101,14 @@ impl Functions {
     ) -> Result<()> {
         let ready = calls.into_iter().map(|(used, call)| {
             let sum = call.sum.map(|sum| sum.made(self, used.comm())).transpose()?;
-            Ok((used, sum, call.make))
+            // In this order: the sum goes before who keeps its communicator.
+            Ok((sum, used, call.make))
         });
         let ready = ready.collect::<Result<Vec<_>>>()?;
         // SAFETY: any thread may call it at any time.
         self.outcome(unsafe { (self.start)() })?;
         let (mut parts, mut made) = (Vec::new(), Ok(()));
-        for (used, sum, make) in ready {
+        for (sum, used, make) in ready {
             if made.is_ok() {
                 made = match make(used.comm(), sum.as_ref().map(|sum| sum.op)) {
                     // Whether it is complete is asked when the group has ended.
@@ -115,12 +116,12 @@ impl Functions {
                     code => self.outcome(code),
                 };
             }
-            parts.push((used, sum));
+            parts.push((sum, used));
         }
         // Also after a failure the group has to end.
         // SAFETY: this thread has begun it.
         let ended = match unsafe { (self.end)() } {
-            result::IN_PROGRESS => parts.iter().try_for_each(|(used, _)| used.settled()),
+            result::IN_PROGRESS => parts.iter().try_for_each(|(_, used)| used.settled()),
             code => self.outcome(code),
         };
         made.and(ended)
