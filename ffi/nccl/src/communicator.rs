@@ -17,8 +17,8 @@ use crate::way;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,8 @@ pub struct Communicator {
     pub blocking: bool,
     /// A [`Closed`], or [`OPEN`].
     closed: AtomicU8,
+    /// Why others did not come to be of it, which this rank has no handle of; for who asks next.
+    untold: Mutex<Option<Failure>>,
     pub registered: Registered,
     /// Where calls go that nothing here serves.
     pub real: Option<Counterpart>,
@@ -79,7 +81,8 @@ impl Communicator {
             (AtomicU8::new(OPEN), Registered::default(), Sums::default());
         let end = ptr::null_mut();
         let (rank, world, device, blocking, real) = (0, 0, 0, true, None);
-        Communicator { end, rank, world, device, blocking, closed, registered, real, sums }
+        let untold = Mutex::default();
+        Communicator { end, rank, world, device, blocking, closed, untold, registered, real, sums }
     }
 }
 
@@ -107,6 +110,15 @@ impl Communicator {
             }
             _ => "cannot use a communicator: it is finalized",
         })
+    }
+
+    /// Keeps a failure for who asks next.
+    pub fn tell_later(&self, failure: Failure) {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+    }
+
+    fn untold(&self) -> Option<Failure> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Lets no more calls begin.
@@ -201,11 +213,11 @@ unsafe fn blocks(config: *const Config, otherwise: bool) -> Result<bool> {
 }
 
 /// How communicators of `libantiphon.so` behave; `devices` names those of their buffers, and outlives the result.
-fn options(devices: &CStr) -> Result<Options> {
-    let timeout_ms = limit()?.map_or(-1, |limit| limit.as_millis() as i64);
+fn options(devices: &CStr, limit: Option<Duration>) -> Options {
+    let timeout_ms = limit.map_or(-1, |limit| limit.as_millis() as i64);
     let struct_size = size_of::<Options>() as u64;
     let (wire, network_interface) = (ptr::null(), ptr::null());
-    Ok(Options {
+    Options {
         struct_size,
         timeout_ms,
         verification: 0,
@@ -216,7 +228,7 @@ fn options(devices: &CStr) -> Result<Options> {
         reserved: 0,
         device: devices.as_ptr(),
         block_threads: 0,
-    })
+    }
 }
 
 /// What has come of a handle of `libantiphon.so`.
@@ -230,9 +242,9 @@ fn whole(end: Handle, device: c_int, blocking: bool) -> Result<Arc<Communicator>
 /// As [`whole`], without its counterpart in the real library. Where it fails, the handle is destroyed.
 fn alone(end: Handle, device: c_int) -> Result<Communicator> {
     let (closed, registered, sums) = (AtomicU8::new(OPEN), Registered::default(), Sums::default());
-    let (rank, world, blocking, real) = (0, 0, true, None);
+    let (rank, world, blocking, real, untold) = (0, 0, true, None, Mutex::default());
     let mut alone =
-        Communicator { end, rank, world, device, blocking, closed, registered, real, sums };
+        Communicator { end, rank, world, device, blocking, closed, untold, registered, real, sums };
     let library = library()?;
     // SAFETY: the handle was just made, and the places are writable.
     unsafe {
@@ -262,13 +274,13 @@ pub unsafe fn init_rank(
     }
     // Now: a group's end may make it on another thread, where another device is current.
     let device = way::place().current()?;
-    let devices = way::place().devices([device])?;
+    let (devices, limit) = (way::place().devices([device])?, limit()?);
     let make = move || {
-        let end = id::join(&id, rank, world, &options(&devices)?)?;
+        let end = id::join(&id, rank, world, &options(&devices, limit))?;
         whole(end, device, blocking).map(Some)
     };
     // SAFETY: the place is writable until the group ends, as NCCL's contract has it.
-    unsafe { group::join(Ask { out, parent: None, blocking, joins: true }, make) }
+    unsafe { group::join(Ask { out, parent: None, blocking, joins: true, divides: false }, make) }
 }
 
 /// Joins as NCCL does it with several ids, of which the first is enough.
@@ -313,7 +325,7 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
         false => unsafe { *devices.add(rank) },
     };
     let names = way::place().devices((0..world as usize).map(device))?;
-    let options = options(&names)?;
+    let options = options(&names, limit()?);
     let mut ends = vec![ptr::null_mut(); world as usize];
     // SAFETY: there is room for as many.
     let code = unsafe {
@@ -357,7 +369,8 @@ pub unsafe fn split(
     }
     // In the order of signed numbers.
     let key = key.cast_unsigned() ^ (1 << 31);
-    let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins: color >= 0 };
+    let joins = color >= 0;
+    let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins, divides: true };
     let make = move || {
         let library = library()?;
         let mut end = ptr::null_mut();
@@ -409,17 +422,17 @@ pub unsafe fn shrink(
         }
         gone.insert(number);
     }
-    if flags == 1 {
-        abort_end(&parent, c"the communicator is shrunk")?;
-        // That ends what divides it, too.
+    // Where it is aborted, others may be stuck in what divides it: that is left alone.
+    let divides = flags == 0;
+    if divides || parent.closed() == Some(Closed::Finalized) {
         // SAFETY: as this function's.
-        while parent.closed() == Some(Closed::Divided) && unsafe { group::parent(comm) }.is_err() {
-            thread::sleep(PAUSE);
-        }
+        unsafe { group::parent(comm)? };
     }
-    // SAFETY: as this function's.
-    let parent = unsafe { group::parent(comm)? };
-    let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins: true };
+    if !divides {
+        abort_end(&parent, c"the communicator is shrunk")?;
+    }
+    let parent = Arc::clone(&parent);
+    let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins: true, divides };
     let rest: Vec<u32> = (0..parent.world).filter(|rank| !gone.contains(rank)).collect();
     let make = move || {
         let library = library()?;
@@ -541,11 +554,10 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     library.outcome(unsafe {
         (library.antiphon_communicator_async_error)(communicator.end, &mut code)
     })?;
-    let code = match (library.outcome(code), &communicator.real) {
-        (Err(broken), _) => {
-            failure::remember(&broken.text);
-            broken.code
-        }
+    let own = library.outcome(code);
+    let own = own.and_then(|()| communicator.untold().map_or(Ok(()), Err));
+    let code = match (own, &communicator.real) {
+        (Err(broken), _) => failure::failed(&broken),
         (Ok(()), Some(real)) => real.error(),
         (Ok(()), None) => result::SUCCESS,
     };

@@ -25,6 +25,13 @@ pub enum Progress {
     UnderWay,
 }
 
+impl Progress {
+    /// Of both.
+    pub fn and(self, other: Progress) -> Progress {
+        if self == Progress::Done { other } else { self }
+    }
+}
+
 /// What is a result of NCCL's.
 pub trait Outcome {
     fn code(self) -> c_int;

@@ -132,35 +132,39 @@ pub fn end() -> Result<Progress> {
     let Some(Open { joins, failure, calls, unserved, last, .. }) = ended else {
         return Ok(Progress::Done);
     };
-    let (waited, behind) = joins.parted();
-    match launch(waited, failure, calls, unserved) {
-        Ok(()) => {
-            // After the calls of their parents, as on the other ranks.
-            let progress = behind.start();
-            finalize::complete(&last).map(|()| progress)
-        }
-        Err(failure) => {
-            behind.refuse(&failure);
-            finalize::take_back(&last);
+    let (waited, [first, behind]) = joins.parted();
+    let begun = match failure {
+        Some(failure) => {
+            [waited, first].into_iter().for_each(|lines| lines.refuse(&failure));
             Err(failure)
         }
-    }
+        None => {
+            // Before those that are waited for, which may be of the same communicator.
+            let progress = first.start();
+            waited.run().map(|()| progress)
+        }
+    };
+    let progress = match begun {
+        Ok(progress) => progress,
+        Err(failure) => {
+            // SAFETY: any thread may call it at any time.
+            unsafe { (library()?.antiphon_group_cancel)() };
+            behind.refuse(&failure);
+            finalize::take_back(&last);
+            return Err(failure);
+        }
+    };
+    // Also where they fail: those of other ranks may not have.
+    let launched = launch(calls, unserved);
+    // After the calls of their parents, as on the other ranks.
+    let progress = progress.and(behind.start());
+    let completed = finalize::complete(&last);
+    launched.and(completed).map(|()| progress)
 }
 
-/// Makes the communicators that a group waits for, and launches its calls: here, or all of them in the real library.
-fn launch(
-    joins: Lines,
-    failure: Option<Failure>,
-    calls: Vec<Deferred>,
-    unserved: Option<Failure>,
-) -> Result<()> {
+/// Launches the calls of a group: here, or all of them in the real library.
+fn launch(calls: Vec<Deferred>, unserved: Option<Failure>) -> Result<()> {
     let library = library()?;
-    let made = failure.map_or_else(|| joins.run(), Err);
-    if let Err(failure) = made {
-        // SAFETY: any thread may call it at any time.
-        unsafe { (library.antiphon_group_cancel)() };
-        return Err(failure);
-    }
     if let Some(why) = unserved {
         // SAFETY: any thread may call it at any time.
         unsafe { (library.antiphon_group_cancel)() };

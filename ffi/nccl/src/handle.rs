@@ -124,7 +124,8 @@ impl Promise {
                 None
             }
             (_, Err(failure)) => {
-                *awaited = Some(Awaited::Failed(failure));
+                // Who uses it then has no way to the real library.
+                *awaited = Some(Awaited::Failed(Failure { unserved: false, ..failure }));
                 None
             }
         }
@@ -331,12 +332,19 @@ fn none(saw: &str) -> Failure {
 mod tests {
     use super::*;
 
+    /// Held by each test: slots that one has given back are another's.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn text(outcome: Result<Used>) -> String {
         outcome.err().map(|failure| failure.text).unwrap_or_default()
     }
 
     #[test]
     fn who_uses_a_communicator_keeps_it_and_the_last_lets_go() {
+        let _alone = alone();
         let communicator = Arc::new(Communicator::nobodys());
         let comm = issue(Arc::clone(&communicator));
         // SAFETY: null, or issued just now.
@@ -358,6 +366,7 @@ mod tests {
 
     #[test]
     fn a_promise_is_kept_broken_or_given_up() {
+        let _alone = alone();
         // SAFETY: issued just now, all of them.
         let of = |comm| unsafe { Used::of(comm) };
         // SAFETY: as above.
@@ -395,6 +404,7 @@ mod tests {
 
     #[test]
     fn who_aborts_reaches_a_communicator_until_nobody_uses_it() {
+        let _alone = alone();
         let comm = issue(Arc::new(Communicator::nobodys()));
         // SAFETY: issued just now.
         let (of, leaving) = (|| unsafe { Used::of(comm) }, || unsafe { Used::also_leaving(comm) });
@@ -408,6 +418,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_the_others_is_the_last() {
+        let _alone = alone();
         for _ in 0..100 {
             let communicator = Arc::new(Communicator::nobodys());
             let comm = issue(Arc::clone(&communicator));
@@ -430,6 +441,7 @@ mod tests {
 
     #[test]
     fn of_many_who_come_and_go_exactly_one_lets_go() {
+        let _alone = alone();
         for _ in 0..100 {
             let communicator = Arc::new(Communicator::nobodys());
             let comm = issue(Arc::clone(&communicator)).expose_provenance();

@@ -21,6 +21,8 @@ pub struct Ask {
     pub blocking: bool,
     /// Whether this rank joins it.
     pub joins: bool,
+    /// Whether the parent makes no calls meanwhile, where it need not block.
+    pub divides: bool,
 }
 
 /// Where an outcome goes.
@@ -29,8 +31,8 @@ enum To {
     Place(*mut Comm),
     /// To who has the handle already.
     Promise(Promise),
-    /// To nobody.
-    Nobody,
+    /// To the parent of a rank that joins none: what fails, it tells.
+    Parent(Arc<Communicator>),
 }
 
 // SAFETY: the place is writable by any thread until who made the line has seen it run, says who asked for it.
@@ -40,10 +42,10 @@ impl To {
     /// # Safety
     /// The place of what is asked for is writable.
     unsafe fn of(ask: &Ask) -> To {
-        match (ask.blocking, ask.joins) {
-            (true, _) => To::Place(ask.out),
-            (false, false) => To::Nobody,
-            (false, true) => {
+        match (&ask.parent, ask.blocking) {
+            (_, true) => To::Place(ask.out),
+            (Some(parent), false) if !ask.joins => To::Parent(Arc::clone(parent)),
+            (_, false) => {
                 let (comm, promise) = promise();
                 // SAFETY: as this function's.
                 unsafe { ask.out.write(comm) };
@@ -68,7 +70,10 @@ impl To {
                     communicator::abort_end(&made, c"ncclCommAbort was called while it was made")
                 })
             }
-            To::Nobody => outcome.map(drop),
+            To::Parent(parent) => {
+                outcome.map_or_else(|failure| parent.tell_later(failure), drop);
+                Ok(())
+            }
         }
     }
 }
@@ -104,18 +109,26 @@ impl Line {
     }
 
     fn run(self) -> Result<()> {
-        let Line { asked, divided, .. } = self;
+        let Line { asked, divided, parent, .. } = self;
         let made: Vec<_> = asked.into_iter().map(|(to, make)| (to, make())).collect();
-        // First: who sees that a communicator is made may use its parent.
-        drop(divided);
-        let told: Vec<_> = made.into_iter().map(|(to, outcome)| to.settle(outcome)).collect();
-        told.into_iter().collect()
+        let (parents, others): (Vec<_>, Vec<_>) =
+            made.into_iter().partition(|(to, _)| matches!(to, To::Parent(_)));
+        let settle = |all: Vec<_>| -> Result<()> {
+            let told: Vec<_> =
+                all.into_iter().map(|(to, outcome)| To::settle(to, outcome)).collect();
+            told.into_iter().collect()
+        };
+        // Who sees that a parent makes calls again hears of all that it has to tell, and who sees that a communicator is made may use
+        // its parent.
+        let told = settle(parents);
+        drop((parent, divided));
+        told.and(settle(others))
     }
 
     /// As if its communicators could not be made.
     fn refuse(self, failure: &Failure) {
         for (to, _) in self.asked {
-            // The place of a handle stays null.
+            // The place of a handle stays null, and who ends the group is told.
             if let To::Promise(promise) = to {
                 promise.keep(Err(failure.clone()));
             }
@@ -152,7 +165,8 @@ impl Lines {
             .parent
             .as_ref()
             .and_then(|parent| self.0.iter().position(|line| line.is_of(parent)));
-        let divides = !ask.blocking && known.is_none_or(|at| self.0[at].divided.is_none());
+        let alone = known.is_none_or(|at| self.0[at].divided.is_none());
+        let divides = ask.divides && !ask.blocking && alone;
         let divided = ask.parent.as_ref().filter(|_| divides).map(Divided::new).transpose()?;
         // SAFETY: as this function's.
         let asked = (unsafe { To::of(&ask) }, Box::new(make) as Make);
@@ -173,10 +187,11 @@ impl Lines {
         Ok(())
     }
 
-    /// Those that are waited for, and the others.
-    pub fn parted(self) -> (Lines, Lines) {
+    /// Those that are waited for, and the others: those of no parent, and those of one.
+    pub fn parted(self) -> (Lines, [Lines; 2]) {
         let (waited, behind) = self.0.into_iter().partition(|line| line.blocking);
-        (Lines(waited), Lines(behind))
+        let (first, last) = Vec::into_iter(behind).partition(|line| line.parent.is_none());
+        (Lines(waited), [Lines(first), Lines(last)])
     }
 
     /// Runs all together: each waits for its peers, which may be others of them.

@@ -343,7 +343,7 @@ void takes_group_and_makes_none(ncclComm_t comm) {
     makes_none("color", [&] { return ncclCommSplit(comm, -2, 0, &other, nullptr); });
     makes_none("exclude", [&] { return ncclCommShrink(comm, &nobody, 1, &other, nullptr, 0); });
     takes_group(comm, "saw 0", [&] { return ncclCommInitAll(&other, 0, nullptr); });
-    takes_group(comm, "grow", [&] { return ncclCommGrow(comm, 9, nullptr, -1, &other, nullptr); });
+    makes_none("grow", [&] { return ncclCommGrow(comm, 9, nullptr, -1, &other, nullptr); });
     takes_group(comm, "ncclSend", [&] { return ncclSignal(0, 0, 0, 0, comm, nullptr); });
     takes_group(comm, "communicator", [&] { return ncclCommFinalize(nullptr); });
     // What is finalized in such a group goes on.

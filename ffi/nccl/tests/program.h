@@ -74,7 +74,8 @@ inline ncclResult_t outcome(ncclComm_t comm) {
     do {                                                                                 \
         const ncclResult_t result_ = (call);                                             \
         if (result_ != ncclInProgress) fail(__FILE__, __LINE__, #call, said(result_));   \
-        if (outcome(comm) != ncclSuccess) fail(__FILE__, __LINE__, #comm, said(result_)); \
+        const ncclResult_t outcome_ = outcome(comm);                                     \
+        if (outcome_ != ncclSuccess) fail(__FILE__, __LINE__, #comm, said(outcome_));    \
         shown("works", #call, __func__);                                                 \
     } while (0)
 

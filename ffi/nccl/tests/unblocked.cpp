@@ -79,6 +79,19 @@ void waited_for() {
     for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
 }
 
+// One that blocks, and one of the same communicator that need not, in a group.
+void mixed() {
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    Ranks comms = {};
+    OK(ncclGroupStart());
+    CHECK(asks(&comms[0], id, 0) == ncclInProgress);
+    for (int rank = 1; rank < world; rank++) OK(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], world, id, rank));
+    CHECK(ncclGroupEnd() == ncclInProgress);
+    all_are_made(comms);
+    for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
+}
+
 // Those of a group begin with its end.
 void grouped() {
     ncclUniqueId id;
@@ -141,9 +154,9 @@ void failed() {
     const ncclUniqueId nonsense = {};
     ncclComm_t comm = nullptr;
     CHECK(asks(&comm, nonsense, 1) == ncclInProgress);
-    CHECK(outcome(comm) == ncclInvalidArgument && std::strstr(ncclGetLastError(comm), "id"));
+    CHECK(outcome(comm) == ncclInvalidArgument && std::strstr(ncclGetLastError(comm), "unique id"));
     int number = 0;
-    FAILS(ncclInvalidArgument, "id", ncclCommUserRank(comm, &number));
+    FAILS(ncclInvalidArgument, "unique id", ncclCommUserRank(comm, &number));
     OK(ncclCommDestroy(comm));
     FAILS(ncclInvalidArgument, "destroyed", ncclCommDestroy(comm));
 
@@ -184,6 +197,7 @@ int main() {
     sums(comms);
     for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
     waited_for();
+    mixed();
     grouped();
     failed();
     given_up();
