@@ -114,11 +114,21 @@ fn other_on_stream(own: &Turn, theirs: &ControlPage) -> Option<LaunchRecord> {
 fn other_by_name(own: &Turn, mine: &ControlPage, theirs: &ControlPage) -> Option<LaunchRecord> {
     let number = own.named?;
     let other = theirs.find(|record| record.output.0 == number)?;
-    let place = |record: &LaunchRecord| (record.arena, record.input, record.fingerprint);
-    let turn = own.turn.map(|turn| (u64::from(own.stream), (turn, 0), own.fingerprint));
-    let is_paired = theirs.find(|record| Some(place(record)) == turn).is_some()
-        || mine.find(|record| place(record) == place(&other)).is_some();
+    let stream = u64::from(own.stream);
+    let is_paired = own.turn.is_some_and(|turn| has_made(theirs, stream, turn, own.fingerprint))
+        || has_made(mine, other.arena, other.input.0, other.fingerprint);
     (other.fingerprint != own.fingerprint && !is_paired).then_some(other)
+}
+
+/// Whether a rank has made a call in a turn of a stream. What it has made so long ago that its page has it no more is taken for
+/// that call.
+fn has_made(page: &ControlPage, stream: u64, turn: u64, fingerprint: u64) -> bool {
+    let of_turn = |record: &LaunchRecord| (record.arena, record.input.0) == (stream, turn);
+    let later = |record: &LaunchRecord| record.arena == stream && record.input.0 > turn;
+    match page.find(of_turn) {
+        Some(record) => record.fingerprint == fingerprint,
+        None => page.find(later).is_some(),
+    }
 }
 
 /// That a kernel has seen that a peer called something else.
@@ -162,6 +172,7 @@ fn in_words(record: Option<&LaunchRecord>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::control::RING;
 
     /// A rank's calls: on which stream, whether by name, and what. Each as peers see it, and as its rank does.
     fn calls(rank: &[(u32, bool, u64)]) -> (Box<ControlPage>, Vec<Turn>) {
@@ -200,6 +211,20 @@ mod tests {
                 assert_eq!(differs(&partly[..own], &by_name[..other]), None, "{own} {other}");
             }
         }
+        // Also where a page has the calls no more in which the ranks' numbers came apart, and one waits far behind the other.
+        let many = |first: &[_], from: u64| -> Vec<_> {
+            let rest = (from..from + 3 * RING).map(|what| (1, name, 100 + what));
+            first.iter().copied().chain(rest).collect()
+        };
+        let (by_name, partly) =
+            (many(&[(1, name, 11), (1, name, 12)], 0), many(&[(1, plan, 11), (1, plan, 12)], 0));
+        for own in 1..=by_name.len() {
+            for other in [1, 3, 10, own.saturating_sub(RING as usize), own, by_name.len()] {
+                assert_eq!(differs(&by_name[..own], &partly[..other]), None, "{own} {other}");
+                assert_eq!(differs(&partly[..own], &by_name[..other]), None, "{own} {other}");
+            }
+        }
+        let by_name = [(1, name, 11), (1, name, 12), (2, name, 21), (1, name, 13)];
         // The second collective is on another stream, as the ranks number them.
         let elsewhere = [(1, name, 11), (2, name, 22)];
         assert_eq!(differs(&by_name[..2], &elsewhere).map(|call| call.fingerprint), Some(22));
