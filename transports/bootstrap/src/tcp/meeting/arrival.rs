@@ -110,9 +110,13 @@ impl Meeting<'_> {
             Place::File(path) => self.addresses.known = self.read_note(path).into_iter().collect(),
             Place::Address { .. } if fresh => return,
             Place::Address { host, port } => match (&**host, *port).to_socket_addrs() {
-                Ok(found) => self.addresses.known = found.collect(),
+                Ok(found) => {
+                    self.addresses.known = found.collect();
+                    // That is over.
+                    self.hints.retain(|hint| !hint.starts_with(&unknown(host)));
+                }
                 Err(error) => {
-                    self.hints.insert(format!("the host {host:?} cannot be looked up ({error})"));
+                    self.hints.insert(format!("{} ({error})", unknown(host)));
                 }
             },
         }
@@ -209,4 +213,9 @@ impl Meeting<'_> {
         self.hints.insert(hint);
         Ok(())
     }
+}
+
+/// The beginning of what is said of a host's name that leads nowhere.
+fn unknown(host: &str) -> String {
+    format!("the host {host:?} cannot be looked up")
 }
