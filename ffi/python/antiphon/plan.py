@@ -240,7 +240,8 @@ class ExecutionPlanRegistry:
         """Adds a plan, in place of one with its id; it is then the one that was registered last, which goes first. Each
         communicator verifies it when a call is first served by it.
 
-        Raises InvalidPlanError for a plan that is none, InvalidArgumentError for a constraint that contradicts it.
+        Raises InvalidPlanError for a plan that is none, InvalidArgumentError for a constraint that contradicts it, and for a
+        plan of gather, scatter or sendrecv, whose calls are served by others.
         """
         if not isinstance(plan, PlanHandle):
             raise TypeError(f"cannot register {plan!r}: allowed a PlanHandle, as jit.compile returns")

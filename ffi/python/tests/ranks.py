@@ -1,7 +1,9 @@
 """Ranks for tests: threads of this process, or processes of a script."""
 
+import contextlib
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -53,3 +55,17 @@ def processes(world, command, folder, python=sys.executable, **more):
     for number, (rank, (out, err)) in enumerate(zip(ranks, said)):
         assert rank.returncode == 0, f"rank {number}: {rank.returncode}\n{out}\n{err}"
     return [out for out, _ in said]
+
+
+def run_whole(command, folder, **more):
+    """The status of a command that starts others, and what it prints. None of them outlives it."""
+    with subprocess.Popen(
+        command, cwd=folder, env={**os.environ, **more}, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as started:  # fmt: skip
+        try:
+            out, err = started.communicate(timeout=LIMIT)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+    return started.returncode, out, err

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ranks import LIMIT, processes
+from ranks import LIMIT, processes, run_whole
 
 REPOSITORY = Path(__file__).parents[3]
 PAGES = ("README.md", "ffi/python/README.md", "docs/python.md")
@@ -79,17 +79,19 @@ assert (few == 4).all() and (many == 2).all()
 }
 
 ELSEWHERE = {
-    "docs/python.md: torch.distributed": "ffi/python/tests/test_torch.py",
-    "docs/python.md: On GPUs": "tests/tests/gpu_c/page.py",
-    "docs/python.md: Algorithms that are functions, 2": "tests/tests/gpu_c/page.py",
+    "docs/python.md: torch.distributed": ("ffi/python/tests/test_torch.py", '"docs/python.md: torch.distributed"'),
+    "docs/python.md: On GPUs": ("tests/tests/gpu_c/page.py", 'program("On GPUs")'),
+    "docs/python.md: Algorithms that are functions, 2": (
+        "tests/tests/gpu_c/page.py",
+        'program("Algorithms that are functions", 1)',
+    ),
 }
 
 
 def test_every_program_is_run():
     assert sorted(PROGRAMS) == sorted([*RUNS, *ELSEWHERE])
-    for name, file in ELSEWHERE.items():
-        heading = name.split(": ")[1].split(",")[0]
-        assert heading in (REPOSITORY / file).read_text(encoding="utf-8"), f"{file} does not run `{name}`"
+    for name, (file, call) in ELSEWHERE.items():
+        assert call in (REPOSITORY / file).read_text(encoding="utf-8"), f"{file} does not run `{name}`"
 
 
 def write_plans(folder):
@@ -131,8 +133,8 @@ def test_command_lines_do_what_their_page_says(name, tmp_path):
     lines = CONSOLES[name].splitlines()
     commands = [line[2:] for line in lines if line.startswith("$ ")]
     script = "\n".join([f'python() {{ {shlex.quote(sys.executable)} "$@"; }}', *commands])
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False)
-    assert done.returncode == 0, done.stderr
+    code, out, err = run_whole(["bash", "-c", script], tmp_path, ANTIPHON_CACHE_DIR=str(tmp_path))
+    assert code == 0, err
     expected = [line for line in lines if not line.startswith("$ ")]
     if expected:
-        assert sorted(done.stdout.splitlines()) == sorted(expected), done.stderr
+        assert sorted(out.splitlines()) == sorted(expected), err

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import LIMIT, processes
+from ranks import processes, run_whole
 from test_pages import PROGRAMS, REPOSITORY
 
 import antiphon
@@ -101,11 +101,9 @@ def test_torchrun_starts_the_first_program_of_the_manual(tmp_path):
     more.update(PET_REDIRECTS="1", PET_TEE="1", TMPDIR=str(tmp_path))
     # As a module it is that of the Python with torch.
     command = [python(), "-m", "torch.distributed.run", *line[1].split()]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, **more}, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    said = sorted(re.sub(r"^\[\w+\]:", "", line) for line in done.stdout.splitlines())
-    assert (done.returncode, said) == (0, ["0 3.0", "1 3.0"]), done.stderr
+    code, out, err = run_whole(command, tmp_path, **more)
+    said = sorted(re.sub(r"^\[\w+\]:", "", line) for line in out.splitlines())
+    assert (code, said) == (0, ["0 3.0", "1 3.0"]), err
 
 
 def test_the_example(tmp_path):

@@ -1,7 +1,7 @@
 //! Every test program that skips for want of a tool is run by a step that has it.
 //!
 //! Such a program looks for a variable `ANTIPHON_NEEDS_...`, with which it fails where it would skip: a step must name the program and
-//! set the variable.
+//! set the variable. What a program takes of `antiphon_tests` is not followed.
 
 use std::collections::BTreeSet;
 use std::fs;
