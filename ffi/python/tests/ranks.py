@@ -59,8 +59,10 @@ def processes(world, command, folder, python=sys.executable, **more):
 
 def run_whole(command, folder, **more):
     """The status of a command that starts others, and what it prints. None of them outlives it."""
+    # Each says its lines at once, so that those of several ranks are not mixed.
+    buffered = {"PYTHONUNBUFFERED": ""}
     with subprocess.Popen(
-        command, cwd=folder, env={**os.environ, **more}, start_new_session=True,
+        command, cwd=folder, env={**os.environ, **buffered, **more}, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as started:  # fmt: skip
         try:
