@@ -36,8 +36,8 @@ def environment(rank, world, at, **more):
     return {**os.environ, **said, **more}
 
 
-def processes(world, command, folder, python=sys.executable, **more):
-    """What the processes of a Python command line print, one for each rank, which must all succeed."""
+def outcomes(world, command, folder, python=sys.executable, **more):
+    """The status of each process of a Python command line, one for each rank, and what it prints to each of its two outputs."""
     at = place()
     ranks = [
         subprocess.Popen(
@@ -52,9 +52,15 @@ def processes(world, command, folder, python=sys.executable, **more):
         for rank in ranks:
             rank.kill()
             rank.wait()
-    for number, (rank, (out, err)) in enumerate(zip(ranks, said)):
-        assert rank.returncode == 0, f"rank {number}: {rank.returncode}\n{out}\n{err}"
-    return [out for out, _ in said]
+    return [(rank.returncode, *texts) for rank, texts in zip(ranks, said)]
+
+
+def processes(world, command, folder, python=sys.executable, **more):
+    """What the processes of a Python command line print, one for each rank, which must all succeed."""
+    ended = outcomes(world, command, folder, python, **more)
+    for rank, (status, out, err) in enumerate(ended):
+        assert status == 0, f"rank {rank}: {status}\n{out}\n{err}"
+    return [out for _, out, _ in ended]
 
 
 def run_whole(command, folder, **more):

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import LIMIT, environment, place, processes
+from ranks import LIMIT, outcomes, processes
 
 from antiphon import executor_test
 from antiphon.executor_test import Job, Numbers, expected, size
@@ -57,21 +57,8 @@ def test_ranks_of_a_launcher(tmp_path):
 
 def each_rank(world, *arguments, code="import sys\nfrom antiphon.executor_test import main", folder):
     """The status of each rank, and what it says, which are started one by one, as launchers do."""
-    at, script = place(), f"{code}\nsys.exit(main(sys.argv[1:]))"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, *map(str, arguments)], cwd=folder, env=environment(rank, world, at),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(world)
-    ]  # fmt: skip
-    try:
-        said = [rank.communicate(timeout=LIMIT) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    return [(rank.returncode, *texts) for rank, texts in zip(ranks, said)]
+    script = f"{code}\nsys.exit(main(sys.argv[1:]))"
+    return outcomes(world, ["-c", script, *map(str, arguments)], folder)
 
 
 def test_wrong_numbers_of_one_rank_in_one_run_fail_on_all(tmp_path):
