@@ -5,7 +5,7 @@ use crate::communicator::{Communicator, known, place};
 use crate::failure::{Failure, Progress, Result};
 use crate::finalize;
 use crate::forward::{self, Forwarded};
-use crate::library::library;
+use crate::library::{Library, library};
 use crate::making::{Ask, Lines};
 use crate::types::{Comm, SimInfo};
 use crate::way::beside;
@@ -120,7 +120,7 @@ pub fn start() -> Result<()> {
 }
 
 pub fn end() -> Result<Progress> {
-    library()?;
+    let library = library()?;
     let ended = OPEN.with_borrow_mut(|open| match open.depth {
         0 => Err(Failure::usage("cannot end a group: saw none, allowed after ncclGroupStart")),
         1 => Ok(Some(std::mem::take(open))),
@@ -148,14 +148,14 @@ pub fn end() -> Result<Progress> {
         Ok(progress) => progress,
         Err(failure) => {
             // SAFETY: any thread may call it at any time.
-            unsafe { (library()?.antiphon_group_cancel)() };
+            unsafe { (library.antiphon_group_cancel)() };
             behind.refuse(&failure);
             finalize::take_back(&last);
             return Err(failure);
         }
     };
     // Also where they fail: those of other ranks may not have.
-    let launched = launch(calls, unserved);
+    let launched = launch(library, calls, unserved);
     // After the calls of their parents, as on the other ranks.
     let progress = progress.and(behind.start());
     let completed = finalize::complete(&last);
@@ -163,8 +163,7 @@ pub fn end() -> Result<Progress> {
 }
 
 /// Launches the calls of a group: here, or all of them in the real library.
-fn launch(calls: Vec<Deferred>, unserved: Option<Failure>) -> Result<()> {
-    let library = library()?;
+fn launch(library: &Library, calls: Vec<Deferred>, unserved: Option<Failure>) -> Result<()> {
     if let Some(why) = unserved {
         // SAFETY: any thread may call it at any time.
         unsafe { (library.antiphon_group_cancel)() };

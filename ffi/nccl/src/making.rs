@@ -137,8 +137,12 @@ impl Line {
 
     /// Where it need not be waited for, whose handles tell what comes of it.
     fn start(self) {
-        // Where no thread starts, the promises say that they are not kept.
-        let _ = thread::Builder::new().spawn(move || self.run());
+        let parent = self.parent.clone();
+        let started = thread::Builder::new().spawn(move || self.run());
+        // Where none starts, promises say themselves that they are not kept.
+        if let (Some(parent), Err(error)) = (parent, started) {
+            parent.tell_later(Failure::system(format!("cannot start a thread: {error}")));
+        }
     }
 }
 
