@@ -2,8 +2,7 @@
 
 mod tools;
 
-use std::path::Path;
-use tools::{build, header, link, on_host, run};
+use tools::{on_host, program, run};
 
 /// What else says where ranks meet, or lets them.
 const OTHERS: [&str; 7] = [
@@ -18,12 +17,7 @@ const OTHERS: [&str; 7] = [
 
 #[test]
 fn ranks_meet_where_the_variables_of_nccl_say() {
-    let Some(header) = header() else { return };
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("meeting");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let program = folder.join("program");
-    let library = link(&folder, &["libnccl.so.2"], "libantiphon_nccl.so");
-    run(build(&header, "meeting.cpp", &program).arg(library));
+    let Some((program, folder)) = program("meeting") else { return };
     for way in ["named", "unproven", "interface", "nowhere"] {
         let mut command = on_host(&program);
         command.arg(way).env("LD_LIBRARY_PATH", &folder);

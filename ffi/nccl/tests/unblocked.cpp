@@ -44,6 +44,15 @@ void all_are_made(const Ranks& comms) {
     sums(comms);
 }
 
+// All but rank 0, for a group.
+void others_block(Ranks& comms, const ncclUniqueId& id) {
+    for (int rank = 1; rank < world; rank++) OK(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], world, id, rank));
+}
+
+void destroy(const Ranks& comms) {
+    for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
+}
+
 Ranks joined() {
     ncclUniqueId id;
     OK(ncclGetUniqueId(&id));
@@ -73,10 +82,10 @@ void waited_for() {
     CHECK(is_under_way(comms[0]));
     // The others block, together.
     OK(ncclGroupStart());
-    for (int rank = 1; rank < world; rank++) OK(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], world, id, rank));
+    others_block(comms, id);
     OK(ncclGroupEnd());
     all_are_made(comms);
-    for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
+    destroy(comms);
 }
 
 // One that blocks, and one of the same communicator that need not, in a group.
@@ -86,10 +95,10 @@ void mixed() {
     Ranks comms = {};
     OK(ncclGroupStart());
     CHECK(asks(&comms[0], id, 0) == ncclInProgress);
-    for (int rank = 1; rank < world; rank++) OK(ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], world, id, rank));
+    others_block(comms, id);
     CHECK(ncclGroupEnd() == ncclInProgress);
     all_are_made(comms);
-    for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
+    destroy(comms);
 }
 
 // Those of a group begin with its end.
@@ -104,7 +113,7 @@ void grouped() {
     }
     CHECK(ncclGroupEnd() == ncclInProgress);
     all_are_made(comms);
-    for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
+    destroy(comms);
 }
 
 // Of two that are asked for in a group, of a parent that need not block; a rank of no color gets none.
@@ -195,7 +204,7 @@ int main() {
     const Ranks comms = joined();
     divided(comms);
     sums(comms);
-    for (const ncclComm_t comm : comms) OK(ncclCommDestroy(comm));
+    destroy(comms);
     waited_for();
     mixed();
     grouped();

@@ -72,6 +72,17 @@ pub fn build(header: &Path, source: &str, output: &Path) -> Command {
     build
 }
 
+/// A program of this folder that finds the built library as NCCL in the folder where it is, and that folder; none without the header.
+pub fn program(name: &str) -> Option<(PathBuf, PathBuf)> {
+    let header = header()?;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).expect("a folder");
+    let program = folder.join("program");
+    let library = link(&folder, &["libnccl.so.2"], "libantiphon_nccl.so");
+    run(build(&header, &format!("{name}.cpp"), &program).arg(library));
+    Some((program, folder))
+}
+
 /// Builds the stand-in for the real library into a folder.
 pub fn stand_in(header: &Path, folder: &Path) -> PathBuf {
     let real = folder.join("libreal.so");
