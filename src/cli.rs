@@ -190,7 +190,7 @@ struct MeasureArgs {
     /// of least cost]
     #[arg(long, value_name = "NAME")]
     wire: Option<String>,
-    /// Longest wait for a peer, e.g. 500ms, 60s or 2m; `off` waits for ever
+    /// How long a launch may make no progress before it fails, e.g. 500ms, 60s or 2m; `off`: for ever
     #[arg(long, default_value = "60s", value_parser = size::parse_timeout)]
     timeout: Timeout,
     /// Print one JSON object instead of a table
@@ -322,7 +322,7 @@ struct TuneArgs {
     /// The table [default: tuning.json in the cache folder]
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// Longest wait for a peer, e.g. 500ms, 60s or 2m; `off` waits for ever
+    /// How long a launch may make no progress before it fails, e.g. 500ms, 60s or 2m; `off`: for ever
     #[arg(long, default_value = "60s", value_parser = size::parse_timeout)]
     timeout: Timeout,
 }

@@ -96,7 +96,7 @@ enum antiphon_result
      */
     ANTIPHON_RESULT_PEER_LOST = 11,
     /**
-     * A rank aborted the communicator.
+     * A rank aborted the communicator. It is of no more use.
      */
     ANTIPHON_RESULT_ABORTED = 12,
     /**
@@ -896,8 +896,9 @@ antiphon_result antiphon_all_gather_v(const struct antiphon_communicator *commun
 
 /**
  * Sends `count` elements to a peer, which calls antiphon_receive with the same count and type; the
- * other ranks have no part in it. Transfers from one rank to another come in order; on a device the first one waits until
- * both have called, also on a stream. A rank sends to itself inside a group only.
+ * other ranks have no part in it. Transfers from one rank to another come in order; on a device the first one waits, also on a
+ * stream, until the two ranks have formed a queue of their own: for the peer's process, not for its call. A rank sends to
+ * itself inside a group only.
  *
  * `dtype` is an antiphon_dtype, `stream` as for antiphon_all_reduce. Any thread may call it, in the same order among
  * the transfers from one rank to the other.
@@ -942,6 +943,9 @@ antiphon_result antiphon_unique_id_create(struct antiphon_unique_id *out_id);
 
 /**
  * Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
+ *
+ * They wait for each other as long as a call may make no progress (`timeout_ms`), but two minutes at the least; then it is
+ * ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing.
  *
  * Any thread may call it; ranks that live in one process call it from a thread each.
  *

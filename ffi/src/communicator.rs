@@ -83,6 +83,9 @@ pub unsafe extern "C" fn antiphon_unique_id_create(
 
 /// Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
 ///
+/// They wait for each other as long as a call may make no progress (`timeout_ms`), but two minutes at the least; then it is
+/// ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing.
+///
 /// Any thread may call it; ranks that live in one process call it from a thread each.
 ///
 /// # Safety

@@ -35,7 +35,7 @@ pub enum antiphon_result {
     Mismatch = 10,
     /// A peer died, or cannot be reached any more. The communicator is of no more use.
     PeerLost = 11,
-    /// A rank aborted the communicator.
+    /// A rank aborted the communicator. It is of no more use.
     Aborted = 12,
     /// A buffer is too small for the answer.
     BufferTooSmall = 13,

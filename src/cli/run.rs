@@ -81,8 +81,8 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
     let collective = args.collective.collective();
     if matches!(args.collective, BuiltIn::Gather | BuiltIn::Scatter) {
         return Err(CliError::Usage(format!(
-            "cannot bench {collective}: saw a call that several plans may serve, each with buffers of its own, allowed \
-             collectives of one plan; `antiphon tune {collective}` measures what serves such calls, and `antiphon run` a plan"
+            "cannot bench {collective}: it has no plan for this; `antiphon tune {collective}` measures what serves such calls, and \
+             `antiphon run` a plan of your own"
         )));
     }
     let mut plans: Vec<Plan> = Vec::new();
@@ -152,7 +152,7 @@ fn job(plans: Vec<Plan>, sizes: Vec<(usize, u64)>, args: &MeasureArgs) -> Result
     let items = sizes.into_iter().map(item).collect::<Result<Vec<Item>, CliError>>()?;
     if !first.gpus.len().is_multiple_of(args.nodes.unwrap_or(1) as usize) {
         return Err(CliError::Usage(format!(
-            "cannot spread {} ranks over {} nodes: saw no even number for each; choose another --nodes",
+            "cannot spread {0} ranks over {1} nodes: each must have equally many; choose --nodes that divides {0}",
             first.gpus.len(),
             args.nodes.unwrap_or(1)
         )));

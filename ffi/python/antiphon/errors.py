@@ -89,7 +89,7 @@ class PeerLostError(AntiphonError, ConnectionError):
 
 
 class AbortedError(AntiphonError):
-    """A rank aborted the communicator."""
+    """A rank aborted the communicator, which is of no more use."""
 
     result = 12
 
