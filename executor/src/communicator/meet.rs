@@ -25,7 +25,7 @@ impl Communicator {
     /// secret, the environment says: see [`launcher`](crate::launcher).
     ///
     /// They wait for each other as long as `ANTIPHON_TIMEOUT` says, else as those of [`from_id`](Self::from_id) do. Who waits
-    /// longer than two minutes over TCP logs what for.
+    /// longer than two minutes logs what for.
     ///
     /// # Errors
     /// [`Launcher`](ExecutorError::Launcher) for a place that is none, a rank outside the world, and a missing secret; what

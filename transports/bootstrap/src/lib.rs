@@ -38,6 +38,7 @@ pub mod fuzzing;
 mod group;
 mod inbox;
 mod key;
+mod late;
 pub mod launcher;
 mod link;
 mod local;

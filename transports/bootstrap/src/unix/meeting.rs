@@ -4,6 +4,7 @@
 //! or a dying rank never keeps the others from going on, or from being told.
 
 mod ending;
+mod late;
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -20,6 +21,7 @@ use super::hello::{
 use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, FrameError, Kind, VERSION};
+use crate::late::Late;
 use crate::meeting::{FORMING, PAUSE, STRANGERS, keep_newest};
 use crate::pipe::{Broken, Pipe};
 use crate::socket::{accept, connect, listen, token_memory};
@@ -37,6 +39,7 @@ struct Meeting<'a> {
     job: &'a Rendezvous,
     card: Card,
     deadline: Instant,
+    late: Late,
     token: [u8; 16],
     /// Listener at the rendezvous address, on rank 0.
     desk: Option<OwnedFd>,
@@ -61,33 +64,41 @@ struct Meeting<'a> {
 
 /// Forms the job and returns this rank's end of it.
 pub(super) fn hold(job: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
-    let door_name = format!("antiphon-door-{}", hex(&random()?));
-    let door = listen(&door_name).map_err(BootstrapError::os("listen for links"))?;
-    let (rank, world, process) = (job.rank, job.world, process_token()?);
-    let card = Card { rank, world, process, door: door_name, host: host.to_owned() };
-    let mut meeting = Meeting {
-        job,
-        card,
-        deadline: Instant::now() + job.timeout,
-        token: random()?,
-        desk: None,
-        door,
-        seats: Vec::new(),
-        pause: PAUSE.0,
-        cards: vec![None; world as usize],
-        pids: vec![0; world as usize],
-        here: HashSet::from([rank]),
-        table: None,
-        calls: Vec::new(),
-        ready: HashSet::new(),
-        said_ready: false,
-        go: false,
-    };
+    let mut meeting = Meeting::new(job, host, Instant::now())?;
     if let Err(error) = meeting.run() {
         meeting.tell_all(&error);
         return Err(error);
     }
     meeting.finish()
+}
+
+impl<'a> Meeting<'a> {
+    /// One that begins `now`.
+    fn new(job: &'a Rendezvous, host: &str, now: Instant) -> Result<Self> {
+        let door_name = format!("antiphon-door-{}", hex(&random()?));
+        let door = listen(&door_name).map_err(BootstrapError::os("listen for links"))?;
+        let (rank, world, process) = (job.rank, job.world, process_token()?);
+        let card = Card { rank, world, process, door: door_name, host: host.to_owned() };
+        Ok(Meeting {
+            job,
+            card,
+            deadline: now + job.timeout,
+            late: Late::new(now),
+            token: random()?,
+            desk: None,
+            door,
+            seats: Vec::new(),
+            pause: PAUSE.0,
+            cards: vec![None; world as usize],
+            pids: vec![0; world as usize],
+            here: HashSet::from([rank]),
+            table: None,
+            calls: Vec::new(),
+            ready: HashSet::new(),
+            said_ready: false,
+            go: false,
+        })
+    }
 }
 
 impl Meeting<'_> {
@@ -451,12 +462,17 @@ impl Meeting<'_> {
 
     /// Waits for something to happen, or for the time to try again.
     fn wait(&mut self) -> Result<()> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let left = self.deadline.saturating_duration_since(now);
         if left.is_zero() {
             let missing = self.missing();
             let limit = self.job.timeout;
             return Err(BootstrapError::Timeout { doing: FORMING, limit, missing });
         }
+        if let Some(word) = self.word(now) {
+            log::warn!("{word}");
+        }
+        let left = left.min(self.late.left(now));
         let retry = !self.calls.is_empty() || !(self.is_host() || self.has(Role::Desk));
         let left = if retry { left.min(self.pause) } else { left };
         self.pause = if retry { (self.pause * 2).min(PAUSE.1) } else { PAUSE.0 };

@@ -1,37 +1,9 @@
-//! What a rank says that waits long: without a time limit it would never say why.
+//! What a rank says that waits long.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Meeting, Role};
-use crate::DEFAULT_TIMEOUT;
 use crate::error::Names;
-
-/// When a rank says that it still waits: once it has waited for [`DEFAULT_TIMEOUT`], and each time it has waited twice as long.
-pub(super) struct Late {
-    begun: Instant,
-    next: Duration,
-}
-
-impl Late {
-    pub fn new(begun: Instant) -> Late {
-        Late { begun, next: DEFAULT_TIMEOUT }
-    }
-
-    /// How long until it is to be said again.
-    pub fn left(&self, now: Instant) -> Duration {
-        self.next.saturating_sub(now.saturating_duration_since(self.begun))
-    }
-
-    /// How long it has been, if that is to be said now.
-    fn due(&mut self, now: Instant) -> Option<Duration> {
-        if !self.left(now).is_zero() {
-            return None;
-        }
-        let waited = now.saturating_duration_since(self.begun);
-        self.next = waited.saturating_mul(2);
-        Some(waited)
-    }
-}
 
 impl Meeting<'_> {
     /// What a rank that goes on waiting says now, if anything.
@@ -56,18 +28,11 @@ impl Meeting<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::tcp::{Place, Rendezvous, Secret};
+    use std::time::Duration;
 
-    #[test]
-    fn a_rank_that_waits_says_so_after_the_default_limit_and_ever_more_rarely() {
-        let begun = Instant::now();
-        let mut late = Late::new(begun);
-        let after = |seconds| begun + Duration::from_secs(seconds);
-        let said: Vec<u64> = (0..2000).filter(|&at| late.due(after(at)).is_some()).collect();
-        assert_eq!(said, [120, 240, 480, 960, 1920]);
-        assert_eq!(late.left(after(3800)), Duration::from_secs(40));
-    }
+    use super::*;
+    use crate::DEFAULT_TIMEOUT;
+    use crate::tcp::{Place, Rendezvous, Secret};
 
     #[test]
     fn what_keeps_a_rank_waiting_is_said_while_it_waits() {

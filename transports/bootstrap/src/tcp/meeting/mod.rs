@@ -26,6 +26,7 @@ use super::secret::Secret;
 use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
+use crate::late::Late;
 use crate::meeting::{FORMING, PAUSE};
 use crate::pipe::{Broken, Pipe};
 use crate::socket;
@@ -55,7 +56,7 @@ struct Meeting<'a> {
     key: [u8; 32],
     card: Card,
     deadline: Instant,
-    late: late::Late,
+    late: Late,
     token: [u8; 16],
     /// Listener at the place of rendezvous, on rank 0, with its address.
     desk: Option<(OwnedFd, SocketAddr)>,
@@ -130,7 +131,7 @@ impl<'a> Meeting<'a> {
             key: secret.derive(b"handshake", &[]),
             card: Card { rank, world, pid, process, door, host: host.to_owned(), address },
             deadline: now + job.timeout,
-            late: late::Late::new(now),
+            late: Late::new(now),
             token: random()?,
             desk: None,
             note: None,
