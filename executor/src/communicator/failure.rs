@@ -17,7 +17,7 @@ pub(super) struct Failure {
     pub(super) log: Mutex<Log>,
     /// What must end with the communicator.
     pub(super) devices: Option<Arc<gpu::Peers>>,
-    /// This rank's ends of pairs whose peers have not come yet.
+    /// This rank's ends of groups whose ranks have not all come yet.
     forming: Mutex<Vec<Arc<dyn Bootstrap>>>,
 }
 
@@ -55,7 +55,7 @@ impl Failure {
         first.clone().map_or(Ok(()), Err)
     }
 
-    /// Forms a pair from this rank's end of it, which waits for its peer until the communicator is broken.
+    /// Forms a group from this rank's end of it, which waits for its peers until the communicator is broken.
     ///
     /// # Errors
     /// What broke the communicator, else what the forming reports.

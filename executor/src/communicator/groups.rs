@@ -43,7 +43,8 @@ pub(crate) struct Way {
 
 impl Communicator {
     /// Divides the ranks into groups: ranks of one `color` form a new communicator, ordered by `key`, then by rank.
-    /// Every rank calls it; a rank that passes `None` joins no group.
+    /// Every rank calls it; a rank that passes `None` joins no group. Until its group has formed, what breaks this communicator,
+    /// such as an abort, ends the call.
     ///
     /// # Errors
     /// The communicator's failure, or what the bootstrap reports.
@@ -68,7 +69,7 @@ impl Communicator {
         members.sort_unstable();
         let ranks: Vec<u32> = members.into_iter().map(|(_, rank)| rank).collect();
         let end = self.shared.bootstrap.group(number, &ranks)?;
-        self.form(end).map(Some)
+        self.shared.failure.unless_broken(&end, || self.form(Arc::clone(&end))).map(Some)
     }
 
     /// The communicator of some of the ranks, in this order: each of them calls it with the same list, and the others have
