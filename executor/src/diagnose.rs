@@ -86,6 +86,7 @@ fn around(launch: &Launch<'_>, blocked: Blocked) -> Option<String> {
         Blocked::Turn => {
             Some("(an earlier launch of the plan on its stream is not over)".to_owned())
         }
+        Blocked::Held => Some("(another rank is at a block of this rank's last launch)".to_owned()),
         Blocked::Behind(peer) => {
             let completed = shared.control(peer).completed.0.load(Ordering::Relaxed);
             Some(format!(

@@ -263,7 +263,12 @@ impl Launch<'_> {
         let flag =
             ((self.order.count as u32) & 0x00FF_FFFF) << 8 | (self.order.fingerprint >> 56) as u32;
         let arena = own_arena(state, shared.rank);
-        self.reset(&arena);
+        if !self.rewind(&arena) {
+            return Ok(Some(Blocked::Held));
+        }
+        let header = arena.header();
+        header.remaining.0.store(self.blocks().into(), Ordering::Relaxed);
+        header.launch.0.store(self.order.seq, Ordering::Release);
         // Before the descriptor, whose readers count on it.
         arena.set_blocks(self.order.count & 1, self.runtime_blocks);
         shared.control(shared.rank).publish(&LaunchRecord {
@@ -345,22 +350,16 @@ impl Launch<'_> {
         })
     }
 
-    /// Makes the cursors ready for this launch, keeping out whoever still looks at the last one.
-    fn reset(&self, arena: &Arena) {
-        let blocks = self.blocks();
-        let header = arena.header();
+    /// Makes the cursors ready for this launch, keeping out whoever still looks at the last one; `false` while somebody is at one.
+    fn rewind(&self, arena: &Arena) -> bool {
         let assists = self.shared.assists();
         if assists {
-            header.launch.0.store(0, Ordering::SeqCst);
+            arena.header().launch.0.store(0, Ordering::SeqCst);
         }
-        for block in 0..blocks {
+        for block in 0..self.blocks() {
             let cursor = arena.cursor(block);
-            while assists && !lock(cursor) {
-                if self.shared.failed() {
-                    // Its holder may be dead, or may still write: nobody steps the block again.
-                    return;
-                }
-                std::thread::yield_now();
+            if assists && !lock(cursor) {
+                return false;
             }
             cursor.pc.store(0, Ordering::Relaxed);
             cursor.segment.store(0, Ordering::Relaxed);
@@ -372,8 +371,7 @@ impl Launch<'_> {
                 unlock(cursor);
             }
         }
-        header.remaining.0.store(blocks.into(), Ordering::Relaxed);
-        header.launch.0.store(self.order.seq, Ordering::Release);
+        true
     }
 
     fn blocks(&self) -> u32 {
@@ -435,4 +433,45 @@ fn position(cursor: &Cursor) -> u64 {
         .wrapping_add(part(cursor.segment.load(Ordering::Relaxed).into(), 0xC2B2_AE3D_27D4_EB4F))
         .wrapping_add(part(cursor.iteration.load(Ordering::Relaxed), 0x1656_67B1_9E37_79F9))
         .wrapping_add(cursor.progress.load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::{Communicator, Options};
+    use crate::executor::{Call, Executor};
+    use antiphon_plan::builder::ProgramBuilder;
+    use antiphon_plan::model::Collective;
+
+    #[test]
+    fn a_launch_does_not_begin_while_another_rank_is_at_a_block_of_the_last_one() {
+        let program = ProgramBuilder::new("copy", Collective::Other("copy".into()), 2);
+        for rank in 0..2 {
+            program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
+        }
+        let options = Options::default().with_timeout(Some(Duration::from_millis(100)));
+        // Ranks of one process step each other's blocks.
+        let ranks = Communicator::in_process(2, &options).unwrap();
+        let executor = Executor::new(&ranks[0]);
+        let plan = executor.load(&program.build().unwrap()).unwrap();
+        let (input, mut output) = ([7u32; 4], [0u32; 4]);
+        let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+        let call = Call::new(&plan, DataType::U32, from, to);
+        let [first, second, third] = [(); 3].map(|()| executor.queued(&call, Some(1)).unwrap());
+        assert!(first.advance(Effort::Try).unwrap());
+        let arena = own_arena(&first.context.state(), 0);
+        assert!(lock(arena.cursor(0)));
+        assert!(!second.advance(Effort::Try).unwrap());
+        unlock(arena.cursor(0));
+        assert!(second.advance(Effort::Try).unwrap());
+        assert_eq!(output, input);
+        assert!(lock(arena.cursor(0)));
+        let error = loop {
+            match third.advance(Effort::Wait) {
+                Ok(over) => assert!(!over),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("another rank is at a block"), "{error}");
+    }
 }

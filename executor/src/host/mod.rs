@@ -52,6 +52,8 @@ pub enum Blocked {
     Entry(u32),
     /// An earlier launch of the context is not over.
     Turn,
+    /// Another rank steps a block of the rank's last launch, or has died in it.
+    Held,
     /// This rank must come further with earlier launches before this one may begin.
     Behind(u32),
     /// The link to this rank has still to read the descriptor that this launch's overwrites.

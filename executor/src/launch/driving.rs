@@ -189,7 +189,8 @@ impl Launch<'_> {
                     if shared_cursors {
                         remaining.fetch_sub(1, Ordering::AcqRel);
                     } else {
-                        remaining.store(remaining.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+                        // Peers whose buffers it wrote to look at it, too.
+                        remaining.store(remaining.load(Ordering::Relaxed) - 1, Ordering::Release);
                     }
                     progress = true;
                     Ok(())
