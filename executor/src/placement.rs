@@ -175,6 +175,12 @@ pub unsafe fn place(
 
 /// Whether other ranks work on a buffer in the caller's own plain memory: by the plan, or because a thread of this
 /// process steps the rank's blocks.
+/// The size of memory for so many bytes that are staged: room to grow, but none worth speaking of beside what is needed.
+fn staging_bytes(needed: u64) -> u64 {
+    const GROWS: u64 = 64 << 20;
+    if needed <= GROWS { needed.next_power_of_two() } else { needed }
+}
+
 fn reached(shared: &Shared, side: &Side) -> bool {
     side.at.is_none() && (side.exposed || shared.shared_process)
 }
@@ -238,7 +244,7 @@ unsafe fn staged(
     let staging = match &state.staging {
         Some(staging) if enough => staging.clone(),
         _ => {
-            let staging = shared.device.allocate(needed.max(input.bytes).next_power_of_two())?;
+            let staging = shared.device.allocate(staging_bytes(needed.max(input.bytes)))?;
             state.staging.insert(staging).clone()
         }
     };
@@ -318,6 +324,14 @@ mod tests {
 
     fn side(address: usize, bytes: u64) -> Side {
         Side { address, bytes, exposed: true, posted: false, at: None }
+    }
+
+    #[test]
+    fn staging_grows_by_powers_of_two_while_it_is_small() {
+        let large = (40 << 30) + 1;
+        for (needed, bytes) in [(1, 1), (100, 128), (64 << 20, 64 << 20), (large, large)] {
+            assert_eq!(staging_bytes(needed), bytes, "{needed}");
+        }
     }
 
     #[test]

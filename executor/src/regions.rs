@@ -5,7 +5,7 @@
 
 use crate::communicator::CONTROL;
 use crate::error::ExecutorError;
-use antiphon_bootstrap::{Bootstrap, Message};
+use antiphon_bootstrap::{Bootstrap, BootstrapError, Message};
 use antiphon_hal::{Device, HalError, Memory};
 use antiphon_memory::SharedMemory;
 use antiphon_transport::{Mapping, Offer, TransportError};
@@ -35,6 +35,20 @@ pub struct Regions {
 #[derive(Debug, Default)]
 struct Own {
     announced: HashMap<u64, Weak<dyn Memory>>,
+}
+
+/// Sends a peer a message about memory. One that has left needs none: it is through with all that this rank may still be at.
+fn tell(
+    bootstrap: &dyn Bootstrap,
+    peer: u32,
+    tag: u32,
+    payload: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+) -> Result<(), ExecutorError> {
+    match bootstrap.send(peer, Message { channel: CONTROL, tag, payload, descriptors }) {
+        Err(BootstrapError::PeerLeft { .. }) => Ok(()),
+        sent => Ok(sent?),
+    }
 }
 
 impl Regions {
@@ -70,7 +84,7 @@ impl Regions {
                 let what = format!("give rank {peer} a descriptor of memory; raise `ulimit -n`");
                 HalError::System { what, source }
             })?;
-            bootstrap.send(peer, Message { channel: CONTROL, tag: OFFER, payload, descriptors })?;
+            tell(bootstrap, peer, OFFER, payload, descriptors)?;
         }
         own.announced.insert(region, Arc::downgrade(memory));
         Ok(region)
@@ -100,10 +114,7 @@ impl Regions {
         });
         for region in gone {
             for peer in peers(bootstrap) {
-                let payload = region.to_le_bytes().to_vec();
-                let descriptors = Vec::new();
-                let message = Message { channel: CONTROL, tag: RETIRE, payload, descriptors };
-                bootstrap.send(peer, message)?;
+                tell(bootstrap, peer, RETIRE, region.to_le_bytes().to_vec(), Vec::new())?;
             }
         }
         Ok(())
@@ -156,4 +167,29 @@ fn peers(bootstrap: &dyn Bootstrap) -> impl Iterator<Item = u32> {
     let node = bootstrap.node_of(rank).ok();
     let near = move |peer: u32| peer != rank && bootstrap.node_of(peer).ok() == node;
     (0..bootstrap.world()).filter(move |&peer| near(peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::host;
+    use antiphon_bootstrap::in_process;
+
+    #[test]
+    fn a_peer_that_has_left_need_not_hear_of_memory() {
+        let mut ends = in_process(2).unwrap();
+        let host = host().unwrap();
+        let own = ends.remove(0);
+        drop(ends);
+        let word =
+            || Message { channel: CONTROL, tag: 0, payload: Vec::new(), descriptors: Vec::new() };
+        while !matches!(own.send(1, word()), Err(BootstrapError::PeerLeft { .. })) {
+            std::thread::yield_now();
+        }
+        let regions = Regions::new(Arc::clone(&host), None);
+        let memory = host.allocate(4096).unwrap();
+        regions.announce(&memory, &*own).unwrap();
+        drop(memory);
+        regions.sweep(&*own).unwrap();
+    }
 }
