@@ -137,6 +137,7 @@ impl Collectives {
         }
         match stream {
             Some(stream) => {
+                self.communicator().shared.takes(&**stream)?;
                 let launch = self.scaled_launch(scaling, call, Some(stream.id()))?;
                 self.executor().submit(&launch, stream)
             }

@@ -201,6 +201,7 @@ impl Collectives {
             let ran = unsafe { pair.launch(&call.call(), stream) };
             return ran.map_err(|error| transfer.told(self).error(error));
         };
+        self.communicator().shared.takes(&**stream)?;
         let launch: Arc<dyn Task> = Arc::new(TransferLaunch::new(self, &pair, &transfer)?);
         pair.executor().submit(&launch, stream)
     }

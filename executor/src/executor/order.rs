@@ -29,6 +29,8 @@ impl Executor {
             // SAFETY: as this function's.
             return unsafe { self.launch(gpu, order, call, stream) };
         }
+        // Before the call has its number: the others would wait for one that never runs.
+        self.communicator.shared.takes(&**stream)?;
         let launch: Arc<dyn Task> = Arc::new(self.queued(call, Some(stream.id()))?);
         self.submit(&launch, stream)
     }
