@@ -32,7 +32,7 @@ use antiphon_transport::{Peer, Registry, Transport};
 use failure::Failure;
 use invitations::Invitations;
 use join::{Greeted, Join, Probed, Settled};
-use listener::Listener;
+use listener::{Listener, Subscription};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -64,6 +64,8 @@ pub struct Communicator {
 
 /// What all clones of a communicator, its executors and its launches share.
 pub(crate) struct Shared {
+    /// First of all: nothing is heard any more once the fields go.
+    _subscription: Subscription,
     pub rank: u32,
     pub world: u32,
     /// Equal on all ranks, and on no other communicator.
@@ -395,6 +397,7 @@ impl Communicator {
             reason: reason.to_owned(),
             doing: Doing::default(),
         });
+        self.shared.failure.give_up_forming(reason);
         self.shared.settle();
     }
 
@@ -405,7 +408,7 @@ impl Communicator {
 }
 
 /// The host, as a device.
-fn host() -> Result<Arc<dyn Device>, ExecutorError> {
+pub(crate) fn host() -> Result<Arc<dyn Device>, ExecutorError> {
     Ok(antiphon_hal::driver(Backend::Host)?.open(0)?)
 }
 
@@ -571,6 +574,5 @@ impl Drop for Shared {
             self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
             self.ports.leave();
         }
-        self.bootstrap.unsubscribe(CONTROL);
     }
 }

@@ -360,6 +360,26 @@ fn an_abort_ends_a_split_whose_group_does_not_form() {
 }
 
 #[test]
+fn an_abort_of_this_ranks_ends_a_subset_whose_ranks_do_not_come() {
+    on_threads(3, |rank, on| {
+        if rank != 0 {
+            return;
+        }
+        let communicator = on.communicator();
+        let error = std::thread::scope(|scope| {
+            let subset = scope.spawn(|| communicator.subset(&[0, 1]));
+            // Until it is seen: it may not have begun yet.
+            while !subset.is_finished() {
+                communicator.abort("enough");
+                std::thread::yield_now();
+            }
+            subset.join().unwrap().unwrap_err()
+        });
+        assert!(error.to_string().contains("enough"), "{error}");
+    });
+}
+
+#[test]
 fn an_abort_ends_the_wait_for_the_first_transfer() {
     on_threads(2, |rank, on| {
         if rank == 1 {

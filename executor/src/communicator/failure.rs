@@ -18,7 +18,13 @@ pub(super) struct Failure {
     /// What must end with the communicator.
     pub(super) devices: Option<Arc<gpu::Peers>>,
     /// This rank's ends of groups whose ranks have not all come yet.
-    forming: Mutex<Vec<Arc<dyn Bootstrap>>>,
+    forming: Mutex<Vec<Forming>>,
+}
+
+struct Forming {
+    end: Arc<dyn Bootstrap>,
+    /// By whatever breaks the communicator; else by an abort of this rank's alone.
+    ends_with_it: bool,
 }
 
 impl Failure {
@@ -41,9 +47,18 @@ impl Failure {
         if let Some(devices) = &self.devices {
             devices.stop();
         }
-        let forming = std::mem::take(&mut *self.forming());
-        forming.iter().for_each(|end| end.abort(&reason));
+        self.end_forming(&reason, |forming| forming.ends_with_it);
         true
+    }
+
+    /// Ends the forming of all groups.
+    pub(super) fn give_up_forming(&self, reason: &str) {
+        self.end_forming(reason, |_| true);
+    }
+
+    fn end_forming(&self, reason: &str, ends: impl Fn(&Forming) -> bool) {
+        let ended: Vec<Forming> = self.forming().extract_if(.., |forming| ends(forming)).collect();
+        ended.iter().for_each(|forming| forming.end.abort(reason));
     }
 
     /// The failure, if there is one.
@@ -64,14 +79,38 @@ impl Failure {
         end: &Arc<dyn Bootstrap>,
         form: impl FnOnce() -> Result<T, ExecutorError>,
     ) -> Result<T, ExecutorError> {
-        self.forming().push(Arc::clone(end));
         // What broke it before did not see this end.
-        let formed = self.check().and_then(|()| form());
-        self.forming().retain(|known| !Arc::ptr_eq(known, end));
+        let form = || self.check().and_then(|()| form());
+        let formed = self.form(end, true, form);
         formed.map_err(|error| self.check().err().unwrap_or(error))
     }
 
-    fn forming(&self) -> MutexGuard<'_, Vec<Arc<dyn Bootstrap>>> {
+    /// Forms a group from this rank's end of it, which waits for its peers whatever breaks the communicator, but for an abort of
+    /// this rank's from now on.
+    ///
+    /// # Errors
+    /// What the forming reports.
+    pub(super) fn unless_aborted<T>(
+        &self,
+        end: &Arc<dyn Bootstrap>,
+        form: impl FnOnce() -> Result<T, ExecutorError>,
+    ) -> Result<T, ExecutorError> {
+        self.form(end, false, form)
+    }
+
+    fn form<T>(
+        &self,
+        end: &Arc<dyn Bootstrap>,
+        ends_with_it: bool,
+        form: impl FnOnce() -> Result<T, ExecutorError>,
+    ) -> Result<T, ExecutorError> {
+        self.forming().push(Forming { end: Arc::clone(end), ends_with_it });
+        let formed = form();
+        self.forming().retain(|known| !Arc::ptr_eq(&known.end, end));
+        formed
+    }
+
+    fn forming(&self) -> MutexGuard<'_, Vec<Forming>> {
         self.forming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

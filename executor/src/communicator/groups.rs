@@ -73,7 +73,8 @@ impl Communicator {
     }
 
     /// The communicator of some of the ranks, in this order: each of them calls it with the same list, and the others have
-    /// no part in it. It works, too, where this communicator is broken, if those that are listed live.
+    /// no part in it. It works, too, where this communicator is broken, if those that are listed live. Until the ranks have come,
+    /// an abort of this communicator by another thread of this rank ends the call.
     ///
     /// # Errors
     /// `Argument` for a list without this rank, or with a rank that there is not or twice; what the bootstrap reports.
@@ -107,7 +108,8 @@ impl Communicator {
             *count += 1;
             SUBSETS + *count
         };
-        self.form(self.shared.bootstrap.group(number, ranks)?)
+        let end = self.shared.bootstrap.group(number, ranks)?;
+        self.shared.failure.unless_aborted(&end, || self.form(Arc::clone(&end)))
     }
 
     /// This rank's end of the group of itself and a peer whose data goes one way. The lower of both is its rank 0.

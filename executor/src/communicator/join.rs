@@ -11,11 +11,16 @@ use crate::reach;
 use crate::selection::Spread;
 use crate::selection::table::Kind;
 use crate::shared::LAYOUT_VERSION;
+use antiphon_bootstrap::PeerName;
 use antiphon_port::Settings;
+
+/// How often who waits for a peer's memory looks whether that can still come.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A communicator in the making. Each step begins an exchange that the next one finishes, so that one thread can
 /// bring up several ranks.
 pub(super) struct Join {
+    subscription: Subscription,
     bootstrap: Arc<dyn Bootstrap>,
     device: Arc<dyn Device>,
     options: Options,
@@ -212,7 +217,7 @@ impl Join {
             failure: Arc::clone(&failure),
             page: Arc::clone(&page),
         };
-        bootstrap.subscribe(CONTROL, Arc::new(listener))?;
+        let subscription = Subscription::new(&bootstrap, listener)?;
         // Sent before the greeting, and messages of one peer arrive in order: whoever has the greeting has the page.
         let region = regions.announce(&page, &*bootstrap)?;
         let tuning = match &options.tuning {
@@ -241,6 +246,7 @@ impl Join {
         let device = Arc::clone(device);
         let options = options.clone();
         let join = Join {
+            subscription,
             bootstrap,
             device,
             options,
@@ -282,9 +288,7 @@ impl Join {
         let memory = if peer.rank == self.bootstrap.rank() {
             Arc::clone(&self.page)
         } else {
-            let limit = self.options.timeout.unwrap_or(NO_LIMIT);
-            let page = self.regions.memory.await_region(peer.rank, greeting.page, limit);
-            page.ok_or_else(|| garbled(peer.rank, 0))?
+            self.mapped(peer, greeting.page)?
         };
         let short = memory.len() < RankPage::BYTES as u64;
         if short || rank_page(&memory).control.recognise().is_err() {
@@ -293,6 +297,26 @@ impl Join {
             return Err(ExecutorError::Layout { what: "control page", peer, found });
         }
         Ok((NonNull::from(&rank_page(&memory).control), memory))
+    }
+}
+
+impl Join {
+    /// Memory of a peer's, which has been offered. Where it cannot be mapped, the listener hears of that, and not this thread.
+    fn mapped(&self, peer: &Peer, region: u64) -> Result<Arc<dyn Memory>, ExecutorError> {
+        let limit = self.options.timeout.unwrap_or(NO_LIMIT);
+        let since = Instant::now();
+        loop {
+            let look = LOOK.min(limit.saturating_sub(since.elapsed()));
+            if let Some(memory) = self.regions.memory.await_region(peer.rank, region, look) {
+                return Ok(memory);
+            }
+            self.failure.check()?;
+            if since.elapsed() >= limit {
+                let missing = vec![PeerName { rank: peer.rank, pid: peer.pid }];
+                let doing = "map the control pages of the other ranks";
+                return Err(BootstrapError::Timeout { doing, limit, missing }.into());
+            }
+        }
     }
 }
 
@@ -416,6 +440,7 @@ impl Probed {
         let installed = greetings.iter().map(|greeting| greeting.installed);
         let installed = join.installed.agreed(installed);
         let shared = Shared {
+            _subscription: join.subscription,
             tuning: tuning.with_kind(kind),
             installed,
             rank,
@@ -490,4 +515,39 @@ fn neighbours(
         }
     }
     Ok(Neighbours::new(rank, devices, gaps.into_iter()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_a_peers_memory_hears_what_breaks_the_communicator() {
+        let mut ends = in_process_with(&["this"; 2], Duration::from_secs(60)).unwrap();
+        let join = Join::begin(ends.remove(0), &host().unwrap(), &Options::default()).unwrap().join;
+        join.failure.set(ExecutorError::Aborted {
+            by: 1,
+            reason: "it cannot be mapped".to_owned(),
+            doing: Doing::default(),
+        });
+        let peer = Peer {
+            rank: 1,
+            pid: std::process::id(),
+            same_process: true,
+            same_node: true,
+            process_access: false,
+        };
+        let error = join.mapped(&peer, 1234).map(drop).unwrap_err().to_string();
+        assert!(error.contains("it cannot be mapped"), "{error}");
+    }
+
+    #[test]
+    fn a_communicator_that_did_not_form_hears_nothing_any_more() {
+        let ends = in_process_with(&["this"; 2], Duration::from_millis(50)).unwrap();
+        for _ in 0..2 {
+            let error = Communicator::join(Arc::clone(&ends[0]), &Options::default());
+            let error = error.map(drop).unwrap_err().to_string();
+            assert!(error.contains("rank 1"), "{error}");
+        }
+    }
 }

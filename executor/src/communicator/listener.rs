@@ -12,6 +12,25 @@ pub(super) struct Listener {
     pub(super) page: Arc<dyn Memory>,
 }
 
+/// What comes on [`CONTROL`] is heard until this goes.
+pub(super) struct Subscription(Arc<dyn Bootstrap>);
+
+impl Subscription {
+    pub(super) fn new(
+        bootstrap: &Arc<dyn Bootstrap>,
+        listener: Listener,
+    ) -> Result<Self, BootstrapError> {
+        bootstrap.subscribe(CONTROL, Arc::new(listener))?;
+        Ok(Subscription(Arc::clone(bootstrap)))
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.0.unsubscribe(CONTROL);
+    }
+}
+
 impl Listener {
     /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on:
     /// one that is finds the failure and says so itself.
