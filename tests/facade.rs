@@ -45,7 +45,9 @@ fn every_method_takes_slices_of_every_type() {
             vectors::<i8>(rank, 9)?;
             vectors::<i32>(rank, 9)?;
             vectors::<u32>(rank, 9)?;
-            vectors::<u64>(rank, 9)
+            vectors::<u64>(rank, 9)?;
+            vectors::<half::f16>(rank, 9)?;
+            vectors::<half::bf16>(rank, 9)
         });
     }
 }

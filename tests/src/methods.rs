@@ -15,6 +15,14 @@ macro_rules! small {
 
 small!(f32 f64 i8 u8 i32 u32 i64 u64);
 
+macro_rules! small_float {
+    ($($type:ty)*) => {
+        $(impl Small for $type { fn small(value: i64) -> Self { <$type>::from_f32(value as f32) } })*
+    };
+}
+
+small_float!(half::f16 half::bf16);
+
 /// Numbers that are different everywhere, small enough that sums of them are exact in every type.
 fn value(rank: u32, index: usize) -> i64 {
     (i64::from(rank) * 7 + index as i64 * 3) % 11 + 1
