@@ -26,7 +26,7 @@ use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 pub use group::Group;
 use pairs::Pair;
@@ -122,6 +122,19 @@ fn argument(what: &'static str, saw: impl ToString, allowed: &'static str) -> Ex
     ExecutorError::Argument { what, saw: saw.to_string(), allowed }
 }
 
+/// Warns, once in this process, where a table that ranks have decides nothing: one rank, since all find the same.
+fn warn_of_tuning(communicator: &Communicator) {
+    static WARNED: Once = Once::new();
+    let (rank, ranks) = (communicator.rank(), communicator.world());
+    if let Some(why) = communicator.shared.tuning.passed_over(ranks).filter(|_| rank == 0) {
+        WARNED.call_once(|| {
+            log::warn!(
+                "no call of these {ranks} ranks is decided by the tuning table: {why}; ANTIPHON_TUNING=off is for none"
+            );
+        });
+    }
+}
+
 impl Collectives {
     /// The collectives of a communicator, served by what its options' registry has and by the built-in algorithms.
     ///
@@ -130,6 +143,7 @@ impl Collectives {
     pub fn new(communicator: &Communicator) -> Result<Self, ExecutorError> {
         let registry = communicator.shared.options.registry.clone();
         let installed = communicator.shared.installed.clone();
+        warn_of_tuning(communicator);
         let made = Collectives::served_by(communicator, |spread, tuning| {
             Service::new(spread, registry, tuning, installed)
         })?;

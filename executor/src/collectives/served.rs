@@ -223,7 +223,8 @@ impl Service {
         let served = loop {
             let installed = lock(&self.installed).clone();
             // Not under a lock: loading may wait for another process that verifies the same plan.
-            if contents.is_empty() && installed.plans().is_empty() && !self.tuning.is_used() {
+            let tuned = self.tuning.is_used(question.spread.ranks);
+            if contents.is_empty() && installed.plans().is_empty() && !tuned {
                 break self.built_in(executor, &choose_by_size(question)?)?;
             }
             let sources =

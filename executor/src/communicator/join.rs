@@ -434,7 +434,11 @@ impl Probed {
         let one_process = here == peers.len();
         let kind = if one_process { Kind::Threads } else { Kind::Processes };
         let tuning = match crowds.len() {
-            1 => join.tuning.agreed(greetings.iter().map(|greeting| greeting.tuning)),
+            1 => {
+                let cores = Cores::together(greetings.iter().map(|greeting| &greeting.cores));
+                let tuning = join.tuning.agreed(greetings.iter().map(|greeting| greeting.tuning));
+                tuning.with_cores(u32::try_from(cores).unwrap_or(u32::MAX))
+            }
             _ => Tuning::none("its times are of one machine, and the ranks are on several"),
         };
         let installed = greetings.iter().map(|greeting| greeting.installed);

@@ -19,12 +19,12 @@ const NEAR: u64 = 4;
 
 pub use text::TableError;
 
-/// The machine that times are of. They say nothing of another.
+/// The machine that times are of, or that ranks are on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,
-    /// The cores that a process may keep busy.
+    /// The cores that its ranks may keep busy together.
     pub cores: u32,
 }
 
@@ -82,6 +82,13 @@ impl Machine {
     pub fn here() -> Self {
         let cpu = antiphon_hal::host::cpu_model();
         Machine { cpu, cores: antiphon_hal::host::usable_cores() }
+    }
+
+    /// Whether times of so many ranks here hold for as many there: the processor is the same, and they have as many cores. A rank
+    /// keeps one busy, so that more than one for each rank are no more.
+    pub fn holds_for(&self, ranks: u32, there: &Machine) -> bool {
+        let busy = |machine: &Machine| machine.cores.min(ranks);
+        self.cpu == there.cpu && busy(self) == busy(there)
     }
 }
 

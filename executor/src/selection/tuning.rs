@@ -15,24 +15,30 @@ const VARIABLE: &str = "ANTIPHON_TUNING";
 /// What a table has to say about calls of a group of ranks; or why none is used.
 #[derive(Clone, Debug)]
 pub struct Tuning {
-    table: Result<Arc<Table>, Arc<str>>,
+    /// With where the ranks are, and the cores that they have together.
+    table: Result<(Arc<Table>, Machine), Absent>,
     kind: Kind,
+}
+
+/// Why ranks have no table.
+#[derive(Clone, Debug)]
+struct Absent {
+    why: Arc<str>,
+    /// Some of them have one.
+    differ: bool,
 }
 
 impl Tuning {
     /// No table; `why` completes "no table is used:".
     pub fn none(why: &str) -> Self {
-        Tuning { table: Err(why.into()), kind: Kind::Processes }
+        let absent = Absent { why: why.into(), differ: false };
+        Tuning { table: Err(absent), kind: Kind::Processes }
     }
 
-    /// A table, if it is of this machine.
+    /// A table, for ranks that have the cores that the calling thread may keep busy. It decides as far as its times
+    /// [hold](Machine::holds_for) for them.
     pub fn new(table: Table) -> Self {
-        let here = Machine::here();
-        if *table.machine() != here {
-            let of = table.machine();
-            return Tuning::none(&format!("its times are of {of}, and this is {here}"));
-        }
-        Tuning { table: Ok(Arc::new(table)), kind: Kind::Processes }
+        Tuning { table: Ok((Arc::new(table), Machine::here())), kind: Kind::Processes }
     }
 
     /// The table of this process: the file that `ANTIPHON_TUNING` names (`off` for none), else `tuning.json` in the
@@ -79,14 +85,37 @@ impl Tuning {
         Tuning { kind, ..self }
     }
 
-    /// Whether a table is used.
-    pub fn is_used(&self) -> bool {
-        self.table.is_ok()
+    /// The same for ranks that have so many cores together.
+    pub(crate) fn with_cores(self, cores: u32) -> Self {
+        let table = self.table.map(|(table, here)| (table, Machine { cores, ..here }));
+        Tuning { table, ..self }
+    }
+
+    /// Whether there is a table whose times hold for so many ranks.
+    pub fn is_used(&self, ranks: u32) -> bool {
+        self.held(ranks).is_ok()
+    }
+
+    /// The table, if its times hold for so many ranks; or why there is none, or they do not.
+    fn held(&self, ranks: u32) -> Result<&Table, Cow<'_, str>> {
+        let (table, here) = self.table.as_ref().map_err(|absent| Cow::Borrowed(&*absent.why))?;
+        let of = table.machine();
+        if !of.holds_for(ranks, here) {
+            let said = format!("its times are of {of}, and the {ranks} ranks are on {here}");
+            return Err(said.into());
+        }
+        Ok(table)
+    }
+
+    /// Why a table that ranks have decides none of their calls, if so.
+    pub(crate) fn passed_over(&self, ranks: u32) -> Option<Cow<'_, str>> {
+        let there = self.table.as_ref().map_or_else(|absent| absent.differ, |_| true);
+        self.held(ranks).err().filter(|_| there)
     }
 
     /// That of the table; 0 for none.
     pub(crate) fn fingerprint(&self) -> u64 {
-        self.table.as_ref().map_or(0, |table| table.fingerprint())
+        self.table.as_ref().map_or(0, |(table, _)| table.fingerprint())
     }
 
     /// What ranks use that have these, in rank order: this table, if all have it.
@@ -97,7 +126,8 @@ impl Tuning {
             Some((rank, other)) => {
                 let has = if other == 0 { "none" } else { "another" };
                 let here = if own == 0 { "has none" } else { "has one" };
-                Tuning::none(&format!("ranks differ: this one {here}, and rank {rank} has {has}"))
+                let why = format!("ranks differ: this one {here}, and rank {rank} has {has}");
+                Tuning { table: Err(Absent { why: why.into(), differ: true }), ..self }
             }
         }
     }
@@ -108,7 +138,7 @@ impl Tuning {
         considered: &[(Candidate, Result<(), Misfit>)],
         question: &Question<'_>,
     ) -> (Option<Candidate>, Cow<'static, str>) {
-        let table = match &self.table {
+        let table = match self.held(question.spread.ranks) {
             Ok(table) => table,
             Err(why) => return (None, format!("none is used: {why}").into()),
         };
@@ -260,25 +290,45 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_another_machine_is_not_used() {
-        let tuning = Tuning::new(ring(Machine { cpu: "an abacus".into(), cores: 1 }));
-        assert!(!tuning.is_used() && tuning.fingerprint() == 0);
+    fn a_table_decides_where_ranks_have_the_processor_and_as_many_cores() {
         let question = Question::new(&Collective::AllReduce, SPREAD, 1024, DataType::F32);
-        let choice =
-            Registry::new().choose_with(&question, &tuning, &Installed::none("so")).unwrap();
-        assert_eq!(choice.rule, Rule::Size);
-        assert!(choice.to_string().contains("an abacus with 1 usable core"), "{choice}");
+        let here = Machine::here().cpu;
+        for (cpu, measured, cores, used) in [
+            (here.as_str(), 16, 4, true), // Each of the four ranks has a core either way.
+            (here.as_str(), 4, 16, true),
+            (here.as_str(), 2, 2, true),
+            (here.as_str(), 16, 3, false),
+            (here.as_str(), 2, 16, false),
+            (here.as_str(), 2, 1, false),
+            ("an abacus", 4, 4, false),
+        ] {
+            let table = ring(Machine { cpu: cpu.into(), cores: measured });
+            let tuning = Tuning::new(table).with_cores(cores);
+            let choice =
+                Registry::new().choose_with(&question, &tuning, &Installed::none("so")).unwrap();
+            let case = format!("{cpu}, {measured} cores, on {cores}: {choice}");
+            assert_eq!((choice.rule == Rule::Table, tuning.is_used(4)), (used, used), "{case}");
+            assert_eq!(tuning.passed_over(4).is_some(), !used, "{case}");
+            // Whose ranks are fewer than the cores of both.
+            assert_eq!(tuning.is_used(1), cpu == here, "{case}");
+            let plural = if cores == 1 { "" } else { "s" };
+            let said = format!("and the 4 ranks are on {here} with {cores} usable core{plural}");
+            assert_eq!(choice.to_string().contains(&said), !used, "{case}");
+        }
     }
 
     #[test]
     fn ranks_use_a_table_that_all_have() {
         let tuning = Tuning::new(ring(Machine::here()));
         let own = tuning.fingerprint();
-        assert!(tuning.clone().agreed([own, own, own]).is_used());
+        assert!(tuning.clone().agreed([own, own, own]).is_used(3));
         for others in [[own, 0, own], [own, own + 1, own]] {
-            assert!(!tuning.clone().agreed(others).is_used(), "{others:?}");
+            let agreed = tuning.clone().agreed(others);
+            assert!(!agreed.is_used(3) && agreed.passed_over(3).is_some(), "{others:?}");
         }
-        assert!(!Tuning::none("so").agreed([0, 0]).is_used());
+        let none = Tuning::none("so").agreed([0, 0]);
+        assert!(!none.is_used(2) && none.passed_over(2).is_none());
+        assert!(Tuning::none("so").agreed([own, 0]).passed_over(2).is_some());
         let (_, said) = Tuning::none("so")
             .agreed([own, 0])
             .decide(&[], &Question::new(&Collective::AllReduce, SPREAD, 4, DataType::F32));
@@ -292,7 +342,7 @@ mod tests {
         let path = folder.join("tuning.json");
         let said = |tuning: &Tuning| match &tuning.table {
             Ok(_) => "used".to_owned(),
-            Err(why) => why.to_string(),
+            Err(absent) => absent.why.to_string(),
         };
         assert!(said(&Tuning::read(&path)).contains("`antiphon tune` writes one"));
         std::fs::write(&path, "{").unwrap();

@@ -1,0 +1,30 @@
+//! Ranks that are all in processes of their own, so that the environment of each is the test's to choose.
+
+use antiphon_executor::Rendezvous;
+use std::ffi::OsStr;
+use std::process::Command;
+
+/// Where the ranks meet, and this process's rank.
+const ADDRESS: &str = "ANTIPHON_TEST_ADDRESS";
+const RANK: &str = "ANTIPHON_TEST_RANK";
+
+/// Where this process meets its peers, if it is one of those that [`run`] started.
+pub fn here(world: u32) -> Option<Rendezvous> {
+    let said = |name| std::env::var(name).ok();
+    let (address, rank) = (said(ADDRESS)?, said(RANK)?);
+    Some(Rendezvous::new(address, rank.parse().unwrap(), world))
+}
+
+/// Runs the test whose name is `test` in `world` processes with these variables, each as a rank.
+pub fn run(test: &str, world: u32, variables: &[(&str, &OsStr)]) {
+    let address = Rendezvous::unique().unwrap();
+    let start = |rank: u32| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test]).envs(variables.iter().copied());
+        command.env(ADDRESS, &address).env(RANK, rank.to_string()).spawn().unwrap()
+    };
+    let ranks: Vec<_> = (0..world).map(start).collect();
+    // All, so that none is left running behind one that has failed.
+    let ends: Vec<_> = ranks.into_iter().map(|mut rank| rank.wait().unwrap()).collect();
+    assert!(ends.iter().all(|end| end.success()), "{variables:?}: {ends:?}");
+}
