@@ -1,6 +1,7 @@
 //! Calls by name that come to transfers between two ranks, not to one launch of all: what is said about them.
 
 use super::order::{Candidate, Choice, Rule, Sources, choose};
+use super::question::has_root;
 use super::{Question, SelectionError, Spread};
 use crate::registry::{Contents, Installed};
 use antiphon_plan::model::Collective;
@@ -33,6 +34,9 @@ pub(crate) fn explain(
     sources: &Sources<'_>,
     question: &Question<'_>,
 ) -> Result<Choice, SelectionError> {
+    // As calls by name ask.
+    let in_place = question.in_place && !has_root(question.collective);
+    let question = &Question { in_place, ..*question };
     match made(question.collective, question.spread.nodes) {
         Made::Launch => choose(sources, question, [0; 2]),
         Made::Transfers => {
@@ -86,6 +90,7 @@ fn transfers(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, S
 mod tests {
     use super::*;
     use crate::registry::{Registry, Terms};
+    use crate::selection::table::{Kind, Machine, Setting, Table, Times};
     use crate::selection::{Devices, Tuning, Wish, select};
     use antiphon_plan::algorithms::devices::DeviceClass;
     use antiphon_plan::algorithms::{Algorithm, Shape};
@@ -101,6 +106,37 @@ mod tests {
         let question = Question::new(collective, spread, bytes, DataType::F32);
         let none = Installed::none("so");
         registry.choose_with(&question, &Tuning::none("so"), &none).unwrap()
+    }
+
+    #[test]
+    fn no_buffer_of_a_call_with_a_root_is_said_to_be_in_place() {
+        use Collective::{Broadcast, Gather, Reduce, Scatter};
+        let registry = Registry::new();
+        let mut table = Table::new(Machine::here());
+        for (in_place, fastest) in [(false, "broadcast_zero_copy"), (true, "broadcast_packets")] {
+            let (collective, kind) = (Broadcast, Kind::Processes);
+            let setting = Setting { collective, ranks: 2, nodes: 1, kind, in_place };
+            let time = |name: &str| (name.to_owned(), if name == fastest { 1 } else { 9 });
+            let times = ["broadcast_zero_copy", "broadcast_packets"].map(time);
+            table.record(&setting, 1 << 20, Times::new(times));
+        }
+        let (tuned, not_tuned) = (Tuning::new(table), Tuning::none("so"));
+        for (collective, nodes, tuning) in [
+            (&Broadcast, 1, &tuned),
+            (&Broadcast, 1, &not_tuned),
+            (&Broadcast, 2, &not_tuned),
+            (&Reduce, 1, &not_tuned),
+            (&Gather, 1, &not_tuned),
+            (&Scatter, 2, &not_tuned),
+        ] {
+            let spread = Spread { ranks: 2, nodes, crowded: false, devices: Devices::Host };
+            let question = Question::new(collective, spread, 1 << 20, DataType::F32);
+            let said = |in_place| {
+                let (question, none) = (Question { in_place, ..question }, Installed::none("so"));
+                registry.choose_with(&question, tuning, &none).unwrap().to_string()
+            };
+            assert_eq!(said(true), said(false), "{question}");
+        }
     }
 
     #[test]
