@@ -108,6 +108,35 @@ fn calls(table: &Path) -> BTreeMap<(String, u64), Value> {
 }
 
 #[test]
+fn one_tuning_at_a_time_writes_a_table() {
+    let folder = Folder::new(env!("CARGO_TARGET_TMPDIR"), "turns").unwrap();
+    let tune = |table: &str, time: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.env("ANTIPHON_INSTALLED", "off").args(["tune", "--threads", "--time", time, "-o"]);
+        command.arg(folder.join(table)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let further = |table: &str| {
+        let output = tune(table, "1ms").args(["allgather", "--size", "64"]).output().unwrap();
+        (output.status.code(), lossy(&output.stdout) + &lossy(&output.stderr))
+    };
+    let mut first = tune("one.json", "600s").stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(first.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    let (status, said) = further("one.json");
+    let holder = format!("one.json: process {} does", first.id());
+    assert!(status == Some(2) && said.contains(&holder), "{said}");
+    assert_eq!(further("two.json").0, Some(0));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let (status, said) = further("one.json");
+    assert_eq!(status, Some(0), "{said}");
+    for table in ["one.json", "two.json"] {
+        assert!(folder.join(table).exists() && !folder.join(format!("{table}.lock")).exists());
+    }
+}
+
+#[test]
 fn a_tuning_that_was_killed_goes_on_where_it_was() {
     let folder = Folder::new(env!("CARGO_TARGET_TMPDIR"), "killed").unwrap();
     let table = folder.join("tuning.json");

@@ -6,6 +6,7 @@ mod cells;
 mod contest;
 mod moments;
 pub mod rounds;
+mod turn;
 
 use super::error::print_line;
 use super::files::{cache_folder, replace};
@@ -28,6 +29,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use turn::Turn;
 
 /// The collectives whose calls go by a table; all are measured unless some are named, but for the last two over nodes, where their
 /// calls are transfers.
@@ -65,6 +67,7 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
         Some(path) => path.clone(),
         None => cache_folder()?.join("tuning.json"),
     };
+    let _turn = Turn::take(&path)?;
     let machine = Machine::here();
     let mut table = begin(&path, machine, args.again)?;
     let others = others(&args.plans, &Installed::of_process())?;
