@@ -176,11 +176,11 @@ fn begin(path: &Path, machine: Machine, again: bool) -> Result<Table, CliError> 
     };
     // What is no text at all is no table either, and the table's reader says so.
     match Table::parse(&String::from_utf8_lossy(&bytes)) {
-        Ok(table) if *table.machine() == machine => Ok(table),
+        Ok(table) if *table.machine() == machine && table.stale().is_none() => Ok(table),
         _ if again => Ok(Table::new(machine)),
-        Ok(table) => {
-            Err(refused(format!("its times are of {}, and this is {machine}", table.machine())))
-        }
+        Ok(table) => Err(refused(table.stale().unwrap_or_else(|| {
+            format!("its times are of {}, and this is {machine}", table.machine())
+        }))),
         Err(error) => Err(refused(error.to_string())),
     }
 }
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_machine_is_kept() {
+    fn a_file_of_another_machine_or_library_is_kept() {
         let folder = std::env::temp_dir().join(format!("antiphon-tune-{}", std::process::id()));
         let path = folder.join("tuning.json");
         replace(&path, empty().to_text().as_bytes()).unwrap();
@@ -511,6 +511,11 @@ mod tests {
             assert!(error.contains(word), "no {word}: {error}");
         }
         assert_eq!(begin(&path, here.clone(), true).unwrap().machine(), &here);
+        let early = Table::new(here.clone()).to_text().replace("library\": \"", "library\": \"0.");
+        replace(&path, early.as_bytes()).unwrap();
+        let error = begin(&path, here.clone(), false).unwrap_err().to_string();
+        assert!(error.contains("of version 0.") && error.contains("--again"), "{error}");
+        assert_eq!(begin(&path, here.clone(), true).unwrap(), Table::new(here.clone()));
         for no_table in [&b"{"[..], b"\xff\xfe"] {
             replace(&path, no_table).unwrap();
             let error = begin(&path, here.clone(), false).unwrap_err().to_string();

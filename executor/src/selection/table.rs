@@ -14,6 +14,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// This library's version. What its built-in algorithms do, and how fast all plans are, may differ in another.
+const LIBRARY: &str = env!("CARGO_PKG_VERSION");
+
 /// How many times as large or as small as a measured size a call's may be: as far apart as `antiphon tune` measures.
 const NEAR: u64 = 4;
 
@@ -63,6 +66,8 @@ pub struct Times {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     machine: Machine,
+    /// The version of the library that measured; none is said in tables of the first ones.
+    library: Option<String>,
     settings: Vec<(Setting, BTreeMap<u64, Times>)>,
 }
 
@@ -184,9 +189,25 @@ impl Setting {
 }
 
 impl Table {
-    /// A table without times.
+    /// A table without times, of this version of the library.
     pub fn new(machine: Machine) -> Self {
-        Table { machine, settings: Vec::new() }
+        Table { machine, library: Some(LIBRARY.to_owned()), settings: Vec::new() }
+    }
+
+    /// A table without times, of the machine and the version of the library that this one is of.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Table { settings: Vec::new(), ..self.clone() }
+    }
+
+    /// Whose the times are, if they are of another version of the library, so that they say nothing of this one.
+    pub fn stale(&self) -> Option<String> {
+        let of = match self.library.as_deref() {
+            Some(LIBRARY) => return None,
+            Some(other) => format!("version {other} of Antiphon"),
+            None => "an early version of Antiphon".to_owned(),
+        };
+        Some(format!("its times are of {of}, and this is {LIBRARY}"))
     }
 
     /// The machine that the times are of.

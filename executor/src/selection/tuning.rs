@@ -96,9 +96,12 @@ impl Tuning {
         self.held(ranks).is_ok()
     }
 
-    /// The table, if its times hold for so many ranks; or why there is none, or they do not.
+    /// The table, if its times are of this library and hold for so many ranks; or why there is none, or they do not.
     fn held(&self, ranks: u32) -> Result<&Table, Cow<'_, str>> {
         let (table, here) = self.table.as_ref().map_err(|absent| Cow::Borrowed(&*absent.why))?;
+        if let Some(said) = table.stale() {
+            return Err(format!("{said}; `antiphon tune --again` measures anew").into());
+        }
         let of = table.machine();
         if !of.holds_for(ranks, here) {
             let said = format!("its times are of {of}, and the {ranks} ranks are on {here}");
@@ -315,6 +318,20 @@ mod tests {
             let said = format!("and the 4 ranks are on {here} with {cores} usable core{plural}");
             assert_eq!(choice.to_string().contains(&said), !used, "{case}");
         }
+    }
+
+    #[test]
+    fn a_table_of_another_library_decides_nothing() {
+        let own = ring(Machine::here());
+        let version = format!("\"library\": \"{}\"", env!("CARGO_PKG_VERSION"));
+        let text = own.to_text().replace(&version, "\"library\": \"0.0.1\"");
+        let tuning = Tuning::new(Table::parse(&text).unwrap());
+        assert!(!tuning.is_used(4) && tuning.passed_over(4).is_some());
+        let question = Question::new(&Collective::AllReduce, SPREAD, 1024, DataType::F32);
+        let choice =
+            Registry::new().choose_with(&question, &tuning, &Installed::none("so")).unwrap();
+        assert_eq!(choice.rule, Rule::Size);
+        assert!(choice.to_string().contains("its times are of version 0.0.1"), "{choice}");
     }
 
     #[test]

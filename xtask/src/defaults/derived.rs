@@ -92,7 +92,7 @@ fn with(tables: Vec<(PathBuf, Table)>, mut new: Table) -> Vec<(PathBuf, Table)> 
             continue;
         }
         let same = old.machine() == new.machine();
-        let mut rest = Table::new(old.machine().clone());
+        let mut rest = old.emptied();
         let into = if same { &mut new } else { &mut rest };
         for (setting, sizes) in old.iter().filter(|(setting, _)| !calls.contains(setting)) {
             sizes.iter().for_each(|(&bytes, times)| into.record(setting, bytes, times.clone()));
@@ -115,7 +115,7 @@ fn file(machine: &Machine) -> PathBuf {
 
 /// What rules are derived from.
 fn kept(table: &Table) -> Table {
-    let mut kept = Table::new(table.machine().clone());
+    let mut kept = table.emptied();
     for (setting, sizes) in table.iter() {
         if place(setting, table.machine().cores).is_none() {
             continue;

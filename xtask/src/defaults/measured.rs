@@ -152,7 +152,7 @@ mod tests {
         );
         assert_eq!(page.lines().skip(4).collect::<Vec<_>>(), [row], "{page}");
         // A table that knows of 1 KiB and of 16 KiB takes the same at 4 KiB.
-        let mut tuned = Table::new(table.machine().clone());
+        let mut tuned = table.emptied();
         tuned.record(&all_gather, 1024, times(&[(small, 10), (large, 20)]));
         tuned.record(&all_gather, 16384, times(&[(taken, 28), (faster, 1000)]));
         let page = super::page(&table, by_table(&tuned));

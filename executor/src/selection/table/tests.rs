@@ -149,6 +149,24 @@ fn a_file_is_read() {
 }
 
 #[test]
+fn times_are_of_the_library_that_measured_them() {
+    let own = Table::new(machine());
+    assert_eq!((own.stale(), own.emptied()), (None, own.clone()));
+    let saying = format!("\"library\": \"{LIBRARY}\"");
+    assert!(own.to_text().contains(&saying), "{}", own.to_text());
+    let other = own.to_text().replace(&saying, "\"library\": \"0.0.1\"");
+    for (text, of) in [(other.as_str(), "version 0.0.1"), (GOOD, "an early version")] {
+        let table = Table::parse(text).unwrap();
+        let said = format!("its times are of {of} of Antiphon, and this is {LIBRARY}");
+        assert_eq!(table.stale(), Some(said));
+        // It stays what it is.
+        assert_eq!(Table::parse(&table.to_text()), Ok(table.clone()));
+        assert_eq!(table.emptied().stale(), table.stale());
+        assert_ne!(table.emptied().fingerprint(), own.fingerprint());
+    }
+}
+
+#[test]
 fn bad_files_are_refused_with_what_is_wrong() {
     let with = |from: &str, to: &str| {
         assert!(GOOD.contains(from), "{from}");

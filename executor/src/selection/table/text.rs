@@ -44,6 +44,8 @@ struct Version {
 #[serde(deny_unknown_fields)]
 struct Document {
     antiphon_tuning: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    library: Option<String>,
     cpu: String,
     cores: u32,
     settings: Vec<Entry>,
@@ -90,8 +92,9 @@ impl Table {
         if saw != VERSION {
             return Err(TableError::Version { saw });
         }
-        let Document { cpu, cores, settings, .. } = serde_json::from_str(text).map_err(garbled)?;
-        let mut table = Table::new(Machine { cpu, cores });
+        let document = serde_json::from_str(text).map_err(garbled)?;
+        let Document { library, cpu, cores, settings, .. } = document;
+        let mut table = Table { library, ..Table::new(Machine { cpu, cores }) };
         for Entry { collective, ranks, nodes, kind, in_place, sizes } in settings {
             let fault = |what, saw: String, allowed| Err(TableError::Value { what, saw, allowed });
             if ranks == 0 {
@@ -142,6 +145,7 @@ impl Table {
         });
         let document = Document {
             antiphon_tuning: VERSION,
+            library: self.library.clone(),
             cpu: self.machine().cpu.clone(),
             cores: self.machine().cores,
             settings: settings.collect(),
