@@ -449,11 +449,14 @@ pub unsafe fn shrink(
     unsafe { group::join(ask, make) }
 }
 
-/// Waits for who uses it, be it to look at it, and for its calls.
+/// Waits for who uses it, be it to look at it, and for its calls. Null is what a rank without a color has of a split.
 ///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn destroy(comm: Comm) -> Result<()> {
+    if comm.is_null() {
+        return Ok(());
+    }
     // SAFETY: as this function's.
     if let Some(Err(_)) = unsafe { handle::awaited(comm) } {
         // SAFETY: as this function's.
@@ -487,7 +490,7 @@ pub fn abort_end(communicator: &Communicator, why: &std::ffi::CStr) -> Result<()
 /// As NCCL's.
 pub unsafe fn abort(comm: Comm) -> Result<()> {
     // SAFETY: as this function's.
-    if unsafe { handle::give_up(comm) } {
+    if comm.is_null() || unsafe { handle::give_up(comm) } {
         return Ok(());
     }
     // Who waits in a call of it comes back, and then lets go of it; so does who destroys it, and waits for such.
@@ -522,6 +525,9 @@ fn waits_for_nothing(communicator: &Used) -> bool {
 /// # Safety
 /// As NCCL's.
 pub unsafe fn revoke(comm: Comm, flags: c_int) -> Result<()> {
+    if comm.is_null() {
+        return Ok(());
+    }
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     if flags != 0 {

@@ -15,6 +15,9 @@ use std::thread;
 /// # Safety
 /// As NCCL's.
 pub unsafe fn finalize(comm: Comm) -> Result<()> {
+    if comm.is_null() {
+        return Ok(());
+    }
     // SAFETY: as this function's.
     let used = unsafe { known(comm)? };
     let communicator = Arc::clone(&used);

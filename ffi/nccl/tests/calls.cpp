@@ -256,6 +256,14 @@ void communicators(ncclComm_t comm, int rank, int world) {
     CHECK(total == world / 2);
     OK(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, nullptr));
     CHECK(none == nullptr);
+    // Who has none ends it like the others.
+    OK(ncclCommFinalize(none));
+    OK(ncclCommRevoke(none, NCCL_REVOKE_DEFAULT));
+    OK(ncclCommAbort(none));
+    OK(ncclCommDestroy(none));
+    OK(ncclGroupStart());
+    OK(ncclCommFinalize(none));
+    OK(ncclGroupEnd());
     // Two at once, of the same ranks.
     ncclComm_t pair = nullptr, whole = nullptr;
     OK(ncclGroupStart());
@@ -345,7 +353,6 @@ void takes_group_and_makes_none(ncclComm_t comm) {
     takes_group(comm, "saw 0", [&] { return ncclCommInitAll(&other, 0, nullptr); });
     makes_none("grow", [&] { return ncclCommGrow(comm, 9, nullptr, -1, &other, nullptr); });
     takes_group(comm, "ncclSend", [&] { return ncclSignal(0, 0, 0, 0, comm, nullptr); });
-    takes_group(comm, "communicator", [&] { return ncclCommFinalize(nullptr); });
     // What is finalized in such a group goes on.
     takes_group(comm, "finalized", [&] {
         OK(ncclCommFinalize(comm));

@@ -171,10 +171,11 @@ void failed() {
 
     // What its group has against it, its handle tells, too.
     ncclUniqueId id;
+    ncclComm_t other = nullptr;
     OK(ncclGetUniqueId(&id));
     OK(ncclGroupStart());
     CHECK(asks(&comm, id, 0) == ncclInProgress);
-    FAILS(ncclInvalidArgument, "null", ncclCommFinalize(nullptr));
+    FAILS(ncclInvalidArgument, "null", ncclCommSplit(nullptr, 0, 0, &other, nullptr));
     FAILS(ncclInvalidArgument, "null", ncclGroupEnd());
     CHECK(outcome(comm) == ncclInvalidArgument && std::strstr(ncclGetLastError(comm), "null"));
     OK(ncclCommAbort(comm));
