@@ -9,6 +9,7 @@ use crate::place::CallStream;
 use crate::types::{CollConfig, Comm, Header, Stream};
 use crate::way;
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 
 /// Checks the configuration of a call: what tunes it may be ignored, but not what must be obeyed.
 ///
@@ -19,20 +20,31 @@ pub unsafe fn check_config(config: *const CollConfig) -> Result<()> {
     let Some(header) = (unsafe { config.cast::<Header>().as_ref() }) else {
         return Ok(());
     };
-    check_header(header, size_of::<CollConfig>())?;
-    // SAFETY: as long as it says.
-    let config = unsafe { &*config };
-    // SAFETY: a text that ends with a zero, if there is one.
-    let chosen = !config.algorithms.is_null() && unsafe { *config.algorithms } != 0;
-    if chosen && config.force != 0 {
+    check_header(header, offset_of!(CollConfig, policy))?;
+    // SAFETY: as long as it says, and a text that ends with a zero, if there is one.
+    let (chosen, extensions) = unsafe {
+        let algorithms = (*config).algorithms;
+        let named = !algorithms.is_null() && *algorithms != 0;
+        (named && (*config).force != 0, (*config).extensions)
+    };
+    if chosen {
         return Err(Failure::usage(
             "cannot choose among NCCL's algorithms: there are none here; leave algSelection empty",
         )
         .unserved());
     }
-    if !config.extensions.is_null() {
+    if !extensions.is_null() {
         return Err(Failure::usage(
             "cannot obey options of vendors: none is known here; leave ext empty",
+        )
+        .unserved());
+    }
+    // SAFETY: only where it is so long.
+    let told =
+        header.size >= size_of::<CollConfig>() && unsafe { !(*config).launch_completion.is_null() };
+    if told {
+        return Err(Failure::usage(
+            "cannot record an event when a kernel is launched: nothing here does; leave launchCompletionEvent empty, and record one behind the call",
         )
         .unserved());
     }

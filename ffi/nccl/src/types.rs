@@ -45,7 +45,7 @@ pub struct Config {
     pub blocking: c_int,
 }
 
-/// The beginning of a call's configuration.
+/// A call's configuration, which may end behind `force` and before the event, as its header says.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CollConfig {
@@ -60,6 +60,10 @@ pub struct CollConfig {
     pub algorithms: *const c_char,
     /// Whether it is an error if none of them can.
     pub force: c_int,
+    pub policy: c_int,
+    pub profiler_tag: u64,
+    /// An event of CUDA that is recorded when the call's kernel is launched; null for none.
+    pub launch_completion: *const c_void,
 }
 
 /// Results: `ncclResult_t`.

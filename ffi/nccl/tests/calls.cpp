@@ -4,6 +4,7 @@
 #include "rccl.h"
 
 #include <cmath>
+#include <cstddef>
 
 namespace {
 
@@ -394,6 +395,17 @@ void mistakes(ncclComm_t comm, int world) {
     FAILS(ncclInvalidArgument, "color", ncclCommSplit(comm, -2, 0, &other, nullptr));
     tuned.algSelection = "ring";
     FAILS(ncclInvalidUsage, "algSelection",
+          ncclAllReduceConfig(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr, &tuned));
+    tuned = NCCL_COLLCONFIG_INITIALIZER;
+    tuned.launchCompletionEvent = reinterpret_cast<cudaEvent_t>(&nobody);
+    FAILS(ncclInvalidUsage, "launchCompletionEvent",
+          ncclAllReduceConfig(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr, &tuned));
+    // A program of a header without the event has none.
+    tuned.size = offsetof(ncclCollConfig_t, launchCompletionEvent);
+    OK(ncclAllReduceConfig(&x, &x, 1, ncclFloat, ncclMax, comm, nullptr, &tuned));
+    CHECK(x == 1);
+    tuned.size = offsetof(ncclCollConfig_t, forceAlgSelection);
+    FAILS(ncclInvalidArgument, "initializer",
           ncclAllReduceConfig(&x, &y, 1, ncclFloat, ncclSum, comm, nullptr, &tuned));
     FAILS(ncclInvalidUsage, "group", ncclGroupEnd());
     takes_group(comm, "data type", [&] { return ncclSend(&x, 1, static_cast<ncclDataType_t>(99), 0, comm, nullptr); });

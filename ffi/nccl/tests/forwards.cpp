@@ -60,6 +60,10 @@ void beside(ncclComm_t comm, int rank) {
     CHECK(mixed == 5);
     OK(ncclAllReduceConfig(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr, &rings));
     CHECK(sum == 9 + theirs);
+    ncclCollConfig_t launched = NCCL_COLLCONFIG_INITIALIZER;
+    launched.launchCompletionEvent = reinterpret_cast<cudaEvent_t>(&launched);
+    OK(ncclAllReduceConfig(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr, &launched));
+    CHECK(sum == 9 + theirs);
     // What neither has is told of by both.
     REFUSED("allowed 0 to 4", ncclAllReduce(&own, &sum, 1, ncclFloat32, exclusive, comm, nullptr));
     REFUSED("not in this stand-in", ncclAllReduce(&own, &sum, 1, ncclFloat32, exclusive, comm, nullptr));

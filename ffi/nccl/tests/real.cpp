@@ -310,8 +310,10 @@ Element blocks(ncclComm_t comm, std::size_t count, std::size_t first = 0) {
     };
 }
 
-bool rings(const ncclCollConfig_t* config) {
-    return config->algSelection && std::strcmp(config->algSelection, "ring") == 0;
+// Whether a configuration asks for something that this library alone has.
+bool asks(const ncclCollConfig_t* config) {
+    const bool rings = config->algSelection && std::strcmp(config->algSelection, "ring") == 0;
+    return rings || config->launchCompletionEvent;
 }
 
 }  // namespace
@@ -326,7 +328,7 @@ bool rings(const ncclCollConfig_t* config) {
     ncclResult_t name##Config(arguments, ncclComm_t comm, cudaStream_t stream,                \
                               const ncclCollConfig_t* config) {                               \
         shown("forwards", #name "Config", "real");                                            \
-        if (!rings(config)) return fails("only rings");                                       \
+        if (!asks(config)) return fails("only rings and events");                             \
         const bool is_known = known;                                                          \
         return body;                                                                          \
     }
