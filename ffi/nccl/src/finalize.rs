@@ -2,7 +2,7 @@
 
 use crate::communicator::{Closed, Communicator, known};
 use crate::counterpart::{Counterpart, PAUSE};
-use crate::failure::Result;
+use crate::failure::{Progress, Result};
 use crate::group;
 use crate::library::library;
 use crate::types::Comm;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::thread;
 
 /// Lets no more calls of a communicator begin, and completes those that have: now, or when this thread's group ends, which
-/// launches what it has gathered. Who need not block comes back at once, and asks.
+/// launches what it has gathered. Who need not block comes back at once, and asks where something is under way.
 ///
 /// # Safety
 /// As NCCL's.
-pub unsafe fn finalize(comm: Comm) -> Result<()> {
+pub unsafe fn finalize(comm: Comm) -> Result<Progress> {
     if comm.is_null() {
-        return Ok(());
+        return Ok(Progress::Done);
     }
     // SAFETY: as this function's.
     let used = unsafe { known(comm)? };
@@ -30,12 +30,17 @@ pub fn take_back(communicators: &[Arc<Communicator>]) {
     communicators.iter().for_each(|one| one.reopen());
 }
 
-/// Completes the calls of communicators that one thread finalizes together.
-pub fn complete(communicators: &[Arc<Communicator>]) -> Result<()> {
+/// Completes the calls of communicators that one thread finalizes together; those of such as need not block may be under way still.
+pub fn complete(communicators: &[Arc<Communicator>]) -> Result<Progress> {
     // All begin before one waits: in the real library, ranks of a node may end together.
     let mut counterparts = communicators.iter().filter_map(|one| one.real.as_ref());
     counterparts.try_for_each(Counterpart::finalize)?;
-    communicators.iter().filter(|one| one.blocking).try_for_each(|one| settle(one))
+    let (blocking, others): (Vec<_>, Vec<_>) = communicators.iter().partition(|one| one.blocking);
+    blocking.into_iter().try_for_each(|one| settle(one))?;
+    others.into_iter().try_fold(Progress::Done, |progress, one| {
+        let under_way = is_under_way(one)?;
+        Ok(progress.and(if under_way { Progress::UnderWay } else { Progress::Done }))
+    })
 }
 
 /// Waits until the calls of a communicator are complete. How long they may make no progress, others watch.

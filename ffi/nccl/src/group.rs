@@ -101,12 +101,12 @@ pub unsafe fn join(
 }
 
 /// Completes the calls of a communicator that is finalized: now, or when the group of this thread has ended.
-pub fn finally(communicator: Arc<Communicator>) -> Result<()> {
+pub fn finally(communicator: Arc<Communicator>) -> Result<Progress> {
     if !is_open() {
         return finalize::complete(&[communicator]);
     }
     OPEN.with_borrow_mut(|open| open.last.push(communicator));
-    Ok(())
+    Ok(Progress::Done)
 }
 
 pub fn start() -> Result<()> {
@@ -159,7 +159,7 @@ pub fn end() -> Result<Progress> {
     // After the calls of their parents, as on the other ranks.
     let progress = progress.and(behind.start());
     let completed = finalize::complete(&last);
-    launched.and(completed).map(|()| progress)
+    launched.and(completed).map(|last| progress.and(last))
 }
 
 /// Launches the calls of a group: here, or all of them in the real library.

@@ -238,7 +238,9 @@ void finalized(const Rank& own) {
     const auto [rank, comm, stream, in, out] = own;
     const Numbers nothing(count);
     int turn = 0;
-    for (const int blocking : {0, 1}) {
+    enum Way { waits, asks, asks_in_group };
+    for (const Way way : {asks, asks_in_group, waits}) {
+        const int blocking = way == waits;
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = blocking;
         ncclComm_t last = nullptr;
@@ -252,7 +254,14 @@ void finalized(const Rank& own) {
         while (rank == 1 && met->load() < turn) sched_yield();
         OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, last, stream));
         if (rank == 0 && blocking) met->store(turn);
-        OK(ncclCommFinalize(last));
+        if (way == asks_in_group) OK(ncclGroupStart());
+        const ncclResult_t begun = ncclCommFinalize(last);
+        const ncclResult_t ended = way == asks_in_group ? ncclGroupEnd() : begun;
+        CHECK(way == asks || begun == ncclSuccess);
+        // Rank 1 may be through by now.
+        if (blocking || rank == 0) CHECK(ended == (blocking ? ncclSuccess : ncclInProgress));
+        else CHECK(ended == ncclSuccess || ended == ncclInProgress);
+        shown("works", "ncclCommFinalize()", __func__);
         if (!blocking) {
             if (rank == 0) {
                 OK(ncclCommGetAsyncError(last, &state));

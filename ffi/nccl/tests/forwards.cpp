@@ -169,7 +169,7 @@ void beside(ncclComm_t comm, int rank) {
     COMPLETES(last, ncclCommSplit(comm, 0, rank, &last, &config));
     OK(ncclAllReduce(&own, &mixed, 1, ncclInt32, exclusive, last, nullptr));
     if (rank == 0) {
-        OK(ncclCommFinalize(last));
+        CHECK(ncclCommFinalize(last) == ncclInProgress);
         OK(ncclCommGetAsyncError(last, &state));
         CHECK(state == ncclInProgress);
     }
