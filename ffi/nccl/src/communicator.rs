@@ -397,7 +397,10 @@ pub unsafe fn shrink(
     flags: c_int,
 ) -> Result<Progress> {
     // SAFETY: as this function's.
-    let (out, parent) = unsafe { (vacant(out, "newcomm")?, known(comm)?) };
+    let out = unsafe { vacant(out, "newcomm")? };
+    // Without its handle, so that who destroys it meanwhile does not wait for this.
+    // SAFETY: as this function's.
+    let parent = Arc::clone(&*unsafe { known(comm)? });
     // SAFETY: as this function's.
     let blocking = unsafe { blocks(config, parent.blocking)? };
     if ![0, 1].contains(&flags) {
@@ -431,7 +434,6 @@ pub unsafe fn shrink(
     if !divides {
         abort_end(&parent, c"the communicator is shrunk")?;
     }
-    let parent = Arc::clone(&parent);
     let ask = Ask { out, parent: Some(Arc::clone(&parent)), blocking, joins: true, divides };
     let rest: Vec<u32> = (0..parent.world).filter(|rank| !gone.contains(rank)).collect();
     let make = move || {

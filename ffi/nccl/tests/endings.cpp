@@ -1,7 +1,7 @@
 // Waits that end before what they wait for comes: `endings WAY`, where a rank gives a communicator up by ncclCommAbort
 // (`aborted`) or ncclCommRevoke (`revoked`), or the others shrink it (`shrunk`) or have to, since a rank dies (`died`); and an end that
-// waits for what comes (`destroyed`), or for what does not (`stuck`); and an ncclCommAbort that ends nothing, since its rank is through
-// (`through`).
+// waits for what comes (`destroyed`), or for what does not (`stuck`), but not for who shrinks it (`left`); and an ncclCommAbort that ends
+// nothing, since its rank is through (`through`).
 #include "program.h"
 
 #include <sched.h>
@@ -231,6 +231,24 @@ void shrunk(const ncclUniqueId& id, int rank) {
     OK(ncclCommAbort(comm));
 }
 
+// A thread of rank 0 shrinks the communicator, which another destroys before rank 1 shrinks it.
+void left(const ncclUniqueId& id, int rank) {
+    const ncclComm_t comm = join(id, rank);
+    if (rank == 0) {
+        std::thread shrinker([comm] { go_on(comm, 2); });
+        // Who shrinks has told of it, and waits for rank 1.
+        is_broken(comm, "shrunk");
+        OK(ncclCommDestroy(comm));
+        meet();
+        shrinker.join();
+        return;
+    }
+    if (rank == 2) receives_in_vain(comm, 0, "shrunk");
+    meet();
+    if (rank == 1) go_on(comm, 2);
+    OK(ncclCommDestroy(comm));
+}
+
 // A rank is gone, while the others wait for it.
 void died(const ncclUniqueId& id, int rank, int dead) {
     const ncclComm_t comm = join(id, rank);
@@ -267,6 +285,8 @@ int main(int count, char** arguments) {
         processes(world, through);
     } else if (way == "shrunk") {
         processes(world, shrunk);
+    } else if (way == "left") {
+        processes(world, left);
     } else {
         CHECK(way == "died");
         for (const int dead : {0, 2}) {
