@@ -7,7 +7,9 @@ use crate::types::{
     UniqueId, VERSION, WaitSignal, Window,
 };
 use crate::way::Entry;
-use crate::{collectives, communicator, finalize, forward, group, id, memory, refused, scaled};
+use crate::{
+    collectives, communicator, ending, finalize, forward, group, id, memory, refused, scaled,
+};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::io::Write;
 use std::ptr::null;
@@ -140,9 +142,9 @@ exports! {
     ncclCommInitRank pncclCommInitRank(comm: *mut Comm, nranks: c_int, commId: UniqueId, rank: c_int) = group::part(|| communicator::init_rank(comm, nranks, commId, rank, null()));
     ncclCommInitAll pncclCommInitAll(comm: *mut Comm, ndev: c_int, devlist: *const c_int) = group::part(|| communicator::init_all(comm, ndev, devlist));
     ncclCommFinalize pncclCommFinalize(comm: Comm) = group::part(|| finalize::finalize(comm));
-    ncclCommDestroy pncclCommDestroy(comm: Comm) = communicator::destroy(comm);
-    ncclCommAbort pncclCommAbort(comm: Comm) = communicator::abort(comm);
-    ncclCommRevoke pncclCommRevoke(comm: Comm, revokeFlags: c_int) = communicator::revoke(comm, revokeFlags);
+    ncclCommDestroy pncclCommDestroy(comm: Comm) = ending::destroy(comm);
+    ncclCommAbort pncclCommAbort(comm: Comm) = ending::abort(comm);
+    ncclCommRevoke pncclCommRevoke(comm: Comm, revokeFlags: c_int) = ending::revoke(comm, revokeFlags);
     ncclCommSplit pncclCommSplit(comm: Comm, color: c_int, key: c_int, newcomm: *mut Comm, config: *mut Config) = group::part(|| communicator::split(comm, color, key, newcomm, config));
     ncclCommShrink pncclCommShrink(comm: Comm, excludeRanksList: *mut c_int, excludeRanksCount: c_int, newcomm: *mut Comm, config: *mut Config, shrinkFlags: c_int) = group::part(|| communicator::shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
     ncclCommGetUniqueId pncclCommGetUniqueId(comm: Comm, uniqueId: *mut UniqueId) = refused::of(comm, "make an id for more ranks", GROW);

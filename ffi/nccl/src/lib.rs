@@ -17,6 +17,7 @@
 mod collectives;
 mod communicator;
 mod counterpart;
+mod ending;
 mod exports;
 mod failure;
 mod finalize;

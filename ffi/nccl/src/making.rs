@@ -1,6 +1,7 @@
 //! Communicators that are to be made: while who asks for them waits, or behind their back where they need not block.
 
-use crate::communicator::{self, Closed, Communicator};
+use crate::communicator::{Closed, Communicator};
+use crate::ending::abort_end;
 use crate::failure::{Failure, Progress, Result};
 use crate::handle::{Promise, issue, promise};
 use crate::types::Comm;
@@ -67,7 +68,7 @@ impl To {
                 let given_up = promise.keep(outcome.and_then(|made| made.ok_or_else(none)));
                 // Its peers may wait in it.
                 given_up.map_or(Ok(()), |made| {
-                    communicator::abort_end(&made, c"ncclCommAbort was called while it was made")
+                    abort_end(&made, c"ncclCommAbort was called while it was made")
                 })
             }
             To::Parent(parent) => {

@@ -1,0 +1,104 @@
+//! How communicators end, but for [`finalize`]: destroyed, aborted, or revoked.
+
+use crate::communicator::{Communicator, known};
+use crate::counterpart::PAUSE;
+use crate::failure::{Failure, Result};
+use crate::finalize;
+use crate::handle::{self, Used};
+use crate::library::library;
+use crate::types::Comm;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// That calls on devices are complete is known so much later than it is so, as a rule at most, and so long does who only looks at
+/// a communicator keep it.
+const KNOWN_LATE: Duration = Duration::from_millis(100);
+
+/// Waits for who uses it, be it to look at it, and for its calls. Null is what a rank without a color has of a split.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn destroy(comm: Comm) -> Result<()> {
+    if comm.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as this function's.
+    if let Some(Err(_)) = unsafe { handle::awaited(comm) } {
+        // SAFETY: as this function's.
+        unsafe { handle::give_up(comm) };
+        return Ok(());
+    }
+    // SAFETY: as this function's.
+    let communicator = unsafe { known(comm)? };
+    communicator.destroy()?;
+    communicator.wait_for_others();
+    // Others may have launched them, in groups. Of what has failed they were told.
+    let _ = finalize::settle(&communicator);
+    Ok(())
+}
+
+/// Ends the waits of all ranks in a communicator.
+pub fn abort_end(communicator: &Communicator, why: &CStr) -> Result<()> {
+    let library = library()?;
+    if let Some(real) = &communicator.real {
+        real.abort();
+    }
+    let why: *const c_char = why.as_ptr();
+    // SAFETY: the handle lives, and the text ends with a zero.
+    library.outcome(unsafe { (library.antiphon_communicator_abort)(communicator.end, why) })
+}
+
+/// Ends the waits of all ranks, as NCCL's does not: there an abort is the rank's own. So a rank that waits for nothing goes as if it
+/// destroyed the communicator, and its peers finish what they have under way. One that is being made goes when it is.
+///
+/// # Safety
+/// As NCCL's.
+pub unsafe fn abort(comm: Comm) -> Result<()> {
+    // SAFETY: as this function's.
+    if comm.is_null() || unsafe { handle::give_up(comm) } {
+        return Ok(());
+    }
+    // Who waits in a call of it comes back, and then lets go of it; so does who destroys it, and waits for such.
+    // SAFETY: as this function's.
+    let communicator = unsafe { Used::also_leaving(comm)? };
+    if communicator.destroy().is_err() {
+        return abort_end(&communicator, c"ncclCommAbort was called");
+    }
+    if !waits_for_nothing(&communicator) {
+        return abort_end(&communicator, c"ncclCommAbort was called");
+    }
+    if let Some(real) = &communicator.real {
+        real.abort();
+    }
+    Ok(())
+}
+
+/// Whether nobody else uses the communicator of a handle that is destroyed, and its calls are complete and whole.
+fn waits_for_nothing(communicator: &Used) -> bool {
+    let since = Instant::now();
+    loop {
+        // Also who has it without its handle, as who splits it in a group does.
+        let alone = communicator.is_last() && Arc::strong_count(communicator) == 1;
+        match finalize::is_through(communicator) {
+            Ok(true) if alone => return true,
+            Ok(_) if since.elapsed() < KNOWN_LATE => thread::sleep(PAUSE),
+            _ => return false,
+        }
+    }
+}
+
+/// # Safety
+/// As NCCL's.
+pub unsafe fn revoke(comm: Comm, flags: c_int) -> Result<()> {
+    if comm.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as this function's.
+    let communicator = unsafe { known(comm)? };
+    if flags != 0 {
+        return Err(Failure::argument(format!("cannot revoke with flags {flags}: allowed 0")));
+    }
+    abort_end(&communicator, c"ncclCommRevoke was called")
+}
