@@ -18,7 +18,7 @@ use crate::way;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int};
 use std::ptr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub struct Communicator {
     pub blocking: bool,
     /// A [`Closed`], or [`OPEN`].
     closed: AtomicU8,
+    /// Whether this rank has revoked it.
+    revoked: AtomicBool,
     /// Why others did not come to be of it, which this rank has no handle of; for who asks next.
     untold: Mutex<Option<Failure>>,
     pub registered: Registered,
@@ -73,16 +75,28 @@ impl Drop for Communicator {
 impl Communicator {
     /// One without an end.
     pub fn nobodys() -> Self {
-        let (closed, registered, sums) =
-            (AtomicU8::new(OPEN), Registered::default(), Sums::default());
-        let end = ptr::null_mut();
-        let (rank, world, device, blocking, real) = (0, 0, 0, true, None);
-        let untold = Mutex::default();
-        Communicator { end, rank, world, device, blocking, closed, untold, registered, real, sums }
+        Communicator::bare(ptr::null_mut(), 0)
     }
 }
 
 impl Communicator {
+    /// One that knows neither its rank nor its ranks, and has nothing in the real library.
+    fn bare(end: Handle, device: c_int) -> Self {
+        Communicator {
+            end,
+            rank: 0,
+            world: 0,
+            device,
+            blocking: true,
+            closed: AtomicU8::new(OPEN),
+            revoked: AtomicBool::default(),
+            untold: Mutex::default(),
+            registered: Registered::default(),
+            real: None,
+            sums: Sums::default(),
+        }
+    }
+
     /// Why no calls begin, if they do not.
     pub fn closed(&self) -> Option<Closed> {
         match self.closed.load(Ordering::Acquire) {
@@ -125,6 +139,22 @@ impl Communicator {
         let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let closed = self.closed.compare_exchange(OPEN, why as u8, success, failure);
         closed.map(drop).map_err(|_| self.refusal())
+    }
+
+    /// Whether this rank has revoked it.
+    pub fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
+    }
+
+    /// Has it revoked by this rank.
+    ///
+    /// # Errors
+    /// If it is by now.
+    pub fn set_revoked(&self) -> Result<()> {
+        if self.revoked.swap(true, Ordering::AcqRel) {
+            return Err(Failure::argument("cannot revoke a communicator twice"));
+        }
+        Ok(())
     }
 
     /// Lets calls begin again: for who has closed it.
@@ -237,10 +267,7 @@ fn whole(end: Handle, device: c_int, blocking: bool) -> Result<Arc<Communicator>
 
 /// As [`whole`], without its counterpart in the real library. Where it fails, the handle is destroyed.
 fn alone(end: Handle, device: c_int) -> Result<Communicator> {
-    let (closed, registered, sums) = (AtomicU8::new(OPEN), Registered::default(), Sums::default());
-    let (rank, world, blocking, real, untold) = (0, 0, true, None, Mutex::default());
-    let mut alone =
-        Communicator { end, rank, world, device, blocking, closed, untold, registered, real, sums };
+    let mut alone = Communicator::bare(end, device);
     let library = library()?;
     // SAFETY: the handle was just made, and the places are writable.
     unsafe {
@@ -448,7 +475,7 @@ pub unsafe fn shrink(
 }
 
 /// Writes what broke a communicator, of which `ncclGetLastError` then says why, or whether its making or its end is under way, or
-/// the making of others of it.
+/// the making of others of it. What broke one that this rank has revoked is of no interest.
 ///
 /// # Safety
 /// As NCCL's.
@@ -471,7 +498,7 @@ pub unsafe fn async_error(comm: Comm, out: *mut c_int) -> Result<()> {
     library.outcome(unsafe {
         (library.antiphon_communicator_async_error)(communicator.end, &mut code)
     })?;
-    let own = library.outcome(code);
+    let own = if communicator.is_revoked() { Ok(()) } else { library.outcome(code) };
     let own = own.and_then(|()| communicator.untold().map_or(Ok(()), Err));
     let code = match (own, &communicator.real) {
         (Err(broken), _) => failure::failed(&broken),

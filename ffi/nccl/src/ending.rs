@@ -1,6 +1,6 @@
 //! How communicators end, but for [`finalize`]: destroyed, aborted, or revoked.
 
-use crate::communicator::{Communicator, known};
+use crate::communicator::{Closed, Communicator, known};
 use crate::counterpart::PAUSE;
 use crate::failure::{Failure, Result};
 use crate::finalize;
@@ -89,6 +89,8 @@ fn waits_for_nothing(communicator: &Used) -> bool {
     }
 }
 
+/// Ends the waits of all ranks, and leaves the communicator to be shrunk or destroyed.
+///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn revoke(comm: Comm, flags: c_int) -> Result<()> {
@@ -100,5 +102,9 @@ pub unsafe fn revoke(comm: Comm, flags: c_int) -> Result<()> {
     if flags != 0 {
         return Err(Failure::argument(format!("cannot revoke with flags {flags}: allowed 0")));
     }
+    if communicator.closed() == Some(Closed::Finalized) {
+        return Err(Failure::argument("cannot revoke a communicator: it is finalized"));
+    }
+    communicator.set_revoked()?;
     abort_end(&communicator, c"ncclCommRevoke was called")
 }

@@ -2,7 +2,7 @@
 
 use crate::communicator::{Closed, Communicator, known};
 use crate::counterpart::{Counterpart, PAUSE};
-use crate::failure::{Progress, Result};
+use crate::failure::{Failure, Progress, Result};
 use crate::group;
 use crate::library::library;
 use crate::types::Comm;
@@ -21,6 +21,11 @@ pub unsafe fn finalize(comm: Comm) -> Result<Progress> {
     // SAFETY: as this function's.
     let used = unsafe { known(comm)? };
     let communicator = Arc::clone(&used);
+    if communicator.is_revoked() {
+        return Err(Failure::argument(
+            "cannot finalize a communicator: it is revoked; shrink or destroy it",
+        ));
+    }
     communicator.close(Closed::Finalized)?;
     group::finally(communicator)
 }
@@ -79,12 +84,12 @@ fn is_complete(communicator: &Communicator) -> Result<bool> {
     Ok(done != 0)
 }
 
-/// Whether a communicator is finalized and has calls under way, or others are being made of it.
+/// Whether a communicator is finalized or revoked and has calls under way, or others are being made of it.
 pub fn is_under_way(communicator: &Communicator) -> Result<bool> {
     match communicator.closed() {
-        None => return Ok(false),
+        None if !communicator.is_revoked() => return Ok(false),
         Some(Closed::Divided) => return Ok(true),
-        Some(Closed::Finalized) => {}
+        None | Some(Closed::Finalized) => {}
     }
     let there = communicator.real.as_ref().is_some_and(Counterpart::is_under_way);
     Ok(there || !is_complete(communicator)?)

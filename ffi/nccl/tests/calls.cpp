@@ -279,6 +279,7 @@ void communicators(ncclComm_t comm, int rank, int world) {
     OK(ncclCommDestroy(whole));
     OK(ncclCommFinalize(half));
     FAILS(ncclInvalidUsage, "finalized", ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, half, nullptr));
+    FAILS(ncclInvalidArgument, "finalized", ncclCommRevoke(half, NCCL_REVOKE_DEFAULT));
     OK(ncclCommDestroy(half));
 
     int last = world - 1;
@@ -292,8 +293,10 @@ void communicators(ncclComm_t comm, int rank, int world) {
     CHECK(total == world);
     if (rank != last) {
         OK(ncclCommRevoke(rest, NCCL_REVOKE_DEFAULT));
-        OK(ncclCommGetAsyncError(rest, &state));
-        CHECK(state == ncclRemoteError);
+        CHECK(outcome(rest) == ncclSuccess);
+        FAILS(ncclRemoteError, "ncclCommRevoke", ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, rest, nullptr));
+        FAILS(ncclInvalidArgument, "twice", ncclCommRevoke(rest, NCCL_REVOKE_DEFAULT));
+        FAILS(ncclInvalidArgument, "revoked", ncclCommFinalize(rest));
         OK(ncclCommAbort(rest));
     }
 }

@@ -62,8 +62,18 @@ void is_broken(ncclComm_t comm, const char* why) {
     if (state != ncclRemoteError || !std::strstr(ncclGetLastError(comm), why)) fail(__FILE__, __LINE__, why, said(state));
 }
 
+// Those who are left go on, in a communicator of their own.
+void go_on(ncclComm_t comm, int gone, int flags = NCCL_SHRINK_ABORT) {
+    ncclComm_t rest = nullptr;
+    OK(ncclCommShrink(comm, &gone, 1, &rest, nullptr, flags));
+    int count = 0;
+    OK(ncclCommCount(rest, &count));
+    CHECK(count == world - 1 && sum_of(rest) == world - 1);
+    OK(ncclCommDestroy(rest));
+}
+
 // Two threads of rank 0 wait, one for a message of rank 2's and one for a sum's other ranks. What they send in the same groups
-// says that they do: rank 1 tells rank 0 when it has it. Then rank 0 gives both communicators up.
+// says that they do: rank 1 tells rank 0 when it has it. Then rank 0 gives both communicators up; one that is revoked is shrunk.
 void given_up(const ncclUniqueId& id, int rank, bool abort) {
     const ncclComm_t comm = join(id, rank);
     ncclComm_t other = nullptr;
@@ -85,6 +95,7 @@ void given_up(const ncclUniqueId& id, int rank, bool abort) {
         is_broken(other, why);
         // Nobody leaves before all have heard.
         meet();
+        if (!abort && rank == 1) go_on(comm, 2, NCCL_SHRINK_DEFAULT);
         OK(ncclCommAbort(comm));
         OK(ncclCommDestroy(other));
         return;
@@ -109,8 +120,10 @@ void given_up(const ncclUniqueId& id, int rank, bool abort) {
             ncclResult_t state = ncclSuccess;
             FAILS(ncclInvalidArgument, "destroyed", ncclCommGetAsyncError(in, &state));
         } else {
-            is_broken(in, why);
+            // The loop of NCCL's page.
+            CHECK(outcome(in) == ncclSuccess);
             FAILS(ncclRemoteError, why, ncclAllReduce(&sent, &sum, 1, ncclInt32, ncclSum, in, nullptr));
+            if (in == comm) go_on(comm, 2, NCCL_SHRINK_DEFAULT);
             OK(ncclCommDestroy(in));
         }
     }
@@ -204,16 +217,6 @@ void through(const ncclUniqueId& id, int rank) {
     // Nobody dies before the others are through.
     meet();
     if (rank != 0) OK(ncclCommDestroy(comm));
-}
-
-// Those who are left go on, in a communicator of their own.
-void go_on(ncclComm_t comm, int gone) {
-    ncclComm_t rest = nullptr;
-    OK(ncclCommShrink(comm, &gone, 1, &rest, nullptr, NCCL_SHRINK_ABORT));
-    int count = 0;
-    OK(ncclCommCount(rest, &count));
-    CHECK(count == world - 1 && sum_of(rest) == world - 1);
-    OK(ncclCommDestroy(rest));
 }
 
 // Rank 2 is stuck, and the others shrink without it.
