@@ -1,6 +1,6 @@
 //! Collectives and transfers. Where buffers are on the host, streams are not looked at.
 
-use crate::communicator::{Communicator, check_header, place, usable};
+use crate::communicator::{Communicator, check_header, known, place, usable};
 use crate::failure::{Failure, Result};
 use crate::group::part;
 use crate::library::{Library, library};
@@ -211,14 +211,14 @@ pub unsafe fn premultiplied_sum(
     Ok(())
 }
 
-/// Destroys a premultiplied sum.
+/// Destroys a premultiplied sum, also of a communicator that makes no calls.
 ///
 /// # Safety
 /// As NCCL's.
 pub unsafe fn destroy_op(op: c_int, comm: Comm) -> Result<()> {
     let library = library()?;
     // SAFETY: as this function's.
-    let communicator = unsafe { usable(comm)? };
+    let communicator = unsafe { known(comm)? };
     // SAFETY: the handle lives.
     library.outcome(unsafe { (library.antiphon_op_destroy)(communicator.end, op) })?;
     communicator.sums.forget(op);

@@ -5,7 +5,7 @@ use crate::counterpart::{Counterpart, PAUSE};
 use crate::failure::{Failure, Progress, Result};
 use crate::group;
 use crate::library::library;
-use crate::types::Comm;
+use crate::types::{Comm, result};
 use std::sync::Arc;
 use std::thread;
 
@@ -26,7 +26,10 @@ pub unsafe fn finalize(comm: Comm) -> Result<Progress> {
             "cannot finalize a communicator: it is revoked; shrink or destroy it",
         ));
     }
-    communicator.close(Closed::Finalized)?;
+    communicator.close(Closed::Finalized).map_err(|failure| match communicator.closed() {
+        Some(Closed::Finalized) => Failure { code: result::INVALID_ARGUMENT, ..failure },
+        _ => failure,
+    })?;
     group::finally(communicator)
 }
 

@@ -277,7 +277,11 @@ void communicators(ncclComm_t comm, int rank, int world) {
     CHECK(number == world - 1 - rank);
     OK(ncclCommDestroy(pair));
     OK(ncclCommDestroy(whole));
+    ncclRedOp_t scaled;
+    OK(ncclRedOpCreatePreMulSum(&scaled, &one, ncclInt64, ncclScalarHostImmediate, half));
     OK(ncclCommFinalize(half));
+    FAILS(ncclInvalidArgument, "finalized", ncclCommFinalize(half));
+    OK(ncclRedOpDestroy(scaled, half));
     FAILS(ncclInvalidUsage, "finalized", ncclAllReduce(&one, &total, 1, ncclInt64, ncclSum, half, nullptr));
     FAILS(ncclInvalidArgument, "finalized", ncclCommRevoke(half, NCCL_REVOKE_DEFAULT));
     OK(ncclCommDestroy(half));

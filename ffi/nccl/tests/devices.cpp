@@ -274,7 +274,7 @@ void finalized(const Rank& own) {
         own.has(__LINE__, count, sum);
         FAILS(ncclInvalidUsage, "finalized",
               ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, last, stream));
-        FAILS(ncclInvalidUsage, "finalized", ncclCommFinalize(last));
+        FAILS(ncclInvalidArgument, "finalized", ncclCommFinalize(last));
         OK(ncclCommDestroy(last));
     }
 }

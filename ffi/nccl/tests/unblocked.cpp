@@ -119,8 +119,10 @@ void grouped() {
 // Of two that are asked for in a group, of a parent that need not block; a rank of no color gets none.
 void divided(const Ranks& comms) {
     Ranks reversed = {}, again = {};
-    const int32_t own = 1;
+    int32_t own = 1;
     int32_t sum = 0;
+    ncclRedOp_t scaled;
+    OK(ncclRedOpCreatePreMulSum(&scaled, &own, ncclInt32, ncclScalarHostImmediate, comms[0]));
     for (std::size_t rank = 0; rank < world; rank++) {
         const int key = -static_cast<int>(rank);
         OK(ncclGroupStart());
@@ -135,6 +137,7 @@ void divided(const Ranks& comms) {
         FAILS(ncclInvalidUsage, why, ncclCommSplit(comms[0], 0, 0, &other, nullptr));
         CHECK(other == nullptr);
         FAILS(ncclInvalidUsage, why, ncclCommFinalize(comms[0]));
+        OK(ncclRedOpDestroy(scaled, comms[0]));
     }
     all_are_made(reversed);
     all_are_made(again);
