@@ -392,7 +392,15 @@ fn join(functions: Result<&'static Functions>, communicator: &Communicator) -> R
     let code = unsafe { (functions.init_rank)(&mut comm, ranks, id, number, &mut config) };
     let made = match code {
         result::SUCCESS | result::IN_PROGRESS => Ok(Made::new(functions, comm)),
-        code => functions.outcome(code).and(Err(Failure::usage("it made none"))),
+        code => {
+            let why = functions.outcome(code).and(Err(Failure::usage("it made none")));
+            // NCCL may have begun to make one that need not block.
+            if !comm.is_null() {
+                // SAFETY: nobody else has it.
+                unsafe { (functions.abort)(comm) };
+            }
+            why
+        }
     };
     let outcome = agree(&made, communicator);
     match (made, outcome) {

@@ -242,6 +242,14 @@ void refused(ncclComm_t comm, int rank, const char* why) {
     CHECK(sum == 9);
 }
 
+void broken(ncclComm_t comm, int rank) {
+    refused(comm, rank, rank ? "told to fail" : "on rank 1");
+    void* real = dlopen(std::getenv("MSCCLPP_NCCL_LIB_PATH"), RTLD_NOW | RTLD_NOLOAD);
+    CHECK(real != nullptr);
+    const auto number = [real](const char* name) { return reinterpret_cast<int (*)()>(dlsym(real, name))(); };
+    CHECK(number("real_made") == 1 && number("real_freed") == 1);
+}
+
 void instead(ncclComm_t comm, int rank) {
     const int32_t own = rank ? 6 : 3;
     int32_t sum = 0, count = 0;
@@ -266,7 +274,7 @@ void run(const std::string& way, const ncclUniqueId& id, int rank) {
     else if (way == "beside") beside(comm, rank);
     else if (way == "scattered") scattered(comm, rank);
     else if (way == "aborted") aborted(comm, rank);
-    else if (way == "broken") refused(comm, rank, rank ? "told to fail" : "on rank 1");
+    else if (way == "broken") broken(comm, rank);
     else if (way == "missing") refused(comm, rank, "cannot load");
     else if (way == "instead") instead(comm, rank);
     else fail(__FILE__, __LINE__, "the way", way);
