@@ -2,12 +2,14 @@
 //!
 //! A handle is the address of a slot, which begins with a word that says what is in it. Slots are used again, for objects
 //! of the same kind, but never given back to the allocator: so whatever was a handle once can be told from one that is.
-//! (A destroyed handle whose slot has a new object is taken for that one.)
+//! (A destroyed handle whose slot has a new object is taken for that one: so the one that was free longest is used again, and none
+//! before [`RESTING`] others are free.)
 
 use crate::result::{Failure, antiphon_result};
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What handles stand for.
 pub(crate) trait Object: Sized + Send + Sync + 'static {
@@ -34,19 +36,31 @@ pub(crate) struct Slot<T> {
 // caller passes. In between it is only read, and `T` is `Sync`.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
-/// Slots for a kind of object.
-pub(crate) struct Pool<T: 'static>(Mutex<Vec<&'static Slot<T>>>);
+/// How many slots of a kind are free before one of them is used again.
+const RESTING: usize = 1024;
+
+/// Slots for a kind of object, the one that was free longest first.
+pub(crate) struct Pool<T: 'static>(Mutex<VecDeque<&'static Slot<T>>>);
 
 impl<T> Pool<T> {
     pub const fn new() -> Self {
-        Pool(Mutex::new(Vec::new()))
+        Pool(Mutex::new(VecDeque::new()))
+    }
+
+    fn slots(&self) -> MutexGuard<'_, VecDeque<&'static Slot<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One to be used again, if enough are free.
+    fn take(&self) -> Option<&'static Slot<T>> {
+        let mut slots = self.slots();
+        if slots.len() > RESTING { slots.pop_front() } else { None }
     }
 }
 
 /// Makes a handle of an object.
 pub(crate) fn issue<T: Object>(object: T) -> *mut T::Opaque {
-    let free = T::free().0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let slot = free.unwrap_or_else(|| {
+    let slot = T::free().take().unwrap_or_else(|| {
         Box::leak(Box::new(Slot { mark: AtomicU64::new(0), value: UnsafeCell::new(None) }))
     });
     // SAFETY: a free slot is nobody's, and this one is not free any more.
@@ -117,7 +131,7 @@ pub(crate) unsafe fn take<T: Object>(handle: *mut T::Opaque) -> Result<T, Failur
     mine.map_err(|_| destroyed())?;
     // SAFETY: nobody else passes the exchange, and nobody uses the object.
     let object = unsafe { (*slot.value.get()).take() };
-    T::free().0.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    T::free().slots().push_back(slot);
     object.ok_or_else(destroyed)
 }
 
@@ -172,10 +186,16 @@ mod tests {
             for gone in [borrow::<One>(handle).err(), take::<One>(handle).err()] {
                 assert!(gone.map(text).unwrap().contains("destroyed"));
             }
-            // Used again.
-            let again = issue(One(8));
+            // It says so for a while, and then its slot is used again.
+            for _ in 0..RESTING {
+                let later = issue(One(8));
+                assert_ne!(later, handle);
+                take::<One>(later).unwrap();
+            }
+            assert!(borrow::<One>(handle).err().map(text).unwrap().contains("destroyed"));
+            let again = issue(One(9));
             assert_eq!(again, handle);
-            assert_eq!(take::<One>(again).unwrap().0, 8);
+            assert_eq!(take::<One>(again).unwrap().0, 9);
             take::<Other>(other).unwrap();
         }
     }

@@ -4,6 +4,7 @@ use crate::communicator::Communicator;
 use crate::failure::{Failure, Result};
 use crate::types::Comm;
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::ops::Deref;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,8 +27,12 @@ enum Awaited {
     GivenUp,
 }
 
+/// How many slots are free before one of them is used again.
+const RESTING: usize = 1024;
+
 /// Where a communicator is. Slots are used again, but never given back to the allocator: so a handle that is destroyed can be
-/// told from one that is not.
+/// told from one that is not. (One whose slot has a new communicator is taken for that: so the slot that was free longest is used
+/// again, and none before [`RESTING`] others are free.)
 #[repr(C)]
 struct Slot {
     mark: u64,
@@ -48,7 +53,8 @@ impl Slot {
 // by the last user of one that is gone: nobody else has it then. All others read it, and are counted.
 unsafe impl Sync for Slot {}
 
-static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+/// The slots that are nobody's, the one that was so longest first.
+static FREE: Mutex<VecDeque<&'static Slot>> = Mutex::new(VecDeque::new());
 
 /// Held by who waits for the users of a handle that is destroyed, between looking and waiting.
 static LEAVING: Mutex<()> = Mutex::new(());
@@ -61,7 +67,9 @@ fn leaving() -> MutexGuard<'static, ()> {
 
 /// A slot of nobody's, and [`GONE`].
 fn vacant() -> &'static Slot {
-    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let mut slots = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let free = if slots.len() > RESTING { slots.pop_front() } else { None };
+    drop(slots);
     free.unwrap_or_else(|| {
         let (users, value) = (AtomicUsize::new(GONE), UnsafeCell::new(None));
         Box::leak(Box::new(Slot { mark: MARK, users, value, awaited: Mutex::new(None) }))
@@ -70,7 +78,7 @@ fn vacant() -> &'static Slot {
 
 /// Takes back a slot that is nobody's, and [`GONE`].
 fn take_back(slot: &'static Slot) {
-    FREE.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    FREE.lock().unwrap_or_else(PoisonError::into_inner).push_back(slot);
 }
 
 fn handle(slot: &'static Slot) -> Comm {
@@ -400,6 +408,26 @@ mod tests {
         let nobodys = late.keep(Ok(Arc::clone(&communicator))).unwrap();
         assert!(Arc::ptr_eq(&nobodys, &communicator));
         assert!(text(of(comm)).contains("destroyed"));
+    }
+
+    #[test]
+    fn a_destroyed_handle_is_another_communicators_only_after_many() {
+        let _alone = alone();
+        let issued = || issue(Arc::new(Communicator::nobodys()));
+        // SAFETY: issued just now.
+        let end = |comm| unsafe { Used::of(comm) }.and_then(|used| used.destroy()).unwrap();
+        let comm = issued();
+        end(comm);
+        for _ in 0..RESTING {
+            let other = issued();
+            assert_ne!(other, comm);
+            end(other);
+        }
+        // SAFETY: as above.
+        assert!(text(unsafe { Used::of(comm) }).contains("destroyed"));
+        // Other tests may have left some that were free before.
+        let mut again = (0..=RESTING).map(|_| issued()).inspect(|&other| end(other));
+        assert!(again.any(|other| other == comm));
     }
 
     #[test]
