@@ -119,6 +119,26 @@ pub fn start() -> Result<()> {
     Ok(())
 }
 
+/// What this thread has gathered in `libantiphon.so`, which is given up with this: where a group is refused, or a panic goes by.
+struct Gathered(&'static Library);
+
+impl Gathered {
+    /// Launches it.
+    fn end(self) -> Result<()> {
+        let library = self.0;
+        std::mem::forget(self);
+        // SAFETY: this thread has begun it.
+        library.outcome(unsafe { (library.antiphon_group_end)() })
+    }
+}
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        // SAFETY: any thread may call it at any time.
+        unsafe { (self.0.antiphon_group_cancel)() };
+    }
+}
+
 pub fn end() -> Result<Progress> {
     let library = library()?;
     let ended = OPEN.with_borrow_mut(|open| match open.depth {
@@ -132,6 +152,7 @@ pub fn end() -> Result<Progress> {
     let Some(Open { joins, failure, calls, unserved, last, .. }) = ended else {
         return Ok(Progress::Done);
     };
+    let gathered = Gathered(library);
     let (waited, [first, behind]) = joins.parted();
     let begun = match failure {
         Some(failure) => {
@@ -147,15 +168,14 @@ pub fn end() -> Result<Progress> {
     let progress = match begun {
         Ok(progress) => progress,
         Err(failure) => {
-            // SAFETY: any thread may call it at any time.
-            unsafe { (library.antiphon_group_cancel)() };
+            drop(gathered);
             behind.refuse(&failure);
             finalize::take_back(&last);
             return Err(failure);
         }
     };
     // Also where they fail: those of other ranks may not have.
-    let launched = launch(library, calls, unserved);
+    let launched = launch(gathered, calls, unserved);
     // After the calls of their parents, as on the other ranks.
     let progress = progress.and(behind.start());
     let completed = finalize::complete(&last);
@@ -163,14 +183,12 @@ pub fn end() -> Result<Progress> {
 }
 
 /// Launches the calls of a group: here, or all of them in the real library.
-fn launch(library: &Library, calls: Vec<Deferred>, unserved: Option<Failure>) -> Result<()> {
+fn launch(gathered: Gathered, calls: Vec<Deferred>, unserved: Option<Failure>) -> Result<()> {
     if let Some(why) = unserved {
-        // SAFETY: any thread may call it at any time.
-        unsafe { (library.antiphon_group_cancel)() };
+        drop(gathered);
         return forward::together(calls, &why);
     }
-    // SAFETY: this thread has begun it.
-    match library.outcome(unsafe { (library.antiphon_group_end)() }) {
+    match gathered.end() {
         // Groups are refused whole.
         Err(why) if why.unserved && !calls.is_empty() => forward::together(calls, &why),
         outcome => outcome,
