@@ -332,9 +332,28 @@ fn late(since: Instant, limit: Option<Duration>) -> Result<()> {
     }
 }
 
+/// Checks that all ranks name a library, or none does: who names one would wait for the others.
+fn name_alike(communicator: &Communicator, own: bool) -> Result<()> {
+    let all = all(communicator, &[u8::from(own)])?;
+    let Some(other) = all.iter().position(|&theirs| theirs != u8::from(own)) else {
+        return Ok(());
+    };
+    let rank = communicator.rank as usize;
+    let (with, without) = if own { (rank, other) } else { (other, rank) };
+    Err(Failure::usage(format!(
+        "rank {with} names one, and rank {without} none; set ANTIPHON_NCCL_LIB_PATH on all ranks, or on none"
+    )))
+}
+
 /// Makes the counterpart of a communicator, with all its ranks; none if no library is named.
 pub fn meet(communicator: &Communicator) -> Option<Counterpart> {
-    let functions = functions()?.as_ref().map_err(Clone::clone);
+    let functions = functions();
+    // Also who names none, so that the others know.
+    let alike = name_alike(communicator, functions.is_some());
+    let functions = functions?.as_ref().map_err(Clone::clone);
+    if let Err(why) = alike {
+        return Some(Counterpart(Err(why)));
+    }
     if !place().is_device() {
         return Some(Counterpart(join(functions, communicator)));
     }

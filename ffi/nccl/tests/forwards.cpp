@@ -1,7 +1,7 @@
 // Calls that Antiphon does not serve, in a process for each rank: `forwards WAY`, with the real library beside: every call that may go
 // there (`all`), what does and what stays (`beside`), also where ranks are spread unevenly over nodes (`scattered`) or a call is aborted
-// in it (`aborted`), one that does not come to be on rank 1 (`broken`), none that can be loaded (`missing`), or in the place of Antiphon
-// (`instead`).
+// in it (`aborted`), one that does not come to be on rank 1 (`broken`) or that rank 1 does not name (`uneven`), none that can be loaded (`missing`), or in the
+// place of Antiphon (`instead`).
 #include "forwarded.h"
 
 #include <dlfcn.h>
@@ -275,6 +275,7 @@ void run(const std::string& way, const ncclUniqueId& id, int rank) {
     else if (way == "scattered") scattered(comm, rank);
     else if (way == "aborted") aborted(comm, rank);
     else if (way == "broken") broken(comm, rank);
+    else if (way == "uneven") refused(comm, rank, rank ? "allowed 0 to 4" : "rank 0 names one, and rank 1 none");
     else if (way == "missing") refused(comm, rank, "cannot load");
     else if (way == "instead") instead(comm, rank);
     else fail(__FILE__, __LINE__, "the way", way);
@@ -299,6 +300,7 @@ int main(int count, char** arguments) {
         if (child == 0) {
             alarm(60);
             close(ends[1]);
+            if (way == "uneven") unsetenv("ANTIPHON_NCCL_LIB_PATH");
             if (way == "scattered" && rank == 2) setenv("ANTIPHON_HOSTID", "another", 1);
             CHECK(read(ends[0], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
             run(way, id, rank);

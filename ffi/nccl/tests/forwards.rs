@@ -18,7 +18,7 @@ fn what_is_not_served_goes_to_the_real_library_whole_or_not_at_all() {
     let link = link(&folder, &["libnccl.so.2"], "libantiphon_nccl.so");
     run(build(&header, "forwards.cpp", &program).arg(link));
     let shown = Shown::at(&folder);
-    let ways = ["all", "beside", "scattered", "aborted", "broken", "missing", "instead"];
+    let ways = ["all", "beside", "scattered", "aborted", "broken", "uneven", "missing", "instead"];
     // The first also preloaded, in front of all libraries: what the real one calls of its own must not come back.
     for (way, preloaded) in ways.map(|way| (way, false)).into_iter().chain([("all", true)]) {
         let mut command = on_host(&program);
