@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use tools::table::{Column, Row, SHOWN, Shown, rows, unshown};
-use tools::{build, header, libraries, link, on_host, run};
+use tools::{build, header, libraries, library, link, on_host, run};
 
 /// Names of functions in a text, that begin like one of NCCL's and have `after` behind them.
 fn functions(text: &str, after: char) -> BTreeSet<String> {
@@ -36,8 +36,7 @@ fn the_page_lists_every_symbol_and_no_other() {
     assert!(both.remove("pncclResetDebugInitInternal"));
     assert_eq!(symbols(&libraries().join("libantiphon_nccl.so")), both);
     let Some(folder) = header() else { return };
-    let library = folder.join("../lib/libnccl.so.2");
-    if library.exists() {
+    if let Some(library) = library(&folder) {
         let theirs = symbols(&library);
         let lacking: Vec<_> =
             theirs.difference(&both).filter(|name| name.contains("nccl")).collect();

@@ -209,7 +209,8 @@ pub(super) const NCCL_HEADER: Tool = Tool {
     probe: &[
         "sh",
         "-ec",
-        "g++ --version; ls {nvrtc}/lib/python3*/site-packages/nvidia/nccl/include/nccl.h
+        "g++ --version
+         ls {nvrtc}/lib/python3*/site-packages/nvidia/nccl/include/nccl.h {nvrtc}/lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2
          {nvrtc}/bin/python -c 'import nccl.bindings.nccl, numpy'",
     ],
 };

@@ -43,6 +43,21 @@ pub fn header() -> Option<PathBuf> {
     found
 }
 
+/// NVIDIA's library beside its header, if this machine has it: it is looked at, and not run.
+pub fn library(header: &Path) -> Option<PathBuf> {
+    let library = header.join("../lib/libnccl.so.2");
+    let found = library.exists();
+    assert!(
+        found || std::env::var_os(NEEDS).is_none(),
+        "no {}, and {NEEDS} is set",
+        library.display()
+    );
+    if !found {
+        println!("SKIP: no {}, whose symbols would be compared", library.display());
+    }
+    found.then_some(library)
+}
+
 /// Links names in a folder to a built library; the path of the last.
 pub fn link(folder: &Path, names: &[&str], library: &str) -> PathBuf {
     let mut at = folder.to_path_buf();
