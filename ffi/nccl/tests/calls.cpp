@@ -163,6 +163,9 @@ void movements(ncclComm_t comm, int rank, int world, const Type& type, std::size
     output.assign(n * block, 0);
     OK(ncclAllToAll(whole.data(), output.data(), count, type.type, comm, nullptr));
     CHECK(output == crossed);
+    output = whole;
+    OK(ncclAlltoAll(output.data(), output.data(), count, type.type, comm, nullptr));
+    CHECK(output == crossed);
 
     // To each peer as many as its number and one, kept apart by a gap; those for the first rank come last.
     std::vector<std::size_t> sent(n), received_from(n), from(n), to(n);
@@ -200,12 +203,20 @@ void movements(ncclComm_t comm, int rank, int world, const Type& type, std::size
         output.assign(n * block, 0);
         OK(ncclGatherConfig(input.data(), output.data(), count, type.type, root, comm, nullptr, nullptr));
         CHECK(output == (rank == root ? all : Bytes(n * block)));
+        // In place at the root.
+        if (block) std::memcpy(output.data() + own, input.data(), block);
+        const unsigned char* const gives = rank == root ? output.data() + own : input.data();
+        OK(ncclGather(gives, output.data(), count, type.type, root, comm, nullptr));
+        if (rank == root) CHECK(output == all);
         const Bytes scattered = filled(type, count, root, static_cast<std::size_t>(rank) * count);
         OK(ncclScatter(rank == root ? whole.data() : nullptr, one.data(), count, type.type, root, comm, nullptr));
         CHECK(one == scattered);
         one.assign(block, 0);
         OK(ncclScatterConfig(whole.data(), one.data(), count, type.type, root, comm, nullptr, nullptr));
         CHECK(one == scattered);
+        output = whole;
+        OK(ncclScatter(output.data(), rank == root ? output.data() + own : one.data(), count, type.type, root, comm, nullptr));
+        CHECK(rank == root ? output == whole : one == scattered);
     }
 
     // Everybody sends before anybody receives, to itself as well, twice.

@@ -1,7 +1,8 @@
 // Waits that end before what they wait for comes: `endings WAY`, where a rank gives a communicator up by ncclCommAbort
 // (`aborted`) or ncclCommRevoke (`revoked`), or the others shrink it (`shrunk`) or have to, since a rank dies (`died`); and an end that
-// waits for what comes (`destroyed`), or for what does not (`stuck`), but not for who shrinks it (`left`); and an ncclCommAbort that ends
-// nothing, since its rank is through (`through`).
+// waits for what comes (`destroyed`), or for what does not (`stuck`), but not for who shrinks it (`left`); what a time limit ends (`late`)
+// and what ends since ranks call different things (`differ`); and an ncclCommAbort that ends nothing, since its rank is through
+// (`through`).
 #include "program.h"
 
 #include <sched.h>
@@ -23,6 +24,8 @@ int32_t sum_of(ncclComm_t comm) {
 
 // How often ranks have met, in memory of all: what they meet in has no part in what is tested.
 std::atomic<int>* met = nullptr;
+// How many ranks found that they call different things, likewise.
+std::atomic<int>* found = nullptr;
 
 void meet() {
     const int turn = met->fetch_add(1) / world + 1;
@@ -193,6 +196,43 @@ void stuck(const ncclUniqueId& id, int rank) {
     meet();
 }
 
+// Rank 0 waits for a second message, which nobody sends, but no longer than the program's limit.
+void late(const ncclUniqueId& id, int rank) {
+    if (rank == 0) CHECK(setenv("ANTIPHON_TIMEOUT", "3s", 1) == 0);
+    const ncclComm_t comm = join(id, rank);
+    const int32_t sent = 7;
+    int32_t received = 0;
+    if (rank == 1) OK(ncclSend(&sent, 1, ncclInt32, 0, comm, nullptr));
+    if (rank == 0) {
+        OK(ncclRecv(&received, 1, ncclInt32, 1, comm, nullptr));
+        CHECK(received == sent);
+        FAILS(ncclTimeout, "rank 1", ncclRecv(&received, 1, ncclInt32, 1, comm, nullptr));
+    }
+    meet();
+    OK(ncclCommAbort(comm));
+}
+
+// Each rank has its own idea of how many numbers there are.
+void differ(const ncclUniqueId& id, int rank) {
+    const ncclComm_t comm = join(id, rank);
+    const int32_t own[world] = {1, 1, 1};
+    int32_t sums[world] = {};
+    const auto count = static_cast<std::size_t>(rank) + 1;
+    const char* why = "differs between ranks";
+    // Who does not find it is told by who did.
+    const ncclResult_t result = ncclAllReduce(own, sums, count, ncclInt32, ncclSum, comm, nullptr);
+    if (result == ncclInvalidUsage) found->fetch_add(1);
+    const bool told = (result == ncclInvalidUsage || result == ncclRemoteError) && std::strstr(ncclGetLastError(comm), why);
+    if (!told) fail(__FILE__, __LINE__, why, said(result));
+    CHECK(sums[0] == 0);
+    ncclResult_t state = ncclSuccess;
+    OK(ncclCommGetAsyncError(comm, &state));
+    CHECK(state != ncclSuccess && std::strstr(ncclGetLastError(comm), why));
+    meet();
+    CHECK(found->load() > 0);
+    OK(ncclCommDestroy(comm));
+}
+
 // Rank 0 is through and gives the communicator up, while rank 2 waits for a message that rank 1 sends after that.
 void through(const ncclUniqueId& id, int rank) {
     const ncclComm_t comm = join(id, rank);
@@ -275,15 +315,20 @@ int main(int count, char** arguments) {
     CHECK(count == 2);
     const std::string way = arguments[1];
     alarm(120);
-    void* shared = mmap(nullptr, sizeof *met, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* shared = mmap(nullptr, 2 * sizeof *met, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
     met = new (shared) std::atomic<int>(0);
+    found = new (met + 1) std::atomic<int>(0);
     if (way == "aborted" || way == "revoked") {
         processes(world, [&](const ncclUniqueId& id, int rank) { given_up(id, rank, way == "aborted"); });
     } else if (way == "destroyed") {
         processes(world, destroyed);
     } else if (way == "stuck") {
         processes(world, stuck);
+    } else if (way == "late") {
+        processes(world, late);
+    } else if (way == "differ") {
+        processes(world, differ);
     } else if (way == "through") {
         processes(world, through);
     } else if (way == "shrunk") {

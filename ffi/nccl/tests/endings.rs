@@ -7,7 +7,18 @@ use tools::{on_host, program, run};
 #[test]
 fn waits_end_before_what_they_wait_for_comes() {
     let Some((program, folder)) = program("endings") else { return };
-    for way in ["aborted", "revoked", "shrunk", "left", "died", "destroyed", "stuck", "through"] {
+    for way in [
+        "aborted",
+        "revoked",
+        "shrunk",
+        "left",
+        "died",
+        "destroyed",
+        "stuck",
+        "late",
+        "differ",
+        "through",
+    ] {
         let out = run(on_host(&program).arg(way).env("LD_LIBRARY_PATH", &folder));
         assert!(out.contains("endings: ok"), "{way}: {out}");
     }
