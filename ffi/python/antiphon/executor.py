@@ -130,12 +130,7 @@ class Loader:
         """Runs a plan over buffers."""
         sent = self._span(send, receive is None)
         received = sent if receive is None else self._span(receive, True)
-        dtype = sent.dtype if sent.dtype is not None else received.dtype
-        if dtype is None or received.dtype not in (None, dtype):
-            raise InvalidArgumentError(
-                "cannot run a plan over these elements: allowed one type for both buffers, of floats, or of integers of "
-                "8, 32 or 64 bits"
-            )
+        dtype = _one_type((sent, send), (received, send if receive is None else receive))
         self._call(plan, sent, received, dtype, _abi.Op.OF_PLAN if op is None else op, self._queue(stream, sent, received))
         keep(stream, sent, received)
         return send if receive is None else receive
@@ -190,6 +185,23 @@ class Loader:
                 line,
             )
         )
+
+
+def _one_type(*sides: tuple[Span, Any]) -> int:
+    """The type of the elements of a plan's buffers. Bits of a type that NumPy lacks may be beside a buffer that says the type."""
+    dtype = next((span.dtype for span, _ in sides if span.dtype is not None), None)
+    if dtype is None or any(span.dtype != dtype and (span.dtype is not None or not _bits(holder, dtype)) for span, holder in sides):
+        raise InvalidArgumentError(
+            "cannot run a plan over these elements: allowed one type for both buffers, of floats, or of integers of 8, 32 or 64 "
+            "bits, in the machine's order of bytes; convert them"
+        )
+    return dtype
+
+
+def _bits(holder: Any, dtype: int) -> bool:
+    """Whether an object's elements are whole numbers without a sign that are as long as those of a type."""
+    said = getattr(holder, "dtype", None)
+    return name_of(said) == f"uint{8 * element_bytes(dtype)}" and getattr(said, "isnative", True)
 
 
 def _number_of(dtype: object) -> int:

@@ -96,6 +96,14 @@ REFUSALS = {
     "packets of no kind": (lambda e, r, p: e.execute(r, 0, 0, 0, 0, "int32", p, 0, "LL32"), ValueError, "LL32"),
     "a name that is none": (lambda e, r, p: e.load_name("allreduce_magic"), Exception, "allreduce_magic"),
     "two types": (lambda e, r, p: e.run(p, np.ones(4, "f4"), np.ones(4, "i4")), InvalidArgumentError, "one type"),
+    "floats the other way round": (lambda e, r, p: e.run(p, np.ones(4, ">f4"), np.ones(4, "f4")), InvalidArgumentError, "order"),
+    "into such": (lambda e, r, p: e.run(p, np.ones(4, "f4"), np.ones(4, ">f4")), InvalidArgumentError, "order"),
+    "short integers as floats": (lambda e, r, p: e.run(p, np.ones(8, "i2"), np.ones(4, "f4")), InvalidArgumentError, "one type"),
+    "short integers as short floats": (lambda e, r, p: e.run(p, np.ones(4, "i2"), np.ones(4, "f2")), InvalidArgumentError, "one type"),
+    "bits the other way round": (lambda e, r, p: e.run(p, np.ones(4, ">u2"), np.ones(4, "f2")), InvalidArgumentError, "one type"),
+    "complex numbers as floats": (lambda e, r, p: e.run(p, np.ones(2, "c8"), np.ones(4, "f4")), InvalidArgumentError, "one type"),
+    "integers as floats": (lambda e, r, p: e.run(p, np.ones(4, "f4"), np.ones(4, "u4")), InvalidArgumentError, "one type"),
+    "types without numbers of ours": (lambda e, r, p: e.run(p, np.ones(4, "?"), np.ones(4, "?")), InvalidArgumentError, "one type"),
 }  # fmt: skip
 
 
@@ -136,6 +144,26 @@ def test_bfloat16_by_its_bits():
         return bytes(out)
 
     assert on_ranks(2, body) == [struct.pack("<f", 4.0)[2:] * 8] * 2
+
+
+def test_bits_beside_a_buffer_that_says_their_type():
+    class Halves:
+        """Elements of a type that NumPy lacks."""
+
+        def __init__(self, array):
+            self.dtype, self.__array_interface__ = DataType.bfloat16, array.__array_interface__
+
+    handle = jit.compile(algo=lambda: pair("pair"))
+
+    def body(comm):
+        own, sums = np.full(8, 0x3F80 + 0x80 * comm.rank, "uint16"), np.zeros((2, 8), "uint16")
+        Executor(comm).run(handle, own, Halves(sums[0]))
+        Executor(comm).run(handle, Halves(own), sums[1])
+        return sums
+
+    # 1 and 2 are 3.
+    for sums in on_ranks(2, body):
+        np.testing.assert_array_equal(sums, 0x4040)
 
 
 def test_a_plan_that_does_not_say_where_its_sums_end_cannot_average(tmp_path):
