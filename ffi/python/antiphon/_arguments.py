@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from antiphon._streams import Stream
 
 __all__ = [
-    "alike", "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep",
-    "number", "put_tags", "queue", "reduced", "unequal"
+    "common", "config", "device_queue", "element_bytes", "encoded", "encoded_list", "extents", "item_bytes", "keep", "number",
+    "put_tags", "queue", "reduced", "unequal"
 ]  # fmt: skip
 
 _U8 = int(_abi.Dtype.U8)
@@ -130,28 +130,25 @@ def reduced(one: Span, other: Span) -> tuple[int, int]:
     return dtype, one.bytes // _SIZES[dtype]
 
 
-def common(one: Span | None, other: Span | None, item: int = 1) -> tuple[int, int]:
-    """The type of elements that are moved, and their size: bytes where they have a type of their own."""
-    assert one is not None and other is not None
-    if one.dtype != other.dtype:
+def common(one: Span, other: Span) -> tuple[int, int]:
+    """The type as which elements of two buffers are moved, bytes for those that have none of ours; and how many of it an element
+    is."""
+    if one.dtype is None and other.dtype is None and item_bytes(one) == item_bytes(other):
+        return _U8, item_bytes(one)
+    if one.dtype is None or one.dtype != other.dtype:
         raise _mixed(one, other)
-    return (_U8, item) if one.dtype is None else (one.dtype, _SIZES[one.dtype])
+    return one.dtype, 1
 
 
-def item_bytes(holder: Any) -> int:
-    """Bytes of an element, as the object says."""
-    size: Any = getattr(holder, "itemsize", None) or getattr(holder, "element_size", 1)
-    return int(size() if callable(size) else size)
-
-
-def alike(call: str, one: int, other: int) -> None:
-    """Raises InvalidArgumentError unless the elements of two buffers have as many bytes."""
-    if one != other:
-        raise InvalidArgumentError(f"cannot call {call} with elements of {one} and of {other} bytes: allowed one type")
+def item_bytes(of: Span) -> int:
+    """Bytes of an element. One that has none is taken for a byte."""
+    return (of.item or 1) if of.dtype is None else _SIZES[of.dtype]
 
 
 def _mixed(one: Span, other: Span) -> InvalidArgumentError:
-    names = [_abi.Dtype(part.dtype).name if part.dtype is not None else "others" for part in (one, other)]
+    names = [
+        f"others of {item_bytes(part)} bytes" if part.dtype is None else _abi.Dtype(part.dtype).name for part in (one, other)
+    ]
     return InvalidArgumentError(f"cannot make a call with elements of two types: saw {names[0]} and {names[1]}; allowed one")
 
 

@@ -28,6 +28,8 @@ class Span(NamedTuple):
     """What must live as long as the bytes are used."""
     stream: int | None = None
     """The stream of a GPU that may still write them, as `__cuda_array_interface__` numbers streams."""
+    item: int = 1
+    """Bytes of an element, where its type is none of ours."""
 
 
 def _numbers(types: dict[Any, Dtype]) -> dict[Any, int]:
@@ -113,7 +115,7 @@ def span(holder: Any, writable: bool) -> Span:
     try:
         dtype = _known[holder.dtype]
         bytes = _byte.from_buffer(holder)
-        return _tuple(Span, (_at(bytes), holder.nbytes, dtype, bytes, None))
+        return _tuple(Span, (_at(bytes), holder.nbytes, dtype, bytes, None, holder.itemsize))
     except (KeyError, TypeError, ValueError, AttributeError, BufferError):
         pass
     return _span(holder, writable)
@@ -229,7 +231,7 @@ def _of_view(holder: Any, view: memoryview, writable: bool) -> Span:
     named = getattr(holder, "dtype", None)
     if named is not None:
         dtype = _known.setdefault(named, number_of(named))
-    return Span(address, view.nbytes, dtype, view)
+    return Span(address, view.nbytes, dtype, view, item=view.itemsize)
 
 
 class _DLTensor(ctypes.Structure):
@@ -266,8 +268,8 @@ def _of_dlpack(holder: Any, capsule: Any) -> Span:
         count *= size
     named = NAMES.get(name_of(getattr(holder, "dtype", None)))
     dtype = _DLPACK.get((tensor.code, tensor.bits), named) if tensor.lanes == 1 else None
-    bytes = count * ((tensor.bits * tensor.lanes + 7) // 8)
-    return Span((tensor.data or 0) + tensor.byte_offset, bytes, dtype, (holder, capsule))
+    item = (tensor.bits * tensor.lanes + 7) // 8
+    return Span((tensor.data or 0) + tensor.byte_offset, count * item, dtype, (holder, capsule), item=item)
 
 
 def _of_interface(holder: Any, interface: dict[str, Any], writable: bool) -> Span:
@@ -284,7 +286,7 @@ def _of_interface(holder: Any, interface: dict[str, Any], writable: bool) -> Spa
         count *= size
     named = getattr(holder, "dtype", None)
     dtype = number_of(named) if named is not None else _TYPESTRS.get(interface["typestr"])
-    return Span(int(address), count * item, dtype, holder)
+    return Span(int(address), count * item, dtype, holder, item=item)
 
 
 _TYPESTRS = _numbers({

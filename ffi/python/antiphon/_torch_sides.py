@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from antiphon._buffers import NAMES, Span, name_of
-from antiphon.communicator import Communicator, Op, Stream
+from antiphon.communicator import Op
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["Side", "divide", "exchange", "joined", "listed", "listed_twice", "tensors_of"]
+__all__ = ["Side", "divide", "joined", "listed", "listed_twice", "tensors_of"]
 
 
 _PARTS = {torch.complex32: "float16", torch.complex64: "float32", torch.complex128: "float64"}
@@ -46,8 +46,8 @@ class Side:
                 f"cannot reduce tensors of {tensor.dtype} by {_NAMED[reduced]}: allowed {', '.join(NAMES)}, bool but by AVG, and "
                 "complex numbers by SUM and AVG"
             )
-        size = self.tensor.numel() * self.tensor.element_size()
-        self.span = Span(self.tensor.data_ptr(), size, dtype, self.tensor)
+        item = self.tensor.element_size()
+        self.span = Span(self.tensor.data_ptr(), self.tensor.numel() * item, dtype, self.tensor, item=item)
         """Where its bytes are."""
 
     def __enter__(self) -> Side:
@@ -94,18 +94,3 @@ def divide(whole: Side, parts: list[Any]) -> None:
         end = begin + part.numel()
         part.detach().copy_(whole.tensor[begin:end].view_as(part))
         begin = end
-
-
-def exchange(
-    communicator: Communicator,
-    source: Side,
-    sends: list[int],
-    whole: Side,
-    receives: list[int],
-    stream: Stream | None,
-) -> None:
-    """Sends so many elements to each rank, and receives so many."""
-    # What has no type of ours is moved as bytes.
-    size = 1 if source.span.dtype is not None else source.tensor.element_size()
-    counts = [[count * size for count in each] for each in (sends, receives)]
-    communicator.all_to_all_v(source.span, counts[0], whole.span, counts[1], stream=stream)

@@ -13,7 +13,7 @@ from typing import Any
 
 from antiphon import _abi
 from antiphon._arguments import (
-    alike, common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, unequal
+    common, config, device_queue, element_bytes, extents, item_bytes, keep, number, queue, reduced, unequal
 )  # fmt: skip
 from antiphon._buffers import NAMES, Span, device_span, name_of, span
 from antiphon._library import Handle, Owned, check, failure, library
@@ -25,8 +25,6 @@ __all__ = ["Communicator", "Memory", "Op", "Stream", "UniqueId", "default", "set
 
 _MOST_IN_PROCESS = 1 << 16
 """Ranks that room is made for before the library is asked, which makes no more than these."""
-
-_U8 = int(_abi.Dtype.U8)
 
 
 class Op(IntEnum):
@@ -372,15 +370,13 @@ class Communicator(Handle):
         from there. Blocks are one behind the other, unless offsets, in elements, are given. Out of place.
         Returns the receive buffer."""
         sent, received = self._span(send, False), self._span(receive, True)
-        item = item_bytes(send)
-        alike("all_to_all_v", item, item_bytes(receive))
-        dtype, size = common(sent, received, item)
-        arrays = []
+        dtype, each = common(sent, received)
+        size, arrays = item_bytes(received), []
         for which, counts, offsets, whole in (
             ("send", send_counts, send_offsets, sent),
             ("receive", receive_counts, receive_offsets, received),
         ):
-            arrays += extents(which, counts, offsets, whole.bytes // size, self.world, size if dtype == _U8 else 1)
+            arrays += extents(which, counts, offsets, whole.bytes // size, self.world, each)
         line = self._queue(stream, sent, received)
         check(
             library().antiphon_all_to_all_v(
@@ -403,14 +399,10 @@ class Communicator(Handle):
         and this rank's are all of `send`. Blocks of `receive` are one behind the other, unless offsets, in elements, are given.
         In place, each rank as it likes, `send` is None: the rank's block of `receive`. Returns the receive buffer."""
         received = self._span(receive, True)
-        sent, items = received, item_bytes(receive)
-        if send is not None:
-            sent = self._span(send, False)
-            alike("all_gather_v", item_bytes(send), items)
-        dtype, size = common(sent, received, items)
-        counts, offsets = extents(
-            "receive", receive_counts, receive_offsets, received.bytes // size, self.world, size if dtype == _U8 else 1
-        )
+        sent = received if send is None else self._span(send, False)
+        dtype, each = common(sent, received)
+        size = item_bytes(received)
+        counts, offsets = extents("receive", receive_counts, receive_offsets, received.bytes // size, self.world, each)
         count, item = counts[self.rank], element_bytes(dtype)
         if send is None:
             # A block of nothing may be said to be anywhere; in place is what lies in the buffer.
@@ -487,43 +479,40 @@ class Communicator(Handle):
         """Sends the buffer to a peer, which calls `receive` with one of the same size and type. Transfers
         between two ranks are made in the same order on both."""
         own = self._span(buffer, False)
-        dtype, size = common(own, own)
-        check(
-            library().antiphon_send(
-                self._open(), own.address, own.bytes // size, dtype, number("peer", peer), self._queue(stream, own)
-            )
-        )
+        dtype, _ = common(own, own)
+        count = own.bytes // element_bytes(dtype)
+        line = self._queue(stream, own)
+        check(library().antiphon_send(self._open(), own.address, count, dtype, number("peer", peer), line))
         keep(stream, own)
 
     def receive(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> Any:
         """Receives into the buffer what a peer sends. Returns the buffer."""
         own = self._span(buffer, True)
-        dtype, size = common(own, own)
-        check(
-            library().antiphon_receive(
-                self._open(), own.address, own.bytes // size, dtype, number("peer", peer), self._queue(stream, own)
-            )
-        )
+        dtype, _ = common(own, own)
+        count = own.bytes // element_bytes(dtype)
+        line = self._queue(stream, own)
+        check(library().antiphon_receive(self._open(), own.address, count, dtype, number("peer", peer), line))
         keep(stream, own)
         return buffer
 
     def _block(self, whole: Span) -> Span:
         """This rank's block of a buffer that has one for each."""
         size, rest = divmod(whole.bytes, self.world)
-        if rest or (whole.dtype is not None and size % element_bytes(whole.dtype)):
+        if rest or size % item_bytes(whole):
             raise InvalidArgumentError(
                 f"cannot divide {whole.bytes} bytes among {self.world} ranks: allowed equally many elements for each"
             )
-        return Span(whole.address + self.rank * size, size, whole.dtype, whole.keeps)
+        return whole._replace(address=whole.address + self.rank * size, bytes=size)
 
     def _move(
         self, function: str, sent: Span | None, received: Span | None, block: int, stream: Stream | None, *root: int
     ) -> None:
         """Calls a function that reduces nothing, for blocks of so many bytes."""
-        dtype, size = common(sent or received, received or sent)
+        used = [part for part in (sent, received) if part]
+        dtype, _ = common(used[0], used[-1])
         line = self._queue(stream, sent, received)
         from_, to = (part.address if part else None for part in (sent, received))
-        check(getattr(library(), function)(self._open(), from_, to, block // size, dtype, *root, line))
+        check(getattr(library(), function)(self._open(), from_, to, block // element_bytes(dtype), dtype, *root, line))
         keep(stream, sent, received)
 
 

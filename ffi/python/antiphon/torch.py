@@ -29,7 +29,7 @@ from torch._C._distributed_c10d import ProcessGroup
 
 from antiphon._torch_lanes import Lane, SeveralWorks
 from antiphon._torch_meeting import Meeting, aborted, destroyed, meet, meet_far
-from antiphon._torch_sides import Side, divide, exchange, joined, listed, listed_twice, tensors_of
+from antiphon._torch_sides import Side, divide, joined, listed, listed_twice, tensors_of
 from antiphon._torch_streams import PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
@@ -382,7 +382,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
                 if even:
                     communicator.all_to_all(source.span, whole.span, stream=stream)
                 else:
-                    exchange(communicator, source, sends, whole, receives, stream)
+                    communicator.all_to_all_v(source.span, sends, whole.span, receives, stream=stream)
 
         return self._submit(body, [output_tensor], [whole, source])
 
@@ -394,7 +394,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         whole = Side(output_tensor[0].detach().new_empty(sum(receives)))
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
-            exchange(communicator, source, sends, whole, receives, stream)
+            communicator.all_to_all_v(source.span, sends, whole.span, receives, stream=stream)
             divide(whole, output_tensor)
 
         return self._submit(body, output_tensor, [source, whole, *output_tensor])

@@ -44,6 +44,13 @@ class Tensor:
         return new(ctypes.addressof(self.raw), b"dltensor", None)
 
 
+def test_elements_without_a_type_of_ours_have_a_size():
+    for holder in (Array(typestr="<i2"), Array(typestr=">f4"), Array(typestr="<c8"), Array(typestr="<M8[s]")):
+        own = device_span(holder, True)
+        assert (own.bytes, own.dtype, own.item) == (6 * own.item, None, int(holder.__cuda_array_interface__["typestr"][2]))
+    assert span((ctypes.c_int16 * 3)(), True)[1:3] == (6, None) and span((ctypes.c_int16 * 3)(), True).item == 2
+
+
 def test_arrays_on_a_gpu():
     for stream in (None, 1, 77):
         own = device_span(Array(stream=stream), True)

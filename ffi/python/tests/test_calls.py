@@ -325,7 +325,7 @@ REFUSED = {
     "a send buffer of 3 elements": lambda c: c.all_gather_v(np.ones(3), np.ones(4), [4]),
     "lies in a buffer of 3": lambda c: c.all_gather_v(np.ones(4), np.ones(3), [4]),
     "receive_counts and offsets for 2": lambda c: c.all_gather_v(np.ones(4), np.ones(8), [4, 4]),
-    "of 8 and of 16 bytes": lambda c: c.all_gather_v(np.ones(4, "complex64"), np.ones(4, "complex128"), [4]),
+    "of 8 bytes and others of 16 bytes": lambda c: c.all_gather_v(np.ones(4, "complex64"), np.ones(4, "complex128"), [4]),
     "for 2": lambda c: c.all_to_all_v(np.ones(4), [4, 0], np.ones(4), [4]),
     "bytes": lambda c: antiphon.UniqueId(b""),
     "color": lambda c: c.split(-1),
@@ -360,6 +360,28 @@ def test_sizes_that_do_not_fit_the_ranks_are_refused():
         ):
             with pytest.raises(InvalidArgumentError, match=text):
                 call()
+        return comm.all_reduce(np.ones(1))[0]
+
+    assert on_ranks(2, body) == [2, 2]
+
+
+@pytest.mark.parametrize("dtype", ["int16", "complex64", ">f4", "datetime64[s]", "V6"])
+def test_no_element_is_torn_between_two_ranks(dtype):
+    """Of types that are moved only: three elements for two ranks are as many bytes as there are for each."""
+
+    def body(comm):
+        own, other = np.zeros(3, dtype), np.zeros(3, dtype)
+        calls = [lambda: comm.all_to_all(own), lambda: comm.all_to_all(own, other), lambda: comm.all_gather(None, own)]
+        # The root alone has a buffer for all.
+        calls += [lambda: comm.scatter(own, None, comm.rank), lambda: comm.gather(None, own, comm.rank)]
+        for call in calls:
+            with pytest.raises(InvalidArgumentError, match="equally many elements"):
+                call()
+        four = np.arange(4).astype("int16").astype(dtype, casting="unsafe") if dtype != "V6" else np.frombuffer(b"abcdef" * 4, dtype)
+        every = four.copy()
+        comm.all_to_all(every)
+        half = four[:2] if comm.rank == 0 else four[2:]
+        np.testing.assert_array_equal(every, np.concatenate([half, half]))
         return comm.all_reduce(np.ones(1))[0]
 
     assert on_ranks(2, body) == [2, 2]
@@ -485,10 +507,24 @@ def test_elements_in_another_order_of_bytes_do_not_reduce():
         np.testing.assert_array_equal(received, [1, 2, 1, 2])
 
 
+def test_counts_are_in_elements_however_the_buffer_says_them():
+    def body(comm):
+        own, out = np.arange(3, dtype="int16") + 10 * comm.rank, np.zeros(3, "int16")
+        comm.all_to_all_v(Interface(own), [1, 2] if comm.rank == 0 else [2, 1], Interface(out), [1, 2] if comm.rank == 0 else [2, 1])
+        return out.tolist()
+
+    assert on_ranks(2, body) == [[0, 10, 11], [1, 2, 12]]
+
+
 def test_blocks_of_types_of_other_sizes_are_refused():
     def body(comm):
         sent, received = np.zeros(2, "complex64"), np.zeros(2, "complex128")
-        with pytest.raises(InvalidArgumentError, match="elements of 8 and of 16 bytes"):
-            comm.all_to_all_v(sent, [1, 1], received, [1, 1])
+        calls = [lambda: comm.all_to_all_v(sent, [1, 1], received, [1, 1]), lambda: comm.all_to_all(np.zeros(4, "c8"), received)]
+        calls += [lambda: comm.all_gather(sent[:1], np.zeros(1, "c16")), lambda: comm.all_gather_v(sent[:1], received, [1, 1])]
+        calls += [lambda: comm.gather(np.zeros(4, "i2"), received[:1], comm.rank)]
+        calls += [lambda: comm.scatter(received[:1], np.zeros(4, "i2"), comm.rank)]
+        for call in calls:
+            with pytest.raises(InvalidArgumentError, match=r"two types: saw others of \d+ bytes and others of \d+ bytes"):
+                call()
 
     on_ranks(2, body)
