@@ -10,7 +10,7 @@ from antiphon._buffers import NAMES, Span, name_of
 from antiphon.communicator import Op
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["Side", "divide", "joined", "listed", "listed_twice", "tensors_of"]
+__all__ = ["Side", "divide", "joined", "listed", "listed_twice", "parted", "tensors_of"]
 
 
 _PARTS = {torch.complex32: "float16", torch.complex64: "float32", torch.complex128: "float64"}
@@ -85,6 +85,18 @@ def joined(parts: list[Any], ranks: int, like: Any, filled: bool = False) -> Sid
     if filled:
         return Side(torch.cat([part.detach().reshape(-1) for part in parts]))
     return Side(like.detach().new_empty(ranks * like.numel()))
+
+
+def parted(tensor: Any, sizes: list[int], ranks: int) -> list[int]:
+    """How many elements of a tensor are each rank's: so much of the first axis as is said, or as much as the others'."""
+    length = tensor.size(0) if tensor.dim() else 1
+    if length % ranks if not sizes else len(sizes) != ranks or min(sizes) < 0 or sum(sizes) != length:
+        raise InvalidArgumentError(
+            f"cannot divide a tensor of shape {list(tensor.shape)} among {ranks} ranks by {list(sizes) or 'equal parts'}: allowed "
+            f"{ranks} sizes that make {length} together, or none where the first axis divides by {ranks}"
+        )
+    each = tensor.numel() // max(1, length)
+    return [size * each for size in sizes or [length // ranks] * ranks]
 
 
 def divide(whole: Side, parts: list[Any]) -> None:

@@ -29,7 +29,7 @@ from torch._C._distributed_c10d import ProcessGroup
 
 from antiphon._torch_lanes import Lane, SeveralWorks
 from antiphon._torch_meeting import Meeting, aborted, destroyed, meet, meet_far
-from antiphon._torch_sides import Side, divide, joined, listed, listed_twice, tensors_of
+from antiphon._torch_sides import Side, divide, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
@@ -368,13 +368,9 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         input_split_sizes: list[int],
         opts: Any = None,
     ) -> Any:
-        """Exchanges parts of tensors: as long as each other, or, along the first axis, as long as is said."""
+        """Exchanges parts of tensors along the first axis: as long as each other, or as long as is said. All ranks say it, or none."""
         whole, source = Side(output_tensor), Side(input_tensor)
-        sends, receives = (
-            [size * (tensor.numel() // max(1, tensor.size(0))) for size in sizes]
-            or [tensor.numel() // self._size] * self._size
-            for sizes, tensor in ((input_split_sizes, input_tensor), (output_split_sizes, output_tensor))
-        )
+        sends, receives = parted(input_tensor, input_split_sizes, self._size), parted(output_tensor, output_split_sizes, self._size)
         even = not input_split_sizes and not output_split_sizes
 
         def body(communicator: Communicator, stream: Stream | None) -> None:

@@ -193,6 +193,13 @@ def refused(rank, world):
     fails("dense", lambda: dist.all_reduce(torch.eye(3).to_sparse()))
     fails("elements", lambda: dist.all_gather([torch.zeros(3)] * world, torch.zeros(4)))
     fails("on meta", lambda: dist.all_reduce(torch.ones(3, device="meta")))
+    # Rows are not torn, and none is left as it was.
+    four, three = torch.zeros(4, 2), torch.zeros(3, 2)
+    for out, given, outs, ins in (
+        (four, three, None, None), (three, four, None, None), (four, four, [2, 2], [2, 1]), (four, four, [1, 2], [2, 2]),
+        (four, four, [4], [4]), (four, four, [5, -1], [2, 2]), (four, four, [2, 2], [2, 2, 0]),
+    ):  # fmt: skip
+        fails("cannot divide a tensor of shape", lambda: dist.all_to_all_single(out, given, outs, ins))  # noqa: B023
     x = torch.tensor([1.0])
     dist.all_reduce(x)
     same(x, [world])
