@@ -273,7 +273,11 @@ def _of_dlpack(holder: Any, capsule: Any) -> Span:
 
 
 def _of_interface(holder: Any, interface: dict[str, Any], writable: bool) -> Span:
-    address, read_only = interface["data"] or (0, False)
+    data, keeps = interface["data"] or (0, False), holder
+    if not isinstance(data, tuple):
+        lent = _of_view(holder, memoryview(data), writable)
+        data, keeps = (lent.address + interface.get("offset", 0), False), (holder, lent.keeps)
+    address, read_only = data
     if writable and read_only:
         raise _read_only(holder)
     # "<f4"; of times, "<M8[s]".
@@ -286,7 +290,7 @@ def _of_interface(holder: Any, interface: dict[str, Any], writable: bool) -> Spa
         count *= size
     named = getattr(holder, "dtype", None)
     dtype = number_of(named) if named is not None else _TYPESTRS.get(interface["typestr"])
-    return Span(int(address), count * item, dtype, holder, item=item)
+    return Span(int(address), count * item, dtype, keeps, item=item)
 
 
 _TYPESTRS = _numbers({

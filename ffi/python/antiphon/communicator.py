@@ -67,7 +67,8 @@ class UniqueId:
 
 class Memory(Handle):
     """Memory of a communicator's device that the ranks of this machine map: calls use it without a copy. It is an array of bytes
-    for NumPy, and on a GPU for CuPy: `asarray(memory).view(dtype)`."""
+    for NumPy, and on a GPU for CuPy: `asarray(memory).view(dtype)`. NumPy's arrays, and calls on streams, keep it: it is given back once
+    it is closed and they are gone. On a GPU it is given back once it is closed and calls are done with it; arrays must not be used then."""
 
     _destroyed_by = "antiphon_memory_free"
 
@@ -92,10 +93,15 @@ class Memory(Handle):
         return self._interface(True)
 
     def _interface(self, on_device: bool) -> dict[str, Any]:
-        self._open()
+        handle = self._open()
         if on_device is not self._on_device:
             raise AttributeError(f"memory on {'a GPU' if self._on_device else 'the host'} has no such interface")
-        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
+        data: Any = (self.address, False)
+        if not on_device:
+            # Whoever has this refers to the memory itself, which this object lets go of when it is closed.
+            data = (ctypes.c_char * self.size).from_address(self.address)
+            data.handle = handle
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": data}
 
 
 def _synchronize(communicator: weakref.ref[Communicator], native: int) -> None:

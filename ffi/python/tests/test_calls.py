@@ -229,6 +229,50 @@ def test_memory_that_peers_map():
     assert on_ranks(2, body) == [300, 300]
 
 
+@pytest.mark.parametrize("size", [0, 400])
+def test_memory_outlives_what_closes_it_as_long_as_an_array_is_there(alone, size):
+    memory = alone.allocate(size)
+    seen = weakref.ref(memory._handle)
+    part = np.asarray(memory).view("float32")[:50]
+    memory.close()
+    gc.collect()
+    assert seen() is not None
+    part[:] = 7
+    assert alone.all_reduce(part).tolist() == [7.0] * part.size
+    for use in (lambda: np.asarray(memory), lambda: alone.broadcast(memory)):
+        with pytest.raises(InvalidArgumentError, match="closed"):
+            use()
+    del part
+    gc.collect()
+    assert seen() is None
+
+
+@pytest.mark.parametrize("view", [lambda memory: memory, lambda memory: np.asarray(memory).view("float32")], ids=["as it is", "viewed"])
+def test_memory_outlives_what_closes_it_until_calls_are_done(view):
+    ends = Communicator.in_process(2, timeout=LIMIT)
+    streams = [end.stream() for end in ends]
+    with ends[0].allocate(1 << 16) as memory:
+        seen = weakref.ref(memory._handle)
+        ends[0].broadcast(view(memory), 1, stream=streams[0])
+    gc.collect()
+    assert seen() is not None
+    own = np.arange(1 << 14, dtype="float32")
+    ends[1].broadcast(own.view(view(np.zeros(4, "uint8")).dtype), 1, stream=streams[1])
+    for stream in streams:
+        stream.synchronize()
+    gc.collect()
+    assert seen() is None
+
+
+def test_memory_is_given_back_when_it_is_closed(alone):
+    with alone.allocate(400) as memory:
+        seen = weakref.ref(memory._handle)
+        alone.all_reduce(memory)
+        np.asarray(memory)[:] = 1
+    gc.collect()
+    assert seen() is None
+
+
 def test_functions_use_the_communicator_that_is_given_or_set():
     def body(comm):
         x = np.ones(3)
