@@ -156,34 +156,43 @@ def _forget(number: int) -> None:
 @_abi.SELECT  # type: ignore[untyped-decorator]
 def _select(number: int, question: Any, answer: int) -> int:
     try:
-        name = _kept[number](question.contents)
-        if name is None:
-            return 0
-        text = encoded("answer", name) + b"\0"
-        if len(text) > _abi.ANSWER_BYTES:
-            raise InvalidArgumentError(f"cannot answer {name:.40}…: allowed names of {_abi.ANSWER_BYTES - 1} bytes")
-        ctypes.memmove(answer, text, len(text))
-        return 1
-    except BaseException as raised:  # Nothing may get out to C.
-        _say(raised)
+        try:
+            name = _kept[number](question.contents)
+            if name is None:
+                return 0
+            text = encoded("answer", name) + b"\0"
+            if len(text) > _abi.ANSWER_BYTES:
+                raise InvalidArgumentError(f"cannot answer {name:.40}…: allowed names of {_abi.ANSWER_BYTES - 1} bytes")
+            ctypes.memmove(answer, text, len(text))
+            return 1
+        except BaseException as raised:  # Nothing may get out to C, to which it would be whatever number was there.
+            _say(raised)
+            return -1
+    except BaseException:  # Another interrupt, while the first was told.
         return -1
 
 
 @_abi.RUN  # type: ignore[untyped-decorator]
 def _run(number: int, call: Any) -> int:
     try:
-        _kept[number](call.contents)
-        return _abi.Result.SUCCESS
-    except BaseException as raised:
-        _say(raised)
-        return raised.result if isinstance(raised, AntiphonError) else int(_abi.Result.INVALID_ARGUMENT)
+        try:
+            _kept[number](call.contents)
+            return _abi.Result.SUCCESS
+        except BaseException as raised:
+            _say(raised)
+            return raised.result if isinstance(raised, AntiphonError) else int(_abi.Result.INVALID_ARGUMENT)
+    except BaseException:
+        return int(_abi.Result.INVALID_ARGUMENT)
 
 
 def _say(raised: BaseException) -> None:
     """Gives the library the reason for which a function of Python failed: the exception, and the line that raised it."""
-    frames = traceback.extract_tb(raised.__traceback__)
-    at = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    text = f"{type(raised).__name__}: {raised}{at}"
+    try:
+        frames = traceback.extract_tb(raised.__traceback__)
+        at = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+        text = f"{type(raised).__name__}: {raised}{at}"
+    except BaseException:  # The exception's own words are of Python, too, and an interrupt may come meanwhile.
+        text = f"{type(raised).__name__}, which does not say more"
     library().antiphon_set_last_error(text.replace("\0", " ").encode("utf-8", "replace"))
 
 

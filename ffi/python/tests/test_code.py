@@ -1,6 +1,7 @@
 """Functions of Python that serve calls by name."""
 
 import ctypes
+import sys
 import threading
 
 import pytest
@@ -167,6 +168,49 @@ def test_code_that_fails_ends_the_communicator_with_its_reason():
 
     for text in on_ranks(WORLD, body):
         assert "LookupError: no way (test_code.py:" in text and "failing" in text
+
+
+class Mute(Exception):
+    """One that cannot say what it is about, for a reason."""
+
+    def __init__(self, reason):
+        super().__init__()
+        self.reason = reason
+
+    def __str__(self):
+        raise self.reason
+
+
+@pytest.mark.parametrize("reason", [LookupError("lost"), KeyboardInterrupt()], ids=["fails", "is interrupted"])
+def test_code_whose_error_has_no_words_makes_no_call(reason):
+    def fail(call):
+        raise Mute(reason)
+
+    register_code("failing", "allreduce", fail)
+
+    def body(communicator):
+        with pytest.raises(AbortedError, match="Mute, which does not say more"):
+            sums(communicator)
+
+    on_ranks(WORLD, body)
+
+
+def test_an_interrupt_while_an_error_is_told_makes_no_call(monkeypatch):
+    def interrupted(raised):
+        raise KeyboardInterrupt
+
+    left = []
+    monkeypatch.setattr(_registry, "_say", interrupted)
+    # What leaves a callback, ctypes tells here, and C gets whatever number is there.
+    monkeypatch.setattr(sys, "unraisablehook", left.append)
+    register_code("failing", "allreduce", lambda call: 1 // 0)
+
+    def body(communicator):
+        with pytest.raises(AntiphonError):
+            sums(communicator)
+
+    on_ranks(WORLD, body)
+    assert not left
 
 
 def test_ranks_with_other_versions_are_told_before_either_runs(tmp_path):

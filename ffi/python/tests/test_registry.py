@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ranks import on_ranks
 
-from antiphon import Op, plan
+from antiphon import Op, _registry, plan
 from antiphon._registry import listed
 from antiphon.errors import AntiphonError, InvalidArgumentError, InvalidPlanError, MismatchError, PlanRefutedError
 from antiphon.plan import Constraint, DataType, ExecutionPlan, ExecutionPlanRegistry, PlanHandle
@@ -220,6 +220,25 @@ def test_selectors_go_first_and_the_default_one_second(registry):
     registry.set_selector(lambda plans, request: ring)
     with pytest.raises(InvalidArgumentError, match="joins ranks . and . by memory"):
         registry.select(**{**CALL, "n_ranks_per_node": 2})
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_selector_whose_error_has_no_words_fails(registry, monkeypatch, interrupted):
+    class Mute(Exception):
+        def __str__(self):
+            raise LookupError
+
+    def choose(plans, request):
+        raise Mute
+
+    def say(raised):
+        raise KeyboardInterrupt
+
+    if interrupted:
+        monkeypatch.setattr(_registry, "_say", say)
+    registry.set_selector(choose)
+    with pytest.raises(InvalidArgumentError, match=None if interrupted else "Mute, which does not say more"):
+        registry.select(**CALL)
 
 
 def test_registered_plans_serve_calls_by_name(registry, tmp_path):
