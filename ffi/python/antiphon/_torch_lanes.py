@@ -14,6 +14,7 @@ from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
 from antiphon._torch_streams import GIVEN_UP, PATIENCE, Body, Limit, Line, StreamWork, hold
 from antiphon.communicator import Communicator
+from antiphon.errors import AntiphonError
 
 __all__ = ["HostWork", "Lane", "SeveralWorks"]
 
@@ -96,7 +97,7 @@ class Lane:
             try:
                 body(meeting.communicator())
             except BaseException as error:  # noqa: BLE001: it is the waiting thread's.
-                if meeting.made is not None and meeting.made.error():
+                if meeting.error():
                     meeting.give_up(error)
                 failed(error)
             else:
@@ -144,6 +145,10 @@ class Lane:
         """Returns when both ranks have met, or failed to; raises TimedOutError when the time is over."""
         if not self._meeting.over(limit.left()):
             raise not_begun(self._name, limit.seconds)
+
+    def error(self) -> AntiphonError | None:
+        """What broke the communicator. Does not wait."""
+        return self._meeting.error()
 
     def abort(self) -> None:
         """Has calls under way fail, and later ones."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from antiphon._torch_streams import ABORTED, Limit
 from antiphon.communicator import Communicator, UniqueId
-from antiphon.errors import AbortedError, InvalidArgumentError, TimedOutError
+from antiphon.errors import AbortedError, AntiphonError, InvalidArgumentError, TimedOutError
 
 __all__ = ["Meet", "Meeting", "aborted", "destroyed", "meet", "meet_far", "not_begun"]
 
@@ -72,6 +72,16 @@ class Meeting:
             assert self.broken is not None
             raise self.broken
         return self.made
+
+    def error(self) -> AntiphonError | None:
+        """What broke the communicator; None while it is whole, or not there. Does not wait."""
+        made = self.made
+        if made is None:
+            return None
+        # It may be closed at any time.
+        with contextlib.suppress(InvalidArgumentError):
+            return made.error()
+        return None
 
     def give_up(self, error: BaseException) -> None:
         """Nobody waits any more, nor makes new calls, for a reason."""
@@ -147,7 +157,7 @@ def _told(way: socket.socket, given_up: Callable[[], bool]) -> bool:
 
 
 def _ask(given_up: Callable[[], bool]) -> None:
-    """Raises TimedOutError where nobody waits any more."""
+    """Raises TimedOutError where nobody waits any more, and what is asked may raise why."""
     if given_up():
         raise TimedOutError("nobody waits any more")
 

@@ -169,12 +169,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             self._refused = self._refused or error
 
     def _check(self) -> None:
-        if self._refused is not None:
-            raise self._refused
+        if error := self._refused or self._host.error():
+            raise error
 
     @contextlib.contextmanager
     def _begin(self) -> Iterator[None]:
-        """In it lanes are begun, unless the group was aborted or destroyed, which ends all that were begun before."""
+        """In it lanes are begun, unless the group was aborted or destroyed, which ends all that were begun before, or is broken."""
         with self._beginning:
             self._check()
             yield
@@ -506,9 +506,18 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         place, password = f"antiphon-{digest[:32]}", digest[32:]
         own, limit, store, name = int(self._rank != source), self._timeout, self._store, f"from rank {source} to rank {target}"
         on, line = ("host", None) if device is None else (name_of_device(device), Line(device))
-        if self._nodes[source] == self._nodes[target]:
-            return Lane(name, lambda given_up: meet(place, password, own, limit, on, given_up), line, limit)
-        return Lane(name, lambda given_up: meet_far(store, place, own, limit, on, given_up), line, limit)
+        near, host = self._nodes[source] == self._nodes[target], self._host
+
+        def come(given_up: Callable[[], bool]) -> Communicator:
+            def gone() -> bool:
+                # The other rank may be the one that is dead.
+                if error := host.error():
+                    raise error
+                return given_up()
+
+            return meet(place, password, own, limit, on, gone) if near else meet_far(store, place, own, limit, on, gone)
+
+        return Lane(name, come, line, limit)
 
 
 def _device_of_barrier(opts: Any) -> Any:

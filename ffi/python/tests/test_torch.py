@@ -60,6 +60,11 @@ def test_over_two_ranks(case, tmp_path):
     run(case, 2, tmp_path)
 
 
+@pytest.mark.parametrize(("world", "more"), [(2, {}), (3, {}), (2, {"NODES": "2"})], ids=["two ranks", "three", "two nodes"])
+def test_a_rank_that_dies(world, more, tmp_path):
+    run("dead", world, tmp_path, **more)
+
+
 def test_others_keep_no_rank_out(tmp_path):
     run("strangers", 1, tmp_path)
 

@@ -1,6 +1,7 @@
 """Cases of `torch_ranks.py`: groups that end while calls hang, and who comes to a transfer's door."""
 
 import contextlib
+import os
 import secrets
 import socket
 import threading
@@ -51,6 +52,23 @@ def ended(rank, world):
         with nobody_meets_after():
             several_end_together(group, works)
     dist.barrier()
+
+
+def dead(rank, world):
+    """A rank that dies: who waits to meet it for a transfer, or would, is told long before the group's time limit."""
+    gone = world - 1
+    begun = dist.irecv(torch.zeros(1), gone, tag=1) if rank != gone else None
+    dist.barrier()
+    if rank != gone:
+        fails("lost", lambda: begun)
+        others = [other for other in range(world) if other != rank]
+        for peer in others:
+            fails("lost", lambda: dist.irecv(torch.zeros(1), peer, tag=2))  # noqa: B023
+            fails("lost", lambda: dist.isend(torch.zeros(1), peer, tag=2))  # noqa: B023
+        fails("lost", lambda: dist.all_reduce(torch.ones(1)))
+    # Without a goodbye.
+    print("dead: ok", flush=True)
+    os._exit(0)
 
 
 @contextlib.contextmanager
