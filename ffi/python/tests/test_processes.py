@@ -51,6 +51,80 @@ def test_gathered_blocks_over_processes_and_nodes(tmp_path):
         assert on_processes(4, code, tmp_path, EACH=each) == ["True\n"] * 4
 
 
+EVERY = """
+    import os, pathlib, numpy as np
+    number = os.environ["ANTIPHON_RANK"]
+    if "ALONE" in os.environ:
+        os.environ["ANTIPHON_HOSTID"] = f"node {number}"
+    import antiphon
+    from antiphon import Op
+
+    called, checks = set(), []
+
+    def call(name, *given, **named):
+        called.add(name)
+        return getattr(antiphon, name)(*given, **named)
+
+    def check(name, got, expected):
+        checks.append((name, got, np.array(expected, "int32")))
+
+    def every(turn, own, **over):
+        "Each function, of three ranks that have six numbers; over the communicator and the stream that are given."
+        rank, root = own.rank, 2
+        each = [((np.arange(6) * 3 + other * 7) % 11 + 1).astype("int32") for other in range(3)]
+        mine, empty, block = each[rank], lambda count: np.zeros(count, "int32"), slice(2 * rank, 2 * rank + 2)
+        check("all_reduce", call("all_reduce", mine, empty(6), Op.max, **over), np.max(each, axis=0))
+        check("all_gather", call("all_gather", mine, empty(18), **over), np.concatenate(each))
+        check("reduce_scatter", call("reduce_scatter", mine, empty(2), Op.min, **over), np.min(each, axis=0)[block])
+        check("all_to_all", call("all_to_all", mine, empty(6), **over), np.concatenate([part[block] for part in each]))
+        counts, begins, got = [1 + (rank + other) % 2 for other in range(3)], [4, 2, 0], empty(6)
+        call("all_to_all_v", mine, counts, got, counts, send_offsets=begins, receive_offsets=[0, 2, 4], **over)
+        expected = empty(6)
+        for other, count in enumerate(counts):
+            expected[2 * other : 2 * other + count] = each[other][begins[rank] : begins[rank] + count]
+        check("all_to_all_v", got, expected)
+        parts = [part[:count] for part, count in zip(each, [1, 0, 3])]
+        got = call("all_gather_v", parts[rank].copy(), empty(6), [1, 0, 3], receive_offsets=[5, 0, 1], **over)
+        check("all_gather_v", got, [0, *parts[2], 0, *parts[0]])
+        check("broadcast", call("broadcast", mine.copy(), root, **over), each[root])
+        got = [call("reduce", mine, empty(6) if rank == root else None, Op.prod, root, **over)]
+        got.append(call("gather", mine, empty(18) if rank == root else None, root, **over))
+        if rank == root:
+            check("reduce", got[0], np.prod(each, axis=0))
+            check("gather", got[1], np.concatenate(each))
+        assert rank == root or got == [None, None]
+        check("scatter", call("scatter", mine if rank == root else None, empty(2), root, **over), each[root][block])
+        if rank > 0:
+            check("receive", call("receive", empty(6), rank - 1, **over), each[rank - 1])
+        if rank < 2:
+            call("send", mine, rank + 1, **over)
+        if over.get("stream"):
+            over["stream"].synchronize()
+        for name, got, expected in checks:
+            np.testing.assert_array_equal(got, expected, name)
+        checks.clear()
+        # Nobody is through before all have come.
+        pathlib.Path(f"{turn} {rank}").touch()
+        call("barrier", over.get("communicator"))
+        assert all(pathlib.Path(f"{turn} {other}").exists() for other in range(3))
+
+    first = antiphon.communicator.default()
+    every("by default", first)
+    every("on a stream", first, stream=first.stream())
+    # In the other order, so that it shows whose ranks are counted.
+    turned = first.split(0, key=first.world - first.rank)
+    assert turned.rank == 2 - first.rank
+    every("turned", turned, communicator=turned)
+    every("turned, on a stream", turned, communicator=turned, stream=turned.stream())
+    print(called == set(antiphon.collectives.__all__))
+"""
+
+
+@pytest.mark.parametrize("nodes", [{}, {"ALONE": "1"}], ids=["one node", "three nodes"])
+def test_every_function_of_the_package(nodes, tmp_path):
+    assert on_processes(3, EVERY, tmp_path, **nodes) == ["True\n"] * 3
+
+
 def test_a_group_by_a_place(tmp_path):
     code = """
         import sys, numpy as np
