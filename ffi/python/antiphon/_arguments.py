@@ -35,10 +35,10 @@ def element_bytes(dtype: int) -> int:
     return _SIZES[dtype]
 
 
-def number(what: str, value: int) -> int:
-    """A rank, or another number that C takes as 32 bits."""
-    if not 0 <= value < 1 << 32:
-        raise InvalidArgumentError(f"cannot use {what} {value}: allowed 0 to {(1 << 32) - 1}")
+def number(what: str, value: int, bits: int = 32) -> int:
+    """A rank, or another number that C takes as so many bits."""
+    if not 0 <= value < 1 << bits:
+        raise InvalidArgumentError(f"cannot use {what} {value}: allowed 0 to {(1 << bits) - 1}")
     return int(value)
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from antiphon import _abi
-from antiphon._arguments import encoded, encoded_list
+from antiphon._arguments import encoded, encoded_list, number
 from antiphon._library import check, library
 from antiphon.errors import AntiphonError, InvalidArgumentError
 
@@ -57,10 +57,11 @@ def terms(
         setattr(made, f"{kind}_count", count)
     # The structure has their addresses alone.
     made.lists = lists
-    made.min_bytes, made.max_bytes = min_bytes, max_bytes
-    made.world, made.ranks_per_node = world, ranks_per_node
+    made.min_bytes = number("smallest message", min_bytes, 64)
+    made.max_bytes = number("largest message", max_bytes, 64)
+    made.world, made.ranks_per_node = number("number of ranks", world), number("ranks per node", ranks_per_node)
     made.in_place = _abi.Switch.DEFAULT if in_place is None else _abi.Switch.ON if in_place else _abi.Switch.OFF
-    made.has_root, made.root = int(root is not None), root or 0
+    made.has_root, made.root = int(root is not None), number("root", root or 0)
     return made
 
 

@@ -252,7 +252,8 @@ class Communicator(Handle):
         kind = NAMES.get(name_of(dtype))
         if kind is None:
             raise UnsupportedError(f"cannot explain a call with elements of type {dtype}: allowed {', '.join(NAMES)}")
-        asked = _abi.Question(ctypes.sizeof(_abi.Question), collective.encode(), message_size, kind, op, in_place)
+        size = number("message_size", message_size, 64)
+        asked = _abi.Question(ctypes.sizeof(_abi.Question), collective.encode(), size, kind, op, in_place)
         asked.root = number("root", root)
         return explanation(self._open(), asked)
 
@@ -279,9 +280,7 @@ class Communicator(Handle):
     def allocate(self, size: int) -> Memory:
         """Zeroed memory of `size` bytes that the ranks of this machine map."""
         made = ctypes.c_void_p()
-        if size < 0:
-            raise InvalidArgumentError(f"cannot allocate {size} bytes: allowed 0 and more")
-        check(library().antiphon_memory_allocate(self._open(), size, made))
+        check(library().antiphon_memory_allocate(self._open(), number("size", size, 64), made))
         return Memory(made.value or 0, size, self._on_device)
 
     def stream(self) -> Stream:

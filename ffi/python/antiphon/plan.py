@@ -362,7 +362,7 @@ def _question(request: Request) -> _abi.Question:
     asked = _abi.Question(
         struct_size=ctypes.sizeof(_abi.Question),
         collective=encoded("collective", request.collective),
-        bytes=request._larger(),
+        bytes=number("message_size", request._larger(), 64),
         dtype=dtype._number(),
         op=_abi.Op.SUM if op is None else op,
         in_place=bool(request._in_place()),

@@ -240,6 +240,9 @@ def test_ranks_with_other_versions_are_told_before_either_runs(tmp_path):
         ({"devices": "cuda"}, TypeError, "devices 'cuda': allowed True and False"),
         ({"devices": 1}, TypeError, "devices 1: allowed"),
         ({"version": -1}, InvalidArgumentError, "version -1"),
+        ({"constraint": Constraint(world_size=-1)}, InvalidArgumentError, "number of ranks -1"),
+        ({"constraint": Constraint(n_ranks_per_node=(1 << 32) + 2)}, InvalidArgumentError, "ranks per node 4294967298"),
+        ({"constraint": Constraint(root=-1)}, InvalidArgumentError, "root -1"),
         ({"min_message_size": 1 << 64}, InvalidArgumentError, "min_message_size"),
     ],
 )

@@ -174,6 +174,11 @@ def test_a_plan_that_is_installed_is_in_the_cache_until_it_is_removed(tmp_path, 
     assert main(["install", str(tmp_path / "none.json")]) == 1 and "none.json" in capsys.readouterr().err
     assert main(["install", str(path), "--name", "allreduce_hub"]) == 1
     assert "a built-in algorithm" in capsys.readouterr().err
+    for wrong, words in {
+        "--min=-1": "smallest message -1", "--max=18446744073709551616": "largest message 18446744073709551616",
+        "--ranks-per-node=-1": "ranks per node -1", "--root=-1": "root -1",
+    }.items():  # fmt: skip
+        assert main(["install", str(path), wrong]) == 1 and f"cannot use {words}: allowed 0 to" in capsys.readouterr().err
     assert main(["install", "--remove", "yours"]) == 0 and not installed.exists()
     assert main(["install", "--remove", "yours"]) == 1 and "`yours`" in capsys.readouterr().err
 

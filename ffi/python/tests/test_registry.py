@@ -125,6 +125,8 @@ def test_what_is_selected_serves_such_a_call(registry, tmp_path):
     largest = PlanHandle("largest", "largest", ExecutionPlan(one_op.plan.path))
     registry.register_plan(largest)
     assert registry.select(**CALL) is ring and registry.select(**CALL, hints={"op": Op.max}) is largest
+    with pytest.raises(InvalidArgumentError, match="message_size -1"):
+        registry.select(**{**CALL, "message_size": -1})
     for wrong in ({"n_ranks_per_node": 3}, {"n_ranks_per_node": 0}):
         with pytest.raises(InvalidArgumentError, match="on a node"):
             registry.select(**{**CALL, **wrong})
