@@ -69,19 +69,14 @@ def _install(said: argparse.Namespace) -> None:
 
 
 def _write_defaults(folder: Path) -> None:
+    from antiphon._jit import written
     from antiphon.presets import DEFAULTS
 
-    folder.mkdir(parents=True, exist_ok=True)
     for name, default in DEFAULTS.items():
-        # Whole or not at all, for whoever reads it meanwhile.
-        written = folder / f".{name}.{os.getpid()}.tmp"
-        try:
-            default.program().write(written, indent=None)
-            os.replace(written, folder / f"{name}.json")
-        except BaseException:
-            written.unlink(missing_ok=True)
-            raise
-        print(folder / f"{name}.json")
+        path = folder / f"{name}.json"
+        with written(path) as file:
+            default.program().write(file, indent=None)
+        print(path)
 
 
 def main(arguments: list[str]) -> int:

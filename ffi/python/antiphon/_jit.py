@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -175,12 +176,23 @@ def _keep(id: str, text: str) -> Path:
     folder = cache_folder()
     path = folder / f"{id}.json"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all, for whoever reads it meanwhile.
-        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False, encoding="utf-8") as file:
-            file.write(text)
-        os.replace(file.name, path)
+        with written(path) as file:
+            file.write_text(text, encoding="utf-8")
     return path
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """A file to write, which is then at `path`, whole or not at all for whoever reads it meanwhile, and read by whom the process's
+    umask lets. Its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        yield file
+        os.replace(file, path)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
 
 
 def cache_folder() -> Path:

@@ -1,6 +1,7 @@
 """The names by which programs make plans to run, and the registry: what works, and what says that it cannot yet."""
 
 import json
+import os
 
 import pytest
 
@@ -78,6 +79,26 @@ def test_a_handle_has_what_was_given(cache):
     assert jit.compile(algo=gather, **GIVEN) == handle
     assert jit.compile(algo=gather, **{**GIVEN, "instances": 1}).id != handle.id
     assert jit.compile(algo=gather, **{**GIVEN, "tags": {"line"}}).id != handle.id
+
+
+def test_whom_the_umask_lets_reads_what_is_kept(cache):
+    """In a folder that several users share."""
+    before = os.umask(0o027)
+    try:
+        handle = jit.compile(algo=gather, name="shared", num_gpus=2)
+    finally:
+        os.umask(before)
+    assert os.stat(handle.plan.path).st_mode & 0o777 == 0o640
+
+
+def test_what_cannot_be_kept_leaves_nothing(cache, monkeypatch):
+    def fail(*_):
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no room"):
+        jit.compile(algo=gather, name="lost", num_gpus=2)
+    assert list(cache.iterdir()) == []
 
 
 def test_what_the_program_says_wins():
