@@ -147,7 +147,7 @@ class PlanHandle:
     """The plan's name."""
     plan: ExecutionPlan
     """The plan itself."""
-    tags: Any = field(default_factory=set)
+    tags: Any = field(default_factory=set, hash=False)
     """What its author said of it, for selectors."""
     constraint: Constraint = Constraint()
     """Where it fits."""
@@ -172,7 +172,7 @@ class Request:
     programs written for the format's own package say it."""
     dtype: DataType = DataType.auto
     """Type of the elements."""
-    hints: Mapping[str, Any] = field(default_factory=dict)
+    hints: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """What the caller adds. A call by name adds `op`, an `Op` or None, `root`, `in_place`, and `tags`, those that the communicator
     asks for."""
 

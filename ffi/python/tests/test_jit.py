@@ -20,7 +20,7 @@ from antiphon.language import (
     Rank,
     chunk,
 )
-from antiphon.plan import Constraint, DataType, ExecutionPlan, ExecutionPlanRegistry, Executor
+from antiphon.plan import Constraint, DataType, ExecutionPlan, ExecutionPlanRegistry, Executor, Request
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +79,16 @@ def test_a_handle_has_what_was_given(cache):
     assert jit.compile(algo=gather, **GIVEN) == handle
     assert jit.compile(algo=gather, **{**GIVEN, "instances": 1}).id != handle.id
     assert jit.compile(algo=gather, **{**GIVEN, "tags": {"line"}}).id != handle.id
+
+
+def test_handles_and_requests_are_keys():
+    handle = jit.compile(algo=gather, name="g", num_gpus=2, tags={"mine": 2})
+    same = jit.compile(algo=gather, name="g", num_gpus=2, tags={"mine": 2})
+    other = jit.compile(algo=gather, name="g", num_gpus=2, tags={"mine"})
+    assert {handle: 1, other: 2, same: 3} == {handle: 3, other: 2}
+    asked = Request("allgather", 2, 2, 0, 0, 8, hints={"root": 1})
+    assert {asked: 1}[Request("allgather", 2, 2, 0, 0, 8, hints={"root": 1})] == 1
+    assert Request("allgather", 2, 2, 0, 0, 8) not in {asked}
 
 
 def test_whom_the_umask_lets_reads_what_is_kept(cache):
