@@ -82,7 +82,7 @@ impl Compiled {
             log::info!("plan `{name}` {what}: {steps} steps of ranks that are one kernel");
         }
         let kernel = match kernels::load(device, ENTRY, &text) {
-            Err(missing @ HalError::Unavailable { .. }) if may_part => {
+            Err(missing) if may_part && kernels::is_useless(&missing) => {
                 log::info!("plans are interpreted, each rank by a kernel of its own: {missing}");
                 return Ok(None);
             }

@@ -109,8 +109,8 @@ fn load_text(
     Ok(kernel)
 }
 
-/// Whether an error says that there is no compiler, or none of whose code the driver takes.
-fn is_useless(error: &HalError) -> bool {
+/// Whether an error says that there is no compiler for the device, or none of whose code the driver takes.
+pub fn is_useless(error: &HalError) -> bool {
     matches!(error, HalError::Unavailable { .. } | HalError::ForeignCode { .. })
 }
 

@@ -172,7 +172,7 @@ impl Vendor for CudaDriver {
         architecture: &str,
         options: &[&str],
     ) -> Result<Vec<u8>, HalError> {
-        nvrtc::compiler(Some(api.version))?.compile(source, architecture, options)
+        nvrtc::compile(api.version, source, architecture, options)
     }
 
     fn load_module(api: &Api<Self>, image: &[u8]) -> Result<RawModule, HalError> {

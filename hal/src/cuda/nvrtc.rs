@@ -31,7 +31,22 @@ static NVRTC: Dialect = Dialect {
 /// newer one makes. Looked for in the process, the system's library path, `CUDA_HOME`, the folders of Python packages
 /// and `/usr/local/cuda`. [`HalError::Unavailable`] with those places where there is none; the next call looks again.
 pub fn compiler(driver_version: Option<u32>) -> Result<&'static RuntimeCompiler, HalError> {
-    NVRTC.find(usize::from(driver_version.is_some_and(|version| version < CUDA_13)))
+    NVRTC.find(row(driver_version))
+}
+
+/// Machine code by that compiler, or by the other one where it knows the architecture and that one does not.
+pub(super) fn compile(
+    driver_version: u32,
+    source: &str,
+    architecture: &str,
+    options: &[&str],
+) -> Result<Vec<u8>, HalError> {
+    NVRTC.compile(row(Some(driver_version)), source, architecture, options)
+}
+
+/// Which row of names is for a driver.
+fn row(driver_version: Option<u32>) -> usize {
+    usize::from(driver_version.is_some_and(|version| version < CUDA_13))
 }
 
 #[cfg(test)]

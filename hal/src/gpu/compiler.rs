@@ -13,9 +13,13 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::ptr;
+use std::slice;
 use std::sync::Mutex;
 
 type Program = *mut c_void;
+
+/// What every compiler makes something of, for architectures that it knows.
+const NOTHING: &CStr = c"extern \"C\" __global__ void nothing() {}";
 
 /// What tells one vendor's compiler from another's.
 #[derive(Debug)]
@@ -38,12 +42,15 @@ pub(crate) struct Dialect {
     /// The variable that names another library, the only one then.
     pub(crate) variable: &'static str,
     /// Names of its library, the preferred first: a row for each age of the driver.
-    pub(crate) names: &'static [&'static [&'static str]],
+    pub(crate) names: &'static [Names],
     /// Folders that may hold the library, given what reads the environment.
     pub(crate) folders: fn(Environment) -> Vec<PathBuf>,
-    /// Those that were found, by the row.
-    pub(crate) found: Mutex<BTreeMap<usize, &'static RuntimeCompiler>>,
+    /// Those that were found, by the names that were looked for.
+    pub(crate) found: Mutex<BTreeMap<Names, &'static RuntimeCompiler>>,
 }
+
+/// Names of a library, the preferred first.
+type Names = &'static [&'static str];
 
 /// What reads a variable of the environment.
 pub(crate) type Environment = fn(&str) -> Option<OsString>;
@@ -51,23 +58,53 @@ pub(crate) type Environment = fn(&str) -> Option<OsString>;
 impl Dialect {
     /// The compiler that the names of `row` are for. Where there is none, the next call looks again.
     pub(crate) fn find(&'static self, row: usize) -> Result<&'static RuntimeCompiler, HalError> {
+        self.find_named(self.names[row])
+    }
+
+    fn find_named(&'static self, names: Names) -> Result<&'static RuntimeCompiler, HalError> {
         let mut found = lock(&self.found);
-        if let Some(compiler) = found.get(&row) {
+        if let Some(compiler) = found.get(names) {
             return Ok(compiler);
         }
-        let compiler = RuntimeCompiler::load(self, &self.search(row), Cache::of_user())?;
+        let compiler = RuntimeCompiler::load(self, &self.search(names), Cache::of_user())?;
         let compiler: &'static RuntimeCompiler = Box::leak(Box::new(compiler));
-        found.insert(row, compiler);
+        found.insert(names, compiler);
         Ok(compiler)
     }
 
-    /// Where the compiler may be.
-    fn search(&self, row: usize) -> Search {
-        Search {
-            named: std::env::var_os(self.variable).filter(|path| !path.is_empty()),
-            names: self.names[row],
-            folders: (self.folders)(|name| std::env::var_os(name)),
+    /// Machine code by the compiler that the names of `row` are for, or by another one of that row where that one makes none for
+    /// the architecture. [`HalError::Unavailable`] where none does.
+    pub(crate) fn compile(
+        &'static self,
+        row: usize,
+        source: &str,
+        architecture: &str,
+        options: &[&str],
+    ) -> Result<Vec<u8>, HalError> {
+        let first = self.find(row)?;
+        let unknown = match first.compile(source, architecture, options) {
+            Err(unknown @ HalError::Unavailable { .. }) if self.named().is_none() => unknown,
+            compiled => return compiled,
+        };
+        for name in self.names[row].iter().filter(|name| !first.name.ends_with(**name)) {
+            let other = self.find_named(slice::from_ref(name));
+            match other.and_then(|other| other.compile(source, architecture, options)) {
+                Err(HalError::Unavailable { .. }) => {}
+                compiled => return compiled,
+            }
         }
+        Err(unknown)
+    }
+
+    /// The only library to try, where the user named one.
+    fn named(&self) -> Option<OsString> {
+        std::env::var_os(self.variable).filter(|path| !path.is_empty())
+    }
+
+    /// Where the compiler may be.
+    fn search(&self, names: Names) -> Search {
+        let folders = (self.folders)(|name| std::env::var_os(name));
+        Search { named: self.named(), names, folders }
     }
 }
 
@@ -176,7 +213,8 @@ impl RuntimeCompiler {
     }
 
     /// Machine code for `architecture`, from the cache or compiled with `options`. A source that does not compile is
-    /// [`HalError::Vendor`] with the compiler's log.
+    /// [`HalError::Vendor`] with the compiler's log, an architecture that the compiler makes nothing for
+    /// [`HalError::Unavailable`].
     pub fn compile(
         &self,
         source: &str,
@@ -208,15 +246,13 @@ impl RuntimeCompiler {
         let option = format!("--gpu-architecture={architecture}");
         let all = [option.as_str()].into_iter().chain(options.iter().copied());
         let all = all.map(text).collect::<Result<Vec<_>, _>>()?;
-        let pointers: Vec<_> = all.iter().map(|option| option.as_ptr()).collect();
-        let count = c_int::try_from(pointers.len()).unwrap_or(c_int::MAX);
-        let unit = Unit::new(self, &source)?;
-        // SAFETY: the program lives as long as `unit`; `count` pointers to strings that outlive the call.
-        let code = unsafe { (self.functions.compile)(unit.program, count, pointers.as_ptr()) };
-        if code != 0 {
-            let log = unit.text(self.functions.log_size, self.functions.log).unwrap_or_default();
-            return Err(self.error("compile a kernel", code, log));
-        }
+        let unit = self.attempt(&source, &all).map_err(|refused| {
+            // Compilers have no answer of their own for this.
+            match self.attempt(NOTHING, &all[..1]) {
+                Ok(_) => refused,
+                Err(why) => self.unknown(architecture, &why),
+            }
+        })?;
         let bytes = unit.text(self.functions.code_size, self.functions.code);
         let bytes = bytes.map_err(|code| self.error("fetch compiled code", code, Vec::new()))?;
         if bytes.is_empty() {
@@ -228,6 +264,33 @@ impl RuntimeCompiler {
             });
         }
         Ok(bytes)
+    }
+
+    /// A source that compiles.
+    fn attempt(&self, source: &CStr, options: &[CString]) -> Result<Unit<'_>, HalError> {
+        let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
+        let count = c_int::try_from(pointers.len()).unwrap_or(c_int::MAX);
+        let unit = Unit::new(self, source)?;
+        // SAFETY: the program lives as long as `unit`; `count` pointers to strings that outlive the call.
+        let code = unsafe { (self.functions.compile)(unit.program, count, pointers.as_ptr()) };
+        if code == 0 {
+            return Ok(unit);
+        }
+        let log = unit.text(self.functions.log_size, self.functions.log).unwrap_or_default();
+        Err(self.error("compile a kernel", code, log))
+    }
+
+    /// That it makes nothing for an architecture.
+    fn unknown(&self, architecture: &str, why: &HalError) -> HalError {
+        let ((major, minor), variable) = (self.version, self.dialect.variable);
+        HalError::Unavailable {
+            what: self.dialect.what.to_owned(),
+            why: format!(
+                "{} ({major}.{minor}) compiles nothing for {architecture} ({why})",
+                self.name
+            ),
+            cure: format!("install one that knows {architecture}, or name it by {variable}"),
+        }
     }
 
     fn error(&self, what: &str, code: c_int, log: Vec<u8>) -> HalError {
@@ -342,7 +405,8 @@ pub(crate) mod tests {
         let prefix = dialect.prefix;
         let folder = std::env::temp_dir().join(format!("antiphon-{prefix}-{}", std::process::id()));
         let cache = Cache::at(folder.clone());
-        let compiler = match RuntimeCompiler::load(dialect, &dialect.search(0), cache) {
+        let search = dialect.search(dialect.names[0]);
+        let compiler = match RuntimeCompiler::load(dialect, &search, cache) {
             Ok(compiler) => compiler,
             Err(error) => {
                 assert!(matches!(error, HalError::Unavailable { .. }), "{error}");

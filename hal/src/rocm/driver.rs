@@ -144,7 +144,7 @@ impl Vendor for RocmDriver {
         architecture: &str,
         options: &[&str],
     ) -> Result<Vec<u8>, HalError> {
-        hiprtc::compiler(Some(api.version))?.compile(source, architecture, options)
+        hiprtc::compile(api.version, source, architecture, options)
     }
 
     fn load_module(api: &Api<Self>, image: &[u8]) -> Result<RawModule, HalError> {

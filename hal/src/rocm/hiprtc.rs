@@ -38,6 +38,16 @@ pub fn compiler(driver_version: Option<u32>) -> Result<&'static RuntimeCompiler,
     HIPRTC.find(row(driver_version))
 }
 
+/// Machine code by that compiler, or by another one where that knows the architecture and the first does not.
+pub(super) fn compile(
+    driver_version: u32,
+    source: &str,
+    architecture: &str,
+    options: &[&str],
+) -> Result<Vec<u8>, HalError> {
+    HIPRTC.compile(row(Some(driver_version)), source, architecture, options)
+}
+
 /// Which row of names is for a driver.
 fn row(driver_version: Option<u32>) -> usize {
     match driver_version {

@@ -28,6 +28,17 @@ const DTYPE: DataType = DataType::F32;
 /// The process with the simulated driver and without a compiler, where the driver knows the images of the architectures that
 /// `known` says yes to.
 fn without_compiler(test: &str, known: fn(&str) -> bool) -> Option<Simulated> {
+    let missing = ["ANTIPHON_NVRTC_LIB", "ANTIPHON_HIPRTC_LIB"].map(|name| (name, "/nowhere"));
+    with_images(test, known, &missing)
+}
+
+/// The process with the simulated driver and these variables, where the driver knows the images of the architectures that `known`
+/// says yes to. Nothing is compiled there already.
+fn with_images(
+    test: &str,
+    known: fn(&str) -> bool,
+    environment: &[(&str, &str)],
+) -> Option<Simulated> {
     let target = if backend() == Backend::Rocm { Target::Hip } else { Target::Cuda };
     let name = format!("images-{target:?}-{}", test.replace("::", "-"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -42,9 +53,10 @@ fn without_compiler(test: &str, known: fn(&str) -> bool) -> Option<Simulated> {
             fs::write(file.with_extension("source"), &text).unwrap();
         }
     }
-    let folder = folder.to_str().unwrap();
-    let missing = ["ANTIPHON_NVRTC_LIB", "ANTIPHON_HIPRTC_LIB"].map(|name| (name, "/nowhere"));
-    let environment = [missing[0], missing[1], (IMAGES, folder)];
+    let cache = folder.join("cache");
+    let places =
+        [(IMAGES, folder.to_str().unwrap()), ("ANTIPHON_CACHE_DIR", cache.to_str().unwrap())];
+    let environment = [environment, &places].concat();
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), &environment)
 }
 
@@ -118,6 +130,25 @@ fn ranks_that_are_launched_together_run_without_a_compiler() {
     }
     let failures: Vec<_> = entries().iter().flat_map(|entry| all_at_once(entry, seed())).collect();
     report(&failures);
+}
+
+/// A card that is newer than the compiler, or older than it goes back.
+#[test]
+fn a_compiler_that_does_not_know_the_device_is_as_none() {
+    let test = "prebuilt::a_compiler_that_does_not_know_the_device_is_as_none";
+    let unknown = [("ANTIPHON_GPUSIM_UNKNOWN", "sm_90,gfx1100")];
+    if with_images(test, |_| true, &unknown).is_none() {
+        return;
+    }
+    let entries = entries();
+    for outcome in run(&entries[0], KernelForm::Auto, None) {
+        assert_eq!(outcome.unwrap(), "");
+    }
+    report(&all_at_once(&entries[0], seed()).into_iter().collect::<Vec<_>>());
+    let refused = run(&entries[0], KernelForm::Generated, None).into_iter();
+    let errors: Vec<_> = refused.map(|refused| refused.unwrap_err().to_string()).collect();
+    // Who is told first leaves, and others may hear of that before they are told themselves.
+    assert!(errors.iter().any(|error| error.contains("compiles nothing for")), "{errors:#?}");
 }
 
 #[test]

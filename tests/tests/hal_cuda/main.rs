@@ -5,7 +5,7 @@ mod graphs;
 mod peers;
 mod sharing;
 
-use antiphon_hal::{Backend, Device, HalError, driver};
+use antiphon_hal::{Backend, Device, HalError, KernelCode, KernelSource, driver};
 use antiphon_tests::hal::support::{assert_passed, myself};
 use std::io::Write;
 use std::sync::Arc;
@@ -92,6 +92,21 @@ fn the_devices_are_those_of_the_driver() {
     assert!(matches!(cuda.open(3), Err(HalError::Invalid { .. })));
 }
 
+#[test]
+fn a_device_that_the_compiler_does_not_know_has_none() {
+    let test = "a_device_that_the_compiler_does_not_know_has_none";
+    let unknown = [("ANTIPHON_GPUSIM_UNKNOWN", "sm_90")];
+    let Some(_) = on_simulator(test, &unknown) else { return };
+    // Of no other test: what is compiled once is on disk.
+    let text = "extern \"C\" __global__ void unknown() {}";
+    let source = KernelSource { entry: "unknown", code: KernelCode::Source(text), options: &[] };
+    let error = open(0).load(source).unwrap_err();
+    assert!(matches!(error, HalError::Unavailable { .. }), "{error:?}");
+    for part in ["libnvrtc.so.12", "sm_90", "invalid value", "ANTIPHON_NVRTC_LIB"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
 /// The suite's kernels are what CUDA's own compiler takes, which needs no GPU, and not only what the simulated one does.
 #[test]
 fn nvrtc_compiles_the_kernels_of_the_suite() {
@@ -122,6 +137,8 @@ fn nvrtc_compiles_the_kernels_of_the_suite() {
         let code = compiler.compile(antiphon_tests::hal::kernel::SOURCE, architecture, &[]);
         assert!(code.unwrap().starts_with(b"\x7fELF"), "{architecture}");
     }
+    let unknown = compiler.compile(antiphon_tests::hal::kernel::SOURCE, "sm_999", &[]).unwrap_err();
+    assert!(matches!(unknown, HalError::Unavailable { .. }), "{unknown:?}");
 }
 
 /// The simulated driver has every function that the backend can use, or its paths are not tested.

@@ -6,8 +6,9 @@ mod application;
 mod graphs;
 mod sharing;
 
-use antiphon_hal::{Backend, Device, HalError, MemoryHandle, driver};
+use antiphon_hal::{Backend, Device, HalError, KernelCode, KernelSource, MemoryHandle, driver};
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The release whose memory is allocated by the run-time library and passed on by IPC handles.
@@ -104,6 +105,51 @@ fn the_devices_are_those_of_the_driver() {
         [(0, true), (2, true)]
     );
     assert_eq!(device.caps().pci, "0000:11:00.0".parse().ok());
+}
+
+/// A run-time compiler that is found first, and compiles nothing.
+const IGNORANT: &str = r#"
+typedef void *P; typedef const char *T; typedef const T *L; typedef unsigned long *N;
+int hiprtcVersion(int *a, int *b) { *a = 9; *b = 9; return 0; }
+T hiprtcGetErrorString(int c) { return c ? "HIPRTC_ERROR_COMPILATION" : "HIPRTC_SUCCESS"; }
+int hiprtcCreateProgram(P *p, T s, T n, int c, L h, L i) { *p = p; return 0; }
+int hiprtcDestroyProgram(P *p) { return 0; }
+int hiprtcCompileProgram(P p, int n, L o) { return 6; }
+int hiprtcGetProgramLogSize(P p, N n) { *n = 0; return 0; }
+int hiprtcGetProgramLog(P p, char *t) { return 0; }
+int hiprtcGetCodeSize(P p, N n) { return 4; }
+int hiprtcGetCode(P p, char *c) { return 4; }
+"#;
+
+#[test]
+fn where_a_compiler_does_not_know_the_device_another_one_is_taken() {
+    let test = "where_a_compiler_does_not_know_the_device_another_one_is_taken";
+    let folder = PathBuf::from(format!("{}/{test}", env!("CARGO_TARGET_TMPDIR")));
+    // Not by name: a library that is named is the only one.
+    let path =
+        format!("{}:{}", folder.display(), std::env::var("LD_LIBRARY_PATH").unwrap_or_default());
+    let environment = [("ANTIPHON_HIPRTC_LIB", ""), ("LD_LIBRARY_PATH", &*path)];
+    if std::env::var_os("ANTIPHON_TEST_SIMULATED").is_none() {
+        std::fs::create_dir_all(&folder).unwrap();
+        let source = folder.join("ignorant.c");
+        std::fs::write(&source, IGNORANT).unwrap();
+        let library = folder.join("libhiprtc.so.7");
+        let mut command = std::process::Command::new("g++");
+        command.args(["-xc", "-shared", "-fPIC", "-o"]).arg(library).arg(source);
+        if !command.status().is_ok_and(|status| status.success()) {
+            let needed = std::env::var_os("ANTIPHON_NEEDS_SIMULATOR").is_some();
+            assert!(!needed, "{test}: no g++");
+            return antiphon_tests::simulated::pass_over(test, "it takes g++");
+        }
+    }
+    let Some(simulated) = on_simulator(test, &environment) else { return };
+    let other = folder.join("libhiprtc.so.6");
+    let _ = std::fs::remove_file(&other);
+    std::os::unix::fs::symlink(&simulated.driver, other).unwrap();
+    // Of no other test: what is compiled once is on disk.
+    let text = "extern \"C\" __global__ void another() {}";
+    let source = KernelSource { entry: "another", code: KernelCode::Source(text), options: &[] };
+    open(0).load(source).unwrap();
 }
 
 /// The simulated driver has every function that the backend can use, or its paths are not tested.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 const SUCCESS: i32 = 0;
 const INVALID_INPUT: i32 = 3;
 const INVALID_PROGRAM: i32 = 4;
+const INVALID_OPTION: i32 = 5;
 const COMPILATION: i32 = 6;
 pub const NAMES: &[(i32, &std::ffi::CStr)] = &[
     (SUCCESS, c"NVRTC_SUCCESS"),
@@ -20,7 +21,7 @@ pub const NAMES: &[(i32, &std::ffi::CStr)] = &[
     (2, c"NVRTC_ERROR_PROGRAM_CREATION_FAILURE"),
     (INVALID_INPUT, c"NVRTC_ERROR_INVALID_INPUT"),
     (INVALID_PROGRAM, c"NVRTC_ERROR_INVALID_PROGRAM"),
-    (5, c"NVRTC_ERROR_INVALID_OPTION"),
+    (INVALID_OPTION, c"NVRTC_ERROR_INVALID_OPTION"),
     (COMPILATION, c"NVRTC_ERROR_COMPILATION"),
     (11, c"NVRTC_ERROR_INTERNAL_ERROR"),
 ];
@@ -66,12 +67,24 @@ fn program(handle: u64) -> Result<Arc<Program>, i32> {
     PROGRAMS.get(handle).map_err(|_| INVALID_PROGRAM)
 }
 
+/// Whether the architecture is one that the compilers are to know nothing of.
+fn unknown(options: &[String]) -> bool {
+    let listed = std::env::var("ANTIPHON_GPUSIM_UNKNOWN").unwrap_or_default();
+    let mut named = options.iter().filter_map(|option| option.strip_prefix("--gpu-architecture="));
+    named.any(|architecture| listed.split(',').any(|one| one == architecture))
+}
+
 /// Compiles a program, with further options.
 fn compiled(handle: u64, count: i32, options: In<In<c_char>>, further: &[&str]) -> Result<(), i32> {
     let program = program(handle)?;
     let count = usize::try_from(count).map_err(|_| INVALID_INPUT)?;
     let mut options = input(texts(options, count))?;
     options.extend(further.iter().map(|option| (*option).to_owned()));
+    if unknown(&options) {
+        let log = "error: invalid value for --gpu-architecture (simulated compiler)".to_owned();
+        *lock(&program.made) = Made { code: None, log };
+        return Err(INVALID_OPTION);
+    }
     let made = match build::build(&program.name, &program.source, &program.headers, &options) {
         Ok(code) => Made { code: Some(code), log: String::new() },
         Err(log) => Made { code: None, log },
@@ -81,7 +94,8 @@ fn compiled(handle: u64, count: i32, options: In<In<c_char>>, further: &[&str]) 
     if failed { Err(COMPILATION) } else { Ok(()) }
 }
 
-/// As [`nvrtcCompileProgram`], for another compiler of that kind.
+/// As [`nvrtcCompileProgram`], for another compiler of that kind, which tells options that it does not take from faults of the
+/// source by its log alone.
 pub fn compile(
     name: &str,
     handle: u64,
@@ -89,7 +103,8 @@ pub fn compile(
     options: In<In<c_char>>,
     further: &[&str],
 ) -> i32 {
-    answer(name, move || compiled(handle, count, options, further))
+    let plain = |code| if code == INVALID_OPTION { COMPILATION } else { code };
+    answer(name, move || compiled(handle, count, options, further).map_err(plain))
 }
 
 macro_rules! compiler_calls {
