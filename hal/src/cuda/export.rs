@@ -10,6 +10,7 @@ use crate::gpu::export::barred;
 use crate::gpu::foreign;
 use crate::gpu::memory::{GpuMemory, Kind};
 use crate::gpu::peers::STAGE;
+use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context as _, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
 use crate::memory::{DmaBuf, MemoryHandle};
@@ -29,6 +30,7 @@ pub(super) fn fabric(memory: &CudaMemory) -> Result<MemoryHandle, HalError> {
             let physicals = &mapping.physicals[..];
             let [physical] = physicals else { return Err(several(physicals.len())) };
             let _entered = memory.core.context.enter()?;
+            let _unrecorded = Unrecorded::new(memory.core.context.api());
             let handle = fabric_handle(physical)?;
             Ok(MemoryHandle::Fabric { backend, handle, bytes: memory.bytes })
         }
@@ -95,6 +97,7 @@ pub(super) fn dma_buf(memory: &CudaMemory, offset: u64, bytes: u64) -> Result<Dm
         });
     }
     let _entered = core.context.enter()?;
+    let _unrecorded = Unrecorded::new(core.context.api());
     if let Kind::Foreign(origin) = &memory.kind {
         foreign::check_alive(core, origin)?;
     }

@@ -69,6 +69,7 @@ impl CudaMulticast {
             ));
         }
         let _entered = core.context.enter()?;
+        let _unrecorded = Unrecorded::new(core.context.api());
         let length = length(core, members, bytes)?
             .ok_or_else(|| invalid(format!("{bytes} bytes"), "an address range", "ask for less"))?;
         let api = core.context.api();
@@ -98,6 +99,7 @@ impl CudaMulticast {
             return Err(invalid(format!("a handle of {}", handle.kind_name())));
         };
         let _entered = core.context.enter()?;
+        let _unrecorded = Unrecorded::new(core.context.api());
         let length = length(core, *members, *bytes)?.filter(|_| *members > 0 && *bytes > 0);
         let length =
             length.ok_or_else(|| invalid(format!("{members} members of {bytes} bytes")))?;
@@ -153,6 +155,7 @@ impl Multicast for CudaMulticast {
 
     fn export(&self) -> Result<MemoryHandle, HalError> {
         let _entered = self.core.context.enter()?;
+        let _unrecorded = Unrecorded::new(self.core.context.api());
         Ok(MemoryHandle::Multicast {
             backend: Backend::Cuda,
             descriptor: Arc::new(self.group.export_descriptor()?),
@@ -212,7 +215,10 @@ impl Multicast for CudaMulticast {
 impl Drop for Binding {
     fn drop(&mut self) {
         let Ok(_entered) = self.context.enter() else { return };
-        if let Some(unbind) = self.context.api().multicast_unbind {
+        let api = self.context.api();
+        // To let go of memory is no part of a graph that is being recorded.
+        let _unrecorded = Unrecorded::new(api);
+        if let Some(unbind) = api.multicast_unbind {
             // SAFETY: bound by `bind`, for this length, and unbound here alone.
             let _: Code = unsafe { unbind(self.group.raw, self.context.device(), 0, self.length) };
         }

@@ -5,6 +5,7 @@ use crate::gpu::calls::{Address, IpcHandle};
 use crate::gpu::code::Code;
 use crate::gpu::core::Core;
 use crate::gpu::memory::{GpuMemory, Kind};
+use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
 use crate::gpu::{foreign, process_number};
@@ -41,6 +42,7 @@ pub(crate) fn parts<V: Vendor>(memory: &GpuMemory<V>) -> Result<Vec<MemoryHandle
         return Err(why);
     }
     let _entered = core.context.enter()?;
+    let _unrecorded = Unrecorded::new(core.context.api());
     match &memory.kind {
         Kind::Mapped(mapping) => {
             let mut left = memory.bytes;

@@ -201,9 +201,6 @@ impl<V: Vendor> Memory for GpuMemory<V> {
 
 impl<V: Vendor> Drop for GpuMemory<V> {
     fn drop(&mut self) {
-        let api = self.core.context.api();
-        // To let go of memory is no part of a graph that is being recorded.
-        let _unrecorded = Unrecorded::new(api);
         match &self.kind {
             Kind::Foreign(_) => self.core.ranges.changed(),
             // Out of the table before the range is unmapped, here by the fields, which are dropped after this: the
@@ -229,6 +226,9 @@ impl<V: Vendor> Drop for GpuMemory<V> {
                 // No lock is held in the call below: it may wait for kernels, which may wait for other threads.
                 drop(opened);
                 if let Ok(_entered) = self.core.context.enter() {
+                    let api = self.core.context.api();
+                    // To let go of memory is no part of a graph that is being recorded.
+                    let _unrecorded = Unrecorded::new(api);
                     // SAFETY: opened by `open`, and closed here once for that; the driver counts.
                     let _ = unsafe { (api.ipc_close)(self.address) };
                 }

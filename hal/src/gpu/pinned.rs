@@ -104,6 +104,8 @@ impl<V: Vendor> Slabs<V> {
 impl<V: Vendor> Drop for Block<V> {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
+            // To let go of memory is no part of a graph that is being recorded.
+            let _unrecorded = Unrecorded::new(self.context.api());
             let pointer = ptr::with_exposed_provenance_mut(self.address as usize);
             // SAFETY: allocated by `block` and freed here alone.
             let _ = unsafe { (self.context.api().host_free)(pointer) };

@@ -5,6 +5,7 @@ use crate::gpu::calls::{
     AccessDescription, Address, AllocationProperties, Device, RawPhysical, Virtual,
 };
 use crate::gpu::code::{Code, DESCRIPTOR};
+use crate::gpu::recording::Unrecorded;
 use crate::gpu::spans::Spans;
 use crate::gpu::vendor::{Context, Vendor};
 use crate::gpu::{lock, process_number};
@@ -103,6 +104,8 @@ impl<V: Vendor> Drop for Physical<V> {
         if self.counted
             && let Ok(_entered) = self.context.enter()
         {
+            // To let go of memory is no part of a graph that is being recorded.
+            let _unrecorded = Unrecorded::new(self.context.api());
             // SAFETY: gives back the count that this object owns; mappings keep the memory itself.
             let _ = unsafe { (self.calls.release)(self.raw) };
         }
@@ -173,6 +176,8 @@ impl<V: Vendor> Mapped<V> {
 impl<V: Vendor> Drop for Mapped<V> {
     fn drop(&mut self) {
         let Ok(_entered) = self.context.enter() else { return };
+        // As for physical memory.
+        let _unrecorded = Unrecorded::new(self.context.api());
         let mut next = self.address;
         for &bytes in &self.filled {
             // SAFETY: mapped by `new` and unmapped here alone; whoever uses the addresses keeps this object.

@@ -119,6 +119,12 @@ fn recording_elsewhere_does_not_hinder_a_device() {
             access.store(&mapped, 1, 9);
             assert_eq!(access.load(&memory, 1), 9);
             device.pinned(64).unwrap();
+            device.pinned(16 << 20).unwrap();
+            let group = device.multicast(1, CHUNK as u64).unwrap();
+            drop(group.bind(&memory).unwrap());
+            group.export().unwrap();
+            // The device keeps no memory that nobody has.
+            drop((memory, mapped, access, group));
         });
     });
     application.end(raw);

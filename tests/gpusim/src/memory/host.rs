@@ -25,6 +25,7 @@ driver_calls! {
 
     fn cuMemFreeHost(address: u64) {
         let context = context::current()?;
+        capture::refuse()?;
         let range = registry::take(address, |range| matches!(range.kind, Kind::Pinned));
         let range = range.ok_or(Status::INVALID_VALUE)?;
         crate::stream::finish_device(context.device);

@@ -8,6 +8,7 @@ use super::shared::{self, Physical};
 use crate::abi::{Answer, Out};
 use crate::context;
 use crate::status::Status;
+use crate::stream::capture;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -124,6 +125,7 @@ driver_calls! {
 
     fn cuIpcCloseMemHandle(address: u64) {
         let context = context::current()?;
+        capture::refuse()?;
         let left = registry::change(|range| match &mut range.kind {
             Kind::Opened(_, count) if range.base == address => {
                 *count -= 1;

@@ -10,6 +10,7 @@ use super::virtual_memory::{Allocation, GRANULARITY, held, hold};
 use crate::abi::{Answer, HANDLE_TYPE_POSIX_FD, In, MulticastObjectProp, Out};
 use crate::device::ordinal;
 use crate::status::Status;
+use crate::stream::capture;
 use crate::table::lock;
 use std::collections::HashMap;
 use std::fs::File;
@@ -138,6 +139,7 @@ fn group(handle: u64) -> Result<Arc<Group>, Status> {
 
 driver_calls! {
     fn cuMulticastCreate(out: Out<u64>, prop: In<MulticastObjectProp>) {
+        capture::refuse()?;
         let prop = prop.get()?;
         if prop.devices == 0
             || prop.devices > 8
@@ -155,6 +157,7 @@ driver_calls! {
     }
 
     fn cuMulticastAddDevice(handle: u64, device: i32) {
+        capture::refuse()?;
         let group = group(handle)?;
         let bit = 1 << ordinal(device)?;
         let sheet = group.sheet();
@@ -194,6 +197,7 @@ driver_calls! {
     }
 
     fn cuMulticastUnbind(handle: u64, device: i32, at: usize, bytes: usize) {
+        capture::refuse()?;
         let device = ordinal(device)? as u32;
         let group = group(handle)?;
         let mine = |member: &&Member| {

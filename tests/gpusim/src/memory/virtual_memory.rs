@@ -98,6 +98,7 @@ driver_calls! {
     }
 
     fn cuMemRelease(handle: u64) {
+        capture::refuse()?;
         let mut all = lock(&HELD);
         let held = all.get_mut(&handle).ok_or(Status::INVALID_VALUE)?;
         held.count -= 1;
@@ -141,6 +142,7 @@ driver_calls! {
     }
 
     fn cuMemExportToShareableHandle(out: Out<i32>, handle: u64, kind: u32, flags: u64) {
+        capture::refuse()?;
         if kind != HANDLE_TYPE_POSIX_FD || flags != 0 {
             return Err(Status::NOT_SUPPORTED);
         }
@@ -194,6 +196,7 @@ driver_calls! {
     }
 
     fn cuMemAddressFree(address: u64, bytes: usize) {
+        capture::refuse()?;
         let mut reserved = lock(&RESERVED);
         if reserved.get(&address) != Some(&bytes) || registry::overlaps(address, bytes) {
             return Err(Status::INVALID_VALUE);
@@ -243,6 +246,7 @@ driver_calls! {
     }
 
     fn cuMemUnmap(address: u64, bytes: usize) {
+        capture::refuse()?;
         even(&[bytes, address as usize])?;
         let parts = registry::inside(address, bytes);
         let virtual_only = parts.iter().all(Range::is_virtual);
