@@ -123,6 +123,8 @@ mod tests {
             (Code::NOT_PERMITTED, Result::CUDA_ERROR_NOT_PERMITTED),
             (Code::NOT_SUPPORTED, Result::CUDA_ERROR_NOT_SUPPORTED),
             (Code::CAPTURE_IMPLICIT, Result::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
+            (Code(*Code::RECORDING.start()), Result::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+            (Code(*Code::RECORDING.end()), Result::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),
             (Code::FOREIGN[0], Result::CUDA_ERROR_INVALID_IMAGE),
             (Code::FOREIGN[1], Result::CUDA_ERROR_NO_BINARY_FOR_GPU),
             (Code::FOREIGN[2], Result::CUDA_ERROR_INVALID_PTX),

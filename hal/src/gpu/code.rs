@@ -2,6 +2,7 @@
 //! them with its vendor's header.
 
 use std::ffi::{c_int, c_uint};
+use std::ops::RangeInclusive;
 
 /// What a driver function returns. A number and not the bindings' enumerations: a newer driver answers codes that
 /// those do not list.
@@ -22,11 +23,19 @@ impl Code {
     pub(crate) const NOT_SUPPORTED: Code = Code(801);
     pub(crate) const CAPTURE_IMPLICIT: Code = Code(906);
 
+    /// The first and the last of those that say that a call does not go with what is being recorded into a graph.
+    pub(crate) const RECORDING: RangeInclusive<u32> = 900..=908;
+
     /// What a driver answers that was to load code, and takes none of its kind: an invalid image, none for the device, an
     /// assembler's text that is not understood. Those of CUDA alone come last: text that is not translated for want of a compiler, by
     /// one that is older, or as somebody has it.
     pub(crate) const FOREIGN: [Code; 6] =
         [Code(200), Code(209), Code(218), Code(221), Code(222), Code(223)];
+
+    /// Whether it speaks of what is being recorded into a graph, and says nothing of the work that the call asks about.
+    pub(crate) fn is_of_recording(self) -> bool {
+        Self::RECORDING.contains(&self.0)
+    }
 
     /// `Ok` for a success.
     pub(crate) fn ok(self) -> Result<(), Code> {

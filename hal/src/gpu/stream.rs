@@ -241,17 +241,17 @@ impl<V: Vendor> Stream for GpuStream<V> {
 
     fn query(&self) -> bool {
         let Ok(_entered) = self.context.enter() else { return true };
-        match self.capture_status() {
-            // Work that failed is over; a default stream that another stream's recording covers is not.
-            Err(code) => code != Code::CAPTURE_IMPLICIT,
+        // A question is no part of a graph that another thread records.
+        let _unrecorded = Unrecorded::new(self.context.api());
+        let code = match self.capture_status() {
             // To ask a stream that is being recorded would end the recording.
-            Ok(status) if is_capturing(status) => false,
-            Ok(_) => {
-                // SAFETY: the stream lives as long as this object.
-                let code = unsafe { (self.context.api().stream_query)(self.raw) };
-                code != Code::NOT_READY
-            }
-        }
+            Ok(status) if is_capturing(status) => return false,
+            // SAFETY: the stream lives as long as this object.
+            Ok(_) => unsafe { (self.context.api().stream_query)(self.raw) },
+            Err(code) => code,
+        };
+        // Work that failed is over; of what a recording covers nobody is told.
+        code != Code::NOT_READY && !code.is_of_recording()
     }
 
     fn synchronize(&self) -> Result<(), HalError> {

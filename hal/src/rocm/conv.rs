@@ -95,6 +95,8 @@ mod tests {
             (Code::PEER_ENABLED, Error::hipErrorPeerAccessAlreadyEnabled),
             (Code::NOT_SUPPORTED, Error::hipErrorNotSupported),
             (Code::CAPTURE_IMPLICIT, Error::hipErrorStreamCaptureImplicit),
+            (Code(*Code::RECORDING.start()), Error::hipErrorStreamCaptureUnsupported),
+            (Code(*Code::RECORDING.end()), Error::hipErrorStreamCaptureWrongThread),
             (Code::FOREIGN[0], Error::hipErrorInvalidImage),
             (Code::FOREIGN[1], Error::hipErrorNoBinaryForGpu),
             (Code::FOREIGN[2], Error::hipErrorInvalidKernelFile),

@@ -123,6 +123,10 @@ fn recording_elsewhere_does_not_hinder_a_device() {
             let group = device.multicast(1, CHUNK as u64).unwrap();
             drop(group.bind(&memory).unwrap());
             group.export().unwrap();
+            let (stream, event) = (device.stream().unwrap(), device.event().unwrap());
+            stream.record(&*event).unwrap();
+            event.synchronize().unwrap();
+            assert!(stream.query() && event.query().unwrap());
             // The device keeps no memory that nobody has.
             drop((memory, mapped, access, group));
         });

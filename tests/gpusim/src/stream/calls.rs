@@ -92,6 +92,7 @@ driver_calls! {
     }
 
     fn cuStreamQuery(stream: u64) {
+        capture::refuse()?;
         find(stream)?.query()
     }
 
