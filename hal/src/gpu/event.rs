@@ -3,13 +3,14 @@
 use crate::driver::Backend;
 use crate::error::HalError;
 use crate::event::Event;
-use crate::gpu::calls::RawEvent;
-use crate::gpu::code::{Code, NO_TIMING};
+use crate::gpu::calls::{RawEvent, RawStream};
+use crate::gpu::code::{Code, NO_TIMING, is_capturing};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// It was not recorded yet.
 const NOWHERE: u8 = 0;
@@ -25,6 +26,8 @@ pub(crate) struct GpuEvent<V: Vendor> {
     /// Where its latest record went ([`NOWHERE`], [`STREAM`], [`GRAPH`]). To ask the driver about one that went into a
     /// graph would end the recording.
     place: AtomicU8,
+    /// The stream of its latest record, which may be gone.
+    stream: AtomicPtr<c_void>,
     context: Arc<V::Context>,
 }
 
@@ -41,7 +44,8 @@ impl<V: Vendor> GpuEvent<V> {
         // SAFETY: `raw` is a valid place for the answer.
         let code = unsafe { (context.api().event_create)(&raw mut raw, NO_TIMING) };
         context.api().check("make an event", code)?;
-        Ok(GpuEvent { raw, place: AtomicU8::new(NOWHERE), context: Arc::clone(context) })
+        let (place, stream) = (AtomicU8::new(NOWHERE), AtomicPtr::default());
+        Ok(GpuEvent { raw, place, stream, context: Arc::clone(context) })
     }
 
     /// The driver's event.
@@ -49,14 +53,31 @@ impl<V: Vendor> GpuEvent<V> {
         self.raw
     }
 
-    /// Notes whether its latest record went into a graph.
-    pub(crate) fn note(&self, graph: bool) {
+    /// Notes the stream of its latest record, and whether that went into a graph.
+    pub(crate) fn note(&self, stream: RawStream, graph: bool) {
+        self.stream.store(stream, Ordering::Release);
         self.place.store(if graph { GRAPH } else { STREAM }, Ordering::Release);
     }
 
     /// Whether it stands for work of a stream, and not for a point of a graph.
     pub(crate) fn is_of_stream(&self) -> bool {
         self.place.load(Ordering::Acquire) == STREAM
+    }
+
+    /// Whether to ask the driver about it would end a recording. The context must be current.
+    fn is_out_of_bounds(&self) -> bool {
+        match self.place.load(Ordering::Acquire) {
+            GRAPH => true,
+            STREAM if V::EVENTS_END_RECORDINGS => {
+                let (stream, mut status) = (self.stream.load(Ordering::Acquire), 0);
+                // SAFETY: such a driver follows the handle itself when it is asked about the event; `status` is a valid place for
+                // the answer.
+                let code =
+                    unsafe { (self.context.api().stream_capturing)(stream, &raw mut status) };
+                code.is_of_recording() || (code == Code::SUCCESS && is_capturing(status))
+            }
+            _ => false,
+        }
     }
 
     /// The event behind `event`, if it is one of this backend.
@@ -77,31 +98,35 @@ impl<V: Vendor> Event for GpuEvent<V> {
     }
 
     fn query(&self) -> Result<bool, HalError> {
-        if self.place.load(Ordering::Acquire) == GRAPH {
-            return Ok(false);
-        }
         let _entered = self.context.enter()?;
         // A question is no part of a graph that another thread records.
         let _unrecorded = Unrecorded::new(self.context.api());
+        if self.is_out_of_bounds() {
+            return Ok(false);
+        }
         // SAFETY: the event lives until this object is dropped.
         let code = unsafe { (self.context.api().event_query)(self.raw) };
         match code {
             Code::NOT_READY => Ok(false),
+            // Begun meanwhile. It says nothing of the device: whoever asks again is told.
+            code if code.is_of_recording() => Ok(false),
             code => self.context.api().check("ask whether work is done", code).map(|()| true),
         }
     }
 
     fn synchronize(&self) -> Result<(), HalError> {
-        if self.place.load(Ordering::Acquire) == GRAPH {
+        let _entered = self.context.enter()?;
+        let _unrecorded = Unrecorded::new(self.context.api());
+        if self.is_out_of_bounds() {
             return Err(HalError::Invalid {
                 what: "wait for an event",
-                saw: "an event that was recorded into a graph".to_owned(),
+                saw:
+                    "an event that was recorded into a graph, or whose stream is being recorded now"
+                        .to_owned(),
                 allowed: "one that stands for work of a stream".to_owned(),
                 cure: "launch the graph, and record an event behind it",
             });
         }
-        let _entered = self.context.enter()?;
-        let _unrecorded = Unrecorded::new(self.context.api());
         // SAFETY: as above.
         let code = unsafe { (self.context.api().event_synchronize)(self.raw) };
         self.context.api().check("wait for an event", code)

@@ -212,7 +212,7 @@ impl<V: Vendor> Stream for GpuStream<V> {
         // SAFETY: the event lives as long as the reference, the stream as long as this object.
         let code = unsafe { (self.context.api().event_record)(event.raw(), self.raw) };
         self.context.api().check("record an event on a stream", code)?;
-        event.note(self.is_recorded());
+        event.note(self.raw, self.is_recorded());
         Ok(())
     }
 

@@ -32,6 +32,8 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
     /// The attribute of a link that says whether atomic operations over it are single steps, and the one that says how
     /// fast it is, 0 the fastest.
     const LINK: (u32, u32);
+    /// Whether who asks the driver about an event ends a recording that has begun, since then, on the stream of the event.
+    const EVENTS_END_RECORDINGS: bool;
 
     /// The functions of the driver.
     type Symbols: Deref<Target = Calls> + Send + Sync;

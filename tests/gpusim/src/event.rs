@@ -6,7 +6,7 @@ use crate::status::Status;
 use crate::stream::capture::{self, Point};
 use crate::stream::{self, Stream};
 use crate::table::{Table, lock};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 const DISABLE_TIMING: u32 = 2;
@@ -15,6 +15,8 @@ const DISABLE_TIMING: u32 = 2;
 struct Event {
     flags: u32,
     last: Mutex<Recorded>,
+    /// On which stream that was.
+    stream: Mutex<Weak<Stream>>,
 }
 
 /// What the last call to record it did.
@@ -76,6 +78,7 @@ pub fn wait(stream: &Arc<Stream>, event: u64) -> Answer {
 fn record(event: u64, stream: u64) -> Answer {
     let event = EVENTS.get(event)?;
     let stream = stream::find(stream)?;
+    *lock(&event.stream) = Arc::downgrade(&stream);
     if let Some(point) = capture::point(&stream)? {
         *lock(&event.last) = Recorded::Captured(point);
         return Ok(());
@@ -90,6 +93,18 @@ fn record(event: u64, stream: u64) -> Answer {
     submitted.inspect_err(|_| moment.come())
 }
 
+/// Refuses, and ends the capture, while the stream on which an event was last recorded is captured, be it that the event came before.
+pub fn untouched(event: u64) -> Answer {
+    let stream = lock(&EVENTS.get(event)?.stream).upgrade();
+    match stream.and_then(|stream| stream.capture()) {
+        None => Ok(()),
+        Some(capture) => {
+            capture.invalidate();
+            Err(Status::CAPTURED_EVENT)
+        }
+    }
+}
+
 /// The answer to who asks about an event of a capture, which ends the capture.
 fn captured(point: &Point) -> Status {
     point.capture.invalidate();
@@ -102,7 +117,8 @@ driver_calls! {
         if flags & !7 != 0 {
             return Err(Status::INVALID_VALUE);
         }
-        out.set(EVENTS.add(Arc::new(Event { flags, last: Mutex::new(Recorded::Never) })))
+        let (last, stream) = (Mutex::new(Recorded::Never), Mutex::default());
+        out.set(EVENTS.add(Arc::new(Event { flags, last, stream })))
     }
 
     fn cuEventDestroy_v2(event: u64) {

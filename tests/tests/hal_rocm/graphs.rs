@@ -88,6 +88,30 @@ fn work_of_a_recorded_stream_is_done_by_replays() {
     });
 }
 
+/// HIP looks at the stream of an event that it is asked about, and ends a recording that has begun there.
+#[test]
+fn events_from_before_a_recording_do_not_end_it() {
+    let test = "graphs::events_from_before_a_recording_do_not_end_it";
+    let Some(simulated) = on_simulator(test, &[]) else { return };
+    let application = Application::new(&simulated);
+    let device = open(0);
+    let raw = application.stream();
+    let (stream, event) = (adopted(&device, raw), device.event().unwrap());
+    stream.record(&*event).unwrap();
+    event.synchronize().unwrap();
+    assert!(event.query().unwrap());
+    application.begin(raw);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(!event.query().unwrap(), "nothing is known of it");
+            refused(event.synchronize());
+        });
+    });
+    application.end(raw);
+    assert!(event.query().unwrap());
+    event.synchronize().unwrap();
+}
+
 #[test]
 fn streams_of_other_devices_are_not_adopted() {
     let test = "graphs::streams_of_other_devices_are_not_adopted";

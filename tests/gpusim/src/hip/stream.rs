@@ -3,7 +3,7 @@
 use super::cu;
 use crate::abi::Out;
 use crate::event::{
-    cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuEventSynchronize,
+    cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuEventSynchronize, untouched,
 };
 use crate::graph::{
     cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch,
@@ -109,11 +109,14 @@ hip_calls! {
         cu(cuEventRecord(event, stream))
     }
 
+    // As the real call, which looks at the stream of the event, whatever the thread's mode.
     fn hipEventQuery(event: u64) {
+        untouched(event)?;
         cu(cuEventQuery(event))
     }
 
     fn hipEventSynchronize(event: u64) {
+        untouched(event)?;
         cu(cuEventSynchronize(event))
     }
 
