@@ -11,7 +11,7 @@ use antiphon_codegen::abi::BlockEntry;
 use antiphon_codegen::{
     ENTRY, Generated, GeneratedTogether, RankBlocks, Variant, generate_together,
 };
-use antiphon_hal::{HalError, Kernel, Memory};
+use antiphon_hal::{HalError, Kernel, LaunchShape, Memory};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
 
@@ -52,7 +52,8 @@ impl Compiled {
             Kernels::new(device, plan, &ranks, (variant, gpu.kernels), average)?;
         let Generated { programs, operands, peers, .. } = generated;
         let blocks = RankBlocks { programs, operands, peers };
-        fits(gpu, plan, &*kernel, &ranks)?;
+        let all = [&kernel].into_iter().chain(&others);
+        fits(gpu, plan, all.map(|kernel| &**kernel), &ranks)?;
         Compiled::new(gpu, (kernel, divide), &blocks, others)
     }
 
@@ -93,7 +94,7 @@ impl Compiled {
             (variant, KernelForm::Generated),
             kind.1 == Some(ReduceOp::Avg),
         )?;
-        fits(gpu, plan, &*kernel, &ranks_here(shared))?;
+        fits(gpu, plan, [&*kernel], &ranks_here(shared))?;
         let of = |blocks| {
             let kernels = (Arc::clone(&kernel), divide.clone());
             Compiled::new(gpu, kernels, blocks, Vec::new()).map(Arc::new)
@@ -132,15 +133,15 @@ impl Compiled {
     }
 }
 
-/// Whether all blocks of these ranks run on the device at the same time: they wait for each other.
-fn fits(
+/// Whether all blocks of these ranks, which these are the kernels of, run on the device at the same time: they wait for each other.
+fn fits<'a>(
     gpu: &Gpu,
     plan: &LoadedPlan,
-    kernel: &dyn Kernel,
+    kernels: impl IntoIterator<Item = &'a dyn Kernel>,
     ranks: &[u32],
 ) -> Result<(), ExecutorError> {
     let shape = gpu.shape(plan, 1);
-    let room = kernel.resident_blocks(shape)?;
+    let room = room(kernels, shape)?;
     let needed: u64 = ranks.iter().map(|&rank| blocks_of(plan.layout(), rank).max(1)).sum();
     if needed <= room {
         return Ok(());
@@ -148,13 +149,22 @@ fn fits(
     Err(ExecutorError::Argument {
         what: "launch a plan's kernels",
         saw: format!(
-            "{needed} thread blocks of {} threads ({} ranks of this process on one device together)",
+            "{needed} thread blocks of {} threads ({} ranks of this process on one device together), where it runs {room} at once",
             shape.threads,
             ranks.len()
         ),
         allowed: "as many as the device runs at the same time; use a plan with fewer thread blocks, or fewer \
                   ranks on a device",
     })
+}
+
+/// How many blocks of this shape a device runs at the same time, whichever of the kernels each is of: so that all ranks find the same.
+fn room<'a>(
+    kernels: impl IntoIterator<Item = &'a dyn Kernel>,
+    shape: LaunchShape,
+) -> Result<u64, HalError> {
+    let mut rooms = kernels.into_iter().map(|kernel| kernel.resident_blocks(shape));
+    rooms.try_fold(u64::MAX, |least, room| Ok(least.min(room?)))
 }
 
 /// The ranks of this process on this device, the calling one first.
@@ -169,4 +179,56 @@ fn variant(gpu: &Gpu, (dtype, op): Kind) -> Result<Variant, HalError> {
     let unsupported = HalError::Unsupported { op: "run plans by kernels", backend };
     let target = target(backend).ok_or(unsupported)?;
     Ok(Variant { target, dtype, op })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_hal::{Backend, KernelAttributes, Stream};
+    use std::ffi::c_void;
+
+    /// A kernel that a device runs so many blocks of.
+    #[derive(Debug)]
+    struct Heavy(u64);
+
+    impl Kernel for Heavy {
+        fn backend(&self) -> Backend {
+            Backend::Cuda
+        }
+
+        fn attributes(&self) -> Result<KernelAttributes, HalError> {
+            Ok(KernelAttributes::default())
+        }
+
+        fn resident_blocks(&self, _shape: LaunchShape) -> Result<u64, HalError> {
+            Ok(self.0)
+        }
+
+        unsafe fn launch(
+            &self,
+            _stream: &dyn Stream,
+            _shape: LaunchShape,
+            _arguments: &[*const c_void],
+        ) -> Result<(), HalError> {
+            Ok(())
+        }
+
+        unsafe fn launch_cooperative(
+            &self,
+            _stream: &dyn Stream,
+            _shape: LaunchShape,
+            _arguments: &[*const c_void],
+        ) -> Result<(), HalError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn ranks_with_other_kernels_find_the_same_room() {
+        let shape = LaunchShape { blocks: 1, threads: 32, shared_bytes: 0 };
+        let (light, heavy) = (Heavy(264), Heavy(132));
+        for kernels in [[&light, &heavy], [&heavy, &light]] {
+            assert_eq!(room(kernels.map(|kernel| kernel as &dyn Kernel), shape).unwrap(), 132);
+        }
+    }
 }
