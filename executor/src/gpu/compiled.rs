@@ -11,7 +11,7 @@ use antiphon_codegen::abi::BlockEntry;
 use antiphon_codegen::{
     ENTRY, Generated, GeneratedTogether, RankBlocks, Variant, generate_together,
 };
-use antiphon_hal::{HalError, Kernel, LaunchShape, Memory};
+use antiphon_hal::{Backend, HalError, Kernel, LaunchShape, Memory};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
 
@@ -141,7 +141,12 @@ fn fits<'a>(
     ranks: &[u32],
 ) -> Result<(), ExecutorError> {
     let shape = gpu.shape(plan, 1);
-    let room = room(kernels, shape)?;
+    let room = match (room(kernels, shape)?, gpu.device.backend()) {
+        // Where short copies, and words that streams write, are kernels of the driver's, a multiprocessor is left to them: blocks
+        // wait for both.
+        (room, Backend::Rocm) => room - room / u64::from(gpu.device.caps().cores).max(1),
+        (room, _) => room,
+    };
     let needed: u64 = ranks.iter().map(|&rank| blocks_of(plan.layout(), rank).max(1)).sum();
     if needed <= room {
         return Ok(());
@@ -184,7 +189,7 @@ fn variant(gpu: &Gpu, (dtype, op): Kind) -> Result<Variant, HalError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon_hal::{Backend, KernelAttributes, Stream};
+    use antiphon_hal::{KernelAttributes, Stream};
     use std::ffi::c_void;
 
     /// A kernel that a device runs so many blocks of.

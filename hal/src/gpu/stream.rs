@@ -99,7 +99,7 @@ impl<V: Vendor> GpuStream<V> {
 
     /// Sets `bytes` bytes at `address` to zero, and waits until that is done: by copies of `zeros`, an address of the host's
     /// and a length, if there are some. Kernels that fill the device leave no room for the driver's own, by which it sets
-    /// memory; what copies from the host needs none.
+    /// memory; NVIDIA's copies from the host need none. AMD's short ones are kernels, too.
     ///
     /// # Safety
     ///

@@ -1,6 +1,7 @@
 //! Launches that cannot finish end, and the error says who waits for whom.
 
-use crate::{device, on_simulator, on_threads, options};
+use crate::{backend, device, on_simulator, on_threads, options};
+use antiphon::executor::hal::Backend;
 use antiphon::executor::{Call, Collectives, Communicator, Executor, ExecutorError, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
@@ -94,6 +95,29 @@ fn a_rank_that_does_not_come_is_named() {
     let text = errors[0].as_ref().unwrap();
     assert!(text.contains("waits at no op for rank 1 to enter the launch"), "{text}");
     assert!(text.contains("rank 1 block 0 waits at no op (it has called nothing)"), "{text}");
+}
+
+/// Blocks that wait for one that never begins would do so for ever.
+#[test]
+fn a_plan_that_does_not_fit_the_device_is_refused() {
+    let test = "faults::a_plan_that_does_not_fit_the_device_is_refused";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    // 16 multiprocessors of four such blocks each. Of AMD's one is left to the driver's own kernels.
+    let room = if backend() == Backend::Rocm { 60 } else { 64 };
+    let program = ProgramBuilder::new("wide", Collective::Test, 2);
+    for rank in 0..2 {
+        for _ in 0..=room / 2 {
+            program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
+        }
+    }
+    let plan = program.build().unwrap();
+    let options = options().with_verification(false).with_block_threads(Some(512));
+    let errors = on_threads(2, &options, |rank| call(&rank, &plan, 64).unwrap_err().to_string());
+    // Who is told first leaves, and the other may hear of that before it is told itself.
+    let told = format!("where it runs {room} at once");
+    assert!(errors.iter().any(|error| error.contains(&told)), "{errors:#?}");
 }
 
 #[test]
