@@ -3,7 +3,7 @@
 use crate::driver::Backend;
 use crate::error::HalError;
 use crate::event::Event;
-use crate::host::event::{Await, HostEvent, Record, Timeline};
+use crate::host::event::{Await, HostEvent, Point};
 use crate::host::queue::{Queue, Ran};
 use crate::id::next_id;
 use crate::stream::{Stream, Submitted};
@@ -62,21 +62,15 @@ impl Stream for HostStream {
     }
 
     fn record(&self, event: &dyn Event) -> Result<(), HalError> {
-        let timeline = HostEvent::timeline_of(event, "record an event on a host stream")?;
-        let ticket = timeline.draw(&self.queue);
-        if self.queue.is_idle() {
-            timeline.reach(ticket);
-        } else {
-            self.queue.push(Arc::new(Record { timeline: Arc::clone(timeline), ticket }));
-        }
+        let event = HostEvent::of(event, "record an event on a host stream")?;
+        event.record((!self.queue.is_idle()).then(|| Point::behind(&self.queue)));
         Ok(())
     }
 
     fn wait(&self, event: &dyn Event) -> Result<(), HalError> {
-        let timeline = HostEvent::timeline_of(event, "wait for an event on a host stream")?;
-        let ticket = timeline.latest();
-        if !timeline.has_reached(ticket) {
-            self.queue.push(Arc::new(Await { timeline: Arc::clone(timeline), ticket }));
+        let event = HostEvent::of(event, "wait for an event on a host stream")?;
+        if let Some(point) = event.pending() {
+            self.queue.push(Arc::new(Await(point)));
         }
         Ok(())
     }
@@ -91,11 +85,8 @@ impl Stream for HostStream {
 
     fn synchronize(&self) -> Result<(), HalError> {
         if !self.queue.is_idle() {
-            // A mark behind everything submitted so far: what others submit later is not waited for.
-            let timeline = Arc::new(Timeline::default());
-            let ticket = timeline.draw(&self.queue);
-            self.queue.push(Arc::new(Record { timeline: Arc::clone(&timeline), ticket }));
-            timeline.finish(ticket);
+            // Behind everything submitted so far: what others submit later is not waited for.
+            Point::behind(&self.queue).finish();
         }
         self.queue.take_error().map_or(Ok(()), |error| Err(HalError::Task(error)))
     }

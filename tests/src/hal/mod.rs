@@ -64,6 +64,7 @@ macro_rules! hal_cases {
             stream::a_panic_is_the_failure_of_its_task
             stream::events_order_streams
             stream::an_event_stands_for_its_latest_record
+            stream::a_later_record_releases_nobody
             stream::synchronize_does_not_wait_for_later_work
             stream::a_dropped_stream_goes_on
             stream::copies_keep_their_place

@@ -267,6 +267,30 @@ pub fn an_event_stands_for_its_latest_record(subject: &Subject) {
     assert_eq!(log.entries(), [1, 2, 3]);
 }
 
+/// Who waits for a record waits for that one, though a later one, on a stream that is idle, is reached long before.
+pub fn a_later_record_releases_nobody(subject: &Subject) {
+    let Some(busy) = stream_of(subject) else { return };
+    let (idle, waiter) = (subject.device.stream().unwrap(), subject.device.stream().unwrap());
+    let event = subject.device.event().unwrap();
+    let log = Arc::new(Log::default());
+    let before = Gated::shut(1, &log);
+    assert_eq!(submit(&busy, &before), Submitted::Queued);
+    busy.record(&*event).unwrap();
+    waiter.wait(&*event).unwrap();
+    let behind = Gated::open(2, &log);
+    assert_eq!(submit(&waiter, &behind), Submitted::Queued);
+    idle.record(&*event).unwrap();
+    assert!(event.query().unwrap(), "recorded on an idle stream");
+    // Whoever looks at the one stream so often has looked at the other.
+    let polls = before.polls.load(Ordering::Relaxed) + 20;
+    until("polls by the device", || before.polls.load(Ordering::Relaxed) >= polls);
+    assert!(!behind.is_done(), "released by a later record");
+    before.pass();
+    waiter.synchronize().unwrap();
+    busy.synchronize().unwrap();
+    assert_eq!(log.entries(), [1, 2]);
+}
+
 /// A caller gets back what it asked for, although others keep the stream busy.
 pub fn synchronize_does_not_wait_for_later_work(subject: &Subject) {
     /// Once driven by the synchronizing call (nobody else polls with that effort), adds a task that stays pending
@@ -374,13 +398,13 @@ pub fn copies_follow_each_other(subject: &Subject) {
     }
 }
 
-/// A copy behind a wait sees what the other stream did before its record.
+/// A copy behind a wait sees what the other stream did before its record, though the event is recorded again meanwhile.
 pub fn events_order_copies(subject: &Subject) {
     let device = &subject.device;
     let access = Access::new(device);
     const WORDS: usize = 1 << 18;
     let [source, middle, end] = [(); 3].map(|()| device.allocate(WORDS as u64 * 8).unwrap());
-    let [first, second] = [(); 2].map(|()| device.stream().unwrap());
+    let [first, second, idle] = [(); 3].map(|()| device.stream().unwrap());
     let [forth, back] = [(); 2].map(|()| device.event().unwrap());
     assert!(
         forth.query().unwrap() && back.query().unwrap(),
@@ -396,6 +420,8 @@ pub fn events_order_copies(subject: &Subject) {
             let _ = first.copy(middle.address(), source.address(), bytes).unwrap();
             first.record(&*forth).unwrap();
             second.wait(&*forth).unwrap();
+            // Reached at once; the wait is for the record that it saw.
+            idle.record(&*forth).unwrap();
             let _ = second.copy(end.address(), middle.address(), bytes).unwrap();
             second.record(&*back).unwrap();
         }
