@@ -212,6 +212,11 @@ impl Bootstrap for Member {
         Ok(())
     }
 
+    fn has_left(&self, peer: u32) -> Result<bool> {
+        let member = self.member(peer)?;
+        Ok(matches!(lock(&self.mesh().state).gone.get(&member), Some(Gone::Left)))
+    }
+
     fn key(&self, purpose: &str) -> [u8; 32] {
         let group = self.group.id.to_le_bytes();
         crate::key::keyed(&self.mesh().secret, &[b"antiphon group", &group, purpose.as_bytes()])

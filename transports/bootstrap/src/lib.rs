@@ -116,7 +116,7 @@ pub trait Handler: Send + Sync {
 /// where ranks differ, both sides get [`BootstrapError::Mismatch`].
 ///
 /// Dropping the last reference (of the mesh, its groups and tickets) says goodbye to the peers. It waits, at most two
-/// seconds, for queued messages to leave.
+/// seconds, for queued messages to leave, and between hosts for the word that the goodbye was heard.
 pub trait Bootstrap: Send + Sync {
     /// This rank, in 0..[`world`](Bootstrap::world).
     fn rank(&self) -> u32;
@@ -189,6 +189,12 @@ pub trait Bootstrap: Send + Sync {
     /// # Errors
     /// `Aborted` or `PeerLost`, once that happened.
     fn check(&self) -> Result<()>;
+
+    /// Whether `peer` closed its bootstrap in good order, as far as is known. [`check`](Self::check) is silent about that.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    fn has_left(&self, peer: u32) -> Result<bool>;
 
     /// A key that only the ranks of this group know, and that never travelled: derived from the job's secret, the group and
     /// `purpose`. Equal on all ranks of the group.

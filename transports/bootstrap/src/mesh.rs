@@ -225,32 +225,29 @@ impl Mesh {
         true
     }
 
-    /// Notes that a peer is gone; false if that was known.
-    fn go(&self, peer: u32, how: Gone) -> bool {
+    /// Notes that a peer is gone.
+    fn go(&self, peer: u32, how: Gone) {
         let mut out = Out::new();
-        {
-            let mut state = lock(&self.state);
-            if state.closed || state.gone.contains_key(&peer) {
-                return false;
-            }
-            if let Gone::Lost(_) = how {
-                state.inbox.push_recheck();
-                self.schedule(&mut state);
-            }
-            state.gone.insert(peer, how);
-            state.rounds.settle(peer, &mut out);
-            self.changed.notify_all();
-            self.send_out(state, out);
+        let mut state = lock(&self.state);
+        if state.closed || state.gone.contains_key(&peer) {
+            return;
         }
-        true
+        if let Gone::Lost(_) = how {
+            state.inbox.push_recheck();
+            self.schedule(&mut state);
+        }
+        state.gone.insert(peer, how);
+        state.rounds.settle(peer, &mut out);
+        self.changed.notify_all();
+        self.send_out(state, out);
     }
 
     /// Records that a peer is lost by the word of its own link, unless it had left before.
     pub fn lose(&self, peer: u32, reason: String) {
         let how = Gone::Lost(Lost { pid: self.peers[peer as usize].pid, reason });
-        if self.go(peer, how.clone()) {
-            self.carrier.saw_go(peer, &how);
-        }
+        self.go(peer, how.clone());
+        // Also of a mesh that closes, which may be saying goodbye to this very peer.
+        self.carrier.saw_go(peer, &how);
     }
 
     /// Makes the control thread look at the inbox, at most once at a time.

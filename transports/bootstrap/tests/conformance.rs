@@ -6,7 +6,7 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use antiphon_bootstrap::{Bootstrap, BootstrapError, MAX_DESCRIPTORS, MAX_PAYLOAD, Message};
 use support::{Event, PATIENCE, Recorder, each_rank};
@@ -344,10 +344,47 @@ fn leaving_in_order_is_no_loss(make: Factory) {
     assert_eq!((peer.rank, peer.pid), (2, std::process::id()));
     assert!(matches!(ends[0].send(2, Message::default()), Err(BootstrapError::PeerLeft { .. })));
     ends[0].check().unwrap();
+    assert_eq!([0, 1, 2].map(|rank| ends[0].has_left(rank)), [Ok(false), Ok(false), Ok(true)]);
+    assert_eq!(ends[0].has_left(3), Err(BootstrapError::NoSuchRank { rank: 3, world: 3 }));
     // Those who stay are not disturbed, and the handler hears the message and no loss.
     ends[1].send(0, Message { tag: 2, ..Message::default() }).unwrap();
     let heard = |event: &Event| matches!(event, Event::Message { .. });
     assert!(recorder.wait_for(2).iter().all(heard));
+}
+
+fn who_leaves_while_the_first_ranks_do_is_not_lost(make: Factory) {
+    for leavers in [&[0, 5][..], &[5, 0], &[0, 1], &[0, 1, 2, 5]] {
+        for at_once in [false, true] {
+            let ends = make(6, PATIENCE);
+            let recorder = Recorder::new();
+            for end in &ends {
+                end.subscribe(0, recorder.clone()).unwrap();
+            }
+            let mut ends: Vec<_> = ends.into_iter().map(Some).collect();
+            let leaving: Vec<_> = leavers.iter().map(|&rank| ends[rank].take().unwrap()).collect();
+            if at_once {
+                std::thread::scope(|scope| {
+                    leaving.into_iter().for_each(|end| drop(scope.spawn(|| drop(end))));
+                });
+            } else {
+                leaving.into_iter().for_each(drop);
+            }
+            let stay: Vec<_> = ends.into_iter().flatten().collect();
+            let until = Instant::now() + PATIENCE;
+            for end in &stay {
+                while !leavers.iter().all(|&rank| end.has_left(rank as u32).unwrap()) {
+                    end.check().unwrap();
+                    assert!(Instant::now() < until, "{leavers:?}: rank {} waits", end.rank());
+                    std::thread::yield_now();
+                }
+            }
+            let members: Vec<u32> = stay.iter().map(|end| end.rank()).collect();
+            let groups = stay.iter().map(|end| end.group(1, &members).unwrap());
+            let begun: Vec<_> = groups.map(|group| group.barrier_begin().unwrap()).collect();
+            begun.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+            assert_eq!(recorder.wait_for(0), [], "{leavers:?}");
+        }
+    }
 }
 
 fn handlers_cannot_hang_the_control_thread(make: Factory) {
@@ -435,6 +472,7 @@ suite!(
         a_timeout_names_the_missing,
         different_calls_are_told_apart,
         leaving_in_order_is_no_loss,
+        who_leaves_while_the_first_ranks_do_is_not_lost,
         handlers_cannot_hang_the_control_thread,
         a_panicking_handler_aborts_its_group,
         keys_are_shared_by_a_group_alone,

@@ -227,6 +227,22 @@ fn losses_are_noticed_after_the_first_ranks_have_left() {
     }
 }
 
+#[test]
+fn a_process_that_is_killed_while_the_first_rank_leaves_is_lost() {
+    let mut ranks = tcp_job(&["a", "b", "c", "d"]);
+    let mut victim = ranks.remove(3);
+    ranks[0].tell("leave");
+    assert_eq!(ranks[0].hear(), "left");
+    // Nobody has a link to it.
+    victim.child.kill().unwrap();
+    let pid = victim.child.id();
+    for rank in &mut ranks[1..] {
+        rank.tell("hear");
+        let heard = rank.hear();
+        assert!(heard.starts_with(&format!("lost rank 3: pid {pid}: ")), "{heard}");
+    }
+}
+
 fn dies(hold: bool) {
     dies_in(job(4), hold);
 }

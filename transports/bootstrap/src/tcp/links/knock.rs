@@ -239,6 +239,12 @@ mod tests {
         (outside, inside.into())
     }
 
+    /// Closes it without a goodbye, for which nobody is left.
+    fn close(links: &Arc<TcpLinks>) {
+        links.note_gone(1, &Gone::Left);
+        links.close(&[]);
+    }
+
     /// Waits until the other end is closed, whatever it says before.
     fn closes(mut outside: TcpStream) {
         outside.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -252,7 +258,7 @@ mod tests {
     #[test]
     fn a_call_that_a_close_overtakes_is_ended() {
         let (mesh, links, peer) = half_a_world();
-        links.close(&[]);
+        close(&links);
         links.call(1);
         let called = peer.accept().unwrap().0;
         drop((links, mesh));
@@ -262,7 +268,7 @@ mod tests {
     #[test]
     fn a_stranger_whom_a_close_overtakes_is_dropped() {
         let (mesh, links, _peer) = half_a_world();
-        links.close(&[]);
+        close(&links);
         let (outside, inside) = connection();
         Knock::answer(&links, inside);
         drop((links, mesh));
@@ -272,7 +278,7 @@ mod tests {
     #[test]
     fn a_link_that_a_close_overtakes_is_ended() {
         let (_mesh, links, _peer) = half_a_world();
-        links.close(&[]);
+        close(&links);
         let (outside, inside) = connection();
         links.install(1, inside);
         closes(outside);

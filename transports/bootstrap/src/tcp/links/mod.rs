@@ -4,12 +4,13 @@
 //! where there is no link yet. Lock order: a rank's [`State`], then a link's own locks; never the mesh's.
 
 mod knock;
+mod leave;
 pub(super) mod watch;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::contact::Why;
@@ -70,8 +71,16 @@ enum Slot {
 
 struct State {
     slots: Vec<Slot>,
+    /// This rank says goodbye.
+    leaving: bool,
+    /// The rank that watches when this one has left has heard the goodbye.
+    parted: bool,
     closed: bool,
     gone: BTreeMap<u32, Gone>,
+    /// Ranks that have gone without a word while this one says goodbye. Most likely they have left as well.
+    unreached: BTreeSet<u32>,
+    /// When this rank, which has come to be the watcher, sees to its links.
+    survey: Option<Instant>,
     /// Who is gone and has not been told of yet.
     news: Vec<(u32, Gone)>,
     /// Ranks that are dead by another's word, though their links stand: until when they may still speak, and why.
@@ -103,8 +112,12 @@ impl TcpLinks {
         let control = Control::get()?;
         let state = State {
             slots: terms.nodes.iter().map(|_| Slot::Idle).collect(),
+            leaving: false,
+            parted: false,
             closed: false,
             gone: BTreeMap::new(),
+            unreached: BTreeSet::new(),
+            survey: None,
             news: Vec::new(),
             doubts: Vec::new(),
             passed: HashSet::new(),
@@ -211,9 +224,11 @@ impl TcpLinks {
         let address = self.terms.addresses[to as usize];
         {
             let mut state = lock(&self.state);
+            let leaving = state.leaving;
             let Slot::Opening(opening) = &mut state.slots[to as usize] else { return };
             let (pause, limit) = match why {
                 Why::Failed(Failure::Crossed) => (AGAIN * 5, CALL),
+                _ if leaving => (AGAIN, Duration::ZERO),
                 Why::Failed(_) => (AGAIN, Duration::ZERO),
                 Why::Slow => (AGAIN, Duration::ZERO),
                 Why::Closed | Why::Os(_) => (AGAIN, REFUSED),
@@ -264,6 +279,7 @@ impl TcpLinks {
                 }
                 let slot =
                     std::mem::replace(&mut state.slots[peer as usize], Slot::Linked(link.clone()));
+                self.brief(&state, &link);
                 if let Slot::Opening(opening) = slot {
                     opening.queue.into_iter().for_each(|frame| link.send(frame));
                 }
@@ -312,7 +328,7 @@ impl TcpLinks {
             self.tick_at(now + AGAIN);
         }
         self.resolve_doubts(now);
-        self.watch();
+        self.watch(now);
     }
 }
 
@@ -380,38 +396,31 @@ impl Carrier for Arc<TcpLinks> {
 
     fn close(&self, last: &[Frame]) {
         let deadline = Instant::now() + LINGER;
-        let (links, strangers) = {
+        let told = match on_control_thread() {
+            true => Vec::new(),
+            false => self.take_leave(last, deadline),
+        };
+        let (farewell, links, strangers) = {
             let mut state = lock(&self.state);
-            let waits = |state: &mut State| {
-                state
-                    .slots
-                    .iter()
-                    .any(|slot| matches!(slot, Slot::Opening(opening) if !opening.queue.is_empty()))
-            };
-            if !on_control_thread() {
-                let waited = self.changed.wait_timeout_while(state, LINGER, waits);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
             state.closed = true;
-            self.tell_news(&mut state);
+            let farewell = state.farewell(last);
             let mut links = Vec::new();
             let mut calls: Vec<Arc<Knock>> = state.strangers.drain(..).collect();
-            for slot in state.slots.iter_mut().map(std::mem::take) {
+            for (rank, slot) in (0..).zip(state.slots.iter_mut().map(std::mem::take)) {
                 match slot {
-                    Slot::Linked(link) if !link.is_over() => links.push(link),
+                    Slot::Linked(link) if !link.is_over() => links.push((rank, link)),
                     Slot::Opening(Opening { call: Ok(Some(call)), .. }) => calls.push(call),
                     _ => {}
                 }
             }
-            (links, calls)
+            (farewell, links, calls)
         };
         self.close_door();
         strangers.iter().for_each(|knock| knock.end());
-        for link in &links {
-            last.iter().for_each(|frame| link.send(frame.share()));
-            link.send(Frame::plain(Kind::Bye, Vec::new()));
+        for (_, link) in links.iter().filter(|(rank, _)| !told.contains(rank)) {
+            farewell.iter().for_each(|frame| link.send(frame.share()));
         }
-        for link in &links {
+        for (_, link) in &links {
             if !on_control_thread() {
                 link.linger(deadline);
             }

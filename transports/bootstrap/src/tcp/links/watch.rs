@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Slot, State, TcpLinks};
 use crate::error::Lost;
 use crate::frame::{Frame, Kind};
-use crate::link::ENDED;
+use crate::link::{ENDED, Link};
 use crate::mesh::Gone;
 use crate::sync::lock;
 use crate::unix::hello::{Reader, put_text};
@@ -28,6 +28,10 @@ impl State {
         self.watcher(me).is_none()
     }
 
+    fn all_gone(&self) -> Vec<(u32, Gone)> {
+        self.gone.iter().map(|(&rank, how)| (rank, how.clone())).collect()
+    }
+
     pub fn is_linked(&self, rank: u32) -> bool {
         matches!(&self.slots[rank as usize], Slot::Linked(link) if !link.is_over())
     }
@@ -40,9 +44,22 @@ impl TcpLinks {
         let forgotten = {
             let mut state = lock(&self.state);
             let watcher = state.watcher(me);
-            if state.closed || state.gone.insert(peer, how.clone()).is_some() {
+            if state.closed || state.gone.contains_key(&peer) {
                 return;
             }
+            if let (Gone::Lost(_), true) = (how, state.leaving) {
+                // It need not say goodbye to who has said so to it. Those who stay will find out.
+                state.unreached.insert(peer);
+                self.changed.notify_all();
+                return;
+            }
+            if let (Gone::Left, Slot::Linked(link)) = (how, &state.slots[peer as usize]) {
+                // It may wait for the word that it was heard. Where this rank leaves as well, somebody else has to hear it.
+                let heard = || vec![Frame::plain(Kind::News, encode(&[(peer, Gone::Left)]))];
+                let answer = if state.leaving { state.farewell(&[]) } else { heard() };
+                answer.into_iter().for_each(|frame| link.send(frame));
+            }
+            state.gone.insert(peer, how.clone());
             if watcher.is_none() {
                 state.news.push((peer, how.clone()));
                 match how {
@@ -50,7 +67,7 @@ impl TcpLinks {
                     Gone::Lost(_) => self.tell_news(&mut state),
                 }
             } else if watcher == Some(peer) && state.is_watcher(me) {
-                self.tick_at(Instant::now() + SUCCESSION);
+                self.succeed(&mut state);
             } else if let (Some(watcher), Gone::Lost(lost)) = (watcher, how)
                 && lost.reason == ENDED
                 && let Slot::Linked(link) = &state.slots[watcher as usize]
@@ -62,6 +79,22 @@ impl TcpLinks {
         };
         drop(forgotten);
         self.changed.notify_all();
+    }
+
+    /// This rank has come to be the watcher, or, as such, heard of more from who leaves.
+    fn succeed(&self, state: &mut State) {
+        // Who told this rank of them may have had nobody else to tell.
+        state.news = state.all_gone();
+        let due = Instant::now() + SUCCESSION;
+        state.survey = Some(due);
+        self.tick_at(due);
+    }
+
+    /// Tells a peer that this rank, the watcher, has a new link to whom it lacked until now.
+    pub(super) fn brief(&self, state: &State, link: &Link) {
+        if !state.leaving && !state.gone.is_empty() && state.is_watcher(self.terms.rank) {
+            link.send(Frame::plain(Kind::News, encode(&state.all_gone())));
+        }
     }
 
     /// Tells everyone who is gone. The links take it without waiting.
@@ -90,6 +123,9 @@ impl TcpLinks {
             let mut state = lock(&self.state);
             for (peer, how) in news {
                 let known = peer as usize >= state.slots.len() || state.gone.contains_key(&peer);
+                if peer == me {
+                    state.parted = state.leaving;
+                }
                 // The own link may still hold its last words, and will tell of its end after them.
                 if known || peer == me {
                     continue;
@@ -107,7 +143,7 @@ impl TcpLinks {
                 told.push((peer, how));
             }
             if !told.is_empty() && state.is_watcher(me) {
-                self.tick_at(Instant::now() + SUCCESSION);
+                self.succeed(&mut state);
             }
         }
         drop(forgotten);
@@ -135,15 +171,19 @@ impl TcpLinks {
         }
     }
 
-    /// What the watcher does by the clock: passes on what it knows, and sees that it is linked to everyone.
-    pub(super) fn watch(&self) {
+    /// What the watcher does by the clock: passes on what it knows, and sees that it is linked to everyone. Who has left in good
+    /// order is known by then, for each waits for a watcher's word: where nobody answers, the rank is lost.
+    pub(super) fn watch(&self, now: Instant) {
         let me = self.terms.rank;
         let unlinked: Vec<u32> = {
             let mut state = lock(&self.state);
-            if state.closed || !state.is_watcher(me) {
+            if state.closed || state.leaving || !state.is_watcher(me) {
                 return;
             }
             self.tell_news(&mut state);
+            if state.survey.is_none_or(|due| now < due) {
+                return;
+            }
             let all = 0..state.slots.len() as u32;
             let idle = |rank: &u32| matches!(state.slots[*rank as usize], Slot::Idle);
             all.filter(|rank| *rank != me && !state.gone.contains_key(rank) && idle(rank)).collect()
@@ -151,7 +191,7 @@ impl TcpLinks {
         for rank in unlinked {
             {
                 let mut state = lock(&self.state);
-                if state.closed {
+                if state.closed || state.leaving {
                     return;
                 }
                 if !matches!(state.slots[rank as usize], Slot::Idle) {
