@@ -1,7 +1,7 @@
 //! What the meetings over Unix sockets and over TCP have in common: who may be at the other end of a connection while a job
 //! forms, and how long and for how many a rank waits.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const FORMING: &str = "forming the job";
 /// First and longest pause between attempts to reach a rank that is not there yet.
@@ -9,8 +9,15 @@ pub(crate) const PAUSE: (Duration, Duration) =
     (Duration::from_millis(1), Duration::from_millis(50));
 /// How long rank 0 of a job that cannot form tells so to ranks that come later.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
+/// Longer than any job waits, and short enough for every clock.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Connections of which nobody knows yet whose they are, kept beyond one a rank; the oldest goes first.
 pub(crate) const STRANGERS: usize = 64;
+
+/// When a limit that begins `now` is over. A limit may be of any length: one that no clock reaches is never over.
+pub(crate) fn deadline(now: Instant, limit: Duration) -> Instant {
+    now + limit.min(FOR_EVER)
+}
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -313,6 +313,10 @@ fn a_timeout_names_the_missing(make: Factory) {
     next.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
 }
 
+fn a_limit_may_be_of_any_length(make: Factory) {
+    each_rank(make(2, Duration::MAX), |_, end| end.barrier().unwrap());
+}
+
 fn different_calls_are_told_apart(make: Factory) {
     let ends = make(2, PATIENCE);
     let barrier = ends[0].barrier_begin().unwrap();
@@ -470,6 +474,7 @@ suite!(
         limits_are_errors,
         abort_ends_waits_and_is_told,
         a_timeout_names_the_missing,
+        a_limit_may_be_of_any_length,
         different_calls_are_told_apart,
         leaving_in_order_is_no_loss,
         who_leaves_while_the_first_ranks_do_is_not_lost,

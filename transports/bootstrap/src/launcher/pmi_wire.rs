@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send, sockopt::socket_type};
 
 use super::{LauncherError, Result};
+use crate::meeting::deadline;
 
 /// No answer is longer: names and values have limits of some hundred bytes.
 const LONGEST_LINE: usize = 16 << 10;
@@ -80,7 +81,7 @@ impl Client {
         if socket_type(&socket) != Ok(SocketType::STREAM) {
             return Err(fail("the descriptor is no stream socket".into()));
         }
-        let deadline = Instant::now() + limit;
+        let deadline = deadline(Instant::now(), limit);
         Ok(Client { number, socket, deadline, received: Vec::new(), doing })
     }
 
@@ -261,6 +262,15 @@ mod tests {
         }
         let error = run(Vec::new(), Some("here")).0.unwrap_err().to_string();
         assert!(error.contains("closed the connection") || error.contains("reset"), "{error}");
+    }
+
+    #[test]
+    fn a_limit_may_be_of_any_length() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let manager = manage(theirs, answers("here"));
+        assert_eq!(share(ours.as_raw_fd(), Some("here"), Duration::MAX).unwrap(), "here");
+        drop(ours);
+        manager.join().unwrap();
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::store_wire::{Dialect, Request};
 use super::{LauncherError, Result};
+use crate::meeting::deadline;
 
 /// How long to look for a Store: the agent's is there before its ranks are.
 const REACH: Duration = Duration::from_secs(5);
@@ -55,7 +56,7 @@ impl Store {
             }
             Err(failure) => return Err(fail(failure.into())),
         }
-        store.deadline = begun + limit;
+        store.deadline = deadline(begun, limit);
         Ok(store)
     }
 

@@ -22,7 +22,7 @@ use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, FrameError, Kind, VERSION};
 use crate::late::Late;
-use crate::meeting::{FORMING, PAUSE, STRANGERS, keep_newest};
+use crate::meeting::{FORMING, PAUSE, STRANGERS, deadline, keep_newest};
 use crate::pipe::{Broken, Pipe};
 use crate::socket::{accept, connect, listen, token_memory};
 use crate::sync::{hex, process_token, random};
@@ -82,7 +82,7 @@ impl<'a> Meeting<'a> {
         Ok(Meeting {
             job,
             card,
-            deadline: now + job.timeout,
+            deadline: deadline(now, job.timeout),
             late: Late::new(now),
             token: random()?,
             desk: None,

@@ -27,7 +27,7 @@ use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
 use crate::late::Late;
-use crate::meeting::{FORMING, PAUSE};
+use crate::meeting::{FORMING, PAUSE, deadline};
 use crate::pipe::{Broken, Pipe};
 use crate::socket;
 use crate::sync::{hex, process_token, random};
@@ -130,7 +130,7 @@ impl<'a> Meeting<'a> {
             secret,
             key: secret.derive(b"handshake", &[]),
             card: Card { rank, world, pid, process, door, host: host.to_owned(), address },
-            deadline: now + job.timeout,
+            deadline: deadline(now, job.timeout),
             late: Late::new(now),
             token: random()?,
             desk: None,
