@@ -344,7 +344,7 @@ impl Communicator {
     /// Returns once all ranks have called it. Costs about a cache line to and from each peer where all are on one node.
     ///
     /// # Errors
-    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit.
+    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, or with one that has left.
     pub fn barrier(&self) -> Result<(), ExecutorError> {
         let shared = &*self.shared;
         shared.check()?;
@@ -368,6 +368,13 @@ impl Communicator {
                 }
             }
             shared.check()?;
+            // Whether it is missing is asked again: it may have come before it left.
+            let gone = |peer: &u32| shared.bootstrap.has_left(*peer) == Ok(true) && missing(peer);
+            if let Some(rank) = (0..shared.world).filter(missing).find(gone) {
+                let peer = PeerName { rank, pid: shared.peers[rank as usize].pid };
+                let error = BootstrapError::PeerLeft { doing: "barrier", peer };
+                return Err(shared.failure_or(error));
+            }
             let waited = since.get_or_insert_with(Instant::now).elapsed();
             if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
                 let names = (0..shared.world)

@@ -2,7 +2,9 @@
 
 use antiphon_executor::plan::algorithms::{Algorithm, Shape};
 use antiphon_executor::plan::model::{Collective, Plan};
-use antiphon_executor::{Call, Communicator, DataType, Executor, ExecutorError, Options};
+use antiphon_executor::{
+    BootstrapError, Call, Communicator, DataType, Executor, ExecutorError, Options,
+};
 use std::time::Duration;
 
 fn options() -> Options {
@@ -53,4 +55,32 @@ fn every_allreduce_gives_the_sum_on_threads() -> Result<(), ExecutorError> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn a_barrier_says_who_has_left() {
+    for hosts in [["here"; 3], ["here", "here", "there"]] {
+        let mut ranks = Communicator::in_process_on(&hosts, &options()).unwrap();
+        drop(ranks.remove(1));
+        for rank in &ranks {
+            let error = rank.barrier().unwrap_err();
+            let ExecutorError::Bootstrap(BootstrapError::PeerLeft { doing, peer }) = &error else {
+                panic!("rank {} on {hosts:?}: {error}", rank.rank());
+            };
+            assert_eq!((*doing, peer.rank, peer.pid), ("barrier", 1, std::process::id()));
+            rank.failure().map_or(Ok(()), Err).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_rank_may_leave_as_soon_as_its_barrier_is_over() {
+    for _ in 0..50 {
+        let ranks = Communicator::in_process(4, &options()).unwrap();
+        std::thread::scope(|scope| {
+            for rank in ranks {
+                scope.spawn(move || rank.barrier().unwrap());
+            }
+        });
+    }
 }
