@@ -7,7 +7,7 @@ use crate::id::next_id;
 use crate::memory::{Memory, MemoryHandle};
 use crate::ranges::Ranges;
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// Mappings up to this many bytes get their pages at once: faulting them in one by one inside the first collective
 /// would cost more than this does, while doing it for larger ones delays and commits memory that may stay unused.
 const PREFAULT_LIMIT: usize = 64 << 20;
+/// How many bytes of a file are reserved at once. Where a signal interrupts the call (Linux 6.18 lets it finish) it undoes it, and
+/// signals that come again and again, a profiler's, must leave time for one.
+const RESERVED: u64 = 8 << 20;
 /// From this many bytes on, huge pages are asked for.
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -49,7 +52,10 @@ impl FileKind {
                 let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
                 let file = fs::open("/dev/shm", flags, Mode::RUSR | Mode::WUSR)?;
                 // The file system has a size limit; reserving the pages turns a later fault into an error now.
-                fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+                for at in (0..bytes).step_by(RESERVED as usize) {
+                    let piece = RESERVED.min(bytes - at);
+                    retry_on_intr(|| fs::fallocate(&file, FallocateFlags::empty(), at, piece))?;
+                }
                 Ok(file)
             }
         }
