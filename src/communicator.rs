@@ -35,9 +35,9 @@ pub type Result<T, E = ExecutorError> = std::result::Result<T, E>;
 /// The collectives are methods, of slices and the like on the host and of a [`DeviceBuffer`](crate::DeviceBuffer) on any device
 /// ([`Buffer`]); each call returns when this rank's part is complete. All ranks make the same calls in
 /// the same order, with equal numbers of elements, types, reductions and roots (but for [`all_to_all_v`](Self::all_to_all_v) and
-/// [`all_gather_v`](Self::all_gather_v), whose lengths are the caller's own); any thread may make them. What runs is what the [`Registry`](crate::Registry) has for the call, or the built-in
-/// algorithm for the collective, the size and where the ranks are; to run a plan of one's own once, load it with an
-/// [`Executor`](crate::Executor).
+/// [`all_gather_v`](Self::all_gather_v), whose lengths are the caller's own); any thread may make them. What runs is what the
+/// [`Registry`](crate::Registry) has for the call, or the built-in algorithm for the collective, the size and where the ranks are;
+/// to run a plan of one's own once, load it with an [`Executor`](crate::Executor).
 ///
 /// Whatever goes wrong elsewhere ends a call with an error that names the rank: a peer that died, one that called
 /// something else, one that did not come within the time limit. After an error for which

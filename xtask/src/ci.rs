@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: every step a change must pass, in the order in which they fail fastest.
 //!
-//! `.ci/run` is a thin caller of this. One target folder serves all steps; only the command itself is built for release. Tests
-//! that run once more are asked for as tests of the workspace, so that nothing is built again with fewer features.
+//! `.ci/run` is a thin caller of this. One target folder serves all steps; only what is installed and this task are built for release.
+//! Tests that run once more are asked for as tests of the workspace, so that nothing is built again with fewer features.
 
 mod tools;
 
@@ -203,7 +203,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "compile kernels",
         program: Program::Cargo,
-        arguments: &["run", "-p", "xtask", "--", "gpu-compile"],
+        arguments: &["run", "--release", "-p", "xtask", "--", "gpu-compile"],
         environment: &[],
         needs: None,
     },
@@ -414,7 +414,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "hold the table of presets against the simulator",
         program: Program::Cargo,
-        arguments: &["run", "-p", "xtask", "--", "defaults", "--presets", "--check"],
+        arguments: &["run", "--release", "-p", "xtask", "--", "defaults", "--presets", "--check"],
         environment: &[("ANTIPHON_PYTHON", "{venv}/bin/python")],
         needs: Some(PYTHON),
     },
@@ -458,7 +458,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "feed the parsers what they do not expect",
         program: Program::Cargo,
-        arguments: &["run", "-p", "xtask", "--", "fuzz"],
+        arguments: &["run", "--release", "-p", "xtask", "--", "fuzz"],
         environment: &[],
         needs: Some(CXX),
     },
