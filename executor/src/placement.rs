@@ -173,14 +173,14 @@ pub unsafe fn place(
     })
 }
 
-/// Whether other ranks work on a buffer in the caller's own plain memory: by the plan, or because a thread of this
-/// process steps the rank's blocks.
 /// The size of memory for so many bytes that are staged: room to grow, but none worth speaking of beside what is needed.
 fn staging_bytes(needed: u64) -> u64 {
     const GROWS: u64 = 64 << 20;
     if needed <= GROWS { needed.next_power_of_two() } else { needed }
 }
 
+/// Whether other ranks work on a buffer in the caller's own plain memory: by the plan, or because a thread of this
+/// process steps the rank's blocks.
 fn reached(shared: &Shared, side: &Side) -> bool {
     side.at.is_none() && (side.exposed || shared.shared_process)
 }

@@ -298,9 +298,7 @@ impl Join {
         }
         Ok((NonNull::from(&rank_page(&memory).control), memory))
     }
-}
 
-impl Join {
     /// Memory of a peer's, which has been offered. Where it cannot be mapped, the listener hears of that, and not this thread.
     fn mapped(&self, peer: &Peer, region: u64) -> Result<Arc<dyn Memory>, ExecutorError> {
         let limit = self.options.timeout.unwrap_or(NO_LIMIT);

@@ -11,7 +11,7 @@ use antiphon_codegen::abi::BlockEntry;
 use antiphon_codegen::{
     ENTRY, Generated, GeneratedTogether, RankBlocks, Variant, generate_together,
 };
-use antiphon_hal::{Backend, HalError, Kernel, LaunchShape, Memory};
+use antiphon_hal::{Backend, HalError, Kernel, Memory};
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
 
@@ -141,7 +141,8 @@ fn fits<'a>(
     ranks: &[u32],
 ) -> Result<(), ExecutorError> {
     let shape = gpu.shape(plan, 1);
-    let room = match (room(kernels, shape)?, gpu.device.backend()) {
+    let rooms = kernels.into_iter().map(|kernel| kernel.resident_blocks(shape));
+    let room = match (least(rooms)?, gpu.device.backend()) {
         // Where short copies, and words that streams write, are kernels of the driver's, a multiprocessor is left to them: blocks
         // wait for both.
         (room, Backend::Rocm) => room - room / u64::from(gpu.device.caps().cores).max(1),
@@ -163,13 +164,9 @@ fn fits<'a>(
     })
 }
 
-/// How many blocks of this shape a device runs at the same time, whichever of the kernels each is of: so that all ranks find the same.
-fn room<'a>(
-    kernels: impl IntoIterator<Item = &'a dyn Kernel>,
-    shape: LaunchShape,
-) -> Result<u64, HalError> {
-    let mut rooms = kernels.into_iter().map(|kernel| kernel.resident_blocks(shape));
-    rooms.try_fold(u64::MAX, |least, room| Ok(least.min(room?)))
+/// The room that there is for every kernel: so that all ranks, whose kernels differ, find the same.
+fn least(rooms: impl IntoIterator<Item = Result<u64, HalError>>) -> Result<u64, HalError> {
+    rooms.into_iter().try_fold(u64::MAX, |least, room| Ok(least.min(room?)))
 }
 
 /// The ranks of this process on this device, the calling one first.
@@ -189,51 +186,18 @@ fn variant(gpu: &Gpu, (dtype, op): Kind) -> Result<Variant, HalError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon_hal::{KernelAttributes, Stream};
-    use std::ffi::c_void;
-
-    /// A kernel that a device runs so many blocks of.
-    #[derive(Debug)]
-    struct Heavy(u64);
-
-    impl Kernel for Heavy {
-        fn backend(&self) -> Backend {
-            Backend::Cuda
-        }
-
-        fn attributes(&self) -> Result<KernelAttributes, HalError> {
-            Ok(KernelAttributes::default())
-        }
-
-        fn resident_blocks(&self, _shape: LaunchShape) -> Result<u64, HalError> {
-            Ok(self.0)
-        }
-
-        unsafe fn launch(
-            &self,
-            _stream: &dyn Stream,
-            _shape: LaunchShape,
-            _arguments: &[*const c_void],
-        ) -> Result<(), HalError> {
-            Ok(())
-        }
-
-        unsafe fn launch_cooperative(
-            &self,
-            _stream: &dyn Stream,
-            _shape: LaunchShape,
-            _arguments: &[*const c_void],
-        ) -> Result<(), HalError> {
-            Ok(())
-        }
-    }
 
     #[test]
     fn ranks_with_other_kernels_find_the_same_room() {
-        let shape = LaunchShape { blocks: 1, threads: 32, shared_bytes: 0 };
-        let (light, heavy) = (Heavy(264), Heavy(132));
-        for kernels in [[&light, &heavy], [&heavy, &light]] {
-            assert_eq!(room(kernels.map(|kernel| kernel as &dyn Kernel), shape).unwrap(), 132);
+        for rooms in [[264, 132], [132, 264]] {
+            assert_eq!(least(rooms.map(Ok)).unwrap(), 132);
         }
+        let lost = || HalError::Invalid {
+            what: "ask",
+            saw: String::new(),
+            allowed: String::new(),
+            cure: "",
+        };
+        assert!(least([Ok(264), Err(lost())]).is_err());
     }
 }

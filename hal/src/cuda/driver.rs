@@ -173,7 +173,7 @@ impl Vendor for CudaDriver {
         architecture: &str,
         options: &[&str],
     ) -> Result<Vec<u8>, HalError> {
-        nvrtc::compile(api.version, source, architecture, options)
+        nvrtc::NVRTC.compile(nvrtc::row(Some(api.version)), source, architecture, options)
     }
 
     fn load_module(api: &Api<Self>, image: &[u8]) -> Result<RawModule, HalError> {

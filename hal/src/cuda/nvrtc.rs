@@ -10,7 +10,7 @@ use std::sync::Mutex;
 /// The first CUDA whose driver loads what the newer of the two compilers makes.
 const CUDA_13: u32 = 13_000;
 
-static NVRTC: Dialect = Dialect {
+pub(super) static NVRTC: Dialect = Dialect {
     backend: Backend::Cuda,
     what: "CUDA's run-time compiler",
     cure: "install CUDA (CUDA_HOME says where it is) or the Python package nvidia-cuda-nvrtc, or name the library by \
@@ -34,18 +34,8 @@ pub fn compiler(driver_version: Option<u32>) -> Result<&'static RuntimeCompiler,
     NVRTC.find(row(driver_version))
 }
 
-/// Machine code by that compiler, or by the other one where it knows the architecture and that one does not.
-pub(super) fn compile(
-    driver_version: u32,
-    source: &str,
-    architecture: &str,
-    options: &[&str],
-) -> Result<Vec<u8>, HalError> {
-    NVRTC.compile(row(Some(driver_version)), source, architecture, options)
-}
-
 /// Which row of names is for a driver.
-fn row(driver_version: Option<u32>) -> usize {
+pub(super) fn row(driver_version: Option<u32>) -> usize {
     usize::from(driver_version.is_some_and(|version| version < CUDA_13))
 }
 

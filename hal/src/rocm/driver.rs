@@ -145,7 +145,7 @@ impl Vendor for RocmDriver {
         architecture: &str,
         options: &[&str],
     ) -> Result<Vec<u8>, HalError> {
-        hiprtc::compile(api.version, source, architecture, options)
+        hiprtc::HIPRTC.compile(hiprtc::row(Some(api.version)), source, architecture, options)
     }
 
     fn load_module(api: &Api<Self>, image: &[u8]) -> Result<RawModule, HalError> {

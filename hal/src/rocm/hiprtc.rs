@@ -7,7 +7,7 @@ use crate::rocm::{conv, places};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-static HIPRTC: Dialect = Dialect {
+pub(super) static HIPRTC: Dialect = Dialect {
     backend: Backend::Rocm,
     what: "ROCm's run-time compiler",
     cure: "install ROCm (ROCM_PATH says where it is) or Debian's libamdhip64-5, or name the library by \
@@ -38,18 +38,8 @@ pub fn compiler(driver_version: Option<u32>) -> Result<&'static RuntimeCompiler,
     HIPRTC.find(row(driver_version))
 }
 
-/// Machine code by that compiler, or by another one where that knows the architecture and the first does not.
-pub(super) fn compile(
-    driver_version: u32,
-    source: &str,
-    architecture: &str,
-    options: &[&str],
-) -> Result<Vec<u8>, HalError> {
-    HIPRTC.compile(row(Some(driver_version)), source, architecture, options)
-}
-
 /// Which row of names is for a driver.
-fn row(driver_version: Option<u32>) -> usize {
+pub(super) fn row(driver_version: Option<u32>) -> usize {
     match driver_version {
         Some(version) if version < conv::release(6, 0) => 2,
         Some(version) if version < conv::release(7, 0) => 1,

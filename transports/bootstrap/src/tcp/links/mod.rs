@@ -228,10 +228,8 @@ impl TcpLinks {
             let Slot::Opening(opening) = &mut state.slots[to as usize] else { return };
             let (pause, limit) = match why {
                 Why::Failed(Failure::Crossed) => (AGAIN * 5, CALL),
-                _ if leaving => (AGAIN, Duration::ZERO),
-                Why::Failed(_) => (AGAIN, Duration::ZERO),
-                Why::Slow => (AGAIN, Duration::ZERO),
-                Why::Closed | Why::Os(_) => (AGAIN, REFUSED),
+                Why::Closed | Why::Os(_) if !leaving => (AGAIN, REFUSED),
+                _ => (AGAIN, Duration::ZERO),
             };
             if opening.since.elapsed() < limit {
                 let when = Instant::now() + pause;
