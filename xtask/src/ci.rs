@@ -427,7 +427,7 @@ const STEPS: &[Step] = &[
         needs: Some(TORCHRUN),
     },
     Step {
-        name: "train over processes by a current torch",
+        name: "train over processes by PyTorch 2",
         program: Program::Python("pytest"),
         arguments: &["-q", "ffi/python/tests/test_torch.py"],
         environment: &[("ANTIPHON_NEEDS_TORCH", "1"), ("ANTIPHON_TORCH_PYTHON", "{torch}/python")],

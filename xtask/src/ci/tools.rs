@@ -127,7 +127,7 @@ pub(super) const TORCHRUN: Tool = Tool {
 };
 
 /// A current PyTorch, with the Python that it is for: of Debian's next release, unpacked beside the build and started by its own
-/// loader. That of PyPI brings gigabytes for devices, and this one gigabyte: it is fetched where `ANTIPHON_CI_TORCH` is set.
+/// loader. That of PyPI brings gigabytes for devices, and this one gigabyte: it is not fetched where `ANTIPHON_CI_TORCH` is 0.
 pub(super) const TORCH: Tool = Tool {
     name: "PyTorch 2 of Debian 13",
     // Another distribution has other archives.
@@ -135,7 +135,7 @@ pub(super) const TORCH: Tool = Tool {
     install: &[
         "sh",
         "-ec",
-        r#"test -n "$ANTIPHON_CI_TORCH" || { echo "set ANTIPHON_CI_TORCH=1 to have it fetched" >&2; exit 1; }
+        r#"test "$ANTIPHON_CI_TORCH" != 0 || { echo "ANTIPHON_CI_TORCH=0 says not to fetch it" >&2; exit 1; }
            machine=$(uname -m)
            case $machine in
              x86_64) loader=ld-linux-x86-64.so.2 ;;
@@ -155,7 +155,7 @@ pub(super) const TORCH: Tool = Tool {
            of_trixie update
            of_trixie install --no-install-recommends --download-only python3-torch
            for package in archives/*.deb; do dpkg -x "$package" files; done
-           rm -r archives lists ./*.bin
+           rm -rf archives lists ./*.bin
            libraries=$PWD/files/usr/lib/$machine-linux-gnu
            python=$(ls $PWD/files/usr/bin/python3.?? | head -n 1)
            printf '#!/bin/sh\nPYTHONHOME=%s exec %s --library-path %s %s "$@"\n' $PWD/files/usr \
