@@ -85,6 +85,33 @@ fn in_the_place_of_nccl(folder: &Path, library: &Path) {
     }
 }
 
+/// The command lines of the README's ways in, but for the first, which installs, typed as they stand there.
+fn as_the_readme_says(folder: &Path, installed: &Path) {
+    let readme = fs::read_to_string(repo::root().join("README.md")).expect("the README");
+    let (_, ways) = readme.split_once("\n## Ways in\n").expect("its ways in");
+    let (ways, _) = ways.split_once("\n## ").expect("what follows them");
+    let mut lines = ways.lines().filter_map(|line| line.strip_prefix("$ "));
+    assert_eq!(lines.next(), Some("cargo xtask install --prefix $HOME/antiphon"));
+    let script = lines.collect::<Vec<_>>().join("\n");
+
+    let home = folder.join("home");
+    fs::create_dir_all(&home).expect("a folder");
+    for (name, place) in [("antiphon", installed), ("examples", &repo::root().join("examples"))] {
+        std::os::unix::fs::symlink(place, home.join(name)).expect("a link");
+    }
+    let mut shell = Command::new("bash");
+    shell.args(["-ec", &script]).env("HOME", &home).env_remove("ANTIPHON_LIB_PATH");
+    let text = said(&run(shell.current_dir(&home)).stdout);
+    // From C and as NCCL two ranks each, and three from C++.
+    for (expected, times) in [
+        ("rank 0 of 2: every element is 3", 2),
+        ("rank 1 of 2: every element is 3", 2),
+        ("rank 2 of 3: every element is 6", 1),
+    ] {
+        assert_eq!(text.matches(expected).count(), times, "{expected}: {text}");
+    }
+}
+
 /// A project that asks for versions one after the other, says which of them it was given, and builds a program with the
 /// static library of the one that it must have.
 const PROJECT: &str = r#"cmake_minimum_required(VERSION 3.16)
@@ -219,5 +246,8 @@ fn an_installed_library_is_found_and_used() {
 
     if is_there("cmake") && is_there("g++") {
         by_cmake(&folder.0, &moved);
+        if is_there("pkg-config") && is_there("gcc") {
+            as_the_readme_says(&folder.0, &moved);
+        }
     }
 }
