@@ -67,6 +67,14 @@ const STEPS: &[Step] = &[
         needs: None,
     },
     Step {
+        name: "build the pages of the crate as docs.rs does",
+        program: Program::Cargo,
+        // The features are those that its manifest names for that.
+        arguments: &["doc", "--package", "antiphon", "--no-deps", "--features", "cuda,half"],
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+        needs: None,
+    },
+    Step {
         name: "pass the tests",
         program: Program::Cargo,
         arguments: &["test", "--workspace"],
