@@ -242,7 +242,8 @@ pub fn candidates(spread: Spread, wish: Wish<'_>) -> Result<Vec<Selected>, Selec
     } else if spread.devices == Devices::Host
         && matches!(wish.collective, Collective::Gather | Collective::Scatter)
     {
-        let own = Rooted::all_for(wish.collective);
+        // Over nodes calls come to transfers.
+        let own = Rooted::all_for(wish.collective).filter(|one| !one.is_hierarchical());
         let own = own.map(|one| Selected::Rooted(one, spread.ranks, wish.root));
         let others = std::iter::once(Selected::AllToAllV(spread)).chain(own);
         all.extend(others.filter(|other| *other != first));
@@ -297,7 +298,9 @@ impl Selected {
                 handshake: spread.handshake(),
                 ..Shape::new(spread.ranks as usize)
             }),
-            Selected::Rooted(one, ranks, root) => one.plan(ranks as usize, root as usize, 1),
+            Selected::Rooted(one, ranks, root) => {
+                one.plan(Shape { root: root as usize, ..Shape::new(ranks as usize) })
+            }
         };
         built.map_err(SelectionError::Build)
     }

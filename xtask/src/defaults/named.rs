@@ -74,7 +74,9 @@ fn rows(nodes: usize) -> Vec<Row> {
     let all = Algorithm::ALL.into_iter().filter(|one| one.is_hierarchical() == (nodes > 1));
     let mut rows: Vec<Row> = all.map(|one| row(one.name(), one.collective())).collect();
     if nodes == 1 {
-        rows.extend(Rooted::ALL.map(|one| row(one.name(), one.collective())));
+        // Over nodes calls of theirs come to transfers.
+        let own = Rooted::ALL.into_iter().filter(|one| !one.is_hierarchical());
+        rows.extend(own.map(|one| row(one.name(), one.collective())));
         for (name, collective) in
             [(BLOCKS, Collective::AllToAllV), ("allgatherv_zero_copy", Collective::AllGatherV)]
         {
@@ -182,8 +184,8 @@ mod tests {
         // What serves each column of a gather serves all sizes together.
         for collective in [Collective::Gather, Collective::Scatter] {
             let by_blocks = cells(&format!("`{BLOCKS}`, of a {collective}"));
-            let own: Vec<_> =
-                Rooted::all_for(&collective).map(|one| cells(&format!("`{one}`"))).collect();
+            let own = Rooted::all_for(&collective).filter(|one| !one.is_hierarchical());
+            let own: Vec<_> = own.map(|one| cells(&format!("`{one}`"))).collect();
             for (column, blocks) in by_blocks.iter().enumerate() {
                 let alone = own.iter().all(|cells| cells[column] == NONE);
                 assert_eq!(alone, blocks.trim_matches('*') == "all", "{collective} {column}");

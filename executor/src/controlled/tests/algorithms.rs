@@ -1,7 +1,7 @@
 //! The built-in algorithms.
 
 use super::*;
-use antiphon_plan::algorithms::{Algorithm, Handshake, Shape, allgatherv, alltoallv};
+use antiphon_plan::algorithms::{Algorithm, Handshake, Rooted, Shape, allgatherv, alltoallv};
 use antiphon_plan::model::Collective;
 
 fn shapes() -> impl Iterator<Item = Shape> {
@@ -41,6 +41,22 @@ fn hierarchical_algorithms_keep_their_promise_over_nodes_in_every_schedule() {
                 for chunk in [20, 64] {
                     let found = fault(&plan, chunk, 3, 50);
                     assert_eq!(found, None, "{algorithm} {shape:?}, chunks of {chunk} bytes");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gathers_and_scatters_over_nodes_keep_their_promise_in_every_schedule() {
+    for one in Rooted::ALL.into_iter().filter(|one| one.is_hierarchical()) {
+        for (nodes, per_node) in [(2, 1), (2, 2), (3, 1), (2, 3), (3, 2)] {
+            let ranks = nodes * per_node;
+            for (root, blocks) in [(0, 2), (ranks - 1, 1)] {
+                let plan = one.plan(Shape { nodes, root, blocks, ..Shape::new(ranks) }).unwrap();
+                for chunk in [20, 64] {
+                    let found = fault(&plan, chunk, 3, 50);
+                    assert_eq!(found, None, "{}, root {root}, chunks of {chunk}", plan.name);
                 }
             }
         }

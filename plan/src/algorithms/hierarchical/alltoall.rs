@@ -40,7 +40,7 @@ pub fn packets(shape: Shape) -> Result<Plan, BuildError> {
                 tb.unpack_packets(near.slot(me, peer), output.chunk(peer));
             }
             for peer in places.counterparts(me) {
-                tb.unpack_packets(far.slot(me, peer), node_of(places, peer, output));
+                tb.unpack_packets(far.slot(me, peer), output.chunks(places.range_of(peer)));
             }
             // The neighbours write into the relay again when this rank has answered them, which it may before its
             // counterparts have: what they received comes round by packets that are forwarded, and those order nothing.
@@ -100,7 +100,7 @@ pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
                 if blocks <= 1 {
                     let to = match &inboxes {
                         Some((_, far)) => far.slot(peer, me),
-                        None => node_of(places, me, p.output(peer)),
+                        None => p.output(peer).chunks(places.range_of(me)),
                     };
                     pairs = vec![(relays.slot(me, peer), to)];
                 }
@@ -129,10 +129,4 @@ pub fn zero_copy(shape: Shape) -> Result<Plan, BuildError> {
             flush(&tb, &far);
         }
     })
-}
-
-/// The chunks of a buffer for all ranks of a rank's node.
-fn node_of(places: Places, rank: usize, buffer: Region<'_>) -> Chunks {
-    let first = places.rank(places.node(rank), 0);
-    buffer.chunks(first..first + places.per_node)
 }

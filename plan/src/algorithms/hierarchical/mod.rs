@@ -2,8 +2,8 @@
 //!
 //! The ranks of a node are consecutive: rank r is number `r % per_node` of node `r / per_node`. Across nodes a rank
 //! talks to its *counterparts*, the ranks of the same number on the other nodes, so that every rank of a node carries its
-//! share of the traffic and nothing crosses twice. (In small broadcasts and reductions the root's number carries all, and
-//! [`sendrecv`] goes from a node's last rank to the next node's first.)
+//! share of the traffic and nothing crosses twice. (In small broadcasts, reductions, gathers and scatters the root's number
+//! carries all, and [`sendrecv`] goes from a node's last rank to the next node's first.)
 //!
 //! ```text
 //!            node 0                      node 1
@@ -26,8 +26,10 @@ pub mod allgather;
 pub mod allreduce;
 pub mod alltoall;
 pub mod broadcast;
+pub mod gather;
 pub mod reduce;
 pub mod reducescatter;
+pub mod scatter;
 pub mod sendrecv;
 
 use super::Shape;
@@ -69,7 +71,12 @@ impl Places {
 
     /// The ranks of a rank's node, itself included, ascending.
     fn of_node(self, rank: usize) -> impl Iterator<Item = usize> + Clone {
-        let first = self.node(rank) * self.per_node;
+        self.range_of(rank)
+    }
+
+    /// The chunks for all ranks of a rank's node, in a buffer with one for each rank.
+    fn range_of(self, rank: usize) -> Range<usize> {
+        let first = self.rank(self.node(rank), 0);
         first..first + self.per_node
     }
 
@@ -153,6 +160,14 @@ impl Links {
     /// Memory channels between the one of this number on each node and the others there.
     fn spokes(p: &ProgramBuilder, places: Places, number: usize) -> Self {
         let peers = |rank| places.spokes(rank, number);
+        Links::new(places, peers, |a, b| p.channel(a, b))
+    }
+
+    /// Memory channels between a root and its neighbours.
+    fn spokes_of(p: &ProgramBuilder, places: Places, root: usize) -> Self {
+        let there = move |rank| places.node(rank) == places.node(root);
+        let number = places.number(root);
+        let peers = |rank| places.spokes(rank, number).filter(move |_| there(rank));
         Links::new(places, peers, |a, b| p.channel(a, b))
     }
 
@@ -295,8 +310,14 @@ impl<'p> Inboxes<'p> {
     /// The slot of `owner` for `sender`.
     #[track_caller]
     fn slot(&self, owner: usize, sender: usize) -> Chunks {
+        self.slots(owner, sender).all()
+    }
+
+    /// As [`slot`](Self::slot), chunk by chunk.
+    #[track_caller]
+    fn slots(&self, owner: usize, sender: usize) -> Region<'p> {
         let first = self.first(owner, sender);
-        self.regions[owner].chunks(first..first + self.size)
+        self.regions[owner].part(first..first + self.size)
     }
 
     /// All slots of `owner`.
@@ -313,6 +334,15 @@ impl<'p> Inboxes<'p> {
     fn first(&self, owner: usize, sender: usize) -> usize {
         let [own, other] = [owner, sender].map(|rank| (self.position)(self.places, rank));
         (other - usize::from(other > own)) * self.size
+    }
+}
+
+/// What a thread block moves from one place to another as large: all at once, or, of a block that shares the work, its part of
+/// each chunk, which is another than its part of the whole.
+fn pieces(tb: &Block<'_>, from: Region<'_>, to: Region<'_>) -> Vec<(Chunks, Chunks)> {
+    match tb.is_slice() {
+        true => (0..from.len()).map(|at| (from.chunk(at), to.chunk(at))).collect(),
+        false => vec![(from.all(), to.all())],
     }
 }
 
