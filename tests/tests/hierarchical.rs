@@ -3,7 +3,8 @@
 
 use antiphon::DataType;
 use antiphon::executor::{Communicator, ExecutorError};
-use antiphon::plan::algorithms::{Algorithm, Shape};
+use antiphon::plan::algorithms::{Algorithm, Rooted, Shape};
+use antiphon::plan::model::Plan;
 use antiphon_tests::harness::plans::{buffers, sizes};
 use antiphon_tests::harness::{Case, Source, on_hosts, options, run_case, seed};
 use std::time::Instant;
@@ -13,29 +14,34 @@ const SHAPES: [(usize, usize); 5] = [(2, 1), (2, 2), (3, 1), (2, 3), (3, 2)];
 /// Launches of each case, back to back.
 const LAUNCHES: u32 = 12;
 
-fn hierarchical() -> impl Iterator<Item = Algorithm> {
-    Algorithm::ALL.into_iter().filter(|algorithm| algorithm.is_hierarchical())
+/// The plans of this shape, by the names of their algorithms.
+fn plans(shape: Shape) -> Vec<(&'static str, Plan)> {
+    let plan = "a plan for the shape";
+    let sized = Algorithm::ALL.into_iter().filter(|one| one.is_hierarchical());
+    let sized = sized.map(|one| (one.name(), one.plan(shape).expect(plan)));
+    // These are for apart buffers, whatever the shape says.
+    let rooted = Rooted::ALL.into_iter().filter(|one| one.is_hierarchical());
+    sized.chain(rooted.map(|one| (one.name(), one.plan(shape).expect(plan)))).collect()
 }
 
 /// Runs an algorithm on every size as one rank; what is wrong.
 fn run_all(
     communicator: &Communicator,
-    algorithm: Algorithm,
+    (name, plan): (&'static str, &Plan),
     shape: Shape,
     seed: u64,
 ) -> Result<Vec<String>, ExecutorError> {
-    let plan = algorithm.plan(shape).expect("a plan for the shape");
     let mut wrong = Vec::new();
-    for (position, (what, elements)) in (0u32..).zip(sizes(&plan, 4)) {
+    for (position, (what, elements)) in (0u32..).zip(sizes(plan, 4)) {
         let odd = position % 2 == 1;
         let case = Case {
-            name: algorithm.name(),
-            plan: &plan,
-            buffers: buffers(&plan, elements, 4),
+            name,
+            plan,
+            buffers: buffers(plan, elements, 4),
             dtype: if odd { DataType::F32 } else { DataType::I32 },
             op: None,
             root: shape.root as u32,
-            in_place: shape.in_place,
+            in_place: plan.in_place,
             launches: LAUNCHES,
             mover: Some(position % plan.gpus.len() as u32),
             source: if odd { Source::Plain } else { Source::Own },
@@ -61,14 +67,12 @@ fn check(apart: bool) {
         let start = Instant::now();
         let found = on_hosts(&hosts, &options(), |communicator| {
             let mut wrong = Vec::new();
-            for algorithm in hierarchical() {
-                for in_place in [false, true] {
-                    let root = nodes * ranks - 1;
-                    let blocks = 1 + usize::from(in_place);
-                    let shape =
-                        Shape { nodes, in_place, root, blocks, ..Shape::new(nodes * ranks) };
-                    let found = run_all(&communicator, algorithm, shape, seed);
-                    let fail = |error| format!("{algorithm} in place {in_place}: {error}");
+            for in_place in [false, true] {
+                let (root, blocks) = (nodes * ranks - 1, 1 + usize::from(in_place));
+                let shape = Shape { nodes, in_place, root, blocks, ..Shape::new(nodes * ranks) };
+                for (name, plan) in plans(shape) {
+                    let found = run_all(&communicator, (name, &plan), shape, seed);
+                    let fail = |error| format!("{name} in place {in_place}: {error}");
                     match found.map_err(fail) {
                         Ok(found) => wrong.extend(found),
                         Err(text) => {
