@@ -3,8 +3,8 @@
 
 use super::InstallError;
 use crate::error::ExecutorError;
-use crate::selection::{Selected, Spread, Wish, candidates};
-use antiphon_plan::algorithms::Algorithm;
+use crate::selection::{Selected, SelectionError, Spread, Wish, candidates};
+use antiphon_plan::algorithms::{Algorithm, Rooted, Shape};
 use antiphon_plan::model::{Collective, Plan};
 use antiphon_plan::{Style, write};
 use std::path::{Path, PathBuf};
@@ -37,18 +37,25 @@ fn plans(spread: Spread) -> Result<Vec<Plan>, ExecutorError> {
                 }
                 known.push(selected);
                 let plan = selected.plan()?;
-                let name = name(&selected, spread, plan.in_place);
+                let name = name(selected.name(), spread, plan.in_place);
                 plans.push(Plan { name, ..plan });
             }
         }
+    }
+    // No calls choose these.
+    let far = Rooted::ALL.into_iter().filter(|one| one.is_hierarchical() && spread.nodes > 1);
+    for one in far {
+        let (ranks, nodes) = (spread.ranks as usize, spread.nodes as usize);
+        let plan = one.plan(Shape { nodes, ..Shape::new(ranks) }).map_err(SelectionError::Build)?;
+        plans.push(Plan { name: name(one.name(), spread, plan.in_place), ..plan });
     }
     Ok(plans)
 }
 
 /// The algorithm, and what its plan is written for.
-fn name(selected: &Selected, spread: Spread, in_place: bool) -> String {
+fn name(algorithm: &str, spread: Spread, in_place: bool) -> String {
     let Spread { ranks, nodes, crowded, .. } = spread;
-    let mut name = format!("{}_{ranks}ranks", selected.name());
+    let mut name = format!("{algorithm}_{ranks}ranks");
     if nodes > 1 {
         name.push_str(&format!("_{nodes}nodes"));
     }
@@ -105,6 +112,10 @@ mod tests {
             for near in ["alltoallv_zero_copy", "gather_packets_", "scatter_zero_copy_"] {
                 let there = names.iter().any(|name| name.starts_with(near));
                 assert_eq!(there, nodes == 1, "{near}: {names:?}");
+            }
+            for one in Rooted::ALL.into_iter().filter(|one| one.is_hierarchical()) {
+                let there = names.iter().any(|name| name.starts_with(one.name()));
+                assert_eq!(there, nodes > 1, "{one}: {names:?}");
             }
             for plan in &plans {
                 antiphon_plan::check(plan).unwrap();
