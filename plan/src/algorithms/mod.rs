@@ -175,11 +175,11 @@ pub struct Shape {
     pub ranks: usize,
     /// Number of nodes that the ranks are spread over, at least 1, which must divide the ranks; ranks of a node are
     /// consecutive. Only [hierarchical](Algorithm::is_hierarchical) algorithms reach over several nodes; others ignore
-    /// it.
+    /// it. Likewise of [`Rooted`].
     pub nodes: usize,
     /// Whether input and output are the same memory.
     pub in_place: bool,
-    /// The rank that broadcasts or receives the reduction; other collectives ignore it.
+    /// The rank that broadcasts, scatters, gathers or receives the reduction; other collectives ignore it.
     pub root: usize,
     /// Thread blocks that share each rank's work, at least 1 (0 counts as 1); hubs, and the packets of an
     /// alltoall over several nodes, use one.
