@@ -1,7 +1,7 @@
 """Plans, a selector and code of Python serve calls of NCCL's interface in the same process.
 
-`registered.py LIBRARY PLAN [FIRST]`, with the plan of an allreduce of four ranks; FIRST is a libantiphon.so that the process
-has before anybody looks for one.
+`registered.py LIBRARY PLAN [FIRST]`, with the plan of an allreduce of four ranks; LIBRARY has NCCL's interface, and is empty where
+the process has it already; FIRST is a libantiphon.so that the process has before anybody looks for one.
 """
 
 import array
@@ -27,7 +27,7 @@ class Ranks:
     """All ranks, each driven by a thread."""
 
     def __init__(self, library):
-        self.nccl = ctypes.CDLL(library)
+        self.nccl = ctypes.CDLL(library or None)
         self.nccl.ncclGetLastError.restype = ctypes.c_char_p
         self.comms = (ctypes.c_void_p * WORLD)()
         assert self.nccl.ncclCommInitAll(self.comms, WORLD, None) == 0
@@ -97,7 +97,7 @@ def main(library, path, first=None):
     ranks = Ranks(library)
     ranks.get()
 
-    from antiphon import code
+    from antiphon import Op, code
     from antiphon import plan as plans
 
     registry = plans.ExecutionPlanRegistry()
@@ -108,18 +108,26 @@ def main(library, path, first=None):
 
     asked = []
 
-    def listen(known, request):
-        asked.append((known["allreduce"], request))
+    def answer(plan):
+        def select(known, request):
+            asked.append((known["allreduce"], request))
+            return plan
 
-    plans.set_selector(listen)
+        return select
+
+    def were_asked(plans_known):
+        """Each rank's call was told of, once."""
+        assert len(asked) == WORLD, asked
+        for known, request in asked:
+            assert known == plans_known and request.dtype == plans.DataType.float32 and request.hints["op"] == Op.sum
+            assert request.send_buffer != request.recv_buffer and not request.hints["in_place"]
+            assert (request.collective, request.world_size, request.n_ranks_per_node, request.message_size) == (
+                "allreduce", WORLD, WORLD, 4 * COUNT)  # fmt: skip
+        asked.clear()
+
+    plans.set_selector(answer(None))
     ranks.get()
-    assert len(asked) == WORLD
-    for known, request in asked:
-        assert known == [ring] and request.dtype == plans.DataType.float32 and request.send_buffer != request.recv_buffer
-        assert (request.collective, request.world_size, request.n_ranks_per_node, request.message_size) == (
-            "allreduce", WORLD, WORLD, 4 * COUNT)  # fmt: skip
-    plans.set_selector(lambda known, request: ring)
-    ranks.get()
+    were_asked([ring])
     stranger = plans.PlanHandle("1", "stranger", ring.plan)
     plans.set_selector(lambda known, request: stranger)
     ranks.fail("there is no `stranger#1`")
@@ -136,12 +144,20 @@ def main(library, path, first=None):
     code.unregister_code("adding")
     ranks.get()
 
-    # What was registered last goes first; and what is shown to be wrong is not run.
+    # What was registered last goes first, unless a selector has another; and what is shown to be wrong is not run.
     with broken(path) as file:
         wrong = plans.PlanHandle("1", "broken", plans.ExecutionPlan(file.name))
-        registry.register_plan(wrong)
+        for plan in (ring, wrong):
+            registry.register_plan(plan)
         ranks.fail("broken")
-        registry.unregister_plan(wrong.id)
+        plans.set_selector(answer(ring))
+        ranks.get()
+        were_asked([ring, wrong])
+        plans.set_selector(answer(None))
+        ranks.fail("broken")
+        plans.set_selector(None)
+        for plan in (ring, wrong):
+            registry.unregister_plan(plan.id)
     ranks.get()
 
     # Others wait for what code that fails would have done.
@@ -149,7 +165,7 @@ def main(library, path, first=None):
     ranks.fail("no attribute 'no_such_thing'")
     ranks.destroy()
     # What is left is taken out before Python ends.
-    plans.set_selector(listen)
+    plans.set_selector(answer(None))
     print("registered: ok")
 
 
