@@ -1,5 +1,5 @@
-//! Sums have the same bits wherever an element lies in a message, and however long the message is: whatever built-in
-//! algorithm serves it.
+//! Sums, products and averages have the same bits wherever an element lies in a message, and however long the message is:
+//! whatever built-in algorithm serves it. Where "sum" is said here, all three are meant.
 
 mod support {
     pub mod threads;
@@ -18,9 +18,15 @@ const TENSOR: usize = 24;
 /// Elements of each rank's block of a message, on both sides of every size at which another algorithm is taken.
 const BLOCKS: [usize; 5] = [TENSOR, 200, 900, 5000, 40_000];
 const TYPES: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
+/// Reductions that round.
+const OPS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Avg];
 /// The hosts of the ranks, and the number of nodes they make.
 const PLACES: [(&[&str], usize); 3] =
     [(&["a"; 5], 1), (&["a", "a", "a", "b", "b", "b"], 2), (&["a", "b", "c"], 3)];
+
+fn kinds() -> impl Iterator<Item = (DataType, ReduceOp)> {
+    TYPES.into_iter().flat_map(|dtype| OPS.map(|op| (dtype, op)))
+}
 
 /// A number that looks random.
 fn mix(seed: u64) -> u64 {
@@ -30,27 +36,34 @@ fn mix(seed: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// The bits of an element: of any sign, and sizes so far apart that every order of a sum rounds in its own way.
-fn element(dtype: DataType, rank: u32, at: usize) -> u32 {
+/// The bits of an element: of any sign, and sizes so far apart that every order of a sum rounds in its own way, or so near to 1
+/// that no product leaves its type.
+fn element(dtype: DataType, op: ReduceOp, rank: u32, at: usize) -> u32 {
     let random = mix(u64::from(rank) << 32 | at as u64);
-    let (exponent, mantissa) = ((random >> 40) as u32 % 10, random as u32);
+    let (below, powers) = if op == ReduceOp::Prod { (1, 2) } else { (5, 10) };
+    let (exponent, mantissa) = ((random >> 40) as u32 % powers, random as u32);
     match dtype {
-        DataType::F32 => random as u32 & 0x807F_FFFF | (122 + exponent) << 23,
-        DataType::F16 => (mantissa & 0x83FF) | (10 + exponent) << 10,
-        DataType::Bf16 => (mantissa & 0x807F) | (122 + exponent) << 7,
+        DataType::F32 => (mantissa & 0x807F_FFFF) | (127 - below + exponent) << 23,
+        DataType::F16 => (mantissa & 0x83FF) | (15 - below + exponent) << 10,
+        DataType::Bf16 => (mantissa & 0x807F) | (127 - below + exponent) << 7,
         other => unreachable!("{other} is not among the types"),
     }
 }
 
 /// Elements in bytes: the tensor from element `offset` on, and around it what is in no other message.
-fn message(dtype: DataType, rank: u32, elements: usize, offset: usize) -> Vec<u64> {
+fn message(
+    (dtype, op): (DataType, ReduceOp),
+    rank: u32,
+    elements: usize,
+    offset: usize,
+) -> Vec<u64> {
     let mut bytes = Vec::with_capacity(elements * dtype.size());
     for at in 0..elements {
         let number = match at.checked_sub(offset) {
             Some(at) if at < TENSOR => at,
             _ => 1_000_000 + elements * 7 + at,
         };
-        bytes.extend(&element(dtype, rank, number).to_le_bytes()[..dtype.size()]);
+        bytes.extend(&element(dtype, op, rank, number).to_le_bytes()[..dtype.size()]);
     }
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     let words = bytes.as_chunks::<8>().0;
@@ -68,6 +81,7 @@ fn tensor(dtype: DataType, words: &[u64], offset: usize) -> Vec<u8> {
 struct Bucket {
     collective: Collective,
     dtype: DataType,
+    op: ReduceOp,
     /// Elements of each rank's block.
     block: usize,
     /// Where the tensor lies in the input.
@@ -79,14 +93,15 @@ impl Bucket {
         let mut all = Vec::new();
         for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce] {
             let scatters = collective == Collective::ReduceScatter;
-            for dtype in TYPES {
+            for (dtype, op) in kinds() {
                 for block in BLOCKS {
                     // The first and the last place, and one that nothing divides.
                     let last = if scatters { (world - 1) * block } else { 0 } + block - TENSOR;
                     let middle = (block - TENSOR) * 5 / 11;
                     let offsets = BTreeSet::from([0, middle, last]);
                     let collective = || collective.clone();
-                    let bucket = |offset| Bucket { collective: collective(), dtype, block, offset };
+                    let bucket =
+                        |offset| Bucket { collective: collective(), dtype, op, block, offset };
                     all.extend(offsets.into_iter().map(bucket));
                 }
             }
@@ -120,7 +135,7 @@ impl Bucket {
         run: impl FnOnce((*const u8, u64), (*mut u8, u64)),
     ) -> Option<Vec<u8>> {
         let [sent, received] = self.elements(world);
-        let input = message(self.dtype, rank, sent, self.offset);
+        let input = message((self.dtype, self.op), rank, sent, self.offset);
         let mut output = vec![0u64; (received * self.dtype.size()).div_ceil(8)];
         let bytes = |elements: usize| (elements * self.dtype.size()) as u64;
         run((input.as_ptr().cast(), bytes(sent)), (output.as_mut_ptr().cast(), bytes(received)));
@@ -139,22 +154,22 @@ fn on_hosts<T: Send>(hosts: &[&str], work: impl Fn(&Communicator) -> T + Sync) -
 fn run_plan(
     communicator: &Communicator,
     plan: &Plan,
-    dtype: DataType,
+    (dtype, op): (DataType, ReduceOp),
 ) -> impl FnOnce((*const u8, u64), (*mut u8, u64)) + use<> {
     let executor = Executor::new(communicator);
     let plan = executor.load(plan).unwrap();
     move |input, output| {
-        let call = Call { op: Some(ReduceOp::Sum), ..Call::new(&plan, dtype, input, output) };
+        let call = Call { op: Some(op), ..Call::new(&plan, dtype, input, output) };
         // SAFETY: both buffers are as long as said, and live past the call.
         unsafe { executor.run(&call) }.unwrap();
     }
 }
 
-/// Sums that were seen, by collective and type, with how each came about.
-type Seen = BTreeMap<(String, &'static str), BTreeMap<Vec<u8>, Vec<String>>>;
+/// Sums that were seen, by collective, type and reduction, with how each came about.
+type Seen = BTreeMap<(String, &'static str, &'static str), BTreeMap<Vec<u8>, Vec<String>>>;
 
 fn note(seen: &mut Seen, bucket: &Bucket, how: String, sum: Option<Vec<u8>>) {
-    let kind = (bucket.collective.to_string(), bucket.dtype.name());
+    let kind = (bucket.collective.to_string(), bucket.dtype.name(), bucket.op.name());
     if let Some(sum) = sum {
         seen.entry(kind).or_default().entry(sum).or_default().push(how);
     }
@@ -168,7 +183,7 @@ fn assert_one(ranks: Vec<Seen>) {
             all.entry(kind.clone()).or_default().entry(sum).or_default().append(&mut how);
         }
     }
-    assert_eq!(all.len(), 9, "three collectives of three types");
+    assert_eq!(all.len(), 27, "three collectives of three types, by three reductions");
     for (kind, sums) in all {
         let how: Vec<_> = sums.values().map(|how| &how[0]).collect();
         assert_eq!(sums.len(), 1, "{kind:?} has several sums: {how:?}");
@@ -194,7 +209,7 @@ fn whatever_algorithm_is_taken_and_wherever_a_tensor_lies_its_sum_has_the_same_b
                 let all = Algorithm::all_for(&bucket.collective).filter(orders);
                 for (algorithm, plan) in all.filter_map(|one| Some((one, one.plan(shape).ok()?))) {
                     names.insert(algorithm);
-                    let run = run_plan(communicator, &plan, bucket.dtype);
+                    let run = run_plan(communicator, &plan, (bucket.dtype, bucket.op));
                     let sum = bucket.sum((rank, world, root as u32), run);
                     note(&mut seen, &bucket, format!("{bucket:?} by {algorithm}"), sum);
                 }
@@ -236,7 +251,7 @@ fn calls_by_name_sum_alike_in_any_bucket() {
                         output,
                         count: bucket.block as u64,
                         dtype: bucket.dtype,
-                        op: ReduceOp::Sum,
+                        op: bucket.op,
                         factor: None,
                     };
                     // SAFETY: both buffers are as long as said, and live past the call.
@@ -255,18 +270,18 @@ fn calls_by_name_sum_alike_in_any_bucket() {
 fn round_a_ring_the_bits_depend_on_where_a_tensor_lies() {
     let hosts = ["a"; 4];
     let plan = Algorithm::AllReduceRing.plan(Shape::new(hosts.len())).unwrap();
-    for dtype in TYPES {
+    for (dtype, op) in kinds() {
         let ranks = on_hosts(&hosts, |communicator| {
             let sums = [0, 1200, 2400, 3600].map(|offset| {
                 let collective = Collective::AllReduce;
-                let bucket = Bucket { collective, dtype, block: 4800, offset };
-                let run = run_plan(communicator, &plan, dtype);
+                let bucket = Bucket { collective, dtype, op, block: 4800, offset };
+                let run = run_plan(communicator, &plan, (dtype, op));
                 bucket.sum((communicator.rank(), hosts.len(), 0), run)
             });
             BTreeSet::from(sums)
         });
         for sums in ranks {
-            assert!(sums.len() > 1, "{dtype}: four places, {} sums", sums.len());
+            assert!(sums.len() > 1, "{op} of {dtype}: four places, {} sums", sums.len());
         }
     }
 }

@@ -141,6 +141,30 @@ def test_tags_are_asked_for_in_hints(registry, monkeypatch):
     assert registry.select(**CALL) is None and registry.select(**CALL, hints={"tags": []}) is ring
 
 
+@pytest.mark.parametrize("said", ["1", "0", None])
+def test_the_environment_asks_for_one_order_of_sums(registry, monkeypatch, said):
+    """Round the ring, which is registered, the order depends on where an element lies."""
+    if said is None:
+        monkeypatch.delenv("ANTIPHON_REPRODUCIBLE", raising=False)
+    else:
+        monkeypatch.setenv("ANTIPHON_REPRODUCIBLE", said)
+    ring = handle("allreduce_ring_4")
+    registry.register_plan(ring)
+    tensors = np.random.default_rng(7).normal(size=(WORLD, 64)).astype("float32")
+
+    def body(communicator):
+        seen = set()
+        for quarter in range(WORLD):
+            bucket, out = np.zeros((2, WORLD, COUNT), "float32")
+            bucket[quarter, :64] = tensors[communicator.rank]
+            communicator.all_reduce(bucket, out)
+            seen.add(out[quarter, :64].tobytes())
+        return len(seen) == 1, f"{ring.id} (registered plan): is not reproducible" in communicator.explain("allreduce", out.nbytes)
+
+    assert on_ranks(WORLD, body) == [(said == "1",) * 2] * WORLD
+    assert registry.select(**CALL) is (None if said == "1" else ring)
+
+
 def test_what_the_author_said_counts(registry, tmp_path):
     said = Constraint(WORLD, WORLD, (DataType.float32,), (Op.max,))
     one = handle("allreduce_ring_4", said)
