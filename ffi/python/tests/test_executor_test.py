@@ -33,7 +33,13 @@ CASES = {
         "allreduce_zero_copy_4", ["--size", "4K", "--in_place", "--dtype", "bfloat16"], 4096, "bfloat16", "LL16"
     ),
     "allgather": ("allgather_zero_copy_4", ["--size", "16K", "--dtype", "int32"], 16384, "int32", "LL16"),
+    "allgather in place": (
+        "allgather_zero_copy_4", ["--size", "16K", "--in_place", "--dtype", "int32"], 16384, "int32", "LL16"
+    ),
     "reducescatter": ("reducescatter_packets_4", ["--size", "16K", "--dtype", "float32"], 4096, "float32", "LL16"),
+    "reducescatter in place": (
+        "reducescatter_zero_copy_4", ["--size", "16K", "--in_place", "--dtype", "float32"], 4096, "float32", "LL16"
+    ),
     "alltoall": ("alltoall_packets_4", ["--size", "1K", "--dtype", "int32"], 1024, "int32", "LL16"),
     "sendrecv": ("sendrecv_zero_copy_2", ["--size", "1K"], 1024, "float16", "LL16"),
 }
