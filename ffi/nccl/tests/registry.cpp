@@ -111,18 +111,18 @@ constexpr struct {
     {ncclMin, ANTIPHON_OP_MIN, 2}, {ncclAvg, ANTIPHON_OP_AVG, 2.5},
 };
 
-// A float of 16 bits, of small numbers that it has exactly.
-template <int fraction, int bias>
-struct Half {
-    std::uint16_t bits = 0;
+// A float narrower than C++ has, of small numbers that it has exactly.
+template <class Bits, int fraction, int bias>
+struct Narrow {
+    Bits bits = 0;
 
-    Half() = default;
-    explicit Half(double value) {
+    Narrow() = default;
+    explicit Narrow(double value) {
         const int exponent = std::ilogb(value);
         const auto low = static_cast<int>(std::ldexp(std::ldexp(value, -exponent) - 1, fraction));
-        bits = static_cast<std::uint16_t>((exponent + bias) << fraction | low);
+        bits = static_cast<Bits>((exponent + bias) << fraction | low);
     }
-    bool operator==(const Half& other) const { return bits == other.bits; }
+    bool operator==(const Narrow& other) const { return bits == other.bits; }
 };
 
 // Types that numbers come in, likewise, and whether the plan is chosen for their sums.
@@ -135,7 +135,10 @@ constexpr struct {
     {ANTIPHON_DTYPE_I32, chosen<std::int32_t>, ncclInt32},  {ANTIPHON_DTYPE_U32, chosen<std::uint32_t>, ncclUint32},
     {ANTIPHON_DTYPE_I64, chosen<std::int64_t>, ncclInt64},  {ANTIPHON_DTYPE_U64, chosen<std::uint64_t>, ncclUint64},
     {ANTIPHON_DTYPE_F32, chosen<float>, ncclFloat32},       {ANTIPHON_DTYPE_F64, chosen<double>, ncclFloat64},
-    {ANTIPHON_DTYPE_F16, chosen<Half<10, 15>>, ncclFloat16}, {ANTIPHON_DTYPE_BF16, chosen<Half<7, 127>>, ncclBfloat16},
+    {ANTIPHON_DTYPE_F16, chosen<Narrow<std::uint16_t, 10, 15>>, ncclFloat16},
+    {ANTIPHON_DTYPE_BF16, chosen<Narrow<std::uint16_t, 7, 127>>, ncclBfloat16},
+    {ANTIPHON_DTYPE_F8E4M3, chosen<Narrow<std::uint8_t, 3, 7>>, ncclFloat8e4m3},
+    {ANTIPHON_DTYPE_F8E5M2, chosen<Narrow<std::uint8_t, 2, 15>>, ncclFloat8e5m2},
 };
 
 void with(const std::string& plan, const antiphon_terms& terms, const std::function<void()>& calls) {
