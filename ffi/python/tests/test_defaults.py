@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -150,6 +152,19 @@ def test_install_writes_them_into_the_cache(command, tmp_path, monkeypatch, caps
         assert capsys.readouterr().out.split() == [str(tmp_path / "default" / f"{name}.json") for name in SIZES]
     assert json.loads(files[0].read_text())["name"] == files[0].stem
     assert main([command, "--name", "x"]) == 2 and "--name is for one file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", [["mscclpp", "--install"], ["antiphon", "install"]])
+def test_install_is_a_command_of_a_shell(line, tmp_path):
+    # What installing the package adds beside it, without which Python does not know the other name.
+    beside = Path(__file__).parents[1] / "antiphon.data" / "purelib"
+    (tmp_path / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(beside)!r})\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "ANTIPHON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", *line], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    files = [tmp_path / "default" / f"{name}.json" for name in SIZES]
+    assert done.stdout.split() == [str(file) for file in files] and all(file.exists() for file in files)
 
 
 def test_a_plan_that_is_installed_is_in_the_cache_until_it_is_removed(tmp_path, monkeypatch, capsys):
