@@ -2,6 +2,8 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { WORLD = 4, COUNT = 1000 };
 
@@ -293,6 +295,41 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
+/* A place of this host that nobody else has. */
+static char place[64];
+
+/* Joins the others at the place, as the rank whose number this is. */
+static void *join_at_place(void *argument)
+{
+    uint32_t me = *(const uint32_t *)argument, rank = 99, world = 0;
+    antiphon_config config = ANTIPHON_CONFIG_INIT;
+    antiphon_communicator *c = NULL;
+    int32_t number = value(me, 0);
+    config.timeout_ms = 120000;
+    OK(antiphon_communicator_create_at(place, me, WORLD, &config, &c));
+    OK(antiphon_communicator_rank(c, &rank));
+    OK(antiphon_communicator_world(c, &world));
+    CHECK(rank == me && world == WORLD);
+    OK(antiphon_all_reduce(c, &number, &number, 1, ANTIPHON_DTYPE_I32, ANTIPHON_OP_SUM, NULL));
+    CHECK(number == sum(0));
+    OK(antiphon_communicator_destroy(c));
+    return NULL;
+}
+
+static void meet_at_place(void)
+{
+    uint32_t numbers[WORLD], rank;
+    pthread_t threads[WORLD];
+    snprintf(place, sizeof place, "antiphon-%016llx%016llx", (unsigned long long)time(NULL), (unsigned long long)getpid());
+    for (rank = 0; rank < WORLD; rank++) {
+        numbers[rank] = rank;
+        CHECK(pthread_create(&threads[rank], NULL, join_at_place, &numbers[rank]) == 0);
+    }
+    for (rank = 0; rank < WORLD; rank++) {
+        CHECK(pthread_join(threads[rank], NULL) == 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     antiphon_communicator *ranks[WORLD];
@@ -313,6 +350,7 @@ int main(int argc, char **argv)
     for (i = 0; i < WORLD; i++) {
         OK(antiphon_communicator_destroy(ranks[i]));
     }
+    meet_at_place();
     puts("collectives: ok");
     return EXIT_SUCCESS;
 }
