@@ -416,7 +416,10 @@ const STEPS: &[Step] = &[
         name: "pass the tests of the Python package",
         program: Program::Python("pytest"),
         arguments: &["-q", "-rs", "ffi/python/tests", "--ignore=ffi/python/tests/test_torch.py"],
-        environment: &[("ANTIPHON_COMMAND", "{target}/release/antiphon")],
+        environment: &[
+            ("ANTIPHON_COMMAND", "{target}/release/antiphon"),
+            ("ANTIPHON_NEEDS_C_TOOLS", "1"),
+        ],
         needs: Some(PYTHON),
     },
     Step {
