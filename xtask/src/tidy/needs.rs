@@ -100,7 +100,7 @@ fn unmet(
     let fault = |variable| {
         format!(
             "{file}: skips where a tool is missing, and no step of CI runs it with {variable}=1; name it in such a step in \
-             xtask/src/ci.rs"
+             xtask/src/ci/steps.rs"
         )
     };
     unmet.map(fault).collect()
