@@ -1,8 +1,8 @@
 //! Several plans at once, and launches that follow each other in stream order.
 
 use crate::{on_simulator, on_threads, options};
-use antiphon::executor::hal::{Memory, Stream};
-use antiphon::executor::{Call, Collectives, Communicator, Executor, Request, What};
+use antiphon::executor::hal::{Backend, Memory, Stream, driver};
+use antiphon::executor::{Call, Collectives, Communicator, Executor, Factor, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::{DataType, ReduceOp};
 use std::sync::Arc;
@@ -253,4 +253,72 @@ fn ranks_whose_streams_come_in_another_order_are_told_so() {
             .all(|what| text.contains(what))
     };
     assert!(told.iter().any(|text| names(&text)), "{told:?}");
+}
+
+#[test]
+fn a_stream_of_another_device_is_refused_before_its_call_counts() {
+    if on_simulator("streams::a_stream_of_another_device_is_refused_before_its_call_counts")
+        .is_none()
+    {
+        return;
+    }
+    let host = driver(Backend::Host).unwrap().open(0).unwrap().stream().unwrap();
+    on_threads(2, &options(), |rank| {
+        let on = Collectives::new(&rank).unwrap();
+        let executor = on.executor();
+        let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
+        let plan = executor.load(&plan).unwrap();
+        let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
+        let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
+        let call = Call::new(&plan, DataType::U32, from, to);
+        let sum = |dtype, factor| Request {
+            what: What::AllReduce,
+            input: from.0,
+            output: to.0,
+            count: ELEMENTS as u64,
+            dtype,
+            op: ReduceOp::Sum,
+            factor,
+        };
+        // One rank alone: what counts here would be a call that the other never makes.
+        if rank.rank() == 0 {
+            let scaled = sum(DataType::F32, Some(Factor::Value([0; 8])));
+            // SAFETY: the buffers hold the calls' bytes and outlive them.
+            let refused = unsafe {
+                [
+                    executor.execute(&call, &host).map(drop),
+                    on.call(&sum(DataType::U32, None), Some(&host)),
+                    on.call(&scaled, Some(&host)),
+                    on.send(from.0, BYTES, DataType::U8, 1, Some(&host)),
+                ]
+            };
+            for one in refused {
+                let error = one.unwrap_err().to_string();
+                assert!(error.contains("a stream of host:0 on a rank of"), "{error}");
+            }
+        }
+        let stream = rank.stream().unwrap();
+        write(&stream, &input, &values(rank.rank(), 0));
+        // SAFETY: as above.
+        unsafe { executor.execute(&call, &stream) }.unwrap();
+        executor.synchronize(&stream).unwrap();
+        assert_eq!(read(&stream, &output), sums(2, 0));
+        write(&stream, &input, &values(rank.rank(), 1));
+        // SAFETY: as above.
+        unsafe { on.call(&sum(DataType::U32, None), Some(&stream)) }.unwrap();
+        executor.synchronize(&stream).unwrap();
+        assert_eq!(read(&stream, &output), sums(2, 1));
+        // SAFETY: as above.
+        let moved = unsafe {
+            match rank.rank() {
+                0 => on.send(from.0, BYTES, DataType::U8, 1, Some(&stream)),
+                _ => on.receive(to.0, BYTES, DataType::U8, 0, Some(&stream)),
+            }
+        };
+        moved.unwrap();
+        executor.synchronize(&stream).unwrap();
+        let expected = if rank.rank() == 0 { sums(2, 1) } else { values(0, 1) };
+        assert_eq!(read(&stream, &output), expected);
+        rank.barrier().unwrap();
+    });
 }
