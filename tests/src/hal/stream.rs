@@ -420,12 +420,13 @@ pub fn events_order_copies(subject: &Subject) {
             let _ = first.copy(middle.address(), source.address(), bytes).unwrap();
             first.record(&*forth).unwrap();
             second.wait(&*forth).unwrap();
-            // Reached at once; the wait is for the record that it saw.
+            // Reached soon; the wait is for the record that it saw.
             idle.record(&*forth).unwrap();
             let _ = second.copy(end.address(), middle.address(), bytes).unwrap();
             second.record(&*back).unwrap();
         }
         back.synchronize().unwrap();
+        forth.synchronize().unwrap();
         assert!(forth.query().unwrap() && back.query().unwrap());
         assert!(access.read(&end, WORDS) == vec![round; WORDS], "round {round}");
     }
