@@ -105,8 +105,8 @@ fn command(step: &Step) -> Command {
     command
 }
 
-/// A word of a command line: `{target}` is where cargo builds, `{venv}` the Python of [`PYTHON`], `{nvrtc}` that of
-/// that of [`tools::NVRTC`], `{torch}` where [`tools::TORCH`] is, `{path}` where programs are looked for.
+/// A word of a command line: `{target}` is where cargo builds, `{venv}` the Python of [`tools::PYTHON`], `{nvrtc}` that of
+/// [`tools::NVRTC`], `{torch}` where [`tools::TORCH`] is, `{path}` where programs are looked for.
 fn filled(word: &str) -> String {
     let target = repo::target_dir().to_string_lossy().into_owned();
     let path = std::env::var("PATH").unwrap_or_default();

@@ -161,7 +161,7 @@ def test_install_is_a_command_of_a_shell(line, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(beside)!r})\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "ANTIPHON_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-m", *line], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", *line], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     files = [tmp_path / "default" / f"{name}.json" for name in SIZES]
     assert done.stdout.split() == [str(file) for file in files] and all(file.exists() for file in files)
