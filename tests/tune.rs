@@ -53,10 +53,10 @@ fn what_was_measured_stays_and_decides() {
     assert_eq!(status, Some(0), "{said}");
     let nodes = ["--size", "64", "--threads", "--ranks", "4", "--nodes", "2"];
     let (status, said) = tune(&nodes);
-    assert!(status == Some(0) && said.contains("6 cells"), "{said}");
+    assert!(status == Some(0) && said.contains("8 cells"), "{said}");
     let (status, said) = tune(&["alltoall", "--size", "64", "--threads", "--nodes", "2"]);
     assert!(status == Some(0) && said.contains("hierarchical"), "{said}");
-    assert_eq!(read()["settings"].as_array().unwrap().len(), 10);
+    assert_eq!(read()["settings"].as_array().unwrap().len(), 12);
     // A gather and a scatter, by their blocks and by plans of their own, with ranks as processes; and all eight.
     let (status, said) = tune(&["gather", "scatter", "--size", "64"]);
     assert!(status == Some(0) && said.contains("2 cells"), "{said}");
@@ -68,7 +68,7 @@ fn what_was_measured_stays_and_decides() {
     let all = read();
     let gathers = all["settings"].as_array().unwrap().iter();
     let gathers = gathers.filter(|one| one["collective"] == "gather").count();
-    assert_eq!((all["settings"].as_array().unwrap().len(), gathers), (18, 2), "{all}");
+    assert_eq!((all["settings"].as_array().unwrap().len(), gathers), (20, 3), "{all}");
     // And it decides.
     let explain_of = |collective: &str, tuning: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));

@@ -138,6 +138,10 @@ fn warn_of_tuning(communicator: &Communicator) {
 impl Collectives {
     /// The collectives of a communicator, served by what its options' registry has and by the built-in algorithms.
     ///
+    /// Make one, and clone it: transfers go between the pairs of ranks that its clones share. A second one makes pairs of its own,
+    /// by the same names, so that ranks of which one has dropped the first before the other may wait for each other up to the
+    /// time limit.
+    ///
     /// # Errors
     /// What the communicator reports.
     pub fn new(communicator: &Communicator) -> Result<Self, ExecutorError> {

@@ -163,8 +163,8 @@ pub enum Selected {
     /// [`alltoallv`], which every call brings counts for; those of a gather or scatter are of the blocks between the root and the
     /// others.
     AllToAllV(Spread),
-    /// One of gather's or scatter's, for so many ranks and this root.
-    Rooted(Rooted, u32, u32),
+    /// One of gather's or scatter's, and its root.
+    Rooted(Rooted, Spread, u32),
     /// [`allgatherv`], likewise, and whether it is in place.
     AllGatherV(Spread, bool),
 }
@@ -196,13 +196,16 @@ pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError
     match collective {
         Collective::AllToAllV if nodes == 1 => return Ok(Selected::AllToAllV(spread)),
         Collective::AllGatherV if nodes == 1 => return Ok(Selected::AllGatherV(spread, in_place)),
-        Collective::Gather | Collective::Scatter if nodes == 1 => {
+        Collective::Gather | Collective::Scatter => {
             let own = match spread.devices {
                 Devices::Host => hosts::select_rooted(collective, bytes, shape),
                 Devices::Gpus { .. } => None,
             };
-            let by_blocks = Selected::AllToAllV(spread);
-            return Ok(own.map_or(by_blocks, |own| Selected::Rooted(own, ranks, root)));
+            let own = own.map(|own| Selected::Rooted(own, spread, root));
+            let by_blocks = (nodes == 1).then_some(Selected::AllToAllV(spread));
+            if let Some(selected) = own.or(by_blocks) {
+                return Ok(selected);
+            }
         }
         _ => {}
     }
@@ -242,11 +245,11 @@ pub fn candidates(spread: Spread, wish: Wish<'_>) -> Result<Vec<Selected>, Selec
     } else if spread.devices == Devices::Host
         && matches!(wish.collective, Collective::Gather | Collective::Scatter)
     {
-        // Over nodes calls come to transfers.
-        let own = Rooted::all_for(wish.collective).filter(|one| !one.is_hierarchical());
-        let own = own.map(|one| Selected::Rooted(one, spread.ranks, wish.root));
-        let others = std::iter::once(Selected::AllToAllV(spread)).chain(own);
-        all.extend(others.filter(|other| *other != first));
+        let near = spread.nodes == 1;
+        let own = Rooted::all_for(wish.collective).filter(|one| one.is_hierarchical() != near);
+        let own = own.map(|one| Selected::Rooted(one, spread, wish.root));
+        let by_blocks = near.then_some(Selected::AllToAllV(spread));
+        all.extend(by_blocks.into_iter().chain(own).filter(|other| *other != first));
     }
     Ok(all)
 }
@@ -298,9 +301,11 @@ impl Selected {
                 handshake: spread.handshake(),
                 ..Shape::new(spread.ranks as usize)
             }),
-            Selected::Rooted(one, ranks, root) => {
-                one.plan(Shape { root: root as usize, ..Shape::new(ranks as usize) })
-            }
+            Selected::Rooted(one, spread, root) => one.plan(Shape {
+                root: root as usize,
+                nodes: spread.nodes as usize,
+                ..Shape::new(spread.ranks as usize)
+            }),
         };
         built.map_err(SelectionError::Build)
     }
@@ -381,7 +386,11 @@ mod tests {
         let gpus = Devices::of(DeviceClass::Amd);
         assert_eq!(names(&Collective::Gather, 1, gpus).unwrap(), gathers[..1]);
         assert_eq!(names(&Collective::AllToAllV, 1, Devices::Host).unwrap(), gathers[..1]);
-        assert!(names(&Collective::Gather, 2, Devices::Host).is_err());
+        let far = ["gather_hierarchical_packets", "gather_hierarchical_zero_copy"];
+        assert_eq!(names(&Collective::Gather, 2, Devices::Host).unwrap(), far);
+        let far = ["scatter_hierarchical_packets", "scatter_hierarchical_zero_copy"];
+        assert_eq!(names(&Collective::Scatter, 4, Devices::Host).unwrap(), far);
+        assert!(names(&Collective::Gather, 2, gpus).is_err());
     }
 
     #[test]

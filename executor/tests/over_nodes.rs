@@ -8,6 +8,7 @@ use antiphon_executor::{
     Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Group, Options, ReduceOp,
     Request, What,
 };
+use antiphon_plan::model::Collective;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use std::time::Duration;
 
@@ -87,6 +88,19 @@ fn gather_and_scatter_reach_every_root_of_every_node() {
     for hosts in PLACES {
         on_hosts(hosts, |rank, on| {
             let world = hosts.len();
+            for (collective, count) in [(Collective::Gather, 3), (Collective::Scatter, 70_001)] {
+                let bytes = (4 * world * count) as u64;
+                // Nodes with different numbers of ranks have no plan.
+                match on.question(&collective, bytes, DataType::U32) {
+                    Ok(question) => {
+                        let choice = on.explain(&question).unwrap();
+                        let name = choice.candidate.name();
+                        let size = if count == 3 { "packets" } else { "zero_copy" };
+                        assert_eq!(name, format!("{collective}_hierarchical_{size}"));
+                    }
+                    Err(_) => assert!(!EVEN.contains(&hosts), "{hosts:?}"),
+                }
+            }
             for (root, count) in (0..world as u32).flat_map(|root| [(root, 3), (root, 70_001)]) {
                 let at_root = rank == root;
                 let whole = if at_root { world * count } else { 0 };

@@ -31,8 +31,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use turn::Turn;
 
-/// The collectives whose calls go by a table; all are measured unless some are named, but for the last two over nodes, where their
-/// calls are transfers.
+/// The collectives whose calls go by a table; all are measured unless some are named.
 const COLLECTIVES: [BuiltIn; 8] = [
     BuiltIn::AllReduce,
     BuiltIn::AllGather,
@@ -228,15 +227,12 @@ fn job(
             "cannot tune in the time `off`: allowed is {allowed}"
         )));
     };
-    let near = args.nodes == 1;
-    let decided = if near { &COLLECTIVES[..] } else { &COLLECTIVES[..6] };
-    let named = if args.collectives.is_empty() { decided } else { &args.collectives[..] };
-    if let Some(other) = named.iter().find(|one| !decided.contains(one)) {
-        let names: Vec<String> = decided.iter().map(|one| one.collective().to_string()).collect();
+    let named = if args.collectives.is_empty() { &COLLECTIVES } else { &args.collectives[..] };
+    if let Some(other) = named.iter().find(|one| !COLLECTIVES.contains(one)) {
+        let names = COLLECTIVES.map(|one| one.collective().to_string());
         return Err(CliError::Usage(format!(
-            "cannot tune {}{}: no table decides what serves such calls; allowed are {}",
+            "cannot tune {}: no table decides what serves such calls; allowed are {}",
             other.collective(),
-            if near { String::new() } else { format!(" over {} nodes", args.nodes) },
             names.join(", ")
         )));
     }
@@ -345,8 +341,7 @@ mod tests {
     #[test]
     fn by_default_eight_collectives_are_measured_at_twelve_sizes() {
         let cells = |options: &str| job(&args(options), &empty(), &[], Sizes::Asked).unwrap().1;
-        // Over nodes gathers and scatters are transfers.
-        assert_eq!(cells("--nodes 2").len(), 72);
+        assert_eq!(cells("--nodes 2").len(), 96);
         let (job, cells) = job(&args(""), &empty(), &[], Sizes::Asked).unwrap();
         assert_eq!((cells.len(), cells.skipped), (96, 0));
         assert_eq!(job.settings.world, 2);
@@ -466,7 +461,7 @@ mod tests {
             ("--time off", "250ms"),
             ("allreduce sendrecv", "cannot tune sendrecv"),
             ("alltoallv", "cannot tune alltoallv"),
-            ("gather --nodes 2", "cannot tune gather over 2 nodes"),
+            ("allgatherv --nodes 2", "cannot tune allgatherv"),
             ("scatter sendrecv", "broadcast, reduce, gather, scatter"),
         ] {
             let error = job(&args(options), &empty(), &[], Sizes::Asked).err().unwrap().to_string();

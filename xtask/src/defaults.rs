@@ -128,7 +128,8 @@ fn is_assumed(collective: &Collective, spread: Spread) -> bool {
     match collective {
         // Of other ranks what was measured of the nearest is assumed.
         Collective::Gather | Collective::Scatter => {
-            hosts::rule_rooted(collective, place).is_none_or(|rule| rule.place != place)
+            let rule = hosts::rule_rooted(collective, place);
+            rule.is_none_or(|rule| rule.place != place || hosts::assumed_rooted().contains(rule))
         }
         _ => hosts::rule(collective, place).is_some_and(|rule| hosts::assumed().contains(rule)),
     }

@@ -323,9 +323,7 @@ fn transfers_alone(question: &Question<'_>) -> ExecutorError {
 impl Collectives {
     /// Whether calls of a collective come to transfers between pairs of ranks.
     pub(super) fn in_parts(&self, collective: &Collective) -> bool {
-        // Ranks that are spread unevenly are on several nodes.
-        let nodes = self.0.service.spread.as_ref().map_or(u32::MAX, |spread| spread.nodes);
-        made(collective, nodes) == Made::Transfers
+        made(collective, self.0.service.spread.as_ref().ok().copied()) == Made::Transfers
     }
 
     /// A question about a call of `bytes` bytes on this communicator, out of place; the rest is for the caller to change.

@@ -2,7 +2,7 @@
 
 use super::order::{Candidate, Choice, Rule, Sources, choose};
 use super::question::has_root;
-use super::{Question, SelectionError, Spread};
+use super::{Devices, Question, SelectionError, Spread};
 use crate::registry::{Contents, Installed};
 use antiphon_plan::model::Collective;
 
@@ -15,13 +15,16 @@ pub(crate) enum Made {
     Transfers,
 }
 
-/// What calls by name of a collective come to on so many nodes. Runtime blocks move between ranks that map each other's
-/// memory.
-pub(crate) fn made(collective: &Collective, nodes: u32) -> Made {
+/// What calls by name of a collective come to; no spread is of nodes with different numbers of ranks. Runtime blocks move
+/// between ranks that map each other's memory, and which plan of a gather or scatter over nodes is for devices nobody says.
+pub(crate) fn made(collective: &Collective, spread: Option<Spread>) -> Made {
     use Collective::{AllGatherV, AllToAllV, Gather, Scatter, SendRecv};
+    let near = spread.is_some_and(|spread| spread.nodes == 1);
+    let on_hosts = spread.is_some_and(|spread| spread.devices == Devices::Host);
     match collective {
         SendRecv => Made::Transfers,
-        AllToAllV | AllGatherV | Gather | Scatter if nodes > 1 => Made::Transfers,
+        AllToAllV | AllGatherV if !near => Made::Transfers,
+        Gather | Scatter if !near && !on_hosts => Made::Transfers,
         _ => Made::Launch,
     }
 }
@@ -37,7 +40,7 @@ pub(crate) fn explain(
     // As calls by name ask.
     let in_place = question.in_place && !has_root(question.collective);
     let question = &Question { in_place, ..*question };
-    match made(question.collective, question.spread.nodes) {
+    match made(question.collective, Some(question.spread)) {
         Made::Launch => choose(sources, question, [0; 2]),
         Made::Transfers => {
             let said = transfers(sources, question)?;
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
     use crate::registry::{Registry, Terms};
     use crate::selection::table::{Kind, Machine, Setting, Table, Times};
-    use crate::selection::{Devices, Tuning, Wish, select};
+    use crate::selection::{Tuning, Wish, select};
     use antiphon_plan::algorithms::devices::DeviceClass;
     use antiphon_plan::algorithms::{Algorithm, Shape};
     use antiphon_plan::model::Plan;
@@ -153,7 +156,7 @@ mod tests {
         let spread = Spread { ranks: 4, nodes: 1, crowded: false, devices: Devices::Host };
         let wish = Wish { collective: &Gather, bytes: 64, in_place: false, root: 0 };
         let gather = select(spread, wish).unwrap().name();
-        let (block, whole, large) = (far(16), far(64), far(1 << 18));
+        let (whole, large) = (far(64), far(1 << 18));
         let cases = [
             (&SendRecv, 1, 64, "transfers", "each send, with its receive"),
             (&SendRecv, 1, 64, "transfers", near),
@@ -164,8 +167,8 @@ mod tests {
             (&AllGatherV, 1, 64, "allgatherv_zero_copy", "rule by size"),
             (&AllGatherV, 2, 64, "transfers", "by a broadcast that its length decides"),
             (&Gather, 1, 64, gather, "rule by size"),
-            (&Gather, 2, 64, "transfers", block.as_str()),
-            (&Scatter, 2, 1 << 20, "transfers", large.as_str()),
+            (&Gather, 2, 64, "gather_hierarchical_packets", "rule by size"),
+            (&Scatter, 2, 1 << 30, "scatter_hierarchical_zero_copy", "rule by size"),
             (&Broadcast, 2, 64, chosen(4, 64), "rule by size"),
         ];
         for (collective, nodes, bytes, name, part) in cases {
@@ -180,5 +183,9 @@ mod tests {
         assert!(text.contains("of two nodes by `broadcast_hierarchical_packets`"), "{text}");
         let hosts = explained(&SendRecv, (2, Devices::Host), 128 << 10).to_string();
         assert_ne!(text, hosts);
+        let choice = explained(&Gather, (2, gpus), 512 << 10);
+        let (name, text) = (choice.candidate.name().to_owned(), choice.to_string());
+        assert_eq!(name, "transfers");
+        assert!(text.contains("of two nodes by `broadcast_hierarchical_packets`"), "{text}");
     }
 }

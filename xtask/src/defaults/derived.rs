@@ -164,9 +164,7 @@ fn place(setting: &Setting, cores: u32) -> Option<Place> {
     };
     let (crowded, alone) = (ranks > cores, nodes > 1 && ranks == nodes);
     // What is alone on its node has its cores, which those that share this machine have not.
-    // Over nodes a gather is made of transfers.
-    let most_nodes = if is_rooted(&setting.collective) { 1 } else { 2 };
-    let real = ranks > 1 && nodes <= most_nodes && !(crowded && alone);
+    let real = ranks > 1 && nodes <= 2 && !(crowded && alone);
     let (nodes, per_node) = (nodes as usize, (ranks / nodes) as usize);
     real.then_some(Place { crowded, nodes, per_node })
 }
@@ -386,30 +384,36 @@ mod tests {
         for at in [
             setting(gather.clone(), 2, 1),
             setting(scatter.clone(), 4, 1),
-            // Over nodes it is made of transfers.
             setting(gather.clone(), 2, 2),
         ] {
             for bytes in [64, 1024, 4096, 16384] {
+                let (far, blocks) = match at.nodes {
+                    1 => ("", "alltoallv_zero_copy"),
+                    _ => ("_hierarchical", "another"),
+                };
                 let times = [
-                    (format!("{}_packets", at.collective), 10 + bytes / 64),
-                    (format!("{}_zero_copy", at.collective), 90),
-                    ("alltoallv_zero_copy".to_owned(), 50),
+                    (format!("{}{far}_packets", at.collective), 10 + bytes / 64),
+                    (format!("{}{far}_zero_copy", at.collective), 50),
+                    (blocks.to_owned(), 40),
                     ("mine".to_owned(), 1),
                 ];
                 all.record(&at, bytes, Times::new(times));
             }
         }
         let kept = kept(&all);
-        assert_eq!(kept.iter().count(), 2);
+        assert_eq!(kept.iter().count(), 3);
         assert!(kept.iter().all(|(_, sizes)| sizes.values().all(|one| one.of("mine").is_none())));
-        let place = |crowded, per_node| Place { crowded, nodes: 1, per_node };
-        let steps =
-            |own: &str| vec![(1024, format!("Some(Rooted::{own})")), (u64::MAX, "None".to_owned())];
+        let place = |crowded, nodes, per_node| Place { crowded, nodes, per_node };
+        let own = |own: &str| format!("Some(Rooted::{own})");
+        let steps = |small: &str| vec![(1024, own(small)), (u64::MAX, "None".to_owned())];
+        let far = ["GatherHierarchicalPackets", "GatherHierarchicalZeroCopy"].map(own);
+        let [small, large] = far;
         let tables = [("2.json".into(), kept)];
         let saw = rules(&tables).unwrap();
         let expected = [
-            (place(false, 2), gather, steps("GatherPackets")),
-            (place(true, 4), scatter, steps("ScatterPackets")),
+            (place(false, 1, 2), gather.clone(), steps("GatherPackets")),
+            (place(false, 2, 1), gather, vec![(1024, small), (u64::MAX, large)]),
+            (place(true, 1, 4), scatter, steps("ScatterPackets")),
         ];
         assert_eq!(saw, expected);
         let source = source(&tables, &saw);
@@ -417,6 +421,8 @@ mod tests {
             source.split_once("pub(super) const ROOTED: &[Rule<Option<Rooted>>] = &[\n").unwrap().1;
         let lines = [
             "    of(false, 1, 2, Gather, &[to(1024, Some(Rooted::GatherPackets)), to(ALL, None)]),",
+            "    of(false, 2, 1, Gather, &[to(1024, Some(Rooted::GatherHierarchicalPackets)),",
+            "        to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),",
             "    of(true, 1, 4, Scatter, &[to(1024, Some(Rooted::ScatterPackets)), to(ALL, None)]),",
             "];",
         ];

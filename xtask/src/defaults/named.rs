@@ -73,10 +73,9 @@ fn rows(nodes: usize) -> Vec<Row> {
     let row = |name: &'static str, collective| (format!("`{name}`"), name, collective);
     let all = Algorithm::ALL.into_iter().filter(|one| one.is_hierarchical() == (nodes > 1));
     let mut rows: Vec<Row> = all.map(|one| row(one.name(), one.collective())).collect();
+    let own = Rooted::ALL.into_iter().filter(|one| one.is_hierarchical() == (nodes > 1));
+    rows.extend(own.map(|one| row(one.name(), one.collective())));
     if nodes == 1 {
-        // Over nodes calls of theirs come to transfers.
-        let own = Rooted::ALL.into_iter().filter(|one| !one.is_hierarchical());
-        rows.extend(own.map(|one| row(one.name(), one.collective())));
         for (name, collective) in
             [(BLOCKS, Collective::AllToAllV), ("allgatherv_zero_copy", Collective::AllGatherV)]
         {

@@ -6,31 +6,32 @@
 //! reduces `ranks / 2` times as much. Over nodes, packets need no handshake and no flush, which cost a crossing each.
 
 use super::{Place, Rule, Step};
-use crate::algorithms::Algorithm::{self, *};
+use crate::algorithms::Algorithm::*;
+use crate::algorithms::Rooted;
 use crate::model::Collective::{self, *};
 
 /// Ranks with a core each.
-const fn own(
+const fn own<A>(
     nodes: usize,
     per_node: usize,
     collective: Collective,
-    steps: &'static [Step],
-) -> Rule {
+    steps: &'static [Step<A>],
+) -> Rule<A> {
     Rule { place: Place { crowded: false, nodes, per_node }, collective, steps }
 }
 
 /// Ranks that share cores.
-const fn shared(
+const fn shared<A>(
     nodes: usize,
     per_node: usize,
     collective: Collective,
-    steps: &'static [Step],
-) -> Rule {
+    steps: &'static [Step<A>],
+) -> Rule<A> {
     Rule { place: Place { crowded: true, nodes, per_node }, collective, steps }
 }
 
 /// A step.
-const fn to(up_to: u64, algorithm: Algorithm) -> Step {
+const fn to<A: Copy>(up_to: u64, algorithm: A) -> Step<A> {
     Step { up_to, algorithm }
 }
 
@@ -69,4 +70,15 @@ pub(super) const RULES: &[Rule] = &[
     own(2, 4, Reduce, &[to(8192, ReduceHierarchicalPackets), to(ALL, ReduceHierarchicalZeroCopy)]),
     own(2, 4, SendRecv, &[to(8192, SendRecvHierarchicalPackets), to(ALL, SendRecvHierarchicalZeroCopy)]),
     shared(2, 2, SendRecv, &[to(8192, SendRecvHierarchicalPackets), to(ALL, SendRecvHierarchicalZeroCopy)]),
+];
+
+/// Likewise of gather and scatter over nodes: as the allgather and the broadcast whose blocks take the same way.
+#[rustfmt::skip]
+pub(super) const ROOTED: &[Rule<Option<Rooted>>] = &[
+    own(2, 1, Gather, &[to(65536, Some(Rooted::GatherHierarchicalPackets)), to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),
+    own(2, 1, Scatter, &[to(65536, Some(Rooted::ScatterHierarchicalPackets)), to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
+    own(2, 4, Gather, &[to(65536, Some(Rooted::GatherHierarchicalPackets)), to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),
+    own(2, 4, Scatter, &[to(65536, Some(Rooted::ScatterHierarchicalPackets)), to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
+    shared(2, 2, Gather, &[to(65536, Some(Rooted::GatherHierarchicalPackets)), to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),
+    shared(2, 2, Scatter, &[to(65536, Some(Rooted::ScatterHierarchicalPackets)), to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
 ];

@@ -55,8 +55,8 @@ pub fn measured() -> &'static [Rule] {
     table::RULES
 }
 
-/// Those of gather and scatter, over one node, that were measured: by a plan of their own, or, where there is none, by the blocks of
-/// [`alltoallv`](super::alltoallv).
+/// Those of gather and scatter that were measured: by a plan of their own, or, where there is none, by the blocks of
+/// [`alltoallv`](super::alltoallv), which stay inside a node.
 pub fn measured_rooted() -> &'static [Rule<Option<Rooted>>] {
     table::ROOTED
 }
@@ -64,6 +64,11 @@ pub fn measured_rooted() -> &'static [Rule<Option<Rooted>>] {
 /// The rules that were not, for what was not measured.
 pub fn assumed() -> &'static [Rule] {
     assumed::RULES
+}
+
+/// Those of gather and scatter, over nodes: inside one their blocks do where nobody has measured.
+pub fn assumed_rooted() -> &'static [Rule<Option<Rooted>>] {
+    assumed::ROOTED
 }
 
 impl Place {
@@ -84,9 +89,9 @@ pub fn rule(collective: &Collective, place: Place) -> Option<&'static Rule> {
     near(|| measured().iter().chain(assumed()), collective, place)
 }
 
-/// As [`rule`], of the rules of gather and scatter; none where nobody has measured.
+/// As [`rule`], of the rules of gather and scatter; inside a node none where nobody has measured.
 pub fn rule_rooted(collective: &Collective, place: Place) -> Option<&'static Rule<Option<Rooted>>> {
-    near(|| measured_rooted().iter(), collective, place)
+    near(|| measured_rooted().iter().chain(assumed_rooted()), collective, place)
 }
 
 /// The rule for ranks in such a place, of all that are known.
@@ -119,8 +124,8 @@ pub(super) fn select(collective: &Collective, bytes: u64, shape: Shape) -> Optio
     Some(Choice { algorithm: rule.at(bytes, shape.ranks)?, shape })
 }
 
-/// The plan that serves a gather or a scatter of one node on hosts, whose larger buffer, the root's, has so many bytes. `None`: the
-/// blocks of [`alltoallv`](super::alltoallv) do, as everywhere where nobody has measured.
+/// The plan that serves a gather or a scatter on hosts, whose larger buffer, the root's, has so many bytes; over several nodes
+/// there is one. `None`: the blocks of [`alltoallv`](super::alltoallv) do, as inside a node where nobody has measured.
 pub fn select_rooted(collective: &Collective, bytes: u64, shape: Shape) -> Option<Rooted> {
     rule_rooted(collective, Place::of(shape))?.at(bytes, shape.ranks)?
 }
@@ -159,15 +164,19 @@ mod tests {
 
     #[test]
     fn every_rule_of_a_gather_or_scatter_serves_all_messages_of_its_ranks() {
-        for rule in measured_rooted() {
+        for rule in measured_rooted().iter().chain(assumed_rooted()) {
             let Rule { place, collective, steps } = rule;
             assert!(steps.windows(2).all(|pair| pair[0].up_to < pair[1].up_to), "{rule:?}");
             assert_eq!(steps.last().map(|step| step.up_to), Some(u64::MAX), "{rule:?}");
-            assert!(place.nodes == 1 && place.per_node > 1, "{rule:?}");
-            let handshake = if place.crowded { Handshake::Hub } else { Handshake::Everyone };
-            let shape = Shape { handshake, ..Shape::new(place.per_node) };
+            let Place { crowded, nodes, per_node } = *place;
+            assert!((1..=2).contains(&nodes) && nodes * per_node > 1, "{rule:?}");
+            let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
+            let shape = Shape { nodes, handshake, ..Shape::new(nodes * per_node) };
             for Step { up_to, algorithm } in *steps {
-                assert!(algorithm.is_none_or(|one| one.collective() == *collective), "{rule:?}");
+                let fits = |one: Rooted| {
+                    one.collective() == *collective && one.is_hierarchical() == (nodes > 1)
+                };
+                assert!(algorithm.map_or(nodes == 1, fits), "{rule:?}");
                 assert_eq!(select_rooted(collective, *up_to, shape), *algorithm, "{rule:?}");
             }
         }
@@ -198,8 +207,11 @@ mod tests {
 
     #[test]
     fn each_rule_is_there_once_and_what_was_measured_is_not_assumed() {
-        let key = |rule: &Rule| (rule.place, rule.collective.name().to_owned());
+        fn key<A>(rule: &Rule<A>) -> (Place, String) {
+            (rule.place, rule.collective.name().to_owned())
+        }
         let mut keys: Vec<_> = measured().iter().chain(assumed()).map(key).collect();
+        keys.extend(measured_rooted().iter().chain(assumed_rooted()).map(key));
         let all = keys.len();
         keys.sort_unstable();
         keys.dedup();
@@ -219,6 +231,18 @@ mod tests {
                         assert_eq!(chosen.collective(), collective, "{place:?} {bytes}");
                         assert_eq!(chosen.is_hierarchical(), nodes > 1, "{place:?} {bytes}");
                     }
+                }
+            }
+        }
+        for collective in [Collective::Gather, Collective::Scatter] {
+            for (handshake, per_node) in [Handshake::Everyone, Handshake::Hub]
+                .into_iter()
+                .flat_map(|h| (1..20).map(move |n| (h, n)))
+            {
+                for bytes in [0, 1 << 10, 1 << 30, u64::MAX] {
+                    let shape = Shape { nodes: 3, handshake, ..Shape::new(3 * per_node) };
+                    let chosen = select_rooted(&collective, bytes, shape).expect("over nodes");
+                    assert!(chosen.is_hierarchical() && chosen.collective() == collective);
                 }
             }
         }
