@@ -1,4 +1,5 @@
-//! Calls that come to several transfers: over nodes, those whose blocks have lengths of their own, gathers and scatters.
+//! Calls that come to several transfers: over nodes, those whose blocks have lengths of their own, and gathers and scatters that no
+//! plan serves there.
 //!
 //! Runtime blocks move between ranks that map each other's memory. Over nodes every block is a transfer by itself, whose two
 //! ranks agree on its length, and the transfers of a call go on together. They have queues apart from those of sends and

@@ -156,6 +156,12 @@ mod tests {
         let spread = Spread { ranks: 4, nodes: 1, crowded: false, devices: Devices::Host };
         let wish = Wish { collective: &Gather, bytes: 64, in_place: false, root: 0 };
         let gather = select(spread, wish).unwrap().name();
+        let rooted = |collective| {
+            let spread = Spread { nodes: 2, ..spread };
+            let name = select(spread, Wish { collective, ..wish }).unwrap().name();
+            assert!(name.contains("hierarchical"), "{name}");
+            name
+        };
         let (whole, large) = (far(64), far(1 << 18));
         let cases = [
             (&SendRecv, 1, 64, "transfers", "each send, with its receive"),
@@ -167,8 +173,8 @@ mod tests {
             (&AllGatherV, 1, 64, "allgatherv_zero_copy", "rule by size"),
             (&AllGatherV, 2, 64, "transfers", "by a broadcast that its length decides"),
             (&Gather, 1, 64, gather, "rule by size"),
-            (&Gather, 2, 64, "gather_hierarchical_packets", "rule by size"),
-            (&Scatter, 2, 1 << 30, "scatter_hierarchical_zero_copy", "rule by size"),
+            (&Gather, 2, 64, rooted(&Gather), "rule by size"),
+            (&Scatter, 2, 64, rooted(&Scatter), "rule by size"),
             (&Broadcast, 2, 64, chosen(4, 64), "rule by size"),
         ];
         for (collective, nodes, bytes, name, part) in cases {

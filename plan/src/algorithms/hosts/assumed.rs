@@ -72,13 +72,11 @@ pub(super) const RULES: &[Rule] = &[
     shared(2, 2, SendRecv, &[to(8192, SendRecvHierarchicalPackets), to(ALL, SendRecvHierarchicalZeroCopy)]),
 ];
 
-/// Likewise of gather and scatter over nodes: as the allgather and the broadcast whose blocks take the same way.
+/// Likewise of gather and scatter over nodes: as the allgather whose blocks take the same way.
 #[rustfmt::skip]
 pub(super) const ROOTED: &[Rule<Option<Rooted>>] = &[
-    own(2, 1, Gather, &[to(65536, Some(Rooted::GatherHierarchicalPackets)), to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),
-    own(2, 1, Scatter, &[to(65536, Some(Rooted::ScatterHierarchicalPackets)), to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
-    own(2, 4, Gather, &[to(65536, Some(Rooted::GatherHierarchicalPackets)), to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),
-    own(2, 4, Scatter, &[to(65536, Some(Rooted::ScatterHierarchicalPackets)), to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
-    shared(2, 2, Gather, &[to(65536, Some(Rooted::GatherHierarchicalPackets)), to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),
-    shared(2, 2, Scatter, &[to(65536, Some(Rooted::ScatterHierarchicalPackets)), to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
+    own(2, 4, Gather, &[to(65536, Some(Rooted::GatherHierarchicalPackets)),
+        to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),
+    own(2, 4, Scatter, &[to(65536, Some(Rooted::ScatterHierarchicalPackets)),
+        to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
 ];

@@ -74,8 +74,15 @@ pub(super) const RULES: &[Rule<Algorithm>] = &[
 pub(super) const ROOTED: &[Rule<Option<Rooted>>] = &[
     of(false, 1, 2, Gather, &[to(2048, Some(Rooted::GatherPackets)), to(ALL, None)]),
     of(false, 1, 2, Scatter, &[to(1536, Some(Rooted::ScatterPackets)), to(ALL, Some(Rooted::ScatterZeroCopy))]),
+    of(false, 2, 1, Gather, &[to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),
+    of(false, 2, 1, Scatter, &[to(57344, Some(Rooted::ScatterHierarchicalPackets)),
+        to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
     of(true, 1, 4, Gather, &[to(786432, Some(Rooted::GatherZeroCopy)), to(ALL, None)]),
     of(true, 1, 4, Scatter, &[to(ALL, Some(Rooted::ScatterZeroCopy))]),
     of(true, 1, 8, Gather, &[to(32768, Some(Rooted::GatherPackets)), to(ALL, Some(Rooted::GatherZeroCopy))]),
     of(true, 1, 8, Scatter, &[to(ALL, Some(Rooted::ScatterZeroCopy))]),
+    of(true, 2, 2, Gather, &[to(32768, Some(Rooted::GatherHierarchicalPackets)),
+        to(ALL, Some(Rooted::GatherHierarchicalZeroCopy))]),
+    of(true, 2, 2, Scatter, &[to(458752, Some(Rooted::ScatterHierarchicalPackets)),
+        to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
 ];
