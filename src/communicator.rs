@@ -120,7 +120,7 @@ impl Communicator {
         Communicator::new(&executor::Communicator::from_id(id, rank, world, &options)?)
     }
 
-    /// The collectives of a bare communicator, e.g. one on other devices or with other options. Make one for each end.
+    /// The collectives of a bare communicator, e.g. one on other devices or with other options.
     ///
     /// # Errors
     /// What the communicator reports.

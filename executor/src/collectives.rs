@@ -97,8 +97,8 @@ pub struct Request {
 /// The collectives of a communicator.
 ///
 /// All ranks make the same calls in the same order, as they do with an [`Executor`], whose calls may be among them. A
-/// choice's plan is loaded, and verified, at its first call. Clones are the same. On devices transfers between ranks need that each
-/// communicator has one of these, or clones of it.
+/// choice's plan is loaded, and verified, at its first call. Clones are the same, and so are several of these, made of one
+/// communicator or of its clones, but that each loads plans for itself.
 #[derive(Clone, Debug)]
 pub struct Collectives(Arc<Shared>);
 
@@ -109,6 +109,11 @@ struct Shared {
     service: Service,
     /// Plans by which ranks meet before code runs, by its name and version.
     meetings: Mutex<BTreeMap<String, Arc<LoadedPlan>>>,
+}
+
+/// What a rank transfers beside the launches of its communicator, which has this for all collectives that are made of it.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
     pairs: Mutex<BTreeMap<Way, Pair>>,
     /// By stream, what comes behind the last copy of a device's rank to itself, which is no launch.
     copies: Mutex<BTreeMap<u64, Arc<dyn Event>>>,
@@ -138,10 +143,6 @@ fn warn_of_tuning(communicator: &Communicator) {
 impl Collectives {
     /// The collectives of a communicator, served by what its options' registry has and by the built-in algorithms.
     ///
-    /// Make one, and clone it: transfers go between the pairs of ranks that its clones share. A second one makes pairs of its own,
-    /// by the same names, so that ranks of which one has dropped the first before the other may wait for each other up to the
-    /// time limit.
-    ///
     /// # Errors
     /// What the communicator reports.
     pub fn new(communicator: &Communicator) -> Result<Self, ExecutorError> {
@@ -151,7 +152,7 @@ impl Collectives {
         let made = Collectives::served_by(communicator, |spread, tuning| {
             Service::new(spread, registry, tuning, installed)
         })?;
-        made.accept_invitations();
+        communicator.accept_invitations();
         Ok(made)
     }
 
@@ -168,8 +169,6 @@ impl Collectives {
             executor: Executor::new(communicator),
             service: service(spread, communicator.shared.tuning.clone()),
             meetings: Mutex::default(),
-            pairs: Mutex::default(),
-            copies: Mutex::default(),
         })))
     }
 
@@ -302,25 +301,26 @@ impl Collectives {
 
     /// Ends every wait of every rank, those of transfers between two ranks included.
     pub fn abort(&self, reason: &str) {
-        self.abort_pairs(reason);
+        self.communicator().abort_pairs(reason);
         self.communicator().abort(reason);
         // Who forms one from here on sees the abort.
-        self.abort_formed(reason);
+        self.communicator().abort_formed(reason);
     }
 
     /// The error that broke the communicator, or a transfer between this rank and another.
     pub fn failure(&self) -> Option<ExecutorError> {
         let own = self.communicator().failure();
-        own.or_else(|| self.pair_failure())
+        own.or_else(|| self.communicator().pair_failure())
     }
 
     /// Whether all calls of this rank are complete, on whatever streams, and those replays of graphs that have begun; known a
     /// moment later than it is so. Of one that has failed [`failure`](Self::failure) tells. Does not wait.
     pub fn is_complete(&self) -> bool {
         // Not under their lock: a driver may let the question wait. Of a device that answers nothing any more the launches tell.
-        let copies: Vec<_> = lock(&self.0.copies).values().map(Arc::clone).collect();
+        let copies: Vec<_> =
+            lock(&self.communicator().shared.queues.copies).values().map(Arc::clone).collect();
         self.communicator().is_complete()
-            && self.pairs_are_complete()
+            && self.communicator().pairs_are_complete()
             && copies.iter().all(|behind| behind.query().unwrap_or(true))
     }
 

@@ -10,6 +10,7 @@ mod options;
 mod registration;
 mod turns;
 
+use crate::collectives::Queues;
 use crate::context::{Context, ContextKey};
 use crate::error::{Doing, ExecutorError};
 use crate::gpu::neighbours::Neighbours;
@@ -108,6 +109,8 @@ pub(crate) struct Shared {
     subsets: Mutex<BTreeMap<Vec<u32>, u64>>,
     mirrors: Option<Mirrors>,
     invitations: Arc<Invitations>,
+    /// Their communicators end after this one, and know nothing of it.
+    pub queues: Queues,
     /// Of a pair that another communicator's calls made: the numbers of its ranks there.
     names: OnceLock<[u32; 2]>,
 }

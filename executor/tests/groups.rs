@@ -114,6 +114,41 @@ fn transfers_of_several_streams_come_in_the_order_in_which_they_were_gathered() 
 }
 
 #[test]
+fn transfers_go_through_whichever_collectives_of_a_communicator_each_rank_makes() {
+    let options = Options::default().with_timeout(Some(Duration::from_secs(20)));
+    let ends = Communicator::in_process(2, &options).unwrap();
+    let second_is_through = Barrier::new(2);
+    support::threads::on_threads(&ends, |end| {
+        let (rank, peer) = (end.rank(), 1 - end.rank());
+        let kept = Collectives::new(end).unwrap();
+        for round in 0..50u32 {
+            // Rank 0 takes new ones each time, and drops them before rank 1 is through; rank 1 has two in turn.
+            let made = Collectives::new(end).unwrap();
+            let on = if rank == 1 && round % 3 > 0 { &kept } else { &made };
+            let (sent, mut got) = (round * 10 + rank, 0u32);
+            // SAFETY: both are one element, and live past the calls.
+            unsafe {
+                if rank == 0 {
+                    on.send((&raw const sent).cast(), 1, DataType::U32, peer, None).unwrap();
+                    on.receive((&raw mut got).cast(), 1, DataType::U32, peer, None).unwrap();
+                } else {
+                    on.receive((&raw mut got).cast(), 1, DataType::U32, peer, None).unwrap();
+                    on.send((&raw const sent).cast(), 1, DataType::U32, peer, None).unwrap();
+                }
+            }
+            assert_eq!(got, round * 10 + peer);
+            if rank == 0 {
+                drop(made);
+                second_is_through.wait();
+            } else {
+                second_is_through.wait();
+                drop(made);
+            }
+        }
+    });
+}
+
+#[test]
 fn one_thread_drives_many_ranks_and_communicators() {
     const WORLD: usize = 3;
     let (first, second) = (ranks(WORLD as u32), ranks(WORLD as u32));

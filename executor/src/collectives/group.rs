@@ -396,7 +396,8 @@ impl Transfers {
     /// Has the transfers handed to those who drive them, who expect them, once their pair is formed or failed to be.
     fn begin(self) {
         let Transfers { on, way, all } = self;
-        on.clone().with_pair(way, move |formed| launch_all(&on, formed, &all));
+        let communicator = on.communicator().clone();
+        communicator.with_pair(way, move |formed| launch_all(&on, formed, &all));
     }
 }
 

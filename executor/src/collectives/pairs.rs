@@ -4,6 +4,7 @@
 use super::served::Service;
 use super::transfers::{Direction, Told};
 use super::{Collectives, lock};
+use crate::communicator::Communicator;
 pub(super) use crate::communicator::{Purpose, Way};
 use crate::error::ExecutorError;
 use crate::selection::order::panicked;
@@ -34,10 +35,10 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-impl Collectives {
+impl Communicator {
     /// The pair for a queue of transfers, if it is formed.
     pub(super) fn formed(&self, way: Way) -> Option<Collectives> {
-        match lock(&self.0.pairs).get(&way) {
+        match lock(&self.shared.queues.pairs).get(&way) {
             Some(Pair::Formed(pair)) => Some(pair.clone()),
             _ => None,
         }
@@ -48,7 +49,7 @@ impl Collectives {
     /// # Errors
     /// What broke this communicator.
     pub(super) fn usable(&self, way: Way) -> Result<Option<Collectives>, ExecutorError> {
-        match self.communicator().failure() {
+        match self.failure() {
             Some(failure) => Err(failure),
             None => Ok(self.formed(way)),
         }
@@ -61,7 +62,7 @@ impl Collectives {
             Ok(Some(pair)) => Ok(pair),
             Err(failure) => Err(failure),
             Ok(None) => {
-                let mut pairs = lock(&self.0.pairs);
+                let mut pairs = lock(&self.shared.queues.pairs);
                 match pairs.get_mut(&way) {
                     // Since this thread looked.
                     Some(Pair::Formed(pair)) => Ok(pair.clone()),
@@ -69,8 +70,8 @@ impl Collectives {
                     None => {
                         pairs.insert(way, Pair::Forming(vec![Box::new(turn)]));
                         drop(pairs);
-                        if self.on_device() {
-                            self.communicator().invite(way);
+                        if self.shared.gpu.is_some() {
+                            self.invite(way);
                         }
                         return self.begin_pair(way);
                     }
@@ -91,18 +92,18 @@ impl Collectives {
     /// Forms this rank's ends of pairs that peers begin on devices: who makes a transfer there has to wait until its pair is formed,
     /// and shall wait for no call of the peer's. Whoever is invited invites nobody.
     pub(super) fn accept_invitations(&self) {
-        if !self.on_device() {
+        if self.shared.gpu.is_none() {
             return;
         }
-        let weak = Arc::downgrade(&self.0);
-        self.communicator().invitations().accept_by(move |way| {
+        let weak = Arc::downgrade(&self.shared);
+        self.invitations().accept_by(move |way| {
             if weak.strong_count() == 0 {
                 return false;
             }
             let weak = weak.clone();
             let join = move || {
                 if let Some(shared) = weak.upgrade() {
-                    Collectives(shared).join_pair(way);
+                    Communicator { shared }.join_pair(way);
                 }
             };
             // Not on the control thread, which may not be the one that lets go of the communicator.
@@ -114,11 +115,11 @@ impl Collectives {
 
     /// Forms a pair that the peer has begun to form, unless it is formed or being formed.
     fn join_pair(&self, way: Way) {
-        if self.communicator().failure().is_some() {
+        if self.failure().is_some() {
             return;
         }
         let new = {
-            let mut pairs = lock(&self.0.pairs);
+            let mut pairs = lock(&self.shared.queues.pairs);
             let new = !pairs.contains_key(&way);
             if new {
                 pairs.insert(way, Pair::Forming(Vec::new()));
@@ -126,7 +127,7 @@ impl Collectives {
             new
         };
         if new {
-            self.end_pair(way, self.form_pair(way));
+            self.end_pair(way, self.make_pair(way));
         }
     }
 
@@ -134,7 +135,7 @@ impl Collectives {
     /// other ranks.
     fn begin_pair(&self, way: Way) {
         let on = self.clone();
-        let form = move || on.end_pair(way, on.form_pair(way));
+        let form = move || on.end_pair(way, on.make_pair(way));
         let thread = std::thread::Builder::new().name("antiphon-pair".to_owned());
         if let Err(error) = thread.spawn(form) {
             self.end_pair(way, Err(no_thread(error)));
@@ -145,7 +146,7 @@ impl Collectives {
     fn end_pair(&self, way: Way, formed: Formed) {
         loop {
             let turns = {
-                let mut pairs = lock(&self.0.pairs);
+                let mut pairs = lock(&self.shared.queues.pairs);
                 match (pairs.get_mut(&way), &formed) {
                     // Who comes later must not be first, so it is not there before they are through.
                     (Some(Pair::Forming(turns)), _) if !turns.is_empty() => std::mem::take(turns),
@@ -153,7 +154,7 @@ impl Collectives {
                         pairs.insert(way, Pair::Formed(pair.clone()));
                         drop(pairs);
                         // An abort since then did not see the pair.
-                        if let Some(failure) = self.communicator().failure() {
+                        if let Some(failure) = self.failure() {
                             pair.communicator().abort(&failure.to_string());
                         }
                         return;
@@ -178,10 +179,10 @@ impl Collectives {
     }
 
     /// Forms a pair: returns when the peer has come.
-    fn form_pair(&self, way: Way) -> Formed {
-        let end = self.communicator().pair_end(way)?;
+    fn make_pair(&self, way: Way) -> Formed {
+        let end = self.pair_end(way)?;
         let formed = or_panicked(|| {
-            let formed = self.communicator().form_pair(end, way.peer)?;
+            let formed = self.form_pair(end, way.peer)?;
             Collectives::served_by(&formed, Service::of_transfers)
         });
         formed.map_err(|error| Told::of(self, way).error(error))
@@ -189,7 +190,7 @@ impl Collectives {
 
     /// What broke a pair.
     pub(super) fn pair_failure(&self) -> Option<ExecutorError> {
-        lock(&self.0.pairs).iter().find_map(|(&way, pair)| {
+        lock(&self.shared.queues.pairs).iter().find_map(|(&way, pair)| {
             let Pair::Formed(pair) = pair else { return None };
             Some(Told::of(self, way).error(pair.communicator().failure()?))
         })
@@ -197,7 +198,7 @@ impl Collectives {
 
     /// Whether all transfers are complete: of a pair that is being formed some are to come.
     pub(super) fn pairs_are_complete(&self) -> bool {
-        lock(&self.0.pairs).values().all(|pair| match pair {
+        lock(&self.shared.queues.pairs).values().all(|pair| match pair {
             Pair::Formed(pair) => pair.communicator().is_complete(),
             // Also while those that waited for it have their turn: they are no launches yet.
             Pair::Forming(_) => false,
@@ -210,14 +211,13 @@ impl Collectives {
             Pair::Formed(pair) => Some(pair.clone()),
             Pair::Forming(_) => None,
         };
-        let formed: Vec<_> = lock(&self.0.pairs).values().filter_map(formed).collect();
+        let formed: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(formed).collect();
         formed.iter().for_each(|pair| pair.communicator().abort(reason));
     }
 
     /// Aborts the pairs that are formed, and those that are being formed or would be.
     pub(super) fn abort_pairs(&self, reason: &str) {
-        let communicator = self.communicator();
-        let peers = (0..communicator.world()).filter(|&peer| peer != communicator.rank());
+        let peers = (0..self.world()).filter(|&peer| peer != self.rank());
         let ways = peers.flat_map(|peer| {
             let both = [Purpose::Calls, Purpose::Blocks].into_iter();
             both.flat_map(move |purpose| {
@@ -229,7 +229,7 @@ impl Collectives {
                 Some(pair) => pair.communicator().abort(reason),
                 // Who waits for this rank to form it hears of the abort.
                 None => {
-                    if let Ok(end) = communicator.pair_end(way) {
+                    if let Ok(end) = self.pair_end(way) {
                         end.abort(reason);
                     }
                 }

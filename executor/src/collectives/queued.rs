@@ -296,7 +296,8 @@ impl Line<'_> {
 /// The pairs of queues of transfers. Those that are not formed yet are formed side by side, since what one waits for may be
 /// another's to do.
 fn form_all(sides: &[Side]) -> Vec<Formed> {
-    let begun: Vec<_> = sides.iter().map(|side| side.on.pair(side.way)).collect();
+    let pair = |side: &Side| side.on.communicator().pair(side.way);
+    let begun: Vec<_> = sides.iter().map(pair).collect();
     begun.into_iter().map(|formed| formed()).collect()
 }
 
@@ -328,10 +329,11 @@ impl Collectives {
         if stream.is_capturing()? {
             return Ok(());
         }
-        let known = lock(&self.0.copies).get(&stream.id()).map(Arc::clone);
+        let known =
+            lock(&self.communicator().shared.queues.copies).get(&stream.id()).map(Arc::clone);
         let event = known.map_or_else(|| self.communicator().device().event(), Ok)?;
         stream.record(&*event)?;
-        lock(&self.0.copies).insert(stream.id(), event);
+        lock(&self.communicator().shared.queues.copies).insert(stream.id(), event);
         Ok(())
     }
 

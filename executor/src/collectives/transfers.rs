@@ -3,6 +3,7 @@
 use super::group::Group;
 use super::prepared::Prepared;
 use super::{Collectives, NOWHERE};
+use crate::communicator::Communicator;
 pub(super) use crate::communicator::{Direction, Purpose, Way};
 use crate::error::ExecutorError;
 use crate::executor::own_error;
@@ -33,7 +34,7 @@ unsafe impl Send for Transfer {}
 impl Transfer {
     /// How errors on a rank name it.
     pub fn told(&self, on: &Collectives) -> Told {
-        Told { what: self.what, ..Told::of(on, self.way) }
+        Told { what: self.what, ..Told::of(on.communicator(), self.way) }
     }
 
     /// Checks this side of a rank `on`, on the pair that it goes through.
@@ -56,14 +57,13 @@ pub(super) struct Told {
 
 impl Told {
     /// A transfer of which no more is known than its queue.
-    pub fn of(on: &Collectives, way: Way) -> Self {
+    pub fn of(on: &Communicator, way: Way) -> Self {
         let what = match (way.purpose, way.direction) {
             (Purpose::Calls, Direction::Out) => SEND,
             (Purpose::Calls, Direction::In) => RECEIVE,
             (Purpose::Blocks, _) => "a collective",
         };
-        let communicator = on.communicator();
-        Told { what, rank: communicator.rank(), names: communicator.pair_names(way.peer), way }
+        Told { what, rank: on.rank(), names: on.pair_names(way.peer), way }
     }
 
     /// One of several transfers of a queue, which it is not known: what all of them belong to, if that is one thing.
@@ -73,10 +73,10 @@ impl Told {
         mut transfers: impl Iterator<Item = &'t Transfer>,
     ) -> Self {
         let Some(first) = transfers.next().map(|transfer| transfer.told(on)) else {
-            return Told::of(on, way);
+            return Told::of(on.communicator(), way);
         };
         let same = transfers.all(|transfer| transfer.told(on).what == first.what);
-        if same { first } else { Told::of(on, way) }
+        if same { first } else { Told::of(on.communicator(), way) }
     }
 
     /// An error of the pair, as the caller knows transfer and ranks.
@@ -189,7 +189,8 @@ impl Collectives {
             // By itself a rank waits for itself.
             return self.communicator().pair_end(transfer.way).map(drop);
         }
-        let pair = if self.on_device() { None } else { self.usable(transfer.way)? };
+        let device = self.on_device();
+        let pair = if device { None } else { self.communicator().usable(transfer.way)? };
         let Some(pair) = pair else {
             let mut group = Group::new();
             group.transfer(self, transfer, stream)?;

@@ -468,6 +468,7 @@ impl Probed {
             page: join.page,
             failure: join.failure,
             invitations: join.invitations,
+            queues: Queues::default(),
             splits: AtomicU64::new(0),
             subsets: Mutex::default(),
             mirrors: join.mirrors,

@@ -16,7 +16,7 @@ pub(crate) enum Made {
 }
 
 /// What calls by name of a collective come to; no spread is of nodes with different numbers of ranks. Runtime blocks move
-/// between ranks that map each other's memory, and which plan of a gather or scatter over nodes is for devices nobody says.
+/// between ranks that map each other's memory, and nothing chooses among the plans of gathers and scatters over nodes for devices.
 pub(crate) fn made(collective: &Collective, spread: Option<Spread>) -> Made {
     use Collective::{AllGatherV, AllToAllV, Gather, Scatter, SendRecv};
     let near = spread.is_some_and(|spread| spread.nodes == 1);

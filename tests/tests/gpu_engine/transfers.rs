@@ -61,7 +61,7 @@ impl Rank {
         let whole = |lengths: &[u64]| lengths.iter().sum::<u64>().max(1);
         let (sent, received) = (of(&|to| length(rank, to)), of(&|from| length(from, rank)));
         let parts = of(&part);
-        let mut input = area(whole(&sent).max(WORLD as u64 * BLOCK as u64).max(part(rank)));
+        let mut input = area(whole(&sent).max(4 * BLOCK as u64).max(part(rank)));
         input.edit(|all| (0..).zip(all).for_each(|(at, cell)| *cell = byte(rank, 0, 0, at)));
         Rank {
             rank,
@@ -283,5 +283,36 @@ fn a_first_transfer_on_a_stream_waits_for_no_call_of_the_peer() {
             assert_eq!(rank.passed.bytes(), expected);
         }
         communicator.barrier().unwrap();
+    });
+}
+
+#[test]
+fn pairs_belong_to_the_communicator_whoever_makes_collectives_of_it() {
+    let test = "transfers::pairs_belong_to_the_communicator_whoever_makes_collectives_of_it";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    apart(|communicator| {
+        let (own, count) = (communicator.rank(), BLOCK as u64);
+        let rank = Rank::new(&communicator);
+        let (next, previous) = ((own + 1) % WORLD, (own + WORLD - 1) % WORLD);
+        for round in 0..4 {
+            // What is there longest, or what was made for this round alone, with the last to be made gone.
+            let made = Collectives::new(&communicator).unwrap();
+            drop(Collectives::new(&communicator).unwrap());
+            let on = if round == own { &rank.on } else { &made };
+            let mut group = Group::new();
+            let from = rank.input.address().cast_const().wrapping_add(round as usize * BLOCK);
+            // SAFETY: the areas are as long as said, and live until the group has ended.
+            unsafe {
+                group.send(on, from, count, DataType::U8, next, None).unwrap();
+                let to = rank.passed.address();
+                group.receive(on, to, count, DataType::U8, previous, None).unwrap();
+            }
+            group.end().unwrap();
+            let first = round as usize * BLOCK;
+            let expected = (first..first + BLOCK).map(|at| byte(previous, 0, 0, at));
+            assert_eq!(rank.passed.bytes(), expected.collect::<Vec<_>>(), "round {round}");
+        }
     });
 }
