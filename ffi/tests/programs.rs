@@ -1,6 +1,6 @@
 //! Programs in C and C++ against the library: by gcc and g++, shared and static, and each of these plain, under valgrind and
-//! with the sanitizers of addresses and of undefined behaviour. One program starts processes, which are watched as well. All
-//! but the plain ones take a minute, and run where `ANTIPHON_NEEDS_C_TOOLS` is set.
+//! with the sanitizers of addresses and of undefined behaviour. One program starts processes, which are watched as well, and one
+//! is started as several ranks. All but the plain ones take a minute, and run where `ANTIPHON_NEEDS_C_TOOLS` is set.
 //!
 //! What of that there is not:
 //!
@@ -16,7 +16,8 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Set where the tools must be there.
 const NEEDS: &str = "ANTIPHON_NEEDS_C_TOOLS";
@@ -68,6 +69,11 @@ fn is_there(tool: &str) -> bool {
 /// Runs a command that must succeed; what it printed.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    succeeded(command, &output)
+}
+
+/// What a command printed that must have succeeded.
+fn succeeded(command: &Command, output: &Output) -> String {
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (said(&output.stdout), said(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
@@ -86,13 +92,15 @@ struct Program {
     /// Where it is, below the repository.
     source: &'static str,
     arguments: Vec<PathBuf>,
+    /// The ranks that it is started as, each a process that finds its rank in the environment; none where it is started once.
+    ranks: Option<u32>,
     /// What it prints where all is well.
     says: &'static [&'static str],
 }
 
 impl Program {
     fn new(source: &'static str, says: &'static [&'static str]) -> Self {
-        Program { source, arguments: Vec::new(), says }
+        Program { source, arguments: Vec::new(), ranks: None, says }
     }
 
     fn with(mut self, argument: impl Into<PathBuf>) -> Self {
@@ -100,12 +108,49 @@ impl Program {
         self
     }
 
-    /// Runs the program by a command, which is without its arguments.
-    fn passes(&self, command: &mut Command) {
-        let out = run(command.args(&self.arguments));
-        let missing: Vec<_> = self.says.iter().filter(|said| !out.contains(**said)).collect();
-        assert!(missing.is_empty(), "{command:?} did not say {missing:?}: {out}");
+    fn on_ranks(mut self, ranks: u32) -> Self {
+        self.ranks = Some(ranks);
+        self
     }
+
+    /// Runs the program by a command, which is made for each process, without its arguments.
+    fn passes(&self, command: impl Fn() -> Command) {
+        let with_arguments = || {
+            let mut command = command();
+            command.args(&self.arguments);
+            command
+        };
+        let out = match self.ranks {
+            None => run(&mut with_arguments()),
+            Some(ranks) => run_ranks(ranks, with_arguments),
+        };
+        let missing: Vec<_> = self.says.iter().filter(|said| !out.contains(**said)).collect();
+        assert!(missing.is_empty(), "{:?} did not say {missing:?}: {out}", with_arguments());
+    }
+}
+
+/// Runs a command as so many ranks that meet, which must all succeed; what they printed.
+fn run_ranks(ranks: u32, command: impl Fn() -> Command) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_nanos();
+    // Nobody else's, since no other process of this machine has this number now.
+    let place = format!("antiphon-{:032x}", now << 32 | u128::from(std::process::id()));
+    let start = |rank: u32| {
+        let mut command = command();
+        command.env("ANTIPHON_RANK", rank.to_string()).env("ANTIPHON_WORLD", ranks.to_string());
+        command.env("ANTIPHON_COMM_ID", &place).stdin(Stdio::null());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        (command, child)
+    };
+    let started: Vec<_> = (0..ranks).map(start).collect();
+    // All of them are waited for before any is judged, so that none is left.
+    let ended = started.into_iter().map(|(command, child)| (command, child.wait_with_output()));
+    let ended: Vec<_> = ended.collect();
+    let printed = ended.iter().map(|(command, output)| {
+        let output = output.as_ref().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        succeeded(command, output)
+    });
+    printed.collect()
 }
 
 /// The programs in a language.
@@ -117,10 +162,11 @@ fn programs(language: Language) -> Vec<Program> {
         Program::new("tests/c/misuse.c", &["misuse: ok"]),
         Program::new("tests/c/registry.c", &["registry: ok"]),
     ];
-    if language == Language::Cxx {
-        let says = &["rank 0 of 2: every element is 3", "rank 1 of 2: every element is 3"];
-        programs.push(Program::new("examples/c/client.cpp", says).with("2"));
-    }
+    let says = &["rank 0 of 2: every element is 3", "rank 1 of 2: every element is 3"];
+    programs.push(match language {
+        Language::C => Program::new("examples/c/all_reduce.c", says).on_ranks(2),
+        Language::Cxx => Program::new("examples/c/client.cpp", says).with("2"),
+    });
     programs
 }
 
@@ -207,15 +253,23 @@ fn passes_in_every_way(language: Language, statically: bool) {
     for program in programs(language) {
         let plain = Build { language, statically, sanitized: false };
         let built = plain.build(program.source);
-        program.passes(&mut without_driver(&built));
+        program.passes(|| without_driver(&built));
         if !watched {
             continue;
         }
-        program.passes(without_driver("valgrind").args(WATCH).arg(&built));
+        program.passes(|| {
+            let mut command = without_driver("valgrind");
+            command.args(WATCH).arg(&built);
+            command
+        });
         let built = Build { sanitized: true, ..plain }.build(program.source);
         let symbols = run(Command::new("nm").arg(&built));
         assert!(symbols.contains("__asan_init"), "{} is not sanitized", built.display());
-        program.passes(without_driver(built).env("ASAN_OPTIONS", "detect_leaks=1"));
+        program.passes(|| {
+            let mut command = without_driver(&built);
+            command.env("ASAN_OPTIONS", "detect_leaks=1");
+            command
+        });
     }
 }
 
