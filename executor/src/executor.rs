@@ -133,6 +133,12 @@ impl<'a> Call<'a> {
             })
             .map_err(error)
     }
+
+    /// Bytes of input and output: none of a buffer that is nowhere, of which nothing is to be found, mapped or copied.
+    pub(crate) fn bytes_there(&self) -> (u64, u64) {
+        let there = |at: *const u8, bytes| if std::ptr::eq(at, NOWHERE) { 0 } else { bytes };
+        (there(self.input, self.input_bytes), there(self.output, self.output_bytes))
+    }
 }
 
 /// Launches plans on a communicator.
@@ -450,15 +456,13 @@ impl Executor {
 
     /// Gives a call its number.
     fn order(&self, recent: &Recent, call: &Call<'_>) -> Order {
-        // Of a buffer that is nowhere there is nothing to be found, mapped or copied.
-        let there = |at: *const u8, bytes| if std::ptr::eq(at, NOWHERE) { 0 } else { bytes };
         let mut log = self.communicator.shared.log();
         log.seq += 1;
         log.chain = mix(log.chain, recent.fingerprint);
         Order {
             input: call.input,
             output: call.output,
-            bytes: (there(call.input, call.input_bytes), there(call.output, call.output_bytes)),
+            bytes: call.bytes_there(),
             dtype: call.dtype,
             op: call.op,
             seq: log.seq,

@@ -163,8 +163,8 @@ pub enum Selected {
     /// [`alltoallv`], which every call brings counts for; those of a gather or scatter are of the blocks between the root and the
     /// others.
     AllToAllV(Spread),
-    /// One of gather's or scatter's, and its root.
-    Rooted(Rooted, Spread, u32),
+    /// One of gather's or scatter's own.
+    Rooted(Choice<Rooted>),
     /// [`allgatherv`], likewise, and whether it is in place.
     AllGatherV(Spread, bool),
 }
@@ -176,34 +176,41 @@ pub(crate) fn place_counts(collective: &Collective) -> bool {
     matches!(collective, Collective::AllToAll | Collective::SendRecv | Collective::Broadcast)
 }
 
+/// What plans are written for, with one thread block.
+fn shape(spread: Spread, Wish { collective, in_place, root, .. }: Wish<'_>) -> Shape {
+    Shape {
+        in_place: in_place && place_counts(collective),
+        root: root as usize,
+        handshake: spread.handshake(),
+        nodes: spread.nodes as usize,
+        ..Shape::new(spread.ranks as usize)
+    }
+}
+
 /// Chooses among the built-in algorithms.
 ///
 /// # Errors
 /// [`Uneven`](SelectionError::Uneven), and [`None`](SelectionError::None) where nothing built in serves.
 pub fn select(spread: Spread, wish: Wish<'_>) -> Result<Selected, SelectionError> {
     let Spread { ranks, nodes, .. } = spread;
-    let Wish { collective, bytes, in_place, root } = wish;
+    let Wish { collective, bytes, in_place, .. } = wish;
     if nodes == 0 || !ranks.is_multiple_of(nodes) {
         return Err(SelectionError::Uneven { ranks, nodes });
     }
-    let shape = Shape {
-        in_place: in_place && place_counts(collective),
-        root: root as usize,
-        handshake: spread.handshake(),
-        nodes: nodes as usize,
-        ..Shape::new(ranks as usize)
-    };
+    let shape = shape(spread, wish);
     match collective {
         Collective::AllToAllV if nodes == 1 => return Ok(Selected::AllToAllV(spread)),
         Collective::AllGatherV if nodes == 1 => return Ok(Selected::AllGatherV(spread, in_place)),
         Collective::Gather | Collective::Scatter => {
             let own = match spread.devices {
                 Devices::Host => hosts::select_rooted(collective, bytes, shape),
-                Devices::Gpus { .. } => None,
+                Devices::Gpus { class, most_blocks } => {
+                    let most = most_blocks as usize;
+                    algorithms::devices::select_rooted(class, collective, bytes, shape, most)
+                }
             };
-            let own = own.map(|own| Selected::Rooted(own, spread, root));
             let by_blocks = (nodes == 1).then_some(Selected::AllToAllV(spread));
-            if let Some(selected) = own.or(by_blocks) {
+            if let Some(selected) = own.map(Selected::Rooted).or(by_blocks) {
                 return Ok(selected);
             }
         }
@@ -242,12 +249,14 @@ pub fn candidates(spread: Spread, wish: Wish<'_>) -> Result<Vec<Selected>, Selec
                 && (multicast || algorithm.sum_order() != SumOrder::Hardware)
         });
         all.extend(others.map(|algorithm| Selected::Sized(Choice { algorithm, ..choice })));
-    } else if spread.devices == Devices::Host
-        && matches!(wish.collective, Collective::Gather | Collective::Scatter)
-    {
+    } else if matches!(wish.collective, Collective::Gather | Collective::Scatter) {
         let near = spread.nodes == 1;
+        let shape = match first {
+            Selected::Rooted(choice) => choice.shape,
+            _ => shape(spread, wish),
+        };
         let own = Rooted::all_for(wish.collective).filter(|one| one.is_hierarchical() != near);
-        let own = own.map(|one| Selected::Rooted(one, spread, wish.root));
+        let own = own.map(|algorithm| Selected::Rooted(Choice { algorithm, shape }));
         let by_blocks = near.then_some(Selected::AllToAllV(spread));
         all.extend(by_blocks.into_iter().chain(own).filter(|other| *other != first));
     }
@@ -272,7 +281,7 @@ impl Selected {
             Selected::Sized(choice) => choice.algorithm.name(),
             Selected::AllToAllV(_) => ALL_TO_ALL_V,
             Selected::AllGatherV(..) => ALL_GATHER_V,
-            Selected::Rooted(one, ..) => one.name(),
+            Selected::Rooted(choice) => choice.algorithm.name(),
         }
     }
 
@@ -301,11 +310,7 @@ impl Selected {
                 handshake: spread.handshake(),
                 ..Shape::new(spread.ranks as usize)
             }),
-            Selected::Rooted(one, spread, root) => one.plan(Shape {
-                root: root as usize,
-                nodes: spread.nodes as usize,
-                ..Shape::new(spread.ranks as usize)
-            }),
+            Selected::Rooted(choice) => choice.plan(),
         };
         built.map_err(SelectionError::Build)
     }
@@ -364,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn gathers_and_scatters_of_hosts_have_several_candidates_of_which_the_rule_takes_the_first() {
+    fn gathers_and_scatters_have_several_candidates_of_which_the_rule_takes_the_first() {
         use antiphon_plan::algorithms::devices::DeviceClass;
         let names = |collective: &Collective, nodes, devices| {
             let spread = Spread { ranks: 4, nodes, crowded: false, devices };
@@ -384,13 +389,13 @@ mod tests {
         let scatters = ["alltoallv_zero_copy", "scatter_packets", "scatter_zero_copy"];
         assert_eq!(names(&Collective::Scatter, 1, Devices::Host).unwrap(), scatters);
         let gpus = Devices::of(DeviceClass::Amd);
-        assert_eq!(names(&Collective::Gather, 1, gpus).unwrap(), gathers[..1]);
+        assert_eq!(names(&Collective::Gather, 1, gpus).unwrap(), gathers);
         assert_eq!(names(&Collective::AllToAllV, 1, Devices::Host).unwrap(), gathers[..1]);
         let far = ["gather_hierarchical_packets", "gather_hierarchical_zero_copy"];
         assert_eq!(names(&Collective::Gather, 2, Devices::Host).unwrap(), far);
         let far = ["scatter_hierarchical_packets", "scatter_hierarchical_zero_copy"];
         assert_eq!(names(&Collective::Scatter, 4, Devices::Host).unwrap(), far);
-        assert!(names(&Collective::Gather, 2, gpus).is_err());
+        assert_eq!(names(&Collective::Scatter, 2, gpus).unwrap(), far);
     }
 
     #[test]

@@ -114,8 +114,8 @@ enum Key {
     Sized(Algorithm, usize, bool, usize),
     AllToAllV,
     AllGatherV(bool),
-    /// With its root.
-    Rooted(Rooted, u32),
+    /// The algorithm, its thread blocks, and its root.
+    Rooted(Rooted, usize, usize),
 }
 
 impl Key {
@@ -126,7 +126,9 @@ impl Key {
             }
             Selected::AllToAllV(_) => Key::AllToAllV,
             Selected::AllGatherV(_, in_place) => Key::AllGatherV(*in_place),
-            Selected::Rooted(one, _, root) => Key::Rooted(*one, *root),
+            Selected::Rooted(algorithms::Choice { algorithm, shape }) => {
+                Key::Rooted(*algorithm, shape.blocks, shape.root)
+            }
         }
     }
 }

@@ -140,8 +140,9 @@ impl Gpu {
             };
             Ok(Side { address, bytes, exposed: exposed && bytes > 0, at })
         };
-        let input = side(call.input.expose_provenance(), call.input_bytes, uses.input_exposed)?;
-        let output = side(call.output.expose_provenance(), call.output_bytes, uses.output_exposed)?;
+        let (input_bytes, output_bytes) = call.bytes_there();
+        let input = side(call.input.expose_provenance(), input_bytes, uses.input_exposed)?;
+        let output = side(call.output.expose_provenance(), output_bytes, uses.output_exposed)?;
         // Ranks of one process use each other's addresses, where one device serves all. Over wires peers reach what they were
         // told of only.
         let shares = shared.neighbours.all_share() && !wired;

@@ -302,9 +302,14 @@ fn by_default(
 
 /// What there is to say about the choice of a built-in algorithm.
 fn said_by_size(candidate: &Candidate, devices: Devices) -> Cow<'static, str> {
-    match (candidate, devices) {
-        (Candidate::BuiltIn(Selected::Sized(choice)), Devices::Gpus { class, .. }) => {
-            let (name, blocks) = (class.topology_name(), choice.shape.blocks);
+    let blocks = match candidate {
+        Candidate::BuiltIn(Selected::Sized(choice)) => Some(choice.shape.blocks),
+        Candidate::BuiltIn(Selected::Rooted(choice)) => Some(choice.shape.blocks),
+        _ => None,
+    };
+    match (blocks, devices) {
+        (Some(blocks), Devices::Gpus { class, .. }) => {
+            let name = class.topology_name();
             let plural = if blocks == 1 { "" } else { "s" };
             format!(
                 "decides, as the simulator predicts for `{name}`: {blocks} thread block{plural}"

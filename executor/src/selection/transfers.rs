@@ -2,7 +2,7 @@
 
 use super::order::{Candidate, Choice, Rule, Sources, choose};
 use super::question::has_root;
-use super::{Devices, Question, SelectionError, Spread};
+use super::{Question, SelectionError, Spread};
 use crate::registry::{Contents, Installed};
 use antiphon_plan::model::Collective;
 
@@ -16,15 +16,14 @@ pub(crate) enum Made {
 }
 
 /// What calls by name of a collective come to; no spread is of nodes with different numbers of ranks. Runtime blocks move
-/// between ranks that map each other's memory, and nothing chooses among the plans of gathers and scatters over nodes for devices.
+/// between ranks that map each other's memory.
 pub(crate) fn made(collective: &Collective, spread: Option<Spread>) -> Made {
     use Collective::{AllGatherV, AllToAllV, Gather, Scatter, SendRecv};
     let near = spread.is_some_and(|spread| spread.nodes == 1);
-    let on_hosts = spread.is_some_and(|spread| spread.devices == Devices::Host);
     match collective {
         SendRecv => Made::Transfers,
         AllToAllV | AllGatherV if !near => Made::Transfers,
-        Gather | Scatter if !near && !on_hosts => Made::Transfers,
+        Gather | Scatter if spread.is_none() => Made::Transfers,
         _ => Made::Launch,
     }
 }
@@ -94,7 +93,7 @@ mod tests {
     use super::*;
     use crate::registry::{Registry, Terms};
     use crate::selection::table::{Kind, Machine, Setting, Table, Times};
-    use crate::selection::{Tuning, Wish, select};
+    use crate::selection::{Devices, Tuning, Wish, select};
     use antiphon_plan::algorithms::devices::DeviceClass;
     use antiphon_plan::algorithms::{Algorithm, Shape};
     use antiphon_plan::model::Plan;
@@ -189,9 +188,11 @@ mod tests {
         assert!(text.contains("of two nodes by `broadcast_hierarchical_packets`"), "{text}");
         let hosts = explained(&SendRecv, (2, Devices::Host), 128 << 10).to_string();
         assert_ne!(text, hosts);
-        let choice = explained(&Gather, (2, gpus), 512 << 10);
-        let (name, text) = (choice.candidate.name().to_owned(), choice.to_string());
-        assert_eq!(name, "transfers");
-        assert!(text.contains("of two nodes by `broadcast_hierarchical_packets`"), "{text}");
+        for (collective, nodes) in [(&Gather, 1), (&Scatter, 1), (&Gather, 2), (&Scatter, 2)] {
+            let text = explained(collective, (nodes, gpus), 64).to_string();
+            assert!(text.contains("as the simulator predicts for `a100x8`"), "{text}");
+            assert_eq!(text.starts_with(&format!("chosen: {collective}_hier")), nodes > 1);
+            assert_eq!(made(collective, None), Made::Transfers);
+        }
     }
 }

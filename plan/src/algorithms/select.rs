@@ -1,19 +1,26 @@
 //! Which built-in algorithm to use for a call, by message size.
 
-use super::{Algorithm, Shape, hosts};
+use super::{Algorithm, Rooted, Shape, hosts};
 use crate::builder::BuildError;
 use crate::model::{Collective, Plan};
 
 /// The algorithm for a call, and what its plan is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Choice {
+pub struct Choice<A = Algorithm> {
     /// The algorithm.
-    pub algorithm: Algorithm,
+    pub algorithm: A,
     /// The arguments of its plan.
     pub shape: Shape,
 }
 
 impl Choice {
+    /// The plan chosen.
+    pub fn plan(&self) -> Result<Plan, BuildError> {
+        self.algorithm.plan(self.shape)
+    }
+}
+
+impl Choice<Rooted> {
     /// The plan chosen.
     pub fn plan(&self) -> Result<Plan, BuildError> {
         self.algorithm.plan(self.shape)

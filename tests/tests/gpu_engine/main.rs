@@ -17,6 +17,7 @@ mod methods;
 mod plans;
 mod ports;
 mod prebuilt;
+mod rooted;
 mod runtime_sizes;
 mod scaled;
 mod streams;

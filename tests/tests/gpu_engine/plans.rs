@@ -3,8 +3,9 @@
 use crate::{device, on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::{Communicator, ExecutorError, KernelForm};
-use antiphon::plan::algorithms::{Algorithm, Shape};
-use antiphon::plan::model::{ChannelType, Collective};
+use antiphon::plan::algorithms::{Algorithm, Rooted, Shape};
+use antiphon::plan::builder::BuildError;
+use antiphon::plan::model::{ChannelType, Collective, Plan};
 use antiphon_tests::harness::plans::{INDIVISIBLE, TINY, buffers, sizes, whole_chunks};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Case, Entry, Source, Verdict, entries, run_case, seed};
@@ -30,16 +31,18 @@ pub fn right(ports: bool) -> impl Iterator<Item = Entry> {
 /// The built-in algorithms over two nodes of one and of two ranks, which have port channels between them. Of the latter two
 /// thread blocks share the work.
 fn over_nodes() -> impl Iterator<Item = Entry> {
-    let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.is_hierarchical());
     let shape = |ranks| Shape { nodes: 2, blocks: ranks, ..Shape::new(2 * ranks) };
-    let shapes = [1, 2].map(shape);
-    algorithms.flat_map(move |algorithm| {
-        shapes.map(|shape| Entry {
-            name: format!("{algorithm} over 2 nodes of {} ranks", shape.ranks / 2),
-            plan: algorithm.plan(shape).unwrap(),
+    [1, 2].map(shape).into_iter().flat_map(|shape| {
+        let entry = move |name: &str, plan: Result<Plan, BuildError>| Entry {
+            name: format!("{name} over 2 nodes of {} ranks", shape.ranks / 2),
+            plan: plan.unwrap(),
             verdict: Verdict::Ok,
             settled: true,
-        })
+        };
+        let algorithms = Algorithm::ALL.into_iter().filter(|one| one.is_hierarchical());
+        let rooted = Rooted::ALL.into_iter().filter(|one| one.is_hierarchical());
+        let algorithms = algorithms.map(move |one| entry(one.name(), one.plan(shape)));
+        algorithms.chain(rooted.map(move |one| entry(one.name(), one.plan(shape))))
     })
 }
 

@@ -1,7 +1,7 @@
 //! The built-in algorithms by name: at which sizes each is chosen, on hosts and on devices, as tables of the manual.
 
 use antiphon::executor::selection::{Devices, Spread};
-use antiphon::plan::algorithms::devices::{DeviceClass, prediction};
+use antiphon::plan::algorithms::devices::{DeviceClass, Step, prediction, prediction_rooted};
 use antiphon::plan::algorithms::{Algorithm, Rooted};
 use antiphon::plan::model::Collective;
 
@@ -36,18 +36,18 @@ impl Ranks {
     fn steps(self, collective: &Collective) -> Steps {
         match self {
             Ranks::Hosts(_, spread) => super::steps(collective, spread),
-            Ranks::Devices(class, nodes) => match prediction(class, nodes, PER_NODE, collective) {
-                Some(found) => {
-                    let steps = found.steps.iter();
-                    steps.map(|step| (step.up_to, step.algorithm.name())).collect()
-                }
-                // Of which nothing was predicted, since there is one way.
-                None => {
+            Ranks::Devices(class, nodes) => {
+                let found = prediction(class, nodes, PER_NODE, collective);
+                let found = found.map(|found| named(found.steps, Algorithm::name));
+                let own = || prediction_rooted(class, nodes, PER_NODE, collective);
+                let own = || own().map(|own| named(own.steps, Rooted::name));
+                found.or_else(own).unwrap_or_else(|| {
+                    // Of which nothing was predicted, since there is one way.
                     let (ranks, nodes) = ((nodes * PER_NODE) as u32, nodes as u32);
                     let devices = Devices::of(class);
                     super::steps(collective, Spread { ranks, nodes, crowded: false, devices })
-                }
-            },
+                })
+            }
         }
     }
 
@@ -57,6 +57,11 @@ impl Ranks {
             Ranks::Devices(..) => false,
         }
     }
+}
+
+/// The steps of a prediction.
+fn named<A: Copy>(steps: &[Step<A>], name: impl Fn(A) -> &'static str) -> Steps {
+    steps.iter().map(|step| (step.up_to, name(step.algorithm))).collect()
 }
 
 /// The tables: of the algorithms of one node, and of those of several.

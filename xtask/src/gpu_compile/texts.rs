@@ -3,7 +3,7 @@
 use super::{Text, When};
 use crate::{Error, Result, repo};
 use antiphon_codegen::{Target, Variant, divide, generate, generate_together, interpret, scale};
-use antiphon_plan::algorithms::{Algorithm, Shape, alltoallv, examples};
+use antiphon_plan::algorithms::{Algorithm, Rooted, Shape, alltoallv, examples};
 use antiphon_plan::builder::{BuildError, ProgramBuilder};
 use antiphon_plan::model::{Buffer, Collective, Plan};
 use antiphon_plan::program::Layout;
@@ -52,6 +52,12 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
         };
         let plan = algorithm.plan(shape).map_err(wrong)?;
         add(&mut texts, algorithm.name(), &plan, variant, (false, when), if all { 8 } else { 1 })?;
+    }
+    for one in Rooted::ALL {
+        let nodes = if one.is_hierarchical() { 2 } else { 1 };
+        let plan = one.plan(Shape { nodes, ..Shape::new(8) }).map_err(wrong)?;
+        let ranks = if all { 8 } else { 1 };
+        add(&mut texts, one.name(), &plan, variant, (false, When::Vendors), ranks)?;
     }
     let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(8)).map_err(wrong)?;
     let lower = |error| Error::message(format!("cannot lower ranks that are one kernel: {error}"));

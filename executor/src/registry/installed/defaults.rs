@@ -3,8 +3,8 @@
 
 use super::InstallError;
 use crate::error::ExecutorError;
-use crate::selection::{Selected, SelectionError, Spread, Wish, candidates};
-use antiphon_plan::algorithms::{Algorithm, Rooted, Shape};
+use crate::selection::{Selected, Spread, Wish, candidates};
+use antiphon_plan::algorithms::{Algorithm, Rooted};
 use antiphon_plan::model::{Collective, Plan};
 use antiphon_plan::{Style, write};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 fn plans(spread: Spread) -> Result<Vec<Plan>, ExecutorError> {
     let mut collectives: Vec<Collective> = Vec::new();
     let sized = Algorithm::ALL.into_iter().map(Algorithm::collective);
+    let rooted = Rooted::ALL.into_iter().map(Rooted::collective);
     // Over nodes calls of these come to transfers.
-    let near =
-        [Collective::AllToAllV, Collective::AllGatherV, Collective::Gather, Collective::Scatter];
-    for collective in sized.chain(near.into_iter().filter(|_| spread.nodes == 1)) {
+    let near = [Collective::AllToAllV, Collective::AllGatherV];
+    let near = near.into_iter().filter(|_| spread.nodes == 1);
+    for collective in sized.chain(rooted).chain(near) {
         if !collectives.contains(&collective) {
             collectives.push(collective);
         }
@@ -41,13 +42,6 @@ fn plans(spread: Spread) -> Result<Vec<Plan>, ExecutorError> {
                 plans.push(Plan { name, ..plan });
             }
         }
-    }
-    // No calls choose these.
-    let far = Rooted::ALL.into_iter().filter(|one| one.is_hierarchical() && spread.nodes > 1);
-    for one in far {
-        let (ranks, nodes) = (spread.ranks as usize, spread.nodes as usize);
-        let plan = one.plan(Shape { nodes, ..Shape::new(ranks) }).map_err(SelectionError::Build)?;
-        plans.push(Plan { name: name(one.name(), spread, plan.in_place), ..plan });
     }
     Ok(plans)
 }

@@ -2,17 +2,17 @@
 //! the built-in topology that stands for a class of devices. Nothing here was measured.
 //!
 //! [`predict`] asks the simulator, `cargo xtask defaults --predict` writes what it says into the table, and [`select`] reads
-//! that.
+//! that; gathers and scatters have a table of their own, with [`predict_rooted`] and [`select_rooted`].
 
 mod predict;
 mod table;
 
 use super::select::{counted, nearest};
-use super::{Algorithm, Choice, Shape};
+use super::{Algorithm, Choice, Rooted, Shape};
 use crate::model::Collective;
 use crate::simulate::{Topology, TopologyError};
 
-pub use predict::{AS_GOOD, predict, sizes};
+pub use predict::{AS_GOOD, predict, predict_rooted, sizes};
 
 /// Devices that are told apart, each with the built-in topology that stands for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,18 +27,18 @@ pub enum DeviceClass {
 
 /// An algorithm and its thread blocks, and the messages they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct Step<A = Algorithm> {
     /// Bytes of the largest message, as [`select`] counts them.
     pub up_to: u64,
     /// The algorithm.
-    pub algorithm: Algorithm,
+    pub algorithm: A,
     /// Thread blocks of each rank.
     pub blocks: usize,
 }
 
 /// What is predicted for a collective of ranks like these.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prediction {
+pub struct Prediction<A: 'static = Algorithm> {
     /// The devices.
     pub class: DeviceClass,
     /// Nodes that the ranks are spread over.
@@ -48,7 +48,7 @@ pub struct Prediction {
     /// The collective.
     pub collective: Collective,
     /// The steps, from the smallest messages on; the last one is for all larger messages.
-    pub steps: &'static [Step],
+    pub steps: &'static [Step<A>],
 }
 
 /// Ranks of a node that are simulated, and the nodes they are simulated on.
@@ -97,6 +97,11 @@ pub fn predictions() -> &'static [Prediction] {
     table::PREDICTIONS
 }
 
+/// Those of gather and scatter, that [`select_rooted`] reads.
+pub fn predictions_rooted() -> &'static [Prediction<Rooted>] {
+    table::ROOTED
+}
+
 /// What is predicted for a collective of so many nodes with so many ranks each; `None` where that was not simulated.
 pub fn prediction(
     class: DeviceClass,
@@ -104,9 +109,28 @@ pub fn prediction(
     per_node: usize,
     collective: &Collective,
 ) -> Option<&'static Prediction> {
-    predictions().iter().find(|one| {
-        (one.class, one.nodes, one.per_node) == (class, nodes, per_node)
-            && one.collective == *collective
+    find(predictions(), class, (nodes, per_node), collective)
+}
+
+/// As [`prediction`], of gather and scatter.
+pub fn prediction_rooted(
+    class: DeviceClass,
+    nodes: usize,
+    per_node: usize,
+    collective: &Collective,
+) -> Option<&'static Prediction<Rooted>> {
+    find(predictions_rooted(), class, (nodes, per_node), collective)
+}
+
+/// The prediction for so many nodes with so many ranks each.
+fn find<A>(
+    all: &'static [Prediction<A>],
+    class: DeviceClass,
+    ranks: (usize, usize),
+    collective: &Collective,
+) -> Option<&'static Prediction<A>> {
+    all.iter().find(|one| {
+        (one.class, (one.nodes, one.per_node)) == (class, ranks) && one.collective == *collective
     })
 }
 
@@ -124,10 +148,32 @@ pub fn select(
     shape: Shape,
     most: usize,
 ) -> Option<Choice> {
+    choose(predictions(), class, (collective, bytes), shape, most)
+}
+
+/// As [`select`], of a gather or a scatter, whose larger buffer, the root's, has so many bytes.
+pub fn select_rooted(
+    class: DeviceClass,
+    collective: &Collective,
+    bytes: u64,
+    shape: Shape,
+    most: usize,
+) -> Option<Choice<Rooted>> {
+    choose(predictions_rooted(), class, (collective, bytes), shape, most)
+}
+
+/// The choice by a table.
+fn choose<A: Copy>(
+    all: &'static [Prediction<A>],
+    class: DeviceClass,
+    (collective, bytes): (&Collective, u64),
+    shape: Shape,
+    most: usize,
+) -> Option<Choice<A>> {
     let nodes = shape.nodes.max(1);
     let simulated = if nodes > 1 { SIMULATED[1].1 } else { SIMULATED[0].1 };
     let per_node = nearest(shape.ranks / nodes, simulated.iter().copied())?;
-    let prediction = prediction(class, nodes.min(2), per_node, collective)?;
+    let prediction = find(all, class, (nodes.min(2), per_node), collective)?;
     let ranks = prediction.nodes * prediction.per_node;
     let bytes = counted(collective, bytes, (ranks, shape.ranks));
     let step = prediction.steps.iter().find(|step| bytes <= step.up_to)?;
@@ -138,14 +184,27 @@ pub fn select(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulate::SimulateError;
+    use std::fmt::Debug;
 
     /// The larger ones take the same code to simulate, and too long for a test.
     const QUICK: usize = 4;
 
     #[test]
     fn the_table_is_what_the_simulator_predicts() {
-        let mut held = 0;
-        for one in predictions().iter().filter(|one| one.nodes * one.per_node <= QUICK) {
+        // Two and four ranks, on one node and on two.
+        let places = DeviceClass::ALL.len() * 4;
+        assert_eq!(held(predictions(), predict), places * 7);
+        assert_eq!(held(predictions_rooted(), predict_rooted), places * 2);
+    }
+
+    /// How many predictions were held against the simulator.
+    fn held<A: PartialEq + Debug>(
+        all: &[Prediction<A>],
+        predict: impl Fn(&Topology, &Collective) -> Result<Vec<Step<A>>, SimulateError>,
+    ) -> usize {
+        let quick = all.iter().filter(|one| one.nodes * one.per_node <= QUICK);
+        let hold = |one: &Prediction<A>| {
             let topology = one.class.topology(one.nodes, one.per_node).unwrap();
             let steps = predict(&topology, &one.collective).unwrap();
             let what = format!("{:?}, {} x {}", one.class, one.nodes, one.per_node);
@@ -154,34 +213,60 @@ mod tests {
                 "{} of {what}: run `cargo xtask defaults --predict`",
                 one.collective
             );
-            held += 1;
-        }
-        assert_eq!(
-            held,
-            DeviceClass::ALL.len() * 4 * 7,
-            "two and four ranks, on one node and on two"
-        );
+        };
+        quick.map(hold).count()
     }
 
     #[test]
     fn there_is_a_prediction_of_every_collective_on_all_that_is_simulated() {
-        let mut keys: Vec<String> = Vec::new();
-        for one in predictions() {
+        let mut all =
+            keys(predictions(), |algorithm| (algorithm.collective(), algorithm.is_hierarchical()));
+        let rooted = keys(predictions_rooted(), |one| (one.collective(), one.is_hierarchical()));
+        assert_eq!(all.len() * 2, rooted.len() * 7);
+        all.extend(rooted);
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        let simulated: usize = SIMULATED.iter().map(|(_, per_node)| per_node.len()).sum();
+        assert_eq!((count, all.len()), (DeviceClass::ALL.len() * simulated * 9, count));
+    }
+
+    /// What each prediction is for; its steps serve all messages with algorithms that are for that.
+    fn keys<A: Debug>(all: &[Prediction<A>], of: impl Fn(&A) -> (Collective, bool)) -> Vec<String> {
+        let key = |one: &Prediction<A>| {
             let Prediction { class, nodes, per_node, collective, steps } = one;
-            keys.push(format!("{class:?} {nodes} {per_node} {collective}"));
             assert!(steps.windows(2).all(|pair| pair[0].up_to < pair[1].up_to), "{one:?}");
             assert_eq!(steps.last().map(|step| step.up_to), Some(u64::MAX), "{one:?}");
             for Step { algorithm, blocks, .. } in *steps {
-                assert_eq!(algorithm.collective(), *collective);
-                assert_eq!(algorithm.is_hierarchical(), *nodes > 1);
+                assert_eq!(of(algorithm), (collective.clone(), *nodes > 1), "{one:?}");
                 assert!(*blocks >= 1);
             }
+            format!("{class:?} {nodes} {per_node} {collective}")
+        };
+        all.iter().map(key).collect()
+    }
+
+    #[test]
+    fn gathers_and_scatters_count_by_the_block_too_and_have_no_more_blocks_than_allowed() {
+        let at = |collective: &Collective, bytes, (ranks, nodes), most| {
+            let shape = Shape { nodes, root: 1, ..Shape::new(ranks) };
+            let choice = select_rooted(DeviceClass::Amd, collective, bytes, shape, most).unwrap();
+            assert_eq!((choice.shape.root, choice.shape.nodes), (1, nodes));
+            assert_eq!(choice.plan().unwrap().gpus.len(), ranks);
+            (choice.algorithm, choice.shape.blocks)
+        };
+        for collective in [Collective::Gather, Collective::Scatter] {
+            for bytes in (6..30).map(|power| 1 << power) {
+                let simulated = at(&collective, 8 * bytes, (8, 1), usize::MAX);
+                assert_eq!(at(&collective, 6 * bytes, (6, 1), usize::MAX), simulated);
+                assert!(at(&collective, 6 * bytes, (6, 1), 2).1 <= 2);
+                let simulated = at(&collective, 4 * bytes, (4, 2), usize::MAX);
+                assert_eq!(at(&collective, 6 * bytes, (6, 3), usize::MAX), simulated);
+                assert!(simulated.0.is_hierarchical());
+            }
         }
-        let all = keys.len();
-        keys.sort_unstable();
-        keys.dedup();
-        let simulated: usize = SIMULATED.iter().map(|(_, per_node)| per_node.len()).sum();
-        assert_eq!((all, keys.len()), (DeviceClass::ALL.len() * simulated * 7, all));
+        let none = |collective| select_rooted(DeviceClass::Amd, &collective, 4, Shape::new(2), 1);
+        assert_eq!(none(Collective::AllGather), None);
     }
 
     #[test]

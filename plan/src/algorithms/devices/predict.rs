@@ -1,8 +1,9 @@
 //! What the simulator says: the algorithm and the number of thread blocks that are fastest, by size.
 
 use super::Step;
-use crate::algorithms::{Algorithm, Shape, SumOrder};
-use crate::model::Collective;
+use crate::algorithms::{Algorithm, Rooted, Shape, SumOrder};
+use crate::builder::BuildError;
+use crate::model::{Collective, Plan};
 use crate::program::{CallSizes, Layout};
 use crate::simulate::{SimulateError, Topology, simulate};
 
@@ -17,8 +18,8 @@ pub const AS_GOOD: f64 = 1.1;
 const ELEMENT: u64 = 4;
 
 /// What may be chosen, with its layout.
-struct Candidate {
-    algorithm: Algorithm,
+struct Candidate<A> {
+    algorithm: A,
     blocks: usize,
     layout: Layout,
 }
@@ -32,11 +33,43 @@ struct Candidate {
 /// # Errors
 /// What the simulator refuses.
 pub fn predict(topology: &Topology, collective: &Collective) -> Result<Vec<Step>, SimulateError> {
-    let candidates = candidates(topology, collective);
-    let mut steps: Vec<Step> = Vec::new();
+    let near = topology.nodes == 1;
+    let fit = |algorithm: &Algorithm| {
+        algorithm.is_hierarchical() != near
+            && match algorithm.sum_order() {
+                SumOrder::Ring => false,
+                SumOrder::Hardware => topology.inside.multicast,
+                SumOrder::Ranks | SumOrder::Nodes => true,
+            }
+    };
+    let all = Algorithm::all_for(collective).filter(fit);
+    steps(topology, collective, &candidates(topology, all, Algorithm::plan))
+}
+
+/// As [`predict`], of a gather or a scatter, whose root is rank 0.
+///
+/// # Errors
+/// As [`predict`].
+pub fn predict_rooted(
+    topology: &Topology,
+    collective: &Collective,
+) -> Result<Vec<Step<Rooted>>, SimulateError> {
+    let near = topology.nodes == 1;
+    let all = Rooted::all_for(collective).filter(|one| one.is_hierarchical() != near);
+    steps(topology, collective, &candidates(topology, all, Rooted::plan))
+}
+
+/// The steps of a choice among candidates.
+fn steps<A: Copy + PartialEq>(
+    topology: &Topology,
+    collective: &Collective,
+    candidates: &[Candidate<A>],
+) -> Result<Vec<Step<A>>, SimulateError> {
+    let mut steps: Vec<Step<A>> = Vec::new();
     let mut bytes = SIZES.0;
     while bytes <= SIZES.1 {
-        if let Some((algorithm, blocks)) = best(topology, &candidates, steps.last(), bytes)? {
+        let sizes = sizes(collective, bytes, topology.ranks());
+        if let Some((algorithm, blocks)) = best(topology, candidates, steps.last(), sizes)? {
             match steps.last_mut() {
                 Some(last) if (last.algorithm, last.blocks) == (algorithm, blocks) => {
                     last.up_to = bytes;
@@ -53,22 +86,18 @@ pub fn predict(topology: &Topology, collective: &Collective) -> Result<Vec<Step>
 }
 
 /// What may be chosen for all ranks of a topology: those of an algorithm together, by rising numbers of thread blocks.
-fn candidates(topology: &Topology, collective: &Collective) -> Vec<Candidate> {
+fn candidates<A: Copy>(
+    topology: &Topology,
+    algorithms: impl Iterator<Item = A>,
+    plan: impl Fn(A, Shape) -> Result<Plan, BuildError>,
+) -> Vec<Candidate<A>> {
     let nodes = topology.nodes as usize;
-    let fit = |algorithm: &Algorithm| {
-        algorithm.is_hierarchical() == (nodes > 1)
-            && match algorithm.sum_order() {
-                SumOrder::Ring => false,
-                SumOrder::Hardware => topology.inside.multicast,
-                SumOrder::Ranks | SumOrder::Nodes => true,
-            }
-    };
     let mut all = Vec::new();
-    for algorithm in Algorithm::all_for(collective).filter(fit) {
+    for algorithm in algorithms {
         let mut fewer = None;
         for blocks in BLOCKS {
             let shape = Shape { nodes, blocks, ..Shape::new(topology.ranks()) };
-            let plan = algorithm.plan(shape).ok();
+            let plan = plan(algorithm, shape).ok();
             // Some use one block whatever they are given.
             if plan.is_none() || plan == fewer {
                 break;
@@ -83,17 +112,16 @@ fn candidates(topology: &Topology, collective: &Collective) -> Vec<Candidate> {
 }
 
 /// What to choose at one size, where `before` was chosen at the size before.
-fn best(
+fn best<A: Copy + PartialEq>(
     topology: &Topology,
-    candidates: &[Candidate],
-    before: Option<&Step>,
-    bytes: u64,
-) -> Result<Option<(Algorithm, usize)>, SimulateError> {
-    let mut times: Vec<(Algorithm, usize, f64)> = Vec::new();
+    candidates: &[Candidate<A>],
+    before: Option<&Step<A>>,
+    sizes: CallSizes,
+) -> Result<Option<(A, usize)>, SimulateError> {
+    let mut times: Vec<(A, usize, f64)> = Vec::new();
     for one in candidates.chunk_by(|a, b| a.algorithm == b.algorithm) {
         let mut least = f64::INFINITY;
         for Candidate { algorithm, blocks, layout } in one {
-            let sizes = sizes(&algorithm.collective(), bytes, topology.ranks());
             let time = simulate(layout, sizes, topology)?.end;
             times.push((*algorithm, *blocks, time));
             if time > least {
@@ -104,7 +132,7 @@ fn best(
     }
     let least = times.iter().map(|&(.., time)| time).fold(f64::INFINITY, f64::min);
     times.retain(|&(.., time)| time <= least * AS_GOOD);
-    let as_before = |&&(algorithm, blocks, _): &&(Algorithm, usize, f64)| {
+    let as_before = |&&(algorithm, blocks, _): &&(A, usize, f64)| {
         before.is_some_and(|before| (before.algorithm, before.blocks) == (algorithm, blocks))
     };
     let fewest = || times.iter().min_by_key(|&&(_, blocks, _)| blocks);
@@ -117,8 +145,8 @@ pub fn sizes(collective: &Collective, bytes: u64, ranks: usize) -> CallSizes {
     let block = (bytes / ELEMENT / ranks as u64).max(1) * ELEMENT;
     let whole = block * ranks as u64;
     let (input, output) = match collective {
-        Collective::AllGather => (block, whole),
-        Collective::ReduceScatter => (whole, block),
+        Collective::AllGather | Collective::Gather => (block, whole),
+        Collective::ReduceScatter | Collective::Scatter => (whole, block),
         Collective::AllToAll => (whole, whole),
         _ => (bytes, bytes),
     };
@@ -145,5 +173,6 @@ mod tests {
     fn what_no_algorithm_serves_has_no_steps() {
         let topology = Topology::built_in("h100x8").unwrap();
         assert_eq!(predict(&topology, &Collective::AllToAllV).unwrap(), []);
+        assert_eq!(predict_rooted(&topology, &Collective::AllGather).unwrap(), []);
     }
 }

@@ -3,21 +3,22 @@
 use super::DeviceClass::{Amd, Nvidia, NvidiaMulticast};
 use super::{DeviceClass, Prediction, Step};
 use crate::algorithms::Algorithm::{self, *};
+use crate::algorithms::Rooted;
 use crate::model::Collective::{self, *};
 
 /// A prediction.
-const fn of(
+const fn of<A>(
     class: DeviceClass,
     nodes: usize,
     per_node: usize,
     collective: Collective,
-    steps: &'static [Step],
-) -> Prediction {
+    steps: &'static [Step<A>],
+) -> Prediction<A> {
     Prediction { class, nodes, per_node, collective, steps }
 }
 
 /// A step.
-const fn to(up_to: u64, algorithm: Algorithm, blocks: usize) -> Step {
+const fn to<A: Copy>(up_to: u64, algorithm: A, blocks: usize) -> Step<A> {
     Step { up_to, algorithm, blocks }
 }
 
@@ -26,7 +27,7 @@ const ALL: u64 = u64::MAX;
 
 /// By class of devices, nodes, ranks of a node, and collective.
 #[rustfmt::skip]
-pub(super) const PREDICTIONS: &[Prediction] = &[
+pub(super) const PREDICTIONS: &[Prediction<Algorithm>] = &[
     of(NvidiaMulticast, 1, 2, AllReduce, &[to(2048, AllReduceOneShotPackets, 1),
         to(8192, AllReduceOneShotPackets, 4), to(262144, AllReduceOneShotPackets, 16),
         to(ALL, AllReduceZeroCopy, 16)]),
@@ -413,4 +414,115 @@ pub(super) const PREDICTIONS: &[Prediction] = &[
     of(Amd, 2, 8, SendRecv, &[to(4096, SendRecvHierarchicalPackets, 1),
         to(16384, SendRecvHierarchicalPackets, 4), to(262144, SendRecvHierarchicalPackets, 16),
         to(ALL, SendRecvHierarchicalZeroCopy, 4)]),
+];
+
+/// Likewise of gather and scatter.
+#[rustfmt::skip]
+pub(super) const ROOTED: &[Prediction<Rooted>] = &[
+    of(NvidiaMulticast, 1, 2, Gather, &[to(8192, Rooted::GatherPackets, 1),
+        to(32768, Rooted::GatherPackets, 4), to(524288, Rooted::GatherPackets, 16),
+        to(ALL, Rooted::GatherZeroCopy, 16)]),
+    of(NvidiaMulticast, 1, 2, Scatter, &[to(8192, Rooted::ScatterPackets, 1),
+        to(32768, Rooted::ScatterPackets, 4), to(1048576, Rooted::ScatterPackets, 16),
+        to(ALL, Rooted::ScatterZeroCopy, 16)]),
+    of(NvidiaMulticast, 1, 4, Gather, &[to(8192, Rooted::GatherPackets, 1),
+        to(65536, Rooted::GatherZeroCopy, 1), to(524288, Rooted::GatherZeroCopy, 4),
+        to(ALL, Rooted::GatherZeroCopy, 16)]),
+    of(NvidiaMulticast, 1, 4, Scatter, &[to(4096, Rooted::ScatterPackets, 1),
+        to(16384, Rooted::ScatterPackets, 4), to(1048576, Rooted::ScatterPackets, 16),
+        to(ALL, Rooted::ScatterZeroCopy, 16)]),
+    of(NvidiaMulticast, 1, 8, Gather, &[to(131072, Rooted::GatherZeroCopy, 1),
+        to(ALL, Rooted::GatherZeroCopy, 4)]),
+    of(NvidiaMulticast, 1, 8, Scatter, &[to(4096, Rooted::ScatterPackets, 1),
+        to(32768, Rooted::ScatterPackets, 4), to(524288, Rooted::ScatterPackets, 16),
+        to(ALL, Rooted::ScatterZeroCopy, 4)]),
+    of(NvidiaMulticast, 2, 1, Gather, &[to(32768, Rooted::GatherHierarchicalPackets, 1),
+        to(65536, Rooted::GatherHierarchicalPackets, 4), to(524288, Rooted::GatherHierarchicalPackets, 16),
+        to(2097152, Rooted::GatherHierarchicalZeroCopy, 1), to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(NvidiaMulticast, 2, 1, Scatter, &[to(8192, Rooted::ScatterHierarchicalPackets, 1),
+        to(65536, Rooted::ScatterHierarchicalPackets, 4), to(524288, Rooted::ScatterHierarchicalPackets, 16),
+        to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
+    of(NvidiaMulticast, 2, 2, Gather, &[to(32768, Rooted::GatherHierarchicalPackets, 1),
+        to(131072, Rooted::GatherHierarchicalPackets, 4), to(262144, Rooted::GatherHierarchicalPackets, 16),
+        to(1048576, Rooted::GatherHierarchicalZeroCopy, 4), to(ALL, Rooted::GatherHierarchicalZeroCopy, 16)]),
+    of(NvidiaMulticast, 2, 2, Scatter, &[to(16384, Rooted::ScatterHierarchicalPackets, 1),
+        to(65536, Rooted::ScatterHierarchicalPackets, 4), to(262144, Rooted::ScatterHierarchicalPackets, 16),
+        to(2097152, Rooted::ScatterHierarchicalZeroCopy, 4), to(ALL, Rooted::ScatterHierarchicalZeroCopy, 16)]),
+    of(NvidiaMulticast, 2, 4, Gather, &[to(65536, Rooted::GatherHierarchicalPackets, 1),
+        to(524288, Rooted::GatherHierarchicalZeroCopy, 1), to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(NvidiaMulticast, 2, 4, Scatter, &[to(32768, Rooted::ScatterHierarchicalPackets, 1),
+        to(131072, Rooted::ScatterHierarchicalPackets, 4), to(524288, Rooted::ScatterHierarchicalZeroCopy, 1),
+        to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
+    of(NvidiaMulticast, 2, 8, Gather, &[to(65536, Rooted::GatherHierarchicalPackets, 1),
+        to(2097152, Rooted::GatherHierarchicalZeroCopy, 1), to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(NvidiaMulticast, 2, 8, Scatter, &[to(65536, Rooted::ScatterHierarchicalPackets, 1),
+        to(1048576, Rooted::ScatterHierarchicalZeroCopy, 1), to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
+    of(Nvidia, 1, 2, Gather, &[to(4096, Rooted::GatherPackets, 1), to(16384, Rooted::GatherPackets, 4),
+        to(262144, Rooted::GatherPackets, 16), to(ALL, Rooted::GatherZeroCopy, 16)]),
+    of(Nvidia, 1, 2, Scatter, &[to(4096, Rooted::ScatterPackets, 1), to(16384, Rooted::ScatterPackets, 4),
+        to(524288, Rooted::ScatterPackets, 16), to(ALL, Rooted::ScatterZeroCopy, 16)]),
+    of(Nvidia, 1, 4, Gather, &[to(4096, Rooted::GatherPackets, 1), to(8192, Rooted::GatherZeroCopy, 1),
+        to(16384, Rooted::GatherPackets, 4), to(524288, Rooted::GatherZeroCopy, 4),
+        to(ALL, Rooted::GatherZeroCopy, 16)]),
+    of(Nvidia, 1, 4, Scatter, &[to(4096, Rooted::ScatterPackets, 1), to(16384, Rooted::ScatterPackets, 4),
+        to(524288, Rooted::ScatterPackets, 16), to(1048576, Rooted::ScatterZeroCopy, 4),
+        to(ALL, Rooted::ScatterZeroCopy, 16)]),
+    of(Nvidia, 1, 8, Gather, &[to(65536, Rooted::GatherZeroCopy, 1), to(ALL, Rooted::GatherZeroCopy, 4)]),
+    of(Nvidia, 1, 8, Scatter, &[to(4096, Rooted::ScatterPackets, 1), to(16384, Rooted::ScatterPackets, 4),
+        to(524288, Rooted::ScatterPackets, 16), to(ALL, Rooted::ScatterZeroCopy, 4)]),
+    of(Nvidia, 2, 1, Gather, &[to(16384, Rooted::GatherHierarchicalPackets, 1),
+        to(65536, Rooted::GatherHierarchicalPackets, 4), to(262144, Rooted::GatherHierarchicalPackets, 16),
+        to(524288, Rooted::GatherHierarchicalZeroCopy, 1), to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(Nvidia, 2, 1, Scatter, &[to(4096, Rooted::ScatterHierarchicalPackets, 1),
+        to(32768, Rooted::ScatterHierarchicalPackets, 4), to(524288, Rooted::ScatterHierarchicalPackets, 16),
+        to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
+    of(Nvidia, 2, 2, Gather, &[to(32768, Rooted::GatherHierarchicalPackets, 1),
+        to(65536, Rooted::GatherHierarchicalPackets, 4), to(262144, Rooted::GatherHierarchicalPackets, 16),
+        to(1048576, Rooted::GatherHierarchicalZeroCopy, 4), to(ALL, Rooted::GatherHierarchicalZeroCopy, 16)]),
+    of(Nvidia, 2, 2, Scatter, &[to(16384, Rooted::ScatterHierarchicalPackets, 1),
+        to(32768, Rooted::ScatterHierarchicalPackets, 4), to(262144, Rooted::ScatterHierarchicalPackets, 16),
+        to(1048576, Rooted::ScatterHierarchicalZeroCopy, 4), to(ALL, Rooted::ScatterHierarchicalZeroCopy, 16)]),
+    of(Nvidia, 2, 4, Gather, &[to(32768, Rooted::GatherHierarchicalPackets, 1),
+        to(131072, Rooted::GatherHierarchicalPackets, 4), to(262144, Rooted::GatherHierarchicalZeroCopy, 1),
+        to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(Nvidia, 2, 4, Scatter, &[to(32768, Rooted::ScatterHierarchicalPackets, 1),
+        to(131072, Rooted::ScatterHierarchicalPackets, 4), to(262144, Rooted::ScatterHierarchicalZeroCopy, 1),
+        to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
+    of(Nvidia, 2, 8, Gather, &[to(32768, Rooted::GatherHierarchicalPackets, 1),
+        to(1048576, Rooted::GatherHierarchicalZeroCopy, 1), to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(Nvidia, 2, 8, Scatter, &[to(32768, Rooted::ScatterHierarchicalPackets, 1),
+        to(524288, Rooted::ScatterHierarchicalZeroCopy, 1), to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
+    of(Amd, 1, 2, Gather, &[to(4096, Rooted::GatherPackets, 1), to(32768, Rooted::GatherPackets, 4),
+        to(262144, Rooted::GatherPackets, 16), to(ALL, Rooted::GatherZeroCopy, 4)]),
+    of(Amd, 1, 2, Scatter, &[to(4096, Rooted::ScatterPackets, 1), to(32768, Rooted::ScatterPackets, 4),
+        to(262144, Rooted::ScatterPackets, 16), to(ALL, Rooted::ScatterZeroCopy, 4)]),
+    of(Amd, 1, 4, Gather, &[to(8192, Rooted::GatherPackets, 1), to(32768, Rooted::GatherPackets, 4),
+        to(262144, Rooted::GatherPackets, 16), to(ALL, Rooted::GatherZeroCopy, 4)]),
+    of(Amd, 1, 4, Scatter, &[to(4096, Rooted::ScatterPackets, 1), to(131072, Rooted::ScatterPackets, 4),
+        to(ALL, Rooted::ScatterZeroCopy, 4)]),
+    of(Amd, 1, 8, Gather, &[to(131072, Rooted::GatherZeroCopy, 1), to(ALL, Rooted::GatherZeroCopy, 4)]),
+    of(Amd, 1, 8, Scatter, &[to(4096, Rooted::ScatterPackets, 1), to(131072, Rooted::ScatterPackets, 4),
+        to(ALL, Rooted::ScatterZeroCopy, 4)]),
+    of(Amd, 2, 1, Gather, &[to(16384, Rooted::GatherHierarchicalPackets, 1),
+        to(65536, Rooted::GatherHierarchicalPackets, 4), to(262144, Rooted::GatherHierarchicalPackets, 16),
+        to(524288, Rooted::GatherHierarchicalZeroCopy, 1), to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(Amd, 2, 1, Scatter, &[to(4096, Rooted::ScatterHierarchicalPackets, 1),
+        to(32768, Rooted::ScatterHierarchicalPackets, 4), to(524288, Rooted::ScatterHierarchicalPackets, 16),
+        to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
+    of(Amd, 2, 2, Gather, &[to(16384, Rooted::GatherHierarchicalPackets, 1),
+        to(65536, Rooted::GatherHierarchicalPackets, 4), to(524288, Rooted::GatherHierarchicalPackets, 16),
+        to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(Amd, 2, 2, Scatter, &[to(16384, Rooted::ScatterHierarchicalPackets, 1),
+        to(65536, Rooted::ScatterHierarchicalPackets, 4), to(262144, Rooted::ScatterHierarchicalPackets, 16),
+        to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
+    of(Amd, 2, 4, Gather, &[to(32768, Rooted::GatherHierarchicalPackets, 1),
+        to(131072, Rooted::GatherHierarchicalPackets, 4), to(262144, Rooted::GatherHierarchicalZeroCopy, 1),
+        to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(Amd, 2, 4, Scatter, &[to(32768, Rooted::ScatterHierarchicalPackets, 1),
+        to(131072, Rooted::ScatterHierarchicalPackets, 4), to(262144, Rooted::ScatterHierarchicalZeroCopy, 1),
+        to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
+    of(Amd, 2, 8, Gather, &[to(32768, Rooted::GatherHierarchicalPackets, 1),
+        to(524288, Rooted::GatherHierarchicalZeroCopy, 1), to(ALL, Rooted::GatherHierarchicalZeroCopy, 4)]),
+    of(Amd, 2, 8, Scatter, &[to(32768, Rooted::ScatterHierarchicalPackets, 1),
+        to(524288, Rooted::ScatterHierarchicalZeroCopy, 1), to(ALL, Rooted::ScatterHierarchicalZeroCopy, 4)]),
 ];

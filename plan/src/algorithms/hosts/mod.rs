@@ -126,8 +126,9 @@ pub(super) fn select(collective: &Collective, bytes: u64, shape: Shape) -> Optio
 
 /// The plan that serves a gather or a scatter on hosts, whose larger buffer, the root's, has so many bytes; over several nodes
 /// there is one. `None`: the blocks of [`alltoallv`](super::alltoallv) do, as inside a node where nobody has measured.
-pub fn select_rooted(collective: &Collective, bytes: u64, shape: Shape) -> Option<Rooted> {
-    rule_rooted(collective, Place::of(shape))?.at(bytes, shape.ranks)?
+pub fn select_rooted(collective: &Collective, bytes: u64, shape: Shape) -> Option<Choice<Rooted>> {
+    let rule = rule_rooted(collective, Place::of(shape))?;
+    Some(Choice { algorithm: rule.at(bytes, shape.ranks)??, shape })
 }
 
 #[cfg(test)]
@@ -177,7 +178,8 @@ mod tests {
                     one.collective() == *collective && one.is_hierarchical() == (nodes > 1)
                 };
                 assert!(algorithm.map_or(nodes == 1, fits), "{rule:?}");
-                assert_eq!(select_rooted(collective, *up_to, shape), *algorithm, "{rule:?}");
+                let chosen = algorithm.map(|algorithm| Choice { algorithm, shape });
+                assert_eq!(select_rooted(collective, *up_to, shape), chosen, "{rule:?}");
             }
         }
     }
@@ -242,6 +244,7 @@ mod tests {
                 for bytes in [0, 1 << 10, 1 << 30, u64::MAX] {
                     let shape = Shape { nodes: 3, handshake, ..Shape::new(3 * per_node) };
                     let chosen = select_rooted(&collective, bytes, shape).expect("over nodes");
+                    let chosen = chosen.algorithm;
                     assert!(chosen.is_hierarchical() && chosen.collective() == collective);
                 }
             }
