@@ -1,16 +1,59 @@
-//! A program in C.
+//! A program in C: plain, and, where `ANTIPHON_NEEDS_C_TOOLS` is set, under valgrind and with the sanitizers of addresses and of
+//! undefined behaviour. Neither looks into the simulated device.
 
 use super::tools::run;
 use super::{Machine, repository};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
+/// Set where valgrind and the sanitizers must be there.
+const NEEDS: &str = "ANTIPHON_NEEDS_C_TOOLS";
+
+/// A program that goes on after undefined behaviour would say that all is well.
+const SANITIZERS: [&str; 3] =
+    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+
+/// An error of any process is its exit status; what is still reachable at the end is no leak. What kernels compute counts as never
+/// written, since their stacks do: such values are not looked for, or they would be found all over the program.
+const WATCH: [&str; 7] = [
+    "--quiet",
+    "--error-exitcode=9",
+    "--leak-check=full",
+    "--errors-for-leak-kinds=definite",
+    "--show-leak-kinds=definite",
+    "--undef-value-errors=no",
+    "--fair-sched=yes",
+];
+
+/// Builds the program and runs it in a mode: plain, and, where they are asked for, under valgrind and with the sanitizers.
 fn does(mode: &str) {
     let Some(machine) = Machine::of(&format!("c-{mode}")) else { return };
-    let program = machine.folder.join("device");
+    let plain = build(&machine, "device", &[]);
+    passes(machine.command(&plain), mode);
+    if std::env::var_os(NEEDS).is_none() {
+        return println!("SKIP: nothing is run under valgrind and with sanitizers; set {NEEDS}=1");
+    }
+    let mut watched = machine.command(Path::new("valgrind"));
+    let own = repository().join("tests/tests/gpu_c/valgrind.supp");
+    watched.args(WATCH).arg(format!("--suppressions={}", own.display())).arg(&plain);
+    passes(watched, mode);
+    let sanitized = build(&machine, "device-sanitized", &SANITIZERS);
+    let mut command = machine.command(&sanitized);
+    command.env("ASAN_OPTIONS", "detect_leaks=1");
+    passes(command, mode);
+}
+
+fn build(machine: &Machine, name: &str, options: &[&str]) -> PathBuf {
+    let program = machine.folder.join(name);
     let source = repository().join("tests/c/device.c");
     let mut build = machine.compiler("gcc", &source, &program);
-    build.arg("-std=gnu11").arg("-I").arg(repository().join("ffi/include"));
+    build.arg("-std=gnu11").args(options).arg("-I").arg(repository().join("ffi/include"));
     run(build.arg("-L").arg(&machine.folder).arg("-lantiphon"));
-    let out = run(machine.command(&program).arg(mode));
+    program
+}
+
+fn passes(mut command: Command, mode: &str) {
+    let out = run(command.arg(mode));
     assert!(out.contains("device: ok"), "{out}");
 }
 

@@ -68,6 +68,14 @@ pub(super) const STEPS: &[Step] = &[
         environment: &[("ANTIPHON_NEEDS_C_TOOLS", "1")],
         needs: Some(C_TOOLS),
     },
+    // Once more by itself, as above.
+    Step {
+        name: "use simulated GPUs from C, watched",
+        program: Program::Cargo,
+        arguments: &["test", "--workspace", "--test", "gpu_c", "c::"],
+        environment: &[("ANTIPHON_NEEDS_C_TOOLS", "1"), ("ANTIPHON_NEEDS_SIMULATOR", "1")],
+        needs: Some(C_TOOLS),
+    },
     // Once more by itself: it builds the library as packages that depend on it do.
     Step {
         name: "start from an empty project",
