@@ -6,7 +6,7 @@ mod support {
 
 use antiphon_executor::{
     Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Factor, Group, Options,
-    ReduceOp, Request, What,
+    ReduceOp, Request, UniqueId, What,
 };
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -452,7 +452,35 @@ fn a_rank_that_waits_for_a_first_transfer_hears_another_ranks_abort() {
             }
             _ => {}
         });
-        // The pair would wait as long as ranks may take to meet.
+        // Calls may wait as long.
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
+}
+
+#[test]
+fn a_first_receive_waits_as_long_as_calls_do_however_long_ranks_may_take_to_meet() {
+    // Ranks that meet by an id may take two minutes at the least.
+    let id = UniqueId::create(None).unwrap();
+    let options = Options::default().with_timeout(Some(Duration::from_secs(2)));
+    let (began, over) = (Instant::now(), Barrier::new(2));
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let (id, options, over) = (&id, &options, &over);
+            scope.spawn(move || {
+                let end = Communicator::from_id(id, rank, 2, options).unwrap();
+                let on = Collectives::new(&end).unwrap();
+                let result = (rank == 0).then(|| {
+                    let mut byte = 0u8;
+                    // SAFETY: the byte outlives the call. Rank 1 never sends it.
+                    unsafe { on.receive(&mut byte, 1, DataType::U8, 1, None) }
+                });
+                over.wait();
+                let Some(result) = result else { return };
+                let text = result.unwrap_err().to_string();
+                let start = "receive on rank 0, from rank 1: ";
+                assert!(text.starts_with(start) && text.contains("2s"), "{text}");
+            });
+        }
+    });
+    assert!(began.elapsed() < Duration::from_secs(100), "{:?}", began.elapsed());
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::collective::{Operation, Ticket};
 use crate::error::{BootstrapError, PeerName, Result};
@@ -19,15 +20,17 @@ pub(crate) struct Group {
     pub id: u64,
     /// Mesh ranks in the order of the group's ranks.
     pub members: Vec<u32>,
+    /// How long this rank waits for the others.
+    pub limit: Duration,
 }
 
 impl Group {
     /// The group of all ranks.
-    fn whole(world: usize) -> Group {
-        Group { id: 0, members: (0..world as u32).collect() }
+    fn whole(world: usize, limit: Duration) -> Group {
+        Group { id: 0, members: (0..world as u32).collect(), limit }
     }
 
-    fn of(parent: u64, id: u64, members: Vec<u32>) -> Group {
+    fn of(parent: u64, id: u64, members: Vec<u32>, limit: Duration) -> Group {
         // splitmix64 over the whole description: 64 well-mixed bits, so that groups of one job do not meet by chance.
         let words = [parent, id].into_iter().chain(members.iter().map(|&rank| u64::from(rank)));
         let mixed = words.fold(members.len() as u64, |hash, word| {
@@ -37,7 +40,7 @@ impl Group {
             mixed ^ (mixed >> 31)
         });
         // 0 is the group of all ranks.
-        Group { id: mixed.max(1), members }
+        Group { id: mixed.max(1), members, limit }
     }
 
     /// The mesh rank that gathers the group's collectives.
@@ -92,7 +95,7 @@ pub(crate) struct Member {
 impl Member {
     /// The end of the whole mesh.
     pub fn whole(mesh: Arc<Mesh>) -> Arc<dyn Bootstrap> {
-        let (rank, group) = (mesh.rank, Group::whole(mesh.peers.len()));
+        let (rank, group) = (mesh.rank, Group::whole(mesh.peers.len(), mesh.limit));
         Arc::new(Member { session: Arc::new(Session(mesh)), group: Arc::new(group), rank })
     }
 
@@ -177,6 +180,15 @@ impl Bootstrap for Member {
     }
 
     fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>> {
+        self.group_within(id, members, self.group.limit)
+    }
+
+    fn group_within(
+        &self,
+        id: u64,
+        members: &[u32],
+        limit: Duration,
+    ) -> Result<Arc<dyn Bootstrap>> {
         let bad = |problem| BootstrapError::BadGroup {
             members: members.to_vec(),
             problem,
@@ -192,7 +204,7 @@ impl Bootstrap for Member {
         };
         let ranks: Result<Vec<u32>> = members.iter().map(|&rank| self.member(rank)).collect();
         let ranks = ranks.map_err(|_| bad("a rank is out of range"))?;
-        let group = Arc::new(Group::of(self.group.id, id, ranks));
+        let group = Arc::new(Group::of(self.group.id, id, ranks, limit));
         Ok(Arc::new(Member { session: self.session.clone(), group, rank: rank as u32 }))
     }
 

@@ -313,6 +313,33 @@ fn a_timeout_names_the_missing(make: Factory) {
     next.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
 }
 
+fn a_group_has_a_limit_of_its_own(make: Factory) {
+    let ends = make(3, PATIENCE);
+    let limit = Duration::from_millis(150);
+    let [early, late] = [0, 2].map(|rank: usize| {
+        let members = [0, 2];
+        let group = if rank == 0 {
+            ends[rank].group_within(7, &members, limit)
+        } else {
+            ends[rank].group(7, &members)
+        };
+        group.unwrap()
+    });
+    // What is made of it inherits it.
+    for end in [early.clone(), early.group(8, &[0, 1]).unwrap()] {
+        let error = end.barrier().unwrap_err();
+        let BootstrapError::Timeout { missing, limit: said, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((missing.len(), missing[0].rank, *said), (1, 1, limit), "{error}");
+    }
+    // They are one group all the same.
+    let begun = early.exchange_begin(b"x").unwrap();
+    late.barrier_begin().unwrap().wait().unwrap();
+    late.exchange_begin(b"y").unwrap().wait().unwrap();
+    assert_eq!(begun.wait().unwrap().concat(), b"xy");
+}
+
 fn a_limit_may_be_of_any_length(make: Factory) {
     each_rank(make(2, Duration::MAX), |_, end| end.barrier().unwrap());
 }
@@ -474,6 +501,7 @@ suite!(
         limits_are_errors,
         abort_ends_waits_and_is_told,
         a_timeout_names_the_missing,
+        a_group_has_a_limit_of_its_own,
         a_limit_may_be_of_any_length,
         different_calls_are_told_apart,
         leaving_in_order_is_no_loss,

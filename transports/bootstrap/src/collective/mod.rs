@@ -99,7 +99,7 @@ impl Ticket {
     /// Waits for the blobs of all ranks, in rank order.
     ///
     /// # Errors
-    /// `PeerLost`, `PeerLeft`, `Aborted`, `Mismatch`; `Timeout` with the missing ranks when the mesh's time limit,
+    /// `PeerLost`, `PeerLeft`, `Aborted`, `Mismatch`; `Timeout` with the missing ranks when the group's time limit,
     /// counted from this call, has passed; `InsideHandler` where the result is not there yet.
     pub fn wait(mut self) -> Result<Vec<Vec<u8>>> {
         loop {
@@ -225,7 +225,7 @@ impl Ticket {
     /// The time left, or the error that it has run out.
     fn remaining(&mut self, mesh: &Mesh, state: &mut State, out: &mut Out) -> Result<Duration> {
         let started = *self.started.get_or_insert_with(Instant::now);
-        let remaining = mesh.limit.saturating_sub(started.elapsed());
+        let remaining = self.group.limit.saturating_sub(started.elapsed());
         if !remaining.is_zero() {
             return Ok(remaining);
         }
@@ -253,7 +253,7 @@ impl Ticket {
             }
         };
         let missing = missing.into_iter().map(|member| self.name(mesh, member)).collect();
-        let (doing, limit) = (name_of(self.operation as u32), mesh.limit);
+        let (doing, limit) = (name_of(self.operation as u32), self.group.limit);
         Err(BootstrapError::Timeout { doing, limit, missing })
     }
 }
