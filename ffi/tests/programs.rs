@@ -13,32 +13,19 @@
 //! - Programs without any shared library (`-static`): the library looks for drivers of GPUs when it runs, for which the C
 //!   library wants its loader.
 
+mod watched;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Set where the tools must be there.
-const NEEDS: &str = "ANTIPHON_NEEDS_C_TOOLS";
+use watched::{LEAKS, NEEDS, SANITIZERS, WATCH};
 
 /// What a program that links the static library links beside it.
 const NATIVE: [&str; 7] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
 
 const STRICT: [&str; 6] = ["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"];
-
-/// A program that goes on after undefined behaviour would say that all is well.
-const SANITIZERS: [&str; 3] =
-    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
-
-/// An error of any process, forked ones among them, is its exit status; what is still reachable at the end is no leak.
-const WATCH: [&str; 5] = [
-    "--quiet",
-    "--error-exitcode=9",
-    "--leak-check=full",
-    "--errors-for-leak-kinds=definite",
-    "--fair-sched=yes",
-];
 
 /// The folder of this package.
 fn package() -> &'static Path {
@@ -267,7 +254,7 @@ fn passes_in_every_way(language: Language, statically: bool) {
         assert!(symbols.contains("__asan_init"), "{} is not sanitized", built.display());
         program.passes(|| {
             let mut command = without_driver(&built);
-            command.env("ASAN_OPTIONS", "detect_leaks=1");
+            command.env(LEAKS.0, LEAKS.1);
             command
         });
     }

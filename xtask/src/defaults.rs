@@ -80,11 +80,14 @@ fn collectives() -> Vec<Collective> {
     all
 }
 
+/// What is served by plans of [`Rooted`](antiphon::plan::algorithms::Rooted).
+const ROOTED: [Collective; 2] = [Collective::Gather, Collective::Scatter];
+
 /// As [`collectives`]; then those that are served by what is beside [`Algorithm`].
 fn served() -> Vec<Collective> {
-    use Collective::{AllGatherV, AllToAllV, Gather, Scatter};
     let mut all = collectives();
-    all.extend([Gather, Scatter, AllToAllV, AllGatherV]);
+    all.extend(ROOTED);
+    all.extend([Collective::AllToAllV, Collective::AllGatherV]);
     all
 }
 

@@ -2,28 +2,14 @@
 //! undefined behaviour. Neither looks into the simulated device.
 
 use super::tools::run;
+use super::watched::{LEAKS, NEEDS, SANITIZERS, WATCH};
 use super::{Machine, repository};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Set where valgrind and the sanitizers must be there.
-const NEEDS: &str = "ANTIPHON_NEEDS_C_TOOLS";
-
-/// A program that goes on after undefined behaviour would say that all is well.
-const SANITIZERS: [&str; 3] =
-    ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
-
-/// An error of any process is its exit status; what is still reachable at the end is no leak. What kernels compute counts as never
-/// written, since their stacks do: such values are not looked for, or they would be found all over the program.
-const WATCH: [&str; 7] = [
-    "--quiet",
-    "--error-exitcode=9",
-    "--leak-check=full",
-    "--errors-for-leak-kinds=definite",
-    "--show-leak-kinds=definite",
-    "--undef-value-errors=no",
-    "--fair-sched=yes",
-];
+/// What kernels compute counts as never written, since valgrind does not know their stacks: such values are not looked for, or they
+/// would be found all over the program.
+const BESIDE_KERNELS: &str = "--undef-value-errors=no";
 
 /// Builds the program and runs it in a mode: plain, and, where they are asked for, under valgrind and with the sanitizers.
 fn does(mode: &str) {
@@ -35,11 +21,15 @@ fn does(mode: &str) {
     }
     let mut watched = machine.command(Path::new("valgrind"));
     let own = repository().join("tests/tests/gpu_c/valgrind.supp");
-    watched.args(WATCH).arg(format!("--suppressions={}", own.display())).arg(&plain);
+    watched
+        .args(WATCH)
+        .arg(BESIDE_KERNELS)
+        .arg(format!("--suppressions={}", own.display()))
+        .arg(&plain);
     passes(watched, mode);
     let sanitized = build(&machine, "device-sanitized", &SANITIZERS);
     let mut command = machine.command(&sanitized);
-    command.env("ASAN_OPTIONS", "detect_leaks=1");
+    command.env(LEAKS.0, LEAKS.1);
     passes(command, mode);
 }
 

@@ -6,6 +6,8 @@ mod nccl;
 mod python;
 #[path = "../../../ffi/nccl/tests/tools/mod.rs"]
 mod tools;
+#[path = "../../../ffi/tests/watched/mod.rs"]
+mod watched;
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -101,7 +101,11 @@ fn on_devices<T: Send>(
     options: &Options,
     work: impl Fn(Communicator) -> T + Sync,
 ) -> Vec<T> {
-    let ranks = Communicator::in_process_over(devices, options).unwrap();
+    on_ranks(Communicator::in_process_over(devices, options).unwrap(), work)
+}
+
+/// The same of these ranks.
+fn on_ranks<T: Send>(ranks: Vec<Communicator>, work: impl Fn(Communicator) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
         let ranks: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(rank))).collect();

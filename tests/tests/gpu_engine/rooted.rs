@@ -2,7 +2,7 @@
 //! part in left out.
 
 use crate::devices::devices;
-use crate::{beside_cuda, device, on_devices, on_simulator, options};
+use crate::{beside_cuda, device, on_devices, on_ranks, on_simulator, options};
 use antiphon::executor::hal::{Device, Stream};
 use antiphon::executor::selection::{Candidate, Question, Selected};
 use antiphon::executor::{Collectives, Communicator, Group, Request, What};
@@ -14,17 +14,19 @@ use antiphon_tests::harness::{Area, Source};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-const WORLD: u32 = 4;
-/// Neither the first rank of its node, nor on the last one.
-const ROOT: u32 = 1;
-const NEAR: [&str; WORLD as usize] = ["a"; WORLD as usize];
-const FAR: [&str; WORLD as usize] = ["a", "a", "b", "b"];
+/// The hosts of the ranks: one with several, and two with several each.
+const NEAR: [&str; 4] = ["a"; 4];
+const FAR: [&str; 4] = ["a", "a", "b", "b"];
+/// A rank that is alone, and ranks that are alone on their nodes.
+const ALONE: [&[&str]; 2] = [&["a"], &["a", "b"]];
 /// Bytes of a block: few, what no packet divides, and what several thread blocks share, as packets and without.
 const BLOCKS: [usize; 4] = [16, 701, 40_000, 300_000];
 const GUARD: u8 = 0x5A;
 
-const GATHER: What = What::Gather { root: ROOT };
-const SCATTER: What = What::Scatter { root: ROOT };
+/// The root of so many ranks: where there are several neither the first of its node, nor on the last node.
+fn root_of(world: u32) -> u32 {
+    if world == 4 { 1 } else { 0 }
+}
 
 /// A call, for all ranks.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +47,8 @@ fn byte(call: Call, rank: u32, at: usize) -> u8 {
 struct Rank {
     on: Collectives,
     rank: u32,
+    world: u32,
+    root: u32,
     stream: Arc<dyn Stream>,
     whole: Area,
     part: Area,
@@ -54,17 +58,20 @@ impl Rank {
     fn new(communicator: &Communicator) -> Self {
         let most = BLOCKS.into_iter().max().unwrap_or_default() as u64;
         let area = |bytes| Area::new(communicator, Source::Own, bytes).unwrap();
+        let world = communicator.world();
         Rank {
             on: Collectives::new(communicator).unwrap(),
             rank: communicator.rank(),
+            world,
+            root: root_of(world),
             stream: communicator.stream().unwrap(),
-            whole: area(most * u64::from(WORLD)),
+            whole: area(most * u64::from(world)),
             part: area(most),
         }
     }
 
     fn is_root(&self) -> bool {
-        self.rank == ROOT
+        self.rank == self.root
     }
 
     /// Where the rank's own block is in the whole.
@@ -95,8 +102,9 @@ impl Rank {
             true => self.whole.address().wrapping_add(own),
             false => self.part.address(),
         };
-        let (what, input, output) =
-            if call.gathers { (GATHER, part, whole) } else { (SCATTER, whole, part) };
+        let (root, gathers) = (self.root, call.gathers);
+        let what = if gathers { What::Gather { root } } else { What::Scatter { root } };
+        let (input, output) = if gathers { (part, whole) } else { (whole, part) };
         Request {
             what,
             input: input.cast_const(),
@@ -119,7 +127,7 @@ impl Rank {
         if call.gathers {
             part[..block].copy_from_slice(&of(rank, 0));
             if root {
-                let all: Vec<u8> = (0..WORLD).flat_map(|from| of(from, 0)).collect();
+                let all: Vec<u8> = (0..self.world).flat_map(|from| of(from, 0)).collect();
                 whole[..all.len()].copy_from_slice(&all);
             }
         } else {
@@ -127,7 +135,7 @@ impl Rank {
                 whole.iter_mut().enumerate().for_each(|(at, cell)| *cell = byte(call, rank, at));
             }
             if !(root && call.in_place) {
-                part[..block].copy_from_slice(&of(ROOT, self.own(call)));
+                part[..block].copy_from_slice(&of(self.root, self.own(call)));
             }
         }
         for (what, area, expected) in [("whole", &self.whole, whole), ("part", &self.part, part)] {
@@ -140,9 +148,9 @@ impl Rank {
     /// What serves a call, and with how many thread blocks.
     fn chosen(&self, call: Call) -> (Rooted, usize) {
         let collective = if call.gathers { Collective::Gather } else { Collective::Scatter };
-        let bytes = call.block as u64 * u64::from(WORLD);
+        let bytes = call.block as u64 * u64::from(self.world);
         let question = self.on.question(&collective, bytes, DataType::U8).unwrap();
-        let choice = self.on.explain(&Question { root: ROOT, ..question }).unwrap();
+        let choice = self.on.explain(&Question { root: self.root, ..question }).unwrap();
         let said = choice.to_string();
         assert!(said.contains("as the simulator predicts"), "{said}");
         match choice.candidate {
@@ -174,14 +182,7 @@ impl Rank {
 /// Makes every call on each of the ranks, which have these devices; what served them on all ranks.
 fn every_call(hosts: &[&str], devices: &[Arc<dyn Device>]) -> Vec<(Rooted, usize)> {
     let ranks = Communicator::in_process_at(hosts, devices, &options()).unwrap();
-    let all: Vec<_> = std::thread::scope(|scope| {
-        let start = |rank: Communicator| scope.spawn(move || Rank::new(&rank).every_call());
-        let threads: Vec<_> = ranks.into_iter().map(start).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect()
-    });
+    let all = on_ranks(ranks, |rank| Rank::new(&rank).every_call());
     assert!(all.iter().all(|one| *one == all[0]), "all ranks choose alike: {all:?}");
     all.into_iter().next().unwrap()
 }
@@ -193,13 +194,18 @@ fn gathers_and_scatters_are_launches_on_one_node_and_on_several() {
         return;
     }
     for hosts in [NEAR, FAR] {
-        let chosen = every_call(&hosts, &devices(WORLD, WORLD));
+        let chosen = every_call(&hosts, &devices(4, 4));
         let far = hosts == FAR;
         assert!(chosen.iter().all(|(one, _)| one.is_hierarchical() == far), "{chosen:?}");
         assert!(chosen.iter().any(|(_, blocks)| *blocks > 1), "{chosen:?}");
         let packets = |(one, _): &&(Rooted, usize)| one.name().ends_with("packets");
         let count = chosen.iter().filter(packets).count();
         assert!(0 < count && count < chosen.len(), "packets and without: {chosen:?}");
+    }
+    for hosts in ALONE {
+        let world = hosts.len() as u32;
+        let chosen = every_call(hosts, &devices(world, world));
+        assert!(chosen.iter().all(|(one, _)| one.is_hierarchical() == (world > 1)), "{chosen:?}");
     }
 }
 
@@ -243,13 +249,13 @@ fn memory_that_nobody_can_import_is_staged_where_there_is_some() {
     let test = "rooted::memory_that_nobody_can_import_is_staged_where_there_is_some";
     let Some(simulated) = beside_cuda(test) else { return };
     let application = &Application::new(&simulated);
-    let words = CHUNK / 8;
+    let (words, root) = (CHUNK / 8, 1);
     on_devices(&devices(2, 2), &options(), |rank| {
         let own = rank.rank().cast_signed();
         application.enter(own);
         let (on, stream) = (Collectives::new(&rank).unwrap(), rank.stream().unwrap());
         let [part, back] = [(); 2].map(|()| application.segment(own, 1, false));
-        let whole = (rank.rank() == ROOT).then(|| application.segment(own, 2, false));
+        let whole = (rank.rank() == root).then(|| application.segment(own, 2, false));
         let values = |rank: u64| (0..words as u64).map(move |at| at * 2 + rank);
         let given: Vec<u64> = values(u64::from(rank.rank())).collect();
         application.write(part, &given);
@@ -261,12 +267,16 @@ fn memory_that_nobody_can_import_is_staged_where_there_is_some() {
             unsafe { on.call(&request, Some(&stream)) }.unwrap();
             on.executor().synchronize(&stream).unwrap();
         };
-        call(GATHER, at(part).cast_const(), whole.map_or(null_mut(), at));
+        call(What::Gather { root }, at(part).cast_const(), whole.map_or(null_mut(), at));
         if let Some(whole) = whole {
             let all: Vec<u64> = values(0).chain(values(1)).collect();
             assert!(application.read(whole, 2 * words) == all);
         }
-        call(SCATTER, whole.map_or(null(), |whole| at(whole).cast_const()), at(back));
+        call(
+            What::Scatter { root },
+            whole.map_or(null(), |whole| at(whole).cast_const()),
+            at(back),
+        );
         assert!(application.read(back, words) == given);
         rank.barrier().unwrap();
     });

@@ -1,7 +1,7 @@
 //! Calls by name over nodes: transfers between pairs of ranks, whose memory is on devices.
 
 use crate::devices::devices;
-use crate::{device, on_simulator, options};
+use crate::{device, on_ranks, on_simulator, options};
 use antiphon::executor::hal::Stream;
 use antiphon::executor::{
     Collectives, Communicator, Counts, ExecutorError, Extent, Group, Request, What,
@@ -175,13 +175,7 @@ impl Rank {
 /// communicator of a pair, waits for no other rank's.
 fn apart(work: impl Fn(Communicator) + Sync) {
     let devices = devices(WORLD, WORLD);
-    let ranks = Communicator::in_process_at(&HOSTS, &devices, &options()).unwrap();
-    std::thread::scope(|scope| {
-        for rank in ranks {
-            let work = &work;
-            scope.spawn(move || work(rank));
-        }
-    });
+    on_ranks(Communicator::in_process_at(&HOSTS, &devices, &options()).unwrap(), work);
 }
 
 #[test]

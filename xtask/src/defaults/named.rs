@@ -86,7 +86,7 @@ fn rows(nodes: usize) -> Vec<Row> {
         {
             rows.push(row(name, collective));
         }
-        for collective in [Collective::Gather, Collective::Scatter] {
+        for collective in super::ROOTED {
             rows.push((format!("`{BLOCKS}`, of a {collective}"), BLOCKS, collective));
         }
     }
@@ -186,7 +186,7 @@ mod tests {
             assert!(cells(name).iter().all(|cell| cell == "all"), "{name}");
         }
         // What serves each column of a gather serves all sizes together.
-        for collective in [Collective::Gather, Collective::Scatter] {
+        for collective in super::super::ROOTED {
             let by_blocks = cells(&format!("`{BLOCKS}`, of a {collective}"));
             let own = Rooted::all_for(&collective).filter(|one| !one.is_hierarchical());
             let own: Vec<_> = own.map(|one| cells(&format!("`{one}`"))).collect();

@@ -27,7 +27,7 @@ const MANUAL: (&str, &str) = ("docs/algorithms.md", "predicted defaults");
 /// A simulation that fails; a file that cannot be read or written.
 pub fn run() -> Result<()> {
     let all = simulated(&super::collectives(), predict)?;
-    let own = simulated(&ROOTED, predict_rooted)?;
+    let own = simulated(&super::ROOTED, predict_rooted)?;
     let path = repo::root().join(SOURCE);
     let written = fs::write(&path, source(&all, &own));
     written.map_err(Error::io(format!("write {}", path.display())))?;
@@ -36,9 +36,6 @@ pub fn run() -> Result<()> {
     }
     section::write(Path::new(MANUAL.0), MANUAL.1, &page())
 }
-
-/// What is served by plans of [`Rooted`].
-const ROOTED: [Collective; 2] = [Collective::Gather, Collective::Scatter];
 
 /// What a list of steps is for.
 type Key = (DeviceClass, usize, usize, Collective);
@@ -136,7 +133,7 @@ fn page() -> String {
     }
     page.push_str("\n|---|");
     COLUMNS.iter().for_each(|_| page.push_str("---|"));
-    for collective in super::collectives().into_iter().chain(ROOTED) {
+    for collective in super::collectives().into_iter().chain(super::ROOTED) {
         page.push_str(&format!("\n| {collective} |"));
         for (class, nodes, per_node) in COLUMNS {
             let found = prediction(class, nodes, per_node, &collective);

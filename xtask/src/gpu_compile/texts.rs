@@ -43,21 +43,14 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
     let variant = Variant { target, dtype: DataType::F16, op: None };
     add(&mut texts, "wide moves", &wide().map_err(wrong)?, variant, (true, When::Always), 1)?;
     add(&mut texts, "ports", &ports().map_err(wrong)?, variant, (false, When::Always), 1)?;
-    for algorithm in Algorithm::ALL {
-        let mut shape = Shape::new(8);
-        shape.nodes = if algorithm.is_hierarchical() { 2 } else { 1 };
-        let when = match algorithm {
-            Algorithm::AllReduceTwoShotPackets => When::Always,
-            _ => When::Vendors,
-        };
-        let plan = algorithm.plan(shape).map_err(wrong)?;
-        add(&mut texts, algorithm.name(), &plan, variant, (false, when), if all { 8 } else { 1 })?;
-    }
-    for one in Rooted::ALL {
-        let nodes = if one.is_hierarchical() { 2 } else { 1 };
-        let plan = one.plan(Shape { nodes, ..Shape::new(8) }).map_err(wrong)?;
-        let ranks = if all { 8 } else { 1 };
-        add(&mut texts, one.name(), &plan, variant, (false, When::Vendors), ranks)?;
+    let shape = |far: bool| Shape { nodes: if far { 2 } else { 1 }, ..Shape::new(8) };
+    let sized = Algorithm::ALL.map(|one| (one.name(), one.plan(shape(one.is_hierarchical()))));
+    let rooted = Rooted::ALL.map(|one| (one.name(), one.plan(shape(one.is_hierarchical()))));
+    for (name, plan) in sized.into_iter().chain(rooted) {
+        let first = name == Algorithm::AllReduceTwoShotPackets.name();
+        let when = if first { When::Always } else { When::Vendors };
+        let plan = plan.map_err(wrong)?;
+        add(&mut texts, name, &plan, variant, (false, when), if all { 8 } else { 1 })?;
     }
     let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(8)).map_err(wrong)?;
     let lower = |error| Error::message(format!("cannot lower ranks that are one kernel: {error}"));
