@@ -7,6 +7,10 @@ use libloading::Library;
 use std::ffi::OsStr;
 use std::fmt;
 
+/// Rules of recording, by the drivers' numbers.
+const GLOBAL: u32 = 0;
+const THREAD_LOCAL: u32 = 1;
+
 /// The names of the calls.
 struct Names {
     init: &'static str,
@@ -134,9 +138,19 @@ impl Recorder {
         self.call(self.names.finish, (stream,));
     }
 
-    /// Records what `work` gives to a stream, by the strictest rules.
+    /// Records what `work` gives to a stream, by the strictest rules: no thread of the process, but for those that have lifted
+    /// them for themselves, does anything meanwhile that a recording forbids, such as making another graph of a recording.
     pub fn record(&self, stream: u64, work: impl FnOnce()) -> Recorded {
-        self.call(self.names.begin, (stream, 0u32));
+        self.record_by(GLOBAL, stream, work)
+    }
+
+    /// The same by rules for the calling thread alone, as programs do of which several threads record.
+    pub fn record_on_thread(&self, stream: u64, work: impl FnOnce()) -> Recorded {
+        self.record_by(THREAD_LOCAL, stream, work)
+    }
+
+    fn record_by(&self, mode: u32, stream: u64, work: impl FnOnce()) -> Recorded {
+        self.call(self.names.begin, (stream, mode));
         work();
         let (mut graph, mut executable) = (0u64, 0u64);
         self.call(self.names.end, (stream, &raw mut graph));

@@ -395,7 +395,7 @@ fn what_code_launches_is_recorded_and_replays_do_not_call_it() {
                 communicator.barrier().unwrap();
             };
             round(0, &chain);
-            let recorded = application.record(raw, chain);
+            let recorded = application.record_on_thread(raw, chain);
             round(1, &|| application.replay(recorded, raw));
             round(2, &|| application.replay(recorded, raw));
             round(3, &chain);
@@ -423,7 +423,7 @@ fn a_recorded_call_takes_no_number_whatever_serves_it() {
             rank.call(&request, true).unwrap();
             application.finish(raw);
             communicator.barrier().unwrap();
-            let recorded = application.record(raw, || rank.call(&request, true).unwrap());
+            let recorded = application.record_on_thread(raw, || rank.call(&request, true).unwrap());
             application.destroy(recorded);
             // Ranks that differ are told of it with the number.
             let count = u64::from(8 + rank.rank);

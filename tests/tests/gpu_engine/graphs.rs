@@ -84,7 +84,7 @@ fn replay(application: &Recorder, plan: &Plan, rank: &Communicator) {
     let execute = || unsafe { executor.execute(&call, &stream) }.unwrap();
     check("a launch", &execute);
     // Two launches in one graph, that the second replay of it follows at once.
-    let recorded = application.record(raw, || {
+    let recorded = application.record_on_thread(raw, || {
         execute();
         execute();
     });

@@ -232,7 +232,7 @@ fn replays_read_the_factors_of_their_time() {
             make(&rank);
             application.finish(raw);
             rank.check(call, 0, "before it is recorded");
-            let recorded = application.record(raw, || make(&rank));
+            let recorded = application.record_on_thread(raw, || make(&rank));
             for round in [1, 0, 2] {
                 rank.fill(round);
                 communicator.barrier().unwrap();
