@@ -135,6 +135,13 @@ pub trait Device: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
+    /// Compiles source to what [`load`](Self::load) takes as [`KernelCode::Binary`](crate::KernelCode::Binary), for this device.
+    /// Asks no driver anything that waits for kernels, as loading may. Needs [`Caps::kernels`], and a run-time compiler.
+    fn compile(&self, text: &str, options: &[&str]) -> Result<Vec<u8>, HalError> {
+        let _ = (text, options);
+        Err(HalError::Unsupported { op: "compile a kernel", backend: self.backend() })
+    }
+
     /// Compiles (where it is source) and loads a kernel. Needs [`Caps::kernels`].
     fn load(&self, source: KernelSource<'_>) -> Result<Arc<dyn Kernel>, HalError>;
 

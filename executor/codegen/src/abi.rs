@@ -119,10 +119,32 @@ device_struct! {
         program: u32,
         /// Its first word in [`Launch::operands`].
         operands: u32,
+        /// How many words it has.
+        operand_count: u32,
         /// Its first peer in [`Launch::peers`].
         peers: u32,
         /// How many peers it has.
         peer_count: u32,
+        /// The first of its moves.
+        first_move: u32,
+        /// How many moves lie between the first and the last, both included.
+        move_count: u32,
+        /// Nothing.
+        unused: u32,
+    }
+}
+
+device_struct! {
+    /// Where the pieces of a block's moves are: of all from [`BlockEntry::first_move`] on.
+    BlockRange {
+        /// The first in [`Launch::pieces`].
+        first_piece: u32,
+        /// How many there are.
+        piece_count: u32,
+        /// The first offset of their sides in [`Launch::offsets`].
+        first_offset: u32,
+        /// How many there are.
+        offset_count: u32,
     }
 }
 
@@ -245,6 +267,8 @@ device_struct! {
         operands: Address,
         /// Peers of all blocks, each the rank times two, plus one where the block touches its input or output: `u32`s.
         peers: Address,
+        /// The [`BlockRange`] of each block.
+        ranges: Address,
         /// [`Pieces`] of each move.
         moves: Address,
         /// All [`Piece`]s.
@@ -504,6 +528,7 @@ pub fn declarations() -> String {
     declare::<Piece>(&mut text);
     declare::<Pieces>(&mut text);
     declare::<BlockEntry>(&mut text);
+    declare::<BlockRange>(&mut text);
     declare::<Step>(&mut text);
     declare::<Descriptor>(&mut text);
     declare::<Inbox>(&mut text);
@@ -549,6 +574,7 @@ mod tests {
         is_packed::<Piece>();
         is_packed::<Pieces>();
         is_packed::<BlockEntry>();
+        is_packed::<BlockRange>();
         is_packed::<Step>();
         is_packed::<Descriptor>();
         is_packed::<Inbox>();

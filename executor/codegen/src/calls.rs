@@ -3,6 +3,7 @@
 //! Generated programs make these calls with the numbers in the text; the [interpreting kernel](crate::interpret) has a call of
 //! each function, and reads the numbers from its table.
 
+use crate::repeat::Node;
 use crate::skeleton::{Code, Row};
 use antiphon_plan::ReduceOp;
 
@@ -75,6 +76,19 @@ impl Call {
             Code::Barrier => Self::new("barrier".to_owned(), Arguments::Operands, false),
             Code::Sync => Self::new("AP_SYNC".to_owned(), Arguments::None, false),
         }
+    }
+
+    /// What a body does that is run `times` times, where the device library has a function for all of them together: moves between
+    /// packets and raw areas, of one source and one destination.
+    pub fn each(body: &[Node], times: u32) -> Option<Self> {
+        let [Node::Step(Code::Move { sources, destinations, .. }, words)] = body else {
+            return None;
+        };
+        let ([from], [to]) = (&sources[..], &destinations[..]) else { return None };
+        let function = format!("move_packets_each<{}, {}>", u32::from(*from), u32::from(*to));
+        // Packets that become packets may come of each other, by way of other ranks.
+        let arguments = Arguments::Counts(times, *words);
+        (from != to).then(|| Self::new(function, arguments, true))
     }
 
     /// The same by the interpreting kernel's function that serves any number of sides; of what is no move, as

@@ -1,12 +1,13 @@
 //! The text of a kernel.
 
+use crate::abi::BlockEntry;
 use crate::calls::Call;
 use crate::repeat::{Node, fold};
-use crate::skeleton::{Code, Operands, Peers, Skeleton};
+use crate::skeleton::{Code, Operands, Peers, Skeleton, block_moves};
 use crate::target::Variant;
 use crate::{abi, target};
 use antiphon_plan::ReduceOp;
-use antiphon_plan::program::Layout;
+use antiphon_plan::program::{Layout, Span};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -15,12 +16,8 @@ use std::fmt::Write;
 pub struct Generated {
     /// The whole text: prelude, structs, device library, programs, and the kernel [`ENTRY`].
     pub text: String,
-    /// For each block of the rank, which program it runs.
-    pub programs: Vec<u32>,
-    /// The operands of the rank's blocks.
-    pub operands: Operands,
-    /// The ranks that the rank's blocks touch.
-    pub peers: Peers,
+    /// Its data.
+    pub blocks: RankBlocks,
     /// Steps that stand in the text, those of a loop once: the time that it takes to compile grows with them. 0 where the text
     /// is no plan's.
     pub steps: usize,
@@ -38,7 +35,7 @@ pub struct GeneratedTogether {
     pub steps: usize,
 }
 
-/// The data of one rank in a kernel of several.
+/// What makes a kernel's blocks a rank's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankBlocks {
     /// For each block of the rank, which program it runs.
@@ -47,6 +44,33 @@ pub struct RankBlocks {
     pub operands: Operands,
     /// The ranks that the rank's blocks touch.
     pub peers: Peers,
+    /// For each block, its moves: the first one's number, and one past the last one's.
+    pub moves: Vec<Span>,
+}
+
+impl RankBlocks {
+    /// The entries of the rank's blocks. A rank without blocks has one that does nothing: it still tells its peers that it came,
+    /// and left.
+    pub fn entries(&self) -> Vec<BlockEntry> {
+        let RankBlocks { programs, operands, peers, moves } = self;
+        if programs.is_empty() {
+            return vec![BlockEntry { program: u32::MAX, ..BlockEntry::default() }];
+        }
+        let ends = peers.blocks.iter().skip(1).copied().chain([peers.words.len() as u32]);
+        let all =
+            programs.iter().zip(&operands.blocks).zip(peers.blocks.iter().zip(ends)).zip(moves);
+        all.map(|(((&program, operands), (&peers, end)), moves)| BlockEntry {
+            program,
+            operands: operands.start,
+            operand_count: operands.len() as u32,
+            peers,
+            peer_count: end - peers,
+            first_move: moves.start,
+            move_count: moves.len() as u32,
+            unused: 0,
+        })
+        .collect()
+    }
 }
 
 /// Divides what all kernels have from what this one has.
@@ -67,12 +91,13 @@ pub const TOGETHER: usize = 4096 / <abi::Launch as abi::DeviceStruct>::BYTES;
 /// A rank that the plan does not have.
 pub fn generate(layout: &Layout, rank: u32, variant: Variant) -> Result<Generated, Unsupported> {
     let mut programs = Programs::default();
-    let RankBlocks { programs: numbers, operands, peers } = programs.add(layout, rank, variant)?;
+    let blocks = programs.add(layout, rank, variant)?;
     let mut text = programs.text(variant);
-    let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch l) {{");
+    let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch alone) {{");
+    text.push_str("    const BlockEntry b = own(alone);\n");
     programs.branch(&mut text);
     let steps = programs.steps();
-    Ok(Generated { text, programs: numbers, operands, peers, steps })
+    Ok(Generated { text, blocks, steps })
 }
 
 /// Writes one kernel for several ranks of a plan: the blocks of the first, behind them those of the second, and so on. Equal
@@ -91,20 +116,13 @@ pub fn generate_together(
     let count = ranks.len();
     let mut text = programs.text(variant);
     let _ = writeln!(text, "struct Together {{\n    Launch ranks[{count}];\n}};\n");
-    // Kept where all threads of a block find it: a parameter that is indexed might be copied by each of them.
-    text.push_str("AP_SHARED(Launch, own_launch)\n\n");
     let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Together all) {{");
     text.push_str("    u32 rank = 0;\n");
     let _ = writeln!(
         text,
         "    while (rank + 1 < {count} && AP_BLOCK() >= all.ranks[rank + 1].first_block) ++rank;"
     );
-    text.push_str("    const u64 *from = (const u64 *)&all.ranks[rank];\n");
-    text.push_str("    u64 *to = (u64 *)&own_launch();\n");
-    text.push_str(
-        "    for (u32 i = AP_THREAD(); i < sizeof(Launch) / 8; i += AP_THREADS()) to[i] = from[i];\n",
-    );
-    text.push_str("    AP_SYNC();\n    const Launch &l = own_launch();\n");
+    text.push_str("    const BlockEntry b = own(all.ranks[rank]);\n");
     programs.branch(&mut text);
     let steps = programs.steps();
     Ok(GeneratedTogether { text, ranks: blocks, steps })
@@ -144,7 +162,7 @@ impl Programs {
                 next
             }));
         }
-        Ok(RankBlocks { programs, operands, peers })
+        Ok(RankBlocks { programs, operands, peers, moves: block_moves(layout, rank) })
     }
 
     /// The text of a kernel up to its entry.
@@ -160,9 +178,11 @@ impl Programs {
 
     /// The end of the kernel: each block to its program. The rank's launch is `l`.
     fn branch(&self, text: &mut String) {
-        text.push_str("    const BlockEntry b = ((const BlockEntry *)l.blocks)[block_of(l)];\n");
-        text.push_str("    const u32 *o = (const u32 *)l.operands + b.operands;\n");
-        text.push_str("    if (begin(l, b)) {\n        switch (b.program) {\n");
+        text.push_str("    const Launch &l = own_launch();\n");
+        text.push_str(
+            "    if (begin(l, b)) {\n        const u32 *o = numbers(state().operands);\n",
+        );
+        text.push_str("        switch (b.program) {\n");
         for number in 0..self.numbers.len() {
             let _ = writeln!(text, "        case {number}: program_{number}(l, o); break;");
         }
@@ -235,6 +255,11 @@ impl Body<'_> {
         let (depth, inner) = (self.depth, self.depth + 1);
         match node {
             Node::Step(code, _) => self.step(code, at),
+            Node::Times(times, body) if let Some(call) = Call::each(body, *times) => {
+                let (o, w) = (format!("o{depth} + {at}"), format!("w{depth}"));
+                let text = call.text(&o, &call.numbers(), &w);
+                self.line(format_args!("{text};"));
+            }
             Node::Times(times, body) => {
                 let stride: u32 = body.iter().map(Node::operands).sum();
                 self.line(format_args!(
@@ -317,7 +342,7 @@ mod tests {
         let plan = built_in(Algorithm::AllReduceTwoShotPackets, 8);
         let all: Vec<_> = (0..8).map(|rank| generated(&plan, rank)).collect();
         assert!(all.iter().all(|kernel| kernel.text == all[0].text));
-        assert_ne!(all[0].operands, all[1].operands);
+        assert_ne!(all[0].blocks.operands, all[1].blocks.operands);
     }
 
     fn together(plan: &Plan, ranks: &[u32]) -> GeneratedTogether {
@@ -336,8 +361,12 @@ mod tests {
         assert_eq!(alone[0].text, alone[2].text);
         assert_ne!(alone[0].text, alone[1].text);
         for (blocks, alone) in all.ranks.iter().zip(&alone) {
+            let alone = &alone.blocks;
             assert_eq!((&blocks.operands, &blocks.peers), (&alone.operands, &alone.peers));
-            assert_eq!(blocks.programs.len(), alone.programs.len());
+            assert_eq!(
+                (&blocks.moves, blocks.programs.len()),
+                (&alone.moves, alone.programs.len())
+            );
         }
         assert_eq!(all.ranks[0].programs, all.ranks[2].programs);
         assert_ne!(all.ranks[0].programs, all.ranks[1].programs);
@@ -349,7 +378,7 @@ mod tests {
         assert_eq!(together(&plan, &[0, 1]).text, together(&plan, &[2, 7]).text);
         let every: Vec<u32> = (0..8).collect();
         let all = together(&plan, &every);
-        assert_eq!(all.ranks[5].operands, generated(&plan, 5).operands);
+        assert_eq!(all.ranks[5].operands, generated(&plan, 5).blocks.operands);
         const { assert!(TOGETHER >= 8, "eight ranks are one kernel") };
     }
 

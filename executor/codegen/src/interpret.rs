@@ -7,8 +7,8 @@
 
 use crate::abi::{self, Step};
 use crate::calls::{Arguments, Call};
-use crate::emit::{ENTRY, Generated, THREADS, Unsupported};
-use crate::skeleton::{Code, Item, Row, Skeleton};
+use crate::emit::{ENTRY, Generated, RankBlocks, THREADS, Unsupported};
+use crate::skeleton::{Code, Item, Row, Skeleton, block_moves};
 use crate::target::{self, Target, Variant};
 use antiphon_plan::program::Layout;
 use antiphon_plan::{DataType, ReduceOp};
@@ -102,15 +102,17 @@ pub fn text(target: Target, dtype: DataType) -> String {
         let _ = writeln!(text, "    case {number}: {call}; break;");
     }
     text.push_str("    }\n}\n\n");
-    let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch l) {{");
+    let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch alone) {{");
     text.push_str(KERNEL);
     text.push_str(include_str!("device/divide.h"));
     text
 }
 
-const KERNEL: &str = "    const BlockEntry b = ((const BlockEntry *)l.blocks)[block_of(l)];
-    const u32 *o = numbers(l.operands);
-    if (begin(l, b) && b.program != NOBODY) walk(l, (const Step *)(o + b.program), o + b.operands);
+const KERNEL: &str = "    const BlockEntry b = own(alone);
+    const Launch &l = own_launch();
+    if (begin(l, b) && b.program != NOBODY) {
+        walk(l, (const Step *)(numbers(l.operands) + b.program), numbers(state().operands));
+    }
     finish(l);
 }
 
@@ -142,7 +144,8 @@ pub fn interpreted(layout: &Layout, rank: u32, variant: Variant) -> Result<Gener
         programs.push(at);
     }
     let text = text(variant.target, variant.dtype);
-    Ok(Generated { text, programs, operands, peers, steps: 0 })
+    let blocks = RankBlocks { programs, operands, peers, moves: block_moves(layout, rank) };
+    Ok(Generated { text, blocks, steps: 0 })
 }
 
 /// Writes steps.
@@ -198,7 +201,8 @@ mod tests {
     /// The steps of a block as names of functions, with their numbers.
     fn steps(plan: &Plan, variant: Variant, block: usize) -> Vec<String> {
         let made = interpreted(&Layout::new(plan).unwrap(), 0, variant).unwrap();
-        let all = made.operands.words[made.programs[block] as usize..].as_chunks::<4>().0;
+        let all =
+            made.blocks.operands.words[made.blocks.programs[block] as usize..].as_chunks::<4>().0;
         let numbers = |one: u32, two: u32| {
             if (one, two) == (0, 0) { String::new() } else { format!(" {one} {two}") }
         };
@@ -229,14 +233,15 @@ mod tests {
             let layout = Layout::new(&algorithm.plan(Shape::new(8)).unwrap()).unwrap();
             let made = interpreted(&layout, 3, F16).unwrap();
             let plain = crate::generate(&layout, 3, F16).unwrap();
-            assert_eq!(made.operands.blocks, plain.operands.blocks);
-            assert!(made.operands.words.starts_with(&plain.operands.words));
-            assert!(made.programs.iter().all(|at| at % 4 == 0));
+            assert_eq!(made.blocks.operands.blocks, plain.blocks.operands.blocks);
+            assert!(made.blocks.operands.words.starts_with(&plain.blocks.operands.words));
+            assert!(made.blocks.programs.iter().all(|at| at % 4 == 0));
             // Equal where the generated programs are.
-            let mut pairs: Vec<_> = made.programs.iter().zip(&plain.programs).collect();
+            let mut pairs: Vec<_> =
+                made.blocks.programs.iter().zip(&plain.blocks.programs).collect();
             pairs.sort();
             pairs.dedup();
-            let programs = plain.programs.iter().max().map_or(0, |most| most + 1);
+            let programs = plain.blocks.programs.iter().max().map_or(0, |most| most + 1);
             assert_eq!(pairs.len(), programs as usize);
         }
     }

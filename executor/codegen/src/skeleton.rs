@@ -78,8 +78,38 @@ pub(crate) enum Item {
 pub struct Operands {
     /// All words.
     pub words: Vec<u32>,
-    /// For each block, where its words begin.
-    pub blocks: Vec<u32>,
+    /// For each block, its words.
+    pub blocks: Vec<Span>,
+}
+
+/// The moves of a block of a rank: of each its number, and how many sides it has.
+pub(crate) fn moves_of(
+    layout: &Layout,
+    rank: u32,
+    block: usize,
+) -> impl Iterator<Item = (u32, u32)> + '_ {
+    let own = &layout.ranks[rank as usize];
+    own.instructions[own.blocks[block].code.range()].iter().filter_map(|one| match *one {
+        Instruction::Move { index, sources, destinations, .. } => {
+            Some((index, (sources.len() + destinations.len()) as u32))
+        }
+        Instruction::Post { index, .. } => Some((index, 2)),
+        _ => None,
+    })
+}
+
+/// For each block of a rank, its moves: the first one's number, and one past the last one's. Numbers between may be other
+/// blocks', as far as the plan's lowering mixes them.
+pub(crate) fn block_moves(layout: &Layout, rank: u32) -> Vec<Span> {
+    let moves = |block| {
+        let numbers = moves_of(layout, rank, block).map(|(number, _)| number);
+        let bounds = numbers.fold(None, |bounds: Option<Span>, at| {
+            let Span { start, end } = bounds.unwrap_or(Span { start: at, end: at + 1 });
+            Some(Span { start: start.min(at), end: end.max(at + 1) })
+        });
+        bounds.unwrap_or_default()
+    };
+    (0..layout.ranks[rank as usize].blocks.len()).map(moves).collect()
 }
 
 /// The ranks whose memory the blocks of a rank touch, or have a proxy touch, its own apart: for each block in turn,
@@ -108,12 +138,13 @@ impl Skeleton {
             Skeleton { blocks: Vec::new(), operands: Operands::default(), peers: Peers::default() };
         for block in &own.blocks {
             let Skeleton { blocks, operands, peers } = &mut skeleton;
-            operands.blocks.push(operands.words.len() as u32);
+            let start = operands.words.len() as u32;
             peers.blocks.push(peers.words.len() as u32);
             let touched = BTreeMap::new();
             let mut reader =
                 Reader { layout, rank, own, threads: &threads, code: block.code, at: 0, touched };
             blocks.push(reader.items(&mut operands.words));
+            operands.blocks.push(Span { start, end: operands.words.len() as u32 });
             let words = reader.touched.iter().map(|(peer, buffers)| peer * 2 + u32::from(*buffers));
             peers.words.extend(words);
         }

@@ -77,7 +77,7 @@ impl Scaling {
         let products = Products { source, target, bytes, dtype, factor_at, factor };
         // SAFETY: the source is the call's send buffer, the target its receive buffer or the engine's room, as long, and the
         // factor's place is valid until the call is complete.
-        let queued = unsafe { gpu.multiply(call, &products, &**stream) };
+        let queued = unsafe { gpu.multiply(shared, call, &products, &**stream) };
         queued.inspect_err(|error| shared.fail(error.clone()))
     }
 }
@@ -201,7 +201,7 @@ impl Collectives {
         let call = self.prepare(&request)?.launch("a premultiplied sum")?;
         if let Some(gpu) = &self.communicator().shared.gpu {
             // Before anything of the call is in a stream.
-            gpu.prepare_scale(self.communicator().rank(), dtype)?;
+            gpu.prepare_scale(&self.communicator().shared, dtype)?;
         }
         let bytes = bytes as usize;
         Ok((Scaling { factor, dtype, source: input, target, bytes, _room: room }, call))

@@ -1,13 +1,12 @@
 //! Compiled plans: a rank's part of a kernel, alone or together with other ranks of its process.
 
 use super::Gpu;
-use super::kernels::{self, Kernels, target};
+use super::kernels::{self, Kernels, Loader, target};
 use super::shape::blocks_of;
 use super::upload::Image;
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
-use antiphon_codegen::abi::BlockEntry;
 use antiphon_codegen::{
     ENTRY, Generated, GeneratedTogether, RankBlocks, Variant, generate_together,
 };
@@ -44,14 +43,13 @@ impl Compiled {
         plan: &LoadedPlan,
         kind: Kind,
     ) -> Result<Self, ExecutorError> {
-        let device = &*gpu.device;
+        let loader = Loader { device: &*gpu.device, shared };
         let ranks = ranks_here(shared);
         let variant = variant(gpu, kind)?;
         let average = kind.1 == Some(ReduceOp::Avg);
         let Kernels { own: (generated, kernel), divide, others } =
-            Kernels::new(device, plan, &ranks, (variant, gpu.kernels), average)?;
-        let Generated { programs, operands, peers, .. } = generated;
-        let blocks = RankBlocks { programs, operands, peers };
+            Kernels::new(loader, plan, &ranks, (variant, gpu.kernels), average)?;
+        let Generated { blocks, .. } = generated;
         let all = [&kernel].into_iter().chain(&others);
         fits(gpu, plan, all.map(|kernel| &**kernel), &ranks)?;
         Compiled::new(gpu, (kernel, divide), &blocks, others)
@@ -68,7 +66,7 @@ impl Compiled {
         (ranks, may_part): (&[u32], bool),
     ) -> Result<Option<Vec<Arc<Self>>>, ExecutorError> {
         let may_part = may_part && gpu.kernels == KernelForm::Auto;
-        let device = &*gpu.device;
+        let loader = Loader { device: &*gpu.device, shared };
         let variant = variant(gpu, kind)?;
         let GeneratedTogether { text, ranks: blocks, steps } =
             generate_together(plan.layout(), ranks, variant)?;
@@ -82,7 +80,7 @@ impl Compiled {
             }
             log::info!("plan `{name}` {what}: {steps} steps of ranks that are one kernel");
         }
-        let kernel = match kernels::load(device, ENTRY, &text) {
+        let kernel = match kernels::load(loader, ENTRY, &text) {
             Err(missing) if may_part && kernels::is_useless(&missing) => {
                 log::info!("plans are interpreted, each rank by a kernel of its own: {missing}");
                 return Ok(None);
@@ -90,7 +88,7 @@ impl Compiled {
             loaded => loaded?,
         };
         let divide = kernels::divide_kernel(
-            device,
+            loader,
             (variant, KernelForm::Generated),
             kind.1 == Some(ReduceOp::Avg),
         )?;
@@ -109,24 +107,11 @@ impl Compiled {
         blocks: &RankBlocks,
         others: Vec<Arc<dyn Kernel>>,
     ) -> Result<Self, ExecutorError> {
-        let RankBlocks { programs, operands, peers } = blocks;
-        let places = operands.blocks.iter().zip(&peers.blocks);
-        let ends = peers.blocks.iter().skip(1).copied().chain([peers.words.len() as u32]);
-        let entries = programs.iter().zip(places).zip(ends);
-        let mut entries: Vec<BlockEntry> = entries
-            .map(|((&program, (&operands, &peers)), end)| {
-                let peer_count = end - peers;
-                BlockEntry { program, operands, peers, peer_count }
-            })
-            .collect();
-        if entries.is_empty() {
-            // A rank that has nothing to do still tells its peers that it came, and left.
-            entries.push(BlockEntry { program: u32::MAX, ..BlockEntry::default() });
-        }
+        let entries = blocks.entries();
         let mut image = Image::default();
         image.add(&entries);
-        let operands = image.add(&operands.words);
-        let peers = image.add(&peers.words);
+        let operands = image.add(&blocks.operands.words);
+        let peers = image.add(&blocks.peers.words);
         let memory = gpu.upload.new_memory(&*gpu.device, &image.bytes)?;
         let blocks = entries.len() as u32;
         Ok(Compiled { kernel, divide, blocks, memory, operands, peers, _others: others })

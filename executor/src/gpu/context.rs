@@ -77,8 +77,10 @@ pub struct Context {
     block_tables: Mutex<Vec<(u64, Arc<Words>)>>,
     /// Of everything of the launch that was submitted last: copies and a division follow its kernel.
     pub fate: Fate,
-    /// The launch that it is of.
-    followed: AtomicU64,
+    /// The event behind the launch that was submitted last, or a later one, and the launch's number.
+    followed: Mutex<Option<(Arc<dyn Event>, u64)>>,
+    /// Events that come behind launches: of the rank alone, and of ranks that are one kernel.
+    behind: [Arc<dyn Event>; 2],
     /// Stands for where the streams of ranks that are one kernel meet.
     meeting: OnceLock<Arc<dyn Event>>,
     /// Device memory that stands in for memory which peers cannot map.
@@ -213,8 +215,9 @@ impl Context {
             variants: Mutex::default(),
             sizes: Mutex::default(),
             block_tables: Mutex::default(),
-            fate: Fate::new(device.event()?),
-            followed: AtomicU64::new(0),
+            fate: Fate::default(),
+            followed: Mutex::default(),
+            behind: [device.event()?, device.event()?],
             staging: Mutex::default(),
             plan,
         })
@@ -275,9 +278,10 @@ impl Context {
         let layout = self.plan.layout();
         let program = sized.program(layout, self.rank);
         let program = program.map_err(|error| self.plan.lower_error(error))?;
-        let tables = Tables::of(program);
+        let tables = Tables::of(program, layout);
         let mut image = Image::default();
         let places = Places {
+            ranges: image.add(&tables.ranges),
             moves: image.add(&tables.moves),
             pieces: image.add(&tables.pieces),
             offsets: image.add(&tables.offsets),
@@ -340,6 +344,7 @@ impl Context {
             blocks: at(&*compiled.memory, 0),
             operands: at(&*compiled.memory, compiled.operands),
             peers: at(&*compiled.memory, compiled.peers),
+            ranges: at(&*tables.memory, tables.ranges),
             moves: at(&*tables.memory, tables.moves),
             pieces: at(&*tables.memory, tables.pieces),
             offsets: at(&*tables.memory, tables.offsets),

@@ -3,7 +3,8 @@
 //! Loading code while kernels of the same device wait for each other could stop them all. So the first rank on a device
 //! that needs a kernel of a plan loads those of all ranks of the process on that device.
 
-use crate::communicator::KernelForm;
+use super::underway::Underway;
+use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use antiphon_codegen::interpret::{self, interpreted};
@@ -16,6 +17,7 @@ use antiphon_types::DataType;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// What was loaded: the device, the kernel's name, and the text.
 type Key = (Backend, u32, &'static str, String);
@@ -54,14 +56,49 @@ struct Text<'a> {
     interpreter: Option<(Target, DataType)>,
 }
 
+/// Where kernels are loaded, and who waits until that holds up nobody.
+#[derive(Clone, Copy)]
+pub struct Loader<'a> {
+    /// The device.
+    pub device: &'a dyn Device,
+    /// The rank.
+    pub shared: &'a Shared,
+}
+
+/// How long launches are waited for that are under way, before code is loaded all the same, where there is no time limit, or a
+/// longer one.
+const QUIET_LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks at them.
+const PAUSE: Duration = Duration::from_micros(100);
+
+impl Loader<'_> {
+    /// Loads code while no launch of the process is under way on the device. CUDA's driver lets who loads code wait for all kernels of the device,
+    /// and who makes any other call meanwhile for that one: a kernel that waits for another rank's launch would keep it from being
+    /// made. Launches that begin meanwhile wait for the loading, which takes milliseconds.
+    fn load(&self, entry: &str, code: &[u8]) -> Result<Arc<dyn Kernel>, HalError> {
+        let underway = Underway::here();
+        let began = Instant::now();
+        let limit = self.shared.options.timeout.map_or(QUIET_LIMIT, |most| most.min(QUIET_LIMIT));
+        let quiet = || underway.alone(Some(self.device));
+        let mut alone = quiet();
+        if alone.is_none() {
+            log::debug!("code is loaded once no launch is under way on the device");
+        }
+        while alone.is_none() && !self.shared.failed() && began.elapsed() < limit {
+            std::thread::sleep(PAUSE);
+            alone = quiet();
+        }
+        self.device.load(KernelSource { entry, code: KernelCode::Binary(code), options: &[] })
+    }
+}
+
 impl Text<'_> {
     /// Loads a kernel of the text: of the interpreting one what was compiled beforehand, if the driver takes it.
-    fn load(&self, device: &dyn Device, entry: &str) -> Result<Arc<dyn Kernel>, HalError> {
-        let load = |code: KernelCode<'_>| device.load(KernelSource { entry, code, options: &[] });
+    fn load(&self, loader: Loader<'_>, entry: &str) -> Result<Arc<dyn Kernel>, HalError> {
         let mut refused = None;
         if let Some((target, dtype)) = self.interpreter {
             for (architecture, image) in prebuilt::images(target, dtype, self.text) {
-                match load(KernelCode::Binary(&image)) {
+                match loader.load(entry, &image) {
                     Ok(kernel) => return Ok(kernel),
                     Err(error) => {
                         log::debug!("the kernel compiled for {architecture}: {error}");
@@ -70,11 +107,13 @@ impl Text<'_> {
                 }
             }
         }
-        load(KernelCode::Source(self.text)).map_err(|error| match (&error, refused) {
-            // That there is no compiler says nothing of why one would be needed.
-            (HalError::Unavailable { .. }, Some(refused)) => refused,
-            _ => error,
-        })
+        let compiled =
+            loader.device.compile(self.text, &[]).map_err(|error| match (&error, refused) {
+                // That there is no compiler says nothing of why one would be needed.
+                (HalError::Unavailable { .. }, Some(refused)) => refused,
+                _ => error,
+            });
+        loader.load(entry, &compiled?)
     }
 }
 
@@ -85,26 +124,26 @@ fn interpreter((variant, form): (Variant, KernelForm)) -> Option<(Target, DataTy
 
 /// The kernel of a generated text, compiled and loaded unless it is there.
 pub fn load(
-    device: &dyn Device,
+    loader: Loader<'_>,
     entry: &'static str,
     text: &str,
 ) -> Result<Arc<dyn Kernel>, HalError> {
-    load_text(device, entry, &Text { text, interpreter: None })
+    load_text(loader, entry, &Text { text, interpreter: None })
 }
 
 /// The kernel of a text, loaded unless it is there.
 fn load_text(
-    device: &dyn Device,
+    loader: Loader<'_>,
     entry: &'static str,
     source: &Text<'_>,
 ) -> Result<Arc<dyn Kernel>, HalError> {
-    let text = source.text;
+    let (text, device) = (source.text, loader.device);
     let place = place((device.backend(), device.index(), entry, text.to_owned()));
     let mut known = lock(&place);
     if let Some(kernel) = known.as_ref().and_then(Weak::upgrade) {
         return Ok(kernel);
     }
-    let kernel = source.load(device, entry)?;
+    let kernel = source.load(loader, entry)?;
     *known = Some(Arc::downgrade(&kernel));
     Ok(kernel)
 }
@@ -124,14 +163,14 @@ pub const LONGEST: usize = 800;
 
 /// The kernel that divides a rank's sums, where the call is an average.
 pub fn divide_kernel(
-    device: &dyn Device,
+    loader: Loader<'_>,
     (variant, form): (Variant, KernelForm),
     average: bool,
 ) -> Result<Option<Arc<dyn Kernel>>, HalError> {
     let interpreter = interpreter((variant, form));
     let text = if interpreter.is_some() { interpret::text } else { divide::text };
     let text = text(variant.target, variant.dtype);
-    let load = || load_text(device, divide::ENTRY, &Text { text: &text, interpreter });
+    let load = || load_text(loader, divide::ENTRY, &Text { text: &text, interpreter });
     average.then(load).transpose()
 }
 
@@ -159,7 +198,7 @@ pub struct Kernels {
 impl Kernels {
     /// Generates, compiles and loads the kernels of `ranks`, the first of which is this one.
     pub fn new(
-        device: &dyn Device,
+        loader: Loader<'_>,
         plan: &LoadedPlan,
         ranks: &[u32],
         (variant, form): (Variant, KernelForm),
@@ -169,7 +208,7 @@ impl Kernels {
             let make: Make = if form == KernelForm::Interpreted { interpreted } else { generate };
             ranks.iter().map(|&rank| make(plan.layout(), rank, variant)).collect::<Made>()
         };
-        let load = |form, made| Self::load(device, made, (variant, form), average);
+        let load = |form, made| Self::load(loader, made, (variant, form), average);
         let own = make(form)?;
         if form != KernelForm::Auto {
             return load(form, own);
@@ -193,7 +232,7 @@ impl Kernels {
     }
 
     fn load(
-        device: &dyn Device,
+        loader: Loader<'_>,
         made: Vec<Generated>,
         (variant, form): (Variant, KernelForm),
         average: bool,
@@ -201,10 +240,10 @@ impl Kernels {
         let interpreter = interpreter((variant, form));
         let mut kernels = Vec::new();
         for generated in made {
-            let kernel = load_text(device, ENTRY, &Text { text: &generated.text, interpreter })?;
+            let kernel = load_text(loader, ENTRY, &Text { text: &generated.text, interpreter })?;
             kernels.push((generated, kernel));
         }
-        let divide = divide_kernel(device, (variant, form), average)?;
+        let divide = divide_kernel(loader, (variant, form), average)?;
         let mut kernels = kernels.into_iter();
         let Some(own) = kernels.next() else { unreachable!("the rank itself is among `ranks`") };
         Ok(Kernels { own, divide, others: kernels.map(|(_, kernel)| kernel).collect() })

@@ -13,15 +13,17 @@ use crate::plan_cache::LoadedPlan;
 use antiphon_hal::{Backend, Device};
 use antiphon_plan::program::CallSizes;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 /// The ranks of a communicator that share a device in this process.
 #[derive(Default)]
 pub struct Family {
-    /// Held while something is made for calls: a driver may let that wait for kernels, and these for launches, so who launches
-    /// what is there waits for none of it.
-    making: Mutex<()>,
+    /// Whether something is made for calls: a driver may let that wait for kernels, and these for launches, so who launches what
+    /// is there waits for none of it.
+    making: Mutex<bool>,
+    /// Something was made.
+    made: Condvar,
     members: Mutex<BTreeMap<u32, Weak<Shared>>>,
 }
 
@@ -47,8 +49,31 @@ impl Family {
     }
 
     /// Whoever has this makes what calls need, alone.
-    pub fn making(&self) -> MutexGuard<'_, ()> {
-        lock(&self.making)
+    pub fn making(&self) -> Making<'_> {
+        match self.making_unless(|| None::<()>) {
+            Ok(making) => making,
+            Err(()) => unreachable!("nothing is known"),
+        }
+    }
+
+    /// The same, unless what is to be made is known, maybe because somebody else has made it meanwhile: whoever made that may be
+    /// making the next thing already, which waits for launches of it.
+    pub fn making_unless<T>(&self, known: impl Fn() -> Option<T>) -> Result<Making<'_>, T> {
+        let mut making = lock(&self.making);
+        loop {
+            drop(making);
+            if let Some(known) = known() {
+                return Err(known);
+            }
+            making = lock(&self.making);
+            if !*making {
+                *making = true;
+                drop(making);
+                let making = Making(self);
+                return known().map_or(Ok(making), Err);
+            }
+            making = self.made.wait(making).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Whether these ranks are all of them.
@@ -68,6 +93,16 @@ impl Family {
             let other = Other(other.upgrade());
             other.0.iter().for_each(&mut make);
         }
+    }
+}
+
+/// Something is made for calls.
+pub struct Making<'a>(&'a Family);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.making) = false;
+        self.0.made.notify_all();
     }
 }
 
@@ -98,7 +133,7 @@ impl Gpu {
         &self,
         shared: &Shared,
         (plan, key, sizes, kind): (&Arc<LoadedPlan>, ContextKey, CallSizes, Kind),
-        _making: &MutexGuard<'_, ()>,
+        _making: &Making<'_>,
     ) {
         // What goes over wires needs links, which a rank asks for when it loads the plan. Ranks of this process that stand for
         // other nodes map nothing of each other's.

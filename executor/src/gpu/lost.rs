@@ -15,13 +15,9 @@ use std::time::Duration;
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What stands for the end of a context's launches, and what is known of it.
-#[derive(Clone)]
-pub struct Fate {
-    /// Comes behind all of the launch that was submitted last.
-    pub behind: Arc<dyn Event>,
-    known: Arc<Known>,
-}
+/// What is known of the end of a context's launches.
+#[derive(Clone, Debug, Default)]
+pub struct Fate(Arc<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -33,56 +29,51 @@ struct Known {
     asked: AtomicBool,
 }
 
-impl fmt::Debug for Fate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fate").field("known", &self.known).finish_non_exhaustive()
-    }
-}
-
 impl Fate {
-    /// Of launches behind which this event comes.
-    pub fn new(behind: Arc<dyn Event>) -> Self {
-        Fate { behind, known: Arc::default() }
-    }
-
     /// Why no launch ends any more, if the device is known to have failed. Asks nobody.
     pub fn lost(&self) -> Option<&ExecutorError> {
-        self.known.lost.get()
+        self.0.lost.get()
     }
 
     /// The number of the last launch that is known to be over, with all that follows it. Asks nobody.
     pub fn over(&self) -> u64 {
-        self.known.over.load(Ordering::Acquire)
+        self.0.over.load(Ordering::Acquire)
     }
 
-    /// Learns whether launch `number`, or a later one, is over, and whether the device has failed. Asks the driver.
-    fn ask(&self, number: u64) {
-        match self.behind.query() {
+    /// Learns whether launch `number`, which the event is behind, is over, and whether the device has failed. Asks the driver.
+    fn ask(&self, (behind, number): &(Arc<dyn Event>, u64)) {
+        match behind.query() {
             Ok(true) => {
-                self.known.over.fetch_max(number, Ordering::AcqRel);
+                self.0.over.fetch_max(*number, Ordering::AcqRel);
             }
             Ok(false) => {}
             Err(error) => {
                 // The first reason is the best.
-                let _ = self.known.lost.set(error.into());
+                let _ = self.0.lost.set(error.into());
             }
         }
     }
 }
 
-/// A launch of a context, whose event was recorded behind it or a later one.
-type Question = (Fate, u64);
+/// Of a context, the event behind a launch, or a later one, and the launch's number.
+type Question = (Fate, (Arc<dyn Event>, u64));
 
 /// The thread that asks, once there is a question.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Asker(Mutex<Option<Sender<Question>>>);
 
+impl fmt::Debug for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Asker").finish_non_exhaustive()
+    }
+}
+
 impl Asker {
-    /// Has the thread ask what became of launch `number`, behind which the event was recorded. Each context has one question at
+    /// Has the thread ask what became of a launch, behind which the event was recorded. Each context has one question at
     /// a time, and they are asked in turn; where the driver does not answer one, the others wait. Where the system gives no
     /// thread, the caller asks.
-    pub fn ask(&self, fate: &Fate, number: u64) {
-        if fate.lost().is_some() || fate.known.asked.swap(true, Ordering::AcqRel) {
+    pub fn ask(&self, fate: &Fate, launch: (Arc<dyn Event>, u64)) {
+        if fate.lost().is_some() || fate.0.asked.swap(true, Ordering::AcqRel) {
             return;
         }
         let mut thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,19 +85,23 @@ impl Asker {
                 Err(error) => log::warn!("the driver is asked by the thread that watches: {error}"),
             }
         }
-        let sent = thread.as_ref().is_some_and(|to| to.send((fate.clone(), number)).is_ok());
+        let question = (fate.clone(), launch);
+        let unsent = match &*thread {
+            Some(to) => to.send(question).err().map(|unsent| unsent.0),
+            None => Some(question),
+        };
         drop(thread);
-        if !sent {
-            fate.known.asked.store(false, Ordering::Release);
-            fate.ask(number);
+        if let Some((fate, launch)) = unsent {
+            fate.0.asked.store(false, Ordering::Release);
+            fate.ask(&launch);
         }
     }
 }
 
 fn answer(questions: &Receiver<Question>) {
-    while let Ok((fate, number)) = questions.recv() {
-        fate.ask(number);
-        fate.known.asked.store(false, Ordering::Release);
+    while let Ok((fate, launch)) = questions.recv() {
+        fate.ask(&launch);
+        fate.0.asked.store(false, Ordering::Release);
         thread::sleep(PAUSE);
     }
 }

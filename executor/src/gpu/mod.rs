@@ -370,7 +370,7 @@ impl Gpu {
             None => {
                 let context = Arc::new(Context::new(shared, self, Arc::clone(plan), key)?);
                 self.serve(shared, &context)?;
-                self.underway.add(&context);
+                self.underway.add(&*self.device, &context);
                 self.known().insert(key, Arc::clone(&context));
                 // Only now: who hears of it looks for the context.
                 context.tell_scratch(shared, self)?;

@@ -2,8 +2,9 @@
 //! graph, and reads a factor that lies on the device when the stream comes to it.
 
 use super::Gpu;
-use super::kernels::{load, target};
+use super::kernels::{Loader, load, target};
 use super::submission::blocks_over;
+use crate::communicator::Shared;
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use antiphon_codegen::scale;
@@ -60,14 +61,14 @@ impl Gpu {
     ///
     /// # Errors
     /// That there is no run-time compiler, and what it says.
-    pub fn prepare_scale(&self, rank: u32, dtype: DataType) -> Result<(), ExecutorError> {
+    pub fn prepare_scale(&self, shared: &Shared, dtype: DataType) -> Result<(), ExecutorError> {
         if self.scales().kernels.contains_key(&dtype) {
             return Ok(());
         }
         let _making = self.family.making();
-        self.scale_kernel(dtype)?;
-        self.family.for_others(rank, |other| {
-            let made = other.gpu.as_ref().map(|gpu| gpu.scale_kernel(dtype));
+        self.scale_kernel(shared, dtype)?;
+        self.family.for_others(shared.rank, |other| {
+            let made = other.gpu.as_ref().map(|gpu| gpu.scale_kernel(other, dtype));
             if let Some(Err(error)) = made {
                 log::debug!("rank {} loads what multiplies itself: {error}", other.rank);
             }
@@ -75,14 +76,19 @@ impl Gpu {
         Ok(())
     }
 
-    fn scale_kernel(&self, dtype: DataType) -> Result<Arc<dyn Kernel>, ExecutorError> {
+    fn scale_kernel(
+        &self,
+        shared: &Shared,
+        dtype: DataType,
+    ) -> Result<Arc<dyn Kernel>, ExecutorError> {
         if let Some(known) = self.scales().kernels.get(&dtype) {
             return Ok(Arc::clone(known));
         }
         let backend = self.device.backend();
         let target = target(backend)
             .ok_or(HalError::Unsupported { op: "multiply elements by kernels", backend })?;
-        let kernel = load(&*self.device, scale::ENTRY, &scale::text(target, dtype))?;
+        let loader = Loader { device: &*self.device, shared };
+        let kernel = load(loader, scale::ENTRY, &scale::text(target, dtype))?;
         Ok(Arc::clone(self.scales().kernels.entry(dtype).or_insert(kernel)))
     }
 
@@ -131,11 +137,12 @@ impl Gpu {
     /// is writable, which nobody else touches meanwhile.
     pub unsafe fn multiply(
         &self,
+        shared: &Shared,
         call: &Call<'_>,
         products: &Products,
         stream: &dyn Stream,
     ) -> Result<(), ExecutorError> {
-        let kernel = self.scale_kernel(products.dtype)?;
+        let kernel = self.scale_kernel(shared, products.dtype)?;
         let elements = (products.bytes / products.dtype.size()) as u64;
         if elements == 0 {
             return Ok(());

@@ -10,7 +10,7 @@ use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::abi::Launch;
-use antiphon_hal::Stream;
+use antiphon_hal::{Event, Stream};
 use antiphon_plan::program::CallSizes;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -24,6 +24,9 @@ const ELEMENT_BLOCKS: u64 = 64;
 pub(super) fn blocks_over(elements: u64) -> u32 {
     elements.div_ceil(ELEMENTS_OF_BLOCK).clamp(1, ELEMENT_BLOCKS) as u32
 }
+
+/// The event that was put behind a launch.
+pub type Behind = Result<Arc<dyn Event>, ExecutorError>;
 
 /// What one launch of a call uses.
 pub struct Ready {
@@ -52,7 +55,8 @@ impl Gpu {
         let shape = Shape::of((order, call), sizes, &**stream);
         let recent = &self.recall(shared, call, shape)?;
         let turn = recent.context.turn();
-        let ready = self.ready(shared, recent, call, blocks, &**stream)?;
+        let recorded = stream.is_capturing()?;
+        let ready = self.ready(shared, recent, call, blocks, (&**stream, recorded))?;
         let launching = self.underway.launching();
         let number = self.number(shared, recent, call, ready.recorded);
         let launch = self.parameter(shared, recent, &ready, number);
@@ -60,7 +64,9 @@ impl Gpu {
         let sent = (&ready.buffers, stream);
         // SAFETY: as this function's.
         let launched = unsafe { self.submit(shared, recent, call, &launch, sent, &mut enqueued) };
-        self.settle(shared, recent, (&**stream, number), enqueued, launched)?;
+        let behind = enqueued && number > 0;
+        let behind = behind.then(|| recent.context.end(&**stream, false));
+        self.settle(shared, recent, number, behind, launched)?;
         drop(launching);
         drop(turn);
         watch.look();
@@ -82,35 +88,28 @@ impl Gpu {
         let (key, sizes, kind) =
             (self.key(shared, call, shape)?, shape.sizes, (shape.dtype, shape.op));
         let known = || self.prepared(key, sizes, |context| context.known_kernel(kind));
-        let parts = match known() {
-            Some(parts) => parts,
-            None => {
-                let making = self.family.making();
-                match known() {
-                    Some(parts) => parts,
-                    None => {
-                        let kernel = |context: &Context| context.kernel(shared, self, kind);
-                        let parts = self.prepare(shared, call.plan, (key, sizes), kernel)?;
-                        self.make_for_others(shared, (call.plan, key, sizes, kind), &making);
-                        parts
-                    }
-                }
+        let parts = match self.family.making_unless(known) {
+            Err(known) => known,
+            Ok(making) => {
+                let kernel = |context: &Context| context.kernel(shared, self, kind);
+                let parts = self.prepare(shared, call.plan, (key, sizes), kernel)?;
+                self.make_for_others(shared, (call.plan, key, sizes, kind), &making);
+                parts
             }
         };
         Ok(self.keep_call(call, shape, &[], parts))
     }
 
-    /// Finds or makes what a launch uses; nobody counts on it yet.
+    /// Finds or makes what a launch uses on a stream, which may be recorded into a graph; nobody counts on it yet.
     pub(super) fn ready(
         &self,
         shared: &Shared,
         recent: &Recent,
         call: &Call<'_>,
         blocks: &[BlockBytes],
-        stream: &dyn Stream,
+        (stream, recorded): (&dyn Stream, bool),
     ) -> Result<Ready, ExecutorError> {
         let context = &recent.context;
-        let recorded = stream.is_capturing()?;
         let reader = if recorded { Reader::Graph(stream) } else { Reader::Launch(context.next()) };
         let buffers = self.place(shared, context, call, &reader)?;
         self.tell_regions(shared, context, [buffers.input.region, buffers.output.region])?;
@@ -158,13 +157,13 @@ impl Gpu {
         recent.context.launch(shared, self, &recent.compiled, sized, &given)
     }
 
-    /// Follows a launch that was `enqueued`, or takes its number back; what became of it.
+    /// Follows a launch by the event that was put behind it, or takes its number back, if it is in no stream; what became of it.
     pub(super) fn settle(
         &self,
         shared: &Shared,
         recent: &Recent,
-        (stream, number): (&dyn Stream, u64),
-        enqueued: bool,
+        number: u64,
+        behind: Option<Behind>,
         launched: Result<(), ExecutorError>,
     ) -> Result<(), ExecutorError> {
         let context = &recent.context;
@@ -175,9 +174,9 @@ impl Gpu {
             }
             return launched;
         }
-        if enqueued {
+        if let Some(behind) = behind {
             // Also behind a kernel whose copies failed.
-            let followed = context.follow(stream, number);
+            let followed = behind.map(|behind| context.follow(behind, number));
             launched.and(followed).inspect_err(|error| shared.fail(error.clone()))?;
         } else if let Err(error) = launched {
             context.given.store(number - 1, Ordering::Release);

@@ -10,7 +10,7 @@
 
 use super::compiled::{Compiled, Kind};
 use super::context::Context;
-use super::submission::Ready;
+use super::submission::{Behind, Ready};
 use super::{Gpu, Recent, Shape};
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
@@ -74,7 +74,7 @@ pub unsafe fn launch_together(members: &[Member<'_>]) -> Result<(), ExecutorErro
                     // SAFETY: as this function's.
                     unsafe { alone.launch()? };
                 }
-                _ if is_apart(part)? => {
+                _ if must_part(part)? || is_apart(part)? => {
                     for alone in part {
                         // SAFETY: as this function's.
                         unsafe { alone.launch()? };
@@ -122,6 +122,31 @@ impl Member<'_> {
     }
 }
 
+/// Whether members whose blocks could be one kernel are kernels of their own all the same, because they have these, while that of
+/// all of them would have to be loaded beside a launch, which may wait for theirs, and the driver for it.
+fn must_part(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
+    let own = members[0];
+    let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
+    if own.gpu.known_parts(own, &ranks, true).is_some() || !have_streams_of_their_own(members) {
+        return Ok(false);
+    }
+    for member in members {
+        let key = member.gpu.key(member.shared, member.call, member.shape())?;
+        let alone = |context: &Context| context.known_kernel(member.kind());
+        if member.gpu.prepared(key, member.sizes, alone).is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(own.gpu.underway.alone(Some(&*own.gpu.device)).is_none())
+}
+
+fn have_streams_of_their_own(members: &[&Member<'_>]) -> bool {
+    let mut streams: Vec<u64> = members.iter().map(|member| member.stream.id()).collect();
+    streams.sort_unstable();
+    streams.dedup();
+    streams.len() == members.len()
+}
+
 /// Whether members whose blocks could be one kernel are kernels of their own all the same, because each is interpreted. Those
 /// that share a stream never are: the first would wait for the second, which is behind it.
 fn is_apart(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
@@ -130,10 +155,7 @@ fn is_apart(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
         return Ok(false);
     }
     let ranks: Vec<u32> = members.iter().map(|member| member.shared.rank).collect();
-    let mut streams: Vec<u64> = members.iter().map(|member| member.stream.id()).collect();
-    streams.sort_unstable();
-    streams.dedup();
-    Ok(own.gpu.parts(own, &ranks, streams.len() == members.len())?.is_none())
+    Ok(own.gpu.parts(own, &ranks, have_streams_of_their_own(members))?.is_none())
 }
 
 /// A member, with what its launch uses.
@@ -153,7 +175,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
         member.shared.takes(&**member.stream)?;
         member.gpu.watch(member.shared)?;
     }
-    one_graph_or_none(members)?;
+    let recorded = one_graph_or_none(members)?;
     let recent = find(members)?;
     // In the order of ranks, as everybody who wants several: nobody waits in a circle.
     let turns: Vec<_> = recent.iter().map(|recent| recent.context.turn()).collect();
@@ -161,7 +183,7 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     for (member, recent) in members.iter().zip(&recent) {
         let stream = &**member.stream;
         let Member { shared, gpu, call, blocks, .. } = member;
-        let ready = gpu.ready(shared, recent, call, blocks, stream)?;
+        let ready = gpu.ready(shared, recent, call, blocks, (stream, recorded))?;
         prepared.push(Prepared { member, recent, ready, number: 0 });
     }
     let launching = members[0].gpu.underway.launching();
@@ -174,15 +196,26 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     // SAFETY: as this function's.
     let launched = unsafe { submit(&prepared, &mut enqueued) };
     let mut failed = launched.as_ref().err().cloned();
-    for one in &prepared {
+    let finished = prepared.iter().map(|one| {
         let Member { shared, gpu, call, stream, .. } = one.member;
-        let mut own = launched.clone();
-        if own.is_ok() {
-            let sent = (&one.ready.buffers, *stream);
-            // SAFETY: as this function's.
-            own = unsafe { gpu.finish_call(shared, one.recent, call, sent) };
-        }
-        let settled = gpu.settle(shared, one.recent, (&***stream, one.number), enqueued, own);
+        launched.clone()?;
+        let sent = (&one.ready.buffers, *stream);
+        // SAFETY: as this function's.
+        unsafe { gpu.finish_call(shared, one.recent, call, sent) }
+    });
+    let finished: Vec<_> = finished.collect();
+    let mut ends: Vec<(u64, Behind)> = Vec::new();
+    for (one, own) in prepared.iter().zip(finished) {
+        let Member { shared, gpu, stream, .. } = one.member;
+        let behind = (enqueued && one.number > 0).then(|| {
+            if let Some((_, known)) = ends.iter().find(|(id, _)| *id == stream.id()) {
+                return known.clone();
+            }
+            let made = one.recent.context.end(&***stream, true);
+            ends.push((stream.id(), made.clone()));
+            made
+        });
+        let settled = gpu.settle(shared, one.recent, one.number, behind, own);
         failed = failed.or(settled.err());
     }
     drop(launching);
@@ -196,14 +229,18 @@ unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
     failed.map_or(Ok(()), Err)
 }
 
-/// A kernel is part of a graph, or it is not.
-fn one_graph_or_none(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
-    let mut recorded = Vec::with_capacity(members.len());
-    for member in members {
-        recorded.push(member.stream.is_capturing()?);
+/// A kernel is part of a graph, or it is not: whether this one is.
+fn one_graph_or_none(members: &[&Member<'_>]) -> Result<bool, ExecutorError> {
+    let mut recorded: Vec<bool> = Vec::with_capacity(members.len());
+    for (at, member) in members.iter().enumerate() {
+        let same = |other: &&Member<'_>| other.stream.id() == member.stream.id();
+        recorded.push(match members[..at].iter().position(same) {
+            Some(known) => recorded[known],
+            None => member.stream.is_capturing()?,
+        });
     }
     if recorded.iter().all(|one| *one == recorded[0]) {
-        return Ok(());
+        return Ok(recorded[0]);
     }
     let count = recorded.iter().filter(|one| **one).count();
     Err(ExecutorError::Argument {
@@ -231,12 +268,15 @@ fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
         let parts = member.gpu.prepared(key, member.sizes, kernel)?;
         Some(member.gpu.keep_call(member.call, member.shape(), &ranks, parts))
     };
-    if let Some(found) = (0..members.len()).map(known).collect() {
-        return Ok(found);
-    }
     // One device, and one communicator.
     let family = &members[0].gpu.family;
-    let making = family.making();
+    // Of what others need for theirs, nothing is known.
+    let is_all = family.is_all(&ranks);
+    let all_known = || (0..members.len()).map(known).collect::<Option<_>>();
+    let making = match family.making_unless(|| all_known().filter(|_| is_all)) {
+        Ok(making) => making,
+        Err(found) => return Ok(found),
+    };
     let mut found = Vec::with_capacity(members.len());
     for (position, (member, &key)) in members.iter().zip(&keys).enumerate() {
         let Member { shared, gpu, call, sizes, .. } = member;
@@ -248,7 +288,7 @@ fn find(members: &[&Member<'_>]) -> Result<Vec<Arc<Recent>>, ExecutorError> {
         })?;
         found.push(gpu.keep_call(call, member.shape(), &ranks, parts));
     }
-    if !family.is_all(&ranks) {
+    if !is_all {
         let Member { shared, gpu, sizes, .. } = members[0];
         gpu.make_for_others(shared, (plan, keys[0], *sizes, members[0].kind()), &making);
     }

@@ -5,15 +5,28 @@
 //! ever.
 
 use super::context::Context;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
+use antiphon_hal::{Backend, Device};
+use std::sync::{
+    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
+
+/// No launch begins while it lives.
+pub struct Alone<'a> {
+    _gate: RwLockWriteGuard<'a, ()>,
+    /// Let go of behind the gate: a context that nobody else has any more is freed with this list.
+    _contexts: Vec<Arc<Context>>,
+}
 
 /// The launches of a process.
 #[derive(Default)]
 pub struct Underway {
     /// Read by who launches, written by who frees.
     gate: RwLock<()>,
-    contexts: Mutex<Vec<Weak<Context>>>,
+    contexts: Mutex<Vec<(Place, Weak<Context>)>>,
 }
+
+/// A device: whose it is, and its number.
+type Place = (Backend, u32);
 
 impl Underway {
     /// Those of this process.
@@ -22,11 +35,11 @@ impl Underway {
         Arc::clone(HERE.get_or_init(Arc::default))
     }
 
-    /// Launches of this context count from now on.
-    pub fn add(&self, context: &Arc<Context>) {
+    /// Launches of this context on the device count from now on.
+    pub fn add(&self, device: &dyn Device, context: &Arc<Context>) {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
-        contexts.retain(|known| known.strong_count() > 0);
-        contexts.push(Arc::downgrade(context));
+        contexts.retain(|(_, known)| known.strong_count() > 0);
+        contexts.push(((device.backend(), device.index()), Arc::downgrade(context)));
     }
 
     /// Nothing is freed while the result lives. A launch is given its number, and put into its stream, meanwhile.
@@ -37,18 +50,23 @@ impl Underway {
     /// Does what may wait for kernels, if no launch that the host knows of is under way, or handed back otherwise. Who
     /// launches meanwhile waits for it. Replays of graphs are known once they have begun.
     pub fn quietly<T>(&self, what: T, work: impl FnOnce(T)) -> Option<T> {
-        // Let go of behind the gate: a context that nobody else has any more is freed with this list.
-        let contexts: Vec<_>;
-        // Who waited for the gate would hold up launches behind one that waits for these.
-        let Ok(_alone) = self.gate.try_write() else { return Some(what) };
-        contexts = {
-            let contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
-            contexts.iter().filter_map(Weak::upgrade).collect()
-        };
-        if !contexts.iter().all(|context| context.is_idle()) {
-            return Some(what);
-        }
+        let Some(_alone) = self.alone(None) else { return Some(what) };
         work(what);
         None
+    }
+
+    /// Keeps launches from beginning while the result lives, if none that the host knows of is under way on a device, or on any.
+    pub fn alone(&self, device: Option<&dyn Device>) -> Option<Alone<'_>> {
+        let place = device.map(|device| (device.backend(), device.index()));
+        // Who waited for the gate would hold up launches behind one that waits for these.
+        let gate = self.gate.try_write().ok()?;
+        let contexts: Vec<_> = {
+            let contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+            let there = contexts.iter().filter(|(at, _)| place.is_none_or(|place| place == *at));
+            there.filter_map(|(_, context)| context.upgrade()).collect()
+        };
+        let idle = contexts.iter().all(|context| context.is_idle());
+        let alone = Alone { _gate: gate, _contexts: contexts };
+        idle.then_some(alone)
     }
 }

@@ -1,6 +1,8 @@
 //! Bytes from the host to device memory, beside kernels that run.
 
-use antiphon_codegen::abi::{BlockEntry, ContextWords, Link, Piece, Pieces, ScratchPlaces};
+use antiphon_codegen::abi::{
+    BlockEntry, BlockRange, ContextWords, Link, Piece, Pieces, ScratchPlaces,
+};
 use antiphon_hal::{Device, HalError, Memory, Stream};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -125,4 +127,4 @@ macro_rules! plain {
     };
 }
 
-plain!(u32, u64, i64; BlockEntry, ContextWords, Link, Piece, Pieces, ScratchPlaces);
+plain!(u32, u64, i64; BlockEntry, BlockRange, ContextWords, Link, Piece, Pieces, ScratchPlaces);

@@ -116,6 +116,10 @@ impl<V: Vendor> Device for GpuDevice<V> {
         keep::take((V::BACKEND, self.core.context.device()))
     }
 
+    fn compile(&self, text: &str, options: &[&str]) -> Result<Vec<u8>, HalError> {
+        V::compile(self.core.context.api(), text, &self.core.traits.architecture, options)
+    }
+
     fn load(&self, source: KernelSource<'_>) -> Result<Arc<dyn Kernel>, HalError> {
         Ok(Arc::new(GpuKernel::load(&self.core, source)?))
     }

@@ -1,12 +1,13 @@
 //! First calls beside launches that wait, on a driver that lets what first calls ask for wait for all kernels of the device.
 
-use crate::{beside_cuda_with, device, on_simulator_with, on_threads, options, simulated_alone};
+use crate::{device, on_simulator_with, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, LoadedPlan};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
 const BYTES: u64 = 256;
@@ -54,13 +55,40 @@ impl Caller {
     }
 }
 
+/// Hears who waits until no launch is under way, before it loads code.
+struct Ear;
+
+static WAITS: AtomicBool = AtomicBool::new(false);
+
+impl log::Log for Ear {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if record.args().to_string().contains("code is loaded once no launch is under way") {
+            WAITS.store(true, Ordering::Release);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Listens; whether somebody has begun to wait.
+fn waits_to_load() -> impl Fn() -> bool {
+    // Of several tests in one process, as on a card, the first one listens for all.
+    let _ = log::set_logger(&Ear);
+    log::set_max_level(log::LevelFilter::Debug);
+    || WAITS.load(Ordering::Acquire)
+}
+
 #[test]
 fn who_makes_a_first_call_keeps_nobody_from_launching() {
     let test = "first::who_makes_a_first_call_keeps_nobody_from_launching";
-    let Some(simulated) = beside_cuda_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]) else {
+    if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
         return;
-    };
-    let Some(application) = simulated_alone(test, &simulated) else { return };
+    }
+    let waits_to_load = waits_to_load();
     let launched = Barrier::new(2);
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
     on_threads(2, &options(), |rank| {
@@ -77,8 +105,8 @@ fn who_makes_a_first_call_keeps_nobody_from_launching() {
             launched.wait();
             std::thread::scope(|scope| {
                 // Waits for the launch above: it loads the code.
-                let first = scope.spawn(|| copies.execute());
-                while application.waiting() == 0 && !first.is_finished() {
+                scope.spawn(|| copies.execute());
+                while !waits_to_load() {
                     std::thread::yield_now();
                 }
                 sums.run();
@@ -94,10 +122,10 @@ fn who_makes_a_first_call_keeps_nobody_from_launching() {
 #[test]
 fn a_rank_launches_for_the_first_time_while_another_makes_something() {
     let test = "first::a_rank_launches_for_the_first_time_while_another_makes_something";
-    let Some(simulated) = beside_cuda_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]) else {
+    if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
         return;
-    };
-    let Some(application) = simulated_alone(test, &simulated) else { return };
+    }
+    let waits_to_load = waits_to_load();
     let waits = Barrier::new(2);
     let plan = Algorithm::AllReduceOneShotPackets.plan(Shape::new(2)).unwrap();
     on_threads(2, &options(), |rank| {
@@ -107,8 +135,8 @@ fn a_rank_launches_for_the_first_time_while_another_makes_something() {
             sums.execute();
             std::thread::scope(|scope| {
                 // Waits for the launch above, which waits for rank 0: it loads the code.
-                let first = scope.spawn(|| copies.execute());
-                while application.waiting() == 0 && !first.is_finished() {
+                scope.spawn(|| copies.execute());
+                while !waits_to_load() {
                     std::thread::yield_now();
                 }
                 waits.wait();

@@ -297,6 +297,8 @@ fn a_stream_of_another_device_is_refused_before_its_call_counts() {
                 assert!(error.contains("a stream of host:0 on a rank of"), "{error}");
             }
         }
+        // What was refused has loaded code, for which launches are waited for that are under way.
+        rank.barrier().unwrap();
         let stream = rank.stream().unwrap();
         write(&stream, &input, &values(rank.rank(), 0));
         // SAFETY: as above.

@@ -51,12 +51,12 @@ template <class Op> AP_INLINE void counted_vectors(const Counted &sides, u32 rea
 template <class Op> AP_DEVICE void move_bytes_counted(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
     if (!still_runs()) return;
     const u32 *all = o + 1;
-    const Pieces pieces = pieces_of(l, o[0]);
+    const Pieces pieces = pieces_of(o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(l, k);
+        const Piece piece = piece_at(k);
         u64 start, len, padded;
         if (!clip(piece, w, start, len, padded)) continue;
-        const u64 *offsets = offsets_of(l, piece);
+        const u64 *offsets = offsets_of(piece);
         u64 head = len, body = 0;
         if (reads <= WIDEST && writes <= WIDEST) {
             Counted sides;
@@ -89,12 +89,12 @@ template <class Op> AP_DEVICE void move_multicast_counted(const Launch &l, const
     if (!still_runs()) return;
     fence_alias();
     const u32 *all = o + 1;
-    const Pieces pieces = pieces_of(l, o[0]);
+    const Pieces pieces = pieces_of(o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(l, k);
+        const Piece piece = piece_at(k);
         u64 start, len, padded;
         if (!clip(piece, w, start, len, padded)) continue;
-        const u64 *offsets = offsets_of(l, piece);
+        const u64 *offsets = offsets_of(piece);
         const bool combined = Combined<Element, Op>::known && reads > 1;
         const u64 from = combined ? multicast_side(l, all[reads + writes], all, offsets, reads, start) : 0;
         const u64 to = multicast_side(l, all[reads + writes + 1], all + reads, offsets + reads, writes, start);

@@ -5,8 +5,19 @@
 AP_INLINE u64 *words(u64 address) { return (u64 *)address; }
 AP_INLINE const u32 *numbers(u64 address) { return (const u32 *)address; }
 
+// Ranks of which a block keeps near what it has found.
+#define NEAR_RANKS 32
+// Bytes of tables that a block keeps near, in words of 8.
+#define NEAR_WORDS 1024
+
 // What all threads of a block know of the launch.
 struct State {
+    // Where the block's tables begin: beside it, if they have room there. Numbers of moves, pieces and offsets are the rank's.
+    u64 operands, moves, pieces, offsets;
+    // Of each rank that the block touches, where its arena is, and its areas of this launch.
+    u64 arenas[NEAR_RANKS];
+    u64 areas[NEAR_RANKS * 4];
+    u64 tables[NEAR_WORDS];
     u64 number;
     u32 flag;
     // Any thread may set it to 0, and count in the next, at any time.
@@ -16,6 +27,20 @@ struct State {
 };
 
 AP_SHARED(State, state)
+
+// The block's own copy of its rank's launch: a parameter is read by its address in functions that are called, which takes as long as
+// any memory's, and one that is indexed might be copied by each thread.
+AP_SHARED(Launch, own_launch)
+
+// Every thread of the block calls it before all else; what is known of the block. That is on its way while the copy is made.
+AP_INLINE BlockEntry own(const Launch &parameter) {
+    const BlockEntry entry = ((const BlockEntry *)parameter.blocks)[AP_BLOCK() - parameter.first_block];
+    const u64 *from = (const u64 *)&parameter;
+    u64 *to = (u64 *)&own_launch();
+    for (u32 i = AP_THREAD(); i < sizeof(Launch) / 8; i += AP_THREADS()) to[i] = from[i];
+    AP_SYNC();
+    return entry;
+}
 
 // Whether the block goes on, as far as this thread knows.
 AP_INLINE bool still_runs() { return load_shared(&state().runs) != 0; }
@@ -27,10 +52,10 @@ AP_INLINE u32 block_of(const Launch &l) { return AP_BLOCK() - l.first_block; }
 
 AP_INLINE ContextWords *context_of(const Launch &l) { return (ContextWords *)l.context; }
 
-// How often a wait looks before it says where it is.
+// How often a wait looks before it says where it is, and looks for the first time at the word that ends launches.
 #define PATIENCE 256
-// How many looks lie between two at the word that ends launches. It is the host's, and to look there takes longer than to look for a
-// signal.
+// How many looks lie between two at that word. It is the host's: to look there takes longer than to look for a signal, and of many
+// who do, one waits for the other. So a launch that waits for nothing does not look there at all.
 #define STRIDE 1024
 // What a block that has ended early counts as among those that are over, beside one.
 #define EARLY 0x10000u
@@ -42,23 +67,27 @@ AP_INLINE void note(const Launch &l, u32 kind, u32 index) {
 }
 
 // The launch cannot go on: it stays until the host has seen why, and ends it.
-AP_INLINE void fail(const Launch &l, u32 kind, u32 index) {
+AP_DEVICE void fail(const Launch &l, u32 kind, u32 index) {
     note(l, kind, index);
     end_early();
     while (!load_word(numbers(l.stop))) pause_briefly();
 }
 
-// What a wait does between two looks; false if the launch ends. `looks` begins with 0; `kind` and `index` tell the host what
-// is waited for.
-AP_INLINE bool goes_on(const Launch &l, u32 kind, u32 index, u32 &looks) {
-    if (++looks < PATIENCE) return true;
+// What a wait does between two looks that has lasted for some time. Apart from the code that waits: what is short is soon fetched.
+AP_DEVICE bool waits_on(const Launch &l, u32 kind, u32 index, u32 looks) {
     if (looks == PATIENCE) note(l, kind, index);
-    if (!still_runs() || (looks % STRIDE == 0 && load_word(numbers(l.stop)))) {
+    if (!still_runs() || ((looks == PATIENCE || looks % STRIDE == 0) && load_word(numbers(l.stop)))) {
         end_early();
         return false;
     }
     pause_briefly();
     return true;
+}
+
+// What a wait does between two looks; false if the launch ends. `looks` begins with 0; `kind` and `index` tell the host what
+// is waited for.
+AP_INLINE bool goes_on(const Launch &l, u32 kind, u32 index, u32 &looks) {
+    return ++looks < PATIENCE || waits_on(l, kind, index, looks);
 }
 
 // Looks until `done` says so; false if the launch ends before.
@@ -69,23 +98,28 @@ template <class Done> AP_INLINE bool look(const Launch &l, u32 kind, u32 index, 
     return true;
 }
 
-// Where this rank sees a rank's arena, as far as it has asked for it before.
+// Where this rank sees a rank's arena, if the block touches that.
 AP_INLINE u8 *arena(const Launch &l, u32 rank) {
+    if (rank < NEAR_RANKS) return (u8 *)state().arenas[rank];
     return (u8 *)(rank == l.rank ? l.arena : words(l.arenas)[rank]);
 }
 
-// The same, waiting until it is mapped; 0 if the launch ends before.
-AP_INLINE u8 *await_arena(const Launch &l, u32 rank) {
-    if (rank == l.rank) return (u8 *)l.arena;
-    // Another block may have put it there a moment ago: with it comes what it wrote before.
-    u8 *known = (u8 *)load_acquire(words(l.arenas) + rank);
-    if (known) return known;
+// Waits until a rank's arena is mapped that no launch has found yet; 0 if the launch ends before.
+AP_DEVICE u8 *await_mapped(const Launch &l, u32 rank) {
     const u64 *mapped = words(l.mapped_arenas) + rank;
     if (!look(l, AT_ARENA, rank, [&] { return load_acquire(mapped) != 0; })) return 0;
     const u64 address = load_relaxed(mapped);
     if (l.runtime_places) store_relaxed(words(l.runtime) + rank, address + words(l.runtime_places)[rank]);
     store_release(words(l.arenas) + rank, address);
     return (u8 *)address;
+}
+
+// The same as `arena`, waiting until it is mapped; 0 if the launch ends before.
+AP_INLINE u8 *await_arena(const Launch &l, u32 rank) {
+    if (rank == l.rank) return (u8 *)l.arena;
+    // Another block may have put it there a moment ago: with it comes what it wrote before.
+    u8 *known = (u8 *)load_acquire(words(l.arenas) + rank);
+    return known ? known : await_mapped(l, rank);
 }
 
 // What rank `from` writes into an arena.
@@ -108,10 +142,27 @@ AP_INLINE u64 await_region(const Launch &l, u32 peer, u64 region) {
     return found ? load_relaxed(&entry->base) : 0;
 }
 
-// Finds what a block touches of a peer: `entry` is the peer times two, plus one if that includes its buffers.
-AP_INLINE void resolve(const Launch &l, u32 entry) {
-    const u32 peer = entry >> 1;
-    if (!await_arena(l, peer) || !(entry & 1)) return;
+// Where scratch of this launch is in a rank's arena: raw (2), or packets (3).
+AP_INLINE u64 scratch(const Launch &l, u32 rank, u32 kind) {
+    const ScratchPlaces &places = ((const ScratchPlaces *)l.scratch)[rank];
+    const u64 odd = state().number & 1;
+    return kind == 2 ? places.raw + odd * places.raw_half : places.packets + odd * places.packets_half;
+}
+
+// Finds a rank's arena, and keeps near where it is.
+AP_INLINE void find_arena(const Launch &l, u32 rank) {
+    const bool near = rank < NEAR_RANKS;
+    // On their way together with the arena's place.
+    const u64 raw = near ? scratch(l, rank, 2) : 0, packets = near ? scratch(l, rank, 3) : 0;
+    const u64 there = (u64)await_arena(l, rank);
+    if (!near) return;
+    state().arenas[rank] = there;
+    state().areas[rank * 4 + 2] = there + raw;
+    state().areas[rank * 4 + 3] = there + packets;
+}
+
+// Finds the buffers of a peer, whose arena was found.
+AP_DEVICE void resolve(const Launch &l, u32 peer) {
     const Descriptor *d = &inbox((u8 *)l.arena, peer)->descriptors[state().number & 1];
     if (!look(l, AT_DESCRIPTOR, peer, [&] { return load_acquire(&d->count) == state().number; })) return;
     if (load_relaxed(&d->fingerprint) != l.fingerprint) {
@@ -132,18 +183,15 @@ AP_INLINE void resolve(const Launch &l, u32 entry) {
             }
         }
         found[side].address = base + offset;
+        if (peer < NEAR_RANKS) state().areas[peer * 4 + side] = base + offset;
     }
 }
 
 // Where this rank sees a side of a move: word / 4 is the rank, word % 4 the area.
 AP_INLINE u8 *area(const Launch &l, u32 side) {
     const u32 rank = side >> 2, kind = side & 3;
-    if (kind & 2) {
-        const ScratchPlaces &places = ((const ScratchPlaces *)l.scratch)[rank];
-        const u64 odd = state().number & 1;
-        const u64 at = kind == 2 ? places.raw + odd * places.raw_half : places.packets + odd * places.packets_half;
-        return arena(l, rank) + at;
-    }
+    if (rank < NEAR_RANKS) return (u8 *)state().areas[side];
+    if (kind & 2) return arena(l, rank) + scratch(l, rank, kind);
     if (rank == l.rank) return (u8 *)(kind ? l.output : l.input);
     return (u8 *)((const Resolved *)l.resolved)[((u64)block_of(l) * l.world + rank) * 2 + kind].address;
 }
@@ -183,7 +231,7 @@ AP_INLINE void publish_far(const Launch &l, u32 link, Descriptor *there) {
 }
 
 // Tells a peer where this rank's buffers are.
-AP_INLINE void publish(const Launch &l, u32 peer) {
+AP_DEVICE void publish(const Launch &l, u32 peer) {
     u8 *there = await_arena(l, peer);
     if (!there) return;
     Descriptor *d = &inbox(there, l.rank)->descriptors[state().number & 1];
@@ -199,20 +247,35 @@ AP_INLINE void publish(const Launch &l, u32 peer) {
 
 AP_INLINE void find_groups(const Launch &l);
 
+// Brings the block's tables near, or says where they are.
+AP_INLINE void fetch_tables(const Launch &l, const BlockEntry &b) {
+    const BlockRange r = ((const BlockRange *)l.ranges)[block_of(l)];
+    // Words of 8 bytes each has, one behind the other.
+    const u64 operands = ((u64)b.operand_count + 1) / 2, pieces = r.piece_count * (u64)(sizeof(Piece) / 8);
+    const bool fit = operands + b.move_count + pieces + r.offset_count <= NEAR_WORDS;
+    u64 *moves_to = state().tables + operands, *pieces_to = moves_to + b.move_count, *offsets_to = pieces_to + pieces;
+    if (fit) {
+        const u32 *from = numbers(l.operands) + b.operands;
+        u32 *to = (u32 *)state().tables;
+        for (u32 i = AP_THREAD(); i < b.operand_count; i += AP_THREADS()) to[i] = from[i];
+        for (u32 i = AP_THREAD(); i < b.move_count; i += AP_THREADS()) moves_to[i] = words(l.moves)[b.first_move + i];
+        const u64 *first = words(l.pieces) + (u64)r.first_piece * (sizeof(Piece) / 8);
+        for (u32 i = AP_THREAD(); i < pieces; i += AP_THREADS()) pieces_to[i] = first[i];
+        for (u32 i = AP_THREAD(); i < r.offset_count; i += AP_THREADS()) offsets_to[i] = words(l.offsets)[r.first_offset + i];
+    }
+    if (AP_THREAD() != 0) return;
+    state().operands = fit ? (u64)state().tables : l.operands + b.operands * sizeof(u32);
+    state().moves = fit ? (u64)moves_to - (u64)b.first_move * sizeof(Pieces) : l.moves;
+    state().pieces = fit ? (u64)pieces_to - (u64)r.first_piece * sizeof(Piece) : l.pieces;
+    state().offsets = fit ? (u64)offsets_to - r.first_offset * sizeof(u64) : l.offsets;
+}
+
 // Every thread of the block calls it first; false if the launch shall not run.
-AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
-    u32 stopped = 0;
+AP_INLINE bool begin(const Launch &l, const BlockEntry &b) {
     if (AP_THREAD() == 0) {
-        // Asked first and looked at last: the answer comes from the host.
-        stopped = load_word(numbers(l.stop));
         // It is added to when the last block of a launch is over, so it is the same for all blocks.
         const u64 number = load_relaxed(&context_of(l)->count);
         state().number = number;
-        // What has ended has begun: the end is told behind all of this. Nothing here waits for the host's memory.
-        if (block_of(l) == 0) {
-            store_relaxed(words(l.marks) + 3, l.given);
-            store_relaxed(words(l.marks), number);
-        }
         // Never 0, which is what memory holds before the first packet.
         state().flag = (u32)(number % 0xffffffffull) + 1;
         state().runs = 1;
@@ -220,6 +283,17 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
         // Whether scratch was cut otherwise in the last launch.
         state().last = context_of(l)->shape != l.shape;
     }
+    // Threads of the block's end do what is beside the waits of those of its start.
+    const u32 last = AP_THREADS() - 1 - AP_THREAD();
+    // What has ended has begun: the end is told behind all of this. Nothing here waits for the host's memory, neither does what
+    // other threads release.
+    if (last == 0 && block_of(l) == 0) {
+        store_relaxed(words(l.marks) + 3, l.given);
+        store_relaxed(words(l.marks), load_relaxed(&context_of(l)->count));
+    }
+    fetch_tables(l, b);
+    const u32 *peers = numbers(l.peers) + b.peers;
+    const u32 entry = last < b.peer_count ? peers[last] : 0;
     AP_SYNC();
     const bool other = state().last != 0;
     const u64 least = state().number - (other ? 1 : 2);
@@ -232,19 +306,29 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
             look(l, AT_COMPLETION, peer, [&] { return load_acquire(completed) >= least; });
         }
     }
+    for (u32 i = last; i < b.peer_count; i += AP_THREADS()) find_arena(l, (i == last ? entry : peers[i]) >> 1);
+    if (last == b.peer_count % AP_THREADS()) {
+        find_arena(l, l.rank);
+        if (l.rank < NEAR_RANKS) {
+            state().areas[l.rank * 4] = l.input;
+            state().areas[l.rank * 4 + 1] = l.output;
+        }
+    }
     // Each block puts them there, for it reads them itself, and they are the same.
     const u64 *own = words(l.own_blocks);
     for (u32 i = AP_THREAD(); i < 2 * l.own_block_count; i += AP_THREADS()) {
         u64 *there = words(words(l.runtime)[l.rank]) + (state().number & 1) * 2 * l.own_block_count;
         store_relaxed(there + i, load_relaxed(own + i));
     }
-    if (stopped) end_early();
     AP_SYNC();
     if (still_runs()) {
         if (block_of(l) == 0) {
             for (u32 i = AP_THREAD(); i < l.reader_count; i += AP_THREADS()) publish(l, numbers(l.readers)[i]);
         }
-        for (u32 i = AP_THREAD(); i < b.peer_count; i += AP_THREADS()) resolve(l, numbers(l.peers)[b.peers + i]);
+        for (u32 i = last; i < b.peer_count; i += AP_THREADS()) {
+            const u32 found = i == last ? entry : peers[i];
+            if (found & 1) resolve(l, found >> 1);
+        }
     }
     AP_SYNC();
     find_groups(l);
@@ -254,15 +338,18 @@ AP_DEVICE bool begin(const Launch &l, const BlockEntry &b) {
     return goes;
 }
 
-AP_INLINE void land(const Launch &l);
+AP_DEVICE void land(const Launch &l);
 
 // Every thread of the block calls it last.
-AP_DEVICE void finish(const Launch &l) {
+AP_INLINE void finish(const Launch &l) {
+    // Asked for before it is needed. It is there since the rank's first launch that told this peer of itself.
+    const u32 first = AP_THREAD();
+    const u64 known = first < l.world && first != l.rank ? load_relaxed(words(l.arenas) + first) : 0;
     AP_SYNC();
     if (AP_THREAD() == 0) {
         // A block that has ended early has not done its part, and a rank that has not is never said to be through.
         const u32 part = still_runs() ? 1 : 1 + EARLY;
-        const u32 over = fetch_add_word(&context_of(l)->finished, part) + part;
+        const u32 over = (l.block_count == 1 ? 0 : fetch_add_word(&context_of(l)->finished, part)) + part;
         state().last = over % EARLY == l.block_count;
         if (over >= EARLY) end_early();
     }
@@ -277,28 +364,34 @@ AP_DEVICE void finish(const Launch &l) {
             if (there) tell(l, by, &inbox(there, l.rank)->completed, state().number);
         }
     }
-    AP_SYNC();
-    if (still_runs()) land(l);
-    AP_SYNC();
+    if (l.link_count) {
+        AP_SYNC();
+        if (still_runs()) land(l);
+        AP_SYNC();
+    }
+    // All that the rank's blocks did comes before what follows: the block has met since it heard of their ends.
+    if (AP_THREAD() < l.world) fence_release();
     if (still_runs()) {
         for (u32 peer = AP_THREAD(); peer < l.world; peer += AP_THREADS()) {
             if (peer == l.rank || way(l, peer) != NEAR) continue;
-            u8 *there = await_arena(l, peer);
-            if (there) store_release(&inbox(there, l.rank)->completed, state().number);
+            u8 *there = peer == first && known ? (u8 *)known : await_arena(l, peer);
+            if (there) store_relaxed(&inbox(there, l.rank)->completed, state().number);
         }
-        for (u32 i = AP_THREAD(); i < l.late_count; i += AP_THREADS()) {
+    }
+    if (l.late_count) {
+        for (u32 i = AP_THREAD(); still_runs() && i < l.late_count; i += AP_THREADS()) {
             const u32 peer = numbers(l.late)[i];
             const u64 *completed = &inbox((u8 *)l.arena, peer)->completed;
             look(l, AT_COMPLETION, peer, [&] { return load_acquire(completed) >= state().number; });
         }
+        AP_SYNC();
+        fence_release();
     }
-    AP_SYNC();
     if (AP_THREAD() != 0) return;
     ContextWords *context = context_of(l);
     context->finished = 0;
     context->shape = l.shape;
     store_relaxed(&context->count, state().number + 1);
     if (l.given) store_relaxed(words(l.marks) + 2, l.given);
-    store_release(words(l.marks) + 1, state().number);
+    store_relaxed(words(l.marks) + 1, state().number);
 }
-

@@ -7,9 +7,9 @@ struct Window {
 
 #define NO_WINDOW (Window{0, ~0ull})
 
-AP_INLINE Pieces pieces_of(const Launch &l, u32 index) { return ((const Pieces *)l.moves)[index]; }
-AP_INLINE Piece piece_at(const Launch &l, u32 k) { return ((const Piece *)l.pieces)[k]; }
-AP_INLINE const u64 *offsets_of(const Launch &l, const Piece &piece) { return words(l.offsets) + piece.offsets; }
+AP_INLINE Pieces pieces_of(u32 index) { return ((const Pieces *)state().moves)[index]; }
+AP_INLINE Piece piece_at(u32 k) { return ((const Piece *)state().pieces)[k]; }
+AP_INLINE const u64 *offsets_of(const Piece &piece) { return words(state().offsets) + piece.offsets; }
 
 // The part of a piece that a window covers; false if it is empty.
 AP_INLINE bool clip(const Piece &piece, const Window &w, u64 &start, u64 &len, u64 &padded) {

@@ -8,7 +8,7 @@ template <int reads, int writes> struct Sides {
 
 template <int reads, int writes>
 AP_INLINE void find(const Launch &l, const u32 *sides_at, const Piece &piece, u64 start, Sides<reads, writes> &sides) {
-    const u64 *offsets = offsets_of(l, piece);
+    const u64 *offsets = offsets_of(piece);
 #pragma unroll
     for (int i = 0; i < reads; ++i) sides.from[i] = area(l, sides_at[i]) + offsets[i] + start;
 #pragma unroll
@@ -29,17 +29,20 @@ template <class Op, int reads, int writes> AP_INLINE void one(const Sides<reads,
     for (int i = 0; i < writes; ++i) *(Stored *)(sides.to[i] + at) = stored;
 }
 
-// `depth` times 16 bytes, `stride` apart, all of which are loaded before any is stored.
-template <class Op, int reads, int writes, int depth>
-AP_INLINE void vectors(const Sides<reads, writes> &sides, u64 at, u64 stride) {
+// `depth` times 16 bytes, `stride` apart, all of which are loaded before any is stored; those before `end`, if it is not known that
+// all are.
+template <class Op, int reads, int writes, int depth, bool all>
+AP_INLINE void vectors(const Sides<reads, writes> &sides, u64 at, u64 stride, u64 end) {
     Vector in[depth][reads];
 #pragma unroll
     for (int d = 0; d < depth; ++d) {
+        if (!all && at + d * stride >= end) continue;
 #pragma unroll
         for (int i = 0; i < reads; ++i) in[d][i] = load_vector(sides.from[i] + at + d * stride);
     }
 #pragma unroll
     for (int d = 0; d < depth; ++d) {
+        if (!all && at + d * stride >= end) continue;
         Vector out = in[d][0];
         if (reads > 1) {
             typename Accumulator<Op, reads, Vector>::Type sums;
@@ -52,6 +55,9 @@ AP_INLINE void vectors(const Sides<reads, writes> &sides, u64 at, u64 stride) {
         for (int i = 0; i < writes; ++i) store_vector(sides.to[i] + at + d * stride, out);
     }
 }
+
+// Bytes from which on a move is long.
+#define LONG 65536
 
 // Vectors that are in flight at once, over all that is read: fewer where widening them takes many registers.
 template <class Op, int reads> struct InFlight {
@@ -68,7 +74,9 @@ template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<r
     for (int i = 1; i < reads; ++i) alike &= ((u64)sides.from[i] & 15) == skew;
 #pragma unroll
     for (int i = 0; i < writes; ++i) alike &= ((u64)sides.to[i] & 15) == skew;
-    u64 head = alike ? (16 - skew) & 15 : len;
+    // What is long begins where a line of memory does that is written.
+    const u64 line = len < LONG ? 15 : 127, anchor = (u64)(writes ? sides.to[0] : sides.from[0]);
+    u64 head = alike ? -anchor & line : len;
     if (head > len) head = len;
     const u64 body = (len - head) & ~15ull;
     for (u64 at = AP_THREAD() * sizeof(Stored); at < head; at += AP_THREADS() * sizeof(Stored)) {
@@ -77,10 +85,15 @@ template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<r
     const u64 stride = (u64)AP_THREADS() * 16;
     u64 at = head + (u64)AP_THREAD() * 16;
     const int depth = InFlight<Op, reads>::depth;
-    for (; at + (depth - 1) * stride < head + body; at += depth * stride) {
-        vectors<Op, reads, writes, depth>(sides, at, stride);
+    const u64 end = head + body;
+    for (; at + (depth - 1) * stride < end; at += depth * stride) vectors<Op, reads, writes, depth, true>(sides, at, stride, end);
+    if (reads == 1) {
+        if (at < end) vectors<Op, reads, writes, depth, false>(sides, at, stride, end);
+    } else {
+        // Sums are long: here what they are made of comes one after the other.
+#pragma unroll 1
+        for (; at < end; at += stride) vectors<Op, reads, writes, 1, true>(sides, at, stride, end);
     }
-    for (; at < head + body; at += stride) vectors<Op, reads, writes, 1>(sides, at, stride);
     for (u64 tail = head + body + AP_THREAD() * sizeof(Stored); tail < len; tail += AP_THREADS() * sizeof(Stored)) {
         one<Op, reads, writes>(sides, tail);
     }
@@ -89,9 +102,9 @@ template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<r
 // Words: the move's number, its sides.
 template <class Op, int reads, int writes> AP_DEVICE void move_bytes(const Launch &l, const u32 *o, Window w) {
     if (!still_runs()) return;
-    const Pieces pieces = pieces_of(l, o[0]);
+    const Pieces pieces = pieces_of(o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(l, k);
+        const Piece piece = piece_at(k);
         u64 start, len, padded;
         if (!clip(piece, w, start, len, padded)) continue;
         Sides<reads, writes> sides;
@@ -122,11 +135,11 @@ AP_DEVICE void elements(const Launch &l, const u32 *all, const u64 *offsets, u32
 // Words as above.
 template <class Op> AP_DEVICE void move_bytes_wide(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
     if (!still_runs()) return;
-    const Pieces pieces = pieces_of(l, o[0]);
+    const Pieces pieces = pieces_of(o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(l, k);
+        const Piece piece = piece_at(k);
         u64 start, len, padded;
         if (!clip(piece, w, start, len, padded)) continue;
-        elements<Op>(l, o + 1, offsets_of(l, piece), reads, writes, start, 0, len);
+        elements<Op>(l, o + 1, offsets_of(piece), reads, writes, start, 0, len);
     }
 }

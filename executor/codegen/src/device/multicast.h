@@ -99,13 +99,13 @@ template <class Op, int reads, int writes> AP_DEVICE void move_multicast(const L
     if (!still_runs()) return;
     // What the members wrote by their own addresses is read, and what is written is read, by another one.
     fence_alias();
-    const Pieces pieces = pieces_of(l, o[0]);
+    const Pieces pieces = pieces_of(o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(l, k);
+        const Piece piece = piece_at(k);
         u64 start, len, padded;
         if (!clip(piece, w, start, len, padded)) continue;
         const u32 *all = o + 1;
-        const u64 *offsets = offsets_of(l, piece);
+        const u64 *offsets = offsets_of(piece);
         u64 from = Combined<Element, Op>::known && reads > 1 ? multicast_side(l, all[reads + writes], all, offsets, reads, start) : 0;
         u64 to = multicast_side(l, all[reads + writes + 1], all + reads, offsets + reads, writes, start);
         Sides<reads, writes> sides;

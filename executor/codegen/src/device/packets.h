@@ -10,9 +10,8 @@ union Words {
     Stored element[8 / sizeof(Stored)];
 };
 
-// 8 bytes of a raw area, of which those from `len` on are not there.
-AP_INLINE u64 read_raw(const u8 *from, u64 at, u64 len) {
-    if (at + 8 <= len && ((u64)(from + at) & 7) == 0) return *(const u64 *)(from + at);
+// 8 bytes of a raw area, of which those from `len` on are not there, element by element.
+AP_DEVICE u64 read_elements(const u8 *from, u64 at, u64 len) {
     Words w;
     w.all = 0;
 #pragma unroll
@@ -23,17 +22,26 @@ AP_INLINE u64 read_raw(const u8 *from, u64 at, u64 len) {
     return w.all;
 }
 
-AP_INLINE void write_raw(u8 *to, u64 at, u64 len, u64 value) {
-    if (at + 8 <= len && ((u64)(to + at) & 7) == 0) {
-        *(u64 *)(to + at) = value;
-        return;
-    }
+AP_INLINE u64 read_raw(const u8 *from, u64 at, u64 len) {
+    if (at + 8 <= len && ((u64)(from + at) & 7) == 0) return *(const u64 *)(from + at);
+    return read_elements(from, at, len);
+}
+
+AP_DEVICE void write_elements(u8 *to, u64 at, u64 len, u64 value) {
     Words w;
     w.all = value;
 #pragma unroll
     for (u32 i = 0; i < 8 / sizeof(Stored); ++i) {
         const u64 place = at + i * sizeof(Stored);
         if (place < len) *(Stored *)(to + place) = w.element[i];
+    }
+}
+
+AP_INLINE void write_raw(u8 *to, u64 at, u64 len, u64 value) {
+    if (at + 8 <= len && ((u64)(to + at) & 7) == 0) {
+        *(u64 *)(to + at) = value;
+    } else {
+        write_elements(to, at, len, value);
     }
 }
 
@@ -66,12 +74,12 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
     if (!still_runs()) return;
     const u32 *all = o + 1;
     const u32 flag = state().flag;
-    const Pieces pieces = pieces_of(l, o[0]);
+    const Pieces pieces = pieces_of(o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(l, k);
+        const Piece piece = piece_at(k);
         u64 start, len, padded;
         if (!clip(piece, w, start, len, padded)) continue;
-        const u64 *offsets = offsets_of(l, piece);
+        const u64 *offsets = offsets_of(piece);
         for (u64 at = (u64)AP_THREAD() * 8; at < padded; at += (u64)AP_THREADS() * 8) {
             typename Accumulator<Op, MANY, u64>::Type sums;
             u64 value = 0;
@@ -100,16 +108,19 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
     }
 }
 
+// Moves that a thread has in hand at once.
+#define AT_ONCE 4
+
 // As above, with the number of sides and their kinds known: `from` and `to` have a bit for each that is packets.
 template <class Op, int reads, int writes, u32 from, u32 to> AP_DEVICE void move_packets(const Launch &l, const u32 *o, Window w) {
     if (!still_runs()) return;
     const u32 flag = state().flag;
-    const Pieces pieces = pieces_of(l, o[0]);
+    const Pieces pieces = pieces_of(o[0]);
     for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(l, k);
+        const Piece piece = piece_at(k);
         u64 start, len, padded;
         if (!clip(piece, w, start, len, padded)) continue;
-        const u64 *offsets = offsets_of(l, piece);
+        const u64 *offsets = offsets_of(piece);
         u8 *sides[reads + writes];
 #pragma unroll
         for (int i = 0; i < reads + writes; ++i) sides[i] = side_of(l, o[1 + i], offsets[i] + start);
@@ -156,3 +167,68 @@ template <class Op, int reads, int writes, u32 from, u32 to> AP_DEVICE void move
     }
 }
 
+
+// Several moves in a row with one source and one destination each, one of them packets, the other raw: they need nothing of each
+// other, so what several of them read is on its way before any of it is looked at. Their words follow each other, `stride` for each.
+template <u32 from, u32 to> AP_DEVICE void move_packets_each(const Launch &l, const u32 *o, u32 count, u32 stride, Window w) {
+    if (!still_runs()) return;
+    const u32 flag = state().flag;
+    for (u32 first = 0; first < count; first += AT_ONCE, o += AT_ONCE * stride) {
+        u8 *reads[AT_ONCE], *writes[AT_ONCE];
+        u64 lens[AT_ONCE], paddeds[AT_ONCE], longest = 0;
+        bool whole = true;
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; ++i) {
+            paddeds[i] = 0;
+            if (first + i >= count) continue;
+            const u32 *own = o + i * stride;
+            const Pieces pieces = pieces_of(own[0]);
+            if (pieces.start == pieces.end) continue;
+            whole &= pieces.end - pieces.start == 1;
+            const Piece piece = piece_at(pieces.start);
+            u64 start, padded;
+            if (!clip(piece, w, start, lens[i], padded)) continue;
+            const u64 *offsets = offsets_of(piece);
+            reads[i] = side_of(l, own[1], offsets[0] + start);
+            writes[i] = side_of(l, own[2], offsets[1] + start);
+            paddeds[i] = padded;
+            longest = padded > longest ? padded : longest;
+        }
+        if (!whole) {
+            for (u32 i = 0; i < AT_ONCE && first + i < count; ++i) move_packets<Sum, 1, 1, from, to>(l, o + i * stride, w);
+            continue;
+        }
+        for (u64 at = (u64)AP_THREAD() * 8; at < longest; at += (u64)AP_THREADS() * 8) {
+            u64 values[AT_ONCE];
+            if (from) {
+                for (u32 looks = 0;;) {
+                    Pair pairs[AT_ONCE];
+#pragma unroll
+                    for (u32 i = 0; i < AT_ONCE; ++i) {
+                        if (at < paddeds[i]) pairs[i] = load_pair(reads[i] + 2 * at);
+                    }
+                    u32 missing = AT_ONCE;
+#pragma unroll
+                    for (u32 i = 0; i < AT_ONCE; ++i) {
+                        if (at >= paddeds[i]) continue;
+                        if (!arrived(pairs[i], flag)) missing = i;
+                        values[i] = payload(pairs[i]);
+                    }
+                    if (missing == AT_ONCE) break;
+                    if (!goes_on(l, AT_PACKETS, o[missing * stride], looks)) return;
+                }
+            } else {
+#pragma unroll
+                for (u32 i = 0; i < AT_ONCE; ++i) {
+                    if (at < paddeds[i]) values[i] = read_raw(reads[i], at, lens[i]);
+                }
+            }
+#pragma unroll
+            for (u32 i = 0; i < AT_ONCE; ++i) {
+                if (at >= paddeds[i]) continue;
+                if (to) write_packets(writes[i], at, clipped(values[i], at, lens[i]), flag);
+                else write_raw(writes[i], at, lens[i], values[i]);
+            }
+        }
+    }
+}

@@ -60,14 +60,14 @@ AP_DEVICE void posts(const Launch &l, const u32 *o, u32 count, u32 first, Window
     for (u32 i = mine(first); i < count; i += AP_THREADS()) {
         const u32 *own = o + 5 * i, from = own[3], to = own[4];
         const bool packets = is_packets(from);
-        const Pieces pieces = pieces_of(l, own[1]);
+        const Pieces pieces = pieces_of(own[1]);
         for (u32 k = pieces.start; k < pieces.end; ++k) {
-            const Piece piece = piece_at(l, k);
+            const Piece piece = piece_at(k);
             u64 start, len, padded;
             if (!clip(piece, w, start, len, padded)) continue;
             const u64 bytes = packets ? 2 * padded : len;
             if (bytes == 0) continue;
-            const u64 *offsets = offsets_of(l, piece), times = packets ? 2 : 1;
+            const u64 *offsets = offsets_of(piece), times = packets ? 2 : 1;
             const u64 data[5] = {
                 FOREIGN, (u64)area(l, from) + times * (offsets[0] + start),
                 FOREIGN, (u64)area(l, to) + times * (offsets[1] + start), bytes,
@@ -96,7 +96,7 @@ AP_DEVICE void flushes(const Launch &l, const u32 *o, u32 count, u32 first) {
 
 // Waits until nothing is under way any more that the launch has handed over: it may still be read, and is not yet written.
 // Every thread of the launch's last block calls it.
-AP_INLINE void land(const Launch &l) {
+AP_DEVICE void land(const Launch &l) {
     for (u32 i = AP_THREAD(); i < l.link_count; i += AP_THREADS()) {
         const Link &link = link_of(l, i);
         if (!link.leads || load_acquire(words(link.done)) >= load_acquire(words(link.asked))) continue;

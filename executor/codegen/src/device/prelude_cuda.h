@@ -99,6 +99,9 @@ AP_INLINE void store_release(u64 *to, u64 value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");
 }
 
+// What this thread has written and seen is there for whoever sees what it stores behind this.
+AP_INLINE void fence_release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
 // Adds where other devices look.
 AP_INLINE void add_release(u64 *to, u64 value) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" :: "l"(to), "l"(value) : "memory");

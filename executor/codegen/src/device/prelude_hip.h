@@ -21,7 +21,9 @@ typedef long long i64;
 #define AP_SHARED(type, name)            \
     static __shared__ type name##_shared; \
     AP_INLINE type &name() { return name##_shared; }
-#define AP_SYNC() __syncthreads()
+// What a wave has written is there for the device before the block meets: the meeting by itself does not wait for other waves'
+// stores, which a release by one thread behind it is to cover.
+#define AP_SYNC() (__builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"), __syncthreads())
 #define AP_BLOCK() (blockIdx.x)
 #define AP_BLOCKS() (gridDim.x)
 #define AP_THREAD() (threadIdx.x)
@@ -61,6 +63,7 @@ AP_INLINE u32 load_word(const u32 *from) { return __atomic_load_n(from, __ATOMIC
 AP_INLINE void store_word(u32 *to, u32 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
 AP_INLINE void store_relaxed(u64 *to, u64 value) { __atomic_store_n(to, value, __ATOMIC_RELAXED); }
 AP_INLINE void store_release(u64 *to, u64 value) { __atomic_store_n(to, value, __ATOMIC_RELEASE); }
+AP_INLINE void fence_release() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 AP_INLINE void add_release(u64 *to, u64 value) { __atomic_fetch_add(to, value, __ATOMIC_RELEASE); }
 AP_INLINE void add_relaxed(u64 *to, u64 value) { __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
 AP_INLINE void raise_release(u64 *to, u64 value) { __atomic_fetch_max(to, value, __ATOMIC_RELEASE); }

@@ -56,6 +56,7 @@ AP_INLINE u32 load_word(const u32 *from) { return antiphon_sim::load_relaxed(fro
 AP_INLINE void store_word(u32 *to, u32 value) { antiphon_sim::store_relaxed(to, value); }
 AP_INLINE void store_relaxed(u64 *to, u64 value) { antiphon_sim::store_relaxed(to, value); }
 AP_INLINE void store_release(u64 *to, u64 value) { antiphon_sim::store_release(to, value); }
+AP_INLINE void fence_release() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 AP_INLINE void add_release(u64 *to, u64 value) { __atomic_fetch_add(to, value, __ATOMIC_RELEASE); }
 AP_INLINE void add_relaxed(u64 *to, u64 value) { __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
 AP_INLINE void raise_release(u64 *to, u64 value) { atomicMax_system(to, value); }

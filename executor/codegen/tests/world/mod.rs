@@ -5,8 +5,8 @@ pub mod group;
 
 use crate::support::Driver;
 use antiphon_codegen::abi::{
-    Address, BlockEntry, ContextWords, DeviceStruct, FOREIGN, Inbox, LINE, Launch, Progress,
-    Resolved, ScratchPlaces,
+    Address, ContextWords, DeviceStruct, FOREIGN, Inbox, LINE, Launch, Progress, Resolved,
+    ScratchPlaces,
 };
 use antiphon_codegen::{ENTRY, Generated, Tables, Unsupported, Variant, generate};
 use antiphon_plan::program::{CallSizes, Layout};
@@ -80,17 +80,17 @@ impl<'a> World<'a> {
             let own = &layout.ranks[rank as usize];
             let readers: Vec<u32> = (0..world)
                 .filter(|&other| other != rank)
-                .filter(|&other| all[other as usize].peers.words.contains(&(rank * 2 + 1)))
+                .filter(|&other| all[other as usize].blocks.peers.words.contains(&(rank * 2 + 1)))
                 .collect();
             let others: Vec<u32> = (0..world).filter(|&other| other != rank).collect();
-            let entries = entries(generated);
+            let entries = generated.blocks.entries();
             let blocks = entries.len() as u32;
             let semaphores: Vec<i64> = own.semaphores.clone();
             let context = ContextWords { count: 1, ..ContextWords::default() };
             let launch = Launch {
                 blocks: upload(driver, &entries),
-                operands: upload(driver, &generated.operands.words),
-                peers: upload(driver, &generated.peers.words),
+                operands: upload(driver, &generated.blocks.operands.words),
+                peers: upload(driver, &generated.blocks.peers.words),
                 context: upload(driver, &[context]),
                 expected: address(zeroed(driver, 8 * own.channels.len() as u64)),
                 semaphores: upload(driver, &semaphores),
@@ -131,7 +131,9 @@ impl<'a> World<'a> {
     /// Takes the byte ranges of a call.
     pub fn resize(&mut self, layout: &Layout, sizes: CallSizes) {
         for (rank, own) in (0..).zip(&mut self.ranks) {
-            let tables = Tables::of(&layout.program(rank, sizes).expect("sizes"));
+            let program = layout.program(rank, sizes).expect("sizes");
+            let tables = Tables::of(&program, layout);
+            own.launch.ranges = upload(self.driver, &tables.ranges);
             own.launch.moves = upload(self.driver, &tables.moves);
             own.launch.pieces = upload(self.driver, &tables.pieces);
             own.launch.offsets = upload(self.driver, &tables.offsets);
@@ -201,24 +203,6 @@ impl<'a> World<'a> {
     pub fn over(&self, rank: usize) -> u64 {
         self.driver.read::<u64>(self.ranks[rank].launch.marks.0, 2)[1]
     }
-}
-
-/// The entries of a rank's blocks; of a rank without blocks, one that does nothing.
-fn entries(generated: &Generated) -> Vec<BlockEntry> {
-    let Generated { programs, operands, peers, .. } = generated;
-    if programs.is_empty() {
-        return vec![BlockEntry { program: u32::MAX, ..BlockEntry::default() }];
-    }
-    let ends = peers.blocks.iter().skip(1).copied().chain([peers.words.len() as u32]);
-    let starts = operands.blocks.iter().zip(&peers.blocks);
-    let all = programs.iter().zip(starts).zip(ends);
-    all.map(|((&program, (&operands, &peers)), end)| BlockEntry {
-        program,
-        operands,
-        peers,
-        peer_count: end - peers,
-    })
-    .collect()
 }
 
 /// An address, typed.

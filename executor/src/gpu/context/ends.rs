@@ -7,10 +7,10 @@ use crate::gpu::calls::Turn;
 use crate::gpu::lost::Asker;
 use crate::gpu::shape::blocks_of;
 use antiphon_codegen::abi::{DeviceStruct, Inbox};
-use antiphon_hal::Stream;
+use antiphon_hal::{Event, Stream};
 use std::mem::offset_of;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 /// A launch that was given to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,16 +99,33 @@ impl Context {
         begun == ended && given == self.given.load(Ordering::Acquire)
     }
 
-    /// Puts the end of launch `number` behind all that was submitted for it.
-    pub fn follow(&self, stream: &dyn Stream, number: u64) -> Result<(), ExecutorError> {
-        stream.record(&*self.fate.behind)?;
-        self.followed.store(number, Ordering::Release);
-        Ok(())
+    /// Puts an event behind all that was submitted for a launch; of ranks that are one kernel, which share a stream, `together`
+    /// behind that of all of them. That one stands for nothing else, for the others may wait for it.
+    pub fn end(
+        &self,
+        stream: &dyn Stream,
+        together: bool,
+    ) -> Result<Arc<dyn Event>, ExecutorError> {
+        let behind = &self.behind[usize::from(together)];
+        stream.record(&**behind)?;
+        Ok(Arc::clone(behind))
+    }
+
+    /// Notes that this event is behind launch `number`.
+    pub fn follow(&self, behind: Arc<dyn Event>, number: u64) {
+        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Some((behind, number));
+    }
+
+    /// The launch that was followed last, and the event behind it.
+    fn followed(&self) -> Option<(Arc<dyn Event>, u64)> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Has the driver asked what became of the launch that was submitted last.
     pub fn ask(&self, asker: &Asker) {
-        asker.ask(&self.fate, self.followed.load(Ordering::Acquire));
+        if let Some(followed) = self.followed() {
+            asker.ask(&self.fate, followed);
+        }
     }
 
     /// Whether nothing of the context is known to be under way or to follow a kernel of it. What follows one is asked for
@@ -118,7 +135,7 @@ impl Context {
             return true;
         }
         let given = self.given.load(Ordering::Acquire);
-        if !self.is_idle() || self.followed.load(Ordering::Acquire) != given {
+        if !self.is_idle() || self.followed().map_or(0, |(_, number)| number) != given {
             return false;
         }
         // Asked once for each end: the driver is slower than a word.

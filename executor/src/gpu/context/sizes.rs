@@ -19,6 +19,8 @@ const LEAST: u64 = 4096;
 pub struct OnDevice {
     /// What the following places count from.
     pub memory: Arc<dyn Memory>,
+    /// Where each block's ranges are.
+    pub ranges: u64,
     /// Where pieces of moves are.
     pub moves: u64,
     /// Where pieces are.
@@ -37,6 +39,8 @@ pub struct OnDevice {
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
     /// As in [`OnDevice`].
+    pub ranges: u64,
+    /// As there.
     pub moves: u64,
     /// As there.
     pub pieces: u64,
@@ -118,9 +122,9 @@ pub fn make(
         None => device.allocate((bytes.len() as u64).next_power_of_two().max(LEAST))?,
     };
     upload.copy(&*memory, bytes)?;
-    let Places { moves, pieces, offsets, loops, silent } = places;
+    let Places { ranges, moves, pieces, offsets, loops, silent } = places;
     let reader = AtomicU64::new(0);
-    let made = Arc::new(OnDevice { memory, moves, pieces, offsets, loops, silent, reader });
+    let made = Arc::new(OnDevice { memory, ranges, moves, pieces, offsets, loops, silent, reader });
     lock(sets).0.push_back((sizes, Arc::clone(&made)));
     Ok(made)
 }
@@ -152,7 +156,8 @@ mod tests {
         fn add(&mut self, input: u64, bytes: usize, over: u64) -> Arc<OnDevice> {
             let sizes = sizes_of(input);
             assert!(lock(&self.sizes).find(sizes).is_none(), "it is not known");
-            let places = Places { moves: 0, pieces: 0, offsets: 0, loops: 0, silent: false };
+            let places =
+                Places { ranges: 0, moves: 0, pieces: 0, offsets: 0, loops: 0, silent: false };
             let whom = (&*self.device, &self.upload);
             let image = vec![input as u8; bytes];
             let bytes = (&*image, places);
