@@ -50,7 +50,7 @@ fn line(machine: &Machine, steps: usize) -> Result<Line> {
         Subject::whole("again", || load(round.get())),
     ];
     let rounds = if machine.quick { 1 } else { 5 };
-    let effort = Effort { rounds, warmup: 0, budget: Duration::from_secs(60) };
+    let effort = Effort { rounds, warmup: 0, ..machine.seldom };
     let measured = in_turn(subjects, effort);
     let goals = [0, 1].map(|of| Goal::Time { of, most: MOST[of] }).to_vec();
     Ok(Line { what: format!("{steps} steps"), moved: None, measured, goals })

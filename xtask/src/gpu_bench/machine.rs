@@ -71,7 +71,10 @@ impl Machine {
         };
         let effort = |rounds, seconds| match options.quick {
             true => Effort { rounds: 2, warmup: 1, budget: Duration::from_secs(5) },
-            false => Effort { rounds, warmup: 20, budget: Duration::from_secs(seconds) },
+            false => {
+                let seconds = options.line_seconds.unwrap_or(seconds);
+                Effort { rounds, warmup: 20, budget: Duration::from_secs(seconds) }
+            }
         };
         Ok(Machine {
             simulated: device.name().contains("simulated"),

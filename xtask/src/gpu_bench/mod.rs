@@ -39,9 +39,12 @@ pub struct Options {
     /// The smallest sizes and very few rounds: shows that everything runs
     #[arg(long)]
     quick: bool,
-    /// Measure only the part of this name: copies, launches, forms, host, graphs or compile
-    #[arg(long)]
-    only: Option<String>,
+    /// Measure only these parts: copies, launches, forms, host, graphs, compile
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Begin no further round of a line after so many seconds [default: 3, or 4 of what takes long]
+    #[arg(long, value_name = "SECONDS")]
+    line_seconds: Option<u64>,
     /// Write gpu-bench.md and gpu-bench.json into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -92,13 +95,14 @@ impl Drop for Cache {
 /// # Errors
 /// No such GPU, a part that could not be measured, or files that cannot be written. All parts are tried before.
 pub fn run(options: &Options) -> Result<()> {
-    let parts: Vec<_> =
-        PARTS.iter().filter(|part| options.only.as_deref().is_none_or(|o| o == part.0)).collect();
-    if parts.is_empty() {
-        let names = PARTS.map(|part| part.0).join(", ");
-        let saw = options.only.as_deref().unwrap_or_default();
+    let names = PARTS.map(|part| part.0);
+    if let Some(saw) = options.only.iter().find(|only| !names.contains(&only.as_str())) {
+        let names = names.join(", ");
         return Err(Error::message(format!("cannot measure a part: saw `{saw}`, allowed {names}")));
     }
+    let is_asked =
+        |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let parts = PARTS.iter().filter(|part| is_asked(part.0));
     let _cache = Cache::own()?;
     let machine = Machine::open(options)?;
     let mut page = Page::new(&machine);
@@ -107,7 +111,12 @@ pub fn run(options: &Options) -> Result<()> {
     for (name, title, about, measure) in parts {
         // On a thread of its own, so that one that panics leaves the others.
         let measured = thread::scope(|scope| {
-            let measured = scope.spawn(|| measure(&machine)).join();
+            let measured = scope.spawn(|| {
+                // As an application's thread has it, which uses the vendor's own library.
+                machine.device.make_current().map_err(machine::error)?;
+                measure(&machine)
+            });
+            let measured = measured.join();
             measured.unwrap_or_else(|_| Err(Error::message("it panicked, as said above")))
         });
         match measured {

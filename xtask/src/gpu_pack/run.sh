@@ -3,9 +3,10 @@
 # enough. Generated kernels and the benchmark need a run-time compiler (NVRTC, hipRTC), too: without it they are passed over, and
 # plans are interpreted.
 #
-#   ./run.sh [--quick] [--rocm] [FOLDER]      writes what was said into FOLDER [default: log-DATE beside this file]
+#   ./run.sh [--quick | --brief] [--rocm] [FOLDER]   writes what was said into FOLDER [default: log-DATE beside this file]
 #
-# --quick takes one plan and small sizes. --rocm is for AMD's GPUs, if the folder was packed for them, too. The exit status is 0
+# --quick takes one plan and small sizes. --brief runs everything with fewer sizes and rounds, plans several at a time, so that times
+# mean something in the benchmark alone: for a card that is there for some minutes. --rocm is for AMD's GPUs, if the folder was packed for them, too. The exit status is 0
 # if no step has failed; FOLDER/summary.txt names them all. FOLDER/gpu-bench.md has the tables of the benchmark.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
@@ -39,11 +40,13 @@ find_hip() (
 )
 
 quick=
+brief=
 device=cuda
 driver=libcuda.so.1
 while :; do
     case ${1-} in
     --quick) quick=1 ;;
+    --brief) brief=1 ;;
     --rocm)
         device=rocm
         driver=${ANTIPHON_HIP_LIB:-$(find_hip)}
@@ -51,7 +54,7 @@ while :; do
         [ -z "$driver" ] || export ANTIPHON_HIP_LIB="$driver"
         ;;
     -*)
-        echo "cannot take the option $1: allowed --quick, --rocm" >&2
+        echo "cannot take the option $1: allowed --quick, --brief, --rocm" >&2
         exit 2
         ;;
     *) break ;;
@@ -67,7 +70,6 @@ mkdir -p "$log" || exit 1
 log=$(cd "$log" && pwd) || exit 1
 summary=$log/summary.txt
 : >"$summary"
-failed=0
 export ANTIPHON_CACHE_DIR="$log/cache"
 # As many of the card's queues as there are: with fewer than streams, kernels that wait for each other may stand in one.
 export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
@@ -87,16 +89,26 @@ step() {
     status=$?
     case $status in
     0) note "ok     $step, $(($(date +%s) - began)) s" ;;
-    124 | 137)
-        note "FAILED $step: not done after $most s, see $log/$step.log"
-        failed=1
-        ;;
-    *)
-        note "FAILED $step: status $status, see $log/$step.log"
-        failed=1
-        ;;
+    124 | 137) note "FAILED $step: not done after $most s, see $log/$step.log" ;;
+    *) note "FAILED $step: status $status, see $log/$step.log" ;;
     esac
 }
+
+# beside NAME COMMAND...: the same, with --brief beside others. `together` waits for them.
+beside() {
+    if [ -z "$brief" ]; then
+        step "$@"
+        return
+    fi
+    (step "$@") &
+    running=$((running + 1))
+    [ "$running" -lt 3 ] || together
+}
+together() {
+    wait
+    running=0
+}
+running=0
 
 antiphon=$here/antiphon
 
@@ -110,6 +122,13 @@ else
     sweep="-b 1K -e 64M -f 4 --iters 20 --warmup 5"
     worlds="2 4 8"
     bench=
+fi
+# Ranks that are processes of one GPU take turns on it, which takes milliseconds for each step of a plan.
+slow=$sweep
+if [ -n "$brief" ]; then
+    sweep="-b 1K -e 16M -f 16 --iters 5 --warmup 2"
+    slow="-b 1K -e 64K -f 64 --iters 2 --warmup 1"
+    bench="--line-seconds 1"
 fi
 
 step info "$antiphon" info
@@ -126,10 +145,12 @@ if [ -z "$quick" ]; then
     # These tests start themselves again on the simulated driver unless the variable is set: here it names the driver's own file,
     # by which they call it as an application does.
     [ -n "$driver" ] || note "SKIP   engine: no libamdhip64.so was found by its name; ANTIPHON_HIP_LIB names one"
-    for group in ${driver:+graphs streams buffers ends}; do
-        step "engine-$group" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device "$here/gpu_engine" "$group::" --test-threads=1
+    for group in ${driver:+graphs streams buffers ends first methods runtime_sizes scaled grouped faults ports}; do
+        beside "engine-$group" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device "$here/gpu_engine" "$group::" --skip defaults:: --test-threads=1
     done
 fi
+
+together
 
 # Whether kernels can be generated here, which takes a compiler that no driver brings.
 forms="generated interpreted"
@@ -144,23 +165,10 @@ fi
 for plan in $plans; do
     name=$(basename "$plan" .json)
     for form in $forms; do
-        step "plan-$name-$form" "$antiphon" run "$plan" --device $device --threads --kernels "$form" $sweep
-    done
-    if [ -z "$quick" ]; then
-        step "plan-$name-processes" "$antiphon" run "$plan" --device $device --processes $sweep
-    fi
-done
-
-# The built-in algorithms with as many ranks as asked for, on however many GPUs there are.
-for ranks in $worlds; do
-    for collective in allreduce allgather reducescatter alltoall alltoallv; do
-        for form in $forms; do
-            [ -n "$quick" ] && [ "$collective" != allreduce ] && continue
-            step "bench-$collective-$ranks-$form" "$antiphon" bench "$collective" --ranks "$ranks" --device $device --threads \
-                --kernels "$form" $sweep
-        done
+        beside "plan-$name-$form" "$antiphon" run "$plan" --device $device --threads --kernels "$form" $sweep
     done
 done
+together
 
 # What it costs, beside what the card itself can do.
 [ "$forms" = interpreted ] || step benchmark env ANTIPHON_CACHE_DIR="$log/cache-benchmark" "$here/gpu-bench" --backend $device --out "$log" $bench
@@ -172,15 +180,36 @@ elif [ $device != cuda ]; then
     note "SKIP   compute-sanitizer: it is for NVIDIA's GPUs"
 elif command -v compute-sanitizer >/dev/null 2>&1; then
     # Slower by a factor of hundreds.
-    most=$((2 * most))
+    limit=$most
+    [ -n "$brief" ] || most=$((2 * most))
     for tool in memcheck racecheck; do
         step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/antiphon" run \
             "$here/plans/allreduce_two_shot_packets_4.json" --device cuda:0 --threads --size 16K --iters 2 --warmup 0 --timeout off
     done
+    most=$limit
 else
     note "SKIP   compute-sanitizer: there is none"
 fi
 
+# The plans once more, each rank a process.
+for plan in $plans; do
+    [ -n "$quick" ] && continue
+    beside "plan-$(basename "$plan" .json)-processes" "$antiphon" run "$plan" --device $device --processes $slow
+done
+
+# The built-in algorithms with as many ranks as asked for, on however many GPUs there are.
+for ranks in $worlds; do
+    for collective in allreduce allgather reducescatter alltoall alltoallv; do
+        for form in $forms; do
+            [ -n "$quick" ] && [ "$collective" != allreduce ] && continue
+            beside "bench-$collective-$ranks-$form" "$antiphon" bench "$collective" --ranks "$ranks" --device $device --threads \
+                --kernels "$form" $sweep
+        done
+    done
+done
+
+together
+
 rm -rf "$log/cache" "$log/cache-benchmark"
 note "logs are in $log"
-exit $failed
+! grep -q ^FAILED "$summary"
