@@ -3,8 +3,11 @@
 //! All structs have C's layout and hold nothing but 4 and 8 byte integers at their natural places, so that every
 //! compiler lays them out alike; the generated text asserts their sizes.
 
+mod waits;
+
 use std::fmt::Write;
 use std::mem::{offset_of, size_of};
+pub use waits::Where;
 
 /// A type that both sides spell.
 pub trait InC {
@@ -453,64 +456,31 @@ pub const fn chunk_of(slot: u32) -> (u32, u32) {
     (chunk, slot - FIRST_CHUNK * ((1 << chunk) - 1))
 }
 
-/// What a block waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
-    /// An instruction of the block, counted from its start.
-    Instruction(u32),
-    /// Packets that a move of the rank reads, by the move's number.
-    Packets(u32),
-    /// A peer's arena, which is not mapped yet.
-    Arena(u32),
-    /// A peer's descriptor: it has not begun the launch.
-    Descriptor(u32),
-    /// A region of a peer, which is not mapped yet.
-    Region(u32),
-    /// A peer that has not completed an earlier launch.
-    Completion(u32),
-    /// Nothing any more: a peer called something else.
-    Mismatch(u32),
-    /// Nothing any more: an instruction that was to move a runtime block to one of another length.
-    Unequal(u32),
-    /// Nothing any more: an instruction whose proxy has ended.
-    Closed(u32),
-    /// What was handed to a proxy, by the channel: the launch's blocks are over.
-    Landing(u32),
+/// A struct's name, its fields, and its bytes.
+type Shape = (&'static str, &'static [Field], usize);
+
+const fn shape<T: DeviceStruct>() -> Shape {
+    (T::NAME, T::FIELDS, T::BYTES)
 }
 
-impl Where {
-    /// Names and numbers of the kinds, as device code spells them.
-    const KINDS: [&'static str; 10] = [
-        "AT_INSTRUCTION",
-        "AT_PACKETS",
-        "AT_ARENA",
-        "AT_DESCRIPTOR",
-        "AT_REGION",
-        "AT_COMPLETION",
-        "AT_MISMATCH",
-        "AT_UNEQUAL",
-        "AT_CLOSED",
-        "AT_LANDING",
-    ];
-
-    /// Reads the low word of [`Progress::at`]; `None` if no device writes such a one.
-    pub const fn unpack(word: u32) -> Option<Self> {
-        let index = word & 0x0FFF_FFFF;
-        Some(match word >> 28 {
-            0 => Where::Instruction(index),
-            1 => Where::Packets(index),
-            2 => Where::Arena(index),
-            3 => Where::Descriptor(index),
-            4 => Where::Region(index),
-            5 => Where::Completion(index),
-            6 => Where::Mismatch(index),
-            7 => Where::Unequal(index),
-            8 => Where::Closed(index),
-            9 => Where::Landing(index),
-            _ => return None,
-        })
-    }
-}
+/// All structs that both sides know; those that others hold come before these.
+const ALL: [Shape; 15] = [
+    shape::<Piece>(),
+    shape::<Pieces>(),
+    shape::<BlockEntry>(),
+    shape::<BlockRange>(),
+    shape::<Step>(),
+    shape::<Descriptor>(),
+    shape::<Inbox>(),
+    shape::<ContextWords>(),
+    shape::<ScratchPlaces>(),
+    shape::<Resolved>(),
+    shape::<RegionEntry>(),
+    shape::<Progress>(),
+    shape::<RuntimeBlock>(),
+    shape::<Link>(),
+    shape::<Launch>(),
+];
 
 /// Everything that both sides know, as device code reads it.
 pub fn declarations() -> String {
@@ -525,67 +495,41 @@ pub fn declarations() -> String {
         let _ = writeln!(text, "#define {name} {bit}ull");
     }
     text.push('\n');
-    declare::<Piece>(&mut text);
-    declare::<Pieces>(&mut text);
-    declare::<BlockEntry>(&mut text);
-    declare::<BlockRange>(&mut text);
-    declare::<Step>(&mut text);
-    declare::<Descriptor>(&mut text);
-    declare::<Inbox>(&mut text);
-    declare::<ContextWords>(&mut text);
-    declare::<ScratchPlaces>(&mut text);
-    declare::<Resolved>(&mut text);
-    declare::<RegionEntry>(&mut text);
-    declare::<Progress>(&mut text);
-    declare::<RuntimeBlock>(&mut text);
-    declare::<Link>(&mut text);
-    declare::<Launch>(&mut text);
+    for (name, fields, bytes) in ALL {
+        declare(&mut text, name, fields, bytes);
+    }
     text
 }
 
-fn declare<T: DeviceStruct>(text: &mut String) {
+fn declare(text: &mut String, struct_name: &str, fields: &[Field], bytes: usize) {
     // Writing to a string does not fail.
-    let _ = writeln!(text, "struct {} {{", T::NAME);
-    for Field { name, c, length, .. } in T::FIELDS {
+    let _ = writeln!(text, "struct {struct_name} {{");
+    for Field { name, c, length, .. } in fields {
         let length = length.map(|length| format!("[{length}]")).unwrap_or_default();
         let _ = writeln!(text, "    {c} {name}{length};");
     }
     let _ = writeln!(text, "}};");
-    let (name, bytes) = (T::NAME, T::BYTES);
-    let _ = writeln!(text, "static_assert(sizeof({name}) == {bytes}, \"{name}\");\n");
+    let _ = writeln!(text, "static_assert(sizeof({struct_name}) == {bytes}, \"{struct_name}\");\n");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn is_packed<T: DeviceStruct>() {
-        let mut end = 0;
-        for Field { name, offset, bytes, .. } in T::FIELDS {
-            assert_eq!(*offset, end, "{}.{name}: no compiler may add bytes before it", T::NAME);
-            end += bytes;
-        }
-        assert_eq!(T::BYTES % 4, 0);
-        assert_eq!(end, T::BYTES, "{}: no compiler may add bytes behind it", T::NAME);
-    }
-
     #[test]
     fn every_compiler_lays_the_structs_out_alike() {
-        is_packed::<Piece>();
-        is_packed::<Pieces>();
-        is_packed::<BlockEntry>();
-        is_packed::<BlockRange>();
-        is_packed::<Step>();
-        is_packed::<Descriptor>();
-        is_packed::<Inbox>();
-        is_packed::<ContextWords>();
-        is_packed::<ScratchPlaces>();
-        is_packed::<Resolved>();
-        is_packed::<RegionEntry>();
-        is_packed::<Progress>();
-        is_packed::<RuntimeBlock>();
-        is_packed::<Link>();
-        is_packed::<Launch>();
+        for (struct_name, fields, size) in ALL {
+            let mut end = 0;
+            for Field { name, offset, bytes, .. } in fields {
+                assert_eq!(
+                    *offset, end,
+                    "{struct_name}.{name}: no compiler may add bytes before it"
+                );
+                end += bytes;
+            }
+            assert_eq!(size % 4, 0);
+            assert_eq!(end, size, "{struct_name}: no compiler may add bytes behind it");
+        }
     }
 
     #[test]

@@ -72,9 +72,9 @@ const QUIET_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl Loader<'_> {
-    /// Loads code while no launch of the process is under way on the device. CUDA's driver lets who loads code wait for all kernels of the device,
-    /// and who makes any other call meanwhile for that one: a kernel that waits for another rank's launch would keep it from being
-    /// made. Launches that begin meanwhile wait for the loading, which takes milliseconds.
+    /// Loads code while no launch of the process is under way on the device. CUDA's driver lets who loads code wait for all kernels
+    /// of the device, and who makes any other call meanwhile for that one: a kernel that waits for another rank's launch would keep
+    /// it from being made. Launches that begin meanwhile wait for the loading, which takes milliseconds.
     fn load(&self, entry: &str, code: &[u8]) -> Result<Arc<dyn Kernel>, HalError> {
         let underway = Underway::here();
         let began = Instant::now();
