@@ -393,6 +393,9 @@ static void coded(void)
             OK(antiphon_group_end());
             for (rank = 0; rank < WORLD && round == 1; rank++) {
                 CUDA(cuStreamEndCapture(sides[rank].native, &graphs[rank]));
+            }
+            /* Not before: it would end what is still recorded. */
+            for (rank = 0; rank < WORLD && round == 1; rank++) {
                 CUDA(cuGraphInstantiateWithFlags(&executables[rank], graphs[rank], 0));
             }
         }
