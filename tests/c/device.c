@@ -204,8 +204,8 @@ static void work(struct Side *side)
     CUDA(cuStreamSynchronize(side->native));
     expect(side, COUNT, of_other, 0);
 
-    /* Recorded once, played with other data. */
-    CUDA(cuStreamBeginCapture_v2(side->native, 0));
+    /* Recorded once, played with other data; by rules for this thread alone, since the other rank may make its graph meanwhile. */
+    CUDA(cuStreamBeginCapture_v2(side->native, 1));
     OK(antiphon_all_reduce(c, in, out, COUNT, I32, SUM, s));
     CUDA(cuStreamEndCapture(side->native, &graph));
     CUDA(cuGraphInstantiateWithFlags(&executable, graph, 0));
