@@ -65,7 +65,7 @@ void collectives(const Rank& own) {
     // Recorded, and played with other data.
     CUgraph graph;
     CUgraphExec executable;
-    CUDA(cuStreamBeginCapture_v2(stream, 0));
+    CUDA(cuStreamBeginCapture_v2(stream, own_thread));
     OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
     OK(ncclGroupStart());
     OK(ncclSend(own.receive(), count, ncclInt32, 1 - me, comm, stream));
@@ -308,7 +308,7 @@ void beside(const Rank& own, int device) {
     // What is served here is recorded here, and the rest there, where no communicator is made for it then.
     CUgraph graph;
     CUgraphExec executable;
-    CUDA(cuStreamBeginCapture_v2(stream, 0));
+    CUDA(cuStreamBeginCapture_v2(stream, own_thread));
     OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
     CUDA(cuStreamEndCapture(stream, &graph));
     CUDA(cuGraphInstantiateWithFlags(&executable, graph, 0));
@@ -317,7 +317,7 @@ void beside(const Rank& own, int device) {
     CUDA(cuGraphExecDestroy(executable));
     CUDA(cuGraphDestroy(graph));
     const int made = number("real_made");
-    CUDA(cuStreamBeginCapture_v2(stream, 0));
+    CUDA(cuStreamBeginCapture_v2(stream, own_thread));
     OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, exclusive, comm, stream));
     OK(ncclAllReduce(own.receive(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
     CUDA(cuStreamEndCapture(stream, &graph));

@@ -30,6 +30,9 @@ int cuGraphExecDestroy(CUgraphExec executable);
 int cuGraphDestroy(CUgraph graph);
 }
 
+/* Rules of recording for the calling thread alone: others may make graphs meanwhile. */
+constexpr unsigned own_thread = 1;
+
 #define CUDA(call) CHECK((call) == 0)
 
 constexpr int world = 2;

@@ -182,6 +182,7 @@ macro_rules! driver_calls {
             #[allow(clippy::too_many_arguments)]
             pub extern "C" fn $name($($argument: $kind),*) -> i32 {
                 $crate::abi::answer(stringify!($name), move || {
+                    $crate::stream::pass();
                     $crate::device::initialised()?;
                     $body
                 })

@@ -26,6 +26,8 @@ pub fn add(handle: u64, content: Content) -> u64 {
 
 driver_calls! {
     fn cuGraphInstantiateWithFlags(out: Out<u64>, graph: u64, _flags: u64) {
+        // As seen of CUDA's driver: it ends what another thread records by the strictest rules.
+        capture::refuse()?;
         let content = lock(&*GRAPHS.get(graph)?).clone();
         out.set(EXECUTABLE.add(Arc::new(Mutex::new(content))))
     }

@@ -27,7 +27,7 @@
 //! | `ANTIPHON_GPUSIM_ATOMICS` | `0`: devices have no atomic operations on each other's memory, as over PCIe |
 //! | `ANTIPHON_GPUSIM_UNORDERED` | devices, separated by commas, that do not order what network cards write to their memory |
 //! | `ANTIPHON_GPUSIM_HIP` | the release of HIP whose ways are simulated; `7.2` when unset |
-//! | `ANTIPHON_GPUSIM_WAITS` | which calls wait for all kernels of a device, as a driver may let them, separated by commas: `pin` memory of the host, `open` an IPC handle, let a device use the memory of a `peer`, make and `map` memory, `load` code; the first three when unset, `0` for none |
+//! | `ANTIPHON_GPUSIM_WAITS` | which calls wait for all kernels of a device, as a driver may let them, separated by commas: `pin` memory of the host, `open` an IPC handle, let a device use the memory of a `peer`, make and `map` memory, `load` code, for which every other thread's calls wait as well; the first three when unset, `0` for none |
 //! | `ANTIPHON_GPUSIM_UNKNOWN` | architectures that the run-time compilers do not know, separated by commas |
 //! | `ANTIPHON_GPUSIM_IMAGES` | a folder of images of the vendors' compilers, each with the source that runs in its place |
 //! | `ANTIPHON_GPUSIM_CACHE` | folder for compiled kernels; else `antiphon-gpusim-<user>` in the temporary folder |

@@ -2,7 +2,7 @@
 
 use crate::faults::await_failure;
 use crate::plans::{may_refuse, report, right};
-use crate::{backend, device, on_simulator, on_threads, options};
+use crate::{backend, device, on_simulator, on_simulator_with, on_threads, options};
 use antiphon::executor::hal::{Backend, Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError, LoadedPlan, RankCall};
 use antiphon::plan::algorithms::{Algorithm, Shape};
@@ -252,8 +252,9 @@ impl Rank {
 
 #[test]
 fn one_kernel_keeps_the_order_of_all_its_streams() {
+    // Ranks that are launched apart wait for each other, and to load code waits for them.
     let test = "together::one_kernel_keeps_the_order_of_all_its_streams";
-    if on_simulator(test).is_none() {
+    if on_simulator_with(test, &[("ANTIPHON_GPUSIM_WAITS", "load")]).is_none() {
         return;
     }
     const WORLD: u32 = 4;

@@ -11,6 +11,7 @@ use capture::{Capture, Slot};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError, Weak};
+use std::thread::{self, ThreadId};
 
 /// Something to do in a stream's order; done again with every launch of a graph that holds it.
 pub type Work = Arc<dyn Fn() -> Answer + Send + Sync>;
@@ -84,8 +85,46 @@ pub fn may_finish_device(device: usize, kind: &str) {
     });
     if WAITS.split(',').any(|one| one == kind) {
         WAITING.fetch_add(1, Ordering::Relaxed);
+        // As seen of CUDA's driver: who loads code keeps every other caller waiting meanwhile.
+        let held = (kind == "load").then(Held::new);
         finish_device(device);
+        drop(held);
         WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The thread that keeps all others from calling the driver, if one does.
+static HOLDER: Mutex<Option<ThreadId>> = Mutex::new(None);
+/// It does so no more.
+static RELEASED: Condvar = Condvar::new();
+
+/// No other thread's call begins while it lives.
+struct Held;
+
+impl Held {
+    fn new() -> Self {
+        let mut holder = lock(&HOLDER);
+        while holder.is_some() {
+            holder = RELEASED.wait(holder).unwrap_or_else(PoisonError::into_inner);
+        }
+        *holder = Some(thread::current().id());
+        Held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        *lock(&HOLDER) = None;
+        RELEASED.notify_all();
+    }
+}
+
+/// Waits while another thread keeps all others from calling the driver.
+pub fn pass() {
+    let own = thread::current().id();
+    let mut holder = lock(&HOLDER);
+    while holder.is_some_and(|holder| holder != own) {
+        holder = RELEASED.wait(holder).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
