@@ -36,6 +36,16 @@ fn on_simulator(test: &str) -> Option<Simulated> {
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), &[])
 }
 
+/// The same for a test of so many devices: the simulator has them, a machine whose driver stands for it may not.
+fn on_simulator_of(test: &str, devices: usize) -> Option<Simulated> {
+    let simulated = on_simulator(test)?;
+    if driver(backend()).unwrap().devices().unwrap().len() >= devices {
+        return Some(simulated);
+    }
+    antiphon_tests::simulated::pass_over(test, &format!("there are not {devices} devices"));
+    None
+}
+
 /// The same with variables of the simulator.
 fn on_simulator_with(test: &str, environment: &[(&str, &str)]) -> Option<Simulated> {
     antiphon_tests::simulated::enter(test, env!("CARGO_TARGET_TMPDIR"), environment)

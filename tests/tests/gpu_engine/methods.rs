@@ -1,7 +1,7 @@
 //! Collectives as methods on buffers of devices: every one, what is refused, and buffers that go while launches run.
 
 use crate::devices::devices;
-use crate::{device, on_devices, on_simulator, on_threads, options};
+use crate::{device, on_devices, on_simulator, on_simulator_of, on_threads, options};
 use antiphon::executor::hal::{Backend, driver};
 use antiphon::executor::{self, Request, What};
 use antiphon::{Communicator, DataType, DeviceBuffer, ExecutorError, Op};
@@ -32,7 +32,8 @@ fn every_method_takes_device_buffers() {
 
 #[test]
 fn every_method_takes_buffers_of_several_devices() {
-    if on_simulator("methods::every_method_takes_buffers_of_several_devices").is_some() {
+    let test = "methods::every_method_takes_buffers_of_several_devices";
+    if on_simulator_of(test, WORLD as usize).is_some() {
         on_devices(&devices(WORLD, WORLD), &options(), |rank| all_methods(&rank, &COUNTS[1..2]));
     }
 }
@@ -40,11 +41,8 @@ fn every_method_takes_buffers_of_several_devices() {
 #[test]
 fn buffers_of_elsewhere_are_refused_and_the_next_call_works() {
     let test = "methods::buffers_of_elsewhere_are_refused_and_the_next_call_works";
-    if on_simulator(test).is_none() {
+    if on_simulator_of(test, 2).is_none() {
         return;
-    }
-    if driver(device().backend()).unwrap().devices().unwrap().len() < 2 {
-        return antiphon_tests::simulated::pass_over(test, "there is no second device");
     }
     let one = |device| {
         let rank = executor::Communicator::in_process_over(&[device], &options()).unwrap();

@@ -2,7 +2,10 @@
 //! recorded into graphs, whose replays read the factors of their time.
 
 use crate::devices::devices;
-use crate::{backend, device, on_devices, on_simulator, on_simulator_with, on_threads, options};
+use crate::{
+    backend, device, on_devices, on_simulator, on_simulator_of, on_simulator_with, on_threads,
+    options,
+};
 use antiphon::executor::hal::Stream;
 use antiphon::executor::{Collectives, Communicator, Factor, Group, Request, What};
 use antiphon::{DataType, ReduceOp};
@@ -100,7 +103,8 @@ impl Rank {
 
 #[test]
 fn sums_of_products_have_a_factor_for_each_rank() {
-    if on_simulator("scaled::sums_of_products_have_a_factor_for_each_rank").is_none() {
+    let test = "scaled::sums_of_products_have_a_factor_for_each_rank";
+    if on_simulator_of(test, WORLD as usize).is_none() {
         return;
     }
     on_devices(&devices(WORLD, WORLD), &options(), |communicator| {
