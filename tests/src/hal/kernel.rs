@@ -42,6 +42,16 @@ fn kernel(subject: &Subject, entry: &str) -> Option<Arc<dyn Kernel>> {
     subject.has(device.caps().kernels, "kernels").then(|| device.load(source).unwrap())
 }
 
+/// The same, compiled first and loaded then.
+fn compiled_kernel(subject: &Subject, entry: &str) -> Option<Arc<dyn Kernel>> {
+    let device = &subject.device;
+    subject.has(device.caps().kernels, "kernels").then(|| {
+        let code = device.compile(SOURCE, &[]).unwrap();
+        let code = KernelCode::Binary(&code);
+        device.load(KernelSource { entry, code, options: &[] }).unwrap()
+    })
+}
+
 fn pointer<T>(value: &T) -> *const c_void {
     (&raw const *value).cast()
 }
@@ -61,10 +71,11 @@ fn add(
     unsafe { kernel.launch(stream, SHAPE, &arguments) }.unwrap();
 }
 
-/// Every element is reached, once, by one launch and by a cooperative one; arguments are copied.
+/// Every element is reached, once, by one launch and by a cooperative one, of a kernel that was loaded from its source and of one
+/// that was compiled before; arguments are copied.
 pub fn a_kernel_does_what_its_source_says(subject: &Subject) {
     let Some(add_kernel) = kernel(subject, "add") else { return };
-    let Some(turn) = kernel(subject, "turn") else { return };
+    let Some(turn) = compiled_kernel(subject, "turn") else { return };
     let device = &subject.device;
     assert_eq!(add_kernel.backend(), device.backend());
     let (access, stream) = (Access::new(device), device.stream().unwrap());
@@ -203,6 +214,9 @@ pub fn a_source_with_a_fault_is_an_error_with_the_log(subject: &Subject) {
     let error = load("f", "extern \"C\" __global__ void f() { not_declared = 1; }").unwrap_err();
     assert!(matches!(error, HalError::Vendor { .. }), "{error}");
     assert!(error.to_string().contains("not_declared"), "{error}");
+    let error = device.compile("extern \"C\" __global__ void f() { not_declared = 1; }", &[]);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("not_declared"), "{error}");
     let error = load("missing", SOURCE).unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
     let nothing = KernelSource { entry: "f", code: KernelCode::Binary(&[]), options: &[] };

@@ -260,6 +260,7 @@ pub fn what_is_not_wired_answers_unsupported(subject: &Subject) {
     let address = buffer.as_ptr().addr() as u64;
     let answers = [
         (caps.kernels, device.load(source).err()),
+        (caps.kernels, device.compile("", &[]).err()),
         (caps.multicast, device.multicast(2, PAGE).err()),
         (caps.process_access, {
             // SAFETY: the range is a local array, not touched by anything else. Process 0 is none, so that where
