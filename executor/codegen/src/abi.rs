@@ -128,19 +128,18 @@ device_struct! {
         peers: u32,
         /// How many peers it has.
         peer_count: u32,
-        /// The first of its moves.
-        first_move: u32,
-        /// How many moves lie between the first and the last, both included.
-        move_count: u32,
-        /// Nothing.
-        unused: u32,
     }
 }
 
 device_struct! {
-    /// Where the pieces of a block's moves are: of all from [`BlockEntry::first_move`] on.
+    /// What a block reads of the tables. Between its own moves may be other blocks', as far as lowering mixes them; so with pieces
+    /// and offsets.
     BlockRange {
-        /// The first in [`Launch::pieces`].
+        /// Its first in [`Launch::moves`].
+        first_move: u32,
+        /// How many there are up to its last.
+        move_count: u32,
+        /// The first of its moves' in [`Launch::pieces`].
         first_piece: u32,
         /// How many there are.
         piece_count: u32,

@@ -3,11 +3,11 @@
 use crate::abi::BlockEntry;
 use crate::calls::Call;
 use crate::repeat::{Node, fold};
-use crate::skeleton::{Code, Operands, Peers, Skeleton, block_moves};
+use crate::skeleton::{Code, Operands, Peers, Skeleton};
 use crate::target::Variant;
 use crate::{abi, target};
 use antiphon_plan::ReduceOp;
-use antiphon_plan::program::{Layout, Span};
+use antiphon_plan::program::Layout;
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -44,30 +44,24 @@ pub struct RankBlocks {
     pub operands: Operands,
     /// The ranks that the rank's blocks touch.
     pub peers: Peers,
-    /// For each block, its moves: the first one's number, and one past the last one's.
-    pub moves: Vec<Span>,
 }
 
 impl RankBlocks {
     /// The entries of the rank's blocks. A rank without blocks has one that does nothing: it still tells its peers that it came,
     /// and left.
     pub fn entries(&self) -> Vec<BlockEntry> {
-        let RankBlocks { programs, operands, peers, moves } = self;
+        let RankBlocks { programs, operands, peers } = self;
         if programs.is_empty() {
             return vec![BlockEntry { program: u32::MAX, ..BlockEntry::default() }];
         }
         let ends = peers.blocks.iter().skip(1).copied().chain([peers.words.len() as u32]);
-        let all =
-            programs.iter().zip(&operands.blocks).zip(peers.blocks.iter().zip(ends)).zip(moves);
-        all.map(|(((&program, operands), (&peers, end)), moves)| BlockEntry {
+        let all = programs.iter().zip(&operands.blocks).zip(peers.blocks.iter().zip(ends));
+        all.map(|((&program, operands), (&peers, end))| BlockEntry {
             program,
             operands: operands.start,
             operand_count: operands.len() as u32,
             peers,
             peer_count: end - peers,
-            first_move: moves.start,
-            move_count: moves.len() as u32,
-            unused: 0,
         })
         .collect()
     }
@@ -162,7 +156,7 @@ impl Programs {
                 next
             }));
         }
-        Ok(RankBlocks { programs, operands, peers, moves: block_moves(layout, rank) })
+        Ok(RankBlocks { programs, operands, peers })
     }
 
     /// The text of a kernel up to its entry.
@@ -363,10 +357,7 @@ mod tests {
         for (blocks, alone) in all.ranks.iter().zip(&alone) {
             let alone = &alone.blocks;
             assert_eq!((&blocks.operands, &blocks.peers), (&alone.operands, &alone.peers));
-            assert_eq!(
-                (&blocks.moves, blocks.programs.len()),
-                (&alone.moves, alone.programs.len())
-            );
+            assert_eq!(blocks.programs.len(), alone.programs.len());
         }
         assert_eq!(all.ranks[0].programs, all.ranks[2].programs);
         assert_ne!(all.ranks[0].programs, all.ranks[1].programs);

@@ -8,7 +8,7 @@
 use crate::abi::{self, Step};
 use crate::calls::{Arguments, Call};
 use crate::emit::{ENTRY, Generated, RankBlocks, THREADS, Unsupported};
-use crate::skeleton::{Code, Item, Row, Skeleton, block_moves};
+use crate::skeleton::{Code, Item, Row, Skeleton};
 use crate::target::{self, Target, Variant};
 use antiphon_plan::program::Layout;
 use antiphon_plan::{DataType, ReduceOp};
@@ -144,7 +144,7 @@ pub fn interpreted(layout: &Layout, rank: u32, variant: Variant) -> Result<Gener
         programs.push(at);
     }
     let text = text(variant.target, variant.dtype);
-    let blocks = RankBlocks { programs, operands, peers, moves: block_moves(layout, rank) };
+    let blocks = RankBlocks { programs, operands, peers };
     Ok(Generated { text, blocks, steps: 0 })
 }
 

@@ -98,20 +98,6 @@ pub(crate) fn moves_of(
     })
 }
 
-/// For each block of a rank, its moves: the first one's number, and one past the last one's. Numbers between may be other
-/// blocks', as far as the plan's lowering mixes them.
-pub(crate) fn block_moves(layout: &Layout, rank: u32) -> Vec<Span> {
-    let moves = |block| {
-        let numbers = moves_of(layout, rank, block).map(|(number, _)| number);
-        let bounds = numbers.fold(None, |bounds: Option<Span>, at| {
-            let Span { start, end } = bounds.unwrap_or(Span { start: at, end: at + 1 });
-            Some(Span { start: start.min(at), end: end.max(at + 1) })
-        });
-        bounds.unwrap_or_default()
-    };
-    (0..layout.ranks[rank as usize].blocks.len()).map(moves).collect()
-}
-
 /// The ranks whose memory the blocks of a rank touch, or have a proxy touch, its own apart: for each block in turn,
 /// ascending, the rank times two, plus one if that is not only scratch and counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ pub struct Tables {
     pub offsets: Vec<u64>,
     /// Iterations of each pipeline.
     pub loops: Vec<u64>,
-    /// For each block, where its pieces and their offsets are. One that covers nothing, of a rank without blocks.
+    /// For each block, what it reads of them. One that is nothing, of a rank without blocks.
     pub ranges: Vec<BlockRange>,
 }
 
@@ -42,31 +42,32 @@ impl Tables {
     }
 }
 
-/// Where the pieces of some moves and their offsets are. Of each move its number and how many sides it has.
+/// What a block reads of the tables. Of each of its moves the number, and how many sides it has.
 fn range(program: &Program, moves: impl Iterator<Item = (u32, u32)>) -> BlockRange {
-    // Of pieces and of offsets.
-    let mut spans: Option<[Span; 2]> = None;
+    let [mut own, mut pieces, mut offsets] = [None; 3];
     for (number, sides) in moves {
+        cover(&mut own, number, 1);
         for at in program.moves[number as usize].range() {
-            let (at, first) = (at as u32, program.segments[at].offsets);
-            let own = [Span { start: at, end: at + 1 }, Span { start: first, end: first + sides }];
-            let joined = |[one, other]: [Span; 2]| Span {
-                start: one.start.min(other.start),
-                end: one.end.max(other.end),
-            };
-            spans = Some(match spans {
-                Some([pieces, offsets]) => [joined([pieces, own[0]]), joined([offsets, own[1]])],
-                None => own,
-            });
+            cover(&mut pieces, at as u32, 1);
+            cover(&mut offsets, program.segments[at].offsets, sides);
         }
     }
-    let [pieces, offsets] = spans.unwrap_or_default();
+    let [own, pieces, offsets] = [own, pieces, offsets].map(Option::unwrap_or_default);
     BlockRange {
+        first_move: own.start,
+        move_count: own.len() as u32,
         first_piece: pieces.start,
         piece_count: pieces.len() as u32,
         first_offset: offsets.start,
         offset_count: offsets.len() as u32,
     }
+}
+
+/// Has a span cover `count` positions from `first` on, too.
+fn cover(span: &mut Option<Span>, first: u32, count: u32) {
+    let end = first + count;
+    let known = span.unwrap_or(Span { start: first, end });
+    *span = Some(Span { start: known.start.min(first), end: known.end.max(end) });
 }
 
 #[cfg(test)]
@@ -90,6 +91,7 @@ mod tests {
                 let tables = Tables::of(&program, &layout);
                 for (block, range) in tables.ranges.iter().enumerate() {
                     for (number, sides) in moves_of(&layout, rank, block) {
+                        assert!(number - range.first_move < range.move_count, "{}", plan.name);
                         let Pieces { start, end } = tables.moves[number as usize];
                         for at in start..end {
                             let offsets = tables.pieces[at as usize].offsets as u32;

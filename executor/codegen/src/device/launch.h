@@ -5,19 +5,20 @@
 AP_INLINE u64 *words(u64 address) { return (u64 *)address; }
 AP_INLINE const u32 *numbers(u64 address) { return (const u32 *)address; }
 
-// Ranks of which a block keeps near what it has found.
-#define NEAR_RANKS 32
-// Bytes of tables that a block keeps near, in words of 8.
-#define NEAR_WORDS 1024
+// Ranks, from the first on, of which a block keeps in its own memory what it has found.
+#define KEPT_RANKS 32
+// Words of 8 bytes that it has there for its tables.
+#define KEPT_WORDS 1024
 
 // What all threads of a block know of the launch.
 struct State {
-    // Where the block's tables begin: beside it, if they have room there. Numbers of moves, pieces and offsets are the rank's.
+    // Where the block's tables are: in `tables`, if that has room. Moves, pieces and offsets go by the rank's numbers, so these places
+    // are before what is there of them.
     u64 operands, moves, pieces, offsets;
     // Of each rank that the block touches, where its arena is, and its areas of this launch.
-    u64 arenas[NEAR_RANKS];
-    u64 areas[NEAR_RANKS * 4];
-    u64 tables[NEAR_WORDS];
+    u64 arenas[KEPT_RANKS];
+    u64 areas[KEPT_RANKS * 4];
+    u64 tables[KEPT_WORDS];
     u64 number;
     u32 flag;
     // Any thread may set it to 0, and count in the next, at any time.
@@ -100,7 +101,7 @@ template <class Done> AP_INLINE bool look(const Launch &l, u32 kind, u32 index, 
 
 // Where this rank sees a rank's arena, if the block touches that.
 AP_INLINE u8 *arena(const Launch &l, u32 rank) {
-    if (rank < NEAR_RANKS) return (u8 *)state().arenas[rank];
+    if (rank < KEPT_RANKS) return (u8 *)state().arenas[rank];
     return (u8 *)(rank == l.rank ? l.arena : words(l.arenas)[rank]);
 }
 
@@ -149,13 +150,13 @@ AP_INLINE u64 scratch(const Launch &l, u32 rank, u32 kind) {
     return kind == 2 ? places.raw + odd * places.raw_half : places.packets + odd * places.packets_half;
 }
 
-// Finds a rank's arena, and keeps near where it is.
+// Finds a rank's arena, and keeps where it is.
 AP_INLINE void find_arena(const Launch &l, u32 rank) {
-    const bool near = rank < NEAR_RANKS;
+    const bool kept = rank < KEPT_RANKS;
     // On their way together with the arena's place.
-    const u64 raw = near ? scratch(l, rank, 2) : 0, packets = near ? scratch(l, rank, 3) : 0;
+    const u64 raw = kept ? scratch(l, rank, 2) : 0, packets = kept ? scratch(l, rank, 3) : 0;
     const u64 there = (u64)await_arena(l, rank);
-    if (!near) return;
+    if (!kept) return;
     state().arenas[rank] = there;
     state().areas[rank * 4 + 2] = there + raw;
     state().areas[rank * 4 + 3] = there + packets;
@@ -183,14 +184,14 @@ AP_DEVICE void resolve(const Launch &l, u32 peer) {
             }
         }
         found[side].address = base + offset;
-        if (peer < NEAR_RANKS) state().areas[peer * 4 + side] = base + offset;
+        if (peer < KEPT_RANKS) state().areas[peer * 4 + side] = base + offset;
     }
 }
 
 // Where this rank sees a side of a move: word / 4 is the rank, word % 4 the area.
 AP_INLINE u8 *area(const Launch &l, u32 side) {
     const u32 rank = side >> 2, kind = side & 3;
-    if (rank < NEAR_RANKS) return (u8 *)state().areas[side];
+    if (rank < KEPT_RANKS) return (u8 *)state().areas[side];
     if (kind & 2) return arena(l, rank) + scratch(l, rank, kind);
     if (rank == l.rank) return (u8 *)(kind ? l.output : l.input);
     return (u8 *)((const Resolved *)l.resolved)[((u64)block_of(l) * l.world + rank) * 2 + kind].address;
@@ -247,25 +248,25 @@ AP_DEVICE void publish(const Launch &l, u32 peer) {
 
 AP_INLINE void find_groups(const Launch &l);
 
-// Brings the block's tables near, or says where they are.
+// Copies the block's tables to its own memory, or says where they are.
 AP_INLINE void fetch_tables(const Launch &l, const BlockEntry &b) {
     const BlockRange r = ((const BlockRange *)l.ranges)[block_of(l)];
     // Words of 8 bytes each has, one behind the other.
     const u64 operands = ((u64)b.operand_count + 1) / 2, pieces = r.piece_count * (u64)(sizeof(Piece) / 8);
-    const bool fit = operands + b.move_count + pieces + r.offset_count <= NEAR_WORDS;
-    u64 *moves_to = state().tables + operands, *pieces_to = moves_to + b.move_count, *offsets_to = pieces_to + pieces;
+    const bool fit = operands + r.move_count + pieces + r.offset_count <= KEPT_WORDS;
+    u64 *moves_to = state().tables + operands, *pieces_to = moves_to + r.move_count, *offsets_to = pieces_to + pieces;
     if (fit) {
         const u32 *from = numbers(l.operands) + b.operands;
         u32 *to = (u32 *)state().tables;
         for (u32 i = AP_THREAD(); i < b.operand_count; i += AP_THREADS()) to[i] = from[i];
-        for (u32 i = AP_THREAD(); i < b.move_count; i += AP_THREADS()) moves_to[i] = words(l.moves)[b.first_move + i];
+        for (u32 i = AP_THREAD(); i < r.move_count; i += AP_THREADS()) moves_to[i] = words(l.moves)[r.first_move + i];
         const u64 *first = words(l.pieces) + (u64)r.first_piece * (sizeof(Piece) / 8);
         for (u32 i = AP_THREAD(); i < pieces; i += AP_THREADS()) pieces_to[i] = first[i];
         for (u32 i = AP_THREAD(); i < r.offset_count; i += AP_THREADS()) offsets_to[i] = words(l.offsets)[r.first_offset + i];
     }
     if (AP_THREAD() != 0) return;
     state().operands = fit ? (u64)state().tables : l.operands + b.operands * sizeof(u32);
-    state().moves = fit ? (u64)moves_to - (u64)b.first_move * sizeof(Pieces) : l.moves;
+    state().moves = fit ? (u64)moves_to - (u64)r.first_move * sizeof(Pieces) : l.moves;
     state().pieces = fit ? (u64)pieces_to - (u64)r.first_piece * sizeof(Piece) : l.pieces;
     state().offsets = fit ? (u64)offsets_to - r.first_offset * sizeof(u64) : l.offsets;
 }
@@ -309,7 +310,7 @@ AP_INLINE bool begin(const Launch &l, const BlockEntry &b) {
     for (u32 i = last; i < b.peer_count; i += AP_THREADS()) find_arena(l, (i == last ? entry : peers[i]) >> 1);
     if (last == b.peer_count % AP_THREADS()) {
         find_arena(l, l.rank);
-        if (l.rank < NEAR_RANKS) {
+        if (l.rank < KEPT_RANKS) {
             state().areas[l.rank * 4] = l.input;
             state().areas[l.rank * 4 + 1] = l.output;
         }
