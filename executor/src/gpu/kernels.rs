@@ -3,6 +3,7 @@
 //! Loading code while kernels of the same device wait for each other could stop them all. So the first rank on a device
 //! that needs a kernel of a plan loads those of all ranks of the process on that device.
 
+use super::PAUSE;
 use super::underway::Underway;
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
@@ -67,9 +68,7 @@ pub struct Loader<'a> {
 
 /// How long launches are waited for that are under way, before code is loaded all the same, where there is no time limit, or a
 /// longer one.
-const QUIET_LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks at them.
-const PAUSE: Duration = Duration::from_micros(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Loader<'_> {
     /// Loads code while no launch of the process is under way on the device. CUDA's driver lets who loads code wait for all kernels
@@ -78,7 +77,7 @@ impl Loader<'_> {
     fn load(&self, entry: &str, code: &[u8]) -> Result<Arc<dyn Kernel>, HalError> {
         let underway = Underway::here();
         let began = Instant::now();
-        let limit = self.shared.options.timeout.map_or(QUIET_LIMIT, |most| most.min(QUIET_LIMIT));
+        let limit = self.shared.options.timeout.map_or(LONGEST_WAIT, |most| most.min(LONGEST_WAIT));
         let quiet = || underway.alone(Some(self.device));
         let mut alone = quiet();
         if alone.is_none() {

@@ -13,6 +13,7 @@ use crate::plan_cache::LoadedPlan;
 use antiphon_hal::{Backend, Device};
 use antiphon_plan::program::CallSizes;
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
@@ -50,30 +51,27 @@ impl Family {
 
     /// Whoever has this makes what calls need, alone.
     pub fn making(&self) -> Making<'_> {
-        match self.making_unless(|| None::<()>) {
-            Ok(making) => making,
-            Err(()) => unreachable!("nothing is known"),
-        }
+        let Ok(making) = self.making_unless(|| None::<Infallible>);
+        making
     }
 
     /// The same, unless what is to be made is known, maybe because somebody else has made it meanwhile: whoever made that may be
     /// making the next thing already, which waits for launches of it.
     pub fn making_unless<T>(&self, known: impl Fn() -> Option<T>) -> Result<Making<'_>, T> {
-        let mut making = lock(&self.making);
         loop {
-            drop(making);
             if let Some(known) = known() {
                 return Err(known);
             }
-            making = lock(&self.making);
+            let mut making = lock(&self.making);
             if !*making {
                 *making = true;
-                drop(making);
-                let making = Making(self);
-                return known().map_or(Ok(making), Err);
+                break;
             }
-            making = self.made.wait(making).unwrap_or_else(PoisonError::into_inner);
+            drop(self.made.wait(making).unwrap_or_else(PoisonError::into_inner));
         }
+        let making = Making(self);
+        // Whoever had it last may have made just this.
+        known().map_or(Ok(making), Err)
     }
 
     /// Whether these ranks are all of them.
