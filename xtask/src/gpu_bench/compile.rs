@@ -2,7 +2,7 @@
 
 use super::machine::{Machine, error};
 use super::page::{Goal, Line};
-use super::times::{Effort, Subject, in_turn};
+use super::times::{Subject, in_turn};
 use crate::Result;
 use crate::gpu_compile::times::random;
 use antiphon::DataType;
@@ -49,9 +49,7 @@ fn line(machine: &Machine, steps: usize) -> Result<Line> {
         }),
         Subject::whole("again", || load(round.get())),
     ];
-    let rounds = if machine.quick { 1 } else { 5 };
-    let effort = Effort { rounds, warmup: 0, ..machine.seldom };
-    let measured = in_turn(subjects, effort);
+    let measured = in_turn(subjects, machine.rarely);
     let goals = [0, 1].map(|of| Goal::Time { of, most: MOST[of] }).to_vec();
     Ok(Line { what: format!("{steps} steps"), moved: None, measured, goals })
 }

@@ -41,6 +41,8 @@ pub struct Machine {
     pub often: Effort,
     /// For what takes milliseconds.
     pub seldom: Effort,
+    /// For what takes seconds.
+    pub rarely: Effort,
     /// A kernel that does nothing, or why there is none.
     empty: Result<Arc<dyn Kernel>, String>,
 }
@@ -69,19 +71,24 @@ impl Machine {
             }
             loaded => loaded,
         };
-        let effort = |rounds, seconds| match options.quick {
+        let effort = |rounds, warmup, seconds| match options.quick {
             true => Effort { rounds: 2, warmup: 1, budget: Duration::from_secs(5) },
             false => {
                 let seconds = options.line_seconds.unwrap_or(seconds);
-                Effort { rounds, warmup: 20, budget: Duration::from_secs(seconds) }
+                Effort { rounds, warmup, budget: Duration::from_secs(seconds) }
             }
+        };
+        let rarely = match options.quick {
+            true => Effort { rounds: 1, warmup: 0, budget: Duration::ZERO },
+            false => effort(5, 0, 60),
         };
         Ok(Machine {
             simulated: device.name().contains("simulated"),
             threads: options.block_threads,
             quick: options.quick,
-            often: effort(2000, 3),
-            seldom: effort(200, 4),
+            often: effort(2000, 20, 3),
+            seldom: effort(200, 20, 4),
+            rarely,
             empty: empty.map_err(|error| error.to_string()),
             device,
         })

@@ -42,7 +42,7 @@ pub struct Options {
     /// Measure only these parts: copies, launches, forms, host, graphs, compile
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     only: Vec<String>,
-    /// Begin no further round of a line after so many seconds [default: 3, or 4 of what takes long]
+    /// Begin no further round of a line after so many seconds [default: 3, or 4 and 60 of what takes long]
     #[arg(long, value_name = "SECONDS")]
     line_seconds: Option<u64>,
     /// Write gpu-bench.md and gpu-bench.json into this folder

@@ -5,9 +5,9 @@
 #
 #   ./run.sh [--quick | --brief] [--rocm] [FOLDER]   writes what was said into FOLDER [default: log-DATE beside this file]
 #
-# --quick takes one plan and small sizes. --brief runs everything with fewer sizes and rounds, plans several at a time, so that times
-# mean something in the benchmark alone: for a card that is there for some minutes. --rocm is for AMD's GPUs, if the folder was packed for them, too. The exit status is 0
-# if no step has failed; FOLDER/summary.txt names them all. FOLDER/gpu-bench.md has the tables of the benchmark.
+# --quick takes one plan and small sizes. --brief runs everything with fewer sizes and rounds, and several steps at a time, so that
+# times mean something in the benchmark alone: for a card that is there for some minutes. --rocm is for AMD's GPUs, if the folder was
+# packed for them, too. The exit status is 0 if no step has failed; FOLDER/summary.txt names them all. FOLDER/gpu-bench.md has the tables of the benchmark.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 
@@ -145,6 +145,7 @@ if [ -z "$quick" ]; then
     # These tests start themselves again on the simulated driver unless the variable is set: here it names the driver's own file,
     # by which they call it as an application does.
     [ -n "$driver" ] || note "SKIP   engine: no libamdhip64.so was found by its name; ANTIPHON_HIP_LIB names one"
+    # A name is looked for anywhere in those of tests: `faults::` is in `defaults::`, too, which expects several devices.
     for group in ${driver:+graphs streams buffers ends first methods runtime_sizes scaled grouped faults ports}; do
         beside "engine-$group" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device "$here/gpu_engine" "$group::" --skip defaults:: --test-threads=1
     done
