@@ -12,8 +12,9 @@ use antiphon_codegen::interpret::interpreted;
 use antiphon_codegen::{Target, Variant, generate};
 use antiphon_plan::DataType;
 use antiphon_plan::algorithms::{Algorithm, Shape, examples};
+use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::interpret::{Interpreter, Memory};
-use antiphon_plan::model::Plan;
+use antiphon_plan::model::{Collective, Plan};
 use antiphon_plan::program::{CallSizes, Layout};
 use support::Driver;
 use world::{Make, World};
@@ -105,4 +106,33 @@ fn pipelines_semaphores_and_switches_do_too() {
             compare(&driver, &plan, 1204, 1204);
         }
     }
+}
+
+/// A block keeps what it has found of the first 32 ranks in shared memory, of raw memory and of packets' alike.
+#[test]
+fn ranks_of_which_a_block_keeps_nothing_are_reached_too() {
+    let driver = Driver::start();
+    let ranks = 34;
+    for algorithm in [Algorithm::AllGatherZeroCopy, Algorithm::AllGatherPackets] {
+        compare(&driver, &algorithm.plan(Shape::new(ranks)).unwrap(), 5, 5 * ranks);
+    }
+}
+
+/// It keeps its tables there too, unless they are too long, as those of two hundred copies that do not join are.
+#[test]
+fn tables_that_are_too_large_for_a_block_are_read_where_they_are() {
+    let driver = Driver::start();
+    let chunks = 200;
+    let program = ProgramBuilder::new("backwards", Collective::Test, 2)
+        .chunk_counts(chunks, chunks)
+        .fuse(false);
+    for rank in 0..2 {
+        let (input, output) = (program.input(rank), program.output(rank));
+        let block = program.block(rank);
+        for at in 0..chunks {
+            block.copy(input.chunk(at), output.chunk(chunks - 1 - at));
+        }
+    }
+    let elements = 3 * chunks;
+    compare(&driver, &program.build().unwrap(), elements, elements);
 }
