@@ -3,6 +3,7 @@
 use crate::abi::BlockEntry;
 use crate::calls::Call;
 use crate::repeat::{Node, fold};
+use crate::shapes::{Shapes, Shared};
 use crate::skeleton::{Code, Operands, Peers, Skeleton};
 use crate::target::Variant;
 use crate::{abi, target};
@@ -84,9 +85,9 @@ pub const TOGETHER: usize = 4096 / <abi::Launch as abi::DeviceStruct>::BYTES;
 /// # Errors
 /// A rank that the plan does not have.
 pub fn generate(layout: &Layout, rank: u32, variant: Variant) -> Result<Generated, Unsupported> {
-    let mut programs = Programs::default();
-    let blocks = programs.add(layout, rank, variant)?;
-    let mut text = programs.text(variant);
+    let mut programs = Programs::new(layout, variant);
+    let blocks = programs.add(rank)?;
+    let mut text = programs.text();
     let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch alone) {{");
     text.push_str("    const BlockEntry b = own(alone);\n");
     programs.branch(&mut text);
@@ -104,11 +105,11 @@ pub fn generate_together(
     ranks: &[u32],
     variant: Variant,
 ) -> Result<GeneratedTogether, Unsupported> {
-    let mut programs = Programs::default();
-    let blocks = ranks.iter().map(|&rank| programs.add(layout, rank, variant));
+    let mut programs = Programs::new(layout, variant);
+    let blocks = ranks.iter().map(|&rank| programs.add(rank));
     let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
     let count = ranks.len();
-    let mut text = programs.text(variant);
+    let mut text = programs.text();
     let _ = writeln!(text, "struct Together {{\n    Launch ranks[{count}];\n}};\n");
     let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Together all) {{");
     text.push_str("    u32 rank = 0;\n");
@@ -123,50 +124,61 @@ pub fn generate_together(
 }
 
 /// The programs of a kernel: one for all blocks that are equal.
-#[derive(Default)]
-struct Programs {
+struct Programs<'a> {
+    layout: &'a Layout,
+    variant: Variant,
     numbers: HashMap<Vec<Node>, u32>,
-    bodies: String,
+    /// The moves of all blocks.
+    shapes: Shapes,
 }
 
-impl Programs {
+impl<'a> Programs<'a> {
+    fn new(layout: &'a Layout, variant: Variant) -> Self {
+        Programs { layout, variant, numbers: HashMap::new(), shapes: Shapes::default() }
+    }
+
     /// Steps in the text.
     fn steps(&self) -> usize {
         self.numbers.keys().flatten().map(Node::steps).sum()
     }
 
     /// Adds what the blocks of a rank run.
-    fn add(
-        &mut self,
-        layout: &Layout,
-        rank: u32,
-        variant: Variant,
-    ) -> Result<RankBlocks, Unsupported> {
-        Unsupported::check(layout, rank)?;
-        let Skeleton { blocks, operands, peers } = Skeleton::of(layout, rank);
-        let unit = variant.unit(layout);
-        let op = |own: ReduceOp| variant.op.unwrap_or(own);
+    fn add(&mut self, rank: u32) -> Result<RankBlocks, Unsupported> {
+        Unsupported::check(self.layout, rank)?;
+        let Skeleton { blocks, operands, peers } = Skeleton::of(self.layout, rank);
+        let variant = self.variant;
         let mut programs = Vec::new();
         for block in &blocks {
             let nodes = fold(block);
+            self.shapes.add(&nodes, &|own| variant.operator(own));
             let next = self.numbers.len() as u32;
-            let bodies = &mut self.bodies;
-            programs.push(*self.numbers.entry(nodes).or_insert_with_key(|nodes| {
-                program(bodies, next, nodes, &op, unit);
-                next
-            }));
+            programs.push(*self.numbers.entry(nodes).or_insert(next));
         }
         Ok(RankBlocks { programs, operands, peers })
     }
 
     /// The text of a kernel up to its entry.
-    fn text(&self, variant: Variant) -> String {
+    fn text(&self) -> String {
+        let variant = self.variant;
         let mut text = variant.target.prelude();
         text.push_str(&abi::declarations());
         text.push_str(&target::element(variant.dtype));
         text.push_str(target::LIBRARY);
+        let shared = self.shapes.shared();
+        if !shared.is_empty() {
+            text.push_str(target::COUNTED);
+        }
         text.push_str(PROGRAMS);
-        text.push_str(&self.bodies);
+        let calls = Calls {
+            op: &|own| variant.operator(own),
+            unit: variant.unit(self.layout),
+            shared: &shared,
+        };
+        let mut programs: Vec<_> = self.numbers.iter().collect();
+        programs.sort_by_key(|(_, number)| **number);
+        for (nodes, number) in programs {
+            program(&mut text, *number, nodes, &calls);
+        }
         text
     }
 
@@ -209,25 +221,25 @@ impl Unsupported {
     }
 }
 
-fn program(
-    text: &mut String,
-    number: u32,
-    nodes: &[Node],
-    op: &dyn Fn(ReduceOp) -> ReduceOp,
+/// How steps become calls.
+struct Calls<'a> {
+    op: &'a dyn Fn(ReduceOp) -> ReduceOp,
+    /// Bytes of which slices of runtime blocks are whole multiples.
     unit: u64,
-) {
+    shared: &'a Shared,
+}
+
+fn program(text: &mut String, number: u32, nodes: &[Node], calls: &Calls<'_>) {
     let _ = writeln!(text, "AP_INLINE void program_{number}(const Launch &l, const u32 *o0) {{");
     let _ = writeln!(text, "    const Window w0 = NO_WINDOW;");
-    Body { text, op, unit, depth: 0 }.nodes(nodes, 0);
+    Body { text, calls, depth: 0 }.nodes(nodes, 0);
     text.push_str("}\n\n");
 }
 
 /// The body of a program, or of a loop in it.
 struct Body<'a> {
     text: &'a mut String,
-    op: &'a dyn Fn(ReduceOp) -> ReduceOp,
-    /// Bytes of which slices of runtime blocks are whole multiples.
-    unit: u64,
+    calls: &'a Calls<'a>,
     /// How many loops are around it. Its operands begin at `o<depth>`; its window is `w<depth>`.
     depth: usize,
 }
@@ -289,7 +301,8 @@ impl Body<'_> {
 
     fn step(&mut self, code: &Code, at: u32) {
         let depth = self.depth;
-        let call = Call::of(code, self.op, self.unit);
+        let Calls { op, unit, shared } = self.calls;
+        let call = shared.call(code, op, *unit);
         let text = call.text(&format!("o{depth} + {at}"), &call.numbers(), &format!("w{depth}"));
         self.line(format_args!("{text};"));
     }
@@ -390,7 +403,8 @@ mod tests {
 
     #[test]
     fn what_belongs_to_a_vendor_is_in_its_prelude() {
-        let around = [include_str!("device/divide.h"), include_str!("device/scale.h")];
+        let around =
+            [target::COUNTED, include_str!("device/divide.h"), include_str!("device/scale.h")];
         let library = target::LIBRARY.to_owned() + &around.concat();
         for word in ["asm", "__shared__", "__syncthreads", "threadIdx", "__atomic", "#if __"] {
             assert!(!library.contains(word), "{word}");

@@ -86,6 +86,7 @@ pub fn text(target: Target, dtype: DataType) -> String {
         let _ = writeln!(text, "#define STEP_{name} {number:#x}u");
     }
     let _ = writeln!(text, "#define PIPELINE_WORDS {PIPELINE_WORDS}");
+    text.push_str(target::COUNTED);
     text.push_str(include_str!("device/interpreter.h"));
     text.push_str(
         "AP_INLINE void call(const Launch &l, const Step &s, const u32 *o, Window w) {\n",
@@ -173,7 +174,7 @@ impl Writer {
     }
 
     fn step(&self, code: &Code, words: u32) -> Step {
-        let op = |own: ReduceOp| self.variant.op.unwrap_or(own);
+        let op = |own| self.variant.operator(own);
         let mut call = Call::of(code, &op, self.unit);
         let number = CALLS.numbers.get(&call.function).copied();
         let number = number.unwrap_or_else(|| {

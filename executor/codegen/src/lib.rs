@@ -25,6 +25,7 @@ pub mod interpret;
 pub mod prebuilt;
 mod repeat;
 pub mod scale;
+mod shapes;
 mod skeleton;
 mod tables;
 mod target;

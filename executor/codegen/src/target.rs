@@ -37,6 +37,11 @@ pub struct Variant {
 }
 
 impl Variant {
+    /// The operator that stands for a move's own.
+    pub(crate) fn operator(self, own: ReduceOp) -> ReduceOp {
+        self.op.unwrap_or(own)
+    }
+
     /// Bytes of which slices of runtime blocks are whole multiples.
     pub(crate) fn unit(self, layout: &Layout) -> u64 {
         layout.alignment.max(self.dtype.size() as u64)
@@ -56,6 +61,9 @@ pub(crate) const LIBRARY: &str = concat!(
     include_str!("device/waits.h"),
     include_str!("device/ports.h"),
 );
+
+/// The functions of moves that count their sides while they run, for the texts that need them: behind the library.
+pub(crate) const COUNTED: &str = include_str!("device/counted.h");
 
 /// The line that names the element type.
 pub(crate) fn element(dtype: DataType) -> String {

@@ -136,3 +136,40 @@ fn tables_that_are_too_large_for_a_block_are_read_where_they_are() {
     let elements = 3 * chunks;
     compare(&driver, &program.build().unwrap(), elements, elements);
 }
+
+/// Few kinds of moves have functions of their own, the others count their sides.
+#[test]
+fn moves_of_many_kinds_compute_what_the_interpreter_does() {
+    let driver = Driver::start();
+    let (most, packets) = (8, 5);
+    let kinds = most - 1 + packets;
+    let program =
+        ProgramBuilder::new("kinds", Collective::Test, 2).chunk_counts(most, kinds).fuse(false);
+    let scratch = [0, 1].map(|rank| program.scratch(rank, packets));
+    for (rank, peer) in [(0, 1), (1, 0)] {
+        let (input, output) = (program.input(rank), program.output(rank));
+        let (own, far) = (&scratch[rank], &scratch[peer]);
+        let _ = program.channel(rank, peer);
+        let block = program.block(rank);
+        let mut results = (0..kinds).map(|at| output.chunk(at));
+        let mut next = || results.next().expect("one for each");
+        for reads in 2..=most {
+            let all: Vec<_> = (0..reads).map(|at| input.chunk(at)).collect();
+            block.reduce(&all, next());
+        }
+        for at in 0..packets {
+            block.put_packets(input.chunk(at), far.chunk(at));
+        }
+        for reads in 1..=packets {
+            let all: Vec<_> = (0..reads).map(|at| own.chunk(at)).collect();
+            block.reduce_packets(input.chunk(most - 1), &all, next());
+        }
+    }
+    let plan = program.build().unwrap();
+    let text = generate(&Layout::new(&plan).unwrap(), 0, F32).unwrap().text;
+    for call in ["move_bytes<Sum, 2, 1>(l", "move_bytes_counted<Sum>(l", "move_packets_wide<Sum>(l"]
+    {
+        assert!(text.contains(call), "{call}");
+    }
+    compare(&driver, &plan, 301 * most, 301 * kinds);
+}

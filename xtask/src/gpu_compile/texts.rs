@@ -1,5 +1,6 @@
 //! The texts that are compiled: bodies of operations, then whole plans.
 
+use super::times::random;
 use super::{Text, When};
 use crate::{Error, Result, repo};
 use antiphon_codegen::{Target, Variant, divide, generate, generate_together, interpret, scale};
@@ -9,6 +10,7 @@ use antiphon_plan::model::{Buffer, Collective, Plan};
 use antiphon_plan::program::Layout;
 use antiphon_plan::{DataType, ReduceOp, read};
 use std::fs;
+use std::ops::RangeInclusive;
 
 const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
 
@@ -41,7 +43,14 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
         });
     }
     let variant = Variant { target, dtype: DataType::F16, op: None };
-    add(&mut texts, "wide moves", &wide().map_err(wrong)?, variant, (true, When::Always), 1)?;
+    // As many in each as have functions of their own.
+    for reads in [2..=5, 6..=7, 8..=9] {
+        let name = format!("moves of {} to {} sources", reads.start(), reads.end());
+        let plan = wide(reads).map_err(wrong)?;
+        add(&mut texts, &name, &plan, variant, (true, When::Always), 1)?;
+    }
+    let kinds = random(96).map_err(wrong)?;
+    add(&mut texts, "moves of many kinds", &kinds, variant, (false, When::Vendors), 1)?;
     add(&mut texts, "ports", &ports().map_err(wrong)?, variant, (false, When::Always), 1)?;
     let shape = |far: bool| Shape { nodes: if far { 2 } else { 1 }, ..Shape::new(8) };
     let sized = Algorithm::ALL.map(|one| (one.name(), one.plan(shape(one.is_hierarchical()))));
@@ -137,11 +146,11 @@ fn reductions() -> std::result::Result<Plan, BuildError> {
     p.build()
 }
 
-/// Moves with the most sides that have code of their own, and one with more.
-fn wide() -> std::result::Result<Plan, BuildError> {
+/// A move of each number of sources. Up to 8 there is code for that number, beyond one for any.
+fn wide(reads: RangeInclusive<usize>) -> std::result::Result<Plan, BuildError> {
     let p = ProgramBuilder::new("wide", Collective::Test, 1).chunk_counts(20, 20).fuse(false);
     let (input, output) = (p.input(0), p.output(0));
-    for reads in 2..=9 {
+    for reads in reads {
         let from: Vec<_> = (0..reads).map(|at| input.chunk(at)).collect();
         p.block(0).reduce(&from, output.chunk(reads));
     }

@@ -188,13 +188,17 @@ AP_DEVICE void resolve(const Launch &l, u32 peer) {
     }
 }
 
-// Where this rank sees a side of a move: word / 4 is the rank, word % 4 the area.
-AP_INLINE u8 *area(const Launch &l, u32 side) {
+// Where this rank sees a side of a move of which the block keeps nothing.
+AP_DEVICE u8 *area_beyond(const Launch &l, u32 side) {
     const u32 rank = side >> 2, kind = side & 3;
-    if (rank < KEPT_RANKS) return (u8 *)state().areas[side];
     if (kind & 2) return arena(l, rank) + scratch(l, rank, kind);
     if (rank == l.rank) return (u8 *)(kind ? l.output : l.input);
     return (u8 *)((const Resolved *)l.resolved)[((u64)block_of(l) * l.world + rank) * 2 + kind].address;
+}
+
+// Where this rank sees a side of a move: word / 4 is the rank, word % 4 the area.
+AP_INLINE u8 *area(const Launch &l, u32 side) {
+    return side >> 2 < KEPT_RANKS ? (u8 *)state().areas[side] : area_beyond(l, side);
 }
 
 // How far a side of a move is behind where it is in even launches.

@@ -79,9 +79,6 @@ template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<r
     u64 head = alike ? -anchor & line : len;
     if (head > len) head = len;
     const u64 body = (len - head) & ~15ull;
-    for (u64 at = AP_THREAD() * sizeof(Stored); at < head; at += AP_THREADS() * sizeof(Stored)) {
-        one<Op, reads, writes>(sides, at);
-    }
     const u64 stride = (u64)AP_THREADS() * 16;
     u64 at = head + (u64)AP_THREAD() * 16;
     const int depth = InFlight<Op, reads>::depth;
@@ -89,13 +86,15 @@ template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<r
     for (; at + (depth - 1) * stride < end; at += depth * stride) vectors<Op, reads, writes, depth, true>(sides, at, stride, end);
     if (reads == 1) {
         if (at < end) vectors<Op, reads, writes, depth, false>(sides, at, stride, end);
-    } else {
+    } else if (depth > 1) {
         // Sums are long: here what they are made of comes one after the other.
 #pragma unroll 1
         for (; at < end; at += stride) vectors<Op, reads, writes, 1, true>(sides, at, stride, end);
     }
-    for (u64 tail = head + body + AP_THREAD() * sizeof(Stored); tail < len; tail += AP_THREADS() * sizeof(Stored)) {
-        one<Op, reads, writes>(sides, tail);
+    // What is before the vectors and what is behind them, as if there were none between.
+#pragma unroll 1
+    for (u64 i = AP_THREAD() * sizeof(Stored); i < len - body; i += AP_THREADS() * sizeof(Stored)) {
+        one<Op, reads, writes>(sides, i < head ? i : i + body);
     }
 }
 
@@ -120,12 +119,14 @@ AP_DEVICE void elements(const Launch &l, const u32 *all, const u64 *offsets, u32
         Stored stored = *(const Stored *)(area(l, all[0]) + offsets[0] + start + at);
         if (reads > 1) {
             Wide sum = widened(stored);
+#pragma unroll 1
             for (u32 i = 1; i < reads; ++i) {
                 const u8 *from = area(l, all[i]) + offsets[i] + start + at;
                 sum = Op::template apply<Wide>(sum, widened(*(const Stored *)from));
             }
             stored = narrowed(sum);
         }
+#pragma unroll 1
         for (u32 i = 0; i < writes; ++i) {
             *(Stored *)(area(l, all[reads + i]) + offsets[reads + i] + start + at) = stored;
         }

@@ -83,6 +83,7 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
         for (u64 at = (u64)AP_THREAD() * 8; at < padded; at += (u64)AP_THREADS() * 8) {
             typename Accumulator<Op, MANY, u64>::Type sums;
             u64 value = 0;
+#pragma unroll 1
             for (u32 i = 0; i < reads; ++i) {
                 const u8 *from = side_of(l, all[i], offsets[i] + start);
                 if (is_packets(all[i])) {
@@ -99,6 +100,7 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
                 else sums.template combine<Op>(value);
             }
             if (reads > 1) value = sums.result();
+#pragma unroll 1
             for (u32 i = 0; i < writes; ++i) {
                 u8 *to = side_of(l, all[reads + i], offsets[reads + i] + start);
                 if (is_packets(all[reads + i])) write_packets(to, at, clipped(value, at, len), flag);
