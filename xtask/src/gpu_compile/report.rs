@@ -1,6 +1,7 @@
 //! What came out of the compilers.
 
-use super::{Compiled, Text, failed};
+use super::compilers::Compiled;
+use super::{Text, failed};
 use crate::{Error, Result};
 use std::time::Duration;
 
