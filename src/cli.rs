@@ -9,6 +9,7 @@ mod files;
 mod info;
 mod install;
 mod job;
+mod kernels;
 mod launch;
 mod launched;
 mod machine;
@@ -388,6 +389,8 @@ enum PlanCommand {
         #[arg(long)]
         pretty: bool,
     },
+    /// Compile the kernels of plans for GPUs ahead, which takes no GPU; ANTIPHON_CODE_DIR names the folder where they run
+    Kernels(KernelArgs),
     /// Predict the time of plans from a cost model, and compare them
     Simulate(SimulateArgs),
 }
@@ -407,6 +410,25 @@ struct PictureArgs {
     /// Message size in bytes, with K, M or G for powers of 1024 [default: 1M, or what the plan allows]
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct KernelArgs {
+    /// The plan files, or programs (.py); `-` reads standard input
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// What to compile for, as the vendors' compilers call it, e.g. sm_90 or gfx90a; may be given several times
+    #[arg(short, long = "architecture", required = true, value_name = "NAME")]
+    architectures: Vec<String>,
+    /// An element type; may be given several times
+    #[arg(long = "dtype", value_name = "T", default_value = "f32")]
+    dtypes: Vec<DataType>,
+    /// A reduction, in the place of what the plan says; may be given several times [default: what the plan says]
+    #[arg(long = "op", value_name = "R")]
+    ops: Vec<ReduceOp>,
+    /// The folder
+    #[arg(short, long)]
+    output: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -446,6 +468,7 @@ pub fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Plan(PlanCommand::Convert { file, output, pretty }) => {
             plan_files::convert(&file, output.as_deref(), pretty)
         }
+        Command::Plan(PlanCommand::Kernels(args)) => kernels::compile(&args),
         Command::Plan(PlanCommand::Simulate(args)) => simulate::simulate(&args),
         Command::Info { measure: false, .. } => info::print(),
         Command::Info { measure: true, output } => topologies::measure(output.as_deref()),

@@ -9,6 +9,7 @@
 //! told so. No wait is for ever: a time limit, an abort and the death of a peer each end it with an error that says
 //! who waited for whom.
 
+pub mod ahead;
 mod allocation;
 mod collectives;
 mod communicator;

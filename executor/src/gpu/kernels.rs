@@ -5,6 +5,7 @@
 
 use super::PAUSE;
 use super::underway::Underway;
+use crate::ahead;
 use crate::communicator::{KernelForm, Shared};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
@@ -92,17 +93,15 @@ impl Loader<'_> {
 }
 
 impl Text<'_> {
-    /// Loads a kernel of the text: of the interpreting one what was compiled beforehand, if the driver takes it.
+    /// Loads a kernel of the text: by what was compiled beforehand, if the driver takes it.
     fn load(&self, loader: Loader<'_>, entry: &str) -> Result<Arc<dyn Kernel>, HalError> {
         let mut refused = None;
-        if let Some((target, dtype)) = self.interpreter {
-            for (architecture, image) in prebuilt::images(target, dtype, self.text) {
-                match loader.load(entry, &image) {
-                    Ok(kernel) => return Ok(kernel),
-                    Err(error) => {
-                        log::debug!("the kernel compiled for {architecture}: {error}");
-                        refused = Some(error);
-                    }
+        for (architecture, image) in self.images() {
+            match loader.load(entry, &image) {
+                Ok(kernel) => return Ok(kernel),
+                Err(error) => {
+                    log::debug!("the kernel compiled for {architecture}: {error}");
+                    refused = Some(error);
                 }
             }
         }
@@ -113,6 +112,15 @@ impl Text<'_> {
                 _ => error,
             });
         loader.load(entry, &compiled?)
+    }
+
+    /// What was compiled of it beforehand, each with its architecture: of the interpreting kernel this library has some.
+    fn images(&self) -> impl Iterator<Item = (String, Vec<u8>)> {
+        let own = self.interpreter.map(|(target, dtype)| {
+            let images = prebuilt::images(target, dtype, self.text);
+            images.map(|(architecture, image)| (architecture.to_owned(), image))
+        });
+        own.into_iter().flatten().chain(ahead::images(self.text))
     }
 }
 

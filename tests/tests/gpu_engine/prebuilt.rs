@@ -1,11 +1,14 @@
-//! Plans where there is no run-time compiler: they are interpreted, by the kernels that came compiled. The simulated driver takes
-//! these images for the source that they were made of; what is in them does not run here.
+//! Plans where there is no run-time compiler: they are interpreted, by the kernels that came compiled, or run by their own, where
+//! those were compiled ahead. The simulated driver takes images for the source that they were made of; what is in them does not run
+//! here.
 
 use crate::plans::{ONE, report, right, run_all};
 use crate::together::all_at_once;
 use crate::{backend, on_threads, options};
+use antiphon::executor::ahead;
 use antiphon::executor::hal::Backend;
 use antiphon::executor::{ExecutorError, KernelForm};
+use antiphon::plan::program::Layout;
 use antiphon::{DataType, ReduceOp};
 use antiphon_codegen::{Target, interpret, prebuilt};
 use antiphon_tests::harness::plans::{buffers, sizes};
@@ -39,19 +42,34 @@ fn with_images(
     known: fn(&str) -> bool,
     environment: &[(&str, &str)],
 ) -> Option<Simulated> {
-    let target = if backend() == Backend::Rocm { Target::Hip } else { Target::Cuda };
-    let name = format!("images-{target:?}-{}", test.replace("::", "-"));
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    if std::env::var_os(IMAGES).is_none() {
-        let text = interpret::text(target, DTYPE);
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        let images = prebuilt::images(target, DTYPE, &text).filter(|(name, _)| known(name));
+    let fill = |folder: &Path| {
+        let text = interpret::text(target(), DTYPE);
+        let images = prebuilt::images(target(), DTYPE, &text).filter(|(name, _)| known(name));
         for (architecture, image) in images {
             let file = folder.join(architecture);
             fs::write(file.with_extension("image"), image).unwrap();
             fs::write(file.with_extension("source"), &text).unwrap();
         }
+    };
+    with_more_images(test, fill, environment)
+}
+
+fn target() -> Target {
+    if backend() == Backend::Rocm { Target::Hip } else { Target::Cuda }
+}
+
+/// The process with the simulated driver and these variables, where the driver knows the images that `fill` puts into a folder.
+fn with_more_images(
+    test: &str,
+    fill: impl FnOnce(&Path),
+    environment: &[(&str, &str)],
+) -> Option<Simulated> {
+    let name = format!("images-{:?}-{}", target(), test.replace("::", "-"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if std::env::var_os(IMAGES).is_none() {
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        fill(&folder);
     }
     let cache = folder.join("cache");
     let places =
@@ -184,4 +202,53 @@ fn who_has_neither_compiler_nor_image_is_told_of_both() {
         _ => "machine code for another device",
     };
     told(KernelForm::Interpreted, refused);
+}
+
+/// What the backend takes for whole code, with a name in it: text, or machine code without sections.
+fn image(name: &str) -> Vec<u8> {
+    let mut image = match target() {
+        Target::Cuda => b"// code of ".to_vec(),
+        Target::Hip => [&b"\x7fELF"[..], &[0; 60]].concat(),
+    };
+    image.extend(name.bytes());
+    image
+}
+
+/// Kernels of the plan itself, compiled ahead into a folder. The driver takes what is there for the texts that it stands for; for one
+/// architecture it has something that the driver refuses, and is to pass over.
+#[test]
+fn plans_run_by_their_own_kernels_compiled_ahead() {
+    let test = "prebuilt::plans_run_by_their_own_kernels_compiled_ahead";
+    let code =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("compiled-ahead-{:?}", target()));
+    let missing = ["ANTIPHON_NVRTC_LIB", "ANTIPHON_HIPRTC_LIB"].map(|name| (name, "/nowhere"));
+    let environment = [missing[0], missing[1], (ahead::VARIABLE, code.to_str().unwrap())];
+    let entries = entries();
+    let ahead_of = |known: &Path| {
+        let _ = fs::remove_dir_all(&code);
+        for entry in &entries {
+            let layout = Layout::new(&entry.plan).unwrap();
+            for text in ahead::texts(&layout, backend(), DTYPE, None).unwrap() {
+                let own = image(&prebuilt::digest(&text));
+                let file = known.join(prebuilt::digest(&text));
+                fs::write(file.with_extension("image"), &own).unwrap();
+                fs::write(file.with_extension("source"), &text).unwrap();
+                ahead::write(&code, "other", &text, &image("another device")).unwrap();
+                ahead::write(&code, "this", &text, &own).unwrap();
+            }
+        }
+    };
+    if with_more_images(test, ahead_of, &environment).is_none() {
+        return;
+    }
+    for entry in &entries {
+        for outcome in run(entry, KernelForm::Generated, None) {
+            assert_eq!(outcome.unwrap(), "");
+        }
+        report(&all_at_once(entry, seed()).into_iter().collect::<Vec<_>>());
+    }
+    // What was not compiled ahead has no kernel of its own.
+    let refused = run(&entries[0], KernelForm::Generated, Some(ReduceOp::Max)).into_iter();
+    let errors: Vec<_> = refused.map(|refused| refused.unwrap_err().to_string()).collect();
+    assert!(errors.iter().any(|error| error.contains("/nowhere")), "{errors:#?}");
 }

@@ -2,8 +2,10 @@
 //! the driver.
 //!
 //! It holds the command with the CUDA backend, and on request ROCm's, which carries the interpreting kernel compiled; tests of
-//! the device layer and of the engine; the benchmark (`gpu_bench`); plans; and `run.sh`, which runs all of it and keeps what was
-//! said. Both vendors' libraries are loaded at run time, so one folder serves both.
+//! the device layer and of the engine; the benchmark (`gpu_bench`); plans, and their kernels compiled ahead for NVIDIA's GPUs; and
+//! `run.sh`, which runs all of it and keeps what was said. Both vendors' libraries are loaded at run time, so one folder serves both.
+
+mod code;
 
 use crate::{Error, Result, repo};
 use std::fs;
@@ -23,6 +25,9 @@ pub struct Options {
     /// With the ROCm backend, too; takes ROCm or Debian's libamdhip64-dev to build, and nothing of it to run
     #[arg(long)]
     rocm: bool,
+    /// Without the kernels of the plans compiled ahead, which takes NVRTC (it is installed from its Python package) and some minutes
+    #[arg(long)]
+    without_code: bool,
 }
 
 /// The programs that are packed.
@@ -80,8 +85,15 @@ pub fn run(options: &Options) -> Result<()> {
             )));
         }
     }
+    let mut packed = Vec::new();
     for plan in repo::files(&repo::root().join("examples/plans"))? {
-        copy(&repo::root().join("examples/plans").join(&plan), &plans.join(&plan))?;
+        let to = plans.join(&plan);
+        copy(&repo::root().join("examples/plans").join(&plan), &to)?;
+        packed.push(to);
+    }
+    if !options.without_code {
+        let kernels = code::pack(&out.join("code"), packed.iter().map(PathBuf::as_path))?;
+        println!("{kernels} kernels compiled ahead");
     }
     copy(&repo::root().join("xtask/src/gpu_pack/run.sh"), &out.join("run.sh"))?;
     let bytes = size(&out)?;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks and measures Antiphon on this machine's GPUs. Needs their driver and a C library of glibc 2.35 or newer; one GPU is
-# enough. Generated kernels and the benchmark need a run-time compiler (NVRTC, hipRTC), too: without it they are passed over, and
-# plans are interpreted.
+# enough. The benchmark and the built-in algorithms' own kernels need a run-time compiler (NVRTC, hipRTC), too: without it they are passed
+# over, and built-in algorithms are interpreted. The plans' own kernels are in the folder for NVIDIA's GPUs, compiled ahead.
 #
 #   ./run.sh [--quick | --brief] [--rocm] [FOLDER]   writes what was said into FOLDER [default: log-DATE beside this file]
 #
@@ -153,19 +153,31 @@ fi
 
 together
 
-# Whether kernels can be generated here, which takes a compiler that no driver brings.
-forms="generated interpreted"
+# Whether kernels can be generated here, which takes a compiler that no driver brings; and whether those run that were compiled ahead.
 probe=$here/plans/allreduce_two_shot_packets_4.json
-if ! timeout -k 10 "$most" "$antiphon" run "$probe" --device $device --threads --kernels generated --block-threads 32 --size 1K \
-    --iters 1 --warmup 0 >"$log/compiler.log" 2>&1 && grep -q "run-time compiler" "$log/compiler.log"; then
-    note "SKIP   generated kernels, benchmark: there is no run-time compiler, see $log/compiler.log"
+# generates NAME: whether the probe runs by kernels of its own; what it says goes to NAME.log.
+generates() {
+    timeout -k 10 "$most" "$antiphon" run "$probe" --device $device --threads --kernels generated --block-threads 32 --size 1K \
+        --iters 1 --warmup 0 >"$log/$1.log" 2>&1 || ! grep -qE "run-time compiler|cannot load a kernel's module" "$log/$1.log"
+}
+forms="generated interpreted"
+own=$forms
+if ! generates compiler; then
+    note "SKIP   benchmark, built-in algorithms by kernels of their own: there is no run-time compiler, see $log/compiler.log"
     forms=interpreted
+fi
+if [ -d "$here/code" ]; then
+    export ANTIPHON_CODE_DIR="$here/code"
+fi
+if [ "$forms" = interpreted ] && ! generates ahead; then
+    note "SKIP   plans by kernels of their own: there are none for this device, see $log/ahead.log"
+    own=interpreted
 fi
 
 # Every plan by both kinds of kernels, results compared with the reference; ranks take turns on the GPUs there are.
 for plan in $plans; do
     name=$(basename "$plan" .json)
-    for form in $forms; do
+    for form in $own; do
         beside "plan-$name-$form" "$antiphon" run "$plan" --device $device --threads --kernels "$form" $sweep
     done
 done

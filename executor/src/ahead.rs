@@ -1,0 +1,137 @@
+//! Kernels compiled ahead of the calls that need them: for machines without a run-time compiler, and for first calls that
+//! shall not wait for one.
+//!
+//! A folder, which `ANTIPHON_CODE_DIR` names, has a folder for each architecture (`sm_90`, `gfx90a`), and that a file for each
+//! text, named by the text's digest: so code is never used for another text than the one it was made of. A driver refuses what is
+//! for another architecture, and then the run-time compiler is asked, as if there were no code.
+
+use antiphon_codegen::{
+    TOGETHER, Target, Unsupported, Variant, divide, generate, generate_together, prebuilt, scale,
+};
+use antiphon_hal::{Backend, HalError, driver, replace_file};
+use antiphon_plan::program::Layout;
+use antiphon_types::{DataType, ReduceOp};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// The variable of the environment that names the folder.
+pub const VARIABLE: &str = "ANTIPHON_CODE_DIR";
+
+/// The texts of the kernels by which the ranks of a plan run on devices of a backend: each rank's own, that of all of them on one
+/// device (if there are not too many for one kernel), and those before premultiplied sums and behind averages. Equal ones once. None
+/// for [`Backend::Host`].
+///
+/// # Errors
+/// None for a layout of a plan that was checked.
+pub fn texts(
+    layout: &Layout,
+    backend: Backend,
+    dtype: DataType,
+    op: Option<ReduceOp>,
+) -> Result<Vec<String>, Unsupported> {
+    let target = match backend {
+        Backend::Cuda => Target::Cuda,
+        Backend::Rocm => Target::Hip,
+        Backend::Host => return Ok(Vec::new()),
+    };
+    let variant = Variant { target, dtype, op };
+    let ranks: Vec<u32> = (0..layout.ranks.len() as u32).collect();
+    let mut texts = BTreeSet::from([divide::text(target, dtype), scale::text(target, dtype)]);
+    for &rank in &ranks {
+        texts.insert(generate(layout, rank, variant)?.text);
+    }
+    if (2..=TOGETHER).contains(&ranks.len()) {
+        texts.insert(generate_together(layout, &ranks, variant)?.text);
+    }
+    Ok(texts.into_iter().collect())
+}
+
+/// Compiles a text for an architecture. No device is needed.
+///
+/// # Errors
+/// [`HalError::Unavailable`] where this build lacks the backend, there is no compiler for it, or that does not know the
+/// architecture; [`HalError::Unsupported`] for [`Backend::Host`].
+pub fn compile(backend: Backend, text: &str, architecture: &str) -> Result<Vec<u8>, HalError> {
+    driver(backend)?;
+    match backend {
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => antiphon_hal::cuda::compiler(None)?.compile(text, architecture, &[]),
+        #[cfg(feature = "rocm")]
+        Backend::Rocm => antiphon_hal::rocm::compiler(None)?.compile(text, architecture, &[]),
+        // What this build lacks was refused already.
+        _ => {
+            let _ = (text, architecture);
+            Err(HalError::Unsupported { op: "compile kernels ahead", backend })
+        }
+    }
+}
+
+/// Puts the code of a text into a folder; its file.
+///
+/// # Errors
+/// What the system says.
+pub fn write(folder: &Path, architecture: &str, text: &str, code: &[u8]) -> io::Result<PathBuf> {
+    let path = folder.join(architecture).join(prebuilt::digest(text));
+    replace_file(&path, code).map(|()| path)
+}
+
+/// What the folder that the variable names has of a text, each with its architecture, in the order of their names.
+pub(crate) fn images(text: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty());
+    folder.map_or_else(Vec::new, |folder| images_in(Path::new(&folder), text))
+}
+
+fn images_in(folder: &Path, text: &str) -> Vec<(String, Vec<u8>)> {
+    let digest = prebuilt::digest(text);
+    let architectures = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let mut images: Vec<_> = architectures
+        .filter_map(|entry| {
+            let code = fs::read(entry.path().join(&digest)).ok()?;
+            Some((entry.file_name().to_string_lossy().into_owned(), code))
+        })
+        .collect();
+    images.sort();
+    images
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_plan::algorithms::{Algorithm, Shape};
+
+    fn layout(algorithm: Algorithm, ranks: usize) -> Layout {
+        Layout::new(&algorithm.plan(Shape::new(ranks)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn ranks_that_look_alike_are_one_text() {
+        let count = |algorithm, ranks, backend| {
+            texts(&layout(algorithm, ranks), backend, DataType::F16, None).unwrap().len()
+        };
+        // One for all ranks, one for all of them together, and two that are no plan's.
+        assert_eq!(count(Algorithm::AllReduceTwoShotPackets, 8, Backend::Cuda), 4);
+        assert_eq!(count(Algorithm::AllReduceTwoShotPackets, 8, Backend::Rocm), 4);
+        // The root does something else.
+        assert_eq!(count(Algorithm::ReduceZeroCopy, 4, Backend::Cuda), 5);
+        // Too many for one kernel.
+        assert_eq!(count(Algorithm::AllReduceRing, TOGETHER + 1, Backend::Cuda), 3);
+        assert_eq!(count(Algorithm::AllReduceRing, 4, Backend::Host), 0);
+    }
+
+    #[test]
+    fn code_is_found_by_its_text_alone() {
+        let folder = std::env::temp_dir().join(format!("antiphon-ahead-{}", std::process::id()));
+        let folder = folder.as_path();
+        assert_eq!(images_in(&folder.join("none"), "a"), []);
+        write(folder, "sm_90", "a", b"ninety").unwrap();
+        write(folder, "sm_80", "a", b"eighty").unwrap();
+        write(folder, "sm_80", "b", b"another").unwrap();
+        fs::write(folder.join("README"), "no architecture").unwrap();
+        let found = images_in(folder, "a");
+        let named = |name: &str, code: &[u8]| (name.to_owned(), code.to_vec());
+        assert_eq!(found, [named("sm_80", b"eighty"), named("sm_90", b"ninety")]);
+        assert_eq!(images_in(folder, "c"), []);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
