@@ -99,7 +99,7 @@ pub fn run(options: &Options) -> Result<()> {
     let bytes = size(&out)?;
     if bytes > MOST {
         return Err(Error::message(format!(
-            "cannot pack {}: saw {bytes} bytes, allowed {MOST}; build for release, and install strip",
+            "cannot pack {}: saw {bytes} bytes, allowed {MOST}; build for release, install strip, or pack --without-code",
             out.display()
         )));
     }
