@@ -49,3 +49,5 @@ mod object;
 mod status;
 mod stream;
 mod table;
+
+pub use kernel::STACK;

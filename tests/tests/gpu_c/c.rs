@@ -9,8 +9,8 @@ use std::process::Command;
 
 /// Each thread of a simulated block has a stack of its own, all of them in one mapping. Valgrind takes a step from one to the next
 /// for one stack that grew or shrank, and what lies between for memory of nobody, unless the step is longer than this: half of such
-/// a stack (`STACK` in tests/gpusim/src/kernel/block.rs), which no thread fills so far.
-const STEP: &str = "--max-stackframe=65536";
+/// a stack, which no thread fills so far.
+const STEP: usize = antiphon_gpusim::STACK / 2;
 
 /// Builds the program and runs it in a mode: plain, and, where they are asked for, under valgrind and with the sanitizers.
 fn does(mode: &str) {
@@ -21,7 +21,7 @@ fn does(mode: &str) {
         return println!("SKIP: nothing is run under valgrind and with sanitizers; set {NEEDS}=1");
     }
     let mut watched = machine.command(Path::new("valgrind"));
-    watched.args(WATCH).arg(STEP).arg(&plain);
+    watched.args(WATCH).arg(format!("--max-stackframe={STEP}")).arg(&plain);
     passes(watched, mode);
     let sanitized = build(&machine, "device-sanitized", &SANITIZERS);
     let mut command = machine.command(&sanitized);

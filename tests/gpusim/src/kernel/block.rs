@@ -9,9 +9,8 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Bytes of a fiber's stack. Only what is used of it is ever memory. Programs under valgrind tell it half of this
-/// (tests/tests/gpu_c/c.rs), so that it takes a switch for one.
-const STACK: usize = 128 << 10;
+/// Bytes of a fiber's stack. Only what is used of it is ever memory. All stacks of a block lie side by side.
+pub const STACK: usize = 128 << 10;
 const CANARY: u64 = 0x51C0_F1BE_5C0D_E000;
 /// Barriers that the program numbers; those of warps follow, one a lowest lane of a mask.
 const NAMED: usize = 16;

@@ -15,3 +15,5 @@ pub mod module;
 mod pool;
 mod runtime;
 mod switch;
+
+pub use block::STACK;
