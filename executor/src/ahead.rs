@@ -8,7 +8,7 @@
 use antiphon_codegen::{
     TOGETHER, Target, Unsupported, Variant, divide, generate, generate_together, prebuilt, scale,
 };
-use antiphon_hal::{Backend, HalError, driver, replace_file};
+use antiphon_hal::{Backend, replace_file};
 use antiphon_plan::program::Layout;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeSet;
@@ -47,27 +47,7 @@ pub fn texts(
     Ok(texts.into_iter().collect())
 }
 
-/// Compiles a text for an architecture. No device is needed.
-///
-/// # Errors
-/// [`HalError::Unavailable`] where this build lacks the backend, there is no compiler for it, or that does not know the
-/// architecture; [`HalError::Unsupported`] for [`Backend::Host`].
-pub fn compile(backend: Backend, text: &str, architecture: &str) -> Result<Vec<u8>, HalError> {
-    driver(backend)?;
-    match backend {
-        #[cfg(feature = "cuda")]
-        Backend::Cuda => antiphon_hal::cuda::compiler(None)?.compile(text, architecture, &[]),
-        #[cfg(feature = "rocm")]
-        Backend::Rocm => antiphon_hal::rocm::compiler(None)?.compile(text, architecture, &[]),
-        // What this build lacks was refused already.
-        _ => {
-            let _ = (text, architecture);
-            Err(HalError::Unsupported { op: "compile kernels ahead", backend })
-        }
-    }
-}
-
-/// Puts the code of a text into a folder; its file.
+/// Puts the code of a text, as [`Driver::compile`](antiphon_hal::Driver::compile) makes it, into a folder; its file.
 ///
 /// # Errors
 /// What the system says.

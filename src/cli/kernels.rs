@@ -3,7 +3,7 @@
 use super::error::print_line;
 use super::{CliError, KernelArgs, plans};
 use antiphon::executor::ahead;
-use antiphon::executor::hal::Backend;
+use antiphon::executor::hal::{Backend, driver};
 use antiphon::plan::program::Layout;
 use antiphon::{DataType, ReduceOp};
 use std::collections::BTreeSet;
@@ -24,6 +24,7 @@ pub fn compile(args: &KernelArgs) -> Result<ExitCode, CliError> {
     let refused = |error: &dyn std::fmt::Display| CliError::Executor(error.to_string());
     for architecture in &args.architectures {
         let backend = backend(architecture);
+        let driver = driver(backend).map_err(|error| refused(&error))?;
         let mut texts = BTreeSet::new();
         for layout in &layouts {
             for (dtype, op) in variants(args) {
@@ -33,8 +34,7 @@ pub fn compile(args: &KernelArgs) -> Result<ExitCode, CliError> {
         }
         let mut bytes = 0;
         for text in &texts {
-            let code =
-                ahead::compile(backend, text, architecture).map_err(|error| refused(&error))?;
+            let code = driver.compile(text, architecture).map_err(|error| refused(&error))?;
             bytes += code.len();
             ahead::write(&args.output, architecture, text, &code).map_err(|source| {
                 CliError::Write { what: args.output.display().to_string(), source }

@@ -168,12 +168,12 @@ impl Vendor for CudaDriver {
     }
 
     fn compile(
-        api: &Api<Self>,
+        driver_version: Option<u32>,
         source: &str,
         architecture: &str,
         options: &[&str],
     ) -> Result<Vec<u8>, HalError> {
-        nvrtc::NVRTC.compile(nvrtc::row(Some(api.version)), source, architecture, options)
+        nvrtc::NVRTC.compile(nvrtc::row(driver_version), source, architecture, options)
     }
 
     fn load_module(api: &Api<Self>, image: &[u8]) -> Result<RawModule, HalError> {

@@ -117,7 +117,8 @@ impl<V: Vendor> Device for GpuDevice<V> {
     }
 
     fn compile(&self, text: &str, options: &[&str]) -> Result<Vec<u8>, HalError> {
-        V::compile(self.core.context.api(), text, &self.core.traits.architecture, options)
+        let version = self.core.context.api().version;
+        V::compile(Some(version), text, &self.core.traits.architecture, options)
     }
 
     fn load(&self, source: KernelSource<'_>) -> Result<Arc<dyn Kernel>, HalError> {

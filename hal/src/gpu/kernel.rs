@@ -55,7 +55,8 @@ impl<V: Vendor> GpuKernel<V> {
         let api = core.context.api();
         let module = match source.code {
             KernelCode::Source(text) => {
-                let code = V::compile(api, text, &core.traits.architecture, source.options)?;
+                let code =
+                    V::compile(Some(api.version), text, &core.traits.architecture, source.options)?;
                 Module::load(core, &code)?
             }
             KernelCode::Binary(code) => Module::load(core, code)?,

@@ -114,6 +114,10 @@ impl<V: Vendor> Driver for V {
         }
         Ok(None)
     }
+
+    fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>, HalError> {
+        V::compile(None, source, architecture, &[])
+    }
 }
 
 /// How many devices the driver shows.

@@ -99,9 +99,9 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
         stream: RawStream,
     ) -> Code;
 
-    /// Machine code for a source, of the compiler that goes with the driver.
+    /// Machine code for a source, of the compiler that goes with a driver of this version, if there is one.
     fn compile(
-        api: &Api<Self>,
+        driver_version: Option<u32>,
         source: &str,
         architecture: &str,
         options: &[&str],

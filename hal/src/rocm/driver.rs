@@ -140,12 +140,12 @@ impl Vendor for RocmDriver {
     }
 
     fn compile(
-        api: &Api<Self>,
+        driver_version: Option<u32>,
         source: &str,
         architecture: &str,
         options: &[&str],
     ) -> Result<Vec<u8>, HalError> {
-        hiprtc::HIPRTC.compile(hiprtc::row(Some(api.version)), source, architecture, options)
+        hiprtc::HIPRTC.compile(hiprtc::row(driver_version), source, architecture, options)
     }
 
     fn load_module(api: &Api<Self>, image: &[u8]) -> Result<RawModule, HalError> {

@@ -42,9 +42,7 @@ pub struct Compiler {
 pub enum Code {
     /// Machine code, by the newest compiler.
     Machine,
-    /// Machine code, by a compiler of which drivers of 2023 and later take it.
-    Common,
-    /// NVIDIA's text for drivers, by the same.
+    /// NVIDIA's text for drivers, by a compiler of which drivers of 2023 and later take it.
     Ptx,
 }
 
@@ -81,7 +79,6 @@ impl Compiler {
     pub fn open(target: Target, code: Code) -> Result<Self> {
         match (target, code) {
             (Target::Cuda, Code::Machine) => Self::load(target, "nvrtc", "CUBIN", &nvrtc(NEWEST)?),
-            (Target::Cuda, Code::Common) => Self::load(target, "nvrtc", "CUBIN", &nvrtc(OLDEST)?),
             (Target::Cuda, Code::Ptx) => Self::load(target, "nvrtc", "PTX", &nvrtc(OLDEST)?),
             (Target::Hip, _) => Self::load(target, "hiprtc", "Code", &hiprtc()?),
         }
@@ -172,13 +169,14 @@ unsafe fn fetch(program: Program, (size, fetch): (Size, Fetch)) -> Vec<u8> {
 }
 
 /// The folder of a Python environment, and the package in it.
-type Package = (&'static str, &'static str);
-const NEWEST: Package = ("gpu-compilers", "nvidia-cuda-nvrtc>=13,<14");
-/// The oldest that knows all instructions of the device library.
-const OLDEST: Package = ("gpu-compilers-12", "nvidia-cuda-nvrtc-cu12>=12.2,<12.3");
+pub type Package = (&'static str, &'static str);
+/// The newest.
+pub const NEWEST: Package = ("gpu-compilers", "nvidia-cuda-nvrtc>=13,<14");
+/// The oldest that knows all instructions of the device library. Drivers of 2023 and later take what it makes.
+pub const OLDEST: Package = ("gpu-compilers-12", "nvidia-cuda-nvrtc-cu12>=12.2,<12.3");
 
-/// NVRTC, of a Python environment in the target folder.
-fn nvrtc((folder, package): Package) -> Result<PathBuf> {
+/// NVRTC's library, of a Python environment in the target folder; made where it is missing.
+pub fn nvrtc((folder, package): Package) -> Result<PathBuf> {
     let folder = repo::target_dir().join(folder);
     let find = || {
         let script = "import glob, sys; print(next(iter(glob.glob(sys.argv[1] + '/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.*')), ''))";

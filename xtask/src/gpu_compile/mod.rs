@@ -5,20 +5,20 @@
 //! register may spill. What compiles here has not run.
 
 pub(crate) mod compilers;
-mod each;
 mod loops;
 mod report;
 mod texts;
 pub(crate) mod times;
 
-pub(crate) use each::each;
-
 use crate::{Error, Result, section};
 use antiphon_codegen::Target;
-use compilers::{Code, Compiler};
+use compilers::{Code, Compiled, Compiler};
 use report::Report;
 use std::collections::HashSet;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 /// What is compiled.
@@ -97,10 +97,7 @@ pub fn run(options: &Options) -> Result<()> {
         println!("{}", compiler.name());
         let texts = texts::all(target, options.all)?;
         let jobs = jobs(target, &texts, options);
-        let compiled = each(&jobs, |&(text, architecture)| {
-            compiler.compile(&text.text, architecture, text.bodies)
-        });
-        for ((text, architecture), compiled) in jobs.iter().zip(compiled) {
+        for ((text, architecture), compiled) in jobs.iter().zip(compile(&compiler, &jobs)) {
             report.add(text, architecture, &compiled?);
         }
     }
@@ -128,6 +125,27 @@ fn jobs<'t>(target: Target, texts: &'t [Text], options: &Options) -> Vec<(&'t Te
     }
     jobs.retain(|&(text, architecture)| seen.insert((&text.text, architecture)));
     jobs
+}
+
+/// What becomes of each, in their order. As many at once as there are cores: compilers use one each.
+fn compile(compiler: &Compiler, jobs: &[(&Text, &str)]) -> Vec<Result<Compiled>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let done = std::iter::from_fn(|| {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (text, architecture) = jobs.get(at)?;
+            Some((at, compiler.compile(&text.text, architecture, text.bodies)))
+        });
+        done.collect::<Vec<_>>()
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut done: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined.flat_map(|done| done.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    done.sort_by_key(|&(at, _)| at);
+    done.into_iter().map(|(_, compiled)| compiled).collect()
 }
 
 fn failed(what: &str, log: &str) -> Error {

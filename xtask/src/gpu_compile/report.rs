@@ -1,7 +1,6 @@
 //! What came out of the compilers.
 
-use super::compilers::Compiled;
-use super::{Text, failed};
+use super::{Compiled, Text, failed};
 use crate::{Error, Result};
 use std::time::Duration;
 

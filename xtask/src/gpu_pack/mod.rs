@@ -92,8 +92,7 @@ pub fn run(options: &Options) -> Result<()> {
         packed.push(to);
     }
     if !options.without_code {
-        let kernels = code::pack(&out.join("code"), packed.iter().map(PathBuf::as_path))?;
-        println!("{kernels} kernels compiled ahead");
+        code::pack(&out.join("antiphon"), &packed, &out.join("code"))?;
     }
     copy(&repo::root().join("xtask/src/gpu_pack/run.sh"), &out.join("run.sh"))?;
     let bytes = size(&out)?;
