@@ -51,36 +51,32 @@ template <class Op> AP_INLINE void counted_vectors(const Counted &sides, u32 rea
 template <class Op> AP_DEVICE void move_bytes_counted(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
     if (!still_runs()) return;
     const u32 *all = o + 1;
-    const Pieces pieces = pieces_of(o[0]);
-    for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(k);
-        u64 start, len, padded;
-        if (!clip(piece, w, start, len, padded)) continue;
-        const u64 *offsets = offsets_of(piece);
-        u64 head = len, body = 0;
+    for (Parts part = parts_of(o[0], w); advance(part);) {
+        const u64 *offsets = part.offsets;
+        u64 head = part.len, body = 0;
         if (reads <= WIDEST && writes <= WIDEST) {
             Counted sides;
             u64 skews = 0;
 #pragma unroll 1
             for (u32 i = 0; i < reads; ++i) {
-                sides.from[i] = area(l, all[i]) + offsets[i] + start;
+                sides.from[i] = area(l, all[i]) + offsets[i] + part.start;
                 skews |= 1ull << ((u64)sides.from[i] & 15);
             }
 #pragma unroll 1
             for (u32 i = 0; i < writes; ++i) {
-                sides.to[i] = area(l, all[reads + i]) + offsets[reads + i] + start;
+                sides.to[i] = area(l, all[reads + i]) + offsets[reads + i] + part.start;
                 skews |= 1ull << ((u64)sides.to[i] & 15);
             }
             // All sides alike: elements up to the first 16 bytes that are aligned, then vectors.
             if ((skews & (skews - 1)) == 0) {
                 head = (16 - ((u64)sides.from[0] & 15)) & 15;
-                if (head > len) head = len;
-                body = (len - head) & ~15ull;
+                if (head > part.len) head = part.len;
+                body = (part.len - head) & ~15ull;
                 counted_vectors<Op>(sides, reads, writes, head, head + body);
             }
         }
-        elements<Op>(l, all, offsets, reads, writes, start, 0, head);
-        elements<Op>(l, all, offsets, reads, writes, start, head + body, len);
+        elements<Op>(l, all, offsets, reads, writes, part.start, 0, head);
+        elements<Op>(l, all, offsets, reads, writes, part.start, head + body, part.len);
     }
 }
 
@@ -91,30 +87,26 @@ template <class Op> AP_DEVICE void move_multicast_counted(const Launch &l, const
     if (!still_runs()) return;
     fence_alias();
     const u32 *all = o + 1;
-    const Pieces pieces = pieces_of(o[0]);
-    for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(k);
-        u64 start, len, padded;
-        if (!clip(piece, w, start, len, padded)) continue;
-        const u64 *offsets = offsets_of(piece);
+    for (Parts part = parts_of(o[0], w); advance(part);) {
+        const u64 *offsets = part.offsets;
         const bool combined = Combined<Element, Op>::known && reads > 1;
-        const u64 from = combined ? multicast_side(l, all[reads + writes], all, offsets, reads, start) : 0;
-        const u64 to = multicast_side(l, all[reads + writes + 1], all + reads, offsets + reads, writes, start);
+        const u64 from = combined ? multicast_side(l, all[reads + writes], all, offsets, reads, part.start) : 0;
+        const u64 to = multicast_side(l, all[reads + writes + 1], all + reads, offsets + reads, writes, part.start);
         u64 places = from | to;
-        for (u32 i = 0; !from && i < reads; ++i) places |= (u64)area(l, all[i]) + offsets[i] + start;
-        for (u32 i = 0; !to && i < writes; ++i) places |= (u64)area(l, all[reads + i]) + offsets[reads + i] + start;
+        for (u32 i = 0; !from && i < reads; ++i) places |= (u64)area(l, all[i]) + offsets[i] + part.start;
+        for (u32 i = 0; !to && i < writes; ++i) places |= (u64)area(l, all[reads + i]) + offsets[reads + i] + part.start;
         // What several sources make member by member, elements do.
         const bool reached = from ? true : to && reads == 1;
-        const u64 body = reached && (places & 15) == 0 ? len & ~15ull : 0;
+        const u64 body = reached && (places & 15) == 0 ? part.len & ~15ull : 0;
         for (u64 at = (u64)AP_THREAD() * 16; at < body; at += (u64)AP_THREADS() * 16) {
             const Vector v = from ? Combined<Element, Op>::load((const u8 *)from + at)
-                                  : load_vector(area(l, all[0]) + offsets[0] + start + at);
+                                  : load_vector(area(l, all[0]) + offsets[0] + part.start + at);
             if (to) multicast_store((u8 *)to + at, v);
             for (u32 i = 0; !to && i < writes; ++i) {
-                store_vector(area(l, all[reads + i]) + offsets[reads + i] + start + at, v);
+                store_vector(area(l, all[reads + i]) + offsets[reads + i] + part.start + at, v);
             }
         }
-        elements<Op>(l, all, offsets, reads, writes, start, body, len);
+        elements<Op>(l, all, offsets, reads, writes, part.start, body, part.len);
     }
     fence_alias();
 }

@@ -25,6 +25,35 @@ AP_INLINE bool clip(const Piece &piece, const Window &w, u64 &start, u64 &len, u
     return true;
 }
 
+// The parts of a move's pieces that a window covers, one after the other.
+struct Parts {
+    u32 next, end;
+    Window window;
+    // Of the part: where it begins in its piece, its bytes, and those of its packets; and where the piece's sides are.
+    u64 start, len, padded;
+    const u64 *offsets;
+};
+
+AP_INLINE Parts parts_of(u32 move, const Window &w) {
+    const Pieces pieces = pieces_of(move);
+    Parts parts;
+    parts.next = pieces.start;
+    parts.end = pieces.end;
+    parts.window = w;
+    return parts;
+}
+
+// Goes on to the next part; false behind the last.
+AP_INLINE bool advance(Parts &part) {
+    while (part.next < part.end) {
+        const Piece piece = piece_at(part.next++);
+        if (!clip(piece, part.window, part.start, part.len, part.padded)) continue;
+        part.offsets = offsets_of(piece);
+        return true;
+    }
+    return false;
+}
+
 AP_INLINE u64 loop_count(const Launch &l, const u32 *o) { return words(l.loops)[o[0]]; }
 
 AP_INLINE Window loop_window(const u32 *o, u64 iteration) {

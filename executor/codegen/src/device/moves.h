@@ -7,12 +7,11 @@ template <int reads, int writes> struct Sides {
 };
 
 template <int reads, int writes>
-AP_INLINE void find(const Launch &l, const u32 *sides_at, const Piece &piece, u64 start, Sides<reads, writes> &sides) {
-    const u64 *offsets = offsets_of(piece);
+AP_INLINE void find(const Launch &l, const u32 *sides_at, const Parts &part, Sides<reads, writes> &sides) {
 #pragma unroll
-    for (int i = 0; i < reads; ++i) sides.from[i] = area(l, sides_at[i]) + offsets[i] + start;
+    for (int i = 0; i < reads; ++i) sides.from[i] = area(l, sides_at[i]) + part.offsets[i] + part.start;
 #pragma unroll
-    for (int i = 0; i < writes; ++i) sides.to[i] = area(l, sides_at[reads + i]) + offsets[reads + i] + start;
+    for (int i = 0; i < writes; ++i) sides.to[i] = area(l, sides_at[reads + i]) + part.offsets[reads + i] + part.start;
 }
 
 template <class Op, int reads, int writes> AP_INLINE void one(const Sides<reads, writes> &sides, u64 at) {
@@ -101,14 +100,10 @@ template <class Op, int reads, int writes> AP_INLINE void transfer(const Sides<r
 // Words: the move's number, its sides.
 template <class Op, int reads, int writes> AP_DEVICE void move_bytes(const Launch &l, const u32 *o, Window w) {
     if (!still_runs()) return;
-    const Pieces pieces = pieces_of(o[0]);
-    for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(k);
-        u64 start, len, padded;
-        if (!clip(piece, w, start, len, padded)) continue;
+    for (Parts part = parts_of(o[0], w); advance(part);) {
         Sides<reads, writes> sides;
-        find<reads, writes>(l, o + 1, piece, start, sides);
-        transfer<Op, reads, writes>(sides, len);
+        find<reads, writes>(l, o + 1, part, sides);
+        transfer<Op, reads, writes>(sides, part.len);
     }
 }
 
@@ -136,11 +131,7 @@ AP_DEVICE void elements(const Launch &l, const u32 *all, const u64 *offsets, u32
 // Words as above.
 template <class Op> AP_DEVICE void move_bytes_wide(const Launch &l, const u32 *o, u32 reads, u32 writes, Window w) {
     if (!still_runs()) return;
-    const Pieces pieces = pieces_of(o[0]);
-    for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(k);
-        u64 start, len, padded;
-        if (!clip(piece, w, start, len, padded)) continue;
-        elements<Op>(l, o + 1, offsets_of(piece), reads, writes, start, 0, len);
+    for (Parts part = parts_of(o[0], w); advance(part);) {
+        elements<Op>(l, o + 1, part.offsets, reads, writes, part.start, 0, part.len);
     }
 }

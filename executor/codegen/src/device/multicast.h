@@ -99,17 +99,13 @@ template <class Op, int reads, int writes> AP_DEVICE void move_multicast(const L
     if (!still_runs()) return;
     // What the members wrote by their own addresses is read, and what is written is read, by another one.
     fence_alias();
-    const Pieces pieces = pieces_of(o[0]);
-    for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(k);
-        u64 start, len, padded;
-        if (!clip(piece, w, start, len, padded)) continue;
+    for (Parts part = parts_of(o[0], w); advance(part);) {
         const u32 *all = o + 1;
-        const u64 *offsets = offsets_of(piece);
-        u64 from = Combined<Element, Op>::known && reads > 1 ? multicast_side(l, all[reads + writes], all, offsets, reads, start) : 0;
-        u64 to = multicast_side(l, all[reads + writes + 1], all + reads, offsets + reads, writes, start);
+        const u64 *offsets = part.offsets;
+        u64 from = Combined<Element, Op>::known && reads > 1 ? multicast_side(l, all[reads + writes], all, offsets, reads, part.start) : 0;
+        u64 to = multicast_side(l, all[reads + writes + 1], all + reads, offsets + reads, writes, part.start);
         Sides<reads, writes> sides;
-        find<reads, writes>(l, all, piece, start, sides);
+        find<reads, writes>(l, all, part, sides);
         // 16 bytes at a time on every side that is used, and elements one by one where that does not go.
         u64 places = from | to;
         if (!from) {
@@ -120,13 +116,13 @@ template <class Op, int reads, int writes> AP_DEVICE void move_multicast(const L
 #pragma unroll
             for (int i = 0; i < writes; ++i) places |= (u64)sides.to[i];
         }
-        const u64 body = (from | to) && (places & 15) == 0 ? len & ~15ull : 0;
+        const u64 body = (from | to) && (places & 15) == 0 ? part.len & ~15ull : 0;
         if (body) transfer_multicast<Op, reads, writes>(sides, from, to, body);
 #pragma unroll
         for (int i = 0; i < reads; ++i) sides.from[i] += body;
 #pragma unroll
         for (int i = 0; i < writes; ++i) sides.to[i] += body;
-        transfer<Op, reads, writes>(sides, len - body);
+        transfer<Op, reads, writes>(sides, part.len - body);
     }
     fence_alias();
 }

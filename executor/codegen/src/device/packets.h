@@ -74,18 +74,14 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
     if (!still_runs()) return;
     const u32 *all = o + 1;
     const u32 flag = state().flag;
-    const Pieces pieces = pieces_of(o[0]);
-    for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(k);
-        u64 start, len, padded;
-        if (!clip(piece, w, start, len, padded)) continue;
-        const u64 *offsets = offsets_of(piece);
-        for (u64 at = (u64)AP_THREAD() * 8; at < padded; at += (u64)AP_THREADS() * 8) {
+    for (Parts part = parts_of(o[0], w); advance(part);) {
+        const u64 *offsets = part.offsets;
+        for (u64 at = (u64)AP_THREAD() * 8; at < part.padded; at += (u64)AP_THREADS() * 8) {
             typename Accumulator<Op, MANY, u64>::Type sums;
             u64 value = 0;
 #pragma unroll 1
             for (u32 i = 0; i < reads; ++i) {
-                const u8 *from = side_of(l, all[i], offsets[i] + start);
+                const u8 *from = side_of(l, all[i], offsets[i] + part.start);
                 if (is_packets(all[i])) {
                     Pair pair = load_pair(from + 2 * at);
                     for (u32 looks = 0; !arrived(pair, flag); pair = load_pair(from + 2 * at)) {
@@ -93,7 +89,7 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
                     }
                     value = payload(pair);
                 } else {
-                    value = read_raw(from, at, len);
+                    value = read_raw(from, at, part.len);
                 }
                 if (reads == 1) break;
                 if (i == 0) sums.take(value);
@@ -102,9 +98,9 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
             if (reads > 1) value = sums.result();
 #pragma unroll 1
             for (u32 i = 0; i < writes; ++i) {
-                u8 *to = side_of(l, all[reads + i], offsets[reads + i] + start);
-                if (is_packets(all[reads + i])) write_packets(to, at, clipped(value, at, len), flag);
-                else write_raw(to, at, len, value);
+                u8 *to = side_of(l, all[reads + i], offsets[reads + i] + part.start);
+                if (is_packets(all[reads + i])) write_packets(to, at, clipped(value, at, part.len), flag);
+                else write_raw(to, at, part.len, value);
             }
         }
     }
@@ -117,21 +113,17 @@ template <class Op> AP_DEVICE void move_packets_wide(const Launch &l, const u32 
 template <class Op, int reads, int writes, u32 from, u32 to> AP_DEVICE void move_packets(const Launch &l, const u32 *o, Window w) {
     if (!still_runs()) return;
     const u32 flag = state().flag;
-    const Pieces pieces = pieces_of(o[0]);
-    for (u32 k = pieces.start; k < pieces.end; ++k) {
-        const Piece piece = piece_at(k);
-        u64 start, len, padded;
-        if (!clip(piece, w, start, len, padded)) continue;
-        const u64 *offsets = offsets_of(piece);
+    for (Parts part = parts_of(o[0], w); advance(part);) {
+        const u64 *offsets = part.offsets;
         u8 *sides[reads + writes];
 #pragma unroll
-        for (int i = 0; i < reads + writes; ++i) sides[i] = side_of(l, o[1 + i], offsets[i] + start);
-        for (u64 at = (u64)AP_THREAD() * 8; at < padded; at += (u64)AP_THREADS() * 8) {
+        for (int i = 0; i < reads + writes; ++i) sides[i] = side_of(l, o[1 + i], offsets[i] + part.start);
+        for (u64 at = (u64)AP_THREAD() * 8; at < part.padded; at += (u64)AP_THREADS() * 8) {
             // All packets are on their way before one is looked at. What never arrives goes nowhere.
             u64 values[reads];
 #pragma unroll
             for (int i = 0; i < reads; ++i) {
-                if (!(from >> i & 1)) values[i] = read_raw(sides[i], at, len);
+                if (!(from >> i & 1)) values[i] = read_raw(sides[i], at, part.len);
             }
             if (from) {
                 u32 looks = 0;
@@ -162,8 +154,8 @@ template <class Op, int reads, int writes, u32 from, u32 to> AP_DEVICE void move
             }
 #pragma unroll
             for (int i = 0; i < writes; ++i) {
-                if (to >> i & 1) write_packets(sides[reads + i], at, clipped(value, at, len), flag);
-                else write_raw(sides[reads + i], at, len, value);
+                if (to >> i & 1) write_packets(sides[reads + i], at, clipped(value, at, part.len), flag);
+                else write_raw(sides[reads + i], at, part.len, value);
             }
         }
     }

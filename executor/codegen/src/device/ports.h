@@ -60,17 +60,12 @@ AP_DEVICE void posts(const Launch &l, const u32 *o, u32 count, u32 first, Window
     for (u32 i = mine(first); i < count; i += AP_THREADS()) {
         const u32 *own = o + 5 * i, from = own[3], to = own[4];
         const bool packets = is_packets(from);
-        const Pieces pieces = pieces_of(own[1]);
-        for (u32 k = pieces.start; k < pieces.end; ++k) {
-            const Piece piece = piece_at(k);
-            u64 start, len, padded;
-            if (!clip(piece, w, start, len, padded)) continue;
-            const u64 bytes = packets ? 2 * padded : len;
+        for (Parts part = parts_of(own[1], w); advance(part);) {
+            const u64 bytes = packets ? 2 * part.padded : part.len, times = packets ? 2 : 1;
             if (bytes == 0) continue;
-            const u64 *offsets = offsets_of(piece), times = packets ? 2 : 1;
             const u64 data[5] = {
-                FOREIGN, (u64)area(l, from) + times * (offsets[0] + start),
-                FOREIGN, (u64)area(l, to) + times * (offsets[1] + start), bytes,
+                FOREIGN, (u64)area(l, from) + times * (part.offsets[0] + part.start),
+                FOREIGN, (u64)area(l, to) + times * (part.offsets[1] + part.start), bytes,
             };
             push(l, link_of(l, own[2]), AT_INSTRUCTION, own[0], packets ? REQUEST_DATA | REQUEST_PACKETS : REQUEST_DATA, data);
         }
