@@ -2,8 +2,9 @@
 //! shall not wait for one.
 //!
 //! A folder, which `ANTIPHON_CODE_DIR` names, has a folder for each architecture (`sm_90`, `gfx90a`), and that a file for each
-//! text, named by the text's digest: so code is never used for another text than the one it was made of. A driver refuses what is
-//! for another architecture, and then the run-time compiler is asked, as if there were no code.
+//! text, named by the text's digest: so code is never used for another text than the one it was made of. The file is the digest of the
+//! code, then the code: what was cut short or changed on its way is passed over. A driver refuses what is for another architecture.
+//! Where nothing is left the run-time compiler is asked.
 
 use antiphon_codegen::{
     TOGETHER, Target, Unsupported, Variant, divide, generate, generate_together, prebuilt, scale,
@@ -53,7 +54,8 @@ pub fn texts(
 /// What the system says.
 pub fn write(folder: &Path, architecture: &str, text: &str, code: &[u8]) -> io::Result<PathBuf> {
     let path = folder.join(architecture).join(prebuilt::digest(text));
-    replace_file(&path, code).map(|()| path)
+    let whole = [prebuilt::digest(code).as_bytes(), code].concat();
+    replace_file(&path, &whole).map(|()| path)
 }
 
 /// What the folder that the variable names has of a text, each with its architecture, in the order of their names.
@@ -67,8 +69,10 @@ fn images_in(folder: &Path, text: &str) -> Vec<(String, Vec<u8>)> {
     let architectures = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let mut images: Vec<_> = architectures
         .filter_map(|entry| {
-            let code = fs::read(entry.path().join(&digest)).ok()?;
-            Some((entry.file_name().to_string_lossy().into_owned(), code))
+            let whole = fs::read(entry.path().join(&digest)).ok()?;
+            let (promised, code) = whole.split_at_checked(digest.len())?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (promised == prebuilt::digest(code).as_bytes()).then(|| (name, code.to_vec()))
         })
         .collect();
     images.sort();
@@ -112,6 +116,14 @@ mod tests {
         let named = |name: &str, code: &[u8]| (name.to_owned(), code.to_vec());
         assert_eq!(found, [named("sm_80", b"eighty"), named("sm_90", b"ninety")]);
         assert_eq!(images_in(folder, "c"), []);
+        // Cut short, and changed.
+        for change in [|code: &mut Vec<u8>| code.truncate(70), |code: &mut Vec<u8>| code[70] ^= 1] {
+            let path = write(folder, "sm_80", "b", b"another").unwrap();
+            let mut whole = fs::read(&path).unwrap();
+            change(&mut whole);
+            fs::write(&path, whole).unwrap();
+            assert_eq!(images_in(folder, "b"), []);
+        }
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -46,9 +46,9 @@ pub fn images(
     })
 }
 
-/// The digest of a text, as archives have it.
-pub fn digest(text: &str) -> String {
-    Sha256::digest(text).iter().fold(String::new(), |mut digest, byte| {
+/// The digest of a text, as archives have it, or of code: 64 characters.
+pub fn digest(of: impl AsRef<[u8]>) -> String {
+    Sha256::digest(of).iter().fold(String::new(), |mut digest, byte| {
         let _ = write!(digest, "{byte:02x}");
         digest
     })
