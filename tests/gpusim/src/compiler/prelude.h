@@ -3,12 +3,12 @@
 // A thread is a fiber, so whatever waits must give way: poll only through the functions below, or with a
 // `__nanosleep` or a fence in the loop. Shared memory is declared only through ANTIPHON_SHARED,
 // ANTIPHON_SHARED_ARRAY and ANTIPHON_SHARED_DYNAMIC. Inline assembly belongs behind `#ifndef ANTIPHON_GPUSIM`.
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <ctime>
+// Nothing large: every kernel of every test begins with it, and <cmath> alone is twice all the rest.
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
 #include <type_traits>
 #include <utility>
 
