@@ -1,7 +1,8 @@
 //! `cargo xtask ci`: every step a change must pass, in the order in which they fail fastest.
 //!
-//! `.ci/run` is a thin caller of this. One target folder serves all steps; only what is installed and this task are built for release.
-//! Tests that run once more are asked for as tests of the workspace, so that nothing is built again with fewer features.
+//! `.ci/run` is a thin caller of this. One target folder serves all steps; only what users run and install is built for release.
+//! Tests that run once more are asked for as tests of the workspace, and parts of it together with a package of the same
+//! features, so that little is built again.
 
 mod steps;
 mod tools;
@@ -38,6 +39,8 @@ impl Step {
 #[derive(Clone, Copy, Debug)]
 enum Program {
     Cargo,
+    /// This task.
+    Xtask,
     /// A program of the Python that [`tools::PYTHON`] provides.
     Python(&'static str),
 }
@@ -68,7 +71,7 @@ pub fn run(only: Option<&str>) -> Result<()> {
             continue;
         }
         let started = Instant::now();
-        let mut command = command(step);
+        let mut command = command(step)?;
         println!("==> {}: {}", step.name, repo::line(&command));
         repo::stream(step.name, &mut command)?;
         println!("==> {}: ok, {:.0} s", step.name, started.elapsed().as_secs_f64());
@@ -92,17 +95,21 @@ fn provide(tool: Tool) -> Result<()> {
     run(tool.probe).or_else(|_| run(tool.install).and_then(|()| run(tool.probe)))
 }
 
-fn command(step: &Step) -> Command {
+fn command(step: &Step) -> Result<Command> {
     // `cargo +toolchain` is understood by the launcher of toolchains, not by a toolchain's own cargo.
     let launcher = step.arguments.first().is_some_and(|first| first.starts_with('+'));
     let mut command = match step.program {
         Program::Cargo if launcher => repo::outside("cargo"),
         Program::Cargo => repo::cargo(),
+        Program::Xtask => {
+            let myself = std::env::current_exe().map_err(Error::io("find this program"))?;
+            repo::outside(&myself.to_string_lossy())
+        }
         Program::Python(name) => repo::outside(&filled(&format!("{{venv}}/bin/{name}"))),
     };
     let environment = step.environment.iter().map(|(name, value)| (name, filled(value)));
     command.args(step.arguments.iter().map(|word| filled(word))).envs(environment);
-    command
+    Ok(command)
 }
 
 /// A word of a command line: `{target}` is where cargo builds, `{venv}` the Python of [`tools::PYTHON`], `{nvrtc}` that of

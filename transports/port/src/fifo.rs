@@ -20,7 +20,7 @@
 //! 3. Store words 1 to 7, then `sequence = t + 1` with release ordering, at system scope where the producer is a GPU.
 //!
 //! A request is posted when `tail > t`. One with the flush bit is done when its channel's done word reaches `t + 1`.
-//! `tests/loom_protocols.rs` has the model.
+//! `tests/protocols/src/port.rs` has the model.
 
 mod drain;
 

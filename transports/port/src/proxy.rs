@@ -20,7 +20,7 @@
 //! operations pays for none but the first: that one writes to an eventfd, the others find the visit asked for. A link
 //! that is driven over and over meanwhile is left alone a little longer, up to 8 ms: its thread comes again by itself, and
 //! every wake-up of the proxy takes time from it.
-//! `tests/loom_protocols.rs` has the model.
+//! `tests/protocols/src/port.rs` has the model.
 
 mod thread;
 

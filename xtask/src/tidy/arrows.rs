@@ -24,6 +24,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("antiphon-executor", BELOW_EXECUTOR),
     // A fixture that stands for a vendor's library, so it knows nothing of ours.
     ("antiphon-gpusim", &[]),
+    // Models, which stand for code of ours without using it.
+    ("antiphon-protocols", &[]),
     ("antiphon-ffi", FACADE),
     // A client of the library that it loads, which tests build.
     ("antiphon-nccl", &[]),

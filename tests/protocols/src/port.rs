@@ -1,8 +1,4 @@
-//! The lock-free protocols, modelled compactly and run through every interleaving that matters:
-//! `RUSTFLAGS="--cfg loom" cargo test -p antiphon-port --test loom_protocols --release`.
-//!
-//! Each model uses the orderings of the code it stands for, named in its comment; a change there is a change here.
-#![cfg(loom)]
+//! Of port channels: the FIFO of requests, and who drives a link when.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

@@ -1,8 +1,4 @@
-//! The protocols of shared pages, modelled compactly and run through every interleaving that matters:
-//! `RUSTFLAGS="--cfg loom" cargo test -p antiphon-executor --test loom_protocols --release`.
-//!
-//! Each model uses the orderings of the code it stands for, named in its comment; a change there is a change here.
-#![cfg(loom)]
+//! Of the executor: what ranks write to each other's shared pages, and blocks that any thread may step.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
