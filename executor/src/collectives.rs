@@ -299,12 +299,9 @@ impl Collectives {
         unsafe { self.launch(&call.call(), stream) }
     }
 
-    /// Ends every wait of every rank, those of transfers between two ranks included.
+    /// As [`Communicator::abort`].
     pub fn abort(&self, reason: &str) {
-        self.communicator().abort_pairs(reason);
         self.communicator().abort(reason);
-        // Who forms one from here on sees the abort.
-        self.communicator().abort_formed(reason);
     }
 
     /// The error that broke the communicator, or a transfer between this rank and another.

@@ -400,8 +400,17 @@ impl Communicator {
         self.shared.bootstrap.exchange(bytes).map_err(|error| self.shared.failure_or(error))
     }
 
-    /// Ends every wait of every rank of this communicator, from any thread. Later calls fail with the same reason.
+    /// Ends every wait of every rank of this communicator, from any thread, those of transfers between two ranks included. Later
+    /// calls fail with the same reason.
     pub fn abort(&self, reason: &str) {
+        self.abort_pairs(reason);
+        self.abort_alone(reason);
+        // Who forms a pair from here on sees the abort.
+        self.abort_formed(reason);
+    }
+
+    /// As [`abort`](Self::abort), but for transfers.
+    pub(crate) fn abort_alone(&self, reason: &str) {
         self.shared.fail(ExecutorError::Aborted {
             by: self.rank(),
             reason: reason.to_owned(),

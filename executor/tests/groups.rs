@@ -416,20 +416,24 @@ fn an_abort_of_this_ranks_ends_a_subset_whose_ranks_do_not_come() {
 
 #[test]
 fn an_abort_ends_the_wait_for_the_first_transfer() {
-    on_threads(2, |rank, on| {
-        if rank == 1 {
-            on.abort("enough");
-            return;
-        }
-        let outcome: Result<()> = {
-            let mut group = Group::new();
-            // SAFETY: nothing is sent.
-            unsafe { group.send(on, std::ptr::null(), 0, DataType::F32, 1, None).unwrap() };
-            group.end()
-        };
-        let error = outcome.unwrap_err().to_string();
-        assert!(error.contains("enough") || error.contains("abort"), "{error}");
-    });
+    let by_either: [fn(&Collectives); 2] =
+        [|on| on.abort("enough"), |on| on.communicator().abort("enough")];
+    for abort in by_either {
+        on_threads(2, |rank, on| {
+            if rank == 1 {
+                abort(on);
+                return;
+            }
+            let outcome: Result<()> = {
+                let mut group = Group::new();
+                // SAFETY: nothing is sent.
+                unsafe { group.send(on, std::ptr::null(), 0, DataType::F32, 1, None).unwrap() };
+                group.end()
+            };
+            let error = outcome.unwrap_err().to_string();
+            assert!(error.contains("enough") || error.contains("abort"), "{error}");
+        });
+    }
 }
 
 #[test]

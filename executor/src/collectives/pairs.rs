@@ -155,7 +155,7 @@ impl Communicator {
                         drop(pairs);
                         // An abort since then did not see the pair.
                         if let Some(failure) = self.failure() {
-                            pair.communicator().abort(&failure.to_string());
+                            pair.communicator().abort_alone(&failure.to_string());
                         }
                         return;
                     }
@@ -206,17 +206,17 @@ impl Communicator {
     }
 
     /// Aborts the pairs that are formed.
-    pub(super) fn abort_formed(&self, reason: &str) {
+    pub(crate) fn abort_formed(&self, reason: &str) {
         let formed = |pair: &Pair| match pair {
             Pair::Formed(pair) => Some(pair.clone()),
             Pair::Forming(_) => None,
         };
         let formed: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(formed).collect();
-        formed.iter().for_each(|pair| pair.communicator().abort(reason));
+        formed.iter().for_each(|pair| pair.communicator().abort_alone(reason));
     }
 
     /// Aborts the pairs that are formed, and those that are being formed or would be.
-    pub(super) fn abort_pairs(&self, reason: &str) {
+    pub(crate) fn abort_pairs(&self, reason: &str) {
         let peers = (0..self.world()).filter(|&peer| peer != self.rank());
         let ways = peers.flat_map(|peer| {
             let both = [Purpose::Calls, Purpose::Blocks].into_iter();
@@ -226,7 +226,7 @@ impl Communicator {
         });
         for way in ways {
             match self.formed(way) {
-                Some(pair) => pair.communicator().abort(reason),
+                Some(pair) => pair.communicator().abort_alone(reason),
                 // Who waits for this rank to form it hears of the abort.
                 None => {
                     if let Ok(end) = self.pair_end(way) {
