@@ -117,7 +117,9 @@ mod tests {
         assert_eq!(found, [named("sm_80", b"eighty"), named("sm_90", b"ninety")]);
         assert_eq!(images_in(folder, "c"), []);
         // Cut short, and changed.
-        for change in [|code: &mut Vec<u8>| code.truncate(70), |code: &mut Vec<u8>| code[70] ^= 1] {
+        let changes: [fn(&mut Vec<u8>); 3] =
+            [|code| code.truncate(70), |code| code.truncate(10), |code| code[70] ^= 1];
+        for change in changes {
             let path = write(folder, "sm_80", "b", b"another").unwrap();
             let mut whole = fs::read(&path).unwrap();
             change(&mut whole);

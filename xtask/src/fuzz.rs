@@ -71,8 +71,6 @@ pub fn run(options: &Options) -> Result<()> {
         build.arg("--manifest-path").arg(format!("{}/Cargo.toml", targets.folder));
         build.args(names.iter().flat_map(|name| ["--bin", name]));
         build.env("CARGO_TARGET_DIR", &built).env("RUSTFLAGS", FLAGS.join(" "));
-        // For a moment's run optimising takes longer than it gives.
-        build.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
         repo::stream("build the fuzz targets", &mut build)?;
         for name in &names {
             println!("==> fuzz {name} for {} s", options.seconds);

@@ -110,6 +110,12 @@ impl Attended {
             }
         }
     }
+
+    fn assert_served(&self) {
+        let of = |count: &AtomicU64| count.load(Ordering::SeqCst);
+        assert_eq!(of(&self.handled), of(&self.arrived));
+        assert_eq!(of(&self.sent), of(&self.posted));
+    }
 }
 
 /// A thread that drives the link once.
@@ -150,9 +156,7 @@ fn whatever_drivers_leave_the_proxy_serves() {
             peer.join().unwrap();
             driver.join().unwrap();
             while attended.wake() {}
-            let of = |count: &AtomicU64| count.load(Ordering::SeqCst);
-            assert_eq!(of(&attended.handled), of(&attended.arrived));
-            assert_eq!(of(&attended.sent), of(&attended.posted));
+            attended.assert_served();
         });
     }
 }
@@ -179,13 +183,11 @@ fn the_last_of_two_drivers_asks_for_both() {
             driver.join().unwrap();
         }
         while attended.wake() {}
-        let of = |count: &AtomicU64| count.load(Ordering::SeqCst);
-        assert_eq!(of(&attended.handled), of(&attended.arrived));
-        assert_eq!(of(&attended.sent), of(&attended.posted));
+        attended.assert_served();
         // Armed for what is next.
         attended.arrive();
         assert!(attended.wake());
-        assert_eq!(of(&attended.handled), of(&attended.arrived));
+        attended.assert_served();
     });
 }
 

@@ -6,8 +6,8 @@ use super::{Program, Step};
 /// Tests at a time, of a program: many of them wait for time limits and processes, and leave the cores to others.
 const SIDE_BY_SIDE: (&str, &str) = ("RUST_TEST_THREADS", "4");
 
-/// Among them the README's own commands: what a newcomer types must work. Those for release have the CUDA backend, as what is
-/// installed has, so that it is all built once.
+/// Among them the README's own commands, but for how they build, so that nothing is built for them alone: the command has the
+/// CUDA backend, as what is installed has, and examples are those that the tests have built.
 pub(super) const STEPS: &[Step] = &[
     Step {
         name: "check the format",
@@ -146,6 +146,14 @@ pub(super) const STEPS: &[Step] = &[
             "-D",
             "warnings",
         ],
+        environment: &[],
+        needs: Some(HIP),
+    },
+    // Alone, as it may be built.
+    Step {
+        name: "lint ROCm without CUDA",
+        program: Program::Cargo,
+        arguments: &["clippy", "-pantiphon", "-Frocm", "--", "-Dwarnings"],
         environment: &[],
         needs: Some(HIP),
     },
