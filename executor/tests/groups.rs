@@ -416,23 +416,43 @@ fn an_abort_of_this_ranks_ends_a_subset_whose_ranks_do_not_come() {
 
 #[test]
 fn an_abort_ends_the_wait_for_the_first_transfer() {
+    on_threads(2, |rank, on| {
+        if rank == 1 {
+            on.abort("enough");
+            return;
+        }
+        let outcome: Result<()> = {
+            let mut group = Group::new();
+            // SAFETY: nothing is sent.
+            unsafe { group.send(on, std::ptr::null(), 0, DataType::F32, 1, None).unwrap() };
+            group.end()
+        };
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("enough") || error.contains("abort"), "{error}");
+    });
+}
+
+#[test]
+fn an_abort_ends_a_transfer_between_ranks_that_have_made_one() {
     let by_either: [fn(&Collectives); 2] =
         [|on| on.abort("enough"), |on| on.communicator().abort("enough")];
     for abort in by_either {
+        let began = Instant::now();
         on_threads(2, |rank, on| {
+            let mut byte = 7u8;
             if rank == 1 {
+                // SAFETY: the byte outlives the call.
+                unsafe { on.send(&byte, 1, DataType::U8, 0, None).unwrap() };
                 abort(on);
                 return;
             }
-            let outcome: Result<()> = {
-                let mut group = Group::new();
-                // SAFETY: nothing is sent.
-                unsafe { group.send(on, std::ptr::null(), 0, DataType::F32, 1, None).unwrap() };
-                group.end()
-            };
-            let error = outcome.unwrap_err().to_string();
-            assert!(error.contains("enough") || error.contains("abort"), "{error}");
+            // SAFETY: as above. What is to come after the first never does.
+            let mut receive = || unsafe { on.receive(&mut byte, 1, DataType::U8, 1, None) };
+            let error = receive().and_then(|()| receive()).unwrap_err().to_string();
+            assert!(error.contains("enough"), "{error}");
         });
+        // Calls may wait as long.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 }
 
