@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: every step a change must pass, in the order in which they fail fastest.
 //!
-//! `.ci/run` is a thin caller of this. One target folder serves all steps; only what users run and install is built for release.
+//! `.ci/run` is a thin caller of this. One target folder serves all steps but those that need other flags, or are of another
+//! workspace; only what users run and install, and the models, is built for release.
 //! Tests that run once more are asked for as tests of the workspace, and parts of it together with a package of the same
 //! features, so that little is built again.
 

@@ -124,9 +124,9 @@ impl Subject {
             Self::Antiphon(_) => {
                 // The driver itself is usually a development build; ranks are timed in a release build.
                 let mut command = repo::cargo();
-                command.args(["build", "--release", "--package", "xtask"]);
+                command.args(["build", "--release", "--package", "antiphon-lab"]);
                 repo::capture("build the ranks of Antiphon", &mut command)?;
-                let built = repo::target_dir().join("release/xtask");
+                let built = repo::target_dir().join("release/antiphon-lab");
                 return Ok(Ready { subject: self, title: antiphon_title(), program: built });
             }
         };

@@ -19,7 +19,7 @@ fn passed(output: &Output) -> String {
 
 /// What this workspace has built before, if all that is packed is among it.
 fn built() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_BIN_EXE_xtask")).parent()?;
+    let folder = Path::new(env!("CARGO_BIN_EXE_antiphon-lab")).parent()?;
     let tests = fs::read_dir(folder.join("deps")).ok()?.flatten();
     let names: Vec<String> = tests.map(|file| file.file_name().to_string_lossy().into()).collect();
     let has = |test: &str| names.iter().any(|name| name.starts_with(test));
@@ -43,7 +43,7 @@ fn a_pack_runs_where_there_is_nothing_but_a_driver() {
         return;
     };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-pack");
-    let mut pack = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut pack = Command::new(env!("CARGO_BIN_EXE_antiphon-lab"));
     // The simulated driver could not run what the vendor's compiler makes. What is built for tests is larger than what is shipped.
     pack.args(["gpu-pack", "--without-code", "--most", "80", "--out"])
         .arg(&folder)

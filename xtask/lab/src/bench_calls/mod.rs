@@ -79,7 +79,7 @@ if one.rank == 0:
 /// What cargo, the ranks or the file system say.
 pub fn run(options: &Options) -> Result<()> {
     if cfg!(debug_assertions) && !options.debug {
-        let text = "cannot measure calls of a debug build: run `cargo run --release -p xtask -- bench-calls`";
+        let text = "cannot measure calls of a debug build: run `cargo xtask bench-calls`";
         return Err(Error::message(text.to_owned()));
     }
     let mut build = repo::cargo();

@@ -19,7 +19,7 @@ const MANUAL: (&str, &str) = ("docs/algorithms.md", "presets");
 /// Names the Python that has the package; `python3` of the path where it is not set.
 const INTERPRETER: &str = "ANTIPHON_PYTHON";
 /// What that Python runs to write the plans into a folder, in the repository.
-const PROGRAM: &str = "xtask/src/defaults/presets.py";
+const PROGRAM: &str = "xtask/lab/src/defaults/presets.py";
 /// Ranks of a node.
 const PER_NODE: usize = 8;
 /// The smallest and the largest message, where a plan is for all; between them each is twice as large as the one before.

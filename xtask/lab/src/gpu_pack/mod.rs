@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Result<()> {
     if !options.without_code {
         code::pack(&out.join("antiphon"), &packed, &out.join("code"))?;
     }
-    copy(&repo::root().join("xtask/src/gpu_pack/run.sh"), &out.join("run.sh"))?;
+    copy(&repo::root().join("xtask/lab/src/gpu_pack/run.sh"), &out.join("run.sh"))?;
     let bytes = size(&out)?;
     let most = options.most.saturating_mul(1 << 20);
     if bytes > most {
@@ -117,10 +117,19 @@ fn tests(rocm: bool) -> impl Iterator<Item = &'static str> {
 fn build(rocm: bool) -> Result<PathBuf> {
     let features = match rocm {
         false => "antiphon/cuda",
-        true => "antiphon/cuda,antiphon/rocm,antiphon-tests/rocm,xtask/rocm",
+        true => "antiphon/cuda,antiphon/rocm,antiphon-tests/rocm,antiphon-lab/rocm",
     };
     let mut command = repo::cargo();
-    command.args(["build", "--release", "-p", "antiphon", "-p", "antiphon-tests", "-p", "xtask"]);
+    command.args([
+        "build",
+        "--release",
+        "-p",
+        "antiphon",
+        "-p",
+        "antiphon-tests",
+        "-p",
+        "antiphon-lab",
+    ]);
     command.args(["--features", features]);
     for program in PROGRAMS {
         command.args(["--bin", program]);

@@ -1,8 +1,8 @@
 //! `gpu-bench`: the benchmark of `cargo xtask gpu-bench` as a program of its own, for the folder that `gpu-pack` makes.
 
+use antiphon_lab::gpu_bench::{self, Options};
 use clap::Parser;
 use std::process::ExitCode;
-use xtask::gpu_bench::{self, Options};
 
 /// Measure plans on one GPU, beside what the GPU itself can do
 #[derive(Parser)]

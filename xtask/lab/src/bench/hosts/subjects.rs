@@ -64,9 +64,9 @@ impl Subject {
             }
             Self::Antiphon(entry) => {
                 let mut command = repo::cargo();
-                command.args(["build", "--release", "--package", "xtask"]);
+                command.args(["build", "--release", "--package", "antiphon-lab"]);
                 repo::capture("build the ranks of Antiphon", &mut command)?;
-                let program = repo::target_dir().join("release/xtask");
+                let program = repo::target_dir().join("release/antiphon-lab");
                 let plain = entry.name.ends_with("plain");
                 let memory = if plain { "plain memory" } else { "its own memory" };
                 let title = format!("{}, {memory}", peers::antiphon_title());

@@ -1,10 +1,10 @@
 //! A small measurement of the verifier, every time: a few mutants of every kind, of plans that use most of the format.
 
+use antiphon_lab::mutate::judge::{Judgement, Said};
+use antiphon_lab::mutate::kinds::KINDS;
+use antiphon_lab::mutate::measure::{self, Effort};
+use antiphon_lab::mutate::{choose, plans, show};
 use std::collections::BTreeSet;
-use xtask::mutate::judge::{Judgement, Said};
-use xtask::mutate::kinds::KINDS;
-use xtask::mutate::measure::{self, Effort};
-use xtask::mutate::{choose, plans, show};
 
 const SEED: u64 = 5;
 const EFFORT: Effort = Effort { schedules: 60, seed: SEED, jobs: 2 };
