@@ -371,7 +371,7 @@ impl Communicator {
     ///
     /// let ranks = Communicator::in_process(2)?;
     /// let calls = ranks[0].collectives();
-    /// let question = calls.question(&Collective::AllReduce, 1 << 20, DataType::F32)?;
+    /// let question = calls.question(&Collective::AllReduce, 1 << 20, DataType::F32);
     /// let choice = ranks[0].explain(&question)?;
     /// assert!(choice.to_string().starts_with("chosen: allreduce_"));
     /// # Ok::<(), antiphon::ExecutorError>(())

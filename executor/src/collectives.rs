@@ -20,7 +20,7 @@ use crate::communicator::Communicator;
 use crate::error::ExecutorError;
 use crate::executor::{Executor, NOWHERE, OrderOf};
 use crate::plan_cache::LoadedPlan;
-use crate::selection::{Question, SelectionError, Spread, Tuning, Wish};
+use crate::selection::{Question, Spread, Tuning, Wish};
 use antiphon_hal::{Event, HalError, Stream};
 use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::model::Collective;
@@ -158,13 +158,13 @@ impl Collectives {
 
     fn served_by(
         communicator: &Communicator,
-        service: impl FnOnce(Result<Spread, SelectionError>, Tuning) -> Service,
+        service: impl FnOnce(Spread, Tuning) -> Service,
     ) -> Result<Self, ExecutorError> {
         let nodes = (0..communicator.world()).map(|rank| communicator.node_of(rank));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-        let spread = Spread::over(&nodes, communicator.crowded_anywhere());
         let devices = communicator.shared.neighbours.devices(&nodes);
-        let spread = spread.map(|spread| Spread { devices, ..spread });
+        let spread = Spread::over(&nodes, communicator.crowded_anywhere());
+        let spread = Spread { devices, ..spread };
         Ok(Collectives(Arc::new(Shared {
             executor: Executor::new(communicator),
             service: service(spread, communicator.shared.tuning.clone()),
@@ -179,7 +179,7 @@ impl Collectives {
 
     /// Whether all ranks are on one node.
     fn together(&self) -> bool {
-        self.0.service.spread.as_ref().is_ok_and(|spread| spread.nodes == 1)
+        self.0.service.spread.nodes == 1
     }
 
     /// What runs the calls.
@@ -195,7 +195,7 @@ impl Collectives {
         addresses: [usize; 2],
     ) -> Result<Found, ExecutorError> {
         let Wish { collective, bytes, in_place, root } = wish;
-        let question = self.question(collective, bytes, dtype)?;
+        let question = self.question(collective, bytes, dtype);
         let question = Question { op, in_place, root, premultiplied, ..question };
         self.0.service.serve(self.executor(), &question, addresses)
     }
@@ -224,9 +224,6 @@ impl Collectives {
             && let Some(outcome) = unsafe { self.again(request) }
         {
             return outcome;
-        }
-        if let Some(parts) = self.parts(request)? {
-            return self.run_parts(parts, stream);
         }
         match self.prepare(request)? {
             // SAFETY: as this function's; who asks the same runs it again.

@@ -31,7 +31,7 @@ pub use tuning::Tuning;
 pub struct Spread {
     /// Number of ranks.
     pub ranks: u32,
-    /// Nodes that they are spread over.
+    /// Nodes that they are spread over, each with as many, in rank order.
     pub nodes: u32,
     /// Some machine has more of them than cores; of no effect on GPUs.
     pub crowded: bool,
@@ -52,14 +52,6 @@ pub enum SelectionError {
         ranks: u32,
         /// Number of nodes.
         nodes: u32,
-    },
-    /// The ranks of a node are not consecutive, or the nodes have different numbers of them.
-    #[error(
-        "cannot choose an algorithm: the ranks are on nodes {nodes:?}; start consecutive ranks on each node, and equally many (for mpirun: --map-by ppr:N:node)"
-    )]
-    Scattered {
-        /// The node of each rank.
-        nodes: Vec<u32>,
     },
     /// Nothing built in does this.
     #[error(
@@ -112,19 +104,15 @@ impl Spread {
         Spread { ranks, nodes, crowded, devices: Devices::Host }
     }
 
-    /// Ranks on the processors of these nodes, in rank order.
-    ///
-    /// # Errors
-    /// [`Scattered`](SelectionError::Scattered), unless consecutive ranks are on each node, equally many.
-    pub fn over(nodes: &[u32], crowded: bool) -> Result<Self, SelectionError> {
+    /// Ranks on the processors of these nodes, in rank order. Unless consecutive ranks are on each node, equally many, every
+    /// rank counts as a node of its own: what goes between nodes also goes between ranks of one.
+    pub fn over(nodes: &[u32], crowded: bool) -> Self {
         let runs: Vec<&[u32]> = nodes.chunk_by(|a, b| a == b).collect();
         let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
         let even = runs.windows(2).all(|pair| pair[0].len() == pair[1].len());
-        if !even || distinct.len() != runs.len() {
-            return Err(SelectionError::Scattered { nodes: nodes.to_vec() });
-        }
-        let (ranks, nodes) = (nodes.len() as u32, runs.len() as u32);
-        Ok(Spread { ranks, nodes, crowded, devices: Devices::Host })
+        let counted = if even && distinct.len() == runs.len() { runs.len() } else { nodes.len() };
+        let (ranks, nodes) = (nodes.len() as u32, counted as u32);
+        Spread { ranks, nodes, crowded, devices: Devices::Host }
     }
 
     /// Ranks on each node.
@@ -339,21 +327,19 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_counted_where_they_are_even() {
-        let nodes = |nodes: &[u32]| Spread::over(nodes, false).map(|spread| spread.nodes).ok();
-        let cases: [(&[u32], Option<u32>); 6] = [
-            (&[0], Some(1)),
-            (&[0, 0, 1, 1], Some(2)),
-            (&[0, 1, 2], Some(3)),
-            (&[0, 1, 0, 1], None),
-            (&[0, 0, 1], None),
-            (&[0, 1, 1, 0], None),
+    fn nodes_are_counted_where_they_are_even_and_else_ranks() {
+        let cases: [(&[u32], u32); 6] = [
+            (&[0], 1),
+            (&[0, 0, 1, 1], 2),
+            (&[0, 1, 2], 3),
+            (&[0, 1, 0, 1], 4),
+            (&[0, 0, 1], 3),
+            (&[0, 1, 1, 0], 4),
         ];
         for (given, expected) in cases {
-            assert_eq!(nodes(given), expected, "{given:?}");
+            let spread = Spread::over(given, false);
+            assert_eq!((spread.ranks, spread.nodes), (given.len() as u32, expected), "{given:?}");
         }
-        let error = Spread::over(&[0, 1, 0], false).unwrap_err().to_string();
-        assert!(error.contains("[0, 1, 0]") && error.contains("ppr:N:node"), "{error}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn rank_of_three(place: &Rendezvous) {
     let communicator = Communicator::connect(place, &options).unwrap();
     let calls = Collectives::new(&communicator).unwrap();
     let chosen = std::env::var(CHOSEN).unwrap();
-    let question = calls.question(&Collective::AllReduce, 64, DataType::F32).unwrap();
+    let question = calls.question(&Collective::AllReduce, 64, DataType::F32);
     let choice = calls.explain(&question).unwrap();
     assert_eq!(choice.rule.name(), chosen, "{choice}");
     let (input, mut output) = ([[1e8f32, -1e8, 1.0][place.rank as usize]; 16], [7.0f32; 16]);

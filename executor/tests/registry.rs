@@ -77,7 +77,7 @@ fn all_reduce(on: &Collectives, len: usize) -> Result<u32> {
 }
 
 fn explained(on: &Collectives, bytes: u64) -> String {
-    let question = on.question(&Collective::AllReduce, bytes, DataType::U32).unwrap();
+    let question = on.question(&Collective::AllReduce, bytes, DataType::U32);
     on.explain(&question).unwrap().candidate.name().to_owned()
 }
 
@@ -149,7 +149,7 @@ fn a_plan_for_allgatherv_serves_calls_that_are_in_place_as_it_is_and_no_others()
                 let served = in_place == plan_in_place;
                 let expected = if served { before } else { gathered };
                 assert_eq!(output, expected, "{plan_in_place} {in_place} {lengths:?}");
-                let question = on.question(&Collective::AllGatherV, 0, DataType::U32).unwrap();
+                let question = on.question(&Collective::AllGatherV, 0, DataType::U32);
                 let choice = on.explain(&Question { in_place, ..question }).unwrap();
                 assert_eq!(choice.candidate.name() == "still", served, "{choice}");
             }

@@ -81,8 +81,7 @@ fn exercise(communicator: &Communicator, names: [&str; 2]) {
     for (side, collective) in [Collective::Gather, Collective::Scatter].iter().enumerate() {
         for count in COUNTS {
             let bytes = (4 * world as usize * count) as u64;
-            let choice =
-                on.explain(&on.question(collective, bytes, DataType::U32).unwrap()).unwrap();
+            let choice = on.explain(&on.question(collective, bytes, DataType::U32)).unwrap();
             let decided = (choice.candidate.name(), choice.rule);
             assert_eq!(decided, (names[side], Rule::Table), "{choice}");
         }

@@ -1,4 +1,4 @@
-//! A rank of a run. Every call of this command into the executor is in this file.
+//! A rank of a run. Every communicator and launch of this command is made in this file.
 
 use super::CliError;
 use super::job::{Item, Settings};

@@ -67,10 +67,7 @@ fn built_in(args: &BenchArgs, launched: Option<&Started>) -> Result<Job, CliErro
                 let (ranks, nodes) = (nodes.len() as u32, count);
                 Spread { ranks, nodes, crowded, devices }
             }
-            None => {
-                let spread = Spread::over(nodes, crowded);
-                Spread { devices, ..spread.map_err(|e| CliError::Usage(e.to_string()))? }
-            }
+            None => Spread { devices, ..Spread::over(nodes, crowded) },
         },
         None => {
             let (ranks, nodes) = (args.ranks.unwrap_or(RANKS), args.measure.nodes.unwrap_or(1));

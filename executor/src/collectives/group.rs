@@ -86,11 +86,6 @@ impl Group {
         request: &Request,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if request.factor.is_none()
-            && let Some(parts) = on.parts(request)?
-        {
-            return self.parts(on, parts, stream);
-        }
         let step = match request.factor {
             None => match on.prepare(request)? {
                 Ready::Launch(call) => Step::Launch(call),

@@ -1,48 +1,20 @@
-//! Calls that come to several transfers: over nodes, those whose blocks have lengths of their own, and gathers and scatters that no
-//! plan serves there.
+//! Calls that come to several transfers: over nodes, those whose blocks have lengths of their own.
 //!
 //! Runtime blocks move between ranks that map each other's memory. Over nodes every block is a transfer by itself, whose two
 //! ranks agree on its length, and the transfers of a call go on together. They have queues apart from those of sends and
 //! receives, so that a call of the one kind never takes what the other has sent.
 
+use super::Collectives;
 use super::group::Group;
 use super::prepared::{Blocks, check_sizes};
 use super::transfers::{Direction, Purpose, Transfer, Way};
-use super::{Collectives, Request, What};
 use crate::error::ExecutorError;
 use antiphon_hal::Stream;
 use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
-use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::sync::Arc;
 
 impl Collectives {
-    /// The transfers that a request comes to, if it is not one launch.
-    pub(super) fn parts(&self, request: &Request) -> Result<Option<Vec<Transfer>>, ExecutorError> {
-        let collective = match request.what {
-            What::Gather { .. } => Collective::Gather,
-            What::Scatter { .. } => Collective::Scatter,
-            _ => return Ok(None),
-        };
-        if !self.in_parts(&collective) {
-            return Ok(None);
-        }
-        let rank = self.communicator().rank();
-        // Between the root and each other rank, one block goes one way.
-        let (what, blocks, root, to_root) = match request.what {
-            What::Gather { root } => ("gather", self.gather_blocks(request, root)?, root, true),
-            What::Scatter { root } => ("scatter", self.scatter_blocks(request, root)?, root, false),
-            _ => return Ok(None),
-        };
-        check_sizes(blocks.buffers, blocks.sizes, request.dtype)?;
-        let goes = |from: u32, to: u32| if to_root { to == root } else { from == root };
-        let parts = transfers(what, &blocks, request.dtype, rank, |way| match way.direction {
-            Direction::Out => goes(rank, way.peer),
-            Direction::In => goes(way.peer, rank),
-        });
-        Ok(Some(parts))
-    }
-
     /// The transfers that an alltoallv comes to, or another call that is `what` to its caller.
     pub(super) fn parts_v(
         &self,
@@ -68,7 +40,7 @@ impl Collectives {
         checked.map_err(|source| ExecutorError::Counts { plan: what.to_owned(), source })?;
         let blocks = Blocks { buffers, sizes, send: send.to_vec(), receive: receive.to_vec() };
         // Empty ones too, so that a peer that expects something is told.
-        Ok(transfers(what, &blocks, dtype, rank, |_| true))
+        Ok(transfers(what, &blocks, dtype, rank))
     }
 
     /// The transfers that an allgatherv comes to: an alltoallv that sends the same to all.
@@ -126,13 +98,7 @@ impl Collectives {
 }
 
 /// A transfer for each block that goes somewhere; what the rank keeps is sent and received by itself.
-fn transfers(
-    what: &'static str,
-    blocks: &Blocks,
-    dtype: DataType,
-    rank: u32,
-    goes: impl Fn(Way) -> bool,
-) -> Vec<Transfer> {
+fn transfers(what: &'static str, blocks: &Blocks, dtype: DataType, rank: u32) -> Vec<Transfer> {
     let Blocks { buffers: (input, output), ref send, ref receive, .. } = *blocks;
     let place = |base: *mut u8, block: &Extent| {
         base.wrapping_add((block.offset as usize).wrapping_mul(dtype.size()))
@@ -143,7 +109,7 @@ fn transfers(
         let sides = [(Direction::Out, input.cast_mut(), sent), (Direction::In, output, received)];
         for (direction, base, block) in sides {
             let way = Way { peer, direction, purpose: Purpose::Blocks };
-            if kept || (peer != rank && goes(way)) {
+            if kept || peer != rank {
                 let (at, count) = (place(base, block), block.count);
                 parts.push(Transfer { what, way, at, count, dtype });
             }

@@ -35,7 +35,7 @@ pub(super) struct Found {
 /// What a communicator's calls are served by.
 #[derive(Debug)]
 pub(super) struct Service {
-    pub spread: Result<Spread, SelectionError>,
+    pub spread: Spread,
     registry: Registry,
     tuning: Tuning,
     /// Without those that turned out to be of no use.
@@ -162,12 +162,7 @@ impl Asked {
 }
 
 impl Service {
-    pub fn new(
-        spread: Result<Spread, SelectionError>,
-        registry: Registry,
-        tuning: Tuning,
-        installed: Installed,
-    ) -> Self {
+    pub fn new(spread: Spread, registry: Registry, tuning: Tuning, installed: Installed) -> Self {
         // No registry's generation, so that the first call looks.
         let memory = Memory::new(0);
         Service {
@@ -183,7 +178,7 @@ impl Service {
     }
 
     /// What serves transfers between two ranks: built-in plans, by the name of what they are for.
-    pub fn of_transfers(spread: Result<Spread, SelectionError>, tuning: Tuning) -> Self {
+    pub fn of_transfers(spread: Spread, tuning: Tuning) -> Self {
         // What is registered or installed for alltoallv is no transfer.
         let (registry, installed) = (Registry::new(), Installed::none("transfers use none"));
         Service { called: Some("transfer"), ..Service::new(spread, registry, tuning, installed) }
@@ -325,22 +320,19 @@ fn transfers_alone(question: &Question<'_>) -> ExecutorError {
 impl Collectives {
     /// Whether calls of a collective come to transfers between pairs of ranks.
     pub(super) fn in_parts(&self, collective: &Collective) -> bool {
-        made(collective, self.0.service.spread.as_ref().ok().copied()) == Made::Transfers
+        made(collective, self.0.service.spread) == Made::Transfers
     }
 
     /// A question about a call of `bytes` bytes on this communicator, out of place; the rest is for the caller to change.
-    ///
-    /// # Errors
-    /// [`Selection`](ExecutorError::Selection) where ranks are not spread evenly over nodes.
     pub fn question<'a>(
         &'a self,
         collective: &'a Collective,
         bytes: u64,
         dtype: DataType,
-    ) -> Result<Question<'a>, ExecutorError> {
-        let spread = *self.0.service.spread.as_ref().map_err(Clone::clone)?;
+    ) -> Question<'a> {
+        let spread = self.0.service.spread;
         let Options { reproducible, ref tags, .. } = self.communicator().shared.options;
-        Ok(Question { reproducible, tags, ..Question::new(collective, spread, bytes, dtype) })
+        Question { reproducible, tags, ..Question::new(collective, spread, bytes, dtype) }
     }
 
     /// What would serve a call on this communicator, why, and what else was considered. A selector is asked, with null

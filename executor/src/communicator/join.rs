@@ -484,16 +484,14 @@ impl Probed {
         } else {
             let nodes = (0..shared.world).map(|peer| shared.bootstrap.node_of(peer));
             let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-            // Ranks that are spread unevenly make no call that a plan serves.
-            let refused = Spread::over(&nodes, shared.crowded_anywhere).map(|spread| {
-                shared.installed.refused(spread, |plan| {
-                    if shared.gpu.is_some() {
-                        Gpu::admits(&shared, plan)?;
-                    }
-                    reach::check(&shared, plan)
-                })
+            let spread = Spread::over(&nodes, shared.crowded_anywhere);
+            let refused = shared.installed.refused(spread, |plan| {
+                if shared.gpu.is_some() {
+                    Gpu::admits(&shared, plan)?;
+                }
+                reach::check(&shared, plan)
             });
-            Some(shared.bootstrap.exchange_begin(&refused.unwrap_or_default())?)
+            Some(shared.bootstrap.exchange_begin(&refused)?)
         };
         Ok(Settled { shared, ticket })
     }

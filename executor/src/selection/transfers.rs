@@ -15,15 +15,11 @@ pub(crate) enum Made {
     Transfers,
 }
 
-/// What calls by name of a collective come to; no spread is of nodes with different numbers of ranks. Runtime blocks move
-/// between ranks that map each other's memory.
-pub(crate) fn made(collective: &Collective, spread: Option<Spread>) -> Made {
-    use Collective::{AllGatherV, AllToAllV, Gather, Scatter, SendRecv};
-    let near = spread.is_some_and(|spread| spread.nodes == 1);
+/// What calls by name of a collective come to. Runtime blocks move between ranks that map each other's memory.
+pub(crate) fn made(collective: &Collective, spread: Spread) -> Made {
     match collective {
-        SendRecv => Made::Transfers,
-        AllToAllV | AllGatherV if !near => Made::Transfers,
-        Gather | Scatter if spread.is_none() => Made::Transfers,
+        Collective::SendRecv => Made::Transfers,
+        Collective::AllToAllV | Collective::AllGatherV if spread.nodes > 1 => Made::Transfers,
         _ => Made::Launch,
     }
 }
@@ -39,7 +35,7 @@ pub(crate) fn explain(
     // As calls by name ask.
     let in_place = question.in_place && !has_root(question.collective);
     let question = &Question { in_place, ..*question };
-    match made(question.collective, Some(question.spread)) {
+    match made(question.collective, question.spread) {
         Made::Launch => choose(sources, question, [0; 2]),
         Made::Transfers => {
             let said = transfers(sources, question)?;
@@ -68,20 +64,14 @@ fn transfers(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, S
         _ => "each block that goes to another rank is a launch of two ranks".to_owned(),
     };
     said.push_str(&format!(": of one node by `{}`", near.candidate.name()));
-    let ranks = u64::from(question.spread.ranks.max(1));
-    let bytes = match question.collective {
-        Collective::SendRecv => Some(question.bytes),
-        Collective::Gather | Collective::Scatter => Some(question.bytes / ranks),
-        _ => None,
-    };
     if question.spread.nodes > 1 {
-        match bytes {
-            Some(bytes) => {
-                let far = Question::new(&Collective::Broadcast, pair(2), bytes, question.dtype);
-                let far = choose(&sources, &Question { in_place: true, ..far }, [0; 2])?;
-                said.push_str(&format!(", of two nodes by `{}`", far.candidate.name()));
-            }
-            None => said.push_str(", of two nodes by a broadcast that its length decides"),
+        let bytes = question.bytes;
+        if *question.collective == Collective::SendRecv {
+            let far = Question::new(&Collective::Broadcast, pair(2), bytes, question.dtype);
+            let far = choose(&sources, &Question { in_place: true, ..far }, [0; 2])?;
+            said.push_str(&format!(", of two nodes by `{}`", far.candidate.name()));
+        } else {
+            said.push_str(", of two nodes by a broadcast that its length decides");
         }
     }
     said.push_str("; what is registered or installed serves none of them");
@@ -192,7 +182,6 @@ mod tests {
             let text = explained(collective, (nodes, gpus), 64).to_string();
             assert!(text.contains("as the simulator predicts for `a100x8`"), "{text}");
             assert_eq!(text.starts_with(&format!("chosen: {collective}_hier")), nodes > 1);
-            assert_eq!(made(collective, None), Made::Transfers);
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A thin client of `libantiphon.so`, which has all state of a process: this library finds it ([`library`]), translates
 //! NCCL's numbers and rules, and keeps what NCCL's handles stand for. Buffers are on the host or on devices ([`place`]). Where a
-//! real library is named, it makes all calls of programs whose buffers are on devices ([`way`]), and on the host those that
-//! nothing here serves ([`forward`], [`counterpart`]).
+//! real library is named, it makes the calls that nothing here serves ([`forward`], [`counterpart`]), or all, where the program's
+//! buffers are where nothing here serves them ([`way`]).
 //!
 //! Conventions, once for all functions:
 //! - a function succeeds only if it did what it says; else it returns an error of NCCL's, and `ncclGetLastError` has the reason;

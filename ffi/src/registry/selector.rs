@@ -318,7 +318,7 @@ pub unsafe extern "C" fn antiphon_explain(
         let asked = unsafe { structure(question, NOTHING)? };
         // SAFETY: as this function's.
         let collective = unsafe { collective_of(&asked)? };
-        let question = on.question(&collective, asked.bytes, data_type(asked.dtype)?)?;
+        let question = on.question(&collective, asked.bytes, data_type(asked.dtype)?);
         let choice = on.explain(&completed(question, &asked)?)?;
         let text = explained(&choice, format)?;
         // SAFETY: as this function's.

@@ -214,7 +214,7 @@ fn code_that_does_not_say_so_is_not_asked_and_no_device_gets_memory_of_the_host(
     registry.register_code("of hosts", 1, Arc::new(OfHosts), Terms::default()).unwrap();
     on_devices(&devices(WORLD, 1), &over(&registry), |communicator| {
         let rank = Rank::new(&communicator, communicator.stream().unwrap());
-        let question = rank.on.question(&Collective::AllReduce, BYTES, DataType::F32).unwrap();
+        let question = rank.on.question(&Collective::AllReduce, BYTES, DataType::F32);
         let said = rank.on.explain(&question).unwrap().to_string();
         assert!(
             said.contains("of hosts (registered code): is code, which serves memory"),

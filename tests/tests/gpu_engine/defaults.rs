@@ -17,7 +17,7 @@ const WORLD: u32 = 4;
 
 /// The algorithm that serves a call of so many bytes, its thread blocks, and what `explain` says.
 fn chosen(on: &Collectives, collective: &Collective, bytes: u64) -> (Algorithm, usize, String) {
-    let question = on.question(collective, bytes, DataType::U32).unwrap();
+    let question = on.question(collective, bytes, DataType::U32);
     let choice = on.explain(&question).unwrap();
     let said = choice.to_string();
     match choice.candidate {
@@ -153,7 +153,7 @@ fn without_multicast_and_on_one_device_no_switch_is_chosen() {
         on_devices(&devices, &options, |rank| {
             let on = Collectives::new(&rank).unwrap();
             assert_eq!(rank.devices().unwrap(), told);
-            let question = on.question(&Collective::AllReduce, 4, DataType::U32).unwrap();
+            let question = on.question(&Collective::AllReduce, 4, DataType::U32);
             assert_eq!(question.spread.devices, told);
             let (algorithm, blocks, said) = chosen(&on, &Collective::AllReduce, 1 << 20);
             assert_ne!(algorithm, Algorithm::AllReduceSwitch, "{said}");

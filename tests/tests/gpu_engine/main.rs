@@ -1,5 +1,5 @@
-//! Plans as kernels, on the simulated driver: right results, replays, several streams, and ends that say why. What passes
-//! here has not run on a GPU.
+//! Plans as kernels, on the simulated driver, unless the `run.sh` of `cargo xtask gpu-pack` names a card's: right results, replays,
+//! several streams, and ends that say why. What passes here without that has not run on a GPU.
 
 mod buffers;
 mod coded;

@@ -149,7 +149,7 @@ impl Rank {
     fn chosen(&self, call: Call) -> (Rooted, usize) {
         let collective = if call.gathers { Collective::Gather } else { Collective::Scatter };
         let bytes = call.block as u64 * u64::from(self.world);
-        let question = self.on.question(&collective, bytes, DataType::U8).unwrap();
+        let question = self.on.question(&collective, bytes, DataType::U8);
         let choice = self.on.explain(&Question { root: self.root, ..question }).unwrap();
         let said = choice.to_string();
         assert!(said.contains("as the simulator predicts"), "{said}");

@@ -267,7 +267,7 @@ fn explained(installed: [Installed; 2]) -> Vec<String> {
     on_ranks(installed, |calls| {
         assert_eq!(sum(calls).unwrap(), [2.0; 16]);
         let question = calls.question(&Collective::AllReduce, 64, DataType::F32);
-        calls.explain(&question.unwrap()).unwrap().to_string()
+        calls.explain(&question).unwrap().to_string()
     })
 }
 

@@ -1,5 +1,5 @@
-//! What serves ranks that nobody has measured: with a core for each of more than two ranks, and calls that `antiphon tune`
-//! does not measure. Written by hand; what was measured for the same ranks goes before it.
+//! What serves ranks that nobody has measured: with a core for each of more than two ranks. Written by hand; what was measured for the
+//! same ranks goes before it.
 //!
 //! Packets save a handshake (two signals for each pair) but double the traffic, and are copied once more at the receiver: up
 //! to a few cache lines for each peer, the handshake is taken to cost more. One shot saves a step over two shots, but sends and
