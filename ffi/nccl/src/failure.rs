@@ -204,6 +204,23 @@ mod tests {
     }
 
     #[test]
+    fn every_result_has_a_text_of_its_own_that_says_which_it_is() {
+        let words = [
+            (result::SUCCESS, "no error"),
+            (result::SYSTEM, "system"),
+            (result::INTERNAL, "internal"),
+            (result::INVALID_USAGE, "invalid usage"),
+            (result::IN_PROGRESS, "in progress"),
+        ];
+        for (code, word) in words {
+            assert!(text(code).to_string_lossy().contains(word), "{code}: {:?}", text(code));
+        }
+        let texts: std::collections::BTreeSet<_> = (0..=9).map(text).collect();
+        assert_eq!(texts.len(), 10);
+        assert_eq!(text(-1), text(9), "what is no result");
+    }
+
+    #[test]
     fn no_panic_gets_out() {
         assert_eq!(run::<()>(|| panic!("oh")), result::INTERNAL);
         assert!(last_text().is_some_and(|text| text.contains("please report it")));

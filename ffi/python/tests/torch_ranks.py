@@ -172,17 +172,23 @@ def asynchronous(rank, world):
         same(x, [number * world + sum(range(world))] * 1000)
     dist.barrier()
     assert called == [(3 * world + sum(range(world))) * 1000.0], called
+    from antiphon import CommGroup
+
     half = dist.new_group([0, 1], backend="antiphon")
     if rank < 2:
         x = torch.tensor([float(rank)])
         dist.all_reduce(x, group=half)
         same(x, [1])
-        from antiphon import CommGroup
-
         group = CommGroup(torch_group=half)
         assert (group.my_rank, group.nranks) == (rank, 2)
         x = group.communicator.all_reduce(torch.tensor([1.0, 2.0], dtype=torch.bfloat16))
         same(x, [2, 4])
+    # A group of another backend, without the first rank.
+    late = dist.new_group(list(range(1, world)), backend="gloo")
+    if rank > 0:
+        group = CommGroup(torch_group=late)
+        assert (group.my_rank, group.nranks) == (rank - 1, world - 1)
+        same(group.communicator.all_reduce(torch.tensor([float(rank)])), [sum(range(world))])
 
 
 def refused(rank, world):

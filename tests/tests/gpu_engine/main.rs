@@ -17,6 +17,7 @@ mod methods;
 mod plans;
 mod ports;
 mod prebuilt;
+mod reproducible;
 mod rooted;
 mod runtime_sizes;
 mod scaled;

@@ -1,4 +1,4 @@
-//! Calls by name over nodes: transfers between pairs of ranks, whose memory is on devices.
+//! Calls by name over nodes with different numbers of ranks, whose memory is on devices, transfers between pairs of ranks among them.
 
 use crate::devices::devices;
 use crate::{device, on_ranks, on_simulator, options};
@@ -40,6 +40,7 @@ struct Rank {
     all: Area,
     parts: Vec<Extent>,
     passed: Area,
+    summed: Area,
 }
 
 /// Bytes of a block of a gather, of a scatter, and of what is passed on.
@@ -75,6 +76,7 @@ impl Rank {
             all: area(whole(&parts)),
             parts: Extent::packed(&parts),
             passed: area(BLOCK as u64),
+            summed: area(BLOCK as u64),
             on: Collectives::new(communicator).unwrap(),
         }
     }
@@ -91,7 +93,7 @@ impl Rank {
         }
     }
 
-    /// Every call that comes to transfers, in one group.
+    /// Every call, in one group.
     fn gather_calls(&self, group: &mut Group, on_stream: bool) -> Result<(), ExecutorError> {
         let stream = on_stream.then_some(&self.stream);
         let (on, dtype) = (&self.on, DataType::U8);
@@ -102,6 +104,7 @@ impl Rank {
         let gathers = (part(self.rank), self.all.bytes().len() as u64);
         // SAFETY: the areas are as long as said, and live until the calls are complete.
         unsafe {
+            group.call(on, &self.request(What::AllReduce, &self.summed), stream)?;
             group.call(on, &self.request(What::Gather { root: 1 }, &self.gathered), stream)?;
             group.call(on, &self.request(What::Scatter { root: 0 }, &self.scattered), stream)?;
             let exchanged = (from, self.exchanged.address());
@@ -123,6 +126,7 @@ impl Rank {
         let gathers = (part(self.rank), self.all.bytes().len() as u64);
         // SAFETY: as above.
         unsafe {
+            on.call(&self.request(What::AllReduce, &self.summed), stream)?;
             on.call(&self.request(What::Gather { root: 1 }, &self.gathered), stream)?;
             on.call(&self.request(What::Scatter { root: 0 }, &self.scattered), stream)?;
             on.all_to_all_v((from, self.exchanged.address()), sizes, counts, dtype, stream)?;
@@ -153,6 +157,8 @@ impl Rank {
         let gathered: Vec<u8> = (0..WORLD).flat_map(|from| given(from, 0, BLOCK)).collect();
         let scattered = given(0, rank as usize * BLOCK, BLOCK);
         let passed = given((rank + WORLD - 1) % WORLD, 0, BLOCK);
+        let sum = |at| (0..WORLD).fold(0_u8, |sum, rank| sum.wrapping_add(byte(rank, 0, 0, at)));
+        let summed: Vec<u8> = (0..BLOCK).map(sum).collect();
         let untouched = vec![GUARD; WORLD as usize * BLOCK];
         let gathered = if rank == 1 { gathered } else { untouched };
         let areas = [
@@ -161,6 +167,7 @@ impl Rank {
             ("gather", &mut self.gathered, gathered),
             ("scatter", &mut self.scattered, scattered),
             ("receive", &mut self.passed, passed),
+            ("allreduce", &mut self.summed, summed),
         ];
         for (what, area, expected) in areas {
             let found = area.bytes();

@@ -412,6 +412,7 @@ pub(super) const STEPS: &[Step] = &[
         environment: &[
             ("ANTIPHON_COMMAND", "{target}/release/antiphon"),
             ("ANTIPHON_NEEDS_C_TOOLS", "1"),
+            ("ANTIPHON_NEEDS_MPI", "1"),
         ],
         needs: Some(PYTHON),
     },

@@ -28,7 +28,7 @@ pub(super) const MIRI: Tool = Tool {
 
 /// A Python of its own, with what the package needs to be built and tested.
 pub(super) const PYTHON: Tool = Tool {
-    name: "Python 3.10 or later with maturin, mypy, NumPy and pytest",
+    name: "Python 3.10 or later with maturin, mpi4py, mypy, NumPy and pytest",
     installable: true,
     install: &[
         "sh",
@@ -36,12 +36,12 @@ pub(super) const PYTHON: Tool = Tool {
         "python3 -c 'import ensurepip' 2>/dev/null || \
          (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv) >&2
          python3 -m venv --clear {venv}
-         {venv}/bin/pip install -q 'maturin>=1.9,<2' 'mypy==2.4.1' numpy 'pytest>=8'",
+         {venv}/bin/pip install -q 'maturin>=1.9,<2' mpi4py mpich 'mypy==2.4.1' numpy 'pytest>=8'",
     ],
     probe: &[
         "{venv}/bin/python",
         "-c",
-        "import sys, maturin, mypy, numpy, pytest; assert sys.version_info >= (3, 10)",
+        "import sys, maturin, mpi4py, mypy, numpy, pytest; assert sys.version_info >= (3, 10)",
     ],
 };
 
