@@ -1,7 +1,7 @@
 //! `cargo xtask gpu-compile`: generated kernels through the vendors' own compilers, to machine code, without a GPU.
 //!
-//! Every operator on every data type by NVRTC, the built-in and example plans by it and by hipRTC, and what holds
-//! instructions of one architecture for all of them; on request, all for all. Where bodies of operations stand alone, no
+//! Every operator on every data type and the built-in and example plans by NVRTC and by hipRTC, and what holds instructions of one
+//! architecture for all of them; on request, all for all. Where bodies of operations stand alone, no
 //! register may spill. What compiles here has not run.
 
 pub(crate) mod compilers;
@@ -60,8 +60,6 @@ enum When {
     /// For every architecture.
     Always,
     /// For the first architecture of each vendor, unless everything is compiled.
-    Vendors,
-    /// For the first architecture alone, unless everything is compiled.
     Once,
     /// Where everything is compiled.
     All,
@@ -97,7 +95,8 @@ pub fn run(options: &Options) -> Result<()> {
         println!("{}", compiler.name());
         let texts = texts::all(target, options.all)?;
         let jobs = jobs(target, &texts, options);
-        for ((text, architecture), compiled) in jobs.iter().zip(compile(&compiler, &jobs)) {
+        for ((text, architecture), compiled) in jobs.iter().zip(compile((target, &compiler), &jobs))
+        {
             report.add(text, architecture, &compiled?);
         }
     }
@@ -111,11 +110,7 @@ fn jobs<'t>(target: Target, texts: &'t [Text], options: &Options) -> Vec<(&'t Te
     let mut seen = HashSet::new();
     let mut jobs = Vec::new();
     for (number, &architecture) in architectures.iter().enumerate() {
-        let most = match (number, target) {
-            (0, Target::Cuda) => When::Once,
-            (0, Target::Hip) => When::Vendors,
-            _ => When::Always,
-        };
+        let most = if number == 0 { When::Once } else { When::Always };
         let wanted = |text: &&Text| {
             options.only.as_ref().is_none_or(|only| text.name.contains(only))
                 && (options.all || text.when <= most)
@@ -128,13 +123,18 @@ fn jobs<'t>(target: Target, texts: &'t [Text], options: &Options) -> Vec<(&'t Te
 }
 
 /// What becomes of each, in their order. As many at once as there are cores: compilers use one each.
-fn compile(compiler: &Compiler, jobs: &[(&Text, &str)]) -> Vec<Result<Compiled>> {
+fn compile(
+    (target, compiler): (Target, &Compiler),
+    jobs: &[(&Text, &str)],
+) -> Vec<Result<Compiled>> {
     let next = AtomicUsize::new(0);
     let work = || {
         let done = std::iter::from_fn(|| {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (text, architecture) = jobs.get(at)?;
-            Some((at, compiler.compile(&text.text, architecture, text.bodies)))
+            // By what spills is judged; hipRTC tells nothing of that.
+            let inlined = text.bodies && target == Target::Cuda;
+            Some((at, compiler.compile(&text.text, architecture, inlined)))
         });
         done.collect::<Vec<_>>()
     };

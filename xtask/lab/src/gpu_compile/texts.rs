@@ -50,14 +50,14 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
         add(&mut texts, &name, &plan, variant, (true, When::Always), 1)?;
     }
     let kinds = random(96).map_err(wrong)?;
-    add(&mut texts, "moves of many kinds", &kinds, variant, (false, When::Vendors), 1)?;
+    add(&mut texts, "moves of many kinds", &kinds, variant, (false, When::Once), 1)?;
     add(&mut texts, "ports", &ports().map_err(wrong)?, variant, (false, When::Always), 1)?;
     let shape = |far: bool| Shape { nodes: if far { 2 } else { 1 }, ..Shape::new(8) };
     let sized = Algorithm::ALL.map(|one| (one.name(), one.plan(shape(one.is_hierarchical()))));
     let rooted = Rooted::ALL.map(|one| (one.name(), one.plan(shape(one.is_hierarchical()))));
     for (name, plan) in sized.into_iter().chain(rooted) {
         let first = name == Algorithm::AllReduceTwoShotPackets.name();
-        let when = if first { When::Always } else { When::Vendors };
+        let when = if first { When::Always } else { When::Once };
         let plan = plan.map_err(wrong)?;
         add(&mut texts, name, &plan, variant, (false, when), if all { 8 } else { 1 })?;
     }
@@ -75,7 +75,7 @@ pub fn all(target: Target, all: bool) -> Result<Vec<Text>> {
         .map_err(wrong)?;
     add(&mut texts, "alltoallv", &v, variant, (false, When::Always), 1)?;
     for (name, plan) in examples().map_err(wrong)? {
-        add(&mut texts, name, &plan, variant, (false, When::Vendors), if all { 8 } else { 1 })?;
+        add(&mut texts, name, &plan, variant, (false, When::Once), if all { 8 } else { 1 })?;
     }
     let shared = repo::root().join("../shared/plans");
     if all && !shared.is_dir() {
