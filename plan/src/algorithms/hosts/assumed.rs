@@ -10,7 +10,7 @@ use crate::algorithms::Algorithm::*;
 use crate::algorithms::Rooted;
 use crate::model::Collective::{self, *};
 
-/// Ranks with a core each.
+/// Ranks with a core each: those that share cores were measured.
 const fn own<A>(
     nodes: usize,
     per_node: usize,
@@ -18,16 +18,6 @@ const fn own<A>(
     steps: &'static [Step<A>],
 ) -> Rule<A> {
     Rule { place: Place { crowded: false, nodes, per_node }, collective, steps }
-}
-
-/// Ranks that share cores.
-const fn shared<A>(
-    nodes: usize,
-    per_node: usize,
-    collective: Collective,
-    steps: &'static [Step<A>],
-) -> Rule<A> {
-    Rule { place: Place { crowded: true, nodes, per_node }, collective, steps }
 }
 
 /// A step.
@@ -41,7 +31,6 @@ const ALL: u64 = u64::MAX;
 /// By nodes, ranks of a node, and collective.
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
-    own(1, 2, SendRecv, &[to(2048, SendRecvPackets), to(ALL, SendRecvZeroCopy)]),
     own(1, 4, AllReduce, &[to(256, AllReduceOneShotPackets), to(1024, AllReduceTwoShotPackets),
         to(ALL, AllReduceZeroCopy)]),
     own(1, 4, AllGather, &[to(1024, AllGatherPackets), to(ALL, AllGatherZeroCopy)]),
@@ -58,8 +47,6 @@ pub(super) const RULES: &[Rule] = &[
     own(1, 8, Broadcast, &[to(256, BroadcastPackets), to(ALL, BroadcastZeroCopy)]),
     own(1, 8, Reduce, &[to(256, ReducePackets), to(ALL, ReduceZeroCopy)]),
     own(1, 8, SendRecv, &[to(256, SendRecvPackets), to(ALL, SendRecvZeroCopy)]),
-    shared(1, 4, SendRecv, &[to(ALL, SendRecvZeroCopy)]),
-    own(2, 1, SendRecv, &[to(8192, SendRecvHierarchicalPackets), to(ALL, SendRecvHierarchicalZeroCopy)]),
     own(2, 4, AllReduce, &[to(4096, AllReduceHierarchicalPackets), to(65536, AllReduceHierarchicalTwoShotPackets),
         to(ALL, AllReduceHierarchicalZeroCopy)]),
     own(2, 4, AllGather, &[to(65536, AllGatherHierarchicalPackets), to(ALL, AllGatherHierarchicalZeroCopy)]),
@@ -69,7 +56,6 @@ pub(super) const RULES: &[Rule] = &[
     own(2, 4, Broadcast, &[to(8192, BroadcastHierarchicalPackets), to(ALL, BroadcastHierarchicalZeroCopy)]),
     own(2, 4, Reduce, &[to(8192, ReduceHierarchicalPackets), to(ALL, ReduceHierarchicalZeroCopy)]),
     own(2, 4, SendRecv, &[to(8192, SendRecvHierarchicalPackets), to(ALL, SendRecvHierarchicalZeroCopy)]),
-    shared(2, 2, SendRecv, &[to(8192, SendRecvHierarchicalPackets), to(ALL, SendRecvHierarchicalZeroCopy)]),
 ];
 
 /// Likewise of gather and scatter over nodes: as the allgather whose blocks take the same way.
