@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::{Error, Result, ci, fuzz, install, lab, repo, tidy};
+use xtask::{Error, Result, ci, first_steps, fuzz, install, lab, repo, tidy};
 
 /// Developer tasks of the workspace
 #[derive(Parser)]
@@ -31,6 +31,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Build and install the C library, its header, and the command
     Install(install::Options),
+    /// Measure how long the README's ways in take from an empty clone
+    FirstSteps(first_steps::Options),
     /// One of the tasks that have the library: these go by their names alone, too
     #[command(disable_help_flag = true)]
     Lab {
@@ -58,6 +60,7 @@ fn run(task: &Task) -> Result<()> {
         }
         Task::Fuzz(options) => fuzz::run(options),
         Task::Install(options) => install::run(options),
+        Task::FirstSteps(options) => first_steps::run(options),
         Task::Lab { words } | Task::Other(words) => lab::run(words),
     }
 }

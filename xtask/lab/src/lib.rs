@@ -14,7 +14,6 @@ pub mod gpu_compile;
 pub mod gpu_pack;
 pub mod gpu_prebuilt;
 pub mod mutate;
-pub mod section;
 pub mod simulator;
 
-pub use xtask::{Error, Result, repo};
+pub use xtask::{Error, Result, repo, section};
