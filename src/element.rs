@@ -11,6 +11,30 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     const DATA_TYPE: DataType;
 }
 
+/// The bits of an 8-bit float with 4 bits of exponent and 3 of mantissa, without infinities: up to 448, and one NaN
+/// of each sign ([`DataType::F8E4m3`]). Equal are equal bits.
+///
+/// ```
+/// use antiphon::{Communicator, F8E4m3, Op};
+///
+/// # fn main() -> antiphon::Result<()> {
+/// let alone = &Communicator::in_process(1)?[0];
+/// let mut sums = [F8E4m3(0x38); 100]; // 1.0
+/// alone.all_reduce(&mut sums, Op::Sum)?;
+/// assert_eq!(sums, [F8E4m3(0x38); 100]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct F8E4m3(pub u8);
+
+/// The bits of an 8-bit float with 5 bits of exponent and 2 of mantissa: up to 57344, with infinities
+/// ([`DataType::F8E5m2`]). Equal are equal bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct F8E5m2(pub u8);
+
 mod sealed {
     pub trait Sealed {}
 }
@@ -50,6 +74,8 @@ elements! {
     u32 = U32;
     i64 = I64;
     u64 = U64;
+    F8E4m3 = F8E4m3;
+    F8E5m2 = F8E5m2;
     #[cfg(feature = "half")]
     half::f16 = F16;
     #[cfg(feature = "half")]

@@ -53,7 +53,7 @@ pub use antiphon_types::{DataType, ReduceOp, UnknownName};
 pub use buffer::{Buffer, BufferMut};
 pub use communicator::{Communicator, Result};
 pub use device_buffer::DeviceBuffer;
-pub use element::Element;
+pub use element::{Element, F8E4m3, F8E5m2};
 
 mod buffer;
 pub mod calibrate;

@@ -29,3 +29,39 @@ fn the_header_is_that_of_the_sources() {
         differs.map_or(1, |line| line + 1)
     );
 }
+
+/// The functions that a header declares, each with the comment before it.
+fn functions(header: &str) -> Vec<(&str, &str)> {
+    let documented = header.split("/**").skip(1).filter_map(|rest| rest.split_once("*/"));
+    let named = documented.filter_map(|(comment, rest)| {
+        let declared = rest.split(';').next()?;
+        let (before, _) = declared.split_once('(')?;
+        // What is in braces, or is a pointer to a function, is a member.
+        let plain = !declared.contains('{') && !declared.contains("(*");
+        let name = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+        (plain && name.starts_with("antiphon_")).then_some((name, comment))
+    });
+    named.collect()
+}
+
+#[test]
+fn every_function_says_which_threads_may_call_it() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/antiphon.h");
+    let header = std::fs::read_to_string(path).expect("the header");
+    let functions = functions(&header);
+    // Whatever has parameters, documented or not.
+    let code = header.split("/**").map(|part| part.split_once("*/").map_or(part, |(_, rest)| rest));
+    let called = |text: &str| {
+        let name = text.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
+        name.is_some_and(|name| name.starts_with("antiphon_"))
+    };
+    let declared = code.map(|text| {
+        let before: Vec<&str> = text.split('(').collect();
+        before.iter().rev().skip(1).filter(|text| called(text)).count()
+    });
+    let declared: usize = declared.sum();
+    assert_eq!(functions.len(), declared, "{functions:?}");
+    for (name, comment) in functions {
+        assert!(comment.contains("thread"), "{name}: {comment}");
+    }
+}

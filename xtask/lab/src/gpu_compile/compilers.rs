@@ -42,6 +42,8 @@ pub struct Compiler {
 pub enum Code {
     /// Machine code, by the newest compiler.
     Machine,
+    /// Machine code, by NVIDIA's oldest compiler that is served.
+    MachineOfOldest,
     /// NVIDIA's text for drivers, by a compiler of which drivers of 2023 and later take it.
     Ptx,
 }
@@ -79,6 +81,9 @@ impl Compiler {
     pub fn open(target: Target, code: Code) -> Result<Self> {
         match (target, code) {
             (Target::Cuda, Code::Machine) => Self::load(target, "nvrtc", "CUBIN", &nvrtc(NEWEST)?),
+            (Target::Cuda, Code::MachineOfOldest) => {
+                Self::load(target, "nvrtc", "CUBIN", &nvrtc(OLDEST)?)
+            }
             (Target::Cuda, Code::Ptx) => Self::load(target, "nvrtc", "PTX", &nvrtc(OLDEST)?),
             (Target::Hip, _) => Self::load(target, "hiprtc", "Code", &hiprtc()?),
         }

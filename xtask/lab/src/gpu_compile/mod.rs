@@ -1,7 +1,7 @@
 //! `cargo xtask gpu-compile`: generated kernels through the vendors' own compilers, to machine code, without a GPU.
 //!
 //! Every operator on every data type and the built-in and example plans by NVRTC and by hipRTC, and what holds instructions of one
-//! architecture for all of them; on request, all for all. Where bodies of operations stand alone, no
+//! architecture for all of them, and by the oldest NVRTC that is served; on request, all for all. Where bodies of operations stand alone, no
 //! register may spill. What compiles here has not run.
 
 pub(crate) mod compilers;
@@ -90,14 +90,20 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let started = Instant::now();
     let mut report = Report::default();
-    for target in [Target::Cuda, Target::Hip] {
-        let compiler = Compiler::open(target, Code::Machine)?;
+    for (target, code) in [
+        (Target::Cuda, Code::Machine),
+        (Target::Cuda, Code::MachineOfOldest),
+        (Target::Hip, Code::Machine),
+    ] {
+        let compiler = Compiler::open(target, code)?;
         println!("{}", compiler.name());
         let texts = texts::all(target, options.all)?;
-        let jobs = jobs(target, &texts, options);
-        for ((text, architecture), compiled) in jobs.iter().zip(compile((target, &compiler), &jobs))
+        let jobs = jobs((target, code), &texts, options);
+        // By what spills is judged: hipRTC tells nothing of that, and machine code of the oldest is nobody's who has a newer one.
+        let inlined = (target, code) == (Target::Cuda, Code::Machine);
+        for ((text, architecture), compiled) in jobs.iter().zip(compile(&compiler, &jobs, inlined))
         {
-            report.add(text, architecture, &compiled?);
+            report.add((text, text.bodies && inlined), architecture, &compiled?);
         }
     }
     report.print(started.elapsed());
@@ -105,12 +111,22 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Which texts are compiled for what; none twice for the same.
-fn jobs<'t>(target: Target, texts: &'t [Text], options: &Options) -> Vec<(&'t Text, &'static str)> {
-    let architectures: &[&str] = if target == Target::Cuda { &CUDA } else { &[HIP] };
+fn jobs<'t>(
+    (target, code): (Target, Code),
+    texts: &'t [Text],
+    options: &Options,
+) -> Vec<(&'t Text, &'static str)> {
+    let oldest = code == Code::MachineOfOldest;
+    let architectures: &[&str] = match target {
+        // Later ones it does not know.
+        Target::Cuda if oldest => &CUDA[..1],
+        Target::Cuda => &CUDA,
+        Target::Hip => &[HIP],
+    };
     let mut seen = HashSet::new();
     let mut jobs = Vec::new();
     for (number, &architecture) in architectures.iter().enumerate() {
-        let most = if number == 0 { When::Once } else { When::Always };
+        let most = if number == 0 && !oldest { When::Once } else { When::Always };
         let wanted = |text: &&Text| {
             options.only.as_ref().is_none_or(|only| text.name.contains(only))
                 && (options.all || text.when <= most)
@@ -122,19 +138,14 @@ fn jobs<'t>(target: Target, texts: &'t [Text], options: &Options) -> Vec<(&'t Te
     jobs
 }
 
-/// What becomes of each, in their order. As many at once as there are cores: compilers use one each.
-fn compile(
-    (target, compiler): (Target, &Compiler),
-    jobs: &[(&Text, &str)],
-) -> Vec<Result<Compiled>> {
+/// What becomes of each, in their order, bodies `inlined` or not. As many at once as there are cores: compilers use one each.
+fn compile(compiler: &Compiler, jobs: &[(&Text, &str)], inlined: bool) -> Vec<Result<Compiled>> {
     let next = AtomicUsize::new(0);
     let work = || {
         let done = std::iter::from_fn(|| {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (text, architecture) = jobs.get(at)?;
-            // By what spills is judged; hipRTC tells nothing of that.
-            let inlined = text.bodies && target == Target::Cuda;
-            Some((at, compiler.compile(&text.text, architecture, inlined)))
+            Some((at, compiler.compile(&text.text, architecture, text.bodies && inlined)))
         });
         done.collect::<Vec<_>>()
     };
