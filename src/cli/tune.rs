@@ -476,7 +476,7 @@ mod tests {
             ("allreduce alltoallv", "cannot tune alltoallv"),
             ("alltoallv", "cannot tune alltoallv"),
             ("allgatherv --nodes 2", "cannot tune allgatherv"),
-            ("scatter sendrecv", "broadcast, reduce, gather, scatter"),
+            ("scatter allgatherv", "broadcast, reduce, gather, scatter and sendrecv"),
         ] {
             let error = job(&args(options), &empty(), &[], Sizes::Asked).err().unwrap().to_string();
             assert!(error.contains(word), "{error}");
