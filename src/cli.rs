@@ -279,7 +279,7 @@ struct InstallArgs {
 
 #[derive(Debug, Args)]
 struct TuneArgs {
-    /// The collectives [default: all whose calls go by a table: allreduce, allgather, reducescatter, alltoall, broadcast, reduce, gather and scatter]
+    /// The collectives [default: all whose calls go by a table: allreduce, allgather, reducescatter, alltoall, broadcast, reduce, gather and scatter]; sendrecv if it is named
     collectives: Vec<BuiltIn>,
     /// Number of ranks
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]

@@ -20,7 +20,7 @@ use crate::communicator::Communicator;
 use crate::error::ExecutorError;
 use crate::executor::{Executor, NOWHERE, OrderOf};
 use crate::plan_cache::LoadedPlan;
-use crate::selection::{Question, Spread, Tuning, Wish};
+use crate::selection::{Question, Spread, Tuning, Wish, even};
 use antiphon_hal::{Event, HalError, Stream};
 use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::model::Collective;
@@ -140,6 +140,20 @@ fn warn_of_tuning(communicator: &Communicator) {
     }
 }
 
+/// Warns, once in this process, of ranks that count as a node each: calls are slower than elsewhere, and nobody else says why.
+fn warn_of_nodes(communicator: &Communicator, nodes: &[u32]) {
+    static WARNED: Once = Once::new();
+    if communicator.rank() == 0 && even(nodes).is_none() {
+        WARNED.call_once(|| {
+            log::warn!(
+                "each of {} ranks counts as a node of its own, which is slower, since they are on nodes {nodes:?}; start consecutive \
+                 ranks on each node, and equally many (for mpirun: --map-by ppr:N:node)",
+                nodes.len()
+            );
+        });
+    }
+}
+
 impl Collectives {
     /// The collectives of a communicator, served by what its options' registry has and by the built-in algorithms.
     ///
@@ -162,6 +176,7 @@ impl Collectives {
     ) -> Result<Self, ExecutorError> {
         let nodes = (0..communicator.world()).map(|rank| communicator.node_of(rank));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        warn_of_nodes(communicator, &nodes);
         let devices = communicator.shared.neighbours.devices(&nodes);
         let spread = Spread::over(&nodes, communicator.crowded_anywhere());
         let spread = Spread { devices, ..spread };

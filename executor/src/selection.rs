@@ -31,7 +31,7 @@ pub use tuning::Tuning;
 pub struct Spread {
     /// Number of ranks.
     pub ranks: u32,
-    /// Nodes that they are spread over, each with as many, in rank order.
+    /// Nodes that they are spread over, each with as many, in rank order; as many as ranks where [that](Self::over) is not so.
     pub nodes: u32,
     /// Some machine has more of them than cores; of no effect on GPUs.
     pub crowded: bool,
@@ -107,10 +107,7 @@ impl Spread {
     /// Ranks on the processors of these nodes, in rank order. Unless consecutive ranks are on each node, equally many, every
     /// rank counts as a node of its own: what goes between nodes also goes between ranks of one.
     pub fn over(nodes: &[u32], crowded: bool) -> Self {
-        let runs: Vec<&[u32]> = nodes.chunk_by(|a, b| a == b).collect();
-        let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
-        let even = runs.windows(2).all(|pair| pair[0].len() == pair[1].len());
-        let counted = if even && distinct.len() == runs.len() { runs.len() } else { nodes.len() };
+        let counted = even(nodes).unwrap_or(nodes.len());
         let (ranks, nodes) = (nodes.len() as u32, counted as u32);
         Spread { ranks, nodes, crowded, devices: Devices::Host }
     }
@@ -125,6 +122,14 @@ impl Spread {
         let shared = self.crowded && self.devices == Devices::Host;
         if shared { Handshake::Hub } else { Handshake::Everyone }
     }
+}
+
+/// How many nodes these are, if consecutive ranks are on each, equally many.
+pub(crate) fn even(nodes: &[u32]) -> Option<usize> {
+    let runs: Vec<&[u32]> = nodes.chunk_by(|a, b| a == b).collect();
+    let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
+    let equal = runs.windows(2).all(|pair| pair[0].len() == pair[1].len());
+    (equal && distinct.len() == runs.len()).then_some(runs.len())
 }
 
 /// What the choice hangs on beside the [`Spread`]. All ranks of a call must say the same, but for

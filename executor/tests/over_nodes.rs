@@ -1,12 +1,12 @@
-//! Calls by name over several nodes: transfers, and the calls that come to several of them.
+//! Calls by name over nodes: launches of all ranks, transfers, and the calls that come to several of them.
 
 mod support {
     pub mod threads;
 }
 
 use antiphon_executor::{
-    Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Group, Options, ReduceOp,
-    Request, What,
+    Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Factor, Group, Options,
+    ReduceOp, Request, What,
 };
 use antiphon_plan::model::Collective;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -104,6 +104,16 @@ fn what_all_ranks_give_and_get_reaches_them_wherever_they_are() {
                 let mut small = vec![7; count];
                 call(on, What::AllReduce, own, &mut small, count);
                 assert_eq!(small, sum(0..1), "allreduce on {hosts:?}");
+                // Each rank's input times its number, and one.
+                let factor = Some(Factor::Value((rank as u64 + 1).to_le_bytes()));
+                let scaled = Request { factor, ..request(What::AllReduce, own, &mut small, count) };
+                // SAFETY: the slices are as long as the call says, and live past it.
+                unsafe { on.call(&scaled, None) }.unwrap();
+                let times = |at| {
+                    let times = |rank: u32| element(rank, at).wrapping_mul(rank + 1);
+                    (0..world as u32).map(times).fold(0, u32::wrapping_add)
+                };
+                assert_eq!(small, (0..count).map(times).collect::<Vec<_>>(), "{hosts:?}");
                 call(on, What::ReduceScatter, &whole, &mut small, count);
                 assert_eq!(small, sum(rank..rank + 1), "reducescatter on {hosts:?}");
                 let mut large = vec![7; world * count];
@@ -366,6 +376,9 @@ fn a_call_on_a_stream_does_not_wait_for_peers_that_have_not_called() {
         let inputs: Vec<_> = (0..world as u32).map(|rank| block(rank, 0..9)).collect();
         let mut received = vec![vec![7; 9]; world];
         let mut all = vec![vec![7; 9 * world]; world];
+        let mut exchanged = vec![vec![7; 3 * world]; world];
+        let threes = Extent::packed(&vec![3; world]);
+        let same = vec![Extent::new(0, 3); world];
         let dtype = DataType::U32;
         // Rank by rank, by a thread that would wait for its own later calls; twice, so that some find pairs being formed.
         for (rank, on) in ranks.iter().enumerate() {
@@ -376,7 +389,11 @@ fn a_call_on_a_stream_does_not_wait_for_peers_that_have_not_called() {
                 // SAFETY: the vectors are as long as said, and live until the streams are synchronised.
                 unsafe {
                     on.call(&gather, stream).unwrap();
-                    let from = inputs[rank].as_ptr().cast();
+                    let from: *const u8 = inputs[rank].as_ptr().cast();
+                    let counts = Counts { send: &same, receive: &threes };
+                    let buffers = (from, exchanged[rank].as_mut_ptr().cast());
+                    let sizes = (9, 3 * world as u64);
+                    on.all_to_all_v(buffers, sizes, counts, dtype, stream).unwrap();
                     let to = received[rank].as_mut_ptr().cast();
                     let mut both = Group::new();
                     both.send(on, from, 9, dtype, next as u32, stream).unwrap();
@@ -390,6 +407,8 @@ fn a_call_on_a_stream_does_not_wait_for_peers_that_have_not_called() {
             assert_eq!(received[rank], inputs[(rank + world - 1) % world], "{rank}");
         }
         assert_eq!(all[0], inputs.concat());
+        let firsts: Vec<u32> = inputs.iter().flat_map(|input| input[..3].to_vec()).collect();
+        assert!(exchanged.iter().all(|blocks| *blocks == firsts), "{hosts:?}");
     }
 }
 

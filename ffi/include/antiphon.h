@@ -656,7 +656,7 @@ typedef struct antiphon_question {
      */
     uint32_t world;
     /**
-     * Nodes that they are spread over.
+     * Nodes that they are spread over; as many as ranks, unless consecutive ranks are on each, equally many.
      */
     uint32_t nodes;
     /**

@@ -74,9 +74,8 @@ const WAYS: [Way; 5] = [
         name: "Python: `pip install ./ffi/python numpy` in a virtual environment, two processes",
         script: r#"python3 -m venv "$NEW/venv"; . "$NEW/venv/bin/activate"
             pip install -q ./ffi/python numpy
-            printf '%s\n' 'import antiphon' 'import numpy as np' \
-                'sums = np.full(1000, antiphon.communicator.default().rank, "float32")' \
-                'antiphon.all_reduce(sums)' 'assert (sums == 1).all()' > sum.py
+            awk '/^```py$/ {inside = 1; next} /^```$/ {inside = 0} inside' README.md > sum.py
+            echo 'assert (sums == 1).all()' >> sum.py
             ranks 2 python sum.py"#,
     },
 ];
@@ -87,18 +86,29 @@ const WAYS: [Way; 5] = [
 /// A way that does not come to its end, and what the file system says.
 pub fn run(options: &Options) -> Result<()> {
     let only = options.only.as_deref().unwrap_or_default();
-    let folder = std::env::temp_dir().join(format!("antiphon-first-steps-{}", std::process::id()));
-    let measured: Result<Vec<_>> = WAYS
-        .iter()
-        .filter(|way| way.name.contains(only))
+    let ways: Vec<_> = WAYS.iter().filter(|way| way.name.contains(only)).collect();
+    if ways.is_empty() {
+        let names = WAYS.map(|way| way.name).join("; ");
+        return Err(Error::message(format!(
+            "cannot measure ways named `{only}`: there are {names}"
+        )));
+    }
+    // Not in the workspace, of which a project there would be taken for a part.
+    let folder = std::env::temp_dir().join("antiphon-first-steps");
+    let measured: Result<Vec<_>> = ways
+        .into_iter()
         .map(|way| {
             let seconds = seconds(way, &folder)?;
             println!("{:>6.0} s  {}", seconds, way.name);
             Ok((way.name, seconds))
         })
         .collect();
-    remove(&folder)?;
-    let table = table(&measured?);
+    // Why a way failed says more than what could not be removed.
+    let removed = remove(&folder);
+    let measured = measured?;
+    removed?;
+    let table = table(&measured)?;
+    print!("\n{table}");
     match &options.write {
         Some(document) => section::write(document, SECTION, &table),
         None => Ok(()),
@@ -113,18 +123,26 @@ fn seconds(way: &Way, folder: &Path) -> Result<f64> {
     let mut git = Command::new("git");
     git.args(["clone", "-q", "--no-hardlinks"]).arg(repo::root()).arg(&clone);
     repo::capture("clone the repository", &mut git)?;
+    let file = folder.join("way.sh");
+    let text = format!("{RANKS}{}", way.script);
+    fs::write(&file, text).map_err(Error::io(format!("write {}", file.display())))?;
     let mut script = repo::outside("sh");
-    script.args(["-ec", &format!("{RANKS}{}", way.script)]).current_dir(&clone).env("NEW", &new);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        let builds = text.starts_with("CARGO_PROFILE") || text.starts_with("CARGO_TARGET");
-        if builds || text.starts_with("ANTIPHON_") || text == "RUSTFLAGS" {
-            script.env_remove(&name);
-        }
-    }
+    script.arg("-e").arg(&file).current_dir(&clone).env("NEW", &new);
+    let names = std::env::vars_os().map(|(name, _)| name);
+    names.filter(|name| is_ours(&name.to_string_lossy())).for_each(|name| {
+        script.env_remove(name);
+    });
     let started = Instant::now();
-    repo::capture(way.name, &mut script)?;
+    repo::capture(&format!("go the way of {}", way.name), &mut script)?;
     Ok(started.elapsed().as_secs_f64())
+}
+
+/// Whether a newcomer has no such variable: it says how to build, or where to find what is built, or is read by what is tried.
+fn is_ours(name: &str) -> bool {
+    let read =
+        ["CARGO_", "RUST", "ANTIPHON_", "MSCCLPP_"].iter().any(|start| name.starts_with(start));
+    let kept = matches!(name, "CARGO_HOME" | "RUSTUP_HOME");
+    read && !kept || matches!(name, "PYTHONPATH" | "LD_LIBRARY_PATH")
 }
 
 fn remove(folder: &Path) -> Result<()> {
@@ -136,7 +154,11 @@ fn remove(folder: &Path) -> Result<()> {
     }
 }
 
-fn table(measured: &[(&str, f64)]) -> String {
+/// Of the commit that was cloned, not of what is changed since.
+fn table(measured: &[(&str, f64)]) -> Result<String> {
+    let mut git = Command::new("git");
+    git.current_dir(repo::root()).args(["rev-parse", "--short", "HEAD"]);
+    let commit = repo::capture("name the commit", &mut git)?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = about.lines().find(|line| line.starts_with("model name"));
@@ -144,12 +166,13 @@ fn table(measured: &[(&str, f64)]) -> String {
         .and_then(|line| line.split_once(": "))
         .map_or("an unknown processor", |(_, name)| name);
     let mut table = format!(
-        "Made by `cargo xtask first-steps` on {model} with {cores} cores, one run.\n\n| way | seconds |\n|---|---|\n"
+        "Made by `cargo xtask first-steps` of {} on {model} with {cores} cores, one run.\n\n| way | seconds |\n|---|---|\n",
+        commit.trim()
     );
     for (name, seconds) in measured {
         table.push_str(&format!("| {name} | {seconds:.0} |\n"));
     }
-    table
+    Ok(table)
 }
 
 #[cfg(test)]
@@ -160,31 +183,37 @@ mod tests {
     fn the_ways_are_the_readmes() {
         let readme = fs::read_to_string(repo::root().join("README.md")).expect("the README");
         let commands = [
-            "cargo xtask install --prefix",
+            "cargo xtask install --prefix $HOME/antiphon",
             "gcc examples/c/all_reduce.c -o all_reduce $(pkg-config --cflags --libs antiphon)",
-            "cmake -S examples/c -B build -DCMAKE_PREFIX_PATH=",
+            "cmake -S examples/c -B build -DCMAKE_PREFIX_PATH=$HOME/antiphon",
+            "cmake --build build",
             "build/client 3",
-            "gcc examples/nccl/all_reduce.c -o program",
-            "LD_PRELOAD=",
-            "ANTIPHON_WORLD=",
+            "gcc examples/nccl/all_reduce.c -o program -L$HOME/antiphon/lib/nccl -lnccl",
+            "ANTIPHON_DEVICE=host LD_LIBRARY_PATH=$HOME/antiphon/lib/nccl LD_PRELOAD=$HOME/antiphon/lib/libantiphon_nccl.so ./program",
+            "pip install ./ffi/python numpy",
+            "antiphon = { path = ",
+            "cargo run -q",
         ];
-        let scripts: String = WAYS.iter().map(|way| way.script).chain([RANKS]).collect();
+        let scripts: String = WAYS.iter().map(|way| way.script).collect();
+        let scripts = scripts
+            .replace("$NEW", "$HOME/antiphon")
+            .replace(['"', '\\'], "")
+            .replace("pip install -q", "pip install");
         for command in commands {
             assert!(readme.contains(command), "the README has no `{command}`");
-            assert!(scripts.contains(command), "no way has `{command}`");
+            assert!(scripts.contains(command), "no way has `{command}`: {scripts}");
         }
-        assert!(readme.contains("pip install ./ffi/python numpy"));
-        assert!(scripts.contains("pip install -q ./ffi/python numpy"));
-        let rust = readme.split("```rs\n").skip(1);
-        assert!(
-            rust.filter_map(|rest| rest.split("```").next())
-                .any(|text| text.contains("from_environment"))
-        );
+        let has = |fence: &str, word: &str| {
+            let blocks = readme.split(fence).skip(1).filter_map(|rest| rest.split("```").next());
+            blocks.filter(|text| text.contains(word)).count()
+        };
+        assert_eq!(has("```rs\n", "from_environment"), 1);
+        assert_eq!((has("```py\n", ""), has("```py\n", "sums")), (1, 1));
     }
 
     #[test]
     fn the_table_has_a_line_for_each_way() {
-        let table = table(&[("one", 55.6), ("two", 181.2)]);
+        let table = table(&[("one", 55.6), ("two", 181.2)]).expect("a commit");
         assert!(table.ends_with("|---|---|\n| one | 56 |\n| two | 181 |\n"), "{table}");
     }
 }

@@ -11,7 +11,7 @@ use xtask::{Error, Result, ci, first_steps, fuzz, install, lab, repo, tidy};
 #[command(
     name = "cargo xtask",
     bin_name = "cargo xtask",
-    after_help = "`cargo xtask lab --help` lists further tasks, which have the library."
+    after_help = lab::help()
 )]
 struct Line {
     #[command(subcommand)]
@@ -33,20 +33,13 @@ enum Task {
     Install(install::Options),
     /// Measure how long the README's ways in take from an empty clone
     FirstSteps(first_steps::Options),
-    /// One of the tasks that have the library: these go by their names alone, too
-    #[command(disable_help_flag = true)]
-    Lab {
-        /// The task, and its options
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<OsString>,
-    },
-    /// The same by its name
+    /// One of the tasks that have the library
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
 
-fn run(task: &Task) -> Result<()> {
-    match task {
+fn run(task: &Task) -> Result<ExitCode> {
+    let done = match task {
         Task::Ci { only } => ci::run(only.as_deref()),
         Task::Tidy => {
             let faults = tidy::check(&repo::root())?;
@@ -61,13 +54,14 @@ fn run(task: &Task) -> Result<()> {
         Task::Fuzz(options) => fuzz::run(options),
         Task::Install(options) => install::run(options),
         Task::FirstSteps(options) => first_steps::run(options),
-        Task::Lab { words } | Task::Other(words) => lab::run(words),
-    }
+        Task::Other(words) => return lab::run(words),
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 fn main() -> ExitCode {
     match run(&Line::parse().task) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("xtask: {error}");
             ExitCode::FAILURE

@@ -76,7 +76,9 @@ pub enum Misfit {
         found: u32,
     },
     /// Memory that is not shared.
-    #[error("joins ranks {0} and {1} by memory, which are on different nodes")]
+    #[error(
+        "joins ranks {0} and {1} by memory, which are on different nodes, or count as a node each"
+    )]
     Reach(u32, u32),
     /// The other place of buffers.
     #[error("is for calls {}", if *.0 { "in place" } else { "out of place" })]

@@ -1,6 +1,6 @@
 //! Calls that nothing here serves: they go to the real library, if one is named beside Antiphon.
 //!
-//! A call finds its way without asking peers, by what all ranks know alike: the function, the type, the reduction, the nodes,
+//! A call finds its way without asking peers, by what all ranks know alike: the function, the type, the reduction,
 //! and whether all ranks have their counterparts.
 
 use crate::communicator::{Communicator, usable};

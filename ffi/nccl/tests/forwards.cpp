@@ -197,6 +197,9 @@ void scattered(ncclComm_t comm, int rank) {
     OK(ncclRecv(&theirs_of, 1, ncclInt32, previous, comm, nullptr));
     OK(ncclAllToAll(numbers, crossed, 1, ncclInt32, comm, nullptr));
     OK(ncclGroupEnd());
+    std::vector<int32_t> many(1 << 18, own), sums(many.size());
+    OK(ncclAllReduce(many.data(), sums.data(), many.size(), ncclInt32, ncclSum, comm, nullptr));
+    CHECK(sums == std::vector<int32_t>(many.size(), 7));
     CHECK(sum == 7);
     CHECK(theirs_of == 1 << previous);
     CHECK(crossed[0] == 1 && crossed[1] == 2 && crossed[2] == 4);

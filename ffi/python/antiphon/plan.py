@@ -162,7 +162,7 @@ class Request:
     world_size: int
     """Number of ranks."""
     n_ranks_per_node: int
-    """Ranks of a node."""
+    """Ranks of a node; 1, unless consecutive ranks are on each, equally many."""
     send_buffer: int
     """Address of the input; 0 where nothing is called."""
     recv_buffer: int
@@ -179,12 +179,12 @@ class Request:
     def _nodes(self) -> int:
         """How many nodes the ranks are on."""
         per_node = min(self.n_ranks_per_node, self.world_size)
-        if per_node < 1 or self.world_size % per_node:
+        if per_node < 1:
             raise InvalidArgumentError(
-                f"cannot select a plan for {self.world_size} ranks with {self.n_ranks_per_node} on a node: allowed equally many on "
-                "each, and 1 or more"
+                f"cannot select a plan for {self.world_size} ranks with {self.n_ranks_per_node} on a node: allowed 1 or more"
             )
-        return self.world_size // per_node
+        # Of nodes with different numbers of ranks, each rank counts as one.
+        return self.world_size if self.world_size % per_node else self.world_size // per_node
 
     def _larger(self) -> int:
         """Bytes of the larger buffer, by which plans say which messages they are for."""

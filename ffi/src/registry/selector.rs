@@ -38,7 +38,7 @@ pub struct antiphon_question {
     pub root: u32,
     /// Number of ranks.
     pub world: u32,
-    /// Nodes that they are spread over.
+    /// Nodes that they are spread over; as many as ranks, unless consecutive ranks are on each, equally many.
     pub nodes: u32,
     /// How many candidates there are.
     pub candidate_count: u32,

@@ -100,3 +100,21 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_tasks_are_those_that_are_handed_on() {
+        let command = Line::command();
+        let shown = command.get_subcommands().filter(|task| !task.is_hide_set());
+        let mut own: Vec<(String, String)> = shown
+            .map(|task| (task.get_name().to_owned(), task.get_about().unwrap().to_string()))
+            .collect();
+        own.sort();
+        let known = xtask::lab::TASKS.map(|(name, what)| (name.to_owned(), what.to_owned()));
+        assert_eq!(own, known);
+    }
+}

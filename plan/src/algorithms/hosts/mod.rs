@@ -76,7 +76,7 @@ impl Place {
     pub fn of(shape: Shape) -> Self {
         let nodes = shape.nodes.max(1);
         let per_node = (shape.ranks / nodes).max(1);
-        // A rank that is alone on its node has nobody to share its cores with.
+        // A rank that is alone on its node has nobody to share its cores with; those that but count as alone go by that, too.
         let alone = nodes > 1 && per_node == 1;
         let crowded = shape.handshake == Handshake::Hub && !alone;
         Place { crowded, nodes: nodes.min(2), per_node }

@@ -118,7 +118,7 @@ fn jobs<'t>(
 ) -> Vec<(&'t Text, &'static str)> {
     let oldest = code == Code::MachineOfOldest;
     let architectures: &[&str] = match target {
-        // Later ones it does not know.
+        // One is enough, and the newest it does not know.
         Target::Cuda if oldest => &CUDA[..1],
         Target::Cuda => &CUDA,
         Target::Hip => &[HIP],
