@@ -6,11 +6,13 @@ mod support {
 }
 
 use antiphon_executor::plan::algorithms::{Algorithm, Shape, SumOrder};
-use antiphon_executor::plan::model::{Collective, Plan};
+use antiphon_executor::plan::model::Collective;
 use antiphon_executor::{
-    Call, Collectives, Communicator, DataType, Executor, Options, ReduceOp, Request, What,
+    Call, Collectives, Communicator, DataType, Executor, LoadedPlan, Options, ReduceOp, Request,
+    What,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Elements of the tensor whose sum is looked at.
@@ -149,14 +151,19 @@ impl Bucket {
         }
     }
 
+    /// What a rank sends.
+    fn input(&self, rank: u32, world: usize) -> Vec<u64> {
+        message((self.dtype, self.op), rank, self.elements(world)[0], self.offset)
+    }
+
     /// The tensor's sum, as `run` computes it from buffers of so many bytes.
     fn sum(
         &self,
         (rank, world, root): (u32, usize, u32),
+        input: &[u64],
         run: impl FnOnce((*const u8, u64), (*mut u8, u64)),
     ) -> Option<Vec<u8>> {
         let [sent, received] = self.elements(world);
-        let input = message((self.dtype, self.op), rank, sent, self.offset);
         let mut output = vec![0u64; (received * self.dtype.size()).div_ceil(8)];
         let bytes = |elements: usize| (elements * self.dtype.size()) as u64;
         run((input.as_ptr().cast(), bytes(sent)), (output.as_mut_ptr().cast(), bytes(received)));
@@ -173,14 +180,12 @@ fn on_hosts<T: Send>(hosts: &[&str], work: impl Fn(&Communicator) -> T + Sync) -
 }
 
 fn run_plan(
-    communicator: &Communicator,
-    plan: &Plan,
+    executor: &Executor,
+    plan: &Arc<LoadedPlan>,
     (dtype, op): (DataType, ReduceOp),
-) -> impl FnOnce((*const u8, u64), (*mut u8, u64)) + use<> {
-    let executor = Executor::new(communicator);
-    let plan = executor.load(plan).unwrap();
+) -> impl FnOnce((*const u8, u64), (*mut u8, u64)) {
     move |input, output| {
-        let call = Call { op: Some(op), ..Call::new(&plan, dtype, input, output) };
+        let call = Call { op: Some(op), ..Call::new(plan, dtype, input, output) };
         // SAFETY: both buffers are as long as said, and live past the call.
         unsafe { executor.run(&call) }.unwrap();
     }
@@ -218,6 +223,7 @@ fn whatever_algorithm_is_taken_and_wherever_a_tensor_lies_its_sum_has_the_same_b
         let ranks = on_hosts(hosts, |communicator| {
             let rank = communicator.rank();
             let (mut seen, mut names) = (Seen::new(), BTreeSet::new());
+            let (executor, mut loaded) = (Executor::new(communicator), BTreeMap::new());
             for bucket in Bucket::all(world, MOST) {
                 let root = if bucket.block % 400 == 0 { world - 1 } else { 0 };
                 let shape = Shape { nodes, root, ..Shape::new(world) };
@@ -228,10 +234,15 @@ fn whatever_algorithm_is_taken_and_wherever_a_tensor_lies_its_sum_has_the_same_b
                     !other && algorithm.is_hierarchical() == (nodes > 1)
                 };
                 let all = Algorithm::all_for(&bucket.collective).filter(orders);
-                for (algorithm, plan) in all.filter_map(|one| Some((one, one.plan(shape).ok()?))) {
+                let input = bucket.input(rank, world);
+                for algorithm in all {
+                    // Not all are for these ranks.
+                    let load = || Some(executor.load(&algorithm.plan(shape).ok()?).unwrap());
+                    let plan = loaded.entry((algorithm, root)).or_insert_with(load);
+                    let Some(plan) = plan else { continue };
                     names.insert(algorithm);
-                    let run = run_plan(communicator, &plan, (bucket.dtype, bucket.op));
-                    let sum = bucket.sum((rank, world, root as u32), run);
+                    let run = run_plan(&executor, plan, (bucket.dtype, bucket.op));
+                    let sum = bucket.sum((rank, world, root as u32), &input, run);
                     note(&mut seen, &bucket, format!("{bucket:?} by {algorithm}"), sum);
                 }
             }
@@ -274,7 +285,8 @@ fn summed_by_name(hosts: &[&str]) -> Vec<Seen> {
                 Collective::ReduceScatter => What::ReduceScatter,
                 _ => What::Reduce { root: 0 },
             };
-            let sum = bucket.sum((rank, world, 0), |(input, _), (output, _)| {
+            let sent = bucket.input(rank, world);
+            let sum = bucket.sum((rank, world, 0), &sent, |(input, _), (output, _)| {
                 let request = Request {
                     what,
                     input,
@@ -300,11 +312,14 @@ fn round_a_ring_the_bits_depend_on_where_a_tensor_lies() {
     let plan = Algorithm::AllReduceRing.plan(Shape::new(hosts.len())).unwrap();
     for (dtype, op) in kinds(&TYPES) {
         let ranks = on_hosts(&hosts, |communicator| {
+            let executor = Executor::new(communicator);
+            let plan = executor.load(&plan).unwrap();
             let sums = [0, 1200, 2400, 3600].map(|offset| {
                 let collective = Collective::AllReduce;
                 let bucket = Bucket { collective, dtype, op, block: 4800, offset };
-                let run = run_plan(communicator, &plan, (dtype, op));
-                bucket.sum((communicator.rank(), hosts.len(), 0), run)
+                let run = run_plan(&executor, &plan, (dtype, op));
+                let (rank, world) = (communicator.rank(), hosts.len());
+                bucket.sum((rank, world, 0), &bucket.input(rank, world), run)
             });
             BTreeSet::from(sums)
         });
