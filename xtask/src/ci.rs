@@ -102,9 +102,12 @@ fn command(step: &Step) -> Result<Command> {
     let mut command = match step.program {
         Program::Cargo if launcher => repo::outside("cargo"),
         Program::Cargo => repo::cargo(),
+        // Not this very file: steps before may have put another build of it in its place.
         Program::Xtask => {
-            let myself = std::env::current_exe().map_err(Error::io("find this program"))?;
-            repo::outside(&myself.to_string_lossy())
+            let mut command = repo::cargo();
+            command.args(["run", "--quiet", "--package", "xtask"]);
+            command.args((!cfg!(debug_assertions)).then_some("--release")).arg("--");
+            command
         }
         Program::Python(name) => repo::outside(&filled(&format!("{{venv}}/bin/{name}"))),
     };
