@@ -178,7 +178,9 @@ def test_a_group_by_mpi(tmp_path):
         some = everyone.Split(everyone.rank % 2, -everyone.rank)
         part = CommGroup(mpi_comm=some)
         assert (part.my_rank, part.nranks) == (some.rank, some.size)
-        print(total, part.communicator.all_gather(np.array([everyone.rank])).tolist())
+        numbers = np.zeros(some.size, int)
+        part.communicator.all_gather(np.array([everyone.rank]), numbers)
+        print(total, numbers.tolist())
     """
     launcher = pathlib.Path(sys.executable).with_name("mpiexec")
     if importlib.util.find_spec("mpi4py") is None or not launcher.exists():
