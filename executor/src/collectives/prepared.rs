@@ -315,11 +315,7 @@ impl Collectives {
     }
 
     /// What a rank sends and receives in a gather.
-    pub(super) fn gather_blocks(
-        &self,
-        request: &Request,
-        root: u32,
-    ) -> Result<Blocks, ExecutorError> {
+    fn gather_blocks(&self, request: &Request, root: u32) -> Result<Blocks, ExecutorError> {
         let Request { input, output, .. } = *request;
         let Rooted { one, all } = self.rooted(request, root, input, output)?;
         let (input, output) = (present((input, one.0)), present_mut((output, all.0)));
@@ -328,11 +324,7 @@ impl Collectives {
     }
 
     /// What a rank sends and receives in a scatter.
-    pub(super) fn scatter_blocks(
-        &self,
-        request: &Request,
-        root: u32,
-    ) -> Result<Blocks, ExecutorError> {
+    fn scatter_blocks(&self, request: &Request, root: u32) -> Result<Blocks, ExecutorError> {
         let Request { input, output, .. } = *request;
         let Rooted { one, all } = self.rooted(request, root, output, input)?;
         let (input, output) = (present((input, all.0)), present_mut((output, one.0)));
