@@ -57,9 +57,7 @@ def put_library():
         raise SystemExit(
             f"cannot build libantiphon.so: saw no {manifest}; install from a clone of the repository, or from a wheel"
         )
-    command = ["cargo", "rustc", "--release", "--lib", "--manifest-path", str(manifest), "--message-format=json-render-diagnostics"]
-    # What debuggers would like to know is most of the library.
-    command += ["--", "-C", "strip=debuginfo"]
+    command = ["cargo", "build", "--release", "--lib", "--manifest-path", str(manifest), "--message-format=json-render-diagnostics"]
     messages = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     folder = PACKAGE / "antiphon" / "lib"
     folder.mkdir(exist_ok=True)

@@ -6,6 +6,8 @@
 //!
 //! The only process state is which program is the current one ([`current`]), because the language is written that way.
 
+#![forbid(unsafe_code)]
+
 mod channel;
 mod chunk;
 mod convert;

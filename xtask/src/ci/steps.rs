@@ -344,28 +344,6 @@ pub(super) const STEPS: &[Step] = &[
         environment: &[],
         needs: None,
     },
-    Step {
-        name: "check the format of the Python package",
-        program: Program::Cargo,
-        arguments: &["fmt", "--manifest-path", "ffi/python/Cargo.toml", "--", "--check"],
-        environment: &[],
-        needs: None,
-    },
-    Step {
-        name: "lint the Python package",
-        program: Program::Cargo,
-        arguments: &[
-            "clippy",
-            "--manifest-path",
-            "ffi/python/Cargo.toml",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ],
-        environment: &[("CARGO_TARGET_DIR", "{target}/python-package")],
-        needs: Some(PYTHON),
-    },
     // By way of a wheel, as everywhere; but with the tools that are there, so that it needs no network. The library that the
     // package carries is built of what the command was.
     Step {

@@ -29,6 +29,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("antiphon-ffi", FACADE),
     // A client of the library that it loads, which tests build.
     ("antiphon-nccl", &[]),
+    // What runs plans, it has of the library that its package carries.
+    ("antiphon-python", &["antiphon-plan"]),
     ("antiphon", FACADE),
     // Whoever installs the library builds this first.
     ("xtask", &[]),
