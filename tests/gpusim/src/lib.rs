@@ -6,7 +6,8 @@
 //! `libhiprtc.so.7`, those of HIP and of hipRTC. Memory is the host's, streams are
 //! queues on threads, kernels are shared objects that g++ makes of the device source, and the threads of a block
 //! are fibers. So everything above the driver can run from end to end, in one process or in many, where there is
-//! no GPU. It says nothing about speed, and nothing about what a GPU's memory model allows.
+//! no GPU. It says nothing about speed, and little about what a GPU's memory model allows: what plans' kernels store in their
+//! areas others may see late, when a thread releases it, as they may on a GPU; loads are never early.
 //!
 //! Virtual memory may be touched by the devices that were given access to it: copies, fills, operations of streams on words,
 //! and kernels' uses of multicast addresses of others are refused, with a line on stderr. What kernels load and store
@@ -28,6 +29,7 @@
 //! | `ANTIPHON_GPUSIM_UNORDERED` | devices, separated by commas, that do not order what network cards write to their memory |
 //! | `ANTIPHON_GPUSIM_HIP` | the release of HIP whose ways are simulated; `7.2` when unset |
 //! | `ANTIPHON_GPUSIM_WAITS` | which calls wait for all kernels of a device, as a driver may let them, separated by commas: `pin` memory of the host, `open` an IPC handle, let a device use the memory of a `peer`, make and `map` memory, `load` code, for which every other thread's calls wait as well; the first three when unset, `0` for none |
+//! | `ANTIPHON_GPUSIM_LATE` | whose stores others see late, at the next release: `1` those of all blocks, `0` of none; of half of them, now these and now those, when unset |
 //! | `ANTIPHON_GPUSIM_UNKNOWN` | architectures that the run-time compilers do not know, separated by commas |
 //! | `ANTIPHON_GPUSIM_IMAGES` | a folder of images of the vendors' compilers, each with the source that runs in its place |
 //! | `ANTIPHON_GPUSIM_CACHE` | folder for compiled kernels; else `antiphon-gpusim-<user>` in the temporary folder |

@@ -36,6 +36,23 @@ extern "C" __global__ void warps(unsigned *out) {
     out[threadIdx.x] = value + unsigned(many) * 1000u + (odd == 0xaaaaaaaau ? 1000000u : 0u);
 }
 
+// A block stores, meets and tells another, which reads before it lets the first one end.
+extern "C" __global__ void tell(unsigned *data, unsigned *flags, unsigned *out, unsigned long long released) {
+    if (blockIdx.x == 0) {
+        antiphon_sim::store_plain(&data[threadIdx.x], threadIdx.x + 1);
+        __syncthreads();
+        if (threadIdx.x > 0) return;
+        if (released) antiphon_sim::release();
+        antiphon_sim::store_relaxed(&flags[0], 1u);
+        while (antiphon_sim::load_acquire(&flags[1]) == 0) {}
+    } else {
+        while (antiphon_sim::load_acquire(&flags[0]) == 0) {}
+        out[threadIdx.x] = antiphon_sim::load_plain<unsigned>(&data[threadIdx.x]);
+        __syncthreads();
+        if (threadIdx.x == 0) antiphon_sim::store_relaxed(&flags[1], 1u);
+    }
+}
+
 extern "C" __global__ void increment(unsigned *value) { *value += 1; }
 extern "C" __global__ void refuse(unsigned *value) { if (*value == 0) __trap(); }
 "#;
@@ -87,6 +104,30 @@ fn blocks_that_wait_for_each_other_go_on() {
     driver.finish(0);
     let sum = 64 * (rounds * (rounds + 1) / 2) as u32;
     assert_eq!(driver.read::<u32>(sums, 2), [sum, sum]);
+}
+
+/// What the second block of `tell` sees, launch after launch; what is stored is there at the end in any case.
+fn told(driver: &Driver, released: bool) -> Vec<Vec<u32>> {
+    let tell = driver.function(driver.module(SOURCE), "tell");
+    let (data, flags, out) = (driver.allocate(4 * 64), driver.allocate(8), driver.allocate(4 * 64));
+    let launch = |_| {
+        driver.write(data, &[0_u32; 64]);
+        driver.write(flags, &[0_u32; 2]);
+        assert_eq!(driver.launch(tell, 2, 64, 0, &[data, flags, out, released.into()]), 0);
+        driver.finish(0);
+        assert_eq!(driver.read::<u32>(data, 64), (1..=64).collect::<Vec<u32>>());
+        driver.read::<u32>(out, 64)
+    };
+    (0..24).map(launch).collect()
+}
+
+#[test]
+fn what_is_not_released_may_be_seen_late() {
+    let driver = Driver::start();
+    let stored: Vec<u32> = (1..=64).collect();
+    let seen = told(&driver, false);
+    assert!(seen.contains(&vec![0; 64]) && seen.contains(&stored), "{seen:?}");
+    assert_eq!(told(&driver, true), vec![stored; 24]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod first;
 mod graphs;
 mod grouped;
 mod groups;
+mod handed;
 mod hosts;
 mod methods;
 mod plans;

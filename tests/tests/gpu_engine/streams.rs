@@ -8,15 +8,15 @@ use antiphon::{DataType, ReduceOp};
 use std::sync::Arc;
 
 const ELEMENTS: usize = 640;
-const BYTES: u64 = ELEMENTS as u64 * 4;
+pub(crate) const BYTES: u64 = ELEMENTS as u64 * 4;
 
-fn write(stream: &Arc<dyn Stream>, memory: &Arc<dyn Memory>, values: &[u32]) {
+pub(crate) fn write(stream: &Arc<dyn Stream>, memory: &Arc<dyn Memory>, values: &[u32]) {
     // SAFETY: the memory is at least as long as the values, which outlive the copy.
     let copied = unsafe { stream.copy(memory.address(), values.as_ptr().cast(), BYTES) };
     copied.map(|_| stream.synchronize()).unwrap().unwrap();
 }
 
-fn read(stream: &Arc<dyn Stream>, memory: &Arc<dyn Memory>) -> Vec<u32> {
+pub(crate) fn read(stream: &Arc<dyn Stream>, memory: &Arc<dyn Memory>) -> Vec<u32> {
     let mut values = vec![0u32; ELEMENTS];
     // SAFETY: as above.
     let copied = unsafe { stream.copy(values.as_mut_ptr().cast(), memory.address(), BYTES) };
@@ -25,7 +25,7 @@ fn read(stream: &Arc<dyn Stream>, memory: &Arc<dyn Memory>) -> Vec<u32> {
 }
 
 /// What rank `rank` contributes to round `round`.
-fn values(rank: u32, round: u32) -> Vec<u32> {
+pub(crate) fn values(rank: u32, round: u32) -> Vec<u32> {
     (0..ELEMENTS as u32).map(|at| at * 3 + rank * 1000 + round * 7).collect()
 }
 

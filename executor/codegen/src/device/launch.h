@@ -43,6 +43,16 @@ AP_INLINE BlockEntry own(const Launch &parameter) {
     return entry;
 }
 
+// Things of which single threads do each, one behind the other if there are more: how many threads do any. Of those that go in
+// step one does: others would wait with it, and perhaps for what they have yet to do themselves.
+AP_INLINE u32 doers() { return (AP_THREADS() + AP_IN_STEP() - 1) / AP_IN_STEP(); }
+
+// The first of a row of them that this thread does, if the one of number `first` does the row's first; NOBODY if it does none.
+AP_INLINE u32 mine(u32 first) {
+    if (AP_THREAD() % AP_IN_STEP() != 0) return NOBODY;
+    return (AP_THREAD() / AP_IN_STEP() + doers() - first % doers()) % doers();
+}
+
 // Whether the block goes on, as far as this thread knows.
 AP_INLINE bool still_runs() { return load_shared(&state().runs) != 0; }
 
@@ -328,7 +338,9 @@ AP_INLINE bool begin(const Launch &l, const BlockEntry &b) {
     AP_SYNC();
     if (still_runs()) {
         if (block_of(l) == 0) {
-            for (u32 i = AP_THREAD(); i < l.reader_count; i += AP_THREADS()) publish(l, numbers(l.readers)[i]);
+            // What is told by links is handed over.
+            const u32 step = l.ways ? doers() : AP_THREADS();
+            for (u32 i = l.ways ? mine(0) : AP_THREAD(); i < l.reader_count; i += step) publish(l, numbers(l.readers)[i]);
         }
         for (u32 i = last; i < b.peer_count; i += AP_THREADS()) {
             const u32 found = i == last ? entry : peers[i];
@@ -362,7 +374,7 @@ AP_INLINE void finish(const Launch &l) {
     if (!state().last) return;
     if (l.ways && still_runs()) {
         // Behind all that was handed over, so that it says as much as what follows says to ranks that are near.
-        for (u32 peer = AP_THREAD(); peer < l.world; peer += AP_THREADS()) {
+        for (u32 peer = mine(0); peer < l.world; peer += doers()) {
             const u32 by = way(l, peer);
             if (peer == l.rank || by == NEAR || by == NOBODY) continue;
             u8 *there = await_arena(l, peer);

@@ -15,17 +15,17 @@ AP_INLINE void find(const Launch &l, const u32 *sides_at, const Parts &part, Sid
 }
 
 template <class Op, int reads, int writes> AP_INLINE void one(const Sides<reads, writes> &sides, u64 at) {
-    Stored stored = *(const Stored *)(sides.from[0] + at);
+    Stored stored = load_plain<Stored>(sides.from[0] + at);
     if (reads > 1) {
         Wide sum = widened(stored);
 #pragma unroll
         for (int i = 1; i < reads; ++i) {
-            sum = Op::template apply<Wide>(sum, widened(*(const Stored *)(sides.from[i] + at)));
+            sum = Op::template apply<Wide>(sum, widened(load_plain<Stored>(sides.from[i] + at)));
         }
         stored = narrowed(sum);
     }
 #pragma unroll
-    for (int i = 0; i < writes; ++i) *(Stored *)(sides.to[i] + at) = stored;
+    for (int i = 0; i < writes; ++i) store_plain<Stored>(sides.to[i] + at, stored);
 }
 
 // `depth` times 16 bytes, `stride` apart, all of which are loaded before any is stored; those before `end`, if it is not known that
@@ -111,19 +111,19 @@ template <class Op, int reads, int writes> AP_DEVICE void move_bytes(const Launc
 template <class Op>
 AP_DEVICE void elements(const Launch &l, const u32 *all, const u64 *offsets, u32 reads, u32 writes, u64 start, u64 begin, u64 end) {
     for (u64 at = begin + AP_THREAD() * sizeof(Stored); at < end; at += AP_THREADS() * sizeof(Stored)) {
-        Stored stored = *(const Stored *)(area(l, all[0]) + offsets[0] + start + at);
+        Stored stored = load_plain<Stored>(area(l, all[0]) + offsets[0] + start + at);
         if (reads > 1) {
             Wide sum = widened(stored);
 #pragma unroll 1
             for (u32 i = 1; i < reads; ++i) {
                 const u8 *from = area(l, all[i]) + offsets[i] + start + at;
-                sum = Op::template apply<Wide>(sum, widened(*(const Stored *)from));
+                sum = Op::template apply<Wide>(sum, widened(load_plain<Stored>(from)));
             }
             stored = narrowed(sum);
         }
 #pragma unroll 1
         for (u32 i = 0; i < writes; ++i) {
-            *(Stored *)(area(l, all[reads + i]) + offsets[reads + i] + start + at) = stored;
+            store_plain<Stored>(area(l, all[reads + i]) + offsets[reads + i] + start + at, stored);
         }
     }
 }

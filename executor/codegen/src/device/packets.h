@@ -17,13 +17,13 @@ AP_DEVICE u64 read_elements(const u8 *from, u64 at, u64 len) {
 #pragma unroll
     for (u32 i = 0; i < 8 / sizeof(Stored); ++i) {
         const u64 place = at + i * sizeof(Stored);
-        if (place < len) w.element[i] = *(const Stored *)(from + place);
+        if (place < len) w.element[i] = load_plain<Stored>(from + place);
     }
     return w.all;
 }
 
 AP_INLINE u64 read_raw(const u8 *from, u64 at, u64 len) {
-    if (at + 8 <= len && ((u64)(from + at) & 7) == 0) return *(const u64 *)(from + at);
+    if (at + 8 <= len && ((u64)(from + at) & 7) == 0) return load_plain<u64>(from + at);
     return read_elements(from, at, len);
 }
 
@@ -33,13 +33,13 @@ AP_DEVICE void write_elements(u8 *to, u64 at, u64 len, u64 value) {
 #pragma unroll
     for (u32 i = 0; i < 8 / sizeof(Stored); ++i) {
         const u64 place = at + i * sizeof(Stored);
-        if (place < len) *(Stored *)(to + place) = w.element[i];
+        if (place < len) store_plain<Stored>(to + place, w.element[i]);
     }
 }
 
 AP_INLINE void write_raw(u8 *to, u64 at, u64 len, u64 value) {
     if (at + 8 <= len && ((u64)(to + at) & 7) == 0) {
-        *(u64 *)(to + at) = value;
+        store_plain<u64>(to + at, value);
     } else {
         write_elements(to, at, len, value);
     }

@@ -57,7 +57,7 @@ AP_DEVICE void flush(const Launch &l, const Link &link, u32 kind, u32 index) {
 // Words of each: the place, the move's number, the channel, what is read, what is written.
 AP_DEVICE void posts(const Launch &l, const u32 *o, u32 count, u32 first, Window w) {
     if (!still_runs()) return;
-    for (u32 i = mine(first); i < count; i += AP_THREADS()) {
+    for (u32 i = mine(first); i < count; i += doers()) {
         const u32 *own = o + 5 * i, from = own[3], to = own[4];
         const bool packets = is_packets(from);
         for (Parts part = parts_of(own[1], w); advance(part);) {
@@ -75,7 +75,7 @@ AP_DEVICE void posts(const Launch &l, const u32 *o, u32 count, u32 first, Window
 // Words of each: the place, and the channel, all ones if nobody hears it.
 AP_DEVICE void port_signals(const Launch &l, const u32 *o, u32 count, u32 first) {
     if (!still_runs()) return;
-    for (u32 i = mine(first); i < count; i += AP_THREADS()) {
+    for (u32 i = mine(first); i < count; i += doers()) {
         if (o[2 * i + 1] == NOBODY) continue;
         const Link &link = link_of(l, o[2 * i + 1]);
         const u64 data[5] = {0, 0, FOREIGN, (u64)inbound(l, link.peer, link.paired), 0};
@@ -86,13 +86,13 @@ AP_DEVICE void port_signals(const Launch &l, const u32 *o, u32 count, u32 first)
 // Words of each: the place, and the channel.
 AP_DEVICE void flushes(const Launch &l, const u32 *o, u32 count, u32 first) {
     if (!still_runs()) return;
-    for (u32 i = mine(first); i < count; i += AP_THREADS()) flush(l, link_of(l, o[2 * i + 1]), AT_INSTRUCTION, o[2 * i]);
+    for (u32 i = mine(first); i < count; i += doers()) flush(l, link_of(l, o[2 * i + 1]), AT_INSTRUCTION, o[2 * i]);
 }
 
 // Waits until nothing is under way any more that the launch has handed over: it may still be read, and is not yet written.
 // Every thread of the launch's last block calls it.
 AP_DEVICE void land(const Launch &l) {
-    for (u32 i = AP_THREAD(); i < l.link_count; i += AP_THREADS()) {
+    for (u32 i = mine(0); i < l.link_count; i += doers()) {
         const Link &link = link_of(l, i);
         if (!link.leads || load_acquire(words(link.done)) >= load_acquire(words(link.asked))) continue;
         flush(l, link, AT_LANDING, i);

@@ -28,6 +28,8 @@ typedef long long i64;
 #define AP_BLOCKS() (gridDim.x)
 #define AP_THREAD() (threadIdx.x)
 #define AP_THREADS() (blockDim.x)
+// Threads of a block that may keep each other from going on while one of them waits.
+#define AP_IN_STEP() 1u
 
 struct alignas(16) Vector {
     u32 word[4];
@@ -56,6 +58,10 @@ AP_INLINE void store_vector(void *to, const Vector &v) {
     asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};"
                  :: "l"(to), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3]) : "memory");
 }
+
+// What lies in raw areas, where not by vectors.
+template <class T> AP_INLINE T load_plain(const void *from) { return *(const T *)from; }
+template <class T> AP_INLINE void store_plain(void *to, T value) { *(T *)to = value; }
 
 // Two units of packets. Each appears whole, in no order.
 AP_INLINE Pair load_pair(const void *from) {

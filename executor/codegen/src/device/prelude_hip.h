@@ -28,6 +28,8 @@ typedef long long i64;
 #define AP_BLOCKS() (gridDim.x)
 #define AP_THREAD() (threadIdx.x)
 #define AP_THREADS() (blockDim.x)
+// Threads of a block that may keep each other from going on while one of them waits: a wave's.
+#define AP_IN_STEP() ((u32)warpSize)
 
 struct alignas(16) Vector {
     u32 word[4];
@@ -42,6 +44,10 @@ AP_INLINE void pause_briefly() { __builtin_amdgcn_s_sleep(1); }
 
 AP_INLINE Vector load_vector(const void *from) { return *(const Vector *)from; }
 AP_INLINE void store_vector(void *to, const Vector &v) { *(Vector *)to = v; }
+
+// What lies in raw areas, where not by vectors.
+template <class T> AP_INLINE T load_plain(const void *from) { return *(const T *)from; }
+template <class T> AP_INLINE void store_plain(void *to, T value) { *(T *)to = value; }
 
 // Two units of packets. Each appears whole, in no order.
 AP_INLINE Pair load_pair(const void *from) {

@@ -23,6 +23,11 @@ typedef long long i64;
 #define AP_BLOCKS() (gridDim.x)
 #define AP_THREAD() (threadIdx.x)
 #define AP_THREADS() (blockDim.x)
+#ifdef __HIPCC__
+#define AP_IN_STEP() ((u32)warpSize)
+#else
+#define AP_IN_STEP() 1u
+#endif
 
 struct alignas(16) Vector {
     u32 word[4];
@@ -35,8 +40,11 @@ struct alignas(16) Pair {
 
 AP_INLINE void pause_briefly() { __nanosleep(20); }
 
-AP_INLINE Vector load_vector(const void *from) { return *(const Vector *)from; }
-AP_INLINE void store_vector(void *to, const Vector &v) { *(Vector *)to = v; }
+// What lies in raw areas. Stores of it may be late, until a release.
+template <class T> AP_INLINE T load_plain(const void *from) { return antiphon_sim::load_plain<T>(from); }
+template <class T> AP_INLINE void store_plain(void *to, T value) { antiphon_sim::store_plain(to, value); }
+AP_INLINE Vector load_vector(const void *from) { return load_plain<Vector>(from); }
+AP_INLINE void store_vector(void *to, const Vector &v) { store_plain(to, v); }
 
 AP_INLINE Pair load_pair(const void *from) {
     const u64 *units = (const u64 *)from;
@@ -56,14 +64,26 @@ AP_INLINE u32 load_word(const u32 *from) { return antiphon_sim::load_relaxed(fro
 AP_INLINE void store_word(u32 *to, u32 value) { antiphon_sim::store_relaxed(to, value); }
 AP_INLINE void store_relaxed(u64 *to, u64 value) { antiphon_sim::store_relaxed(to, value); }
 AP_INLINE void store_release(u64 *to, u64 value) { antiphon_sim::store_release(to, value); }
-AP_INLINE void fence_release() { __atomic_thread_fence(__ATOMIC_RELEASE); }
-AP_INLINE void add_release(u64 *to, u64 value) { __atomic_fetch_add(to, value, __ATOMIC_RELEASE); }
+AP_INLINE void fence_release() { antiphon_sim::release(); }
+AP_INLINE void add_release(u64 *to, u64 value) {
+    antiphon_sim::release();
+    __atomic_fetch_add(to, value, __ATOMIC_RELEASE);
+}
 AP_INLINE void add_relaxed(u64 *to, u64 value) { __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
-AP_INLINE void raise_release(u64 *to, u64 value) { atomicMax_system(to, value); }
+AP_INLINE void raise_release(u64 *to, u64 value) {
+    antiphon_sim::release();
+    atomicMax_system(to, value);
+}
 AP_INLINE u64 claim(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
-AP_INLINE u64 fetch_add(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL); }
+AP_INLINE u64 fetch_add(u64 *to, u64 value) {
+    antiphon_sim::release();
+    return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL);
+}
 AP_INLINE u64 fetch_add_relaxed(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
-AP_INLINE u32 fetch_add_word(u32 *to, u32 value) { return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL); }
+AP_INLINE u32 fetch_add_word(u32 *to, u32 value) {
+    antiphon_sim::release();
+    return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL);
+}
 
 // Words of the block's shared memory that its threads change at any time: all threads of a block are of one thread of the system.
 AP_INLINE u32 load_shared(const u32 *from) { return *(const volatile u32 *)from; }
@@ -195,7 +215,7 @@ template <class T, class F> static inline Vector multicast_load(const void *from
     const size_t count = antiphon_sim::members(from, members, 64);
     T sums[16 / sizeof(T)], more[16 / sizeof(T)];
     for (size_t k = 0; k < count; ++k) {
-        memcpy(k ? more : sums, members[k], 16);
+        antiphon_sim::load_plain(members[k], k ? more : sums, 16);
         for (size_t i = 0; k && i < 16 / sizeof(T); ++i) sums[i] = combine(sums[i], more[i]);
     }
     Vector v;
@@ -217,6 +237,6 @@ AP_MULTICAST_LOAD(multicast_max_i32, i32, a > b ? a : b)
 AP_INLINE void multicast_store(void *to, const Vector &v) {
     void *members[64];
     const size_t count = antiphon_sim::members(to, members, 64);
-    for (size_t k = 0; k < count; ++k) memcpy(members[k], &v, 16);
+    for (size_t k = 0; k < count; ++k) store_vector(members[k], v);
 }
 #endif

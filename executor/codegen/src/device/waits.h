@@ -1,12 +1,9 @@
-// Signals, semaphores, barriers. Each is done by one thread; of several in a row, each by another.
-
-// The first of a row that this thread does, if thread `first` does the row's first.
-AP_INLINE u32 mine(u32 first) { return (AP_THREAD() + AP_THREADS() - first % AP_THREADS()) % AP_THREADS(); }
+// Signals, semaphores, barriers. Each is done by one thread; of several in a row, each by another (`mine`).
 
 // Words of each: the peer, and the peer's channel.
 template <bool release> AP_DEVICE void signals(const Launch &l, const u32 *o, u32 count, u32 first) {
     if (!still_runs()) return;
-    for (u32 i = mine(first); i < count; i += AP_THREADS()) {
+    for (u32 i = mine(first); i < count; i += doers()) {
         if (o[2 * i + 1] == NOBODY) continue;
         u64 *counter = inbound(l, o[2 * i], o[2 * i + 1]);
         if (release) add_release(counter, 1);
@@ -17,7 +14,7 @@ template <bool release> AP_DEVICE void signals(const Launch &l, const u32 *o, u3
 // Words of each: the place, and the channel.
 template <bool acquire> AP_DEVICE void waits(const Launch &l, const u32 *o, u32 count, u32 first) {
     if (!still_runs()) return;
-    for (u32 i = mine(first); i < count; i += AP_THREADS()) {
+    for (u32 i = mine(first); i < count; i += doers()) {
         const u32 channel = o[2 * i + 1];
         const u64 expected = fetch_add_relaxed(words(l.expected) + channel, 1) + 1;
         const u64 *counter = inbound(l, l.rank, channel);
@@ -28,7 +25,7 @@ template <bool acquire> AP_DEVICE void waits(const Launch &l, const u32 *o, u32 
 // Words of each: the place, and the semaphore.
 AP_DEVICE void acquires(const Launch &l, const u32 *o, u32 count, u32 first) {
     if (!still_runs()) return;
-    for (u32 i = mine(first); i < count; i += AP_THREADS()) {
+    for (u32 i = mine(first); i < count; i += doers()) {
         u64 *semaphore = words(l.semaphores) + o[2 * i + 1];
         const i64 before = (i64)fetch_add(semaphore, ~0ull);
         if (before > 0) continue;
@@ -39,7 +36,7 @@ AP_DEVICE void acquires(const Launch &l, const u32 *o, u32 count, u32 first) {
 // Words of each: the semaphore.
 AP_DEVICE void releases(const Launch &l, const u32 *o, u32 count, u32 first) {
     if (!still_runs()) return;
-    for (u32 i = mine(first); i < count; i += AP_THREADS()) fetch_add(words(l.semaphores) + o[i], 1);
+    for (u32 i = mine(first); i < count; i += doers()) fetch_add(words(l.semaphores) + o[i], 1);
 }
 
 // Words: the place, the barrier, how many blocks meet.

@@ -60,6 +60,9 @@ struct Runtime {
     void *(*shared)(const void *tag, size_t bytes);
     void (*trap)(const char *reason);
     size_t (*members)(unsigned long address, unsigned long *out, size_t room);
+    void (*load)(const void *from, void *to, size_t bytes);
+    void (*store)(void *to, const void *from, size_t bytes);
+    void (*release)();
 };
 
 } // namespace antiphon_sim
@@ -88,7 +91,24 @@ template <class T> inline T load(const T *at, int order) {
 template <class T> inline T load_relaxed(const T *at) { return load(at, __ATOMIC_RELAXED); }
 template <class T> inline T load_acquire(const T *at) { return load(at, __ATOMIC_ACQUIRE); }
 template <class T> inline void store_relaxed(T *at, T value) { __atomic_store(at, &value, __ATOMIC_RELAXED); }
-template <class T> inline void store_release(T *at, T value) { __atomic_store(at, &value, __ATOMIC_RELEASE); }
+
+// Stores that nobody polls for: others may see them late, but not later than what the thread releases next.
+inline void load_plain(const void *from, void *to, size_t bytes) { runtime()->load(from, to, bytes); }
+template <class T> inline T load_plain(const void *from) {
+    T value;
+    load_plain(from, &value, sizeof(T));
+    return value;
+}
+template <class T> inline void store_plain(void *to, const T &value) { runtime()->store(to, &value, sizeof(T)); }
+// What the thread has stored, and what it has met others behind, all see from here on.
+inline void release() {
+    runtime()->release();
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+template <class T> inline void store_release(T *at, T value) {
+    release();
+    __atomic_store(at, &value, __ATOMIC_RELEASE);
+}
 
 // Packets of 8 bytes, and of 16 as two halves: each half has a flag of its own.
 inline void store_packet(void *at, uint2 value) {
@@ -160,8 +180,8 @@ inline int __syncthreads_and(int p) { return __syncthreads_count(!p) == 0; }
 inline void antiphon_sim_barrier(unsigned id, unsigned threads) { antiphon_sim::runtime()->meet(id, threads, 0); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { antiphon_sim::runtime()->meet_warp(mask); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); antiphon_sim::look(); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); antiphon_sim::look(); }
+inline void __threadfence() { antiphon_sim::release(); __atomic_thread_fence(__ATOMIC_SEQ_CST); antiphon_sim::look(); }
+inline void __threadfence_system() { __threadfence(); }
 inline void __nanosleep(unsigned) { antiphon_sim::give_way(); }
 inline void __trap() { antiphon_sim::runtime()->trap("__trap"); }
 

@@ -1,5 +1,6 @@
 //! A thread block: one fiber a thread, all on one thread of the system, which steps them in turn.
 
+use super::late::Late;
 use super::launch::Launch;
 use super::switch::{antiphon_gpusim_switch, prepare};
 use crate::device::{self, WARP};
@@ -7,7 +8,7 @@ use crate::status::Status;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes of a fiber's stack. Only what is used of it is ever memory. All stacks of a block lie side by side.
 pub const STACK: usize = 128 << 10;
@@ -66,6 +67,8 @@ pub struct Block {
     slots: Vec<[[u64; 2]; WARP as usize]>,
     dynamic: Vec<[u64; 16]>,
     fixed: HashMap<usize, Vec<[u64; 16]>>,
+    /// Stores that others see late, if this block's are.
+    late: Option<Late>,
 }
 
 thread_local! {
@@ -106,6 +109,20 @@ impl Drop for Stacks {
         // SAFETY: the mapping is this value's own, and no fiber of a block that is gone runs.
         unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }
+}
+
+/// Whether a block's stores are late: by `ANTIPHON_GPUSIM_LATE`, and else those of half the blocks are, now these and now those.
+fn late(launch: &Launch, index: u64) -> bool {
+    static CHOICE: OnceLock<Option<bool>> = OnceLock::new();
+    let chosen = CHOICE.get_or_init(|| match std::env::var("ANTIPHON_GPUSIM_LATE").as_deref() {
+        Ok("0") => Some(false),
+        Ok("1") => Some(true),
+        _ => None,
+    });
+    chosen.unwrap_or_else(|| {
+        let mixed = (launch.number << 32 ^ index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        mixed >> 63 != 0
+    })
 }
 
 fn position(size: [u32; 3], linear: u64) -> [u32; 3] {
@@ -150,6 +167,7 @@ impl Block {
             slots: vec![[[0; 2]; WARP as usize]; warps as usize],
             dynamic: vec![[0; 16]; (launch.shared_bytes as usize).div_ceil(128)],
             fixed: HashMap::new(),
+            late: late(&launch, index).then(|| Late::new(count as usize)),
             launch,
         }))
     }
@@ -259,6 +277,13 @@ extern "C" fn run() -> ! {
         let (lane, warp) = (fiber.thread.lane, fiber.thread.warp);
         (*block).alive -= 1;
         (&mut (*block).alive_lanes)[warp as usize] &= !(1 << lane);
+        if let Some(late) = &mut (*block).late {
+            late.meet(k);
+            // What a kernel has stored is there once it is over.
+            if (*block).alive == 0 {
+                late.release(k);
+            }
+        }
         (*block).release_after_return(warp);
     }
     leave();
@@ -300,6 +325,7 @@ pub fn thread() -> *const Thread {
 
 /// Waits at a barrier for `wanted` threads, 0 for all of the block; answers how many gave a predicate.
 pub fn meet(barrier: u32, wanted: u32, predicate: bool) -> u32 {
+    show();
     let block = CURRENT.get();
     let index = barrier as usize % NAMED;
     // SAFETY: as in `leave`; no reference lives across the wait.
@@ -313,6 +339,7 @@ pub fn meet(barrier: u32, wanted: u32, predicate: bool) -> u32 {
 
 /// Waits for the lanes of `mask` in the calling thread's warp.
 pub fn meet_warp(mask: u32) {
+    show();
     let block = CURRENT.get();
     // SAFETY: as in `meet`.
     let (index, votes) = unsafe {
@@ -336,6 +363,17 @@ fn arrive(barrier: &mut Barrier, predicate: bool, wanted: u32) -> (u32, bool) {
     *votes += u32::from(predicate);
     barrier.arrived += 1;
     (generation, barrier.release_at(wanted))
+}
+
+/// Shows whoever meets the calling thread what it has stored.
+fn show() {
+    let block = CURRENT.get();
+    // SAFETY: as in `leave`.
+    unsafe {
+        if let Some(late) = &mut (*block).late {
+            late.meet((*block).current);
+        }
+    }
 }
 
 fn wait(index: usize, (generation, released): (u32, bool)) -> u32 {
@@ -372,6 +410,56 @@ pub fn shared(tag: *const c_void, bytes: usize) -> *mut c_void {
         let fresh = || vec![[0; 16]; bytes.div_ceil(128)];
         let fixed = &mut (*block).fixed;
         fixed.entry(tag as usize).or_insert_with(fresh).as_mut_ptr().cast()
+    }
+}
+
+/// Reads what the calling thread finds at `from`.
+pub fn load(from: *const u8, to: *mut u8, bytes: usize) {
+    let block = CURRENT.get();
+    // SAFETY: the kernel's own load, into a value of its own; the rest as in `leave`.
+    unsafe {
+        match bytes {
+            // Whole, as a kernel's loads are.
+            4 if from.cast::<u32>().is_aligned() => {
+                to.cast::<u32>().write_unaligned(from.cast::<u32>().read_volatile());
+            }
+            8 if from.cast::<u64>().is_aligned() => {
+                to.cast::<u64>().write_unaligned(from.cast::<u64>().read_volatile());
+            }
+            _ => std::ptr::copy_nonoverlapping(from, to, bytes),
+        }
+        if let Some(late) = &(*block).late {
+            let to = std::slice::from_raw_parts_mut(to, bytes);
+            late.load((*block).current, from.addr(), to);
+        }
+    }
+}
+
+/// Stores what is at `from`, a value of the calling thread's own, at `to`: late, if the block's stores are.
+pub fn store(to: *mut u8, from: *const u8, bytes: usize) {
+    let block = CURRENT.get();
+    // SAFETY: as in `load`.
+    unsafe {
+        match &mut (*block).late {
+            Some(late) => {
+                // A store to where nothing is faults here, not at some release.
+                to.read_volatile();
+                let from = std::slice::from_raw_parts(from, bytes);
+                late.store((*block).current, to.expose_provenance(), from);
+            }
+            None => std::ptr::copy_nonoverlapping(from, to, bytes),
+        }
+    }
+}
+
+/// What the calling thread has stored, and what it has met others behind, all see from here on.
+pub fn release() {
+    let block = CURRENT.get();
+    // SAFETY: as in `leave`; `store` has read where its bytes go.
+    unsafe {
+        if let Some(late) = &mut (*block).late {
+            late.release((*block).current);
+        }
     }
 }
 

@@ -12,13 +12,15 @@ use crate::status::Status;
 use crate::stream;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const COOPERATIVE: u32 = 2;
 
 /// A kernel with everything a launch of it needs, as often as a graph launches it.
 pub struct Launch {
     function: Arc<Function>,
+    /// Which of the process's launches it is, graphs' counting once.
+    pub number: u64,
     pub device: usize,
     pub grid: [u32; 3],
     pub block: [u32; 3],
@@ -109,8 +111,10 @@ pub fn submit(request: &Request, extra: In<u8>) -> Answer {
         };
         arguments.push(argument);
     }
+    static LAUNCHES: AtomicU64 = AtomicU64::new(0);
     let launch = Arc::new(Launch {
         function,
+        number: LAUNCHES.fetch_add(1, Ordering::Relaxed),
         device: stream.context.device,
         grid: request.grid,
         block: request.block,

@@ -5,11 +5,13 @@
 //! - [`launch`]: the driver's calls, and what a launch is.
 //! - [`pool`]: threads of the system that step the blocks that are resident.
 //! - [`block`]: a thread block: fibers, barriers, shared memory.
+//! - [`late`]: stores that others see late.
 //! - [`runtime`]: what compiled kernels call.
 //! - [`switch`]: from one fiber to another.
 
 mod block;
 mod known;
+mod late;
 pub mod launch;
 pub mod module;
 mod pool;

@@ -17,10 +17,25 @@ pub struct Runtime {
     shared: extern "C" fn(*const c_void, usize) -> *mut c_void,
     trap: extern "C" fn(*const c_char),
     members: extern "C" fn(u64, Out<u64>, usize) -> usize,
+    load: extern "C" fn(*const u8, *mut u8, usize),
+    store: extern "C" fn(*mut u8, *const u8, usize),
+    release: extern "C" fn(),
 }
 
-pub static RUNTIME: Runtime =
-    Runtime { version: 1, thread, give_way, meet, meet_warp, slots, shared, trap, members };
+pub static RUNTIME: Runtime = Runtime {
+    version: 2,
+    thread,
+    give_way,
+    meet,
+    meet_warp,
+    slots,
+    shared,
+    trap,
+    members,
+    load,
+    store,
+    release,
+};
 
 extern "C" fn thread() -> *const Thread {
     block::thread()
@@ -51,6 +66,18 @@ extern "C" fn members(address: u64, out: Out<u64>, room: usize) -> usize {
         block::trap();
     }
     antiphon_gpusim_members(address, out, room)
+}
+
+extern "C" fn load(from: *const u8, to: *mut u8, bytes: usize) {
+    block::load(from, to, bytes);
+}
+
+extern "C" fn store(to: *mut u8, from: *const u8, bytes: usize) {
+    block::store(to, from, bytes);
+}
+
+extern "C" fn release() {
+    block::release();
 }
 
 extern "C" fn trap(reason: *const c_char) {
