@@ -338,9 +338,7 @@ AP_INLINE bool begin(const Launch &l, const BlockEntry &b) {
     AP_SYNC();
     if (still_runs()) {
         if (block_of(l) == 0) {
-            // What is told by links is handed over.
-            const u32 step = l.ways ? doers() : AP_THREADS();
-            for (u32 i = l.ways ? mine(0) : AP_THREAD(); i < l.reader_count; i += step) publish(l, numbers(l.readers)[i]);
+            for (u32 i = mine(0); i < l.reader_count; i += doers()) publish(l, numbers(l.readers)[i]);
         }
         for (u32 i = last; i < b.peer_count; i += AP_THREADS()) {
             const u32 found = i == last ? entry : peers[i];
