@@ -8,6 +8,7 @@ use crate::status::Status;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes of a fiber's stack. Only what is used of it is ever memory. All stacks of a block lie side by side.
@@ -119,10 +120,9 @@ fn late(launch: &Launch, index: u64) -> bool {
         Ok("1") => Some(true),
         _ => None,
     });
-    chosen.unwrap_or_else(|| {
-        let mixed = (launch.number << 32 ^ index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        mixed >> 63 != 0
-    })
+    // The same for the same launches: whoever hashes so begins with the same keys.
+    let mixed = || BuildHasherDefault::<DefaultHasher>::default().hash_one((launch.number, index));
+    chosen.unwrap_or_else(|| mixed() % 2 == 0)
 }
 
 fn position(size: [u32; 3], linear: u64) -> [u32; 3] {
@@ -418,16 +418,7 @@ pub fn load(from: *const u8, to: *mut u8, bytes: usize) {
     let block = CURRENT.get();
     // SAFETY: the kernel's own load, into a value of its own; the rest as in `leave`.
     unsafe {
-        match bytes {
-            // Whole, as a kernel's loads are.
-            4 if from.cast::<u32>().is_aligned() => {
-                to.cast::<u32>().write_unaligned(from.cast::<u32>().read_volatile());
-            }
-            8 if from.cast::<u64>().is_aligned() => {
-                to.cast::<u64>().write_unaligned(from.cast::<u64>().read_volatile());
-            }
-            _ => std::ptr::copy_nonoverlapping(from, to, bytes),
-        }
+        std::ptr::copy_nonoverlapping(from, to, bytes);
         if let Some(late) = &(*block).late {
             let to = std::slice::from_raw_parts_mut(to, bytes);
             late.load((*block).current, from.addr(), to);

@@ -99,58 +99,75 @@ impl Line {
 mod tests {
     use super::*;
 
-    /// What a thread reads of `memory`.
-    fn read(late: &Late, thread: usize, memory: &[u8]) -> Vec<u8> {
-        let mut seen = memory.to_vec();
-        late.load(thread, memory.as_ptr().addr(), &mut seen);
-        seen
+    /// Two threads, and memory that they store to.
+    struct World {
+        memory: Vec<u8>,
+        late: Late,
+    }
+
+    impl World {
+        fn new() -> Self {
+            World { memory: vec![0; 40], late: Late::new(2) }
+        }
+
+        fn store(&mut self, thread: usize, at: usize, bytes: &[u8]) {
+            let base = self.memory.as_mut_ptr().expose_provenance();
+            self.late.store(thread, base + at, bytes);
+        }
+
+        fn read(&self, thread: usize) -> Vec<u8> {
+            let mut seen = self.memory.clone();
+            self.late.load(thread, self.memory.as_ptr().addr(), &mut seen);
+            seen
+        }
+
+        fn release(&mut self, thread: usize) {
+            // SAFETY: all that was stored lies in `memory`.
+            unsafe { self.late.release(thread) };
+        }
+    }
+
+    /// Memory with these bytes at `at`, and zeros elsewhere.
+    fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
+        let mut all = vec![0; 40];
+        all[at..at + bytes.len()].copy_from_slice(bytes);
+        all
     }
 
     #[test]
     fn a_store_is_the_threads_own_then_the_blocks_then_everybodys() {
-        let mut memory = [0_u8; 40];
-        let base = memory.as_mut_ptr().expose_provenance();
-        let mut late = Late::new(2);
-        late.store(0, base + 13, &[7; 9]);
-        let stored: Vec<u8> = (0..40).map(|k| if (13..22).contains(&k) { 7 } else { 0 }).collect();
-        assert_eq!(read(&late, 0, &memory), stored);
-        assert_eq!(read(&late, 1, &memory), [0; 40]);
-        late.meet(0);
-        assert_eq!(read(&late, 1, &memory), stored);
-        assert_eq!(memory, [0; 40]);
-        // SAFETY: the bytes are `memory`'s.
-        unsafe { late.release(1) };
-        assert_eq!(memory.as_slice(), stored);
-        assert!(late.met.is_empty());
+        let mut world = World::new();
+        let stored = with(13, &[7; 9]);
+        world.store(0, 13, &[7; 9]);
+        assert_eq!((world.read(0), world.read(1)), (stored.clone(), with(0, &[])));
+        world.late.meet(0);
+        assert_eq!((world.read(1), &world.memory), (stored.clone(), &with(0, &[])));
+        world.release(1);
+        assert_eq!(world.memory, stored);
+        assert!(world.late.met.is_empty());
     }
 
     #[test]
     fn a_release_takes_nothing_of_those_that_were_not_met() {
-        let mut memory = [0_u8; 16];
-        let base = memory.as_mut_ptr().expose_provenance();
-        let mut late = Late::new(2);
-        late.store(0, base, &[1; 4]);
-        late.store(1, base + 4, &[2; 4]);
-        // SAFETY: the bytes are `memory`'s.
-        unsafe { late.release(1) };
-        assert_eq!(memory[..8], [0, 0, 0, 0, 2, 2, 2, 2]);
-        // SAFETY: as above.
-        unsafe { late.release(0) };
-        assert_eq!(memory[..8], [1, 1, 1, 1, 2, 2, 2, 2]);
+        let mut world = World::new();
+        world.store(0, 0, &[1; 4]);
+        world.store(1, 4, &[2; 4]);
+        world.release(1);
+        assert_eq!(world.memory, with(4, &[2; 4]));
+        world.release(0);
+        assert_eq!(world.memory, with(0, &[1, 1, 1, 1, 2, 2, 2, 2]));
     }
 
     #[test]
     fn later_stores_win() {
-        let mut memory = [0_u8; 16];
-        let base = memory.as_mut_ptr().expose_provenance();
-        let mut late = Late::new(2);
-        late.store(0, base, &[1; 8]);
-        late.meet(0);
-        late.store(1, base + 4, &[2; 8]);
-        assert_eq!(read(&late, 1, &memory)[..12], [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]);
-        late.meet(1);
-        // SAFETY: the bytes are `memory`'s.
-        unsafe { late.release(0) };
-        assert_eq!(memory[..12], [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]);
+        let mut world = World::new();
+        let both = with(0, &[1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]);
+        world.store(0, 0, &[1; 8]);
+        world.late.meet(0);
+        world.store(1, 4, &[2; 8]);
+        assert_eq!(world.read(1), both);
+        world.late.meet(1);
+        world.release(0);
+        assert_eq!(world.memory, both);
     }
 }

@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const COOPERATIVE: u32 = 2;
 
+/// How many there were in this process.
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+
 /// A kernel with everything a launch of it needs, as often as a graph launches it.
 pub struct Launch {
     function: Arc<Function>,
@@ -111,7 +114,6 @@ pub fn submit(request: &Request, extra: In<u8>) -> Answer {
         };
         arguments.push(argument);
     }
-    static LAUNCHES: AtomicU64 = AtomicU64::new(0);
     let launch = Arc::new(Launch {
         function,
         number: LAUNCHES.fetch_add(1, Ordering::Relaxed),
