@@ -1,13 +1,12 @@
 //! Launches that the application records into graphs: replays count as launches, and see the data of their time.
 
+use crate::copies::{read, write};
 use crate::{backend, on_simulator, on_threads, options};
 use antiphon::DataType;
-use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::Plan;
 use antiphon_tests::recorder::Recorder;
-use std::sync::Arc;
 
 const ELEMENTS: usize = 500;
 const BYTES: u64 = ELEMENTS as u64 * 4;
@@ -15,20 +14,6 @@ const WORLD: u32 = 2;
 
 fn values(rank: u32, round: u32) -> Vec<u32> {
     (0..ELEMENTS as u32).map(|at| at * (rank + 1) + round * 100_000).collect()
-}
-
-fn write(stream: &dyn Stream, memory: &Arc<dyn Memory>, values: &[u32]) {
-    // SAFETY: the memory is at least as long as the values, which outlive the copy.
-    let copied = unsafe { stream.copy(memory.address(), values.as_ptr().cast(), BYTES) };
-    copied.map(|_| stream.synchronize()).unwrap().unwrap();
-}
-
-fn read(stream: &dyn Stream, memory: &Arc<dyn Memory>) -> Vec<u32> {
-    let mut values = vec![0u32; ELEMENTS];
-    // SAFETY: as above.
-    let copied = unsafe { stream.copy(values.as_mut_ptr().cast(), memory.address(), BYTES) };
-    copied.map(|_| stream.synchronize()).unwrap().unwrap();
-    values
 }
 
 #[test]
@@ -72,13 +57,13 @@ fn replay(application: &Recorder, plan: &Plan, rank: &Communicator) {
     let mut round = 0;
     let mut check = |what: &str, launch: &dyn Fn()| {
         round += 1;
-        write(&*other, &input, &values(rank.rank(), round));
+        write(&other, input.address(), &values(rank.rank(), round));
         rank.barrier().unwrap();
         launch();
         application.finish(raw);
         let all = [0, 1].map(|rank| values(rank, round));
         let expected: Vec<u32> = all[0].iter().zip(&all[1]).map(|(a, b)| a + b).collect();
-        assert_eq!(read(&*other, &output), expected, "{what} of {name}");
+        assert_eq!(read(&other, output.address(), ELEMENTS), expected, "{what} of {name}");
     };
     // SAFETY: the buffers hold the call's bytes, and outlive all launches and replays.
     let execute = || unsafe { executor.execute(&call, &stream) }.unwrap();

@@ -1,5 +1,6 @@
 //! Multicast groups of switch channels: used once they are there, right before and after, and gone with their memory.
 
+use crate::copies::{read, write};
 use crate::devices::devices;
 use crate::plans::{report, right};
 use crate::{beside_cuda, on_devices, options};
@@ -97,22 +98,6 @@ fn run(rank: &Communicator, entry: &Entry, application: &Application) -> Vec<Str
         Ok(false) => vec![format!("{name}: no rank goes through a group")],
         Err(error) => vec![format!("{name}: {error}")],
     }
-}
-
-fn write(stream: &Arc<dyn Stream>, to: *mut u8, values: &[u32]) {
-    // SAFETY: the callers' memory is as long, and nobody uses it until the copy is over.
-    let copied = unsafe { stream.copy(to, values.as_ptr().cast(), values.len() as u64 * 4) };
-    let _ = copied.unwrap();
-    stream.synchronize().unwrap();
-}
-
-fn read(stream: &Arc<dyn Stream>, from: *const u8, count: usize) -> Vec<u32> {
-    let mut values = vec![0u32; count];
-    // SAFETY: as above.
-    let copied = unsafe { stream.copy(values.as_mut_ptr().cast(), from, count as u64 * 4) };
-    let _ = copied.unwrap();
-    stream.synchronize().unwrap();
-    values
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! What one block has stored and another reads, where a device shows it to others as late as it may.
 
-use crate::streams::{BYTES, read, values, write};
+use crate::copies::{read, write};
 use crate::{on_simulator_with, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::{Call, Executor};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
+
+const ELEMENTS: usize = 640;
+const BYTES: u64 = ELEMENTS as u64 * 4;
 
 /// The first block of a rank hands its input to the second, which hands it on to the output, and is not over before.
 fn by_semaphores() -> Plan {
@@ -45,13 +48,19 @@ fn blocks_have_what_others_have_released_to_them() {
             let plan = executor.load(&plan).unwrap();
             let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
             for round in 0..3 {
-                write(&stream, &input, &values(0, round));
+                let values: Vec<u32> = (1..=ELEMENTS as u32).map(|at| at * (round + 1)).collect();
+                write(&stream, input.address(), &values);
                 let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
                 let call = Call::new(&plan, DataType::U32, from, to);
                 // SAFETY: the buffers hold the call's bytes and outlive the stream's work.
                 unsafe { executor.execute(&call, &stream) }.unwrap();
                 executor.synchronize(&stream).unwrap();
-                assert_eq!(read(&stream, &output), values(0, round), "{} {round}", plan.name());
+                assert_eq!(
+                    read(&stream, output.address(), ELEMENTS),
+                    values,
+                    "{} {round}",
+                    plan.name()
+                );
             }
         }
     });

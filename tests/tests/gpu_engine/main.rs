@@ -3,6 +3,7 @@
 
 mod buffers;
 mod coded;
+mod copies;
 mod defaults;
 mod devices;
 mod direct;

@@ -1,31 +1,17 @@
 //! Several plans at once, and launches that follow each other in stream order.
 
+use crate::copies::{read, write};
 use crate::{on_simulator, on_simulator_with, on_threads, options};
-use antiphon::executor::hal::{Backend, Memory, Stream, driver};
+use antiphon::executor::hal::{Backend, driver};
 use antiphon::executor::{Call, Collectives, Communicator, Executor, Factor, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::{DataType, ReduceOp};
-use std::sync::Arc;
 
 const ELEMENTS: usize = 640;
-pub(crate) const BYTES: u64 = ELEMENTS as u64 * 4;
-
-pub(crate) fn write(stream: &Arc<dyn Stream>, memory: &Arc<dyn Memory>, values: &[u32]) {
-    // SAFETY: the memory is at least as long as the values, which outlive the copy.
-    let copied = unsafe { stream.copy(memory.address(), values.as_ptr().cast(), BYTES) };
-    copied.map(|_| stream.synchronize()).unwrap().unwrap();
-}
-
-pub(crate) fn read(stream: &Arc<dyn Stream>, memory: &Arc<dyn Memory>) -> Vec<u32> {
-    let mut values = vec![0u32; ELEMENTS];
-    // SAFETY: as above.
-    let copied = unsafe { stream.copy(values.as_mut_ptr().cast(), memory.address(), BYTES) };
-    copied.map(|_| stream.synchronize()).unwrap().unwrap();
-    values
-}
+const BYTES: u64 = ELEMENTS as u64 * 4;
 
 /// What rank `rank` contributes to round `round`.
-pub(crate) fn values(rank: u32, round: u32) -> Vec<u32> {
+fn values(rank: u32, round: u32) -> Vec<u32> {
     (0..ELEMENTS as u32).map(|at| at * 3 + rank * 1000 + round * 7).collect()
 }
 
@@ -53,7 +39,11 @@ fn plans_on_two_streams_do_not_meet() {
         });
         for (number, stream) in streams.iter().enumerate() {
             for (round, (input, _)) in buffers[number].iter().enumerate() {
-                write(stream, input, &values(rank.rank(), round as u32 + 10 * number as u32));
+                write(
+                    stream,
+                    input.address(),
+                    &values(rank.rank(), round as u32 + 10 * number as u32),
+                );
             }
         }
         // Ranks submit to the two streams in opposite orders, but all number the streams alike.
@@ -72,7 +62,11 @@ fn plans_on_two_streams_do_not_meet() {
             executor.synchronize(stream).unwrap();
             for (round, (_, output)) in buffers[number].iter().enumerate() {
                 let expected = sums(WORLD, round as u32 + 10 * number as u32);
-                assert_eq!(read(stream, output), expected, "stream {number} round {round}");
+                assert_eq!(
+                    read(stream, output.address(), ELEMENTS),
+                    expected,
+                    "stream {number} round {round}"
+                );
             }
         }
         rank.barrier().unwrap();
@@ -91,8 +85,8 @@ fn an_average_leaves_alone_what_holds_no_sum() {
             let plan = executor.load(&algorithm.plan(Shape::new(2)).unwrap()).unwrap();
             let stream = rank.stream().unwrap();
             let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
-            write(&stream, &input, &values(0, 0));
-            write(&stream, &output, &[u32::MAX; ELEMENTS]);
+            write(&stream, input.address(), &values(0, 0));
+            write(&stream, output.address(), &[u32::MAX; ELEMENTS]);
             let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
             let call =
                 Call { op: Some(ReduceOp::Avg), ..Call::new(&plan, DataType::U32, from, to) };
@@ -100,7 +94,7 @@ fn an_average_leaves_alone_what_holds_no_sum() {
             unsafe { executor.execute(&call, &stream) }.unwrap();
             executor.synchronize(&stream).unwrap();
             rank.barrier().unwrap();
-            let found = read(&stream, &output);
+            let found = read(&stream, output.address(), ELEMENTS);
             match algorithm {
                 // The mean of equal values, on the root.
                 Algorithm::ReduceZeroCopy if rank.rank() == 0 => assert_eq!(found, values(0, 0)),
@@ -130,7 +124,7 @@ fn one_thread_drives_all_ranks() {
         let plan = executor.load(&plan).unwrap();
         let stream = rank.stream().unwrap();
         let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
-        write(&stream, &input, &values(rank.rank(), 0));
+        write(&stream, input.address(), &values(rank.rank(), 0));
         launched.push((executor, plan, stream, input, output));
     }
     for _ in 0..3 {
@@ -143,7 +137,7 @@ fn one_thread_drives_all_ranks() {
     }
     for (executor, _, stream, _, output) in &launched {
         executor.synchronize(stream).unwrap();
-        assert_eq!(read(stream, output), sums(4, 0));
+        assert_eq!(read(stream, output.address(), ELEMENTS), sums(4, 0));
     }
 }
 
@@ -159,10 +153,10 @@ fn an_average_is_divided_and_sizes_may_change_from_launch_to_launch() {
         let plan = executor.load(&plan).unwrap();
         let stream = rank.stream().unwrap();
         let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
-        write(&stream, &input, &values(rank.rank(), 0));
+        write(&stream, input.address(), &values(rank.rank(), 0));
         let whole: Vec<u32> = sums(2, 0).into_iter().map(|sum| sum / 2).collect();
         for elements in [640, 4, 640, 33, 2, 638] {
-            write(&stream, &output, &[u32::MAX; ELEMENTS]);
+            write(&stream, output.address(), &[u32::MAX; ELEMENTS]);
             let bytes = elements as u64 * 4;
             let from = (input.address().cast_const(), bytes);
             let call = Call::new(&plan, DataType::U32, from, (output.address(), bytes));
@@ -170,7 +164,7 @@ fn an_average_is_divided_and_sizes_may_change_from_launch_to_launch() {
             // SAFETY: as above.
             unsafe { executor.execute(&call, &stream) }.unwrap();
             executor.synchronize(&stream).unwrap();
-            let found = read(&stream, &output);
+            let found = read(&stream, output.address(), ELEMENTS);
             assert_eq!(found[..elements], whole[..elements], "{elements} elements");
             assert!(found[elements..].iter().all(|&rest| rest == u32::MAX));
         }
@@ -198,19 +192,19 @@ fn sizes_that_vary_without_end_take_no_more_memory() {
         let plan = executor.load(&plan).unwrap();
         let stream = rank.stream().unwrap();
         let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
-        write(&stream, &input, &values(rank.rank(), 0));
+        write(&stream, input.address(), &values(rank.rank(), 0));
         let (whole, mut before) = (sums(2, 0), 0);
         for round in 1..=KEPT + MORE {
             // All differ, and come in no order of their sizes.
             let elements = round * 211 % 641;
-            write(&stream, &output, &[u32::MAX; ELEMENTS]);
+            write(&stream, output.address(), &[u32::MAX; ELEMENTS]);
             let bytes = elements as u64 * 4;
             let from = (input.address().cast_const(), bytes);
             let call = Call::new(&plan, DataType::U32, from, (output.address(), bytes));
             // SAFETY: as above.
             unsafe { executor.execute(&call, &stream) }.unwrap();
             executor.synchronize(&stream).unwrap();
-            let found = read(&stream, &output);
+            let found = read(&stream, output.address(), ELEMENTS);
             assert_eq!(found[..elements], whole[..elements], "{elements} elements");
             assert!(found[elements..].iter().all(|&rest| rest == u32::MAX));
             if round == KEPT {
@@ -302,16 +296,16 @@ fn a_stream_of_another_device_is_refused_before_its_call_counts() {
         // What was refused has loaded code, for which launches are waited for that are under way.
         rank.barrier().unwrap();
         let stream = rank.stream().unwrap();
-        write(&stream, &input, &values(rank.rank(), 0));
+        write(&stream, input.address(), &values(rank.rank(), 0));
         // SAFETY: as above.
         unsafe { executor.execute(&call, &stream) }.unwrap();
         executor.synchronize(&stream).unwrap();
-        assert_eq!(read(&stream, &output), sums(2, 0));
-        write(&stream, &input, &values(rank.rank(), 1));
+        assert_eq!(read(&stream, output.address(), ELEMENTS), sums(2, 0));
+        write(&stream, input.address(), &values(rank.rank(), 1));
         // SAFETY: as above.
         unsafe { on.call(&sum(DataType::U32, None), Some(&stream)) }.unwrap();
         executor.synchronize(&stream).unwrap();
-        assert_eq!(read(&stream, &output), sums(2, 1));
+        assert_eq!(read(&stream, output.address(), ELEMENTS), sums(2, 1));
         // SAFETY: as above.
         let moved = unsafe {
             match rank.rank() {
@@ -322,7 +316,7 @@ fn a_stream_of_another_device_is_refused_before_its_call_counts() {
         moved.unwrap();
         executor.synchronize(&stream).unwrap();
         let expected = if rank.rank() == 0 { sums(2, 1) } else { values(0, 1) };
-        assert_eq!(read(&stream, &output), expected);
+        assert_eq!(read(&stream, output.address(), ELEMENTS), expected);
         rank.barrier().unwrap();
     });
 }
