@@ -561,6 +561,18 @@ impl Shared {
         }
     }
 
+    /// Whether a peer on this node has left in good order. All that it did for its launches is there by then.
+    pub fn has_left(&self, peer: u32) -> bool {
+        let near = self.peers[peer as usize].same_node && peer != self.rank;
+        near && self.bootstrap.has_left(peer) == Ok(true)
+    }
+
+    /// That this rank waits for a peer which has left, while it was `doing` something.
+    pub fn deserted(&self, peer: u32, doing: Doing) -> ExecutorError {
+        let reason = "it has left the communicator without making this call".to_owned();
+        ExecutorError::PeerLost { peer, pid: self.peers[peer as usize].pid, reason, doing }
+    }
+
     pub fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {
         self.check().err().unwrap_or_else(|| error.into())
     }

@@ -1,8 +1,11 @@
 //! What launches of a communicator share must not leak from one call to the next.
 
 use antiphon_executor::plan::algorithms::{Algorithm, Shape};
+use antiphon_executor::plan::builder::ProgramBuilder;
 use antiphon_executor::plan::model::{Collective, Plan};
-use antiphon_executor::{Call, Communicator, DataType, Executor, LoadedPlan, Options, ReduceOp};
+use antiphon_executor::{
+    Call, Communicator, DataType, Executor, ExecutorError, LoadedPlan, Options, ReduceOp,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,4 +149,59 @@ fn a_rank_that_is_left_alone_says_so_and_breaks_the_communicator_for_all() {
         let again = unsafe { executors[rank.rank() as usize].run(&call) }.unwrap_err().to_string();
         assert!(again.contains("aborted by rank 0"), "{again}");
     }
+}
+
+/// One call of a rank: 32 bytes each way.
+fn call_once(rank: &Communicator, plan: &Plan) -> Result<(), ExecutorError> {
+    let executor = Executor::new(rank);
+    let plan = executor.load(plan)?;
+    let (input, mut output) = ([1f32; 8], [0f32; 8]);
+    let (from, to) = ((input.as_ptr().cast(), 32), (output.as_mut_ptr().cast(), 32));
+    // SAFETY: both arrays are 32 bytes long and live past the call.
+    unsafe { executor.run(&Call::new(&plan, DataType::F32, from, to)) }
+}
+
+#[test]
+fn a_rank_that_leaves_without_the_call_ends_those_of_the_others_though_there_is_no_limit() {
+    let plan = &plans(3)[0];
+    for waits_already in [false, true] {
+        let options = Options::default().with_timeout(None);
+        let mut ranks = Communicator::in_process(3, &options).unwrap();
+        let leaver = ranks.pop();
+        std::thread::scope(|scope| {
+            let leaver = waits_already.then_some(leaver).flatten();
+            let calls: Vec<_> =
+                ranks.iter().map(|rank| scope.spawn(move || call_once(rank, plan))).collect();
+            drop(leaver);
+            for call in calls {
+                let text = call.join().unwrap().unwrap_err().to_string();
+                for part in ["rank 2", "left the communicator without making this call"] {
+                    assert!(text.contains(part), "{part}: {text}");
+                }
+            }
+        });
+    }
+}
+
+/// Rank 1 hands something to rank 0, and leaves; rank 0 still waits for rank 2.
+#[test]
+fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
+    let program = ProgramBuilder::new("of two", Collective::SendRecv, 3);
+    let (first, second) = (program.channel(0, 1), program.channel(0, 2));
+    program.block(1).put(program.input(1).all(), program.output(0).all());
+    program.block(1).signal(&[first]);
+    program.block(2).signal(&[second]);
+    program.block(0).wait(&[first, second]);
+    let plan = &program.build().unwrap();
+    let options = Options::default().with_timeout(None).with_verification(false);
+    let ranks = Communicator::in_process(3, &options).unwrap();
+    let [waits, leaves, late] = <[_; 3]>::try_from(ranks).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| call_once(&waits, plan));
+        call_once(&leaves, plan).unwrap();
+        drop(leaves);
+        // Looks that rank 0 takes meanwhile find rank 1 gone.
+        call_once(&late, plan).unwrap();
+        waiting.join().unwrap().unwrap();
+    });
 }

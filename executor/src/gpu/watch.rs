@@ -5,7 +5,7 @@
 use super::context::Context;
 use super::{Gpu, calls};
 use crate::communicator::Shared;
-use crate::error::{ExecutorError, Wait, Waits};
+use crate::error::{Doing, ExecutorError, Wait, Waits};
 use antiphon_codegen::abi::Where;
 use antiphon_hal::HalError;
 use antiphon_plan::program::{BlockMove, Instruction, RankLayout};
@@ -123,7 +123,8 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             Some(then) => {
                 let waited = then.since.elapsed();
                 context.ask(&gpu.asker);
-                if let Some(error) = calls::differs(shared, &context) {
+                let deserted = || deserted(shared, &context, marks[0], &progress);
+                if let Some(error) = calls::differs(shared, &context).or_else(deserted) {
                     end(shared, error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
                 {
@@ -207,6 +208,38 @@ fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> Execu
         expected: elements(destination),
         destination: name(destination),
     }
+}
+
+/// That a block of a launch which no longer moves waits for a peer that has left: what it did for the launch would have been seen.
+fn deserted(
+    shared: &Shared,
+    context: &Context,
+    launch: u64,
+    progress: &[[u64; 2]],
+) -> Option<ExecutorError> {
+    let own = &context.plan.layout().ranks[shared.rank as usize];
+    let blocks = (0usize..).zip(progress).filter(|(_, [at, _])| *at >> 32 == launch & 0xFFFF_FFFF);
+    let left = |peer: &u32| shared.has_left(*peer);
+    let awaited = |(block, [at, _]): (usize, &[u64; 2])| match Where::unpack(*at as u32)? {
+        Where::Arena(peer) | Where::Descriptor(peer) | Where::Region(peer) => Some(peer),
+        Where::Packets(_) => {
+            let mut writers = context.plan.uses(shared.rank).packet_writers.iter().copied();
+            writers.find(|&peer| left(&peer) && !calls::has_entered(shared, context, peer))
+        }
+        Where::Instruction(index) => {
+            let at = own.blocks.get(block)?.code.start as usize + index as usize;
+            let Some(Instruction::Wait { channel, .. }) = own.instructions.get(at) else {
+                return None;
+            };
+            Some(own.channels[*channel as usize].peer)
+        }
+        _ => None,
+    };
+    let peer = blocks.filter_map(awaited).find(left)?;
+    let called = context.called().map_or(0, |called| called.turn.seq);
+    let waits = waits(shared, context, launch, progress);
+    let launch = Some((called, context.plan.name().to_owned()));
+    Some(shared.deserted(peer, Doing { launch, waits }))
 }
 
 fn stalled(

@@ -33,6 +33,9 @@ impl Launch<'_> {
             }
         }
         self.linked(state)?;
+        if let Some(peer) = self.deserter() {
+            return Err(shared.deserted(peer, self.doing(state)));
+        }
         // Of this launch, or of those that come before it.
         let position = self.progress_of(state).wrapping_add(state.begun);
         let mut waits = self.waits();
@@ -49,6 +52,25 @@ impl Launch<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// A peer on this node that the plan connects with this rank, and that has left without entering the launch. It never will.
+    fn deserter(&self) -> Option<u32> {
+        let shared = self.shared;
+        let seq = self.order.seq;
+        let uses = self.context.plan.uses(shared.rank);
+        let own = &self.context.plan.layout().ranks[shared.rank as usize];
+        let connected = |peer: u32| {
+            let touched = [&own.buffer_peers, &own.scratch_peers, &uses.packet_writers];
+            touched.iter().any(|peers| peers.contains(&peer))
+                || own.channels.iter().any(|channel| channel.peer == peer)
+        };
+        // What a peer that has left has done, its page shows by now. Of one on another node, copies of its page may come later.
+        let entered = |peer: u32| {
+            let page = shared.control(peer);
+            page.completed.0.load(Ordering::Acquire) >= seq || page.record(seq).is_some()
+        };
+        (0..shared.world).find(|&peer| shared.has_left(peer) && !entered(peer) && connected(peer))
     }
 
     /// Since when a launch that has not begun has made no progress.

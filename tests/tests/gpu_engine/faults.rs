@@ -97,6 +97,25 @@ fn a_rank_that_does_not_come_is_named() {
     assert!(text.contains("rank 1 block 0 waits at no op (it has called nothing)"), "{text}");
 }
 
+#[test]
+fn a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit() {
+    let test = "faults::a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit";
+    if on_simulator(test).is_none() {
+        return;
+    }
+    let options = options().with_timeout(None);
+    for plan in [Algorithm::AllReduceZeroCopy, Algorithm::AllReduceTwoShotPackets] {
+        let plan = plan.plan(Shape::new(2)).unwrap();
+        let errors = on_threads(2, &options, |rank| {
+            (rank.rank() == 0).then(|| call(&rank, &plan, 4096).unwrap_err().to_string())
+        });
+        let text = errors[0].as_ref().unwrap();
+        for part in ["rank 1", "left the communicator without making this call"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
+
 /// Blocks that wait for one that never begins would do so for ever.
 #[test]
 fn a_plan_that_does_not_fit_the_device_is_refused() {
