@@ -149,6 +149,35 @@ fn transfers_go_through_whichever_collectives_of_a_communicator_each_rank_makes(
 }
 
 #[test]
+fn transfers_of_a_group_keep_their_order_through_several_collectives_of_a_communicator() {
+    let options = Options::default().with_timeout(Some(Duration::from_secs(20)));
+    let ends = Communicator::in_process(2, &options).unwrap();
+    support::threads::on_threads(&ends, |end| {
+        let (rank, peer) = (end.rank(), 1 - end.rank());
+        let made = [(); 2].map(|()| Collectives::new(end).unwrap());
+        // Whichever lies first in memory, one of these goes by the other first. The second round sends to the rank itself.
+        for (round, first) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let sent = [10 * rank + 1, 10 * rank + 2];
+            let (mut got, mut group) = ([0u32; 2], Group::new());
+            for at in 0..2 {
+                let (sends, receives) = (&made[(first + at) % 2], &made[(first + at + round) % 2]);
+                let to = if round == 0 { peer } else { rank };
+                // SAFETY: both are one element, and live until the group has ended.
+                unsafe {
+                    let from = (&raw const sent[at]).cast();
+                    group.send(sends, from, 1, DataType::U32, to, None).unwrap();
+                    let into = (&raw mut got[at]).cast();
+                    group.receive(receives, into, 1, DataType::U32, to, None).unwrap();
+                }
+            }
+            group.end().unwrap();
+            let from = if round == 0 { peer } else { rank };
+            assert_eq!(got, [10 * from + 1, 10 * from + 2], "round {round}, first {first}");
+        }
+    });
+}
+
+#[test]
 fn one_thread_drives_many_ranks_and_communicators() {
     const WORLD: usize = 3;
     let (first, second) = (ranks(WORLD as u32), ranks(WORLD as u32));

@@ -346,7 +346,7 @@ impl Gathered {
 impl Collectives {
     /// What tells communicators of this process apart.
     fn identity(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
+        Arc::as_ptr(&self.communicator().shared).addr()
     }
 }
 
