@@ -15,6 +15,7 @@
 use crate::lower::Site;
 use crate::model::{ChannelType, Collective};
 use antiphon_types::ReduceOp;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A memory area of a rank that instructions address by byte offset.
@@ -312,12 +313,16 @@ pub struct RankLayout {
 impl RankLayout {
     /// For each instruction that a single thread of its block does, which thread: its position in the list of the operation
     /// that it came from. (For the others, which all threads share or pass together, 0.)
+    ///
+    /// What must keep its order is one thread's: all waits on a channel are done by the one that waits there first, and the first
+    /// thread takes and gives back all semaphores.
     pub fn threads(&self) -> Vec<u32> {
         let mut threads = vec![0; self.instructions.len()];
         for block in &self.blocks {
             let mut operation = None;
-            // Of the operation so far: transfers, signals and everything else, which no operation mixes.
+            // Of the operation so far: transfers, signals, flushes and waits.
             let mut counts = [0; 4];
+            let mut waiters = BTreeMap::new();
             for at in block.code.range() {
                 let Origin { op, inner, .. } = self.origins[at];
                 if operation.replace((op, inner)) != Some((op, inner)) {
@@ -327,12 +332,15 @@ impl RankLayout {
                     Instruction::Post { .. } => 0,
                     Instruction::Signal { .. } => 1,
                     Instruction::Flush { .. } => 2,
-                    Instruction::Wait { .. }
-                    | Instruction::Acquire { .. }
-                    | Instruction::Release { .. } => 3,
+                    Instruction::Wait { .. } => 3,
                     _ => continue,
                 };
-                threads[at] = counts[kind];
+                threads[at] = match self.instructions[at] {
+                    Instruction::Wait { channel, .. } => {
+                        *waiters.entry(channel).or_insert(counts[kind])
+                    }
+                    _ => counts[kind],
+                };
                 counts[kind] += 1;
             }
         }

@@ -49,6 +49,19 @@ fn hand_over(by_barrier: bool) -> Plan {
     p.build().unwrap()
 }
 
+/// Two blocks that each take two semaphores by one operation, in the same order, and give them back.
+fn both_semaphores() -> Plan {
+    let p = custom("both semaphores", 1).chunk_counts(2, 2);
+    let semaphores = [p.semaphore(0, 1), p.semaphore(0, 1)];
+    for at in 0..2 {
+        let block = p.block(0);
+        block.acquire(&semaphores);
+        block.copy(p.input(0).chunk(at), p.output(0).chunk(at));
+        block.release(&semaphores);
+    }
+    p.build().unwrap()
+}
+
 /// Ranks 1 and 2 each send packets to a slot of rank 0's scratch.
 fn two_senders() -> Plan {
     let p = custom("two senders", 3).chunk_counts(1, 2).double_scratch(true);
@@ -110,7 +123,8 @@ fn without_any(mut plan: Plan, rank: usize, kind: OpKind) -> Plan {
 
 #[test]
 fn whole_plans_pass() {
-    for plan in [relay(), hand_over(true), hand_over(false), two_senders(), port_send()] {
+    let handed = [hand_over(true), hand_over(false), both_semaphores()];
+    for plan in [relay(), two_senders(), port_send()].into_iter().chain(handed) {
         // Nobody keeps the two senders from a third launch, which writes the slots of the first.
         let launches = if plan.name == "two senders" { 2 } else { 3 };
         for chunk in [16, 64] {

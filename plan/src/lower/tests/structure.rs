@@ -184,6 +184,31 @@ fn a_channel_knows_whether_several_blocks_signal_on_it() {
     assert_eq!(saw, [true, false]);
 }
 
+#[test]
+fn what_must_keep_its_order_is_one_threads() {
+    use OpKind::{SemaphoreAcquire, SemaphoreRelease, Signal, Wait};
+    for (name, operations, expected) in [
+        ("side by side", vec![sync(Wait, &[0, 1]), sync(Signal, &[1, 0])], vec![0, 1, 0, 1]),
+        ("a channel again", vec![sync(Wait, &[0, 1]), sync(Wait, &[1, 0])], vec![0, 1, 1, 0]),
+        ("twice in a list", vec![sync(Wait, &[0, 0, 1])], vec![0, 0, 2]),
+        (
+            "semaphores",
+            [(SemaphoreAcquire, [0, 1]), (SemaphoreRelease, [1, 0])]
+                .into_iter()
+                .flat_map(|(kind, ids)| ids.map(|id| semaphore(kind, id)))
+                .collect(),
+            vec![0; 4],
+        ),
+    ] {
+        let mut plan = plan(Collective::Test, 3, [1, 1, 0]);
+        connect(&mut plan);
+        plan.gpus[0].semaphores = vec![0; 2];
+        block(&mut plan, 0, operations);
+        let layout = Layout::new(&plan).unwrap();
+        assert_eq!(layout.ranks[0].threads(), expected, "{name}");
+    }
+}
+
 /// `r` and `R` are relaxed and releasing signals, `w` and `W` waits, digits the channel they use; `m` moves data,
 /// `b` is a barrier, `a` and `e` take from and give to a semaphore, brackets are a pipeline.
 fn ordered(program: &str) -> (String, usize) {
