@@ -92,7 +92,7 @@ fn peer(link: &PeerLink) -> String {
     let place = link.pci.map_or_else(String::new, |pci| format!(" ({pci})"));
     let reach = match (link.access, link.atomics) {
         (true, true) => "loads, stores and atomics, as over NVLink or xGMI",
-        (true, false) => "loads and stores, no atomics, as over PCIe",
+        (true, false) => "loads and stores, and no atomics, as over PCIe",
         (false, _) => "out of reach",
     };
     format!("{}{place}: {reach}", link.index)

@@ -283,6 +283,9 @@ device_struct! {
         context: Address,
         /// Signals waited for so far, for each channel of the rank: `u64`s in its own memory.
         expected: Address,
+        /// For each channel of the rank two `u64`s in its own memory: signals that blocks have taken numbers for, and those that
+        /// the peer's counter shows. 0 where signals are added to the counter.
+        sent: Address,
         /// The rank's semaphores: 64-bit integers in its own memory.
         semaphores: Address,
         /// Arrivals at each of the rank's barriers since the context was made: `u64`s in its own memory.

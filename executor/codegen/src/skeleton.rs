@@ -66,7 +66,7 @@ pub(crate) enum Item {
 /// |---|---|
 /// | move | its number among the rank's moves, then a word for each side; with multicast, the switch channels that are all sources, and all destinations |
 /// | move of a runtime block | the place; of both blocks the side, its entry in the owner's table, and the table's entries; the slice's number, and how many there are (64 bits each) |
-/// | signals | for each the peer, the peer's channel |
+/// | signals | for each the peer, the peer's channel, the channel |
 /// | signals over ports | for each the place, the channel |
 /// | waits, flushes | for each the place, the channel |
 /// | posts | for each the place, its number among the rank's moves, the channel, the two sides |
@@ -234,7 +234,7 @@ impl Reader<'_> {
                 if end.port {
                     words.extend([place, end.paired.map_or(NOBODY, |_| channel)]);
                 } else {
-                    words.extend([end.peer, end.paired.unwrap_or(NOBODY)]);
+                    words.extend([end.peer, end.paired.unwrap_or(NOBODY), channel]);
                 }
                 if end.paired.is_some() {
                     self.touch(end.peer, false);

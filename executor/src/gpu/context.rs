@@ -65,6 +65,8 @@ pub struct Context {
     partners: Vec<u32>,
     /// Some rank is on another node.
     apart: bool,
+    /// The device adds to memory of all peers in single steps.
+    adds: bool,
     /// Groups that switch channels may go through.
     pub parts: Vec<Part>,
     /// Where launches put what they ask of port channels.
@@ -209,6 +211,7 @@ impl Context {
             lists,
             partners,
             apart: !shared.one_node,
+            adds: shared.neighbours.adds(device),
             parts,
             queue,
             recorded: AtomicBool::new(false),
@@ -351,6 +354,7 @@ impl Context {
             loops: at(&*tables.memory, tables.loops),
             context: own(self.own_shape.context),
             expected: own(self.own_shape.expected),
+            sent: if self.adds { Address(0) } else { own(self.own_shape.sent) },
             semaphores: own(self.own_shape.semaphores),
             barriers: own(self.own_shape.barriers),
             resolved: own(self.own_shape.resolved),

@@ -4,7 +4,7 @@
 //! refuse the same.
 
 use crate::selection::Devices;
-use antiphon_hal::{Backend, Device, HalError, PciAddress};
+use antiphon_hal::{Backend, Device, HalError, PciAddress, PeerLink};
 use antiphon_plan::algorithms::devices::DeviceClass;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,8 +32,6 @@ pub enum Gap {
     Backend,
     /// One does not reach the other's memory.
     Access,
-    /// Atomic operations of one on the other's memory are no single steps.
-    Atomics,
 }
 
 impl RankDevice {
@@ -98,17 +96,17 @@ impl RankDevice {
         if self.is(&RankDevice::of(own), same_process) {
             return None;
         }
-        let by_place = |link: &&antiphon_hal::PeerLink| match (link.pci, self.pci) {
+        // Of a device that this process does not see nobody tells before its memory is mapped.
+        let link = self.link_of(own, same_process)?;
+        (!link.access).then_some(Gap::Access)
+    }
+
+    /// How `own` reaches this device, if it is another that the process sees.
+    fn link_of<'a>(&self, own: &'a dyn Device, same_process: bool) -> Option<&'a PeerLink> {
+        own.caps().peers.iter().find(|link| match (link.pci, self.pci) {
             (Some(link), Some(place)) => link == place,
             _ => same_process && link.index == self.index,
-        };
-        // Of a device that this process does not see nobody tells before its memory is mapped.
-        let link = own.caps().peers.iter().find(by_place)?;
-        match (link.access, link.atomics) {
-            (false, _) => Some(Gap::Access),
-            (true, false) => Some(Gap::Atomics),
-            (true, true) => None,
-        }
+        })
     }
 }
 
@@ -126,15 +124,12 @@ impl Gap {
             None => 0,
             Some(Gap::Backend) => 1,
             Some(Gap::Access) => 2,
-            Some(Gap::Atomics) => 3,
         }
     }
 
     /// What a byte stands for; `None` for no such byte.
     pub fn from_byte(byte: u8) -> Option<Option<Self>> {
-        [None, Some(Gap::Backend), Some(Gap::Access), Some(Gap::Atomics)]
-            .get(usize::from(byte))
-            .copied()
+        [None, Some(Gap::Backend), Some(Gap::Access)].get(usize::from(byte)).copied()
     }
 }
 
@@ -169,6 +164,12 @@ impl Neighbours {
     /// Whether all ranks live in this process and use one device: what one can address, all can.
     pub fn all_share(&self) -> bool {
         (0..self.devices.len() as u32).all(|peer| self.share(peer))
+    }
+
+    /// Whether `own`, the device of this rank, adds to memory of all others in single steps, as far as the process sees them.
+    pub fn adds(&self, own: &dyn Device) -> bool {
+        let mut links = self.devices.iter().zip(&self.here);
+        links.all(|(device, &here)| device.link_of(own, here).is_none_or(|link| link.atomics))
     }
 
     /// Whether the devices of some ranks make a multicast group: each has that in hardware, and no two are one.
@@ -228,9 +229,6 @@ impl Neighbours {
             Gap::Backend => format!("{one} and {other}, on devices of different kinds"),
             Gap::Access => {
                 format!("{one} and {other}, whose devices do not reach each other's memory")
-            }
-            Gap::Atomics => {
-                format!("{one} and {other}, between whose devices there are no atomic operations")
             }
         }
     }
@@ -305,11 +303,9 @@ mod tests {
     fn what_lacks_is_named_with_both_ranks() {
         let devices = || vec![(device(0, "0000:10:00.0"), true), (device(1, ""), true)];
         assert_eq!(Neighbours::new(0, devices(), std::iter::empty()).refusal(), None);
-        for (gap, word) in [
-            (Gap::Backend, "different kinds"),
-            (Gap::Access, "reach each other's memory"),
-            (Gap::Atomics, "atomic"),
-        ] {
+        for (gap, word) in
+            [(Gap::Backend, "different kinds"), (Gap::Access, "reach each other's memory")]
+        {
             assert_eq!(Gap::from_byte(Gap::to_byte(Some(gap))), Some(Some(gap)));
             let neighbours = Neighbours::new(0, devices(), [(0, 1, gap)].into_iter());
             let text = neighbours.refusal().unwrap();
@@ -323,7 +319,7 @@ mod tests {
             assert_eq!(told[0], told[1]);
         }
         assert_eq!(Gap::from_byte(0), Some(None));
-        assert_eq!(Gap::from_byte(4), None);
+        assert_eq!(Gap::from_byte(3), None);
     }
 
     #[test]

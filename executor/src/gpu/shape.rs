@@ -64,6 +64,8 @@ pub struct OwnShape {
     pub context: u64,
     /// A `u64` for each channel.
     pub expected: u64,
+    /// Two `u64`s for each channel.
+    pub sent: u64,
     /// A `u64` for each semaphore.
     pub semaphores: u64,
     /// A `u64` for each barrier.
@@ -99,6 +101,7 @@ impl OwnShape {
         let mut parts = Parts(Some(0));
         let context = parts.part(1, ContextWords::BYTES as u64, 128);
         let expected = parts.part(own.channels.len() as u64, 8, 128);
+        let sent = parts.part(own.channels.len() as u64, 16, 128);
         let semaphores = parts.part(own.semaphores.len() as u64, 8, 128);
         let barriers = parts.part(own.barriers.len() as u64, 8, 128);
         let arenas = parts.part(world, 8, 128);
@@ -120,6 +123,7 @@ impl OwnShape {
         Some(OwnShape {
             context,
             expected,
+            sent,
             semaphores,
             barriers,
             arenas,

@@ -67,7 +67,7 @@ pub fn peers() -> bool {
 }
 
 /// Whether atomic operations on another device's memory are single steps for all.
-fn atomics() -> bool {
+pub fn atomics() -> bool {
     static ATOMICS: OnceLock<bool> = OnceLock::new();
     let name = "ANTIPHON_GPUSIM_ATOMICS";
     *ATOMICS.get_or_init(|| std::env::var_os(name).is_none_or(|value| value != "0"))

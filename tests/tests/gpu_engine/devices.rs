@@ -2,7 +2,7 @@
 
 use crate::faults::call;
 use crate::plans::{ONE, report, right, run_all};
-use crate::{backend, beside_cuda, on_devices, on_simulator, options};
+use crate::{backend, beside_cuda, on_devices, on_simulator, on_simulator_with, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Device, driver};
 use antiphon::executor::{Call, Collectives, Executor, ExecutorError, Group};
@@ -86,31 +86,10 @@ fn rank_over_devices() {
 
 #[test]
 fn devices_that_cannot_work_together_are_named_on_every_rank() {
-    for (test, variable, why) in [
-        ("devices::devices_without_access_are_named", "ANTIPHON_GPUSIM_PEERS", "do not reach"),
-        ("devices::devices_without_atomics_are_named", "ANTIPHON_GPUSIM_ATOMICS", "no atomic"),
-    ] {
-        let folder = env!("CARGO_TARGET_TMPDIR");
-        let environment = [(variable, "0"), (WHY, why)];
-        assert!(antiphon_tests::simulated::enter(test, folder, &environment).is_none());
+    let test = "devices::devices_that_cannot_work_together_are_named_on_every_rank";
+    if on_simulator_with(test, &[("ANTIPHON_GPUSIM_PEERS", "0")]).is_none() {
+        return;
     }
-}
-
-/// What is expected of the tests below, which the one above starts.
-const WHY: &str = "ANTIPHON_TEST_WHY";
-
-#[test]
-fn devices_without_access_are_named() {
-    refused();
-}
-
-#[test]
-fn devices_without_atomics_are_named() {
-    refused();
-}
-
-fn refused() {
-    let Ok(why) = std::env::var(WHY) else { return };
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(3)).unwrap();
     // Ranks 0 and 2 share a device.
     let errors = on_devices(&devices(3, 2), &options(), |rank| call(&rank, &plan, 192));
@@ -130,7 +109,7 @@ fn refused() {
     {
         let text = error.to_string();
         assert!(matches!(error, ExecutorError::Apart { .. }), "{text}");
-        for part in ["rank 0 (", ":0 at 0000:10:00.0", "rank 1 (", "0000:11:00.0", &why] {
+        for part in ["rank 0 (", ":0 at 0000:10:00.0", "rank 1 (", "0000:11:00.0", "do not reach"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -1,6 +1,7 @@
 //! Launches that cannot finish end, and the error says who waits for whom.
 
-use crate::{backend, device, on_simulator, on_threads, options};
+use crate::devices::devices;
+use crate::{backend, device, on_devices, on_simulator, on_threads, options};
 use antiphon::executor::hal::Backend;
 use antiphon::executor::{Call, Collectives, Communicator, Executor, ExecutorError, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
@@ -9,6 +10,7 @@ use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::processes::{Ranks, role};
 use std::io::{BufRead, BufReader};
+use std::sync::Barrier;
 use std::time::Duration;
 
 /// How long launches may wait in tests whose launches never end: so long that each has said where it is by then, on a busy
@@ -104,15 +106,29 @@ fn a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit() {
         return;
     }
     let options = options().with_timeout(None);
+    // The first waits to hear of buffers, the second for packets.
     for plan in [Algorithm::AllReduceZeroCopy, Algorithm::AllReduceTwoShotPackets] {
         let plan = plan.plan(Shape::new(2)).unwrap();
-        let errors = on_threads(2, &options, |rank| {
-            (rank.rank() == 0).then(|| call(&rank, &plan, 4096).unwrap_err().to_string())
+        let is_launched = Barrier::new(2);
+        on_devices(&devices(2, 2), &options, |rank| {
+            call(&rank, &plan, 4096).unwrap();
+            if rank.rank() == 1 {
+                is_launched.wait();
+                return;
+            }
+            let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
+            let plan = executor.load(&plan).unwrap();
+            let [input, output] = [(); 2].map(|()| rank.allocate(4096).unwrap());
+            let (from, to) = ((input.address().cast_const(), 4096), (output.address(), 4096));
+            let call = Call::new(&plan, DataType::F32, from, to);
+            // SAFETY: both memories are as long as the call says, and outlive the stream's work.
+            unsafe { executor.execute(&call, &stream) }.unwrap();
+            is_launched.wait();
+            let text = executor.synchronize(&stream).unwrap_err().to_string();
+            for part in ["rank 1", "left the communicator without making this call"] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
         });
-        let text = errors[0].as_ref().unwrap();
-        for part in ["rank 1", "left the communicator without making this call"] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 mod buffers;
 mod coded;
 mod copies;
+mod counted;
 mod defaults;
 mod devices;
 mod direct;

@@ -67,9 +67,9 @@ AP_INLINE void store_release(u64 *to, u64 value) { antiphon_sim::store_release(t
 AP_INLINE void fence_release() { antiphon_sim::release(); }
 AP_INLINE void add_release(u64 *to, u64 value) {
     antiphon_sim::release();
-    __atomic_fetch_add(to, value, __ATOMIC_RELEASE);
+    antiphon_sim::add(to, value);
 }
-AP_INLINE void add_relaxed(u64 *to, u64 value) { __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
+AP_INLINE void add_relaxed(u64 *to, u64 value) { antiphon_sim::add(to, value); }
 AP_INLINE void raise_release(u64 *to, u64 value) {
     antiphon_sim::release();
     atomicMax_system(to, value);

@@ -1,12 +1,23 @@
 // Signals, semaphores, barriers. Each is done by one thread; of several in a row, each by another (`mine`).
 
-// Words of each: the peer, and the peer's channel.
+// A signal to where this device cannot add: the count is stored. Blocks with the same channel do so one after the other, in the
+// order of their numbers, so that it never falls. Who has the number before stores at once, also when the launch ends early.
+AP_DEVICE void signal_by_count(u64 *sent, u64 *counter, bool release) {
+    const u64 before = fetch_add_relaxed(sent, 1);
+    while (load_acquire(sent + 1) != before) pause_briefly();
+    if (release) store_release(counter, before + 1);
+    else store_relaxed(counter, before + 1);
+    store_release(sent + 1, before + 1);
+}
+
+// Words of each: the peer, the peer's channel, and the channel.
 template <bool release> AP_DEVICE void signals(const Launch &l, const u32 *o, u32 count, u32 first) {
     if (!still_runs()) return;
     for (u32 i = mine(first); i < count; i += doers()) {
-        if (o[2 * i + 1] == NOBODY) continue;
-        u64 *counter = inbound(l, o[2 * i], o[2 * i + 1]);
-        if (release) add_release(counter, 1);
+        if (o[3 * i + 1] == NOBODY) continue;
+        u64 *counter = inbound(l, o[3 * i], o[3 * i + 1]);
+        if (l.sent) signal_by_count(words(l.sent) + 2 * o[3 * i + 2], counter, release);
+        else if (release) add_release(counter, 1);
         else add_relaxed(counter, 1);
     }
 }

@@ -63,6 +63,7 @@ struct Runtime {
     void (*load)(const void *from, void *to, size_t bytes);
     void (*store)(void *to, const void *from, size_t bytes);
     void (*release)();
+    void (*add)(unsigned long long *to, unsigned long long value);
 };
 
 } // namespace antiphon_sim
@@ -109,6 +110,8 @@ template <class T> inline void store_release(T *at, T value) {
     release();
     __atomic_store(at, &value, __ATOMIC_RELEASE);
 }
+// Adds where other devices look, in one step unless it is another device's memory on which there are no such steps.
+inline void add(unsigned long long *to, unsigned long long value) { runtime()->add(to, value); }
 
 // Packets of 8 bytes, and of 16 as two halves: each half has a flag of its own.
 inline void store_packet(void *at, uint2 value) {

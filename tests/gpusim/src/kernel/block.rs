@@ -3,12 +3,14 @@
 use super::late::Late;
 use super::launch::Launch;
 use super::switch::{antiphon_gpusim_switch, prepare};
-use crate::device::{self, WARP};
+use crate::device::{self, WARP, atomics};
+use crate::memory::device_of;
 use crate::status::Status;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes of a fiber's stack. Only what is used of it is ever memory. All stacks of a block lie side by side.
@@ -452,6 +454,21 @@ pub fn release() {
             late.release((*block).current);
         }
     }
+}
+
+/// Adds to a word that is aligned: to another device's where there are no atomic operations among devices, the sum is stored a while
+/// after the word was read.
+pub fn add(to: *mut u64, value: u64) {
+    let apart = || device_of(to.addr() as u64).is_some_and(|owner| owner != device());
+    // SAFETY: the kernel's own word, which other threads change by atomic operations alone.
+    let word = unsafe { AtomicU64::from_ptr(to) };
+    if atomics() || !apart() {
+        word.fetch_add(value, Ordering::AcqRel);
+        return;
+    }
+    let seen = word.load(Ordering::Acquire);
+    give_way();
+    word.store(seen.wrapping_add(value), Ordering::Release);
 }
 
 /// Ends the block, and with it the launch, as failed.

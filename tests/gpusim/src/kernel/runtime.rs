@@ -20,10 +20,11 @@ pub struct Runtime {
     load: extern "C" fn(*const u8, *mut u8, usize),
     store: extern "C" fn(*mut u8, *const u8, usize),
     release: extern "C" fn(),
+    add: extern "C" fn(*mut u64, u64),
 }
 
 pub static RUNTIME: Runtime = Runtime {
-    version: 2,
+    version: 3,
     thread,
     give_way,
     meet,
@@ -35,6 +36,7 @@ pub static RUNTIME: Runtime = Runtime {
     load,
     store,
     release,
+    add,
 };
 
 extern "C" fn thread() -> *const Thread {
@@ -78,6 +80,10 @@ extern "C" fn store(to: *mut u8, from: *const u8, bytes: usize) {
 
 extern "C" fn release() {
     block::release();
+}
+
+extern "C" fn add(to: *mut u64, value: u64) {
+    block::add(to, value);
 }
 
 extern "C" fn trap(reason: *const c_char) {

@@ -10,4 +10,4 @@ mod shared;
 pub mod virtual_memory;
 
 pub use multicast::antiphon_gpusim_members;
-pub use registry::{Rights, allowed, covered, is_known, rights_at};
+pub use registry::{Rights, allowed, covered, device_of, is_known, rights_at};

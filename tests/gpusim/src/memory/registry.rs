@@ -180,6 +180,11 @@ pub fn rights_at(device: usize, address: u64) -> Option<u8> {
     mapped.map(|range| range.rights_of(device))
 }
 
+/// The device whose memory is at the address; `None` for the host's, and where nothing is known.
+pub fn device_of(address: u64) -> Option<usize> {
+    find(address).filter(|range| !range.is_host()).map(|range| range.device)
+}
+
 /// Whether the driver knows the address at all.
 pub fn is_known(address: u64) -> bool {
     find(address).is_some()
