@@ -74,9 +74,17 @@ AP_INLINE void add_release(u64 *to, u64 value) { __atomic_fetch_add(to, value, _
 AP_INLINE void add_relaxed(u64 *to, u64 value) { __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
 AP_INLINE void raise_release(u64 *to, u64 value) { __atomic_fetch_max(to, value, __ATOMIC_RELEASE); }
 AP_INLINE u64 claim(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
-AP_INLINE u64 fetch_add(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL); }
-AP_INLINE u64 fetch_add_relaxed(u64 *to, u64 value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
-AP_INLINE u32 fetch_add_word(u32 *to, u32 value) { return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL); }
+
+// Adds where only this device looks; what was there before.
+AP_INLINE u64 fetch_add(u64 *to, u64 value) {
+    return __hip_atomic_fetch_add(to, value, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+}
+AP_INLINE u64 fetch_add_relaxed(u64 *to, u64 value) {
+    return __hip_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+AP_INLINE u32 fetch_add_word(u32 *to, u32 value) {
+    return __hip_atomic_fetch_add(to, value, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+}
 
 // Words of the block's shared memory that its threads change at any time.
 AP_INLINE u32 load_shared(const u32 *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
