@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::store::Store;
 use super::{Found, Meeting, Result, pmi_wire};
@@ -21,20 +21,15 @@ impl Found {
     /// `Pmi`, `Store` and `SecretFile`; what forming the job reports.
     pub fn connect(&self) -> Result<Arc<dyn Bootstrap>> {
         let begun = Instant::now();
-        // Whole milliseconds: errors show the limit.
-        let left = || {
-            let left = self.timeout.saturating_sub(begun.elapsed());
-            Duration::from_millis(left.as_millis() as u64)
-        };
         match &self.rendezvous {
-            Meeting::Unix { address } => self.meet_here(address.clone(), self.timeout),
+            Meeting::Unix { address } => self.meet_here(address.clone(), begun),
             Meeting::Tcp { place, secret } => {
-                self.meet_across(place.clone(), secret.read()?, self.timeout)
+                self.meet_across(place.clone(), secret.read()?, begun)
             }
             Meeting::Pmi { descriptor, one_host: true } => {
                 let own = if self.rank == 0 { Some(unix::Rendezvous::unique()?) } else { None };
                 let address = pmi_wire::share(*descriptor, own.as_deref(), self.timeout)?;
-                self.meet_here(address, left())
+                self.meet_here(address, begun)
             }
             Meeting::Pmi { descriptor, one_host: false } => {
                 let own = match self.rank {
@@ -48,7 +43,7 @@ impl Found {
                     own.retire();
                 }
                 // The id holds the secret that counts.
-                self.meet_across(Place::Id(id?), Secret::random()?, left())
+                self.meet_across(Place::Id(id?), Secret::random()?, begun)
             }
             Meeting::Store { host, port, job } => {
                 let mut store = Store::open(host, *port, self.timeout)?;
@@ -56,7 +51,7 @@ impl Found {
                 let id = self.id_by_store(&mut store, &key)?;
                 // Of many ranks the Store shall not keep a connection each meanwhile.
                 let store = (self.rank == 0).then_some(store);
-                let met = self.meet_across(Place::Id(id), Secret::random()?, left());
+                let met = self.meet_across(Place::Id(id), Secret::random()?, begun);
                 if let Some(store) = store {
                     // The others have it, or will not come any more.
                     store.forget(&key);
@@ -95,21 +90,21 @@ impl Found {
         Ok(id)
     }
 
-    fn meet_here(&self, address: String, timeout: Duration) -> Result<Arc<dyn Bootstrap>> {
-        let Found { rank, world, .. } = *self;
-        Ok(unix::connect(&unix::Rendezvous { address, rank, world, timeout })?)
+    fn meet_here(&self, address: String, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
+        let Found { rank, world, timeout, .. } = *self;
+        Ok(unix::connect_since(&unix::Rendezvous { address, rank, world, timeout }, begun)?)
     }
 
     fn meet_across(
         &self,
         place: Place,
         secret: Secret,
-        timeout: Duration,
+        begun: Instant,
     ) -> Result<Arc<dyn Bootstrap>> {
         let mut rendezvous = tcp::Rendezvous::new(place, self.rank, self.world, secret);
-        rendezvous.timeout = timeout;
+        rendezvous.timeout = self.timeout;
         rendezvous.interface = self.interface.clone();
         rendezvous.listen_everywhere = self.listen_everywhere;
-        Ok(tcp::connect(&rendezvous)?)
+        Ok(tcp::connect_since(&rendezvous, begun)?)
     }
 }

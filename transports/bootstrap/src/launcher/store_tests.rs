@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::store::Store;
 use super::*;
+use crate::BootstrapError;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -280,4 +281,17 @@ fn two_ranks_meet_through_a_store_again_and_again() {
         assert!(met.is_ok());
         assert_eq!(keys(&content), Vec::<String>::new(), "the secret is taken away");
     }
+}
+
+#[test]
+fn what_the_store_took_is_not_taken_off_the_limit_of_later_calls() {
+    let port = store(true, Content::default());
+    let other = thread::spawn(move || found(1, port, "3s").connect());
+    let met = found(0, port, "3s").connect().unwrap();
+    let other = other.join().unwrap().unwrap();
+    match met.barrier().unwrap_err() {
+        BootstrapError::Timeout { limit, .. } => assert_eq!(limit, Duration::from_secs(3)),
+        error => panic!("{error}"),
+    }
+    drop(other);
 }

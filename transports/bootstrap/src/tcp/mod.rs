@@ -31,7 +31,7 @@ mod secret;
 mod stand;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use place::{Place, UniqueId};
 pub use secret::Secret;
@@ -95,7 +95,13 @@ impl Rendezvous {
 /// `Timeout` with the missing ranks, or `Incomplete` where something was turned away meanwhile; `Refused` where another
 /// rank found one of these first; on rank 0 `TurnedAway` with another error and what it had turned away.
 pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
-    connect_as(rendezvous, &host_id()?)
+    connect_since(rendezvous, Instant::now())
+}
+
+/// Like [`connect`], for whom the time runs since `begun`: what was needed to find the place counts as waiting for the others, and
+/// takes nothing off the limit of later calls.
+pub(crate) fn connect_since(rendezvous: &Rendezvous, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
+    join(rendezvous, &host_id()?, begun)
 }
 
 /// Like [`connect`], with the host's identity given. For tests, whose ranks may share a process and its environment.
@@ -103,9 +109,13 @@ pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
 /// # Errors
 /// As [`connect`].
 pub fn connect_as(rendezvous: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
+    join(rendezvous, host, Instant::now())
+}
+
+fn join(rendezvous: &Rendezvous, host: &str, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
     let &Rendezvous { rank, world, .. } = rendezvous;
     if rank >= world {
         return Err(BootstrapError::BadShape { rank, world });
     }
-    meeting::hold(rendezvous, host)
+    meeting::hold(rendezvous, host, begun)
 }

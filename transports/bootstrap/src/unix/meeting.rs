@@ -62,9 +62,9 @@ struct Meeting<'a> {
     go: bool,
 }
 
-/// Forms the job and returns this rank's end of it.
-pub(super) fn hold(job: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
-    let mut meeting = Meeting::new(job, host, Instant::now())?;
+/// Forms the job, for which the time runs since `begun`, and returns this rank's end of it.
+pub(super) fn hold(job: &Rendezvous, host: &str, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
+    let mut meeting = Meeting::new(job, host, begun)?;
     if let Err(error) = meeting.run() {
         meeting.tell_all(&error);
         return Err(error);
@@ -73,8 +73,8 @@ pub(super) fn hold(job: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
 }
 
 impl<'a> Meeting<'a> {
-    /// One that begins `now`.
-    fn new(job: &'a Rendezvous, host: &str, now: Instant) -> Result<Self> {
+    /// One whose time runs since `begun`.
+    fn new(job: &'a Rendezvous, host: &str, begun: Instant) -> Result<Self> {
         let door_name = format!("antiphon-door-{}", hex(&random()?));
         let door = listen(&door_name).map_err(BootstrapError::os("listen for links"))?;
         let (rank, world, process) = (job.rank, job.world, process_token()?);
@@ -82,8 +82,8 @@ impl<'a> Meeting<'a> {
         Ok(Meeting {
             job,
             card,
-            deadline: deadline(now, job.timeout),
-            late: Late::new(now),
+            deadline: deadline(begun, job.timeout),
+            late: Late::new(begun),
             token: random()?,
             desk: None,
             door,

@@ -10,7 +10,7 @@ pub(crate) mod hello;
 mod meeting;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{BootstrapError, Result};
 use crate::sync::{hex, random};
@@ -74,7 +74,14 @@ impl Rendezvous {
 /// `BadShape`, `BadAddress`, `WrongWorld`, `DuplicateRank`, `WrongVersion`, `PeerLost`, `Timeout` with the missing
 /// ranks; `Refused` where another rank found one of these first.
 pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
-    connect_as(rendezvous, &host_id()?)
+    connect_since(rendezvous, Instant::now())
+}
+
+/// Like [`connect`], for whom the time runs since `begun`: what was needed to find the rendezvous counts as waiting for the others,
+/// and takes nothing off the limit of later calls.
+pub(crate) fn connect_since(rendezvous: &Rendezvous, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
+    rendezvous.check()?;
+    meeting::hold(rendezvous, &host_id()?, begun)
 }
 
 /// Like [`connect`], with the node's identity given. For tests, whose ranks may share a process and its environment.
@@ -83,7 +90,7 @@ pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
 /// As [`connect`].
 pub fn connect_as(rendezvous: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
     rendezvous.check()?;
-    meeting::hold(rendezvous, host)
+    meeting::hold(rendezvous, host, Instant::now())
 }
 
 /// The identity of this node.

@@ -91,9 +91,9 @@ struct Meeting<'a> {
     hints: BTreeSet<String>,
 }
 
-/// Forms the job and returns this rank's end of it.
-pub(super) fn hold(job: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstrap>> {
-    let mut meeting = Meeting::new(job, host, Instant::now())?;
+/// Forms the job, for which the time runs since `begun`, and returns this rank's end of it.
+pub(super) fn hold(job: &Rendezvous, host: &str, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
+    let mut meeting = Meeting::new(job, host, begun)?;
     meeting.secret.warn_if_open();
     if let Err(error) = meeting.run() {
         let error = meeting.explained(error);
@@ -116,8 +116,8 @@ fn is_read(role: Role, table: bool, nodes: bool) -> bool {
 }
 
 impl<'a> Meeting<'a> {
-    /// One that begins `now`.
-    fn new(job: &'a Rendezvous, host: &str, now: Instant) -> Result<Self> {
+    /// One whose time runs since `begun`.
+    fn new(job: &'a Rendezvous, host: &str, begun: Instant) -> Result<Self> {
         let secret = job.secret_in_force();
         let door = format!("antiphon-door-{}", hex(&random()?));
         // Without one this rank is a node of its own.
@@ -130,8 +130,8 @@ impl<'a> Meeting<'a> {
             secret,
             key: secret.derive(b"handshake", &[]),
             card: Card { rank, world, pid, process, door, host: host.to_owned(), address },
-            deadline: deadline(now, job.timeout),
-            late: Late::new(now),
+            deadline: deadline(begun, job.timeout),
+            late: Late::new(begun),
             token: random()?,
             desk: None,
             note: None,
@@ -146,7 +146,7 @@ impl<'a> Meeting<'a> {
             table: None,
             calls: Vec::new(),
             proven: BTreeSet::new(),
-            proofs_until: now,
+            proofs_until: begun,
             ready: BTreeMap::new(),
             said_ready: false,
             nodes: None,
