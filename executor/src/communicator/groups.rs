@@ -1,7 +1,7 @@
 //! Communicators made from others: all ranks by color, some ranks, and pairs.
 
 use super::join::Join;
-use super::{Communicator, NO_LIMIT, Options, garbled};
+use super::{Communicator, Options, garbled};
 use crate::error::ExecutorError;
 use crate::registry::Installed;
 use antiphon_bootstrap::Bootstrap;
@@ -112,8 +112,7 @@ impl Communicator {
         self.shared.failure.unless_aborted(&end, || self.form(Arc::clone(&end)))
     }
 
-    /// This rank's end of the group of itself and a peer whose data goes one way. The lower of both is its rank 0. They wait for
-    /// each other as long as calls do, since who waits there has called.
+    /// This rank's end of the group of itself and a peer whose data goes one way. The lower of both is its rank 0.
     ///
     /// # Errors
     /// `Argument` for this rank itself, and for one that there is not.
@@ -129,8 +128,7 @@ impl Communicator {
         }
         let upward = (rank < peer) == (direction == Direction::Out);
         let number = PAIRS[purpose as usize][usize::from(!upward)];
-        let limit = self.shared.options.timeout.unwrap_or(NO_LIMIT);
-        Ok(self.shared.bootstrap.group_within(number, &self.pair_names(peer), limit)?)
+        Ok(self.shared.bootstrap.group(number, &self.pair_names(peer))?)
     }
 
     /// Brings up this rank's end of a [pair](Self::pair_end): returns when the peer has come. What it says of ranks is in the

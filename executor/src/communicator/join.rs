@@ -183,6 +183,8 @@ impl Join {
         device: &Arc<dyn Device>,
         options: &Options,
     ) -> Result<Greeted, ExecutorError> {
+        // Ranks may meet for longer than calls wait, and a bootstrap may come from anywhere.
+        let bootstrap = bootstrap.within(options.timeout.unwrap_or(NO_LIMIT));
         let host = if device.backend() == Backend::Host { Arc::clone(device) } else { host()? };
         let other = (device.backend() != Backend::Host).then(|| Arc::clone(device));
         let devices = match &other {
@@ -544,11 +546,29 @@ mod tests {
 
     #[test]
     fn a_communicator_that_did_not_form_hears_nothing_any_more() {
-        let ends = in_process_with(&["this"; 2], Duration::from_millis(50)).unwrap();
+        let ends = in_process_with(&["this"; 2], NO_LIMIT).unwrap();
+        let options = Options::default().with_timeout(Some(Duration::from_millis(50)));
         for _ in 0..2 {
-            let error = Communicator::join(Arc::clone(&ends[0]), &Options::default());
+            let error = Communicator::join(Arc::clone(&ends[0]), &options);
             let error = error.map(drop).unwrap_err().to_string();
             assert!(error.contains("rank 1"), "{error}");
         }
+    }
+
+    #[test]
+    fn calls_wait_as_long_as_the_communicator_says_and_not_the_bootstrap() {
+        let limit = Duration::from_secs(1);
+        let options = Options::default().with_timeout(Some(limit));
+        let ends = in_process_with(&["one", "other"], NO_LIMIT).unwrap();
+        let device = host().unwrap();
+        let ends = ends.into_iter().map(|end| (end, Arc::clone(&device)));
+        let ranks = form(ends, &options).unwrap();
+        let told = |error| match error {
+            ExecutorError::Bootstrap(BootstrapError::Timeout { limit, .. }) => limit,
+            error => panic!("{error}"),
+        };
+        assert_eq!(told(ranks[0].barrier().unwrap_err()), limit);
+        assert_eq!(told(ranks[0].split(Some(0), 0).map(drop).unwrap_err()), limit);
+        assert_eq!(told(ranks[0].subset(&[1, 0]).map(drop).unwrap_err()), limit);
     }
 }

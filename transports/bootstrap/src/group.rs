@@ -180,15 +180,6 @@ impl Bootstrap for Member {
     }
 
     fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>> {
-        self.group_within(id, members, self.group.limit)
-    }
-
-    fn group_within(
-        &self,
-        id: u64,
-        members: &[u32],
-        limit: Duration,
-    ) -> Result<Arc<dyn Bootstrap>> {
         let bad = |problem| BootstrapError::BadGroup {
             members: members.to_vec(),
             problem,
@@ -204,8 +195,14 @@ impl Bootstrap for Member {
         };
         let ranks: Result<Vec<u32>> = members.iter().map(|&rank| self.member(rank)).collect();
         let ranks = ranks.map_err(|_| bad("a rank is out of range"))?;
-        let group = Arc::new(Group::of(self.group.id, id, ranks, limit));
+        let group = Arc::new(Group::of(self.group.id, id, ranks, self.group.limit));
         Ok(Arc::new(Member { session: self.session.clone(), group, rank: rank as u32 }))
+    }
+
+    fn within(&self, limit: Duration) -> Arc<dyn Bootstrap> {
+        let Group { id, ref members, .. } = *self.group;
+        let group = Arc::new(Group { id, members: members.clone(), limit });
+        Arc::new(Member { session: self.session.clone(), group, rank: self.rank })
     }
 
     fn abort(&self, reason: &str) {

@@ -179,12 +179,9 @@ pub trait Bootstrap: Send + Sync {
     /// `BadGroup`.
     fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>>;
 
-    /// As [`group`](Self::group), of which this rank waits so long for the others, where it else does as long as in this one.
-    ///
-    /// # Errors
-    /// `BadGroup`.
-    fn group_within(&self, id: u64, members: &[u32], limit: Duration)
-    -> Result<Arc<dyn Bootstrap>>;
+    /// This end of the same group, whose calls, and those of groups made of it, wait so long for the others. What counts for one counts
+    /// for the other: the order of collective calls, subscriptions, aborts.
+    fn within(&self, limit: Duration) -> Arc<dyn Bootstrap>;
 
     /// Ends all waits of this group, here and on all its ranks, and tells the peers' handlers. Final: later calls fail
     /// with the same reason. Of several aborts the first counts. Other groups, also those made from this one, are not

@@ -319,7 +319,7 @@ fn a_group_has_a_limit_of_its_own(make: Factory) {
     let [early, late] = [0, 2].map(|rank: usize| {
         let members = [0, 2];
         let group = if rank == 0 {
-            ends[rank].group_within(7, &members, limit)
+            ends[rank].within(limit).group(7, &members)
         } else {
             ends[rank].group(7, &members)
         };
