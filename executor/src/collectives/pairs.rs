@@ -2,10 +2,10 @@
 //! that who does not wait for the transfer.
 
 use super::served::Service;
-use super::transfers::{Direction, Told};
+use super::transfers::Told;
 use super::{Collectives, lock};
 use crate::communicator::Communicator;
-pub(super) use crate::communicator::{Purpose, Way};
+pub(super) use crate::communicator::Way;
 use crate::error::ExecutorError;
 use crate::selection::order::panicked;
 use antiphon_hal::HalError;
@@ -214,28 +214,6 @@ impl Communicator {
         let formed: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(formed).collect();
         formed.iter().for_each(|pair| pair.communicator().abort_alone(reason));
     }
-
-    /// Aborts the pairs that are formed, and those that are being formed or would be.
-    pub(crate) fn abort_pairs(&self, reason: &str) {
-        let peers = (0..self.world()).filter(|&peer| peer != self.rank());
-        let ways = peers.flat_map(|peer| {
-            let both = [Purpose::Calls, Purpose::Blocks].into_iter();
-            both.flat_map(move |purpose| {
-                [Direction::Out, Direction::In].map(|direction| Way { peer, direction, purpose })
-            })
-        });
-        for way in ways {
-            match self.formed(way) {
-                Some(pair) => pair.communicator().abort_alone(reason),
-                // Who waits for this rank to form it hears of the abort.
-                None => {
-                    if let Ok(end) = self.pair_end(way) {
-                        end.abort(reason);
-                    }
-                }
-            }
-        }
-    }
 }
 
 fn no_thread(error: std::io::Error) -> ExecutorError {
@@ -253,10 +231,33 @@ fn or_panicked(form: impl FnOnce() -> Formed) -> Formed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::communicator::{Direction, Options, Purpose};
 
     #[test]
     fn a_panic_is_told_to_who_waits_for_the_pair() {
         let error = or_panicked(|| panic!("no bits left")).unwrap_err().to_string();
         assert!(error.contains("form a pair of ranks: it panicked: no bits left"), "{error}");
+    }
+
+    #[test]
+    fn an_abort_tells_nobody_of_pairs_that_were_not_begun() {
+        let ranks = Communicator::in_process(3, &Options::default()).unwrap();
+        ranks[0].abort("enough");
+        for rank in &ranks {
+            for way in ways(rank) {
+                rank.pair_end(way).unwrap().check().unwrap();
+            }
+        }
+    }
+
+    /// All pairs that a rank may have.
+    fn ways(rank: &Communicator) -> Vec<Way> {
+        let peers = (0..rank.world()).filter(|&peer| peer != rank.rank());
+        let ways = peers.flat_map(|peer| {
+            [Purpose::Calls, Purpose::Blocks].map(|purpose| {
+                [Direction::Out, Direction::In].map(|direction| Way { peer, direction, purpose })
+            })
+        });
+        ways.flatten().collect()
     }
 }

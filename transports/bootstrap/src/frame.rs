@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Message = 1,
     /// One rank's part of a collective: `stream` is the sequence number, `tag` the operation.
     Part = 2,
-    /// The group is aborted; the payload is the reason.
+    /// The group is aborted; the payload is the reason. `stream` is 0, or one more than the only rank that is to hear it.
     Abort = 3,
     /// The sender leaves in good order.
     Bye = 4,
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     Answer = 8,
     /// Ranks that are gone, from the rank that watches all.
     News = 9,
-    /// An abort on its way by the rank that watches all: `tag` is who aborted.
+    /// An abort on its way by the rank that watches all: `tag` is who aborted, `stream` as above.
     AbortBy = 10,
     /// Forming: a rank presents itself to rank 0.
     Join = 16,
@@ -118,6 +118,11 @@ impl Frame {
     pub fn share(&self) -> Frame {
         let (kind, tag, group, stream) = (self.kind, self.tag, self.group, self.stream);
         Frame { kind, tag, group, stream, payload: self.payload.clone(), descriptors: Vec::new() }
+    }
+
+    /// Whether a rank is to hear of an abort.
+    pub fn is_for(&self, rank: u32) -> bool {
+        self.stream == 0 || self.stream == u64::from(rank) + 1
     }
 
     /// The header bytes. The caller has bounded payload and descriptors.

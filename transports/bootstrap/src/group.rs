@@ -59,7 +59,7 @@ impl Group {
 
     /// Fails if the group is aborted.
     pub fn check_abort(&self, mesh: &Mesh, state: &State, doing: &'static str) -> Result<()> {
-        let Some(Abort { by, reason }) = state.aborted.get(&self.id) else { return Ok(()) };
+        let Some(Abort { by, reason, .. }) = state.aborted.get(&self.id) else { return Ok(()) };
         let pid = mesh.peers[*by as usize].pid;
         let by = PeerName { rank: self.rank_of(*by).unwrap_or(*by), pid };
         Err(BootstrapError::Aborted { doing, by, reason: reason.clone() })
@@ -73,16 +73,22 @@ pub(crate) fn abort(mesh: &Mesh, group: &Group, reason: &str) {
         end -= 1;
     }
     let reason = &reason[..end];
+    // There may be many pairs, and an abort that all have to pass on each.
+    let only = match group.members[..] {
+        [one, other] => u64::from(if one == mesh.rank { other } else { one }) + 1,
+        _ => 0,
+    };
     {
         let mut state = lock(&mesh.state);
         if state.aborted.contains_key(&group.id) {
             return;
         }
-        state.aborted.insert(group.id, Abort { by: mesh.rank, reason: reason.to_owned() });
+        let abort = Abort { by: mesh.rank, reason: reason.to_owned(), only };
+        state.aborted.insert(group.id, abort);
         mesh.changed.notify_all();
     }
     let frame = Frame::plain(Kind::Abort, reason.as_bytes().to_vec());
-    mesh.tell_abort(&group.members, &Frame { group: group.id, ..frame });
+    mesh.tell_abort(&group.members, &Frame { group: group.id, stream: only, ..frame });
 }
 
 /// One rank's end of a group.

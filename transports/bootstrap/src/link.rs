@@ -302,7 +302,8 @@ impl Carrier for Links {
     fn close(&self, last: &[Frame]) {
         let alive = || self.links.iter().flatten().filter(|link| !link.over.load(Ordering::SeqCst));
         for link in alive() {
-            last.iter().for_each(|frame| link.send(frame.share()));
+            let due = last.iter().filter(|frame| frame.is_for(link.peer));
+            due.for_each(|frame| link.send(frame.share()));
             link.send(Frame::plain(Kind::Bye, Vec::new()));
         }
         let deadline = Instant::now() + LINGER;

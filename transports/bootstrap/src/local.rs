@@ -81,7 +81,8 @@ impl Carrier for LocalLinks {
     fn close(&self, last: &[Frame]) {
         let world = self.hub.meshes.get().map_or(0, Vec::len) as u32;
         for to in (0..world).filter(|&to| to != self.rank) {
-            last.iter().for_each(|frame| self.send(to, frame.share()));
+            let due = last.iter().filter(|frame| frame.is_for(to));
+            due.for_each(|frame| self.send(to, frame.share()));
             self.send(to, Frame::plain(Kind::Bye, Vec::new()));
         }
     }

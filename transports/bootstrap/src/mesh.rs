@@ -21,7 +21,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 pub(crate) trait Carrier: Send + Sync {
     /// Queues a frame; never blocks. A failure shows as the loss of the peer.
     fn send(&self, to: u32, frame: Frame);
-    /// Gives all linked peers these frames and says goodbye, and lets go of the links after what is queued has left (within
+    /// Gives all linked peers these aborts, as far as they are for them, and says goodbye, and lets go of the links after what is queued has left (within
     /// bounds).
     fn close(&self, last: &[Frame]);
     /// Whether descriptors reach the peer.
@@ -56,6 +56,8 @@ pub(crate) enum Gone {
 pub(crate) struct Abort {
     pub by: u32,
     pub reason: String,
+    /// Who is to hear of it, as in its frame.
+    pub only: u64,
 }
 
 pub(crate) struct State {
@@ -213,12 +215,16 @@ impl Mesh {
 
     /// Notes an abort; false if the group was aborted before.
     fn take_abort(&self, by: u32, abort: &Frame) -> bool {
+        // One that the watcher passes on need not be for it.
+        if !abort.is_for(self.rank) {
+            return false;
+        }
         let mut state = lock(&self.state);
         if state.closed || state.aborted.contains_key(&abort.group) {
             return false;
         }
         let reason = String::from_utf8_lossy(&abort.payload).into_owned();
-        state.aborted.insert(abort.group, Abort { by, reason });
+        state.aborted.insert(abort.group, Abort { by, reason, only: abort.stream });
         state.inbox.push_recheck();
         self.schedule(&mut state);
         self.changed.notify_all();
@@ -269,7 +275,7 @@ impl Mesh {
             // A peer must not hear of this leaving before it hears what it is due to: the abort may be on its way yet.
             let abort = |(&group, abort): (&u64, &Abort)| {
                 let frame = Frame::plain(Kind::AbortBy, abort.reason.clone().into_bytes());
-                Frame { tag: abort.by, group, ..frame }
+                Frame { tag: abort.by, group, stream: abort.only, ..frame }
             };
             let last: Vec<Frame> = state.aborted.iter().map(abort).collect();
             (std::mem::take(&mut state.inbox), last)
@@ -309,6 +315,7 @@ impl Drop for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::Member;
 
     /// Keeps what was given with the goodbye.
     #[derive(Clone, Default)]
@@ -335,5 +342,27 @@ mod tests {
         let [frame] = &last[..] else { panic!("{} frames", last.len()) };
         assert_eq!((frame.kind, frame.tag, frame.group), (Kind::AbortBy, 0, 5));
         assert_eq!(**frame.payload, *b"the model diverged");
+    }
+
+    #[test]
+    fn an_abort_of_two_ranks_is_for_the_other_one_alone() {
+        let last = Last::default();
+        let peer = PeerInfo { pid: 1, same_process: true, node: 0, address: None };
+        let carrier = Box::new(last.clone());
+        let mesh = Mesh::new(1, vec![peer; 3], CLOSING, [0; 32], |_| Ok(carrier)).unwrap();
+        let whole = Member::whole(mesh.clone());
+        whole.group(7, &[2, 1]).unwrap().abort("enough");
+        let heard = |kind, group, only: u32| Frame {
+            group,
+            stream: u64::from(only) + 1,
+            ..Frame::plain(kind, b"enough".to_vec())
+        };
+        // Who aborted knows, and of others' this rank hears to pass it on.
+        mesh.receive(0, heard(Kind::Abort, 5, 1)).unwrap();
+        mesh.receive(0, heard(Kind::AbortBy, 6, 2)).unwrap();
+        drop(whole);
+        let last = lock(&last.0);
+        let told = |rank| last.iter().filter(|frame| frame.is_for(rank)).count();
+        assert_eq!([told(0), told(1), told(2)], [0, 1, 1]);
     }
 }

@@ -18,7 +18,7 @@ impl State {
         (0..self.slots.len() as u32).filter(|&rank| rank != me).find(lives)
     }
 
-    /// What a link is given last: who else has left, `last`, and the goodbye.
+    /// What links are given last: who else has left, the aborts `last` where they are for the peer, and the goodbye.
     pub(super) fn farewell(&self, last: &[Frame]) -> Vec<Frame> {
         let left = self.gone.iter().filter(|(_, how)| **how == Gone::Left);
         let left: Vec<(u32, Gone)> = left.map(|(&rank, how)| (rank, how.clone())).collect();
@@ -57,7 +57,8 @@ impl TcpLinks {
                     continue;
                 }
                 Slot::Linked(link) if !told.contains(&heir) => {
-                    state.farewell(last).into_iter().for_each(|frame| link.send(frame));
+                    let farewell = state.farewell(last).into_iter();
+                    farewell.filter(|frame| frame.is_for(heir)).for_each(|frame| link.send(frame));
                     told.push(heir);
                 }
                 _ => {}

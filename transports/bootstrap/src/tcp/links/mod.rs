@@ -415,8 +415,9 @@ impl Carrier for Arc<TcpLinks> {
         };
         self.close_door();
         strangers.iter().for_each(|knock| knock.end());
-        for (_, link) in links.iter().filter(|(rank, _)| !told.contains(rank)) {
-            farewell.iter().for_each(|frame| link.send(frame.share()));
+        for (rank, link) in links.iter().filter(|(rank, _)| !told.contains(rank)) {
+            let due = farewell.iter().filter(|frame| frame.is_for(*rank));
+            due.for_each(|frame| link.send(frame.share()));
         }
         for (_, link) in &links {
             if !on_control_thread() {
@@ -457,7 +458,8 @@ impl Carrier for Arc<TcpLinks> {
                 return;
             }
             let all = 0..self.terms.nodes.len() as u32;
-            all.filter(|&to| to != from && to != by && state.is_linked(to)).collect()
+            let due = |to: &u32| *to != from && *to != by && abort.is_for(*to);
+            all.filter(|to| due(to) && state.is_linked(*to)).collect()
         };
         for to in to {
             self.send(to, Frame { kind: Kind::AbortBy, tag: by, ..abort.share() });
