@@ -537,3 +537,21 @@ fn a_first_receive_waits_as_long_as_calls_do_however_long_ranks_may_take_to_meet
     });
     assert!(began.elapsed() < Duration::from_secs(100), "{:?}", began.elapsed());
 }
+
+#[test]
+fn of_two_ranks_that_did_not_find_each_other_for_a_transfer_both_are_told() {
+    let options = Options::default().with_timeout(Some(Duration::from_secs(1)));
+    let ranks = Communicator::in_process(2, &options).unwrap();
+    let [early, late] = [0, 1].map(|rank: usize| Collectives::new(&ranks[rank]).unwrap());
+    let mut byte = 0u8;
+    // SAFETY: the byte outlives the call. Nobody sends it.
+    let mut receive = || unsafe { early.receive(&mut byte, 1, DataType::U8, 1, None) };
+    let first = receive().unwrap_err().to_string();
+    assert!(first.contains("no answer within 1s from rank 1"), "{first}");
+    // Its other half may be on its way, and is not to be that of another receive.
+    assert_eq!(receive().unwrap_err().to_string(), first);
+    assert_eq!(early.failure().unwrap().to_string(), first);
+    // SAFETY: as above.
+    let text = unsafe { late.send(&7u8, 1, DataType::U8, 0, None) }.unwrap_err().to_string();
+    assert!(text.contains("aborted by rank 0") && text.contains("no answer within 1s"), "{text}");
+}

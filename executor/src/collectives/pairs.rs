@@ -24,6 +24,9 @@ pub(super) enum Pair {
     Forming(Vec<Turn>),
     /// It is there, and so is all that came before.
     Formed(Collectives),
+    /// It could not be formed, and is not tried again: the transfers that failed here have their other halves on the peer, which
+    /// would be matched with later ones.
+    Failed(ExecutorError),
 }
 
 impl std::fmt::Debug for Pair {
@@ -31,6 +34,7 @@ impl std::fmt::Debug for Pair {
         match self {
             Pair::Forming(turns) => write!(f, "forming, {} wait", turns.len()),
             Pair::Formed(pair) => pair.communicator().fmt(f),
+            Pair::Failed(error) => write!(f, "failed: {error}"),
         }
     }
 }
@@ -66,6 +70,7 @@ impl Communicator {
                 match pairs.get_mut(&way) {
                     // Since this thread looked.
                     Some(Pair::Formed(pair)) => Ok(pair.clone()),
+                    Some(Pair::Failed(error)) => Err(error.clone()),
                     Some(Pair::Forming(turns)) => return turns.push(Box::new(turn)),
                     None => {
                         pairs.insert(way, Pair::Forming(vec![Box::new(turn)]));
@@ -142,7 +147,8 @@ impl Communicator {
         }
     }
 
-    /// A pair is formed, or is not: all who wait for it have their turn. After a failure the next transfer tries again.
+    /// A pair is formed, or is not: all who wait for it have their turn. A failure is final, and the peer is told of it: who comes
+    /// there later would wait for this rank in vain.
     fn end_pair(&self, way: Way, formed: Formed) {
         loop {
             let turns = {
@@ -159,8 +165,12 @@ impl Communicator {
                         }
                         return;
                     }
-                    (_, Err(_)) => {
-                        pairs.remove(&way);
+                    (_, Err(error)) => {
+                        pairs.insert(way, Pair::Failed(error.clone()));
+                        drop(pairs);
+                        if let Ok(end) = self.pair_end(way) {
+                            end.abort(&error.to_string());
+                        }
                         return;
                     }
                 }
@@ -190,9 +200,10 @@ impl Communicator {
 
     /// What broke a pair.
     pub(super) fn pair_failure(&self) -> Option<ExecutorError> {
-        lock(&self.shared.queues.pairs).iter().find_map(|(&way, pair)| {
-            let Pair::Formed(pair) = pair else { return None };
-            Some(Told::of(self, way).error(pair.communicator().failure()?))
+        lock(&self.shared.queues.pairs).iter().find_map(|(&way, pair)| match pair {
+            Pair::Formed(pair) => Some(Told::of(self, way).error(pair.communicator().failure()?)),
+            Pair::Failed(error) => Some(error.clone()),
+            Pair::Forming(_) => None,
         })
     }
 
@@ -202,6 +213,7 @@ impl Communicator {
             Pair::Formed(pair) => pair.communicator().is_complete(),
             // Also while those that waited for it have their turn: they are no launches yet.
             Pair::Forming(_) => false,
+            Pair::Failed(_) => true,
         })
     }
 
@@ -209,7 +221,7 @@ impl Communicator {
     pub(crate) fn abort_formed(&self, reason: &str) {
         let formed = |pair: &Pair| match pair {
             Pair::Formed(pair) => Some(pair.clone()),
-            Pair::Forming(_) => None,
+            Pair::Forming(_) | Pair::Failed(_) => None,
         };
         let formed: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(formed).collect();
         formed.iter().for_each(|pair| pair.communicator().abort_alone(reason));

@@ -142,7 +142,8 @@ impl Collectives {
     /// stream, until both ranks have formed their ends of what it goes through: for the peer's process, not for its call.
     ///
     /// # Errors
-    /// As [`call`](Self::call); a peer that is this rank.
+    /// As [`call`](Self::call); a peer that is this rank. Where the two do not find each other in time for their first transfer, all
+    /// later ones that way fail with its error, on both ranks.
     ///
     /// # Safety
     /// As [`call`](Self::call).
