@@ -64,7 +64,7 @@ pub struct Rendezvous {
     /// `interface` it does so anyway.
     pub listen_everywhere: bool,
     /// After how long without a sign of life from its host (not its process: the kernel answers) a peer is lost. At
-    /// least a second.
+    /// least a second, and at most 24 days, which the kernel takes: others count as these.
     pub silence: Duration,
 }
 

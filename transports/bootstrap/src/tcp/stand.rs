@@ -68,15 +68,18 @@ pub(super) fn remote(socket: &OwnedFd) -> Result<SocketAddr, Errno> {
 /// life from the other host.
 pub(super) fn keep_alive(socket: &OwnedFd, silence: Duration) -> Result<(), Errno> {
     const PROBES: u32 = 3;
-    let silence = silence.max(Duration::from_secs(1));
-    let interval = Duration::from_secs((silence.as_secs() / u64::from(PROBES + 1)).max(1));
+    // What the kernel takes at the most.
+    const INTERVAL: u64 = 32767;
+    const SILENCE: Duration = Duration::from_millis(i32::MAX as u64);
+    let silence = silence.clamp(Duration::from_secs(1), SILENCE);
+    let interval = (silence.as_secs() / u64::from(PROBES + 1)).clamp(1, INTERVAL);
+    let interval = Duration::from_secs(interval);
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, interval)?;
     sockopt::set_tcp_keepintvl(socket, interval)?;
     sockopt::set_tcp_keepcnt(socket, PROBES)?;
-    let milliseconds = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(socket, milliseconds)
+    sockopt::set_tcp_user_timeout(socket, silence.as_millis() as u32)
 }
 
 /// Listeners of unique ids whose rank 0 has not joined yet, by address.
@@ -90,4 +93,17 @@ pub(super) fn keep(address: SocketAddr, listener: OwnedFd) {
 /// The listener kept at an address.
 pub(super) fn take(address: SocketAddr) -> Option<OwnedFd> {
     lock(&KEPT).as_mut()?.remove(&address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_may_be_of_any_length() {
+        let any = socket(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        for silence in [Duration::ZERO, Duration::from_secs(1 << 20), Duration::MAX] {
+            keep_alive(&any, silence).unwrap_or_else(|errno| panic!("{silence:?}: {errno}"));
+        }
+    }
 }

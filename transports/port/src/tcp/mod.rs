@@ -46,6 +46,8 @@ const NAME: &str = "tcp";
 const COST: u32 = 100;
 /// The most connections of one link.
 const MOST_CONNECTIONS: u16 = 32;
+/// Longer than any job lasts, and short enough for every clock and timer.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// How ends of the TCP wire behave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub struct Options {
     /// How long a link may take to come up.
     pub patience: Duration,
     /// How long a peer's machine may be silent before the link is lost; and how long a peer may take nothing of what is
-    /// sent to it, as one does whose process is stopped.
+    /// sent to it, as one does whose process is stopped. The kernel takes 24 days at the most, and longer silences count as that.
     pub silence: Duration,
 }
 
@@ -76,7 +78,8 @@ pub struct TcpDriver {
 
 impl TcpDriver {
     /// A driver with options of its own.
-    pub fn new(options: Options) -> Self {
+    pub fn new(mut options: Options) -> Self {
+        options.patience = options.patience.min(FOR_EVER);
         TcpDriver { options }
     }
 }

@@ -13,6 +13,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+/// The longest pause between two probes of a connection that the kernel takes.
+const MOST_SECONDS: u64 = 32767;
+/// The longest silence that it takes.
+const MOST_MILLISECONDS: u32 = i32::MAX.cast_unsigned();
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 fn stream(address: &SocketAddr) -> Result<OwnedFd, Errno> {
@@ -50,12 +54,12 @@ pub(super) fn dial(to: &SocketAddr, from: Option<SocketAddr>) -> Result<OwnedFd,
 
 /// Makes a connection quick, and quick to notice that its other end is gone: after `silence` without an answer.
 pub(super) fn tune(socket: &OwnedFd, silence: Duration) -> Result<(), Errno> {
-    let milliseconds = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
+    let milliseconds = silence.as_millis().min(MOST_MILLISECONDS.into()) as u32;
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_tcp_user_timeout(socket, milliseconds)?;
     // Probes find out while nothing is sent.
     sockopt::set_socket_keepalive(socket, true)?;
-    let third = Duration::from_secs((silence.as_secs() / 3).max(1));
+    let third = Duration::from_secs((silence.as_secs() / 3).clamp(1, MOST_SECONDS));
     sockopt::set_tcp_keepidle(socket, third)?;
     sockopt::set_tcp_keepintvl(socket, third)?;
     sockopt::set_tcp_keepcnt(socket, 3)

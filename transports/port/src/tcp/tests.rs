@@ -93,6 +93,22 @@ fn without_an_interface_the_wire_goes_by_where_the_ranks_met() {
 }
 
 #[test]
+fn durations_may_be_of_any_length() {
+    let (patience, silence) = (Duration::MAX, Duration::MAX);
+    let options = Options { patience, silence, ..Options::default() };
+    let wire = |rank| {
+        let settings = Settings::new(rank, [1; 32]).with_interface(Some("127.0.0.1".to_owned()));
+        TcpDriver::new(options.clone()).open(&settings).unwrap()
+    };
+    let (zero, one) = (wire(0), wire(1));
+    let counter = Counter::new(&one);
+    let [from_zero, from_one] = openings(&zero, &one);
+    let (at_zero, at_one) = (from_zero.address(), from_one.address());
+    let (zero, one) = (from_zero.connect(&at_one).unwrap(), from_one.connect(&at_zero).unwrap());
+    counter.works(&zero, &one, 7);
+}
+
+#[test]
 fn sides_with_different_keys_do_not_meet_and_say_why() {
     let (zero, one) = (wire(0, 1, LONG), wire(1, 2, Duration::from_secs(2)));
     let [from_zero, from_one] = openings(&zero, &one);
