@@ -179,6 +179,15 @@ pub enum BootstrapError {
         /// The world size given.
         world: u32,
     },
+    /// A job of more ranks than there can be.
+    #[error(
+        "cannot join a job of {world} ranks: allowed up to {}; correct the launcher's arguments",
+        crate::MOST_RANKS
+    )]
+    TooManyRanks {
+        /// The world size given.
+        world: u32,
+    },
     /// An address that is not one `Rendezvous::unique` made.
     #[error(
         "cannot use the rendezvous address {address:?}: {problem}; pass the text of Rendezvous::unique()"

@@ -63,6 +63,9 @@ pub use local::{in_process, in_process_with};
 /// How long a blocking call waits where nothing else was asked for.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Most ranks of a job: what is mistaken for a number of ranks should not take all memory.
+pub const MOST_RANKS: u32 = 1 << 20;
+
 /// One message to a peer's handler.
 #[derive(Debug, Default)]
 pub struct Message {

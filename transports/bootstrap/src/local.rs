@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::error::{BootstrapError, Result};
+use crate::error::Result;
 use crate::frame::{Frame, Kind};
 use crate::group::Member;
+use crate::meeting::check_shape;
 use crate::mesh::{Carrier, Mesh};
 use crate::sync::random;
 use crate::{Bootstrap, DEFAULT_TIMEOUT, PeerInfo};
@@ -14,8 +15,9 @@ use crate::{Bootstrap, DEFAULT_TIMEOUT, PeerInfo};
 /// The ends of a mesh among `world` ranks of this process, by rank, with [`DEFAULT_TIMEOUT`]. All are on one node.
 ///
 /// # Errors
-/// `BadShape` for a world of 0; `Os` where the control thread cannot start.
+/// `BadShape` for a world of 0, `TooManyRanks`; `Os` where the control thread cannot start.
 pub fn in_process(world: u32) -> Result<Vec<Arc<dyn Bootstrap>>> {
+    check_shape(0, world)?;
     in_process_with(&vec![""; world as usize], DEFAULT_TIMEOUT)
 }
 
@@ -25,9 +27,7 @@ pub fn in_process(world: u32) -> Result<Vec<Arc<dyn Bootstrap>>> {
 /// # Errors
 /// As [`in_process`].
 pub fn in_process_with(hosts: &[&str], limit: Duration) -> Result<Vec<Arc<dyn Bootstrap>>> {
-    if hosts.is_empty() {
-        return Err(BootstrapError::BadShape { rank: 0, world: 0 });
-    }
+    check_shape(0, u32::try_from(hosts.len()).unwrap_or(u32::MAX))?;
     let pid = std::process::id();
     let nodes = number_nodes(hosts);
     let peers: Arc<[PeerInfo]> = nodes

@@ -3,6 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::MOST_RANKS;
+use crate::error::{BootstrapError, Result};
+
 pub(crate) const FORMING: &str = "forming the job";
 /// First and longest pause between attempts to reach a rank that is not there yet.
 pub(crate) const PAUSE: (Duration, Duration) =
@@ -17,6 +20,15 @@ pub(crate) const STRANGERS: usize = 64;
 /// When a limit that begins `now` is over. A limit may be of any length: one that no clock reaches is never over.
 pub(crate) fn deadline(now: Instant, limit: Duration) -> Instant {
     now + limit.min(FOR_EVER)
+}
+
+/// Whether there can be a job of so many ranks with this one among them: asked before room is made for each of them.
+pub(crate) fn check_shape(rank: u32, world: u32) -> Result<()> {
+    match world {
+        _ if world > MOST_RANKS => Err(BootstrapError::TooManyRanks { world }),
+        _ if rank >= world => Err(BootstrapError::BadShape { rank, world }),
+        _ => Ok(()),
+    }
 }
 
 /// Who is at the other end of a connection.

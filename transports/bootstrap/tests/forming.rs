@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use antiphon_bootstrap::unix::{Rendezvous, connect, connect_as};
-use antiphon_bootstrap::{Bootstrap, BootstrapError, Result, in_process_with};
+use antiphon_bootstrap::{
+    Bootstrap, BootstrapError, MOST_RANKS, Result, in_process, in_process_with, tcp,
+};
 use support::PATIENCE;
 
 type Joined = Result<Arc<dyn Bootstrap>>;
@@ -139,6 +141,17 @@ fn impossible_arguments_are_refused() {
     for (rank, world) in [(0, 0), (2, 2), (u32::MAX, 1)] {
         let error = join(&address, rank, world, PATIENCE).map(drop).unwrap_err();
         assert_eq!(error, BootstrapError::BadShape { rank, world });
+    }
+    // No room is made for so many, in any kind of mesh.
+    for world in [MOST_RANKS + 1, u32::MAX] {
+        let place = tcp::Place::Address { host: "127.0.0.1".to_owned(), port: 9 };
+        let over_tcp = tcp::Rendezvous::new(place, 0, world, tcp::Secret::open());
+        let joined =
+            [join(&address, 0, world, PATIENCE).map(drop), tcp::connect(&over_tcp).map(drop)];
+        for error in joined.into_iter().chain([in_process(world).map(drop)]) {
+            let text = error.unwrap_err().to_string();
+            assert!(text.contains(&format!("{world} ranks: allowed up to 1048576")), "{text}");
+        }
     }
     for address in ["", "nul\0", &"x".repeat(108)] {
         let error = join(address, 0, 1, PATIENCE).map(drop).unwrap_err();

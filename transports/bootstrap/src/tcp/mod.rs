@@ -36,7 +36,8 @@ use std::time::{Duration, Instant};
 pub use place::{Place, UniqueId};
 pub use secret::Secret;
 
-use crate::error::{BootstrapError, Result};
+use crate::error::Result;
+use crate::meeting::check_shape;
 use crate::unix::host_id;
 use crate::{Bootstrap, DEFAULT_TIMEOUT};
 
@@ -91,7 +92,7 @@ impl Rendezvous {
 /// The host of a rank is its machine's boot id, or the value of [`HOST_VARIABLE`](crate::unix::HOST_VARIABLE).
 ///
 /// # Errors
-/// `BadShape`, `WrongWorld`, `DuplicateRank`, `WrongSecret`, `OtherVersion`, `NoInterface`, `Network`, `PeerLost`;
+/// `BadShape`, `TooManyRanks`, `WrongWorld`, `DuplicateRank`, `WrongSecret`, `OtherVersion`, `NoInterface`, `Network`, `PeerLost`;
 /// `Timeout` with the missing ranks, or `Incomplete` where something was turned away meanwhile; `Refused` where another
 /// rank found one of these first; on rank 0 `TurnedAway` with another error and what it had turned away.
 pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
@@ -113,9 +114,6 @@ pub fn connect_as(rendezvous: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstr
 }
 
 fn join(rendezvous: &Rendezvous, host: &str, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
-    let &Rendezvous { rank, world, .. } = rendezvous;
-    if rank >= world {
-        return Err(BootstrapError::BadShape { rank, world });
-    }
+    check_shape(rendezvous.rank, rendezvous.world)?;
     meeting::hold(rendezvous, host, begun)
 }

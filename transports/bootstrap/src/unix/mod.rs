@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{BootstrapError, Result};
+use crate::meeting::check_shape;
 use crate::sync::{hex, random};
 use crate::{Bootstrap, DEFAULT_TIMEOUT};
 
@@ -51,10 +52,7 @@ impl Rendezvous {
     fn check(&self) -> Result<()> {
         // sockaddr_un has room for 107 bytes after the leading NUL of an abstract name.
         const LONGEST: usize = 107;
-        let Rendezvous { rank, world, .. } = *self;
-        if rank >= world {
-            return Err(BootstrapError::BadShape { rank, world });
-        }
+        check_shape(self.rank, self.world)?;
         let problem = match self.address.len() {
             0 => "it is empty",
             1..=LONGEST if !self.address.contains('\0') => return Ok(()),
@@ -71,7 +69,7 @@ impl Rendezvous {
 /// The node of a rank is its machine's boot id, or the value of [`HOST_VARIABLE`].
 ///
 /// # Errors
-/// `BadShape`, `BadAddress`, `WrongWorld`, `DuplicateRank`, `WrongVersion`, `PeerLost`, `Timeout` with the missing
+/// `BadShape`, `TooManyRanks`, `BadAddress`, `WrongWorld`, `DuplicateRank`, `WrongVersion`, `PeerLost`, `Timeout` with the missing
 /// ranks; `Refused` where another rank found one of these first.
 pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
     connect_since(rendezvous, Instant::now())
