@@ -1,10 +1,14 @@
 //! What the meetings over Unix sockets and over TCP have in common: who may be at the other end of a connection while a job
 //! forms, and how long and for how many a rank waits.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
 
 use crate::MOST_RANKS;
 use crate::error::{BootstrapError, Result};
+use crate::socket::accept;
 
 pub(crate) const FORMING: &str = "forming the job";
 /// First and longest pause between attempts to reach a rank that is not there yet.
@@ -12,6 +16,8 @@ pub(crate) const PAUSE: (Duration, Duration) =
     (Duration::from_millis(1), Duration::from_millis(50));
 /// How long rank 0 of a job that cannot form tells so to ranks that come later.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
+/// How long a listener rests at which accepting failed: it would be ready again at once.
+pub(crate) const REST: Duration = Duration::from_millis(100);
 /// Longer than any job waits, and short enough for every clock.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Connections of which nobody knows yet whose they are, kept beyond one a rank; the oldest goes first.
@@ -20,6 +26,46 @@ pub(crate) const STRANGERS: usize = 64;
 /// When a limit that begins `now` is over. A limit may be of any length: one that no clock reaches is never over.
 pub(crate) fn deadline(now: Instant, limit: Duration) -> Instant {
     now + limit.min(FOR_EVER)
+}
+
+/// A rank's listeners while a job forms. Accepting may fail for a while, for want of descriptors mostly, and the job forms none the
+/// less.
+#[derive(Default)]
+pub(crate) struct Accepting {
+    /// When it failed, and why, until it has worked again.
+    failed: Option<(Instant, Errno)>,
+}
+
+impl Accepting {
+    /// The next connection that waits at a listener, if any.
+    pub fn next(&mut self, listener: &OwnedFd) -> Option<OwnedFd> {
+        if self.rest(Instant::now()).is_some() {
+            return None;
+        }
+        match accept(listener) {
+            Ok(next) => {
+                self.failed = None;
+                next
+            }
+            Err(errno) => {
+                self.failed = Some((Instant::now(), errno));
+                None
+            }
+        }
+    }
+
+    /// How long the listeners are not looked at, if they are not.
+    pub fn rest(&self, now: Instant) -> Option<Duration> {
+        let (since, _) = self.failed?;
+        let left = REST.saturating_sub(now.saturating_duration_since(since));
+        Some(left).filter(|left| !left.is_zero())
+    }
+
+    /// Why ranks may be missing.
+    pub fn hint(&self) -> Option<String> {
+        let (_, errno) = self.failed?;
+        Some(BootstrapError::Os { doing: "accept ranks that come to this one", errno }.to_string())
+    }
 }
 
 /// Whether there can be a job of so many ranks with this one among them: asked before room is made for each of them.
@@ -63,6 +109,9 @@ pub(crate) fn keep_newest<T>(all: &mut Vec<T>, most: usize, counts: impl Fn(&T) 
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]
@@ -72,5 +121,23 @@ mod tests {
             keep_newest(&mut all, most, |one| one % 2 == 0);
             assert_eq!(all, kept, "at most {most}");
         }
+    }
+
+    #[test]
+    fn a_listener_that_fails_rests_and_is_asked_again() {
+        let (deaf, _other) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _guest = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (deaf, listener) = (OwnedFd::from(deaf), OwnedFd::from(listener));
+        let mut accepting = Accepting::default();
+        assert!(accepting.next(&deaf).is_none());
+        let (since, _) = accepting.failed.unwrap();
+        assert_eq!(accepting.rest(since), Some(REST));
+        assert_eq!(accepting.rest(since + REST), None);
+        let hint = accepting.hint().unwrap();
+        assert!(hint.starts_with("cannot accept ranks that come to this one"), "{hint}");
+        accepting.failed = Some((since.checked_sub(REST).unwrap(), Errno::MFILE));
+        assert!(accepting.next(&listener).is_some());
+        assert_eq!(accepting.hint(), None);
     }
 }

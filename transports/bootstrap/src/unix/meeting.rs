@@ -22,9 +22,9 @@ use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, FrameError, Kind, VERSION};
 use crate::late::Late;
-use crate::meeting::{FORMING, PAUSE, STRANGERS, deadline, keep_newest};
+use crate::meeting::{Accepting, FORMING, PAUSE, STRANGERS, deadline, keep_newest};
 use crate::pipe::{Broken, Pipe};
-use crate::socket::{accept, connect, listen, token_memory};
+use crate::socket::{connect, listen, token_memory};
 use crate::sync::{hex, process_token, random};
 
 /// Nothing is known of a guest but its connection.
@@ -45,6 +45,7 @@ struct Meeting<'a> {
     desk: Option<OwnedFd>,
     /// Listener for links from lower ranks.
     door: OwnedFd,
+    accepting: Accepting,
     seats: Vec<Seat>,
     /// Pause before the next attempt to reach rank 0.
     pause: Duration,
@@ -87,6 +88,7 @@ impl<'a> Meeting<'a> {
             token: random()?,
             desk: None,
             door,
+            accepting: Accepting::default(),
             seats: Vec::new(),
             pause: PAUSE.0,
             cards: vec![None; world as usize],
@@ -108,7 +110,7 @@ impl Meeting<'_> {
         self.cards[me] = Some(self.card.clone());
         loop {
             self.arrive()?;
-            self.admit()?;
+            self.admit();
             for at in 0..self.seats.len() {
                 self.serve(at)?;
             }
@@ -171,13 +173,12 @@ impl Meeting<'_> {
     }
 
     /// Accepts what waits at the listeners.
-    fn admit(&mut self) -> Result<()> {
+    fn admit(&mut self) {
         let listeners = [(self.desk.as_ref(), Role::Guest(())), (Some(&self.door), Role::Caller)];
         for (listener, role) in listeners {
             let Some(listener) = listener else { continue };
             for _ in 0..STRANGERS {
-                let next = accept(listener).map_err(BootstrapError::os("accept a rank"))?;
-                let Some(socket) = next else { break };
+                let Some(socket) = self.accepting.next(listener) else { break };
                 if let Some(pipe) = Pipe::new(socket) {
                     self.seats.push(Seat { role, pipe });
                 }
@@ -186,7 +187,6 @@ impl Meeting<'_> {
         let unknown = |seat: &Seat| matches!(seat.role, Role::Guest(()) | Role::Caller);
         let most = self.job.world as usize + STRANGERS;
         keep_newest(&mut self.seats, most, unknown);
-        Ok(())
     }
 
     /// Handles what one connection has brought.
@@ -467,16 +467,21 @@ impl Meeting<'_> {
         if left.is_zero() {
             let missing = self.missing();
             let limit = self.job.timeout;
-            return Err(BootstrapError::Timeout { doing: FORMING, limit, missing });
+            return Err(match self.accepting.hint() {
+                Some(hints) => BootstrapError::Incomplete { limit, missing, hints },
+                None => BootstrapError::Timeout { doing: FORMING, limit, missing },
+            });
         }
         if let Some(word) = self.word(now) {
             log::warn!("{word}");
         }
         let left = left.min(self.late.left(now));
         let retry = !self.calls.is_empty() || !(self.is_host() || self.has(Role::Desk));
+        let rest = self.accepting.rest(now);
+        let left = rest.map_or(left, |rest| left.min(rest));
         let left = if retry { left.min(self.pause) } else { left };
         self.pause = if retry { (self.pause * 2).min(PAUSE.1) } else { PAUSE.0 };
-        let listeners = self.desk.iter().chain([&self.door]);
+        let listeners = self.desk.iter().chain([&self.door]).filter(|_| rest.is_none());
         let mut interests: Vec<PollFd<'_>> =
             listeners.map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
         let open = self.seats.iter().filter(|seat| self.listens_to(seat.role));

@@ -20,6 +20,7 @@ use crate::control::{Control, Dispatch, Source, on_control_thread};
 use crate::error::Result;
 use crate::frame::{Frame, Kind};
 use crate::link::Link;
+use crate::meeting::REST;
 use crate::mesh::{Carrier, Gone, Mesh};
 use crate::pipe::Pipe;
 use crate::socket::accept;
@@ -32,7 +33,7 @@ const LINGER: Duration = Duration::from_secs(2);
 const CALL: Duration = Duration::from_secs(10);
 /// How long a call is repeated that is refused: time enough to hear that the peer has left.
 const REFUSED: Duration = Duration::from_secs(1);
-/// Pause before a refused call is repeated; before one that crossed another; before a listener that failed is tried again.
+/// Pause before a refused call is repeated; before one that crossed another.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Connections accepted before the control thread looks at the others.
 const TURNS: usize = 64;
@@ -323,7 +324,7 @@ impl TcpLinks {
         calls.into_iter().for_each(|rank| self.call(rank));
         if door && self.open_door().is_err() {
             lock(&self.state).door_rests = true;
-            self.tick_at(now + AGAIN);
+            self.tick_at(now + REST);
         }
         self.resolve_doubts(now);
         self.watch(now);
@@ -359,7 +360,7 @@ impl Source for Door {
                     // For want of descriptors, mostly. It would be ready again at once.
                     links.close_door();
                     lock(&links.state).door_rests = true;
-                    links.tick_at(Instant::now() + AGAIN);
+                    links.tick_at(Instant::now() + REST);
                     return;
                 }
             }

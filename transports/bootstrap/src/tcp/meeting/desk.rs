@@ -16,7 +16,6 @@ use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind, VERSION};
 use crate::meeting::{STRANGERS, keep_newest};
 use crate::pipe::Pipe;
-use crate::socket::accept;
 use crate::sync::random;
 use crate::unix::hello::encode_words;
 
@@ -95,14 +94,11 @@ impl Meeting<'_> {
     pub(super) fn admit(&mut self) -> Result<()> {
         if let Some((desk, _)) = &self.desk {
             for _ in 0..STRANGERS {
-                let Some(socket) = accept(desk).map_err(BootstrapError::os("accept a rank"))?
-                else {
-                    break;
-                };
+                let Some(socket) = self.accepting.next(desk) else { break };
                 self.contacts.extend(Contact::answer(socket, self.key, self.job.rank)?);
             }
         }
-        self.admit_neighbours()?;
+        self.admit_neighbours();
         keep_newest(&mut self.contacts, self.job.world as usize + STRANGERS, |_| true);
         let mut at = 0;
         while at < self.contacts.len() {
@@ -240,6 +236,8 @@ impl Meeting<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
     use crate::tcp::{Rendezvous, Secret};
 
@@ -257,6 +255,28 @@ mod tests {
             meeting.open_desk().unwrap();
             let (_, address) = meeting.desk.as_ref().unwrap();
             assert_eq!(address.ip().is_unspecified(), everywhere, "{address}");
+        }
+    }
+
+    #[test]
+    fn ranks_that_cannot_be_accepted_are_missing_in_the_end_and_not_before() {
+        let place = Place::Address { host: "localhost".to_owned(), port: 0 };
+        let job = Rendezvous::new(place, 0, 2, Secret::new([7; 32]));
+        let job = Rendezvous { timeout: Duration::from_millis(300), ..job };
+        let mut meeting = Meeting::new(&job, "here", Instant::now()).unwrap();
+        meeting.open_desk().unwrap();
+        let deaf = || UnixStream::pair().unwrap().0.into();
+        meeting.desk.as_mut().unwrap().0 = deaf();
+        meeting.unix_door = Some(deaf());
+        let error = loop {
+            meeting.admit().unwrap();
+            if let Err(error) = meeting.wait() {
+                break error;
+            }
+        };
+        let text = meeting.explained(error).to_string();
+        for part in ["within 300ms from rank 1", "cannot accept ranks that come to this one"] {
+            assert!(text.contains(part), "no {part:?} in: {text}");
         }
     }
 }

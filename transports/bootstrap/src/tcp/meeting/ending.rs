@@ -57,8 +57,7 @@ impl Meeting<'_> {
 
     /// The error with all that may explain it.
     pub(super) fn explained(&self, error: BootstrapError) -> BootstrapError {
-        let hints: Vec<String> = self.hints.iter().cloned().collect();
-        let hints = hints.join("; ");
+        let hints = self.all_hints().join("; ");
         match error {
             error if hints.is_empty() => error,
             BootstrapError::Timeout { limit, missing, .. } => {
@@ -68,6 +67,11 @@ impl Meeting<'_> {
             error if self.desk.is_none() => error,
             error => BootstrapError::TurnedAway { cause: Box::new(error), hints },
         }
+    }
+
+    /// What was turned away, and what went wrong or does.
+    pub(super) fn all_hints(&self) -> Vec<String> {
+        self.hints.iter().cloned().chain(self.accepting.hint()).collect()
     }
 
     /// Whom this rank is waiting for: the others know of rank 0 alone.

@@ -17,7 +17,7 @@ impl Meeting<'_> {
             ));
         }
         let missing = self.missing();
-        let hints: Vec<&str> = self.hints.iter().map(String::as_str).collect();
+        let hints = self.all_hints();
         let hints = if hints.is_empty() { "see whether they run".into() } else { hints.join("; ") };
         Some(format!(
             "rank {rank} has waited {waited} s at {place} and goes on waiting for {}; {hints}",

@@ -27,7 +27,7 @@ use crate::Bootstrap;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind};
 use crate::late::Late;
-use crate::meeting::{FORMING, PAUSE, deadline};
+use crate::meeting::{Accepting, FORMING, PAUSE, deadline};
 use crate::pipe::{Broken, Pipe};
 use crate::socket;
 use crate::sync::{hex, process_token, random};
@@ -66,6 +66,7 @@ struct Meeting<'a> {
     door: Option<OwnedFd>,
     /// Listener for links of this node; its name is in the card.
     unix_door: Option<OwnedFd>,
+    accepting: Accepting,
     /// Connections that have not proven themselves yet.
     contacts: Vec<Contact>,
     /// The way to rank 0 that is being tried.
@@ -137,6 +138,7 @@ impl<'a> Meeting<'a> {
             note: None,
             door: None,
             unix_door,
+            accepting: Accepting::default(),
             contacts: Vec::new(),
             way: None,
             addresses: arrival::Addresses::default(),
@@ -305,6 +307,8 @@ impl Meeting<'_> {
             log::warn!("{word}");
         }
         let left = left.min(self.late.left(now));
+        let rest = self.accepting.rest(now);
+        let left = rest.map_or(left, |rest| left.min(rest));
         let searching = self.way.is_none() && !self.has_desk();
         let retry = searching || !self.calls.is_empty();
         let mut left = if retry { left.min(self.pause) } else { left };
@@ -317,9 +321,11 @@ impl Meeting<'_> {
             left = left.min(until.saturating_duration_since(now) + PAUSE.0);
         }
         let desk = self.desk.iter().map(|(listener, _)| listener);
-        let mut interests: Vec<PollFd<'_>> = desk
-            .chain(&self.unix_door)
-            .map(|listener| PollFd::new(listener, PollFlags::IN))
+        let listeners: Vec<&OwnedFd> =
+            desk.chain(&self.unix_door).filter(|_| rest.is_none()).collect();
+        let mut interests: Vec<PollFd<'_>> = listeners
+            .iter()
+            .map(|listener| PollFd::new(*listener, PollFlags::IN))
             .chain(self.contacts.iter().chain(&self.way).map(Contact::interest))
             .collect();
         let open = self.seats.iter().filter(|seat| self.listens_to(seat.role));
@@ -332,8 +338,7 @@ impl Meeting<'_> {
         }
         // Only those with news are looked at: with a thousand ranks each look at all of them counts.
         let ready: Vec<bool> = interests.iter().map(|poll| !poll.revents().is_empty()).collect();
-        let listeners = self.desk.iter().count() + self.unix_door.iter().count();
-        let mut ready = ready.into_iter().skip(listeners);
+        let mut ready = ready.into_iter().skip(listeners.len());
         for contact in self.contacts.iter_mut().chain(&mut self.way) {
             contact.due |= ready.next().unwrap_or(true);
         }

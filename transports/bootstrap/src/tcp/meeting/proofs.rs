@@ -12,7 +12,7 @@ use crate::error::{BootstrapError, Result};
 use crate::frame::{Frame, Kind};
 use crate::meeting::{STRANGERS, keep_newest};
 use crate::pipe::Pipe;
-use crate::socket::{accept, connect, token_memory};
+use crate::socket::{connect, token_memory};
 use crate::unix::hello::{Reader, decode_link, encode_link, passed_token};
 
 /// How long a proof may take between processes that can connect. Generous, for a rank that is only slow must not become a
@@ -29,12 +29,10 @@ impl Meeting<'_> {
     }
 
     /// Takes in who comes to the Unix door.
-    pub(super) fn admit_neighbours(&mut self) -> Result<()> {
-        let Some(door) = &self.unix_door else { return Ok(()) };
+    pub(super) fn admit_neighbours(&mut self) {
+        let Some(door) = &self.unix_door else { return };
         for _ in 0..STRANGERS {
-            let Some(socket) = accept(door).map_err(BootstrapError::os("accept a rank"))? else {
-                break;
-            };
+            let Some(socket) = self.accepting.next(door) else { break };
             // Another user's process is dropped here.
             if let Some(pipe) = Pipe::new(socket) {
                 self.seats.push(Seat::new(Role::Caller, pipe));
@@ -42,7 +40,6 @@ impl Meeting<'_> {
         }
         let most = self.job.world as usize + STRANGERS;
         keep_newest(&mut self.seats, most, |seat| seat.role == Role::Caller);
-        Ok(())
     }
 
     /// Opens links to higher ranks of this host.

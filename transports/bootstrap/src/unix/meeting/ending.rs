@@ -46,7 +46,9 @@ impl Meeting<'_> {
             }
         }
         // With the time used up nobody else is expected.
-        if self.is_host() && !matches!(error, BootstrapError::Timeout { .. }) {
+        let late =
+            matches!(error, BootstrapError::Timeout { .. } | BootstrapError::Incomplete { .. });
+        if self.is_host() && !late {
             self.tell_latecomers(&text);
         }
     }
@@ -59,9 +61,10 @@ impl Meeting<'_> {
         loop {
             let told = self.seats.iter().filter(|seat| matches!(seat.role, Role::Told)).count();
             // Whatever goes wrong now, the error to report is the first one.
-            if told >= expected || self.wait().is_err() || self.admit().is_err() {
+            if told >= expected || self.wait().is_err() {
                 return;
             }
+            self.admit();
             for seat in &mut self.seats {
                 if seat.role != Role::Guest(()) {
                     continue;

@@ -10,8 +10,9 @@ impl Meeting<'_> {
     pub(super) fn word(&mut self, now: Instant) -> Option<String> {
         let waited = self.late.due(now)?.as_secs();
         let missing = self.missing();
+        let hint = self.accepting.hint().unwrap_or_else(|| "see whether they run".to_owned());
         Some(format!(
-            "rank {} has waited {waited} s at {} and goes on waiting for {}; see whether they run",
+            "rank {} has waited {waited} s at {} and goes on waiting for {}; {hint}",
             self.job.rank,
             self.job.address,
             Names(&missing)
@@ -21,6 +22,9 @@ impl Meeting<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
     use super::*;
     use crate::DEFAULT_TIMEOUT;
     use crate::unix::Rendezvous;
@@ -40,6 +44,18 @@ mod tests {
                 assert!(word.contains(part), "no {part:?} in: {word}");
             }
             assert_eq!(meeting.word(begun + DEFAULT_TIMEOUT), None, "it was said");
+        }
+    }
+
+    #[test]
+    fn ranks_that_cannot_be_accepted_are_missing_in_the_end_and_not_before() {
+        let timeout = Duration::from_millis(300);
+        let job = Rendezvous { timeout, ..Rendezvous::new(Rendezvous::unique().unwrap(), 0, 2) };
+        let mut meeting = Meeting::new(&job, "here", Instant::now()).unwrap();
+        meeting.desk = Some(UnixStream::pair().unwrap().0.into());
+        let text = meeting.run().unwrap_err().to_string();
+        for part in ["within 300ms from rank 1", "cannot accept ranks that come to this one"] {
+            assert!(text.contains(part), "no {part:?} in: {text}");
         }
     }
 }
