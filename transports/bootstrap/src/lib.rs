@@ -42,6 +42,7 @@ mod late;
 pub mod launcher;
 mod link;
 mod local;
+mod lookup;
 mod meeting;
 mod mesh;
 mod pipe;

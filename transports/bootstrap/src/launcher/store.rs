@@ -4,11 +4,12 @@
 //! somebody else, at the port.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::store_wire::{Dialect, Request};
 use super::{LauncherError, Result};
+use crate::lookup::Lookup;
 use crate::meeting::deadline;
 
 /// How long to look for a Store: the agent's is there before its ranks are.
@@ -182,11 +183,20 @@ fn failed(doing: &'static str, host: &str, port: u16, problem: String) -> Launch
 
 /// Connects to the first of a host's addresses that takes the connection; again until the deadline.
 fn dial(host: &str, port: u16, deadline: Instant) -> std::result::Result<TcpStream, String> {
+    dial_by(host, || Lookup::begin(host, port), deadline)
+}
+
+/// As [`dial`], with a lookup of your own.
+fn dial_by(
+    host: &str,
+    look: impl Fn() -> Lookup,
+    deadline: Instant,
+) -> std::result::Result<TcpStream, String> {
+    let slow = || format!("the host {host:?} cannot be looked up: no answer has come in time");
     loop {
-        let mut last = match (host, port).to_socket_addrs() {
+        let mut last = match look().wait(deadline).ok_or_else(slow)? {
             Err(error) => error.to_string(),
             Ok(addresses) => {
-                let addresses: Vec<_> = addresses.collect();
                 let mut last = "the name has no address".to_owned();
                 for (at, address) in addresses.iter().enumerate() {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -209,5 +219,25 @@ fn dial(host: &str, port: u16, deadline: Instant) -> std::result::Result<TcpStre
             return Err(last);
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_lookup_that_does_not_end_ends_with_the_time() {
+        let (end, ended) = mpsc::channel();
+        let ended = std::sync::Mutex::new(Some(ended));
+        let look = || {
+            let ended = crate::sync::lock(&ended).take().unwrap();
+            Lookup::by(move || ended.recv().map_err(std::io::Error::other))
+        };
+        let problem = dial_by("slow.invalid", look, Instant::now() + PAUSE).unwrap_err();
+        assert!(problem.contains("\"slow.invalid\"") && problem.contains("no answer"), "{problem}");
+        end.send(Vec::new()).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use super::super::{interface, stand};
 use super::{Meeting, Role, Seat};
 use crate::error::{BootstrapError, Result};
 use crate::frame::{Kind, VERSION};
+use crate::lookup::Lookup;
 use crate::pipe::Pipe;
 use crate::sync::{hex, random};
 
@@ -29,6 +30,8 @@ pub(super) struct Addresses {
     /// Which of them is next.
     next: usize,
     looked: Option<Instant>,
+    /// The host's name, while it is looked up.
+    lookup: Option<Lookup>,
 }
 
 /// A file with rank 0's address, which goes when this does.
@@ -109,16 +112,26 @@ impl Meeting<'_> {
             Place::Id(id) => self.addresses.known = vec![id.address],
             Place::File(path) => self.addresses.known = self.read_note(path).into_iter().collect(),
             Place::Address { .. } if fresh => return,
-            Place::Address { host, port } => match (&**host, *port).to_socket_addrs() {
-                Ok(found) => {
-                    self.addresses.known = found.collect();
-                    // That is over.
-                    self.hints.retain(|hint| !hint.starts_with(&unknown(host)));
+            Place::Address { host, port } => {
+                let begin = || Lookup::begin(host, *port);
+                let found = self.addresses.lookup.get_or_insert_with(begin).wait(Instant::now());
+                let of_it = |hint: &String| hint.starts_with(&unknown(host));
+                let Some(found) = found else {
+                    if self.addresses.known.is_empty() && !self.hints.iter().any(of_it) {
+                        self.hints.insert(format!("{} (no answer has come yet)", unknown(host)));
+                    }
+                    return;
+                };
+                self.addresses.lookup = None;
+                // That is over.
+                self.hints.retain(|hint| !of_it(hint));
+                match found {
+                    Ok(found) => self.addresses.known = found,
+                    Err(error) => {
+                        self.hints.insert(format!("{} ({error})", unknown(host)));
+                    }
                 }
-                Err(error) => {
-                    self.hints.insert(format!("{} ({error})", unknown(host)));
-                }
-            },
+            }
         }
         self.addresses.looked = Some(Instant::now());
     }
@@ -218,4 +231,29 @@ impl Meeting<'_> {
 /// The beginning of what is said of a host's name that leads nowhere.
 fn unknown(host: &str) -> String {
     format!("the host {host:?} cannot be looked up")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::tcp::{Rendezvous, Secret};
+
+    #[test]
+    fn a_lookup_that_does_not_end_keeps_no_rank_beyond_its_time() {
+        let place = Place::Address { host: "slow.invalid".to_owned(), port: 9 };
+        let job = Rendezvous::new(place, 1, 2, Secret::new([7; 32]));
+        let job = Rendezvous { timeout: Duration::from_millis(300), ..job };
+        let mut meeting = Meeting::new(&job, "here", Instant::now()).unwrap();
+        let (end, ended) = mpsc::channel();
+        meeting.addresses.lookup =
+            Some(Lookup::by(move || ended.recv().map_err(std::io::Error::other)));
+        let error = meeting.run().unwrap_err();
+        let text = meeting.explained(error).to_string();
+        for part in ["within 300ms", "\"slow.invalid\" cannot be looked up (no answer"] {
+            assert!(text.contains(part), "no {part:?} in: {text}");
+        }
+        end.send(Vec::new()).unwrap();
+    }
 }
