@@ -137,7 +137,8 @@ def _spec(known: dict[str, Any], tags: Iterable[str] | Mapping[str, int]) -> Alg
         raise TypeError(f"cannot make an AlgoSpec: {', '.join(missing)} missing; give them, or algo_spec")
     collective, ranks = known["collective"], known["world_size"]
     if isinstance(collective, str):
-        classes = [getattr(collectives, name) for name in collectives.__all__]
+        exported = [getattr(collectives, name) for name in collectives.__all__]
+        classes = [kind for kind in exported if issubclass(kind, Collective)]
         named = [kind for kind in classes if kind.name == collective and kind not in (Collective, collectives.TestCollective)]
         if not named:
             raise ValueError(f"cannot make an AlgoSpec of collective {collective!r}: give a Collective, or algo_spec")

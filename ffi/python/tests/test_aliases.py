@@ -16,6 +16,7 @@ ALIASES = {
     "mscclpp.language.loop": "antiphon.language.loop",
     "mscclpp.language.thread_block_group": "antiphon.language.thread_block_group",
     "mscclpp.language.utils": "antiphon.language.utils",
+    "mscclpp.language.internal.globals": "antiphon.language.internal.globals",
     "mscclpp.language.internal.types": "antiphon.language.internal.types",
     "mscclpp.language.buffer": "antiphon.language.buffer",
     "mscclpp.language.types": "antiphon.language.types",

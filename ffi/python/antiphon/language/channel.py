@@ -6,9 +6,35 @@ from typing import ClassVar
 
 from antiphon import _native
 from antiphon._native import MemoryChannel, PortChannel, SwitchChannel, SwitchChannelRankView
-from antiphon.language.internal.types import ChannelType
+from antiphon.language.internal.globals import get_program
+from antiphon.language.internal.types import (
+    BufferType,
+    ChannelType,
+    Chunk,
+    DataAccessType,
+    Instruction,
+    ReduceOperationType,
+    SyncType,
+)
+from antiphon.language.thread_block_group import ThreadBlockGroup
 
-__all__ = ["Channel", "MemoryChannel", "PortChannel", "SwitchChannel", "SwitchChannelRankView"]
+# What channels take and give is here, too: programs import it from here, often by star.
+__all__ = [
+    "BufferType",
+    "Channel",
+    "ChannelType",
+    "Chunk",
+    "DataAccessType",
+    "Instruction",
+    "MemoryChannel",
+    "PortChannel",
+    "ReduceOperationType",
+    "SwitchChannel",
+    "SwitchChannelRankView",
+    "SyncType",
+    "ThreadBlockGroup",
+    "get_program",
+]
 
 
 class Channel(_native.Channel):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from antiphon._native import BaseBuffer, collective_chunks
+from antiphon._native import collective_chunks
 from antiphon.language.internal.types import BufferType
+from antiphon.language.rank import BaseBuffer
 
+# Who writes a collective names buffers: they are here, too.
 __all__ = [
     "AllGather",
     "AllGatherV",
     "AllReduce",
     "AllToAll",
     "AllToAllV",
+    "BaseBuffer",
     "Broadcast",
+    "BufferType",
     "Collective",
     "Gather",
     "Reduce",

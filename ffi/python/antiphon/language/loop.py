@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from antiphon._native import LoopIterationContext
+from antiphon.language.internal.globals import get_program
 
-__all__ = ["Loop", "LoopIterationContext"]
+__all__ = ["Loop", "LoopIterationContext", "get_program"]
 
 
 class Loop:

@@ -5,10 +5,71 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from antiphon import _native
-from antiphon._native import get_program
 from antiphon.language._defaults import defaults
+from antiphon.language.channel import Channel, MemoryChannel, PortChannel, SwitchChannel
+from antiphon.language.collectives import (
+    AllGather,
+    AllGatherV,
+    AllReduce,
+    AllToAll,
+    AllToAllV,
+    Broadcast,
+    Collective,
+    Gather,
+    Reduce,
+    ReduceScatter,
+    Scatter,
+    SendRecv,
+    TestCollective,
+)
+from antiphon.language.internal.globals import get_program
+from antiphon.language.internal.types import (
+    BufferType,
+    ChannelType,
+    Chunk,
+    DataAccessType,
+    Instruction,
+    ReduceOperationType,
+    SyncType,
+)
+from antiphon.language.rank import BaseBuffer, Semaphore
+from antiphon.language.thread_block_group import ThreadBlockGroup
+from antiphon.language.utils import AlgoSpec, ReplicationPolicy
 
-__all__ = ["CollectiveProgram", "get_program"]
+# What programs are made of is here, too: they import it from here, often by star.
+__all__ = [
+    "AlgoSpec",
+    "AllGather",
+    "AllGatherV",
+    "AllReduce",
+    "AllToAll",
+    "AllToAllV",
+    "BaseBuffer",
+    "Broadcast",
+    "BufferType",
+    "Channel",
+    "ChannelType",
+    "Chunk",
+    "Collective",
+    "CollectiveProgram",
+    "DataAccessType",
+    "Gather",
+    "Instruction",
+    "MemoryChannel",
+    "PortChannel",
+    "Reduce",
+    "ReduceOperationType",
+    "ReduceScatter",
+    "ReplicationPolicy",
+    "Scatter",
+    "Semaphore",
+    "SendRecv",
+    "SwitchChannel",
+    "SyncType",
+    "TestCollective",
+    "ThreadBlockGroup",
+    "get_program",
+]
 
 _ORDER = (
     "name",

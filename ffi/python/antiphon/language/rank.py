@@ -9,9 +9,34 @@ from typing import Any, ClassVar
 
 from antiphon import _native
 from antiphon._native import BaseBuffer, Semaphore
-from antiphon.language.internal.types import BufferType, Chunk, ReduceOperationType
+from antiphon.language.internal.globals import get_program
+from antiphon.language.internal.types import (
+    BufferType,
+    ChannelType,
+    Chunk,
+    DataAccessType,
+    Instruction,
+    ReduceOperationType,
+    SyncType,
+)
+from antiphon.language.thread_block_group import ThreadBlockGroup
 
-__all__ = ["BaseBuffer", "Buffer", "Rank", "Semaphore"]
+# What ranks take and give is here, too: programs import it from here, often by star.
+__all__ = [
+    "BaseBuffer",
+    "Buffer",
+    "BufferType",
+    "ChannelType",
+    "Chunk",
+    "DataAccessType",
+    "Instruction",
+    "Rank",
+    "ReduceOperationType",
+    "Semaphore",
+    "SyncType",
+    "ThreadBlockGroup",
+    "get_program",
+]
 
 
 class Buffer(_native.Buffer):
