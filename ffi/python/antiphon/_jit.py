@@ -47,7 +47,7 @@ def compile(
     collective: str | Collective | None = None,
     *,
     algo_spec: AlgoSpec | None = None,
-    tags: Iterable[str] | Mapping[str, int] = (),
+    tags: Iterable[str] | Mapping[str, int] | None = None,
     **given: Any,
 ) -> PlanHandle:
     """The plan of the program that `algo` makes.
@@ -57,7 +57,8 @@ def compile(
     (`min_message_size`, `max_message_size`; bytes), `num_threads_per_block`, `instances`, `name`, `protocol`,
     `collective`; other keyword arguments are passed on by their own names. A parameter that is annotated as AlgoSpec, or
     called `spec` or `algo_spec`, gets one of all these; a `collective` given by name is then that one in place, with a
-    chunk factor of 1. It returns the program, or its text.
+    chunk factor of 1. It returns the program, or its text. With an `algo_spec` it gets that one, whose `tags` and
+    `nranks_per_node` are the handle's where others are not given.
 
     What the program says itself wins over what is given here. The plan is kept in the cache folder under its `id`, a hash
     of what it says: `$ANTIPHON_CACHE_DIR`, else `$MSCCLPP_CACHE_DIR/antiphon`, else
@@ -77,12 +78,15 @@ def compile(
             extra[key] = value
         elif known.setdefault(canonical, value) != value:
             raise TypeError(f"cannot compile with two values of {canonical}: saw {known[canonical]!r} and {value!r}")
+    if tags is None:
+        tags = algo_spec.tags if algo_spec else ()
     arguments = _arguments(algo, known, extra, algo_spec, tags)
     with use({key: known[key] for key in OF_PROGRAMS if key in known}):
         made = algo(**arguments)
     plan = _plan(algo, made)
     ranks = len(plan["gpus"])
-    constraint = Constraint(ranks, known.get("nranks_per_node", ranks))
+    per_node = algo_spec.nranks_per_node if algo_spec else ranks
+    constraint = Constraint(ranks, known.get("nranks_per_node", per_node))
     kept = tags if isinstance(tags, Mapping) else set(tags)
     text = json.dumps(plan, separators=(",", ":"))
     # Who selects by tags or constraint must be able to tell two handles of one plan apart.

@@ -150,6 +150,18 @@ def test_an_algo_spec():
     assert jit.compile(algo=lambda spec: gather(spec.name, spec.world_size), algo_spec=spec).name == "s"
 
 
+def test_what_a_spec_says_of_its_plan():
+    def algo(spec):
+        return gather(spec.name, spec.world_size)
+
+    spec = AlgoSpec("s", AllGather(4, 1, True), 2, 4, True, 1, "Simple", tags={"nvls": 1})
+    handle = jit.compile(algo=algo, algo_spec=spec)
+    assert (handle.tags, handle.constraint) == ({"nvls": 1}, Constraint(4, 2))
+    given = jit.compile(algo=algo, algo_spec=spec, nranks_per_node=4, tags={"ring"})
+    assert (given.tags, given.constraint) == ({"ring"}, Constraint(4, 4))
+    assert jit.compile(algo=algo, algo_spec=spec, tags=()).tags == set()
+
+
 def test_text_and_the_oldest_stage():
     def text():
         with CollectiveProgram("t", AllGather(2, 1, True), 2):
