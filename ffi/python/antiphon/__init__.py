@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon import _aliases
 
 if TYPE_CHECKING:
+    from antiphon._compiler import compile
     from antiphon.code import CodeCall, register_code, unregister_code
     from antiphon.collectives import (
         all_gather,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 # Python may import this whenever it starts: whatever takes time is looked up when it is asked for.
 _HOMES = {
+    "compile": "_compiler",
     "all_gather": "collectives",
     "all_gather_v": "collectives",
     "all_reduce": "collectives",

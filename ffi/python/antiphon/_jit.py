@@ -47,6 +47,7 @@ def compile(
     collective: str | Collective | None = None,
     *,
     algo_spec: AlgoSpec | None = None,
+    rank: int = 0,
     tags: Iterable[str] | Mapping[str, int] | None = None,
     **given: Any,
 ) -> PlanHandle:
@@ -57,14 +58,16 @@ def compile(
     (`min_message_size`, `max_message_size`; bytes), `num_threads_per_block`, `instances`, `name`, `protocol`,
     `collective`; other keyword arguments are passed on by their own names. A parameter that is annotated as AlgoSpec, or
     called `spec` or `algo_spec`, gets one of all these; a `collective` given by name is then that one in place, with a
-    chunk factor of 1. It returns the program, or its text. With an `algo_spec` it gets that one, whose `tags` and
-    `nranks_per_node` are the handle's where others are not given.
+    chunk factor of 1. It returns the program, or its text. With an `algo_spec` it gets that one, in its first parameter if
+    none is annotated or called so; the spec's `tags` and `nranks_per_node` are the handle's where others are not given.
+    `rank` is whose use of the plan the handle's ExecutionPlan is.
 
     What the program says itself wins over what is given here. The plan is kept in the cache folder under its `id`, a hash
     of what it says: `$ANTIPHON_CACHE_DIR`, else `$MSCCLPP_CACHE_DIR/antiphon`, else
     `$XDG_CACHE_HOME/antiphon`, else `~/.cache/antiphon`.
 
-    Raises TypeError if `algo` cannot be called so, and whatever the program raises.
+    Raises TypeError if `algo` cannot be called so, ValueError for a rank that the program does not have, and whatever the program
+    raises.
     """
     if not callable(algo):
         raise TypeError(f"cannot compile {algo!r}: allowed a function that makes a program and returns it")
@@ -92,7 +95,7 @@ def compile(
     # Who selects by tags or constraint must be able to tell two handles of one plan apart.
     said = json.dumps([text, sorted(map(str, kept)), constraint.world_size, constraint.n_ranks_per_node])
     id = hashlib.sha256(said.encode()).hexdigest()
-    return PlanHandle(id, plan["name"], ExecutionPlan(_keep(id, text)), kept, constraint)
+    return PlanHandle(id, plan["name"], ExecutionPlan(_keep(id, text), rank), kept, constraint)
 
 
 def _arguments(
@@ -105,7 +108,11 @@ def _arguments(
     """What `algo` is called with."""
     arguments: dict[str, Any] = {}
     left = dict(extra)
-    for name, parameter in inspect.signature(algo).parameters.items():
+    parameters = inspect.signature(algo).parameters
+    unnamed = None
+    if spec and not any(_takes_spec(*parameter) for parameter in parameters.items()):
+        unnamed = next((name for name in parameters if name not in left and name not in CANONICAL), None)
+    for name, parameter in parameters.items():
         canonical = CANONICAL.get(name)
         if parameter.kind is parameter.VAR_KEYWORD:
             arguments.update(left)
@@ -114,7 +121,7 @@ def _arguments(
             continue
         elif name in left:
             arguments[name] = left.pop(name)
-        elif _takes_spec(name, parameter):
+        elif name == unnamed or _takes_spec(name, parameter):
             arguments[name] = spec or _spec(known, tags)
         elif canonical in known:
             arguments[name] = known[canonical]

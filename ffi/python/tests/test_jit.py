@@ -162,6 +162,22 @@ def test_what_a_spec_says_of_its_plan():
     assert jit.compile(algo=algo, algo_spec=spec, tags=()).tags == set()
 
 
+def test_the_entry_point_of_the_formats_own_package():
+    import mscclpp
+
+    def algo(described, extra=None):
+        seen.append(extra)
+        return gather(described.name, described.world_size)
+
+    seen = []
+    spec = AlgoSpec("s", AllGather(2, 1, True), 2, 2, True, 1, "Simple", tags={"nvls": 1})
+    handle = mscclpp.compile(algo, spec, 1, extra=7)
+    assert (handle.name, handle.tags, handle.plan.rank, seen) == ("s", {"nvls": 1}, 1, [7])
+    assert handle == mscclpp.compile(algo=algo, algo_spec=spec, rank=1) == jit.compile(algo, algo_spec=spec, rank=1)
+    with pytest.raises(ValueError, match="on rank 2: allowed 0 to 1"):
+        mscclpp.compile(algo, spec, 2)
+
+
 def test_text_and_the_oldest_stage():
     def text():
         with CollectiveProgram("t", AllGather(2, 1, True), 2):
