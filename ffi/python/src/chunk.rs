@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyDictMethods, PySlice, PyTuple};
 /// A run of chunks in a buffer of some rank: `size` chunks from `index` on.
 ///
 /// Slicing a buffer makes one, and so does `Chunk(rank, type, index, size)`; `Chunk(rank, index, size)` is a run of the
-/// rank's input. Two are equal if they name the same chunks.
+/// rank's input. `buffer` is another name of `type`. Two are equal if they name the same chunks.
 #[pyclass(module = "antiphon.language.internal.types", frozen, eq, hash, subclass)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Chunk(pub dsl::Chunk);
@@ -21,31 +21,25 @@ impl Chunk {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let named =
-            |name: &str| kwargs.and_then(|given| given.get_item(name).transpose()).transpose();
-        let typed = args.len() > 3 || named("type")?.is_some();
-        let names: &[&str] =
-            if typed { &["rank", "type", "index", "size"] } else { &["rank", "index", "size"] };
-        let count = args.len() + kwargs.map_or(0, PyDictMethods::len);
-        let value = |name: &str| {
-            let position = names.iter().position(|known| *known == name);
-            let value = match (args.iter().nth(position.unwrap_or(usize::MAX)), named(name)?) {
-                (Some(value), None) | (None, Some(value)) => value,
-                _ => return Err(arguments(names)),
-            };
-            Ok(value)
-        };
-        if count != names.len() {
-            return Err(arguments(names));
-        }
-        let buffer = if typed {
-            value("type")?.extract()?
+        let (rank, typed, index, size) = ("rank", ["type", "buffer"], "index", "size");
+        let mut buffer = antiphon_plan::model::Buffer::Input;
+        let [rank, index, size] = if let Some(given) =
+            each_once([&[rank], &[index], &[size]], args, kwargs)
+        {
+            given
         } else {
-            BufferArg(antiphon_plan::model::Buffer::Input)
+            let names: [&[&str]; 4] = [&[rank], &typed, &[index], &[size]];
+            let Some([rank, given, index, size]) = each_once(names, args, kwargs) else {
+                return Err(PyTypeError::new_err(
+                    "cannot make a Chunk: expected each argument once; Chunk(rank, type, index, size) names a \
+                         buffer, Chunk(rank, index, size) chunks of the input",
+                ));
+            };
+            buffer = given.extract::<BufferArg>()?.0;
+            [rank, index, size]
         };
-        let number = |name| value(name)?.extract::<u64>();
-        let (rank, index, size) = (number("rank")?, number("index")?, number("size")?);
-        Ok(Chunk(dsl::Chunk { rank, buffer: buffer.0, index, size }))
+        let (rank, index, size) = (rank.extract()?, index.extract()?, size.extract()?);
+        Ok(Chunk(dsl::Chunk { rank, buffer, index, size }))
     }
 
     /// The rank whose buffer it is.
@@ -58,6 +52,12 @@ impl Chunk {
     #[getter]
     fn r#type(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         BufferArg(self.0.buffer).member(py)
+    }
+
+    /// Another name of `type`.
+    #[getter]
+    fn buffer(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.r#type(py)
     }
 
     /// The first chunk.
@@ -79,12 +79,25 @@ impl Chunk {
     }
 }
 
-fn arguments(names: &[&str]) -> PyErr {
-    let names = names.join(", ");
-    PyTypeError::new_err(format!(
-        "cannot make a Chunk: expected each of {names} once; Chunk(rank, type, index, size) names a buffer, \
-         Chunk(rank, index, size) chunks of the input"
-    ))
+/// The values of arguments in their order, each given by position or by one of its names; none unless each is there once and
+/// nothing else is.
+fn each_once<'py, const N: usize>(
+    names: [&[&str]; N],
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> Option<[Bound<'py, PyAny>; N]> {
+    if args.len() + kwargs.map_or(0, PyDictMethods::len) != N {
+        return None;
+    }
+    let by_name = |name: &&str| kwargs.and_then(|given| given.get_item(*name).ok().flatten());
+    let values: Option<Vec<_>> = names
+        .iter()
+        .enumerate()
+        .map(|(position, names)| {
+            args.get_item(position).ok().or_else(|| names.iter().find_map(by_name))
+        })
+        .collect();
+    values?.try_into().ok()
 }
 
 fn buffer_name(buffer: antiphon_plan::model::Buffer) -> &'static str {
@@ -123,6 +136,8 @@ pub fn chunks(given: Vec<ChunkArg>) -> Vec<dsl::Chunk> {
 
 /// A buffer of a rank, or a part of it: `size` chunks from `offset` on.
 ///
+/// `buffer_type` is another name of `type`.
+///
 /// `buffer[a:b]` is the Chunk of its chunks a to b (exclusive); without `a` from its beginning, without `b` to its end.
 /// Raises TypeError for anything but a slice; ValueError for a step other than 1, negative numbers and a > b;
 /// RuntimeError for chunks beyond the end.
@@ -141,8 +156,21 @@ impl BaseBuffer {
 #[pymethods]
 impl BaseBuffer {
     #[new]
-    fn new(rank: u64, r#type: BufferArg, offset: u64, size: u64) -> Self {
-        BaseBuffer { run: dsl::Chunk { rank, buffer: r#type.0, index: offset, size } }
+    #[pyo3(signature = (*args, **kwargs))]
+    fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let names: [&[&str]; 4] = [&["rank"], &["type", "buffer_type"], &["offset"], &["size"]];
+        let Some([rank, buffer, offset, size]) = each_once(names, args, kwargs) else {
+            return Err(PyTypeError::new_err(
+                "cannot make a BaseBuffer: expected each argument once, as in BaseBuffer(rank, type, offset, size)",
+            ));
+        };
+        let (rank, index, size) = (rank.extract()?, offset.extract()?, size.extract()?);
+        Ok(BaseBuffer::of(dsl::Chunk {
+            rank,
+            buffer: buffer.extract::<BufferArg>()?.0,
+            index,
+            size,
+        }))
     }
 
     /// The rank whose buffer it is.
@@ -155,6 +183,12 @@ impl BaseBuffer {
     #[getter]
     fn r#type(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         BufferArg(self.run.buffer).member(py)
+    }
+
+    /// Another name of `type`.
+    #[getter]
+    fn buffer_type(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.r#type(py)
     }
 
     /// Its first chunk in the rank's buffer.

@@ -9,6 +9,7 @@ use crate::lane::one_op;
 use antiphon_plan::ReduceOp;
 use antiphon_plan::dsl::{self, MembersChecked, Misuse, On, Program, Switch};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::BTreeMap;
@@ -277,6 +278,14 @@ impl SwitchChannel {
     #[getter]
     fn rank_list(&self) -> Vec<u64> {
         self.0.switch.ranks().collect()
+    }
+
+    /// The members as a RankGroup.
+    #[getter]
+    fn rank_group<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let types = py.import(intern!(py, "antiphon.language.internal.types"))?;
+        let ranks = self.rank_list();
+        types.getattr(intern!(py, "RankGroup"))?.call1((ranks.len(), ranks))
     }
 
     /// Every member's number of the channel among its switch channels, by rank.

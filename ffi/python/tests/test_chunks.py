@@ -69,6 +69,20 @@ def test_a_buffer_says_what_it_is():
         BaseBuffer(0, "elsewhere", 0, 1)
 
 
+def test_buffers_have_two_names():
+    chunk = Chunk(rank=3, buffer=BufferType.output, index=10, size=4)
+    assert chunk == ROWS[:] == Chunk(3, BufferType.output, size=4, index=10) and chunk.buffer is chunk.type
+    assert chunk.buffer is ROWS.buffer_type is BufferType.output
+    assert BaseBuffer(3, buffer_type=BufferType.output, offset=10, size=4)[:] == chunk
+    assert BaseBuffer(rank=3, type="output", offset=10, size=4)[:] == chunk
+    for given in [{"buffer": "input", "type": "input"}, {"buffers": "input"}, {"buffer": "input", "tb": 0}]:
+        with pytest.raises(TypeError, match="cannot make a Chunk: expected each argument once"):
+            Chunk(rank=0, index=0, size=1, **given)
+    for arguments in [(0, "input", 0), (0, "input", 0, 1, 1)]:
+        with pytest.raises(TypeError, match="cannot make a BaseBuffer: expected each argument once"):
+            BaseBuffer(*arguments)
+
+
 def test_scratch_is_handed_out_in_order():
     with CollectiveProgram("p", TestCollective(2, 1, 1), 2):
         first, second, other = Buffer(0, 2), Buffer(0, 3), Buffer(1, 1)

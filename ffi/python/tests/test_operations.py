@@ -233,6 +233,7 @@ def test_channels_say_what_they_are(bare):
     t = Things()
     assert (t.memory.src_rank, t.memory.dst_rank, t.memory.channel_type) == (0, 1, ChannelType.memory)
     assert (t.port_back.src_rank, t.port_back.dst_rank, t.port_back.channel_type) == (1, 0, ChannelType.port)
+    assert t.switch.rank_group == RankGroup(size=len(t.switch.rank_list), ranks=t.switch.rank_list)
     assert (t.switch.rank_list, t.switch.buffer_type, t.switch.channel_type) == (
         [0, 1],
         BufferType.input,

@@ -6,7 +6,15 @@ import inspect
 import pytest
 
 import antiphon.language
-from antiphon.language import BufferType, ChannelType, DataAccessType, Instruction, ReduceOperationType, SyncType
+from antiphon.language import (
+    BufferType,
+    ChannelType,
+    DataAccessType,
+    Instruction,
+    ReduceOperationType,
+    ReplicationPolicy,
+    SyncType,
+)
 
 MODULES = {
     "channel": ["MemoryChannel", "PortChannel", "SwitchChannel"],
@@ -22,7 +30,7 @@ MODULES = {
     "utils": ["AlgoSpec", "ReplicationPolicy"],
     "internal.types": [
         *["SyncType", "ReduceOperationType", "BufferType", "ChannelType", "DataAccessType", "Chunk", "Instruction"],
-        "ReplicationPolicy",
+        *["RankGroup", "ReplicationPolicy"],
     ],
 }
 
@@ -47,7 +55,6 @@ def test_every_public_name_is_documented():
 
 def test_sync_types_combine():
     none, before, after, both = SyncType.none, SyncType.before, SyncType.after, SyncType.both
-    assert [sync.value for sync in (none, before, after, both)] == [0, 1, 2, 3]
     assert before | after is both and none | after is after
     assert both & after is after and before & after is none
     assert both ^ after is before and both ^ both is none
@@ -61,3 +68,25 @@ def test_enums_have_the_names_of_plans():
     assert [r.name for r in ReduceOperationType] == ["sum", "min", "max", "prod"]
     assert [d.name for d in DataAccessType] == ["read", "write", "both"]
     assert str(Instruction.reduce_send_packets) == "respkt"
+
+
+def test_the_text_of_a_member_is_its_value():
+    enums = (SyncType, ReduceOperationType, BufferType, ChannelType, DataAccessType, ReplicationPolicy, Instruction)
+    for enum in enums:
+        assert [str(member) for member in enum] == [f"{member}" for member in enum] == [member.value for member in enum]
+        assert all(enum(str(member)) is member for member in enum)
+    assert str(ChannelType.sm) == "memory" and SyncType("before") is SyncType.before
+
+
+def test_buffers_are_sorted():
+    assert sorted([BufferType.scratch, BufferType.output, BufferType.input]) == list(BufferType)
+    assert BufferType.output > BufferType.input
+    with pytest.raises(TypeError):
+        assert BufferType.output < "s"
+
+
+def test_instructions_have_two_names():
+    names = "put_packet read_put_packet copy_packet unpack_packet reduce_packet reduce_send_packet reduce_copy_packet"
+    for name in [*names.split(), "reduce_copy_send_packet", "group_store_packet"]:
+        assert Instruction[name] is Instruction[name + "s"] and Instruction[name].name == name
+    assert Instruction.start.value == "start"

@@ -33,6 +33,7 @@ from antiphon.language.internal.types import (
     DataAccessType,
     DataFormat,
     Instruction,
+    RankGroup,
     ReduceOperationType,
     SyncType,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "MemoryChannel",
     "PortChannel",
     "Rank",
+    "RankGroup",
     "RankRef",
     "Reduce",
     "ReduceOperationType",

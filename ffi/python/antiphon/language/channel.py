@@ -13,6 +13,7 @@ from antiphon.language.internal.types import (
     Chunk,
     DataAccessType,
     Instruction,
+    RankGroup,
     ReduceOperationType,
     SyncType,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Instruction",
     "MemoryChannel",
     "PortChannel",
+    "RankGroup",
     "ReduceOperationType",
     "SwitchChannel",
     "SwitchChannelRankView",

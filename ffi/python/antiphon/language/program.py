@@ -29,6 +29,7 @@ from antiphon.language.internal.types import (
     Chunk,
     DataAccessType,
     Instruction,
+    RankGroup,
     ReduceOperationType,
     SyncType,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "Instruction",
     "MemoryChannel",
     "PortChannel",
+    "RankGroup",
     "Reduce",
     "ReduceOperationType",
     "ReduceScatter",

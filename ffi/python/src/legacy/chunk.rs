@@ -7,6 +7,7 @@ use crate::convert::BufferArg;
 use antiphon_plan::legacy::{self, Buffer, Content, Format, Target};
 use antiphon_plan::model::ChannelType::{Memory, Port, Switch};
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::Arc;
@@ -411,7 +412,11 @@ impl Ref {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let legacy::Ref { rank, index, size, .. } = self.chunk;
         let buffer = self.buffer(py)?;
-        let buffer = buffer.bind(py).str()?;
+        let buffer = buffer.bind(py);
+        let buffer = match buffer.getattr_opt(intern!(py, "name"))? {
+            Some(name) => format!("BufferType.{name}"),
+            None => buffer.to_string(),
+        };
         Ok(format!("Ref(rank={rank}, buffer={buffer}, index={index}, size={size})"))
     }
 }

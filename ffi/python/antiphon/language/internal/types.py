@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 from antiphon._native import Chunk
@@ -13,34 +14,45 @@ __all__ = [
     "DataAccessType",
     "DataFormat",
     "Instruction",
+    "RankGroup",
     "ReduceOperationType",
     "ReplicationPolicy",
     "SyncType",
 ]
 
 
-class SyncType(Enum):
+class _Word(Enum):
+    """A member whose text is what plans and programs write for it."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class SyncType(_Word):
     """Where the threads of a block meet around an operation that synchronises with others.
 
     Before: everything that the block did earlier is done. After: nobody goes on before the operation is through.
     """
 
-    none = 0
-    before = 1
-    after = 2
-    both = 3
+    none = "none"
+    before = "before"
+    after = "after"
+    both = "both"
+
+    def _bits(self) -> int:
+        return list(SyncType).index(self)
 
     def __or__(self, other: object) -> SyncType:
-        return SyncType(self.value | other.value) if isinstance(other, SyncType) else NotImplemented
+        return list(SyncType)[self._bits() | other._bits()] if isinstance(other, SyncType) else NotImplemented
 
     def __and__(self, other: object) -> SyncType:
-        return SyncType(self.value & other.value) if isinstance(other, SyncType) else NotImplemented
+        return list(SyncType)[self._bits() & other._bits()] if isinstance(other, SyncType) else NotImplemented
 
     def __xor__(self, other: object) -> SyncType:
-        return SyncType(self.value ^ other.value) if isinstance(other, SyncType) else NotImplemented
+        return list(SyncType)[self._bits() ^ other._bits()] if isinstance(other, SyncType) else NotImplemented
 
 
-class ReduceOperationType(Enum):
+class ReduceOperationType(_Word):
     """How elements are reduced."""
 
     sum = "sum"
@@ -49,15 +61,18 @@ class ReduceOperationType(Enum):
     prod = "prod"
 
 
-class BufferType(Enum):
-    """The buffers of a rank; the values are their names in a plan."""
+class BufferType(_Word):
+    """The buffers of a rank, in this order; the values are their names in a plan."""
 
     input = "i"
     output = "o"
     scratch = "s"
 
+    def __lt__(self, other: object) -> bool:
+        return str(self) < str(other) if isinstance(other, BufferType) else NotImplemented
 
-class ChannelType(Enum):
+
+class ChannelType(_Word):
     """What a channel is made of; the values are the names in a plan. `sm`, `proxy` and `nvls` are first names of three."""
 
     memory = "memory"
@@ -69,14 +84,14 @@ class ChannelType(Enum):
     nvls = "switch"
 
 
-class DataFormat(Enum):
+class DataFormat(_Word):
     """What a chunk holds that is put as packets, in an MSCCLPPProgram."""
 
     raw = "raw"
     packet = "packet"
 
 
-class DataAccessType(Enum):
+class DataAccessType(_Word):
     """How an operation touches a chunk."""
 
     read = "r"
@@ -84,7 +99,7 @@ class DataAccessType(Enum):
     both = "b"
 
 
-class ReplicationPolicy(Enum):
+class ReplicationPolicy(_Word):
     """How chunks are shared among instances.
 
     Interleaved: every chunk is divided among them. None: not at all, for one instance. Duplicated, and packed, which is
@@ -97,9 +112,10 @@ class ReplicationPolicy(Enum):
     packed = "packed"
 
 
-class Instruction(Enum):
-    """The operations of a plan, by their names in it."""
+class Instruction(_Word):
+    """The operations of a plan, by their names in it; of `start`, a block's beginning, plans say nothing."""
 
+    start = "start"
     nop = "nop"
     barrier = "barrier"
     signal = "signal"
@@ -116,6 +132,22 @@ class Instruction(Enum):
     reduce_send = "res"
     read_reduce = "rre"
     read_reduce_send = "rres"
+    put_packet = "ppkt"
+    read_put_packet = "rppkt"
+    copy_packet = "cpkt"
+    unpack_packet = "upkt"
+    reduce_packet = "repkt"
+    reduce_send_packet = "respkt"
+    reduce_copy_packet = "recpkt"
+    reduce_copy_send_packet = "recspkt"
+    group_load_reduce = "glre"
+    group_load_reduce_store = "glres"
+    group_store = "gstore"
+    group_store_packet = "gstorepkt"
+    sem_acquire = "sem_acquire"
+    sem_release = "sem_release"
+    pipeline = "pipeline"
+    # Named as the calls that make them, too.
     put_packets = "ppkt"
     read_put_packets = "rppkt"
     copy_packets = "cpkt"
@@ -124,13 +156,14 @@ class Instruction(Enum):
     reduce_send_packets = "respkt"
     reduce_copy_packets = "recpkt"
     reduce_copy_send_packets = "recspkt"
-    group_load_reduce = "glre"
-    group_load_reduce_store = "glres"
-    group_store = "gstore"
     group_store_packets = "gstorepkt"
-    sem_acquire = "sem_acquire"
-    sem_release = "sem_release"
-    pipeline = "pipeline"
 
-    def __str__(self) -> str:
-        return str(self.value)
+
+@dataclass(frozen=True)
+class RankGroup:
+    """The ranks that share something, as the members of a switch channel."""
+
+    size: int
+    """How many there are."""
+    ranks: list[int]
+    """The ranks."""
