@@ -63,7 +63,7 @@ _Policy = ReplicationPolicy | Literal["interleaved", "none"]
 class CollectiveProgram:
     def __new__(
         cls,
-        name: str,
+        name: str | None,
         collective: _Buffers,
         num_ranks: int,
         instances: int = 1,

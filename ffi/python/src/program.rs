@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// inside belong to.
 ///
 /// Arguments:
-///   name: the plan's name.
+///   name: the plan's name; None for that of the collective.
 ///   collective: what it computes, and how many chunks the ranks' buffers have.
 ///   num_ranks: number of ranks.
 ///   instances: how often every thread block is replicated, each time for its share of the chunks.
@@ -60,7 +60,7 @@ impl CollectiveProgram {
     ))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
     fn new(
-        name: String,
+        name: Option<String>,
         collective: Bound<'_, PyAny>,
         num_ranks: u64,
         instances: i64,
@@ -87,6 +87,8 @@ impl CollectiveProgram {
         };
         let py = collective.py();
         let kind: String = collective.getattr(intern!(py, "name"))?.extract()?;
+        // Who reads a plan asks for a name: launches go by it.
+        let name = name.unwrap_or_else(|| kind.clone());
         let settings = Settings {
             chunks: chunks(&collective, &name, num_ranks)?,
             in_place: collective.getattr(intern!(py, "inplace"))?.is_truthy()?,

@@ -76,6 +76,13 @@ def test_options_have_the_defaults_of_the_language():
     }
 
 
+def test_a_program_without_a_name_is_called_as_its_collective():
+    program = swap(None)
+    assert (program.name, plan(program)["name"]) == ("sendrecv", "sendrecv")
+    assert plan(CollectiveProgram(name=None, collective=TestCollective(2, 1, 1), num_ranks=2))["name"] == "test"
+    assert plan(MSCCLPPProgram(None, AllReduce(2, 2, True), 2, 1))["name"] == "allreduce"
+
+
 def test_options_can_be_positional_and_reach_the_plan():
     program = CollectiveProgram("p", AllReduce(2, 1, True), 2, *OTHERS.values())
     assert options(program) == OTHERS

@@ -26,7 +26,7 @@ class MSCCLPPProgram:
 
     Two forms: `MSCCLPPProgram(name, collective, num_ranks, instances, ...)`, and, with the ranks and links of a topology,
     `MSCCLPPProgram(name, topo, collective, instances, ...)`. Of an AllReduce the chunk factor is the number of all chunks
-    here. Instances are `duplicated` unless told; scratch is used twice in turn with the protocol "LL".
+    here. Without a name (None) the plan has the collective's. Instances are `duplicated` unless told; scratch is used twice in turn with the protocol "LL".
 
     Raises AssertionError for other protocols than "Simple" and "LL", ValueError for what cannot be, TypeError for other
     arguments; entering it raises RuntimeError inside of another one.
@@ -34,7 +34,7 @@ class MSCCLPPProgram:
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         *given: Any,
         topo: _Topology | None = None,
         collective: Collective | None = None,
@@ -87,7 +87,7 @@ class MSCCLPPProgram:
         policy = values.pop("replication_policy", ReplicationPolicy.duplicated)
         if not isinstance(policy, ReplicationPolicy):
             raise TypeError(f"cannot replicate by {policy!r}: allowed members of ReplicationPolicy")
-        self.name = name
+        self.name = name = self.collective.name if name is None else name
         self.num_ranks = values.pop("num_ranks")
         self.instances = values.setdefault("instances", 1)
         per_node = getattr(self.collective, "num_ranks_per_node", -1)
