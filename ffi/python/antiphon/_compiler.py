@@ -15,8 +15,8 @@ __all__ = ["compile"]
 def compile(
     algo: Callable[..., Any], algo_spec: AlgoSpec | None = None, rank: int = 0, **given: Any
 ) -> PlanHandle:
-    """The plan of the program that `algo` makes of `algo_spec`, for rank `rank`: `jit.compile` with its arguments in the order of
-    the format's own package.
+    """The plan of the program that `algo` makes of `algo_spec`, for rank `rank`: `jit.compile` with its arguments in the order
+    of the format's own package.
 
     `algo` is called with the spec, and with the other keyword arguments as `jit.compile` says. Raises as that does.
     """

@@ -4,6 +4,7 @@ use crate::errors::raise;
 use crate::lines::Lines;
 use crate::switch::Pending;
 use antiphon_plan::dsl::{Compiled, Misuse, Program};
+use antiphon_plan::model::Collective;
 use antiphon_plan::passes::Mode;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -13,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A program, shared by everything that records into it.
 pub struct Shared {
     program: Mutex<Program>,
+    /// What the plan calls the collective, where its author calls one of the known ones otherwise.
+    label: Option<Collective>,
     lines: Mutex<Lines>,
     /// The rank that the program spoke of last; negative for none.
     recent: AtomicI64,
@@ -42,12 +45,14 @@ pub trait Finish: Send + Sync {
 impl Finish for Shared {
     fn finish(&self, py: Python<'_>) -> PyResult<Compiled> {
         self.settle()?;
-        py.detach(|| self.lock().finish()).map_err(raise)
+        py.detach(|| self.lock().finish()).map(|compiled| self.labelled(compiled)).map_err(raise)
     }
 
     fn finish_last(&self, py: Python<'_>) -> PyResult<Compiled> {
         self.settle()?;
-        py.detach(|| self.lock().finish_last()).map_err(raise)
+        py.detach(|| self.lock().finish_last())
+            .map(|compiled| self.labelled(compiled))
+            .map_err(raise)
     }
 }
 
@@ -65,9 +70,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     /// A program that others can record into.
-    pub fn new(program: Program) -> Arc<Self> {
+    pub fn new(program: Program, label: Option<Collective>) -> Arc<Self> {
         let shared = Arc::new(Shared {
             program: Mutex::new(program),
+            label,
             lines: Mutex::default(),
             recent: AtomicI64::new(-1),
             middle: AtomicBool::new(false),
@@ -75,6 +81,13 @@ impl Shared {
         });
         made(&shared);
         shared
+    }
+
+    fn labelled(&self, mut compiled: Compiled) -> Compiled {
+        if let Some(label) = &self.label {
+            compiled.plan.collective = label.clone();
+        }
+        compiled
     }
 
     /// The program, whether or not it is the current one.

@@ -87,6 +87,11 @@ impl CollectiveProgram {
         };
         let py = collective.py();
         let kind: String = collective.getattr(intern!(py, "name"))?.extract()?;
+        let rule = match collective.getattr_opt(intern!(py, "_rule"))? {
+            Some(rule) => rule.call0()?.extract()?,
+            None => kind.clone(),
+        };
+        let label = (kind != rule).then(|| Collective::from_name(&kind));
         // Who reads a plan asks for a name: launches go by it.
         let name = name.unwrap_or_else(|| kind.clone());
         let settings = Settings {
@@ -106,11 +111,11 @@ impl CollectiveProgram {
             runtime_sizes: collective
                 .getattr_opt(intern!(py, "runtime_sizes"))?
                 .is_some_and(|yes| yes.is_truthy().unwrap_or(false)),
-            ..Settings::new(name, Collective::from_name(&kind), num_ranks)
+            ..Settings::new(name, Collective::from_name(&rule), num_ranks)
         };
         let program = Program::new(settings.clone()).map_err(raise)?;
         Ok(CollectiveProgram {
-            shared: Shared::new(program),
+            shared: Shared::new(program, label),
             collective: collective.unbind(),
             settings,
         })

@@ -69,6 +69,52 @@ def test_authors_write_their_own():
     assert chunks == [(1, 6), (2, 0), (3, 0)]
 
 
+class Renamed(AllGather):
+    """An allgather by another name."""
+
+    name = "mine"
+
+
+class Halved(AllReduce):
+    """By another name, and with buffers of its own."""
+
+    name = "halved"
+
+    def init_buffers(self):
+        kinds = (BufferType.input, BufferType.output)
+        return [{kind: BaseBuffer(rank, kind, 0, 1) for kind in kinds} for rank in range(self.num_ranks)]
+
+
+@pytest.mark.parametrize("on_the_object", [False, True])
+def test_a_known_collective_may_have_another_name(on_the_object):
+    collective = AllGather(2, 1, True) if on_the_object else Renamed(2, 1, True)
+    if on_the_object:
+        collective.name = "mine"
+
+    def gathered(ranks):
+        with CollectiveProgram("p", collective, 2) as program:
+            for me in ranks:
+                channel = MemoryChannel(1 - me, me)
+                channel.put(Rank(1 - me).get_output_buffer()[me:me + 1], Rank(me).get_input_buffer()[:], tb=0)
+                channel.signal(tb=0)
+                MemoryChannel(me, 1 - me).wait(tb=0)
+        return program
+
+    program = gathered(range(2))
+    plan = json.loads(program.to_json())
+    assert (plan["collective"], plan["gpus"][0]["input_chunks"], plan["gpus"][0]["output_chunks"]) == ("mine", 1, 2)
+    assert program.check() is True
+    with pytest.raises(RuntimeError, match="rank 0, output chunk 1: expected chunk 0 of rank 1"):
+        gathered([0]).check()
+
+
+def test_buffers_of_ones_own_are_of_a_collective_of_ones_own():
+    program = CollectiveProgram("p", Halved(2, 1, True), 2)
+    plan = json.loads(program.to_json())
+    assert (plan["collective"], plan["gpus"][0]["input_chunks"], plan["gpus"][0]["output_chunks"]) == ("halved", 1, 1)
+    assert program.check() is False
+
+
 def test_what_gives_no_buffers_is_refused():
     with pytest.raises(NotImplementedError, match="init_buffers"):
         CollectiveProgram("p", Collective(2, 1, False), 2)

@@ -26,7 +26,8 @@ class MSCCLPPProgram:
 
     Two forms: `MSCCLPPProgram(name, collective, num_ranks, instances, ...)`, and, with the ranks and links of a topology,
     `MSCCLPPProgram(name, topo, collective, instances, ...)`. Of an AllReduce the chunk factor is the number of all chunks
-    here. Without a name (None) the plan has the collective's. Instances are `duplicated` unless told; scratch is used twice in turn with the protocol "LL".
+    here. Without a name (None) the plan has the collective's. Instances are `duplicated` unless told; scratch is used twice
+    in turn with the protocol "LL".
 
     Raises AssertionError for other protocols than "Simple" and "LL", ValueError for what cannot be, TypeError for other
     arguments; entering it raises RuntimeError inside of another one.
