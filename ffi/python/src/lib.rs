@@ -10,6 +10,7 @@
 
 mod channel;
 mod chunk;
+mod collective;
 mod convert;
 mod current;
 mod errors;
@@ -33,6 +34,8 @@ mod _native {
     #[pymodule_export]
     use crate::chunk::{BaseBuffer, Buffer, Chunk};
     #[pymodule_export]
+    use crate::collective::collective_chunks;
+    #[pymodule_export]
     use crate::current::{begin_compile, end_compile, get_program};
     #[pymodule_export]
     use crate::group::{LoopIterationContext, ThreadBlockGroup};
@@ -44,8 +47,6 @@ mod _native {
     use crate::output::{json, write_compiled};
     #[pymodule_export]
     use crate::program::CollectiveProgram;
-    #[pymodule_export]
-    use crate::program::collective_chunks;
     #[pymodule_export]
     use crate::rank::Rank;
     #[pymodule_export]

@@ -1,18 +1,16 @@
 //! `CollectiveProgram`.
 
-use crate::convert::{BufferArg, PolicyArg};
+use crate::collective::{chunks, own_promise};
+use crate::convert::PolicyArg;
 use crate::current::{Finish, Shared, enter, leave, mode};
 use crate::errors::raise;
 use crate::output::{Indent, text, write};
 use antiphon_plan::Style;
 use antiphon_plan::dsl::{Program, Settings};
-use antiphon_plan::model::{Buffer, Collective, Plan, Protocol};
+use antiphon_plan::model::{Collective, Protocol};
 use antiphon_plan::passes::replication::Policy;
-use antiphon_plan::postcondition::{PostCondition, Wanted};
-use pyo3::exceptions::{
-    PyAssertionError, PyKeyError, PyNotImplementedError, PyOverflowError, PyRuntimeError,
-    PyValueError,
-};
+use antiphon_plan::postcondition::PostCondition;
+use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
@@ -38,7 +36,8 @@ use std::sync::Arc;
 ///   min_message_size, max_message_size: message sizes that the plan accepts, in bytes.
 ///   compatible: whether a block's threads meet wherever the format's own DSL makes them, rather than where they must.
 ///
-/// Raises ValueError for no ranks, no instances, and a collective with buffers for fewer ranks.
+/// Raises ValueError for no ranks, no instances, and a collective with buffers for fewer ranks. The arguments are attributes, which
+/// may be set until the plan is made, but for `collective`, `num_ranks` and `instr_fusion`.
 #[pyclass(module = "antiphon.language.program", frozen, subclass)]
 pub struct CollectiveProgram {
     /// What is recorded.
@@ -46,7 +45,16 @@ pub struct CollectiveProgram {
     /// What the program was given, for its author to read.
     #[pyo3(get)]
     collective: Py<PyAny>,
-    settings: Settings,
+}
+
+impl CollectiveProgram {
+    fn said<R>(&self, read: impl FnOnce(&Settings) -> R) -> R {
+        read(self.shared.lock().settings())
+    }
+
+    fn amend(&self, change: impl FnOnce(&mut Settings)) -> PyResult<()> {
+        self.shared.lock().amend(change).map_err(raise)
+    }
 }
 
 #[pymethods]
@@ -76,15 +84,7 @@ impl CollectiveProgram {
         max_message_size: u64,
         compatible: bool,
     ) -> PyResult<Self> {
-        let protocol = match protocol {
-            "Simple" => Protocol::Simple,
-            "LL" => Protocol::LL,
-            other => {
-                return Err(PyAssertionError::new_err(format!(
-                    "Given protocol: {other}. Must be either Simple, LL"
-                )));
-            }
-        };
+        let protocol = protocol_named(protocol)?;
         let py = collective.py();
         let kind: String = collective.getattr(intern!(py, "name"))?.extract()?;
         let rule = match collective.getattr_opt(intern!(py, "_rule"))? {
@@ -113,11 +113,10 @@ impl CollectiveProgram {
                 .is_some_and(|yes| yes.is_truthy().unwrap_or(false)),
             ..Settings::new(name, Collective::from_name(&rule), num_ranks)
         };
-        let program = Program::new(settings.clone()).map_err(raise)?;
+        let program = Program::new(settings).map_err(raise)?;
         Ok(CollectiveProgram {
             shared: Shared::new(program, label),
             collective: collective.unbind(),
-            settings,
         })
     }
 
@@ -182,16 +181,16 @@ impl CollectiveProgram {
     fn check(&self, py: Python<'_>) -> PyResult<bool> {
         let compiled = self.shared.finish(py)?;
         let collective = self.collective.bind(py);
+        let settings = self.said(Settings::clone);
         let known = match collective.getattr_opt(intern!(py, "chunk_factor"))? {
             Some(factor) => {
-                let ranks = self.settings.ranks;
-                PostCondition::of(&self.settings.collective, ranks, factor.extract()?)
+                PostCondition::of(&settings.collective, settings.ranks, factor.extract()?)
             }
             None => None,
         };
         let promise = match known {
             Some(promise) => promise,
-            None => match own_promise(collective, &self.settings, &compiled.plan)? {
+            None => match own_promise(collective, &settings, &compiled.plan)? {
                 Some(promise) => promise,
                 None => return Ok(false),
             },
@@ -239,166 +238,150 @@ impl CollectiveProgram {
 
     /// The plan's name.
     #[getter]
-    fn name(&self) -> &str {
-        &self.settings.name
+    fn name(&self) -> String {
+        self.said(|settings| settings.name.clone())
+    }
+
+    #[setter]
+    fn set_name(&self, name: String) -> PyResult<()> {
+        self.amend(|settings| settings.name = name)
     }
 
     /// Number of ranks.
     #[getter]
     fn num_ranks(&self) -> u64 {
-        self.settings.ranks
+        self.said(|settings| settings.ranks)
     }
 
     /// How often every thread block is replicated.
     #[getter]
     fn instances(&self) -> i64 {
-        self.settings.instances
+        self.said(|settings| settings.instances)
+    }
+
+    #[setter]
+    fn set_instances(&self, instances: i64) -> PyResult<()> {
+        self.amend(|settings| settings.instances = instances)
     }
 
     /// "Simple" or "LL".
     #[getter]
     fn protocol(&self) -> &'static str {
-        self.settings.protocol.name()
+        self.said(|settings| settings.protocol.name())
+    }
+
+    #[setter]
+    fn set_protocol(&self, protocol: &str) -> PyResult<()> {
+        let protocol = protocol_named(protocol)?;
+        self.amend(|settings| settings.protocol = protocol)
     }
 
     /// Whether neighbouring operations become one.
     #[getter]
     fn instr_fusion(&self) -> bool {
-        self.settings.fuse
+        self.said(|settings| settings.fuse)
     }
 
     /// Whether a block's threads meet between data operations that depend on each other.
     #[getter]
     fn auto_sync(&self) -> bool {
-        self.settings.auto_sync
+        self.said(|settings| settings.auto_sync)
+    }
+
+    #[setter]
+    fn set_auto_sync(&self, auto_sync: bool) -> PyResult<()> {
+        self.amend(|settings| settings.auto_sync = auto_sync)
     }
 
     /// How chunks are shared among instances, a ReplicationPolicy.
     #[getter]
     fn replication_policy(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        PolicyArg(self.settings.policy).member(py)
+        PolicyArg(self.said(|settings| settings.policy)).member(py)
+    }
+
+    #[setter]
+    fn set_replication_policy(&self, policy: PolicyArg) -> PyResult<()> {
+        self.amend(|settings| settings.policy = policy.0)
     }
 
     /// One launch context for all buffer addresses.
     #[getter]
     fn reuse_resources(&self) -> bool {
-        self.settings.reuse_resources
+        self.said(|settings| settings.reuse_resources)
+    }
+
+    #[setter]
+    fn set_reuse_resources(&self, reuse_resources: bool) -> PyResult<()> {
+        self.amend(|settings| settings.reuse_resources = reuse_resources)
     }
 
     /// Threads of a block on a GPU.
     #[getter]
     fn num_threads_per_block(&self) -> u64 {
-        self.settings.threads_per_block
+        self.said(|settings| settings.threads_per_block)
+    }
+
+    #[setter]
+    fn set_num_threads_per_block(&self, num_threads_per_block: u64) -> PyResult<()> {
+        self.amend(|settings| settings.threads_per_block = num_threads_per_block)
     }
 
     /// Whether successive launches alternate between two halves of scratch.
     #[getter]
     fn use_double_scratch_buffer(&self) -> bool {
-        self.settings.double_scratch
+        self.said(|settings| settings.double_scratch)
+    }
+
+    #[setter]
+    fn set_use_double_scratch_buffer(&self, use_double_scratch_buffer: bool) -> PyResult<()> {
+        self.amend(|settings| settings.double_scratch = use_double_scratch_buffer)
     }
 
     /// Unit of chunk arithmetic, in bytes.
     #[getter]
     fn buffer_alignment(&self) -> u64 {
-        self.settings.alignment
+        self.said(|settings| settings.alignment)
+    }
+
+    #[setter]
+    fn set_buffer_alignment(&self, buffer_alignment: u64) -> PyResult<()> {
+        self.amend(|settings| settings.alignment = buffer_alignment)
     }
 
     /// Smallest message that the plan accepts, in bytes.
     #[getter]
     fn min_message_size(&self) -> u64 {
-        *self.settings.sizes.start()
+        self.said(|settings| *settings.sizes.start())
+    }
+
+    #[setter]
+    fn set_min_message_size(&self, size: u64) -> PyResult<()> {
+        self.amend(|settings| settings.sizes = size..=*settings.sizes.end())
     }
 
     /// Largest message that the plan accepts, in bytes.
     #[getter]
     fn max_message_size(&self) -> u64 {
-        *self.settings.sizes.end()
+        self.said(|settings| *settings.sizes.end())
+    }
+
+    #[setter]
+    fn set_max_message_size(&self, size: u64) -> PyResult<()> {
+        self.amend(|settings| settings.sizes = *settings.sizes.start()..=size)
     }
 
     fn __repr__(&self) -> String {
-        let Settings { name, collective, ranks, .. } = &self.settings;
+        let Settings { name, collective, ranks, .. } = self.said(Settings::clone);
         format!("CollectiveProgram({name:?}, {collective}, num_ranks={ranks})")
     }
 }
 
-/// Chunks of every rank's input and output, as the collective's `init_buffers()` has them.
-fn chunks(
-    collective: &Bound<'_, PyAny>,
-    program: &str,
-    num_ranks: u64,
-) -> PyResult<Vec<(u64, u64)>> {
-    let py = collective.py();
-    let buffers = collective.call_method0(intern!(py, "init_buffers"))?;
-    let input = BufferArg(Buffer::Input).member(py)?;
-    let output = BufferArg(Buffer::Output).member(py)?;
-    let size = |buffers: &Bound<'_, PyAny>, kind: &Py<PyAny>| match buffers.get_item(kind) {
-        Ok(buffer) => buffer.getattr(intern!(py, "size"))?.extract(),
-        // Without the buffer, the plan puts no constraint on it.
-        Err(error) if error.is_instance_of::<PyKeyError>(py) => Ok(0),
-        Err(error) => Err(error),
-    };
-    let mut chunks = Vec::new();
-    for buffers in buffers.try_iter()? {
-        let buffers = buffers?;
-        chunks.push((size(&buffers, &input)?, size(&buffers, &output)?));
-    }
-    if (chunks.len() as u64) < num_ranks {
-        let found = chunks.len();
-        return Err(PyValueError::new_err(format!(
-            "cannot make program `{program}`: its collective has buffers of {found} ranks, allowed {num_ranks} or \
-             more; give num_ranks to both"
-        )));
-    }
-    Ok(chunks)
-}
-
-/// Chunks of every rank's input and output in a collective over `num_ranks` ranks with chunk factor `chunk_factor`:
-/// what goes to or comes from every rank has the factor's chunks for each of them.
-///
-/// Raises ValueError for a collective that has no such rule.
-#[pyfunction]
-pub fn collective_chunks(name: &str, num_ranks: u64, chunk_factor: u64) -> PyResult<(u64, u64)> {
-    let own = chunk_factor;
-    let all = num_ranks.checked_mul(chunk_factor).ok_or_else(|| {
-        PyOverflowError::new_err("cannot count chunks: num_ranks times chunk_factor is too large")
-    })?;
+fn protocol_named(name: &str) -> PyResult<Protocol> {
     match name {
-        "allreduce" | "alltoall" | "alltoallv" => Ok((all, all)),
-        "allgather" | "allgatherv" | "gather" => Ok((own, all)),
-        "reducescatter" | "scatter" => Ok((all, own)),
-        "broadcast" | "reduce" | "sendrecv" => Ok((own, own)),
-        other => Err(PyValueError::new_err(format!(
-            "cannot count the chunks of collective `{other}`: it has no rule; give its buffers in init_buffers()"
+        "Simple" => Ok(Protocol::Simple),
+        "LL" => Ok(Protocol::LL),
+        other => Err(PyAssertionError::new_err(format!(
+            "Given protocol: {other}. Must be either Simple, LL"
         ))),
     }
-}
-
-/// What a collective of the author's own promises, by its `post_condition`; none if it has none.
-fn own_promise(
-    collective: &Bound<'_, PyAny>,
-    settings: &Settings,
-    plan: &Plan,
-) -> PyResult<Option<PostCondition>> {
-    let py = collective.py();
-    let Some(rule) = collective.getattr_opt(intern!(py, "post_condition"))? else {
-        return Ok(None);
-    };
-    let chunks = plan.gpus.iter().map(|gpu| gpu.output_chunks).max().unwrap_or(0);
-    // The author counts chunks as they are before instances divide them.
-    let chunks = chunks / settings.instances.max(1) as u64;
-    let mut wanted = Vec::new();
-    for rank in 0..plan.gpus.len() as u64 {
-        for chunk in 0..chunks {
-            match rule.call1((rank, chunk)) {
-                Ok(origins) => wanted.push(match origins.extract::<Option<Vec<(u64, u64)>>>()? {
-                    Some(origins) => Wanted::Chunks(origins),
-                    None => Wanted::Anything,
-                }),
-                Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => return Ok(None),
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    let of = |rank: u64, chunk: u64| wanted[(rank * chunks + chunk) as usize].clone();
-    Ok(Some(PostCondition::custom(plan.gpus.len() as u64, chunks, of)))
 }

@@ -76,6 +76,25 @@ def test_options_have_the_defaults_of_the_language():
     }
 
 
+def test_options_may_be_set_until_the_plan_is_made():
+    program = swap()
+    for name, value in {"name": "other", **OTHERS}.items():
+        if name == "instr_fusion":
+            continue
+        setattr(program, name, value)
+        assert getattr(program, name) == value
+    given = {**OTHERS, "instr_fusion": True}
+    assert (options(program), plan(program)) == (given, plan(swap("other", **given)))
+    with pytest.raises(ValueError, match="saw 0 instances"):
+        program.instances = 0
+    with pytest.raises(AssertionError, match="Given protocol: LL128"):
+        program.protocol = "LL128"
+    for name in ("collective", "num_ranks", "instr_fusion"):
+        with pytest.raises(AttributeError):
+            setattr(program, name, getattr(program, name))
+    assert options(program) == given
+
+
 def test_a_program_without_a_name_is_called_as_its_collective():
     program = swap(None)
     assert (program.name, plan(program)["name"]) == ("sendrecv", "sendrecv")

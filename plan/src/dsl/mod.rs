@@ -264,6 +264,19 @@ impl Program {
         &self.settings
     }
 
+    /// Changes what the program says of itself. Ranks and chunks are settled, and what decides while operations are recorded
+    /// holds for those that follow.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); nothing is changed then.
+    pub fn amend(&mut self, change: impl FnOnce(&mut Settings)) -> Result<(), Misuse> {
+        let mut settings = self.settings.clone();
+        change(&mut settings);
+        settings.consistent()?;
+        self.settings = settings;
+        Ok(())
+    }
+
     /// What the program says of itself, for a caller that says it bit by bit. Ranks and chunks are settled.
     pub(crate) fn settings_mut(&mut self) -> &mut Settings {
         &mut self.settings

@@ -22,6 +22,16 @@ fn kinds(plan: &Plan, rank: usize, block: usize) -> Vec<OpKind> {
 const ON: On<'static> = On::block(0);
 
 #[test]
+fn what_a_program_says_of_itself_may_change() {
+    let mut p = program();
+    p.amend(|settings| settings.name = "q".to_owned()).unwrap();
+    let refused = p.amend(|settings| settings.instances = 0).unwrap_err();
+    assert!(refused.to_string().contains("saw 0 instances"), "{refused}");
+    assert_eq!((p.settings().name.as_str(), p.settings().instances), ("q", 1));
+    assert_eq!(p.finish().unwrap().plan.name, "q");
+}
+
+#[test]
 fn mistakes_are_refused_where_they_are_made() {
     let mut p = program();
     let over = p.channel(ChannelType::Memory, 1, 0).unwrap();
