@@ -5,9 +5,11 @@ use crate::convert::{ReduceArg, SyncArg, channel_type};
 use crate::current::{Shared, current};
 use crate::errors::{raise, raise_value_without_block};
 use crate::group::{ThreadBlockGroup, on, on_block};
+use crate::late::Late;
 use antiphon_plan::dsl::{self, Transfer};
 use antiphon_plan::model::ChannelType;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 use std::sync::Arc;
 
 /// A group of blocks that an operation may run on.
@@ -113,31 +115,36 @@ impl Endpoint {
 /// ThreadBlockGroup whose blocks share them; they raise RuntimeError without either, for chunks of other ranks than
 /// said and for chunks of different sizes.
 #[pyclass(module = "antiphon.language.channel", frozen, subclass)]
-pub struct MemoryChannel(Endpoint);
+pub struct MemoryChannel(Late<Endpoint>);
 
 #[pymethods]
 impl MemoryChannel {
     #[new]
-    fn new(dst_rank: i64, src_rank: i64) -> PyResult<Self> {
-        Endpoint::new(ChannelType::Memory, dst_rank, src_rank).map(MemoryChannel)
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(dst_rank, src_rank)")]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        MemoryChannel(Late::empty())
+    }
+
+    fn __init__(&self, dst_rank: i64, src_rank: i64) -> PyResult<()> {
+        self.0.make(|| Endpoint::new(ChannelType::Memory, dst_rank, src_rank))
     }
 
     /// The source rank's number of the channel among its memory channels.
     #[getter]
-    fn channel_id(&self) -> u64 {
-        self.0.channel.id
+    fn channel_id(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.channel.id)
     }
 
     /// The rank that runs the operations.
     #[getter]
-    fn src_rank(&self) -> u64 {
-        self.0.channel.source
+    fn src_rank(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.channel.source)
     }
 
     /// The peer.
     #[getter]
-    fn dst_rank(&self) -> u64 {
-        self.0.channel.destination
+    fn dst_rank(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.channel.destination)
     }
 
     /// `ChannelType.memory`.
@@ -149,13 +156,13 @@ impl MemoryChannel {
     /// Signals the peer. `data_sync` says where the block's threads meet around it; a relaxed signal orders no data.
     #[pyo3(signature = (tb, data_sync=SyncArg::BOTH, relaxed=false))]
     fn signal(&self, py: Python<'_>, tb: i64, data_sync: SyncArg, relaxed: bool) -> PyResult<()> {
-        self.0.signal(py, tb, data_sync, relaxed)
+        self.0.get()?.signal(py, tb, data_sync, relaxed)
     }
 
     /// Waits for one more signal of the peer. `data_sync` and `relaxed` as for `signal`.
     #[pyo3(signature = (tb, data_sync=SyncArg::BOTH, relaxed=false))]
     fn wait(&self, py: Python<'_>, tb: i64, data_sync: SyncArg, relaxed: bool) -> PyResult<()> {
-        self.0.wait(py, tb, data_sync, relaxed)
+        self.0.get()?.wait(py, tb, data_sync, relaxed)
     }
 
     /// Copies `src_chunk` of the source rank to `dst_chunk` of the peer.
@@ -167,7 +174,7 @@ impl MemoryChannel {
         tb: Option<i64>,
         tb_group: Group<'_, '_>,
     ) -> PyResult<()> {
-        self.0.transfer(Transfer::Put, dst_chunk, src_chunk, tb, tb_group)
+        self.0.get()?.transfer(Transfer::Put, dst_chunk, src_chunk, tb, tb_group)
     }
 
     /// Copies `src_chunk` of the peer to `dst_chunk` of the source rank.
@@ -179,7 +186,7 @@ impl MemoryChannel {
         tb: Option<i64>,
         tb_group: Group<'_, '_>,
     ) -> PyResult<()> {
-        self.0.transfer(Transfer::Get, dst_chunk, src_chunk, tb, tb_group)
+        self.0.get()?.transfer(Transfer::Get, dst_chunk, src_chunk, tb, tb_group)
     }
 
     /// Stores the data of `src_chunk` of the source rank as packets to `dst_chunk` in the peer's scratch.
@@ -191,7 +198,7 @@ impl MemoryChannel {
         tb: Option<i64>,
         tb_group: Group<'_, '_>,
     ) -> PyResult<()> {
-        self.0.transfer(Transfer::PutPackets, dst_chunk, src_chunk, tb, tb_group)
+        self.0.get()?.transfer(Transfer::PutPackets, dst_chunk, src_chunk, tb, tb_group)
     }
 
     /// Waits for the packets of `src_chunk` in the source rank's scratch and forwards them to `dst_chunk` in the
@@ -204,7 +211,7 @@ impl MemoryChannel {
         tb: Option<i64>,
         tb_group: Group<'_, '_>,
     ) -> PyResult<()> {
-        self.0.transfer(Transfer::ReadPutPackets, dst_chunk, src_chunk, tb, tb_group)
+        self.0.get()?.transfer(Transfer::ReadPutPackets, dst_chunk, src_chunk, tb, tb_group)
     }
 
     /// Reduces `local_src_chunk` and all of `remote_src_chunks`, which are the peer's, into `local_dst_chunk`, by
@@ -222,11 +229,11 @@ impl MemoryChannel {
         reduce_op: ReduceArg,
     ) -> PyResult<()> {
         let to = local_dst_chunk.unwrap_or(local_src_chunk);
-        self.0.reduce(to, local_src_chunk, remote_src_chunks, tb, tb_group, reduce_op)
+        self.0.get()?.reduce(to, local_src_chunk, remote_src_chunks, tb, tb_group, reduce_op)
     }
 
-    fn __repr__(&self) -> String {
-        self.0.repr("MemoryChannel")
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(self.0.get()?.repr("MemoryChannel"))
     }
 }
 
@@ -235,31 +242,36 @@ impl MemoryChannel {
 /// It is one-sided and paired as a MemoryChannel is. Raises RuntimeError outside of a program and for ranks that it does
 /// not have; its operations do for chunks of other ranks than said and for chunks of different sizes.
 #[pyclass(module = "antiphon.language.channel", frozen, subclass)]
-pub struct PortChannel(Endpoint);
+pub struct PortChannel(Late<Endpoint>);
 
 #[pymethods]
 impl PortChannel {
     #[new]
-    fn new(dst_rank: i64, src_rank: i64) -> PyResult<Self> {
-        Endpoint::new(ChannelType::Port, dst_rank, src_rank).map(PortChannel)
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(dst_rank, src_rank)")]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        PortChannel(Late::empty())
+    }
+
+    fn __init__(&self, dst_rank: i64, src_rank: i64) -> PyResult<()> {
+        self.0.make(|| Endpoint::new(ChannelType::Port, dst_rank, src_rank))
     }
 
     /// The source rank's number of the channel among its port channels.
     #[getter]
-    fn channel_id(&self) -> u64 {
-        self.0.channel.id
+    fn channel_id(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.channel.id)
     }
 
     /// The rank that runs the operations.
     #[getter]
-    fn src_rank(&self) -> u64 {
-        self.0.channel.source
+    fn src_rank(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.channel.source)
     }
 
     /// The peer.
     #[getter]
-    fn dst_rank(&self) -> u64 {
-        self.0.channel.destination
+    fn dst_rank(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.channel.destination)
     }
 
     /// `ChannelType.port`.
@@ -271,24 +283,24 @@ impl PortChannel {
     /// Signals the peer. `data_sync` says where the block's threads meet around it.
     #[pyo3(signature = (tb, data_sync=SyncArg::BOTH))]
     fn signal(&self, py: Python<'_>, tb: i64, data_sync: SyncArg) -> PyResult<()> {
-        self.0.signal(py, tb, data_sync, false)
+        self.0.get()?.signal(py, tb, data_sync, false)
     }
 
     /// Waits for one more signal of the peer. `data_sync` as for `signal`.
     #[pyo3(signature = (tb, data_sync=SyncArg::BOTH))]
     fn wait(&self, py: Python<'_>, tb: i64, data_sync: SyncArg) -> PyResult<()> {
-        self.0.wait(py, tb, data_sync, false)
+        self.0.get()?.wait(py, tb, data_sync, false)
     }
 
     /// Waits until earlier transfers over the channel are complete. `data_sync` as for `signal`.
     #[pyo3(signature = (tb, data_sync=SyncArg::BOTH))]
     fn flush(&self, tb: i64, data_sync: SyncArg) -> PyResult<()> {
-        self.0.flush(tb, data_sync)
+        self.0.get()?.flush(tb, data_sync)
     }
 
     /// Copies `src_chunk` of the source rank to `dst_chunk` of the peer.
     fn put(&self, dst_chunk: ChunkArg, src_chunk: ChunkArg, tb: i64) -> PyResult<()> {
-        self.0.transfer(Transfer::Put, dst_chunk, src_chunk, Some(tb), None)
+        self.0.get()?.transfer(Transfer::Put, dst_chunk, src_chunk, Some(tb), None)
     }
 
     /// Copies `src_chunk` of the source rank to `dst_chunk` of the peer, then signals it.
@@ -299,7 +311,7 @@ impl PortChannel {
         src_chunk: ChunkArg,
         tb: i64,
     ) -> PyResult<()> {
-        self.0.signalling_transfer(py, Transfer::PutWithSignal, dst_chunk, src_chunk, tb)
+        self.0.get()?.signalling_transfer(py, Transfer::PutWithSignal, dst_chunk, src_chunk, tb)
     }
 
     /// Copies `src_chunk` of the source rank to `dst_chunk` of the peer, signals it and waits until all is complete.
@@ -310,13 +322,19 @@ impl PortChannel {
         src_chunk: ChunkArg,
         tb: i64,
     ) -> PyResult<()> {
-        self.0.signalling_transfer(py, Transfer::PutWithSignalAndFlush, dst_chunk, src_chunk, tb)
+        self.0.get()?.signalling_transfer(
+            py,
+            Transfer::PutWithSignalAndFlush,
+            dst_chunk,
+            src_chunk,
+            tb,
+        )
     }
 
     /// Copies the packets of `src_chunk` of the source rank to `dst_chunk` in the peer's scratch. Both hold packets as
     /// they are: pack raw data into scratch first, by `copy_packets`.
     fn put_packets(&self, dst_chunk: ChunkArg, src_chunk: ChunkArg, tb: i64) -> PyResult<()> {
-        self.0.transfer(Transfer::PutPackets, dst_chunk, src_chunk, Some(tb), None)
+        self.0.get()?.transfer(Transfer::PutPackets, dst_chunk, src_chunk, Some(tb), None)
     }
 
     /// Waits for the packets of `src_chunk` in the source rank's scratch and forwards them to `dst_chunk` in the
@@ -329,10 +347,10 @@ impl PortChannel {
         tb: Option<i64>,
         tb_group: Group<'_, '_>,
     ) -> PyResult<()> {
-        self.0.transfer(Transfer::ReadPutPackets, dst_chunk, src_chunk, tb, tb_group)
+        self.0.get()?.transfer(Transfer::ReadPutPackets, dst_chunk, src_chunk, tb, tb_group)
     }
 
-    fn __repr__(&self) -> String {
-        self.0.repr("PortChannel")
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(self.0.get()?.repr("PortChannel"))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::convert::BufferArg;
 use crate::current::current;
+use crate::late::Late;
 use antiphon_plan::dsl;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -143,46 +144,56 @@ pub fn chunks(given: Vec<ChunkArg>) -> Vec<dsl::Chunk> {
 /// RuntimeError for chunks beyond the end.
 #[pyclass(module = "antiphon.language.rank", frozen, subclass)]
 pub struct BaseBuffer {
-    run: dsl::Chunk,
+    run: Late<dsl::Chunk>,
 }
 
 impl BaseBuffer {
     /// The buffer that is this run of chunks.
     pub fn of(run: dsl::Chunk) -> Self {
-        BaseBuffer { run }
+        BaseBuffer { run: Late::of(run) }
+    }
+
+    fn run(&self) -> PyResult<&dsl::Chunk> {
+        self.run.get()
     }
 }
 
 #[pymethods]
 impl BaseBuffer {
     #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        BaseBuffer { run: Late::empty() }
+    }
+
     #[pyo3(signature = (*args, **kwargs))]
-    fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    fn __init__(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
         let names: [&[&str]; 4] = [&["rank"], &["type", "buffer_type"], &["offset"], &["size"]];
         let Some([rank, buffer, offset, size]) = each_once(names, args, kwargs) else {
             return Err(PyTypeError::new_err(
                 "cannot make a BaseBuffer: expected each argument once, as in BaseBuffer(rank, type, offset, size)",
             ));
         };
-        let (rank, index, size) = (rank.extract()?, offset.extract()?, size.extract()?);
-        Ok(BaseBuffer::of(dsl::Chunk {
-            rank,
-            buffer: buffer.extract::<BufferArg>()?.0,
-            index,
-            size,
-        }))
+        self.run.make(|| {
+            let (rank, index, size) = (rank.extract()?, offset.extract()?, size.extract()?);
+            Ok(dsl::Chunk { rank, buffer: buffer.extract::<BufferArg>()?.0, index, size })
+        })
     }
 
     /// The rank whose buffer it is.
     #[getter]
-    fn rank(&self) -> u64 {
-        self.run.rank
+    fn rank(&self) -> PyResult<u64> {
+        Ok(self.run()?.rank)
     }
 
     /// Which of the rank's buffers, a BufferType.
     #[getter]
     fn r#type(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        BufferArg(self.run.buffer).member(py)
+        BufferArg(self.run()?.buffer).member(py)
     }
 
     /// Another name of `type`.
@@ -193,18 +204,18 @@ impl BaseBuffer {
 
     /// Its first chunk in the rank's buffer.
     #[getter]
-    fn offset(&self) -> u64 {
-        self.run.index
+    fn offset(&self) -> PyResult<u64> {
+        Ok(self.run()?.index)
     }
 
     /// Number of chunks.
     #[getter]
-    fn size(&self) -> u64 {
-        self.run.size
+    fn size(&self) -> PyResult<u64> {
+        Ok(self.run()?.size)
     }
 
-    fn __len__(&self) -> usize {
-        usize::try_from(self.run.size).unwrap_or(usize::MAX)
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(usize::try_from(self.run()?.size).unwrap_or(usize::MAX))
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Chunk> {
@@ -219,7 +230,8 @@ impl BaseBuffer {
             let value = slice.getattr(name)?;
             if value.is_none() { Ok(missing) } else { value.extract() }
         };
-        let size = i64::try_from(self.run.size).unwrap_or(i64::MAX);
+        let run = *self.run()?;
+        let size = i64::try_from(run.size).unwrap_or(i64::MAX);
         let start = bound(intern!(py, "start"), 0)?;
         let stop = bound(intern!(py, "stop"), size)?;
         let step = bound(intern!(py, "step"), 1)?;
@@ -238,21 +250,23 @@ impl BaseBuffer {
                 "cannot take chunks {start} to {stop}: the end comes before the beginning"
             )));
         }
-        if to > self.run.size {
+        if to > run.size {
             return Err(PyRuntimeError::new_err(format!(
                 "cannot take chunks {start} to {stop} (exclusive) of a {} buffer of rank {} with {size} chunks",
-                buffer_name(self.run.buffer),
-                self.run.rank,
+                buffer_name(run.buffer),
+                run.rank,
             )));
         }
-        let index = self.run.index.saturating_add(from);
-        Ok(Chunk(dsl::Chunk { index, size: to - from, ..self.run }))
+        let index = run.index.saturating_add(from);
+        Ok(Chunk(dsl::Chunk { index, size: to - from, ..run }))
     }
 
-    fn __repr__(&self) -> String {
-        let dsl::Chunk { rank, buffer, index, size } = self.run;
+    fn __repr__(&self) -> PyResult<String> {
+        let dsl::Chunk { rank, buffer, index, size } = *self.run()?;
         let buffer = buffer_name(buffer);
-        format!("BaseBuffer(rank={rank}, type=BufferType.{buffer}, offset={index}, size={size})")
+        Ok(format!(
+            "BaseBuffer(rank={rank}, type=BufferType.{buffer}, offset={index}, size={size})"
+        ))
     }
 }
 
@@ -265,15 +279,25 @@ pub struct Buffer;
 #[pymethods]
 impl Buffer {
     #[new]
-    fn new(rank: i64, size: i64) -> PyResult<PyClassInitializer<Self>> {
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(rank, size)")]
+    fn new(
+        _args: &Bound<'_, PyTuple>,
+        _kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(BaseBuffer { run: Late::empty() }).add_subclass(Buffer)
+    }
+
+    fn __init__(slf: &Bound<'_, Self>, rank: i64, size: i64) -> PyResult<()> {
         let Ok(size) = u64::try_from(size) else {
             return Err(PyValueError::new_err(format!(
                 "cannot make a scratch buffer: saw {size} chunks, allowed 0 or more"
             )));
         };
-        let program = current()?;
-        let run = program.declare(|program| program.scratch(rank, size))?;
-        program.spoke_of(run.rank);
-        Ok(PyClassInitializer::from(BaseBuffer { run }).add_subclass(Buffer))
+        slf.as_super().get().run.make(|| {
+            let program = current()?;
+            let run = program.declare(|program| program.scratch(rank, size))?;
+            program.spoke_of(run.rank);
+            Ok(run)
+        })
     }
 }

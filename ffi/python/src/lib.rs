@@ -16,6 +16,7 @@ mod current;
 mod errors;
 mod group;
 mod lane;
+mod late;
 mod legacy;
 mod lines;
 mod output;

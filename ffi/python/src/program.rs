@@ -4,6 +4,7 @@ use crate::collective::{chunks, own_promise};
 use crate::convert::PolicyArg;
 use crate::current::{Finish, Shared, enter, leave, mode};
 use crate::errors::raise;
+use crate::late::Late;
 use crate::output::{Indent, text, write};
 use antiphon_plan::Style;
 use antiphon_plan::dsl::{Program, Settings};
@@ -39,15 +40,16 @@ use std::sync::Arc;
 /// Raises ValueError for no ranks, no instances, and a collective with buffers for fewer ranks. The arguments are attributes, which
 /// may be set until the plan is made, but for `collective`, `num_ranks` and `instr_fusion`.
 #[pyclass(module = "antiphon.language.program", frozen, subclass)]
-pub struct CollectiveProgram {
+pub struct CollectiveProgram(Late<Made>);
+
+struct Made {
     /// What is recorded.
     shared: Arc<Shared>,
     /// What the program was given, for its author to read.
-    #[pyo3(get)]
     collective: Py<PyAny>,
 }
 
-impl CollectiveProgram {
+impl Made {
     fn said<R>(&self, read: impl FnOnce(&Settings) -> R) -> R {
         read(self.shared.lock().settings())
     }
@@ -60,6 +62,11 @@ impl CollectiveProgram {
 #[pymethods]
 impl CollectiveProgram {
     #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        CollectiveProgram(Late::empty())
+    }
+
     #[pyo3(signature = (
         name, collective, num_ranks, instances=1, protocol="Simple", instr_fusion=true, auto_sync=true,
         replication_policy=PolicyArg(Policy::Interleaved), reuse_resources=false, num_threads_per_block=1024,
@@ -67,7 +74,8 @@ impl CollectiveProgram {
         compatible=false
     ))]
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
-    fn new(
+    fn __init__(
+        &self,
         name: Option<String>,
         collective: Bound<'_, PyAny>,
         num_ranks: u64,
@@ -83,40 +91,39 @@ impl CollectiveProgram {
         min_message_size: u64,
         max_message_size: u64,
         compatible: bool,
-    ) -> PyResult<Self> {
-        let protocol = protocol_named(protocol)?;
-        let py = collective.py();
-        let kind: String = collective.getattr(intern!(py, "name"))?.extract()?;
-        let rule = match collective.getattr_opt(intern!(py, "_rule"))? {
-            Some(rule) => rule.call0()?.extract()?,
-            None => kind.clone(),
-        };
-        let label = (kind != rule).then(|| Collective::from_name(&kind));
-        // Who reads a plan asks for a name: launches go by it.
-        let name = name.unwrap_or_else(|| kind.clone());
-        let settings = Settings {
-            chunks: chunks(&collective, &name, num_ranks)?,
-            in_place: collective.getattr(intern!(py, "inplace"))?.is_truthy()?,
-            instances,
-            policy: replication_policy.0,
-            protocol,
-            fuse: instr_fusion,
-            auto_sync,
-            mode: mode(compatible),
-            reuse_resources,
-            threads_per_block: num_threads_per_block,
-            double_scratch: use_double_scratch_buffer,
-            alignment: buffer_alignment,
-            sizes: min_message_size..=max_message_size,
-            runtime_sizes: collective
-                .getattr_opt(intern!(py, "runtime_sizes"))?
-                .is_some_and(|yes| yes.is_truthy().unwrap_or(false)),
-            ..Settings::new(name, Collective::from_name(&rule), num_ranks)
-        };
-        let program = Program::new(settings).map_err(raise)?;
-        Ok(CollectiveProgram {
-            shared: Shared::new(program, label),
-            collective: collective.unbind(),
+    ) -> PyResult<()> {
+        self.0.make(|| {
+            let protocol = protocol_named(protocol)?;
+            let py = collective.py();
+            let kind: String = collective.getattr(intern!(py, "name"))?.extract()?;
+            let rule = match collective.getattr_opt(intern!(py, "_rule"))? {
+                Some(rule) => rule.call0()?.extract()?,
+                None => kind.clone(),
+            };
+            let label = (kind != rule).then(|| Collective::from_name(&kind));
+            // Who reads a plan asks for a name: launches go by it.
+            let name = name.unwrap_or_else(|| kind.clone());
+            let settings = Settings {
+                chunks: chunks(&collective, &name, num_ranks)?,
+                in_place: collective.getattr(intern!(py, "inplace"))?.is_truthy()?,
+                instances,
+                policy: replication_policy.0,
+                protocol,
+                fuse: instr_fusion,
+                auto_sync,
+                mode: mode(compatible),
+                reuse_resources,
+                threads_per_block: num_threads_per_block,
+                double_scratch: use_double_scratch_buffer,
+                alignment: buffer_alignment,
+                sizes: min_message_size..=max_message_size,
+                runtime_sizes: collective
+                    .getattr_opt(intern!(py, "runtime_sizes"))?
+                    .is_some_and(|yes| yes.is_truthy().unwrap_or(false)),
+                ..Settings::new(name, Collective::from_name(&rule), num_ranks)
+            };
+            let program = Program::new(settings).map_err(raise)?;
+            Ok(Made { shared: Shared::new(program, label), collective: collective.unbind() })
         })
     }
 
@@ -148,9 +155,9 @@ impl CollectiveProgram {
         class.call((), Some(&arguments))
     }
 
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        enter(&slf.get().shared, slf.clone().into_any().unbind());
-        slf
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        enter(&slf.get().0.get()?.shared, slf.clone().into_any().unbind());
+        Ok(slf)
     }
 
     #[pyo3(signature = (*_exception))]
@@ -169,7 +176,7 @@ impl CollectiveProgram {
         indent: Indent,
         json_kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyString>> {
-        text(py, &*self.shared, &indent, json_kwargs)
+        text(py, &*self.0.get()?.shared, &indent, json_kwargs)
     }
 
     /// Interprets the plan on symbols, in a few orders of the blocks' turns, and compares every output chunk with what
@@ -179,9 +186,9 @@ impl CollectiveProgram {
     /// `post_condition`. Raises RuntimeError for the first chunk that holds something else, for a deadlock, and as
     /// `to_json` does.
     fn check(&self, py: Python<'_>) -> PyResult<bool> {
-        let compiled = self.shared.finish(py)?;
-        let collective = self.collective.bind(py);
-        let settings = self.said(Settings::clone);
+        let compiled = self.0.get()?.shared.finish(py)?;
+        let made = self.0.get()?;
+        let (collective, settings) = (made.collective.bind(py), made.said(Settings::clone));
         let known = match collective.getattr_opt(intern!(py, "chunk_factor"))? {
             Some(factor) => {
                 PostCondition::of(&settings.collective, settings.ranks, factor.extract()?)
@@ -214,165 +221,171 @@ impl CollectiveProgram {
                 )));
             }
         };
-        write(py, &*self.shared, &path, style).map(drop)
+        write(py, &*self.0.get()?.shared, &path, style).map(drop)
     }
 
     /// What the passes did: operations and block synchronisations before and after, and what was not fused and why.
     ///
     /// Raises as `to_json` does.
     fn report(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.shared.finish(py)?.report.to_string())
+        Ok(self.0.get()?.shared.finish(py)?.report.to_string())
     }
 
     /// Checks that every signal has its wait, channel by channel. Raises RuntimeError where one has not.
     fn validate_signal_wait_pairing(&self) -> PyResult<()> {
-        self.shared.settle()?;
-        self.shared.lock().check_pairing().map_err(raise)
+        self.0.get()?.shared.settle()?;
+        self.0.get()?.shared.lock().check_pairing().map_err(raise)
     }
 
     /// Checks that the program makes a plan, and raises as `to_json` does where it does not. The passes themselves run
     /// whenever the plan is asked for.
     fn post_process_operations(&self, py: Python<'_>) -> PyResult<()> {
-        self.shared.finish(py).map(drop)
+        self.0.get()?.shared.finish(py).map(drop)
     }
 
     /// The plan's name.
     #[getter]
-    fn name(&self) -> String {
-        self.said(|settings| settings.name.clone())
+    fn name(&self) -> PyResult<String> {
+        Ok(self.0.get()?.said(|settings| settings.name.clone()))
     }
 
     #[setter]
     fn set_name(&self, name: String) -> PyResult<()> {
-        self.amend(|settings| settings.name = name)
+        self.0.get()?.amend(|settings| settings.name = name)
+    }
+
+    /// What it computes.
+    #[getter]
+    fn collective(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.0.get()?.collective.clone_ref(py))
     }
 
     /// Number of ranks.
     #[getter]
-    fn num_ranks(&self) -> u64 {
-        self.said(|settings| settings.ranks)
+    fn num_ranks(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.said(|settings| settings.ranks))
     }
 
     /// How often every thread block is replicated.
     #[getter]
-    fn instances(&self) -> i64 {
-        self.said(|settings| settings.instances)
+    fn instances(&self) -> PyResult<i64> {
+        Ok(self.0.get()?.said(|settings| settings.instances))
     }
 
     #[setter]
     fn set_instances(&self, instances: i64) -> PyResult<()> {
-        self.amend(|settings| settings.instances = instances)
+        self.0.get()?.amend(|settings| settings.instances = instances)
     }
 
     /// "Simple" or "LL".
     #[getter]
-    fn protocol(&self) -> &'static str {
-        self.said(|settings| settings.protocol.name())
+    fn protocol(&self) -> PyResult<&'static str> {
+        Ok(self.0.get()?.said(|settings| settings.protocol.name()))
     }
 
     #[setter]
     fn set_protocol(&self, protocol: &str) -> PyResult<()> {
         let protocol = protocol_named(protocol)?;
-        self.amend(|settings| settings.protocol = protocol)
+        self.0.get()?.amend(|settings| settings.protocol = protocol)
     }
 
     /// Whether neighbouring operations become one.
     #[getter]
-    fn instr_fusion(&self) -> bool {
-        self.said(|settings| settings.fuse)
+    fn instr_fusion(&self) -> PyResult<bool> {
+        Ok(self.0.get()?.said(|settings| settings.fuse))
     }
 
     /// Whether a block's threads meet between data operations that depend on each other.
     #[getter]
-    fn auto_sync(&self) -> bool {
-        self.said(|settings| settings.auto_sync)
+    fn auto_sync(&self) -> PyResult<bool> {
+        Ok(self.0.get()?.said(|settings| settings.auto_sync))
     }
 
     #[setter]
     fn set_auto_sync(&self, auto_sync: bool) -> PyResult<()> {
-        self.amend(|settings| settings.auto_sync = auto_sync)
+        self.0.get()?.amend(|settings| settings.auto_sync = auto_sync)
     }
 
     /// How chunks are shared among instances, a ReplicationPolicy.
     #[getter]
     fn replication_policy(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        PolicyArg(self.said(|settings| settings.policy)).member(py)
+        PolicyArg(self.0.get()?.said(|settings| settings.policy)).member(py)
     }
 
     #[setter]
     fn set_replication_policy(&self, policy: PolicyArg) -> PyResult<()> {
-        self.amend(|settings| settings.policy = policy.0)
+        self.0.get()?.amend(|settings| settings.policy = policy.0)
     }
 
     /// One launch context for all buffer addresses.
     #[getter]
-    fn reuse_resources(&self) -> bool {
-        self.said(|settings| settings.reuse_resources)
+    fn reuse_resources(&self) -> PyResult<bool> {
+        Ok(self.0.get()?.said(|settings| settings.reuse_resources))
     }
 
     #[setter]
     fn set_reuse_resources(&self, reuse_resources: bool) -> PyResult<()> {
-        self.amend(|settings| settings.reuse_resources = reuse_resources)
+        self.0.get()?.amend(|settings| settings.reuse_resources = reuse_resources)
     }
 
     /// Threads of a block on a GPU.
     #[getter]
-    fn num_threads_per_block(&self) -> u64 {
-        self.said(|settings| settings.threads_per_block)
+    fn num_threads_per_block(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.said(|settings| settings.threads_per_block))
     }
 
     #[setter]
     fn set_num_threads_per_block(&self, num_threads_per_block: u64) -> PyResult<()> {
-        self.amend(|settings| settings.threads_per_block = num_threads_per_block)
+        self.0.get()?.amend(|settings| settings.threads_per_block = num_threads_per_block)
     }
 
     /// Whether successive launches alternate between two halves of scratch.
     #[getter]
-    fn use_double_scratch_buffer(&self) -> bool {
-        self.said(|settings| settings.double_scratch)
+    fn use_double_scratch_buffer(&self) -> PyResult<bool> {
+        Ok(self.0.get()?.said(|settings| settings.double_scratch))
     }
 
     #[setter]
     fn set_use_double_scratch_buffer(&self, use_double_scratch_buffer: bool) -> PyResult<()> {
-        self.amend(|settings| settings.double_scratch = use_double_scratch_buffer)
+        self.0.get()?.amend(|settings| settings.double_scratch = use_double_scratch_buffer)
     }
 
     /// Unit of chunk arithmetic, in bytes.
     #[getter]
-    fn buffer_alignment(&self) -> u64 {
-        self.said(|settings| settings.alignment)
+    fn buffer_alignment(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.said(|settings| settings.alignment))
     }
 
     #[setter]
     fn set_buffer_alignment(&self, buffer_alignment: u64) -> PyResult<()> {
-        self.amend(|settings| settings.alignment = buffer_alignment)
+        self.0.get()?.amend(|settings| settings.alignment = buffer_alignment)
     }
 
     /// Smallest message that the plan accepts, in bytes.
     #[getter]
-    fn min_message_size(&self) -> u64 {
-        self.said(|settings| *settings.sizes.start())
+    fn min_message_size(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.said(|settings| *settings.sizes.start()))
     }
 
     #[setter]
     fn set_min_message_size(&self, size: u64) -> PyResult<()> {
-        self.amend(|settings| settings.sizes = size..=*settings.sizes.end())
+        self.0.get()?.amend(|settings| settings.sizes = size..=*settings.sizes.end())
     }
 
     /// Largest message that the plan accepts, in bytes.
     #[getter]
-    fn max_message_size(&self) -> u64 {
-        self.said(|settings| *settings.sizes.end())
+    fn max_message_size(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.said(|settings| *settings.sizes.end()))
     }
 
     #[setter]
     fn set_max_message_size(&self, size: u64) -> PyResult<()> {
-        self.amend(|settings| settings.sizes = *settings.sizes.start()..=size)
+        self.0.get()?.amend(|settings| settings.sizes = *settings.sizes.start()..=size)
     }
 
-    fn __repr__(&self) -> String {
-        let Settings { name, collective, ranks, .. } = self.said(Settings::clone);
-        format!("CollectiveProgram({name:?}, {collective}, num_ranks={ranks})")
+    fn __repr__(&self) -> PyResult<String> {
+        let Settings { name, collective, ranks, .. } = self.0.get()?.said(Settings::clone);
+        Ok(format!("CollectiveProgram({name:?}, {collective}, num_ranks={ranks})"))
     }
 }
 

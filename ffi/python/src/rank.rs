@@ -5,9 +5,11 @@ use crate::convert::{Maybe, ReduceArg};
 use crate::current::{Shared, current};
 use crate::group::{LoopIterationContext, ThreadBlockGroup, blocks, on};
 use crate::lane::one_op;
+use crate::late::Late;
 use antiphon_plan::model::{Buffer, OpKind};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 use std::sync::Arc;
 
 type Loop<'a, 'py> = Option<&'a Bound<'py, LoopIterationContext>>;
@@ -22,7 +24,7 @@ impl FromPyObject<'_, '_> for RankArg {
 
     fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         match given.cast::<Rank>() {
-            Ok(rank) => Ok(RankArg(i64::try_from(rank.get().rank)?)),
+            Ok(rank) => Ok(RankArg(i64::try_from(rank.get().0.get()?.rank)?)),
             Err(_) => given.extract().map(RankArg),
         }
     }
@@ -43,12 +45,15 @@ enum Others {
 /// with both, the block `tb` of the group does its slice. Without either they raise RuntimeError, as they do for chunks
 /// of other ranks and of different sizes.
 #[pyclass(module = "antiphon.language.rank", frozen, subclass)]
-pub struct Rank {
+pub struct Rank(Late<Own>);
+
+/// A rank and the program that it is of.
+struct Own {
     program: Arc<Shared>,
     rank: u64,
 }
 
-impl Rank {
+impl Own {
     fn buffer(&self, buffer: Buffer) -> PyResult<BaseBuffer> {
         let run = self
             .program
@@ -138,27 +143,34 @@ fn one_op_given(first: Maybe<ReduceArg>, second: Maybe<ReduceArg>) -> PyResult<M
 #[pymethods]
 impl Rank {
     #[new]
-    fn new(rank: i64) -> PyResult<Self> {
-        let program = current()?;
-        let rank = program.declare(|program| program.rank(rank))?;
-        program.spoke_of(rank);
-        Ok(Rank { program, rank })
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(rank)")]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Rank(Late::empty())
+    }
+
+    fn __init__(&self, rank: i64) -> PyResult<()> {
+        self.0.make(|| {
+            let program = current()?;
+            let rank = program.declare(|program| program.rank(rank))?;
+            program.spoke_of(rank);
+            Ok(Own { program, rank })
+        })
     }
 
     /// Its number.
     #[getter]
-    fn rank(&self) -> u64 {
-        self.rank
+    fn rank(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.rank)
     }
 
     /// The rank's input buffer.
     fn get_input_buffer(&self) -> PyResult<BaseBuffer> {
-        self.buffer(Buffer::Input)
+        self.0.get()?.buffer(Buffer::Input)
     }
 
     /// The rank's output buffer.
     fn get_output_buffer(&self) -> PyResult<BaseBuffer> {
-        self.buffer(Buffer::Output)
+        self.0.get()?.buffer(Buffer::Output)
     }
 
     /// Copies `src_chunk` to `dst_chunk`, of equal size.
@@ -173,7 +185,7 @@ impl Rank {
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
         let chunks = (dst_chunk, src_chunk);
-        self.copy_by(py, OpKind::Copy, chunks, tb, tb_group, iter_context)
+        self.0.get()?.copy_by(py, OpKind::Copy, chunks, tb, tb_group, iter_context)
     }
 
     /// Waits for the packets of `src_chunk`, which is in scratch, and stores their data to `dst_chunk`.
@@ -188,7 +200,7 @@ impl Rank {
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
         let chunks = (dst_chunk, src_chunk);
-        self.copy_by(py, OpKind::UnpackPackets, chunks, tb, tb_group, iter_context)
+        self.0.get()?.copy_by(py, OpKind::UnpackPackets, chunks, tb, tb_group, iter_context)
     }
 
     /// Stores the data of `src_chunk` as packets to `dst_chunk`, which is in scratch.
@@ -203,7 +215,7 @@ impl Rank {
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
         let chunks = (dst_chunk, src_chunk);
-        self.copy_by(py, OpKind::CopyPackets, chunks, tb, tb_group, iter_context)
+        self.0.get()?.copy_by(py, OpKind::CopyPackets, chunks, tb, tb_group, iter_context)
     }
 
     /// Reduces `src_chunk` and all of `other_chunks` into `dst_chunk`, by default `src_chunk`; all of equal size.
@@ -229,12 +241,13 @@ impl Rank {
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
         LoopIterationContext::check_open(iter_context)?;
+        let own = self.0.get()?;
         let given = Given { third: tb, fourth: tb_group, reduce_op, op, packet };
         let others = match (other_chunks, dst_chunk) {
             (Some(Others::Many(others)), _) => chunks(others),
-            (Some(Others::One(from)), None) => return self.add(py, src_chunk, from, given),
+            (Some(Others::One(from)), None) => return own.add(py, src_chunk, from, given),
             // Both chunks by their names.
-            (None, Some(to)) => return self.add(py, to, src_chunk, given),
+            (None, Some(to)) => return own.add(py, to, src_chunk, given),
             (Some(Others::One(_)), Some(_)) => {
                 return Err(PyTypeError::new_err(
                     "cannot reduce one chunk with dst_chunk: reduce(dst, src) adds to its first chunk; give \
@@ -249,12 +262,12 @@ impl Rank {
         };
         let group = tb_group.map(|group| group.cast::<ThreadBlockGroup>()).transpose()?;
         let tb = tb.map(|tb| tb.extract::<i64>()).transpose()?;
-        let tb = self.block(py, tb, group)?;
+        let tb = own.block(py, tb, group)?;
         let (to, op) = (dst_chunk.unwrap_or(src_chunk).0, one_op(reduce_op, op)?.0);
-        self.program.spoke_of(self.rank);
-        self.program.record(|program| {
+        own.program.spoke_of(own.rank);
+        own.program.record(|program| {
             program
-                .reduce(self.rank as i64, to, src_chunk.0, &others, op, packet, on(tb, group)?)
+                .reduce(own.rank as i64, to, src_chunk.0, &others, op, packet, on(tb, group)?)
                 .map_err(|refused| refused.of_call("reduce"))
         })
     }
@@ -271,15 +284,16 @@ impl Rank {
         iter_context: Loop<'_, '_>,
     ) -> PyResult<()> {
         LoopIterationContext::check_open(iter_context)?;
-        let everyone = tb_list.is_empty() && self.program.is_middle(py)?;
-        self.program.spoke_of(self.rank);
-        self.program.record(|program| match everyone {
-            true => program.barrier_of_everyone(self.rank as i64),
-            false => program.barrier(self.rank as i64, &blocks(&tb_list)?),
+        let own = self.0.get()?;
+        let everyone = tb_list.is_empty() && own.program.is_middle(py)?;
+        own.program.spoke_of(own.rank);
+        own.program.record(|program| match everyone {
+            true => program.barrier_of_everyone(own.rank as i64),
+            false => program.barrier(own.rank as i64, &blocks(&tb_list)?),
         })
     }
 
-    fn __repr__(&self) -> String {
-        format!("Rank({})", self.rank)
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("Rank({})", self.0.get()?.rank))
     }
 }

@@ -98,10 +98,10 @@ else:
     class CollectiveProgram(_native.CollectiveProgram):
         __slots__ = ()
 
-        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
             # What `jit.compile` was given holds for whatever the program does not say.
             said = {*_ORDER[: len(args)], *kwargs}
             given = {name: value for name, value in defaults().items() if name not in said}
-            return super().__new__(cls, *args, **given, **kwargs)
+            super().__init__(*args, **given, **kwargs)
 
     CollectiveProgram.__doc__ = _native.CollectiveProgram.__doc__
