@@ -2,7 +2,7 @@
 
 use crate::communicator::{Communicator, check_header, known, place, usable};
 use crate::failure::{Failure, Result};
-use crate::group::part;
+use crate::group::{gathered, part};
 use crate::library::{Library, library};
 use crate::numbers::{data_type, element, operation, rank};
 use crate::place::CallStream;
@@ -89,7 +89,9 @@ macro_rules! calls {
                 // SAFETY: the handles live; the rest is as this function's contract says.
                 library.outcome(unsafe {
                     (library.$function)(communicator.end, $($passed,)* stream.handle)
-                })
+                })?;
+                gathered(&communicator);
+                Ok(())
             })
         }
     )*};
@@ -174,7 +176,9 @@ pub unsafe fn all_to_all_v(
                 dtype,
                 stream.handle,
             )
-        })
+        })?;
+        gathered(&communicator);
+        Ok(())
     })
 }
 

@@ -29,6 +29,9 @@ struct Open {
     unserved: Option<Failure>,
     /// Communicators that are finalized.
     last: Vec<Arc<Communicator>>,
+    /// Those of the calls that `libantiphon.so` has gathered: who aborts one sees that it is waited in when the group ends, and who
+    /// destroys one leaves it to the group.
+    gathered: Vec<Arc<Communicator>>,
 }
 
 thread_local! {
@@ -57,6 +60,19 @@ fn refuse(failure: &Failure) {
 /// Whether this thread has begun a group.
 pub fn is_open() -> bool {
     OPEN.with_borrow(|open| open.depth > 0)
+}
+
+/// Has the open group of this thread, if there is one, keep the communicator of a call that `libantiphon.so` has gathered.
+#[inline]
+pub fn gathered(communicator: &Arc<Communicator>) {
+    // Late in the life of a thread it has no groups any more.
+    let _ = OPEN.try_with(|open| {
+        let mut open = open.borrow_mut();
+        let is_same = |last: &Arc<Communicator>| Arc::ptr_eq(last, communicator);
+        if open.depth > 0 && !open.gathered.last().is_some_and(is_same) {
+            open.gathered.push(Arc::clone(communicator));
+        }
+    });
 }
 
 /// Keeps a call of the open group for the real library, which has to make all of them if nothing here serves this one.
@@ -149,7 +165,7 @@ pub fn end() -> Result<Progress> {
             Ok(None)
         }
     })?;
-    let Some(Open { joins, failure, calls, unserved, last, .. }) = ended else {
+    let Some(Open { joins, failure, calls, unserved, last, gathered: kept, .. }) = ended else {
         return Ok(Progress::Done);
     };
     let gathered = Gathered(library);
@@ -176,6 +192,7 @@ pub fn end() -> Result<Progress> {
     };
     // Also where they fail: those of other ranks may not have.
     let launched = launch(gathered, calls, unserved);
+    drop(kept);
     // After the calls of their parents, as on the other ranks.
     let progress = progress.and(behind.start());
     let completed = finalize::complete(&last);

@@ -1,8 +1,8 @@
 // Waits that end before what they wait for comes: `endings WAY`, where a rank gives a communicator up by ncclCommAbort
 // (`aborted`) or ncclCommRevoke (`revoked`), or the others shrink it (`shrunk`) or have to, since a rank dies (`died`); and an end that
 // waits for what comes (`destroyed`), or for what does not (`stuck`), but not for who shrinks it (`left`); what a time limit ends (`late`)
-// and what ends since ranks call different things (`differ`); and an ncclCommAbort that ends nothing, since its rank is through
-// (`through`).
+// and what ends since ranks call different things (`differ`); an ncclCommAbort that ends nothing, since its rank is through
+// (`through`); and one inside a group, which has calls of the communicator (`gathered`).
 #include "program.h"
 
 #include <sched.h>
@@ -259,6 +259,35 @@ void through(const ncclUniqueId& id, int rank) {
     if (rank != 0) OK(ncclCommDestroy(comm));
 }
 
+// Rank 0 gives communicators up that its group has calls of, on the group's thread or on another: the end of the group waits for nobody.
+void gathered(const ncclUniqueId& id, int rank) {
+    const ncclComm_t parent = join(id, rank);
+    const char* why = "ncclCommAbort";
+    for (const bool sends : {false, true}) {
+        for (const bool elsewhere : {false, true}) {
+            ncclComm_t comm = nullptr;
+            OK(ncclCommSplit(parent, 0, rank, &comm, nullptr));
+            if (rank != 0) {
+                sends ? receives_in_vain(comm, 0, why) : sums_in_vain(comm, why);
+                meet();
+                OK(ncclCommDestroy(comm));
+                continue;
+            }
+            const int32_t own = 7;
+            int32_t sum = 0;
+            OK(ncclGroupStart());
+            if (sends) OK(ncclSend(&own, 1, ncclInt32, 1, comm, nullptr));
+            else OK(ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comm, nullptr));
+            if (elsewhere) std::thread([comm] { OK(ncclCommAbort(comm)); }).join();
+            else OK(ncclCommAbort(comm));
+            FAILS(ncclRemoteError, why, ncclGroupEnd());
+            CHECK(sum == 0);
+            meet();
+        }
+    }
+    OK(ncclCommDestroy(parent));
+}
+
 // Rank 2 is stuck, and the others shrink without it.
 void shrunk(const ncclUniqueId& id, int rank) {
     const ncclComm_t comm = join(id, rank);
@@ -331,6 +360,8 @@ int main(int count, char** arguments) {
         processes(world, differ);
     } else if (way == "through") {
         processes(world, through);
+    } else if (way == "gathered") {
+        processes(world, gathered);
     } else if (way == "shrunk") {
         processes(world, shrunk);
     } else if (way == "left") {

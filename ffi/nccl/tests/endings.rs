@@ -18,6 +18,7 @@ fn waits_end_before_what_they_wait_for_comes() {
         "late",
         "differ",
         "through",
+        "gathered",
     ] {
         let out = run(on_host(&program).arg(way).env("LD_LIBRARY_PATH", &folder));
         assert!(out.contains("endings: ok"), "{way}: {out}");
