@@ -7,6 +7,7 @@ Python too. Otherwise it is the file `ANTIPHON_LIB_PATH`, or the one that the pa
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import threading
 import weakref
@@ -93,20 +94,48 @@ class Owned(ctypes.c_void_p):
     """An object's address. A call that has it as an argument refers to it, so that nothing is destroyed under a call."""
 
 
+_numbers = itertools.count()
+_handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
+"""Those that somebody refers to."""
+
+
+def _end() -> None:
+    """Closes what is open, since the interpreter ends."""
+    for reference in _handles.valuerefs():
+        if (handle := reference()) is not None:
+            handle._end()
+
+
+# Not each by a finalizer of its own that runs at exit: it would destroy what a thread is in a call of. The oldest of all finalizers
+# comes last: those that end a process group use its communicators.
+weakref.finalize(library, _end)
+
+
 class Handle:
     """An object of the library, destroyed when it is closed, or nobody refers to it any more, and no call uses it."""
 
     _destroyed_by: str
 
     def __init__(self, value: int) -> None:
-        self._handle: Owned | None = Owned(value)
-        """Its address; None once it is closed, which the library refuses."""
+        self._own(Owned(value))
         self._destroy_with(value)
+
+    def _own(self, handle: Owned) -> None:
+        self._handle: Owned | None = handle
+        """Its address; None once it is closed, which the library refuses."""
+        _handles[next(_numbers)] = self
 
     def _destroy_with(self, value: int) -> None:
         """Has it destroyed when nobody refers to its address any more."""
-        destroy = getattr(library(), self._destroyed_by)
-        weakref.finalize(self._handle, _destroy, destroy, value, os.getpid())
+        self._when_left(_destroy, getattr(library(), self._destroyed_by), value, os.getpid())
+
+    def _when_left(self, function: Callable[..., None], *arguments: object) -> None:
+        """Has a function called when nobody refers to its address any more, unless the process ends before."""
+        weakref.finalize(self._handle, function, *arguments).atexit = False
+
+    def _end(self) -> None:
+        """The interpreter ends: closes it. What a call is under way of stays, and the peers hear of the end of the process."""
+        self._handle = None
 
     def close(self) -> None:
         """Gives it back, once calls of other threads are done with it; closing twice is closing once. What was made from

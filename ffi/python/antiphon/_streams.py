@@ -6,7 +6,6 @@ import atexit
 import collections
 import ctypes
 import os
-import weakref
 
 from antiphon._library import Handle, Owned, check, library
 
@@ -28,7 +27,11 @@ class Stream(Handle):
 
     def _destroy_with(self, value: int) -> None:
         kept = {} if self._kept is None else self._kept
-        weakref.finalize(self._handle, _leave, value, os.getpid(), kept)
+        self._when_left(_leave, value, os.getpid(), kept)
+
+    def _end(self) -> None:
+        _stay(self._kept)
+        super()._end()
 
     def synchronize(self) -> None:
         """Waits until all calls on it are complete; raises the first error among those since the last time."""
@@ -63,7 +66,12 @@ _left: collections.deque[tuple[int, dict[int, object]]] = collections.deque()
 @atexit.register
 def _hold() -> None:
     """Whoever works for streams that were left does so until the process ends: their buffers stay."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_left))
+    _stay(_left)
+
+
+def _stay(object: object) -> None:
+    """Has it outlive the interpreter."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(object))
 
 
 def _leave(value: int, pid: int, kept: dict[int, object]) -> None:

@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import Work
 
 from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
-from antiphon._torch_streams import GIVEN_UP, PATIENCE, Body, Limit, Line, StreamWork, hold
+from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, StreamWork, hold
 from antiphon.communicator import Communicator
 from antiphon.errors import AntiphonError
 
@@ -83,6 +83,8 @@ class Lane:
         self._name, self._line = name, line
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._ended = False
+        self.given_up = False
+        """Whether its calls have not ended in time."""
         # Held so that no call comes behind the end.
         self._door = threading.RLock()
         # What may wait for others is not done here, but in threads.
@@ -106,8 +108,6 @@ class Lane:
             del call, body, done, failed
         if self._line is not None:
             self._line.end(Limit(PATIENCE))
-        if meeting.made is not None:
-            meeting.made.close()
 
     def submit(self, body: Callable[[Communicator], None], result: Any) -> Any:
         """Has the thread run `body`; the work is done, and its result there, when it has."""
@@ -150,9 +150,9 @@ class Lane:
         """What broke the communicator. Does not wait."""
         return self._meeting.error()
 
-    def abort(self) -> None:
+    def abort(self, why: str = ABORTED) -> None:
         """Has calls under way fail, and later ones."""
-        self._meeting.abort()
+        self._meeting.abort(why)
 
     def close(self) -> None:
         """Takes no more calls, and has the thread stop behind those that are under way. Does not wait."""
@@ -164,8 +164,13 @@ class Lane:
         """Waits for the thread of a closed lane to stop; calls that have not ended in time are given up."""
         self._thread.join(until.left())
         if self._thread.is_alive():
+            self.given_up = True
             self._meeting.abort(GIVEN_UP)
         self._meeting.close()
+
+    def leave(self) -> None:
+        """Gives the communicator of a lane that has ended back."""
+        self._meeting.leave()
 
 
 class SeveralWorks(Work):  # type: ignore[misc]

@@ -44,6 +44,8 @@ class Meeting:
         self._name, self._limit = name, Limit(limit)
         self.made: Communicator | None = None
         """The communicator, once its ranks have met."""
+        self.given_up = False
+        """Nothing of it is under way."""
         self.broken: BaseException | None = None
         """Why there is none, or of what use it is no more; the first reason."""
         self._over = threading.Event()
@@ -100,6 +102,11 @@ class Meeting:
 
     def end(self, until: Limit) -> None:
         """Nothing is under way that could end."""
+
+    def leave(self) -> None:
+        """Gives the communicator back, if there is one."""
+        if self.made is not None:
+            self.made.close()
 
 
 def not_begun(name: str, seconds: float | None) -> TimedOutError:

@@ -192,6 +192,8 @@ class Line:
         self._communicator: Communicator | None = None
         self._adopted: Stream | None = None
         self._flag: Memory | None = None
+        self.given_up = False
+        """Whether its calls have not ended in time."""
 
     def begin(self, used: list[Any], blocking: bool = False) -> tuple[StreamWork, Any]:
         """A call that is to use tensors: its work, and the mark behind all that the caller's stream was given so far."""
@@ -236,10 +238,10 @@ class Line:
         communicator = self._communicator
         return None if communicator is None or communicator.closed else communicator.error()
 
-    def abort(self) -> None:
+    def abort(self, why: str = ABORTED) -> None:
         """Has calls under way fail, and later ones."""
         if self._communicator is not None and not self._communicator.closed:
-            self._communicator.abort(ABORTED)
+            self._communicator.abort(why)
 
     def close(self) -> None:
         """Asks nothing: the GPU ends the calls that are under way by itself."""
@@ -253,6 +255,7 @@ class Line:
         try:
             while not adopted.done():
                 if not until.left():
+                    self.given_up = True
                     communicator.abort(GIVEN_UP)
                     break
                 time.sleep(0.001)
@@ -261,3 +264,6 @@ class Line:
             pass  # Who waited for the call was told.
         finally:
             communicator.close()
+
+    def leave(self) -> None:
+        """Nothing is left: who ends it gives the communicator back."""

@@ -68,7 +68,8 @@ class UniqueId:
 class Memory(Handle):
     """Memory of a communicator's device that the ranks of this machine map: calls use it without a copy. It is an array of bytes
     for NumPy, and on a GPU for CuPy: `asarray(memory).view(dtype)`. NumPy's arrays, and calls on streams, keep it: it is given back once
-    it is closed and they are gone. On a GPU it is given back once it is closed and calls are done with it; arrays must not be used then."""
+    it is closed and they are gone. On a GPU it is given back once it is closed and calls are done with it; arrays must not be used then.
+    What is not closed when the interpreter ends stays as long as the process."""
 
     _destroyed_by = "antiphon_memory_free"
 
@@ -81,6 +82,9 @@ class Memory(Handle):
         """Bytes."""
         self.address = address.value or 0
         """Where it begins."""
+
+    def _end(self) -> None:
+        """Leaves it as it is: arrays may show it still."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

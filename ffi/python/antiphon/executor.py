@@ -48,6 +48,13 @@ class _Executor(Handle):
     _destroyed_by = "antiphon_executor_destroy"
 
 
+class _Kept(Handle):
+    """A communicator, though somebody closes it."""
+
+    def __init__(self, handle: Owned) -> None:
+        self._own(handle)
+
+
 class _Lent:
     """One that the library destroys itself."""
 
@@ -95,10 +102,11 @@ class Loader:
                 self._span, self._queue = lane.span, lane.queue
         else:
             if over._on_device:
-                # Kept: it may be closed before this is, as on the host.
-                handle = over._open()
-                self._span, self._adopt = device_span, partial(adopted, handle)
-                self._queue = partial(device_queue, partial(synchronize, handle))
+                # It may be closed before this is, as on the host.
+                kept = _Kept(over._open())
+                self._span = device_span
+                self._adopt = lambda native: adopted(kept._open(), native)
+                self._queue = partial(device_queue, lambda native: synchronize(kept._open(), native))
             made = ctypes.c_void_p()
             check(library().antiphon_executor_create(over._open(), made))
             self._executor = _Executor(made.value or 0)

@@ -30,7 +30,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from antiphon._torch_lanes import Lane, SeveralWorks
 from antiphon._torch_meeting import Meeting, aborted, destroyed, meet, meet_far
 from antiphon._torch_sides import Side, divide, joined, listed, listed_twice, parted, tensors_of
-from antiphon._torch_streams import PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
+from antiphon._torch_streams import GIVEN_UP, PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
 
@@ -60,7 +60,11 @@ def _end(lanes: dict[Any, Lane | Line | Meeting]) -> None:
     # All at once, so that those that do not end are waited for together; then those again that were given up.
     each(lambda lane: lane.close())
     end()
+    if any(lane.given_up for lane in every):
+        # Peers that wait for this rank in others would do so until their time limit: nobody is told of who leaves in good order.
+        each(lambda lane: lane.abort(GIVEN_UP))
     end()
+    each(lambda lane: lane.leave())
 
 
 class _Together(threading.local):

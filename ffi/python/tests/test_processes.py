@@ -249,6 +249,64 @@ def test_a_forked_child_may_end(tmp_path):
     assert on_processes(2, code, tmp_path) == ["done\n"] * 2
 
 
+PENDING = """
+    import ctypes, threading, numpy as np, antiphon
+    from antiphon._library import check, library
+
+    def begin(comm, call):
+        "Has a thread that nobody waits for make a call, and returns once it is under way."
+        threading.Thread(target=call, daemon=True).start()
+        done = ctypes.c_int32(1)
+        while done.value:
+            check(library().antiphon_communicator_query(comm._handle, ctypes.byref(done)))
+"""
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["in a thread", "on a stream"])
+def test_the_interpreter_may_end_while_calls_are_under_way(streamed, tmp_path):
+    code = PENDING + """
+    comm = antiphon.Communicator.in_process(2)[0]
+    stream = comm.stream() if STREAMED else None
+    begin(comm, lambda: comm.all_reduce(np.zeros(1 << 20), stream=stream))
+    print("leaving")
+    """.replace("STREAMED", str(streamed))
+    assert on_processes(1, code, tmp_path) == ["leaving\n"]
+
+
+def test_peers_are_told_of_an_interpreter_that_ends_while_a_call_is_under_way(tmp_path):
+    code = PENDING + """
+    comm = antiphon.communicator.default()
+    side, error = comm.split(0), None
+    if comm.rank == 0:
+        begin(side, lambda: side.all_reduce(np.ones(4)))
+    comm.barrier()
+    if comm.rank == 1:
+        try:
+            side.all_reduce(np.ones(4))
+        except antiphon.errors.PeerLostError as lost:
+            error = lost
+    elif comm.rank == 2:
+        while error is None:
+            error = side.error()
+    print("rank 0" in str(error))
+    """
+    assert on_processes(3, code, tmp_path) == ["False\n", "True\n", "True\n"]
+
+
+def test_memory_is_there_as_long_as_the_interpreter(tmp_path):
+    code = """
+        import atexit, numpy as np
+        shown = []
+        atexit.register(lambda: print(shown[0].sum()))
+        import antiphon
+        (comm,) = antiphon.Communicator.in_process(1)
+        memory = comm.allocate(1 << 20)
+        shown.append(np.asarray(memory))
+        shown[0][:] = 1
+    """
+    assert on_processes(1, code, tmp_path) == [f"{1 << 20}\n"]
+
+
 def test_a_library_that_is_loaded_already_is_shared(tmp_path):
     code = """
         import ctypes, sys, antiphon._library as library

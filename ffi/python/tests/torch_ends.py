@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 import socket
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,24 @@ def dead(rank, world):
     # Without a goodbye.
     print("dead: ok", flush=True)
     os._exit(0)
+
+
+def left(rank, world):
+    """A program that ends without a goodbye while a transfer that has begun waits for its peer."""
+    x = torch.ones(4)
+    if rank == 0:
+        dist.recv(x, 1)
+        # The next one of this lane waits for nothing else any more.
+        pending = dist.irecv(x, 1)
+    else:
+        dist.send(x, 0)
+    dist.barrier()
+    print("left: ok", flush=True)
+    if rank == 0:
+        assert not pending.is_completed()
+    else:
+        fails("rank 0", lambda: dist.all_reduce(x))
+    sys.exit()
 
 
 @contextlib.contextmanager

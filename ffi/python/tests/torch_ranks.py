@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch_checks import fails, same
-from torch_ends import dead, ended, strangers  # noqa: F401: cases, by their names.
+from torch_ends import dead, ended, left, strangers  # noqa: F401: cases, by their names.
 
 import antiphon.torch  # noqa: F401: it registers the backend.
 
