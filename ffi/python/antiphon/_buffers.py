@@ -7,6 +7,7 @@ They are asked for in this order: the buffer protocol, `__array_interface__`, DL
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any, NamedTuple
 
 from antiphon._abi import Dtype
@@ -194,6 +195,24 @@ def _read_only(holder: object) -> InvalidArgumentError:
     return InvalidArgumentError(f"cannot receive into a {type(holder).__name__} that is read-only: give a writable one")
 
 
+_NAME = re.compile(":[^:]*:")
+"""The name of a field, in a format of the buffer protocol."""
+
+
+def _has_objects(described: Any) -> bool:
+    """Whether a type has objects of Python in it, as `__array_interface__` describes it: by a text, or a list of fields."""
+    if isinstance(described, str):
+        return described[1:2] == "O"
+    return any(_has_objects(field[1]) for field in described or ())
+
+
+def _of_objects(holder: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"cannot use a {type(holder).__name__} of Python's objects: their addresses mean nothing to another rank; allowed elements "
+        "that are bytes themselves, such as numbers; pickle objects"
+    )
+
+
 class _PyBuffer(ctypes.Structure):
     """Python's `Py_buffer`."""
 
@@ -229,6 +248,8 @@ def _of_view(holder: Any, view: memoryview, writable: bool) -> Span:
     format = view.format.lstrip("@=<") if view.format else "B"
     dtype: int | None = _FORMATS.get(format)
     named = getattr(holder, "dtype", None)
+    if "O" in _NAME.sub("", format) or getattr(named, "hasobject", False):
+        raise _of_objects(holder)
     if named is not None:
         dtype = _known.setdefault(named, number_of(named))
     return Span(address, view.nbytes, dtype, view, item=view.itemsize)
@@ -280,6 +301,9 @@ def _of_interface(holder: Any, interface: dict[str, Any], writable: bool) -> Spa
     address, read_only = data
     if writable and read_only:
         raise _read_only(holder)
+    named = getattr(holder, "dtype", None)
+    if any(map(_has_objects, (interface["typestr"], interface.get("descr")))) or getattr(named, "hasobject", False):
+        raise _of_objects(holder)
     # "<f4"; of times, "<M8[s]".
     item = int(interface["typestr"][2:].partition("[")[0])
     count, strides = 1, interface.get("strides")
@@ -288,7 +312,6 @@ def _of_interface(holder: Any, interface: dict[str, Any], writable: bool) -> Spa
         if strides is not None and size > 1 and strides[axis] != count * item:
             raise _scattered(holder)
         count *= size
-    named = getattr(holder, "dtype", None)
     dtype = number_of(named) if named is not None else _TYPESTRS.get(interface["typestr"])
     return Span(int(address), count * item, dtype, keeps, item=item)
 

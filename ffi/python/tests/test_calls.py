@@ -331,6 +331,11 @@ BUFFERS = {
 }
 
 
+def test_fields_are_moved_whatever_their_names(alone):
+    source = np.array([(1, 2)], [("Order", "i4"), ("O", "f4")])
+    assert alone.all_gather(source, np.zeros_like(source)).tolist() == [(1, 2)]
+
+
 @pytest.mark.parametrize("kind", BUFFERS)
 def test_buffers_of_all_kinds(alone, kind):
     source = BUFFERS[kind](np.arange(6, dtype="float32").reshape(2, 3))
@@ -364,6 +369,9 @@ REFUSED = {
     "equal ones": lambda c: c.all_gather(np.ones(4), np.ones(5)),
     "rank 1": lambda c: c.broadcast(np.ones(4), 1),
     "root -1": lambda c: c.broadcast(np.ones(4), -1),
+    "a ndarray of Python's objects": lambda c: c.broadcast(np.array([[1, "two"]], dtype=object)),
+    "Interface of Python's objects": lambda c: c.broadcast(Interface(np.zeros(2, "i4,O"))),
+    "Array_2 of Python's objects": lambda c: c.broadcast((ctypes.py_object * 2)("one", "two")),
     "message_size -1": lambda c: c.explain("allreduce", -1),
     "message_size 18446744073709551616": lambda c: c.explain("allreduce", 1 << 64),
     "size -1": lambda c: c.allocate(-1),
