@@ -1,7 +1,7 @@
 //! Collectives by name for C.
 
 use crate::communicator::antiphon_communicator;
-use crate::entry::entry;
+use crate::entry::{entry, list};
 use crate::group::{alone, grouped};
 use crate::handle::borrow;
 use crate::ops::{ANY, operation};
@@ -327,6 +327,10 @@ pub unsafe extern "C" fn antiphon_scatter(
     }
 }
 
+/// What the arrays of blocks are called.
+const SEND: [&str; 2] = ["send_counts", "send_offsets"];
+const RECEIVE: [&str; 2] = ["receive_counts", "receive_offsets"];
+
 /// Blocks of C's counts and offsets, of which there are `world` each, and the elements that they span.
 ///
 /// # Safety
@@ -335,23 +339,18 @@ unsafe fn extents(
     counts: *const u64,
     offsets: *const u64,
     world: u32,
-    name: &str,
+    names: [&str; 2],
 ) -> Result<(Vec<Extent>, u64), Failure> {
-    if counts.is_null() || offsets.is_null() {
-        let text =
-            format!("cannot read `{name}_counts` and `{name}_offsets`: saw null, allowed arrays");
-        return Err(Failure::argument(text));
-    }
     // SAFETY: as this function's.
-    let [counts, offsets] =
-        [counts, offsets].map(|at| unsafe { std::slice::from_raw_parts(at, world as usize) });
+    let (counts, offsets) =
+        unsafe { (list(counts, world.into(), names[0])?, list(offsets, world.into(), names[1])?) };
     // A block of none is nowhere, wherever its offset says: the buffer need not reach there.
     let block =
         |(&offset, &count)| if count == 0 { Extent::default() } else { Extent { offset, count } };
     let blocks: Vec<Extent> = offsets.iter().zip(counts).map(block).collect();
     let ends = blocks.iter().map(Extent::end).collect::<Option<Vec<_>>>();
     let ends = ends.ok_or_else(|| {
-        Failure::argument(format!("cannot use `{name}_counts`: they end beyond all memory"))
+        Failure::argument(format!("cannot use `{}`: they end beyond all memory", names[0]))
     })?;
     Ok((blocks, ends.into_iter().max().unwrap_or(0)))
 }
@@ -384,10 +383,10 @@ pub unsafe extern "C" fn antiphon_all_to_all_v(
         let queue = unsafe { queue(stream)? };
         let world = collectives.communicator().world();
         // SAFETY: the arrays have an element for each rank.
-        let (send, sent) = unsafe { extents(send_counts, send_offsets, world, "send")? };
+        let (send, sent) = unsafe { extents(send_counts, send_offsets, world, SEND)? };
         // SAFETY: as above.
         let (receive, received) =
-            unsafe { extents(receive_counts, receive_offsets, world, "receive")? };
+            unsafe { extents(receive_counts, receive_offsets, world, RECEIVE)? };
         let counts = Counts { send: &send, receive: &receive };
         let at = (send_buffer.cast(), receive_buffer.cast());
         let (sizes, dtype) = ((sent, received), data_type(dtype)?);
@@ -431,7 +430,7 @@ pub unsafe extern "C" fn antiphon_all_gather_v(
         let world = collectives.communicator().world();
         // SAFETY: the arrays have an element for each rank.
         let (receive, received) =
-            unsafe { extents(receive_counts, receive_offsets, world, "receive")? };
+            unsafe { extents(receive_counts, receive_offsets, world, RECEIVE)? };
         let at = (send_buffer.cast(), receive_buffer.cast());
         let (sizes, dtype) = ((count, received), data_type(dtype)?);
         match group {

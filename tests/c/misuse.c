@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <stdint.h>
 
 #define ARGUMENT ANTIPHON_RESULT_INVALID_ARGUMENT
 #define HANDLE ANTIPHON_RESULT_INVALID_HANDLE
@@ -110,7 +111,9 @@ static void arguments(antiphon_communicator *c)
     antiphon_executor *executor = NULL;
     antiphon_plan *plan = NULL;
     antiphon_config config = ANTIPHON_CONFIG_INIT;
-    uint64_t counts[1] = {1}, offsets[1] = {UINT64_MAX};
+    uint64_t counts[1] = {1}, offsets[1] = {UINT64_MAX}, room[2] = {0, 0};
+    /* Cast by way of a number: compilers warn of an address that no such array has. */
+    const uint64_t *odd = (const uint64_t *)((uintptr_t)room + 1);
     const int32_t I32 = ANTIPHON_DTYPE_I32;
 
     FAILS(ARGUMENT, "element type", antiphon_all_reduce(c, &x, &y, 1, 12, 0, NULL));
@@ -125,8 +128,10 @@ static void arguments(antiphon_communicator *c)
     FAILS(ARGUMENT, "rank 0", antiphon_send(c, &x, 1, I32, 0, NULL));
     FAILS(ARGUMENT, "beyond", antiphon_all_to_all_v(c, &x, counts, offsets, &y, counts, offsets, I32, NULL));
     FAILS(ARGUMENT, "beyond", antiphon_all_gather_v(c, &x, 1, &y, counts, offsets, I32, NULL));
-    FAILS(ARGUMENT, "arrays", antiphon_all_gather_v(c, &x, 1, &y, NULL, offsets, I32, NULL));
-    FAILS(ARGUMENT, "arrays", antiphon_all_to_all_v(c, &x, NULL, offsets, &y, counts, offsets, I32, NULL));
+    FAILS(ARGUMENT, "`receive_counts`", antiphon_all_gather_v(c, &x, 1, &y, NULL, offsets, I32, NULL));
+    FAILS(ARGUMENT, "`send_counts`", antiphon_all_to_all_v(c, &x, NULL, offsets, &y, counts, offsets, I32, NULL));
+    FAILS(ARGUMENT, "`send_offsets`", antiphon_all_to_all_v(c, &x, counts, odd, &y, counts, offsets, I32, NULL));
+    FAILS(ARGUMENT, "`receive_counts`", antiphon_all_gather_v(c, &x, 1, &y, odd, offsets, I32, NULL));
 
     config.struct_size = 8;
     FAILS(ARGUMENT, "struct_size", antiphon_communicator_create_in_process(1, &config, &other));

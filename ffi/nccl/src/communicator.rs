@@ -195,6 +195,23 @@ pub fn place<T>(at: *mut T, name: &str) -> Result<*mut T> {
     Ok(at)
 }
 
+/// A list of the caller's; none for null.
+///
+/// # Safety
+/// It is null or has as many elements, and lives for `'a`.
+unsafe fn list<'a>(at: *const c_int, count: usize, name: &str) -> Result<Option<&'a [c_int]>> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    if !at.is_aligned() {
+        return Err(Failure::argument(format!(
+            "cannot read {name}: saw {count} at {at:p}, allowed their address"
+        )));
+    }
+    // SAFETY: as this function's.
+    Ok(Some(unsafe { std::slice::from_raw_parts(at, count) }))
+}
+
 /// A place for a handle of a communicator: null until there is one, also where none comes to be.
 ///
 /// # Safety
@@ -342,11 +359,9 @@ pub unsafe fn init_all(out: *mut Comm, count: c_int, devices: *const c_int) -> R
         unsafe { vacant(out.add(rank), "comm")? };
     }
     let library = library()?;
-    let device = |rank: usize| match devices.is_null() {
-        true => rank as c_int,
-        // SAFETY: the list is as long as there are ranks.
-        false => unsafe { *devices.add(rank) },
-    };
+    // SAFETY: the list is as long as there are ranks.
+    let listed = unsafe { list(devices, world as usize, "a list of devices")? };
+    let device = |rank: usize| listed.map_or(rank as c_int, |listed| listed[rank]);
     let names = way::place().devices((0..world as usize).map(device))?;
     let options = options(&names, limit()?);
     let mut ends = vec![ptr::null_mut(); world as usize];
@@ -432,11 +447,11 @@ pub unsafe fn shrink(
         )));
     }
     let count = usize::try_from(count).unwrap_or(0);
-    if count == 0 || excluded.is_null() {
+    // SAFETY: the list is as long as said.
+    let excluded = unsafe { list(excluded, count, "ranks to exclude")? }.unwrap_or_default();
+    if excluded.is_empty() {
         return Err(Failure::argument("cannot shrink: saw no ranks to exclude, allowed 1 or more"));
     }
-    // SAFETY: the list is as long as said.
-    let excluded = unsafe { std::slice::from_raw_parts(excluded, count) };
     let mut gone = BTreeSet::new();
     for &rank in excluded {
         let number = numbers::rank(rank, "a rank to exclude")?;

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 namespace {
 
@@ -403,13 +404,20 @@ void mistakes(ncclComm_t comm, int world) {
     const std::size_t none[8] = {};
     FAILS(ncclInvalidArgument, "data type",
           ncclAllToAllv(&x, none, none, &y, none, none, static_cast<ncclDataType_t>(12), comm, nullptr));
-    FAILS(ncclInvalidArgument, "null", ncclAllToAllv(&x, nullptr, none, &y, none, none, ncclFloat, comm, nullptr));
+    FAILS(ncclInvalidArgument, "send_counts", ncclAllToAllv(&x, nullptr, none, &y, none, none, ncclFloat, comm, nullptr));
     FAILS(ncclInvalidArgument, "unique id", ncclCommInitRank(&other, 1, id, 0));
     FAILS(ncclInvalidArgument, "rank 3", ncclCommInitRank(&other, 2, id, 3));
     config.magic = 1;
     FAILS(ncclInvalidArgument, "initializer", ncclCommInitRankConfig(&other, 1, id, 0, &config));
     FAILS(ncclInvalidArgument, "ids", ncclCommInitRankScalable(&other, 1, 0, 0, &id, nullptr));
     FAILS(ncclInvalidArgument, "exclude", ncclCommShrink(comm, &nobody, 1, &other, nullptr, 0));
+    // What begins where no such array does.
+    int room[2] = {};
+    const auto odd = reinterpret_cast<std::uintptr_t>(room) + 1;
+    FAILS(ncclInvalidArgument, "their address", ncclCommShrink(comm, reinterpret_cast<int*>(odd), 1, &other, nullptr, 0));
+    FAILS(ncclInvalidArgument, "their address", ncclCommInitAll(&other, 1, reinterpret_cast<int*>(odd)));
+    const auto counts = reinterpret_cast<std::size_t*>(reinterpret_cast<std::uintptr_t>(none) + 1);
+    FAILS(ncclInvalidArgument, "send_counts", ncclAllToAllv(&x, counts, none, &y, none, none, ncclFloat, comm, nullptr));
     FAILS(ncclInvalidArgument, "color", ncclCommSplit(comm, -2, 0, &other, nullptr));
     tuned.algSelection = "ring";
     FAILS(ncclInvalidUsage, "algSelection",
