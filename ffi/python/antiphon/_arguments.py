@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +38,17 @@ def element_bytes(dtype: int) -> int:
 
 def number(what: str, value: int, bits: int = 32) -> int:
     """A rank, or another number that C takes as so many bits."""
-    if not 0 <= value < 1 << bits:
-        raise InvalidArgumentError(f"cannot use {what} {value}: allowed 0 to {(1 << bits) - 1}")
-    return int(value)
+    whole = _whole(what, value)
+    if not 0 <= whole < 1 << bits:
+        raise InvalidArgumentError(f"cannot use {what} {whole}: allowed 0 to {(1 << bits) - 1}")
+    return whole
+
+
+def _whole(what: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"cannot use {what} {value}: saw a {type(value).__name__}, allowed whole numbers") from None
 
 
 def config(
@@ -168,7 +177,10 @@ def extents(
     which: str, counts: Sequence[int], offsets: Sequence[int] | None, elements: int, world: int, factor: int
 ) -> list[ctypes.Array[ctypes.c_uint64]]:
     """Counts and offsets for C, after a look whether they lie in a buffer of so many elements."""
-    if offsets is None:
+    counts = [_whole(f"{which}_counts", count) for count in counts]
+    if offsets is not None:
+        offsets = [_whole(f"{which}_offsets", offset) for offset in offsets]
+    else:
         offsets = [sum(counts[:rank]) for rank in range(len(counts))]
     if len(counts) != world or len(offsets) != world:
         raise InvalidArgumentError(
@@ -181,4 +193,4 @@ def extents(
                 f"allowed what lies in a buffer of {elements}"
             )
     kind = ctypes.c_uint64 * world
-    return [kind(*(int(value) * factor for value in values)) for values in (counts, offsets)]
+    return [kind(*(value * factor for value in values)) for values in (counts, offsets)]

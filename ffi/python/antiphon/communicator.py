@@ -277,7 +277,7 @@ class Communicator(Handle):
         if color is not None and not 0 <= color < 1 << 31:
             raise InvalidArgumentError(f"cannot split by color {color}: allowed 0 to {(1 << 31) - 1}, and None")
         made = ctypes.c_void_p()
-        colored = -1 if color is None else color
+        colored = -1 if color is None else number("color", color)
         check(library().antiphon_communicator_split(self._open(), colored, number("key", key), made))
         return Communicator(made.value, self._on_device) if made.value else None
 
@@ -467,7 +467,7 @@ class Communicator(Handle):
         sent = self._block(received) if send is None else self._span(send, False)
         if received.bytes != sent.bytes * self.world:
             raise unequal("gather", sent, received, 1, self.world)
-        self._move("antiphon_gather", sent, received, sent.bytes, stream, root)
+        self._move("antiphon_gather", sent, received, sent.bytes, stream, number("root", root))
         return receive
 
     def scatter(self, send: Any, receive: Any = None, root: int = 0, *, stream: Stream | None = None) -> Any:
@@ -481,7 +481,7 @@ class Communicator(Handle):
         received = self._block(sent) if receive is None else self._span(receive, True)
         if sent.bytes != received.bytes * self.world:
             raise unequal("scatter", sent, received, self.world, 1)
-        self._move("antiphon_scatter", sent, received, received.bytes, stream, root)
+        self._move("antiphon_scatter", sent, received, received.bytes, stream, number("root", root))
         return send if receive is None else receive
 
     def send(self, buffer: Any, peer: int, *, stream: Stream | None = None) -> None:

@@ -369,6 +369,12 @@ REFUSED = {
     "equal ones": lambda c: c.all_gather(np.ones(4), np.ones(5)),
     "rank 1": lambda c: c.broadcast(np.ones(4), 1),
     "root -1": lambda c: c.broadcast(np.ones(4), -1),
+    "root 0.5: saw a float": lambda c: c.broadcast(np.ones(4), 0.5),
+    "root 0.0: saw a float": lambda c: c.gather(np.ones(4), np.ones(4), 0.0),
+    "send_counts 1.9: saw a float": lambda c: c.all_to_all_v(np.ones(4), [1.9], np.ones(4), [1.9]),
+    "receive_counts 4.0": lambda c: c.all_gather_v(np.ones(4), np.ones(4), [4.0]),
+    "receive_offsets 0.5": lambda c: c.all_gather_v(np.ones(4), np.ones(4), [4], receive_offsets=[0.5]),
+    "color 0.5": lambda c: c.split(0.5),
     "a ndarray of Python's objects": lambda c: c.broadcast(np.array([[1, "two"]], dtype=object)),
     "Interface of Python's objects": lambda c: c.broadcast(Interface(np.zeros(2, "i4,O"))),
     "Array_2 of Python's objects": lambda c: c.broadcast((ctypes.py_object * 2)("one", "two")),
@@ -396,6 +402,14 @@ def test_what_cannot_be_is_refused(alone, text, call):
     with pytest.raises((InvalidArgumentError, UnsupportedError), match=text):
         call(alone)
     assert alone.all_reduce(np.ones(2)).tolist() == [1, 1]
+
+
+def test_numbers_may_be_those_of_numpy(alone):
+    zero, four = np.int64(0), np.array([4])
+    for call in (alone.gather, alone.scatter):
+        assert call(np.arange(4), np.zeros(4, int), zero).tolist() == [0, 1, 2, 3]
+    assert alone.all_to_all_v(np.arange(4), four, np.zeros(4, int), four).tolist() == [0, 1, 2, 3]
+    assert alone.split(zero).rank == 0
 
 
 def test_the_library_makes_no_more_ranks_than_there_is_room_for():
