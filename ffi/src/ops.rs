@@ -99,11 +99,13 @@ pub unsafe extern "C" fn antiphon_op_create_scaled_sum(
         // SAFETY: as this function's.
         unsafe { borrow::<Collectives>(communicator)? };
         let dtype = data_type(dtype)?;
-        if factor.is_null() || !factor.addr().is_multiple_of(dtype.size()) {
+        let deferred = switch(deferred)? == Some(true);
+        // Calls read it as an element; what is read here is copied by bytes.
+        if factor.is_null() || (deferred && !factor.addr().is_multiple_of(dtype.size())) {
             let text = format!("cannot read `factor`: saw {factor:p}, allowed its address");
             return Err(Failure::argument(text));
         }
-        let factor = if switch(deferred)? == Some(true) {
+        let factor = if deferred {
             Factor::At(factor.cast())
         } else {
             let mut value = [0; 8];

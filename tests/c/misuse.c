@@ -111,6 +111,8 @@ static void arguments(antiphon_communicator *c)
     antiphon_executor *executor = NULL;
     antiphon_plan *plan = NULL;
     antiphon_config config = ANTIPHON_CONFIG_INIT;
+    int32_t words[2] = {0, 0}, op = 0;
+    unsigned char *bytes = (unsigned char *)words;
     uint64_t counts[1] = {1}, offsets[1] = {UINT64_MAX}, room[2] = {0, 0};
     /* Cast by way of a number: compilers warn of an address that no such array has. */
     const uint64_t *odd = (const uint64_t *)((uintptr_t)room + 1);
@@ -132,6 +134,14 @@ static void arguments(antiphon_communicator *c)
     FAILS(ARGUMENT, "`send_counts`", antiphon_all_to_all_v(c, &x, NULL, offsets, &y, counts, offsets, I32, NULL));
     FAILS(ARGUMENT, "`send_offsets`", antiphon_all_to_all_v(c, &x, counts, odd, &y, counts, offsets, I32, NULL));
     FAILS(ARGUMENT, "`receive_counts`", antiphon_all_gather_v(c, &x, 1, &y, odd, offsets, I32, NULL));
+
+    /* A factor that a call reads is an element; one that is read at once may lie anywhere. */
+    memcpy(bytes + 1, &x, sizeof x);
+    FAILS(ARGUMENT, "`factor`", antiphon_op_create_scaled_sum(c, bytes + 1, I32, ANTIPHON_SWITCH_ON, &op));
+    OK(antiphon_op_create_scaled_sum(c, bytes + 1, I32, ANTIPHON_SWITCH_DEFAULT, &op));
+    OK(antiphon_all_reduce(c, &x, &y, 1, I32, op, NULL));
+    CHECK(y == 1);
+    OK(antiphon_op_destroy(c, op));
 
     config.struct_size = 8;
     FAILS(ARGUMENT, "struct_size", antiphon_communicator_create_in_process(1, &config, &other));

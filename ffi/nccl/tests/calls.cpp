@@ -106,9 +106,13 @@ void reductions(ncclComm_t comm, int rank, int world, const Type& type, std::siz
     }
     // Each rank's elements times two, and times one.
     std::uint64_t factor = encoded(type, rank % 2 ? 1 : 2);
+    // One that is read at once may lie anywhere.
+    unsigned char odd[2 * sizeof factor];
+    std::memcpy(odd + 1, &factor, sizeof factor);
     for (const auto residence : {ncclScalarHostImmediate, ncclScalarDevice}) {
         ncclRedOp_t op;
-        OK(ncclRedOpCreatePreMulSum(&op, &factor, type.type, residence, comm));
+        void* const scalar = residence == ncclScalarDevice ? static_cast<void*>(&factor) : odd + 1;
+        OK(ncclRedOpCreatePreMulSum(&op, scalar, type.type, residence, comm));
         const auto scaled = [&](std::size_t from) {
             Bytes sum(count * type.size);
             for (std::size_t i = 0; i < count; i++) {
