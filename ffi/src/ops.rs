@@ -6,7 +6,7 @@ use crate::handle::borrow;
 use crate::result::{Failure, antiphon_result};
 use crate::types::{antiphon_op, data_type, reduce_op, switch};
 use antiphon_executor::{Collectives, DataType, Factor, ReduceOp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,13 +24,46 @@ struct Scaled {
 // SAFETY: a factor's address is read by calls, whose makers vouch for it.
 unsafe impl Send for Scaled {}
 
-/// The reductions that were made and not destroyed, and the number of the next.
+/// How many numbers are free before one of them is used again: so one that is destroyed is told from one that is not, as handles are.
+const RESTING: usize = 1024;
+
+/// The reductions that were made and not destroyed.
 struct Known {
+    /// The least number that nothing had yet.
     next: i32,
+    /// Numbers of reductions that are destroyed, the one that was free longest first.
+    free: VecDeque<i32>,
     scaled: BTreeMap<i32, Scaled>,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known { next: FIRST, scaled: BTreeMap::new() });
+impl Known {
+    const fn new() -> Self {
+        Known { next: FIRST, free: VecDeque::new(), scaled: BTreeMap::new() }
+    }
+
+    /// A number that no reduction has; none where all are taken.
+    fn number(&mut self) -> Option<i32> {
+        if self.free.len() > RESTING || self.next == i32::MAX {
+            return self.free.pop_front();
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+
+    /// Forgets a communicator's reductions.
+    fn forget(&mut self, communicator: usize) {
+        let Known { free, scaled, .. } = self;
+        scaled.retain(|&number, scaled| {
+            let stays = scaled.communicator != communicator;
+            if !stays {
+                free.push_back(number);
+            }
+            stays
+        });
+    }
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known::new());
 
 fn known() -> MutexGuard<'static, Known> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -73,7 +106,7 @@ fn made(
 
 /// Forgets the reductions of a communicator that is destroyed.
 pub(crate) fn forget(communicator: *const antiphon_communicator) {
-    known().scaled.retain(|_, scaled| scaled.communicator != communicator.addr());
+    known().forget(communicator.addr());
 }
 
 /// Makes a reduction for a communicator's allreduces, reducescatters and reduces of `dtype`, an antiphon_dtype: the sum
@@ -115,8 +148,7 @@ pub unsafe extern "C" fn antiphon_op_create_scaled_sum(
             Factor::Value(value)
         };
         let mut known = known();
-        let number = known.next;
-        known.next = number.checked_add(1).ok_or_else(|| {
+        let number = known.number().ok_or_else(|| {
             Failure::new(antiphon_result::System, "cannot make a reduction: all numbers are taken")
         })?;
         let communicator = communicator.addr();
@@ -146,6 +178,7 @@ pub unsafe extern "C" fn antiphon_op_destroy(
         match known.scaled.get(&op) {
             Some(scaled) if scaled.communicator == communicator.addr() => {
                 known.scaled.remove(&op);
+                known.free.push_back(op);
                 Ok(())
             }
             _ => Err(Failure::argument(format!(
@@ -157,3 +190,30 @@ pub unsafe extern "C" fn antiphon_op_destroy(
 
 /// For collectives that do not reduce.
 pub(crate) const ANY: i32 = antiphon_op::Sum as i32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_used_again_after_many_others_the_oldest_first() {
+        let mut known = Known::new();
+        let numbers: Vec<_> = (0..=RESTING).map(|_| known.number().unwrap()).collect();
+        assert!(numbers.is_sorted() && numbers[0] == FIRST);
+        for &number in &numbers {
+            let (dtype, factor) = (DataType::I32, Factor::Value([0; 8]));
+            known.scaled.insert(number, Scaled { communicator: 8, dtype, factor });
+        }
+        known.forget(16);
+        assert!(known.free.is_empty());
+        known.forget(8);
+        assert!(known.scaled.is_empty());
+        assert_eq!(known.number(), Some(FIRST));
+        // There are too few for more than one.
+        assert_eq!(known.number(), Some(FIRST + 1 + RESTING as i32));
+        known.next = i32::MAX;
+        let rest = (0..RESTING).map(|_| known.number().unwrap());
+        assert!(rest.eq(numbers[1..].iter().copied()));
+        assert_eq!(known.number(), None);
+    }
+}
