@@ -72,7 +72,8 @@ class HostWork(Work):  # type: ignore[misc]
         return None
 
     def result(self) -> Any:
-        """The call's tensors, once it is done."""
+        """The call's tensors, once it is done: waits for that as `wait` does."""
+        self.wait()
         return self._future.value()
 
 

@@ -170,6 +170,20 @@ def asynchronous(rank, world):
         work.wait()
         assert work.is_completed()
         same(x, [number * world + sum(range(world))] * 1000)
+    # Of one that is not done it is waited for: the other rank sends when the first has asked.
+    box, asked = torch.zeros(1), threading.Event()
+    if rank == 0:
+        work = dist.irecv(box, 1)
+        assert not work.is_completed()
+        asking = threading.Thread(target=lambda: (asked.set(), same(work.result()[0], [1]), called.append("result")))
+        asking.start()
+        asked.wait()
+    dist.barrier()
+    if rank == 1:
+        dist.send(torch.ones(1), 0)
+    if rank == 0:
+        asking.join(60)
+        assert called.pop() == "result"
     dist.barrier()
     assert called == [(3 * world + sum(range(world))) * 1000.0], called
     from antiphon import CommGroup
