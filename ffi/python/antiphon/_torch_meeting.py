@@ -7,6 +7,8 @@ thread itself goes to a meeting of the library only when the other rank is there
 from __future__ import annotations
 
 import contextlib
+import os
+import resource
 import socket
 import threading
 import time
@@ -16,12 +18,15 @@ from typing import Any
 
 from antiphon._torch_streams import ABORTED, Limit
 from antiphon.communicator import Communicator, UniqueId
-from antiphon.errors import AbortedError, AntiphonError, InvalidArgumentError, TimedOutError
+from antiphon.errors import AbortedError, AntiphonError, InvalidArgumentError, SystemFailure, TimedOutError
 
-__all__ = ["Meet", "Meeting", "aborted", "destroyed", "meet", "meet_far", "not_begun"]
+__all__ = ["Meet", "Meeting", "aborted", "check_room", "destroyed", "meet", "meet_far", "not_begun"]
 
 PAUSE = 0.05
 """Seconds between two looks at whether anybody still waits for a rank of this node."""
+
+_DESCRIPTORS = 16
+"""Those that a lane may take while its ranks meet; some of them stay open."""
 
 Meet = Callable[[Callable[[], bool]], Communicator]
 """Makes a communicator, if ranks come; it may ask whether anybody waits for it still."""
@@ -107,6 +112,18 @@ class Meeting:
         """Gives the communicator back, if there is one."""
         if self.made is not None:
             self.made.close()
+
+
+def check_room(name: str, others: int) -> None:
+    """Refuses a transfer for whose lane there may be too few descriptors, beside so many others."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError):  # Where nobody says how many are open, ranks that meet see it.
+        used = len(os.listdir("/proc/self/fd"))
+        if most != resource.RLIM_INFINITY and used + _DESCRIPTORS > most:
+            raise SystemFailure(
+                f"cannot send {name}: saw {used} descriptors open, with {others} pairs of ranks, directions and tags, each of which keeps "
+                f"some until the group ends; allowed {most - _DESCRIPTORS}; use few tags, and the same ones again, or raise `ulimit -n`"
+            )
 
 
 def not_begun(name: str, seconds: float | None) -> TimedOutError:

@@ -5,7 +5,8 @@
 
 A process group has a communicator, and a thread that makes its calls in order; what a call returns is done when the thread
 has made it. Sends and receives have a communicator and a thread for each pair, direction and tag, so that they wait for
-nobody but their partner. For tensors of a GPU there is a communicator more, and a stream (`_torch_streams`) in the place of the
+nobody but their partner. These stay until the group ends, with six descriptors each between ranks of a node: so programs do well to use
+few tags, and the same ones again. For tensors of a GPU there is a communicator more, and a stream (`_torch_streams`) in the place of the
 thread; sends and receives have both.
 """
 
@@ -28,7 +29,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 
 from antiphon._torch_lanes import Lane, SeveralWorks
-from antiphon._torch_meeting import Meeting, aborted, destroyed, meet, meet_far
+from antiphon._torch_meeting import Meeting, aborted, check_room, destroyed, meet, meet_far
 from antiphon._torch_sides import Side, divide, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import GIVEN_UP, PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
@@ -465,7 +466,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     @_coalesced
     def send(self, tensors: list[Any], dstRank: int, tag: int = 0) -> Any:
-        """Sends a tensor to a rank, which receives one of the same size by the same tag."""
+        """Sends a tensor to a rank, which receives one of the same size by the same tag. Each tag takes a thread and descriptors for
+        as long as the group lasts."""
         (tensor,) = tensors
         side = Side(tensor)
         lane = self._lane(self._rank, dstRank, tag, side)
@@ -505,6 +507,7 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         used = {other for *_, other in self._transfers if other is not None}
         if device is not None and used - {device}:
             raise UnsupportedError(f"cannot use a tensor on {device}: saw others on {used.pop()}; allowed one GPU for each rank")
+        check_room(f"from rank {source} to rank {target} by tag {tag}", len(self._transfers))
         text = f"{self._secret} {source} {target} {tag} {'host' if device is None else 'gpu'}"
         digest = hashlib.sha256(text.encode()).hexdigest()
         place, password = f"antiphon-{digest[:32]}", digest[32:]

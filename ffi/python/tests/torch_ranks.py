@@ -1,6 +1,7 @@
 """What each rank does of `test_torch.py`: run as `torch_ranks.py CASE`, over torch.distributed's own rendezvous."""
 
 import os
+import resource
 import sys
 import threading
 import time
@@ -223,6 +224,17 @@ def refused(rank, world):
     x = torch.tensor([1.0])
     dist.all_reduce(x)
     same(x, [world])
+    # Each tag has descriptors of its own.
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 12, limits[1]))
+    try:
+        fails("by tag 7: saw", lambda: dist.isend(x, 1 - rank, tag=7))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    works = [dist.isend(x, 1 - rank, tag=7), dist.irecv(y := torch.zeros(1), 1 - rank, tag=7)]
+    for work in works:
+        work.wait()
+    same(y, x)
     # Ranks that call different things learn it when they wait, and from every call after.
     group = dist.new_group(backend="antiphon")
     for _ in range(2):
