@@ -214,11 +214,15 @@ impl Walk<'_> {
                     let cell = side.cells.start + offset;
                     let toucher = Toucher { step, clock, met, entry: entry(side), made_from };
                     // A proxy sends flags as they are: of an earlier launch, nobody waits for them.
-                    let stale = matches!(by, By::Proxy(_))
-                        && made_from
-                            .iter()
-                            .any(|&from| from & RAW == 0 && shadow.launch(from) != launch);
-                    let conflict = if side.area == Area::Packets && !stale {
+                    let packets = made_from.iter().filter(|&from| from & RAW == 0);
+                    let flag =
+                        packets.map(|&from| shadow.launch(from)).find(|&flag| flag != launch);
+                    let flag = flag.filter(|_| matches!(by, By::Proxy(_)));
+                    let conflict = if side.area != Area::Packets {
+                        shadow.write(cell, value, &toucher)
+                    } else if let Some(flag) = flag {
+                        shadow.write_stale(cell, value, [flag, launch], &toucher)
+                    } else {
                         if wake {
                             written.push(cell);
                         }

@@ -8,7 +8,7 @@
 use super::clock::{Clock, Epoch};
 use super::lineage::{Lineage, Written};
 use super::values::ValueId;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Who touches, and what is known to have happened before.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,8 @@ pub(super) struct Shadow<'a> {
     lineage: Option<&'a Lineage>,
     /// Some packet had several writers, any of which may be the first to come: only a lineage can tell what then follows.
     pub shared: bool,
+    /// Packets that were replaced in their own launch by one with an old flag, and that launch.
+    replaced: HashMap<u32, u32>,
 }
 
 impl<'a> Shadow<'a> {
@@ -92,7 +94,8 @@ impl<'a> Shadow<'a> {
         let noted = packets && lineage.is_none();
         let made_from = vec![(0, 0); if noted { cells as usize } else { 0 }];
         let cells = (0..cells).map(cell).collect();
-        Shadow { cells, more: Vec::new(), made_from, sources: Vec::new(), lineage, shared: false }
+        let (more, sources, replaced) = (Vec::new(), Vec::new(), HashMap::new());
+        Shadow { cells, more, made_from, sources, lineage, shared: false, replaced }
     }
 
     /// What a cell holds.
@@ -208,7 +211,10 @@ impl<'a> Shadow<'a> {
         let cell = self.cells[at as usize];
         self.note_sources(at, launch, toucher);
         if cell.launch != launch {
-            let conflict = self.conflict(at, toucher, true);
+            // A reader may have taken the one that was replaced, and does not know that this one was to come.
+            let second = self.replaced.get(&at) == Some(&launch);
+            let second = second.then_some(Conflict { earlier: cell.writer, wrote: true });
+            let conflict = self.conflict(at, toucher, true).or(second);
             self.begin(at, value, toucher.step, launch);
             return conflict;
         }
@@ -220,6 +226,32 @@ impl<'a> Shadow<'a> {
         let own = cell.writer == toucher.step;
         self.begin(at, value, toucher.step, launch);
         (!own).then_some(Conflict { earlier: cell.writer, wrote: true })
+    }
+
+    /// Writes a packet with the flag of another launch than this one: nobody waits for that flag, and a packet of this launch
+    /// that was there is gone.
+    pub fn write_stale(
+        &mut self,
+        at: u32,
+        value: ValueId,
+        [flag, launch]: [u32; 2],
+        toucher: &Toucher<'_>,
+    ) -> Option<Conflict> {
+        let cell = self.cells[at as usize];
+        if (cell.value, cell.launch) == (value, flag) {
+            return self.write_again(at, toucher, false);
+        }
+        if cell.launch == launch {
+            self.replaced.insert(at, launch);
+        }
+        if self.lineage.is_none() {
+            let start = self.sources.len() as u32;
+            self.sources.extend_from_slice(toucher.made_from);
+            self.made_from[at as usize] = (start, self.sources.len() as u32);
+        }
+        let conflict = self.conflict(at, toucher, false);
+        self.begin(at, value, toucher.step, flag);
+        conflict
     }
 
     /// Notes what a packet is made from, as far as whoever sees it can rely on it.

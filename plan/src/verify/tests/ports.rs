@@ -113,3 +113,35 @@ fn blocks_that_share_a_proxy_are_in_no_order() {
         ("two", plan(&[vec![put(), flush], vec![signal]]), "not proven"),
     ]);
 }
+
+#[test]
+fn an_old_flag_takes_the_place_of_a_packet() {
+    // Rank 0 sends what it made in an earlier launch to where rank 1 has just made a packet.
+    let make = data(OpKind::CopyPackets, &[local(Input, 0, 1)], &[local(Scratch, 0, 1)]);
+    let unpack = data(OpKind::UnpackPackets, &[local(Scratch, 0, 1)], &[local(Output, 0, 1)]);
+    let plan = |sent_first: bool, middle: &[Op], last: &[Op]| {
+        let send = post(OpKind::PutPackets, local(Scratch, 0, 1), remote(0, 1, Scratch, 0, 1));
+        let send = vec![send, port(OpKind::Flush), nop()];
+        let make_own = vec![make.clone(), nop()];
+        let mut zero = vec![sync(OpKind::Wait, &[0]), nop()];
+        let order = if sent_first { [send, make_own] } else { [make_own, send] };
+        zero.extend(order.into_iter().flatten());
+        zero.extend([nop(), sync(OpKind::Signal, &[0])]);
+        let mut one = vec![make.clone()];
+        one.extend_from_slice(middle);
+        one.extend([nop(), sync(OpKind::Signal, &[0]), sync(OpKind::Wait, &[0]), nop()]);
+        one.extend_from_slice(last);
+        one.extend([nop(), sync(OpKind::Signal, &[0])]);
+        zero.push(sync(OpKind::Wait, &[0]));
+        let mut plan = ported([1, 1, 1], &[&[zero], &[one]]);
+        plan.use_double_scratch_buffer = true;
+        plan
+    };
+    let (read, again) = ([unpack.clone()], [make.clone(), unpack.clone()]);
+    expect(&[
+        ("read before", plan(true, &read, &[]), "proven"),
+        ("waited for after", plan(true, &[], &read), "deadlock"),
+        ("the flag of this launch", plan(false, &read, &[]), "race"),
+        ("made again", plan(true, &read, &again), "race"),
+    ]);
+}
