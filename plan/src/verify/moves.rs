@@ -4,6 +4,7 @@ use super::clock::{Clock, Epoch, Handed};
 use super::lineage::Lineage;
 use super::shadow::{Conflict, RAW, Toucher};
 use super::state::{Block, Event, Proxy, Wait};
+use super::values::How;
 use super::walk::Walk;
 use crate::program::{Access, Area, BlockMove, Segment, Span};
 use antiphon_types::ReduceOp;
@@ -60,7 +61,7 @@ impl Walk<'_> {
         &mut self,
         index: u32,
         sides: [Span; 2],
-        reduce: ReduceOp,
+        reduce: How,
         number: u32,
     ) -> Result<(), Wait> {
         let pieces = self.pieces(index, sides, number);
@@ -69,7 +70,7 @@ impl Walk<'_> {
         done
     }
 
-    fn try_movement(&mut self, index: u32, pieces: &Pieces, reduce: ReduceOp) -> Result<(), Wait> {
+    fn try_movement(&mut self, index: u32, pieces: &Pieces, reduce: How) -> Result<(), Wait> {
         self.await_starts(index, pieces)?;
         let launch = self.launch(index);
         for side in pieces.sources().filter(|side| side.area == Area::Packets) {
@@ -105,7 +106,7 @@ impl Walk<'_> {
             let Block { number: block, at, window, .. } = self.blocks[index as usize];
             let iteration = window.map_or(0, |(iteration, _)| iteration);
             let launch = self.launch(index);
-            self.transfer(&pieces, ReduceOp::Sum, index, By::Proxy(proxy));
+            self.transfer(&pieces, ReduceOp::Sum.into(), index, By::Proxy(proxy));
             let cells: usize = pieces.sources().map(|side| side.cells.len()).sum();
             self.proxies[proxy as usize].count += cells as u32;
             for _ in 0..cells {
@@ -158,7 +159,7 @@ impl Walk<'_> {
     }
 
     /// Reads, combines and writes.
-    fn transfer(&mut self, pieces: &Pieces, reduce: ReduceOp, index: u32, by: By) {
+    fn transfer(&mut self, pieces: &Pieces, reduce: How, index: u32, by: By) {
         let launch = self.launch(index);
         let mut conflicts = Vec::new();
         let mut written = Vec::new();
@@ -240,8 +241,6 @@ impl Walk<'_> {
                         shadow.shared |= other;
                         let two = other.then_some(Conflict { earlier: first, wrote: true });
                         shadow.write_packet(cell, value, launch, &toucher).or(two)
-                    } else {
-                        shadow.write(cell, value, &toucher)
                     };
                     conflicts.extend(conflict.map(|c| (c, (step, true), side.clone(), offset)));
                 }
@@ -347,7 +346,7 @@ impl Walk<'_> {
             Side { rank: block.rank, area: block.area(), cells }
         };
         let sides = vec![side(source), side(destination)];
-        self.try_movement(index, &Pieces { sides, sources: 1, width: 2 }, ReduceOp::Sum)
+        self.try_movement(index, &Pieces { sides, sources: 1, width: 2 }, ReduceOp::Sum.into())
     }
 }
 

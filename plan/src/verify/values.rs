@@ -6,6 +6,21 @@ use std::collections::HashSet;
 /// A value: equal numbers are equal bits.
 pub(super) type ValueId = u32;
 
+/// Who combines values, and by which operator. Hardware adds in an order of its own, and a block may have it do so where
+/// another, which does not know of it yet, adds in software: what different blocks have it combine are different bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct How {
+    pub op: ReduceOp,
+    /// The block that has a switch combine; none in software.
+    pub switch: Option<u32>,
+}
+
+impl From<ReduceOp> for How {
+    fn from(op: ReduceOp) -> Self {
+        How { op, switch: None }
+    }
+}
+
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin<'a> {
@@ -24,8 +39,8 @@ pub(super) struct Values {
     ranks: usize,
     /// Per launch and rank, the first value of the inputs written for it; ascending.
     inputs: Vec<(ValueId, u32, u32)>,
-    /// The operation and the arguments of each combined value.
-    combined: Vec<(ReduceOp, u32, u32)>,
+    /// How each combined value was made, and from which arguments.
+    combined: Vec<(How, u32, u32)>,
     arguments: Vec<ValueId>,
     /// Positions in `combined`, plus 1, by hash; as many as a power of two, and at most half of them in use.
     table: Vec<u32>,
@@ -62,14 +77,15 @@ impl Values {
     }
 
     /// The values combined in order; of one value, that value.
-    pub fn combine(&mut self, op: ReduceOp, values: &[ValueId]) -> ValueId {
+    pub fn combine(&mut self, how: impl Into<How>, values: &[ValueId]) -> ValueId {
         if let [one] = *values {
             return one;
         }
-        let mut at = self.slot(hash(op, values));
+        let how = how.into();
+        let mut at = self.slot(hash(how, values));
         while let Some(known) = self.table[at].checked_sub(1) {
             let (other, start, end) = self.combined[known as usize];
-            if other == op && self.arguments[start as usize..end as usize] == *values {
+            if other == how && self.arguments[start as usize..end as usize] == *values {
                 return self.first_combined + known;
             }
             at = self.slot(at as u64 + 1);
@@ -77,7 +93,7 @@ impl Values {
         let known = self.combined.len() as u32;
         let start = self.arguments.len() as u32;
         self.arguments.extend_from_slice(values);
-        self.combined.push((op, start, self.arguments.len() as u32));
+        self.combined.push((how, start, self.arguments.len() as u32));
         self.table[at] = known + 1;
         if self.combined.len() * 2 > self.table.len() {
             self.grow();
@@ -92,8 +108,8 @@ impl Values {
 
     fn grow(&mut self) {
         self.table = vec![0; self.table.len() * 4];
-        for (known, &(op, start, end)) in (1..).zip(&self.combined) {
-            let mut at = self.slot(hash(op, &self.arguments[start as usize..end as usize]));
+        for (known, &(how, start, end)) in (1..).zip(&self.combined) {
+            let mut at = self.slot(hash(how, &self.arguments[start as usize..end as usize]));
             while self.table[at] != 0 {
                 at = self.slot(at as u64 + 1);
             }
@@ -107,8 +123,8 @@ impl Values {
             return Origin::Before(value);
         }
         if value >= self.first_combined {
-            let (op, start, end) = self.combined[(value - self.first_combined) as usize];
-            return Origin::Combined(op, &self.arguments[start as usize..end as usize]);
+            let (how, start, end) = self.combined[(value - self.first_combined) as usize];
+            return Origin::Combined(how.op, &self.arguments[start as usize..end as usize]);
         }
         let at = self.inputs.partition_point(|&(first, ..)| first <= value) - 1;
         let (first, rank, launch) = self.inputs[at];
@@ -143,9 +159,9 @@ impl Values {
 }
 
 /// Where to begin to look for a value: equal values have equal hashes, and are compared as they are.
-fn hash(op: ReduceOp, values: &[ValueId]) -> u64 {
+fn hash(How { op, switch }: How, values: &[ValueId]) -> u64 {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mut hash = op as u64;
+    let mut hash = op as u64 | switch.map_or(0, |block| u64::from(block) + 1) << 8;
     for &value in values {
         hash = (hash.rotate_left(5) ^ u64::from(value)).wrapping_mul(MIX);
     }
@@ -184,6 +200,11 @@ mod tests {
         assert_ne!(ab, ba);
         assert_eq!(values.combine(ReduceOp::Sum, &[a, b]), ab);
         assert_eq!(values.combine(ReduceOp::Max, &[a]), a);
+        let of = |block| How { op: ReduceOp::Sum, switch: Some(block) };
+        let [first, second] = [0, 1].map(|block| values.combine(of(block), &[a, b]));
+        assert!(first != ab && second != ab && first != second);
+        assert_eq!(values.combine(of(0), &[a, b]), first);
+        assert_eq!(values.leaves(first, 9), values.leaves(ab, 9));
         assert_eq!(values.leaves(ab, 9), values.leaves(ba, 9));
         assert_eq!(values.origin(b + 2), Origin::Input { rank: 1, cell: 2, launch: 1 });
         assert_eq!(values.origin(3), Origin::Before(3));

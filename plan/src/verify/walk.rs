@@ -13,7 +13,7 @@ use super::state::{
     Block, End, Event, Found, Mismatch, Object, Proxy, Rank, Script, Setting, Wait,
 };
 use super::sync::{Barrier, Inbound, Semaphore};
-use super::values::Values;
+use super::values::{How, Values};
 use crate::program::{Area, Instruction};
 use crate::schedule::Moment;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -437,8 +437,9 @@ impl<'a> Walk<'a> {
     fn step(&mut self, index: u32, instruction: &Instruction) -> Result<u32, Wait> {
         let at = self.blocks[index as usize].at;
         match *instruction {
-            Instruction::Move { sources, destinations, reduce, index: number, .. } => {
-                self.movement(index, [sources, destinations], reduce, number)?;
+            Instruction::Move { sources, destinations, reduce, multicast, index: number } => {
+                let how = How { op: reduce, switch: multicast.map(|_| index) };
+                self.movement(index, [sources, destinations], how, number)?;
             }
             Instruction::MoveBlock { index: number } => self.block_move(index, number)?,
             Instruction::Post { channel, source, destination, index: number } => {

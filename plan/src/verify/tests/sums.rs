@@ -115,3 +115,63 @@ fn of_what_is_not_proven_no_order_is_told() {
     assert_ne!(word(&report), "proven");
     assert_eq!(report.order, None);
 }
+
+/// Every rank of three adds all inputs into its own output, some of them through a switch.
+fn everyone_adds(through_switch: [bool; 3]) -> Plan {
+    let p = ProgramBuilder::new("everyone", Collective::AllReduce, 3);
+    let inputs = p.switch(&[0, 1, 2], crate::model::Buffer::Input);
+    let channels = [p.channel(0, 1), p.channel(0, 2), p.channel(1, 2)];
+    for (rank, switched) in through_switch.into_iter().enumerate() {
+        let own = [[0, 1], [0, 2], [1, 2]][rank].map(|at| channels[at]);
+        let tb = p.block(rank);
+        tb.signal_relaxed(&own);
+        tb.wait_relaxed(&own);
+        let output = p.output(rank).all();
+        if switched {
+            tb.switch_reduce(&inputs, 0, output);
+        } else {
+            tb.reduce(&[0, 1, 2].map(|peer| p.input(peer).all()), output);
+        }
+        tb.signal(&own);
+        tb.wait(&own);
+    }
+    p.build().unwrap()
+}
+
+#[test]
+fn what_hardware_adds_on_one_rank_is_not_what_another_adds() {
+    for (through_switch, expected) in
+        [([false; 3], true), ([false, true, true], false), ([true; 3], false)]
+    {
+        let report = judge(&everyone_adds(through_switch));
+        assert_eq!(word(&report), "proven", "{report}");
+        assert_eq!(report.same_bits, Some(expected), "{through_switch:?}: {report}");
+    }
+}
+
+#[test]
+fn two_write_one_sum_only_if_both_add_it_in_software() {
+    let plan = |through_switch: [bool; 2]| {
+        let p = ProgramBuilder::new("twice", Collective::SendRecv, 2);
+        let inputs = p.switch(&[0, 1], crate::model::Buffer::Input);
+        for switched in through_switch {
+            let channel = [p.channel(0, 1)];
+            let (tb, peer, output) = (p.block(0), p.block(1), p.output(0).all());
+            peer.signal_relaxed(&channel);
+            tb.wait_relaxed(&channel);
+            if switched {
+                tb.switch_reduce(&inputs, 0, output);
+            } else {
+                tb.reduce(&[p.input(0).all(), p.input(1).all()], output);
+            }
+            tb.signal(&channel);
+            peer.wait(&channel);
+        }
+        p.build().unwrap()
+    };
+    expect(&[
+        ("software", plan([false; 2]), "proven"),
+        ("one of each", plan([false, true]), "race"),
+        ("hardware", plan([true; 2]), "race"),
+    ]);
+}
