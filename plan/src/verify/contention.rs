@@ -126,6 +126,13 @@ impl Contention {
         found
     }
 
+    /// Whether the order in which blocks come to some counter matters.
+    pub fn any(&self) -> bool {
+        let semaphores = self.contended_semaphores.iter().chain(&self.ordered_semaphores);
+        let mut others = semaphores.chain(&self.contended_barriers);
+        others.any(|&one| one) || self.usages.iter().any(|usage| usage.contended)
+    }
+
     /// The receiving end of a rank's channel, if there is one.
     pub fn far_end(&self, layout: &Layout, rank: u32, channel: u32) -> Option<u32> {
         let end = layout.ranks[rank as usize].channels[channel as usize];

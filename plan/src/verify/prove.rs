@@ -45,7 +45,7 @@ const SHARED: &str = "several write the same packets, of which there are too man
 /// Proves or refutes a plan that passed [`check`](crate::check()) and was lowered to `layout`.
 pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
     let contention = Contention::new(layout);
-    let Cases { grids, mut doubts } = cases(layout);
+    let Cases { grids, mut doubts } = cases(layout, contention.any());
     if let Some(&(rank, channel)) = contention.shared_ports.first() {
         let (_, channel) = layout.ranks[rank as usize].channel_id(channel);
         doubts.push(format!(

@@ -128,8 +128,8 @@ impl<'a> Family<'a> {
         Some((stride, self.is_valid(self.sizes(stride, 1)?)))
     }
 
-    /// The grids and doubts of the plan.
-    pub(super) fn cases(&self) -> Cases {
+    /// The grids and doubts of the plan, in which blocks are `contended` for some counter or not.
+    pub(super) fn cases(&self, contended: bool) -> Cases {
         let mut cases = Cases::default();
         self.in_place(&mut cases.doubts);
         let slices = slices::representatives(self, &mut cases.doubts);
@@ -141,6 +141,11 @@ impl<'a> Family<'a> {
             strides::all(self, &slices, &needed, &mut strides, &mut cases.doubts);
         } else {
             strides.extend(slices.iter().map(|&units| self.at(units).0));
+        }
+        // Empty buffers end waits for packets and for launches, which may have kept blocks that contend apart.
+        let empty = Stride { units: 0, unit: self.unit, element: 1 };
+        if contended && self.zero() && !strides.contains(&empty) {
+            strides.push(empty);
         }
         if strides.len() > MOST_GRIDS {
             cases.doubts.push(format!(

@@ -56,13 +56,13 @@ pub(super) struct Grid {
     pub cuts: Vec<u64>,
 }
 
-/// The sizes to look at for a proof about the plan that was lowered to `layout`.
-pub(super) fn cases(layout: &Layout) -> Cases {
+/// The sizes to look at for a proof about the plan that was lowered to `layout`, of which blocks contend for counters or not.
+pub(super) fn cases(layout: &Layout, contended: bool) -> Cases {
     if layout.runtime_sizes {
         return plain::runtime(layout);
     }
     match Family::new(layout) {
-        Ok(family) => family.cases(),
+        Ok(family) => family.cases(contended),
         Err(doubt) => plain::concrete(layout, doubt),
     }
 }

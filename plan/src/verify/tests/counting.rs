@@ -179,3 +179,37 @@ fn windows_of_a_pipeline_need_a_credit_where_one_block_waits_for_another() {
         ("the other does not wait", plan(1, false), "race"),
     ]);
 }
+
+#[test]
+fn what_only_packets_keep_apart_meets_in_a_call_without_bytes() {
+    // Two blocks take two tokens in opposite orders; a packet makes the second of them wait for the first.
+    let plan = |least: u64, packet: bool| {
+        let mut first = [(ACQUIRE, 0), (ACQUIRE, 1), (RELEASE, 0), (RELEASE, 1)]
+            .map(|(kind, id)| semaphore(kind, id))
+            .to_vec();
+        let mut second = [(ACQUIRE, 1), (ACQUIRE, 0), (RELEASE, 1), (RELEASE, 0)]
+            .map(|(kind, id)| semaphore(kind, id))
+            .to_vec();
+        if packet {
+            first.extend([
+                nop(),
+                data(OpKind::CopyPackets, &[local(Input, 0, 1)], &[local(Scratch, 0, 1)]),
+            ]);
+            second.insert(
+                0,
+                data(OpKind::UnpackPackets, &[local(Scratch, 0, 1)], &[local(Output, 0, 1)]),
+            );
+            second.insert(1, nop());
+        }
+        let mut plan = pair([1, 1, 1], &[&[first, second], &[]]);
+        plan.gpus[0].semaphores = vec![1, 1];
+        plan.use_double_scratch_buffer = packet;
+        plan.min_message_size = least;
+        plan
+    };
+    expect(&[
+        ("nothing keeps them apart", plan(1, false), "deadlock"),
+        ("a packet does", plan(1, true), "proven"),
+        ("a packet that may be empty", plan(0, true), "deadlock"),
+    ]);
+}

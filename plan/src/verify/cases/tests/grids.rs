@@ -10,7 +10,7 @@ use crate::samples::*;
 use proptest::prelude::*;
 
 pub(super) fn cases_of(plan: &Plan) -> Cases {
-    cases(&Layout::new(plan).unwrap())
+    cases(&Layout::new(plan).unwrap(), false)
 }
 
 /// Grids of plans, as strides with their first rank's iterations.
@@ -180,7 +180,7 @@ proptest! {
     ) {
         let plan = two_kinds(parts, chunks, false);
         let layout = Layout::new(&plan).unwrap();
-        let Cases { grids, doubts } = cases(&layout);
+        let Cases { grids, doubts } = cases(&layout, false);
         prop_assert!(doubts.is_empty());
         // Slices that meet at this stride meet in one of the grids, all of them in the same one.
         let pairs = |units: u64| {
@@ -237,7 +237,7 @@ fn pipelines_run_no_time_and_up_to_as_often_as_matters() {
 /// The numbers of iterations at which the plan deadlocks, of those that are looked at.
 fn deadlocks(plan: &Plan) -> Vec<(u64, bool)> {
     let layout = Layout::new(plan).unwrap();
-    let Cases { grids, doubts } = cases(&layout);
+    let Cases { grids, doubts } = cases(&layout, false);
     assert_eq!(doubts, Vec::<String>::new());
     let stuck = |grid: &Grid| {
         let elements = |bytes: u64| vec![0.0; bytes as usize];
