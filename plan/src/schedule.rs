@@ -30,7 +30,8 @@ pub enum Actor {
     Threads(Moment),
     /// The proxy of the port channel that the instruction posted to, some time later.
     Proxy(Moment),
-    /// The user of a rank between two launches: reads its output after `launch`, then rewrites its input for the next.
+    /// The user of a rank between two launches: reads its output after `launch` and writes over it, then rewrites its input for
+    /// the next.
     User {
         /// The rank.
         rank: u32,

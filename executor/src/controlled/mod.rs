@@ -8,7 +8,7 @@
 //!   only.
 //! - Raw units happen late: when a release of their block, or the launch's end, covers them, or at a step of the
 //!   schedule before. Packets happen at once, flag and payload together.
-//! - The user of a rank reads the output after each launch, then rewrites the input with other numbers.
+//! - The user of a rank reads the output after each launch and writes over it, then rewrites the input with other numbers.
 //! - Proxies of port channels work in order, piece by piece, whenever the schedule says so. One thread does all that one
 //!   operation of a port channel asks for: it posts, signals after it, and flushes.
 //!

@@ -4,6 +4,7 @@ use super::code::Unit;
 use super::machine::{Item, Keys, Machine};
 use super::order::Way;
 use super::stores::{List, Pending};
+use super::values::leave;
 use antiphon_plan::schedule::Actor;
 use antiphon_types::ReduceOp;
 
@@ -115,7 +116,7 @@ impl Machine<'_> {
         })
     }
 
-    /// The user of a rank, after a launch: reads the output, rewrites the input, and launches again.
+    /// The user of a rank, after a launch: reads the output and writes over it, rewrites the input, and launches again.
     pub(super) fn user_step(&mut self, actor: u32, rank: usize) -> bool {
         let launch = self.ranks[rank].launch;
         let track = self.tracker.find_actor(Actor::User { rank: rank as u32, launch });
@@ -131,12 +132,13 @@ impl Machine<'_> {
         if launch > 0 {
             let range = self.output_range(rank, launch);
             let from = (u64::from(start) + places.output) as usize;
-            let output = &self.memory[from..from + range.len()];
+            let output = &mut self.memory[from..from + range.len()];
             self.outputs[range].copy_from_slice(output);
             self.ranks[rank].read = launch;
             if let Some(track) = track {
                 self.tracker.read(track, output);
             }
+            leave(output, rank, launch);
         }
         let values = self.inputs.of(rank, launch + 1);
         let to = (u64::from(start) + places.input) as usize;

@@ -34,6 +34,14 @@ impl Inputs {
     }
 }
 
+/// What a user leaves in an output after a launch: other numbers than inputs are made of.
+pub(super) fn leave(output: &mut [u8], rank: usize, launch: u32) {
+    let seed = mix(!(u64::from(launch) << 32 | rank as u64));
+    for (at, word) in (0..).zip(output.chunks_mut(8)) {
+        word.copy_from_slice(&mix(seed.wrapping_add(at)).to_le_bytes()[..word.len()]);
+    }
+}
+
 /// Memory that nobody has written: any bytes, but the same every time.
 pub(super) fn fresh(bytes: usize) -> Vec<u8> {
     let words = (0..bytes.div_ceil(8) as u64).flat_map(|at| mix(!at).to_le_bytes());

@@ -19,7 +19,7 @@ pub(super) struct Setting<'a> {
     /// Counters that have more signals than waits, launch after launch, so that waits on them wait for nothing in the
     /// end: channels by receiving end, then semaphores.
     pub free: &'a [bool],
-    /// The user reads outputs and rewrites inputs between launches.
+    /// The user reads outputs, writes over them and rewrites inputs between launches.
     pub user: bool,
     /// What a collective without a promise of its own is to compute.
     pub promise: Option<&'a PostCondition>,
@@ -61,7 +61,7 @@ pub(super) struct Mismatch {
 /// One step of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A launch begins: the user has read the output of the one before, and rewritten the input.
+    /// A launch begins: the user has read and spoilt the output of the one before, and rewritten the input.
     Begin { launch: u32 },
     /// An instruction ran.
     Ran { launch: u32, at: u32, iteration: u64 },

@@ -26,13 +26,13 @@ impl From<ReduceOp> for How {
 pub(super) enum Origin<'a> {
     /// A cell of a rank's input, counted from the input's first, in a launch.
     Input { rank: u32, cell: u32, launch: u32 },
-    /// What a cell held before the first launch.
+    /// What no launch has put there: a cell held it before the first, or its user has left it.
     Before(u32),
     /// Values combined in order.
     Combined(ReduceOp, &'a [ValueId]),
 }
 
-/// All values of a walk. Those of inputs and of memory before the first launch have numbers by their place.
+/// All values of a walk. Those of inputs, of memory before the first launch and of what users leave have numbers by their place.
 #[derive(Debug)]
 pub(super) struct Values {
     cells: u32,
@@ -44,7 +44,8 @@ pub(super) struct Values {
     arguments: Vec<ValueId>,
     /// Positions in `combined`, plus 1, by hash; as many as a power of two, and at most half of them in use.
     table: Vec<u32>,
-    /// Numbers of combined values start here.
+    /// Numbers of what users leave in their outputs start here, and those of combined values.
+    first_left: ValueId,
     first_combined: ValueId,
 }
 
@@ -60,6 +61,8 @@ impl Values {
                 next = next.checked_add(count)?;
             }
         }
+        let first_left = next;
+        next = cells.checked_mul(launches).and_then(|left| next.checked_add(left))?;
         (next < 1 << 31).then(|| Values {
             cells,
             ranks: inputs.len(),
@@ -67,8 +70,14 @@ impl Values {
             combined: Vec::new(),
             arguments: Vec::new(),
             table: vec![0; 64],
+            first_left,
             first_combined: next,
         })
+    }
+
+    /// What a user leaves in a cell after a launch.
+    pub fn left(&self, cell: u32, launch: u32) -> ValueId {
+        self.first_left + (launch - 1) * self.cells + cell
     }
 
     /// The first of the values of a rank's input in a launch, which are numbered by cell.
@@ -119,7 +128,7 @@ impl Values {
 
     /// Where a value comes from.
     pub fn origin(&self, value: ValueId) -> Origin<'_> {
-        if value < self.cells {
+        if value < self.cells || (self.first_left..self.first_combined).contains(&value) {
             return Origin::Before(value);
         }
         if value >= self.first_combined {
@@ -208,6 +217,9 @@ mod tests {
         assert_eq!(values.leaves(ab, 9), values.leaves(ba, 9));
         assert_eq!(values.origin(b + 2), Origin::Input { rank: 1, cell: 2, launch: 1 });
         assert_eq!(values.origin(3), Origin::Before(3));
+        let left = [values.left(3, 1), values.left(3, 2), values.left(4, 1)];
+        assert_eq!(left.map(|value| values.origin(value)), left.map(Origin::Before));
+        assert!(left[0] != left[1] && left[2] == left[0] + 1 && left[1] < ab);
     }
 
     #[test]

@@ -319,14 +319,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Between two launches the user reads the output and rewrites the input.
+    /// Between two launches the user reads the output, does with it what they like, and rewrites the input.
     fn user(&mut self, rank: u32, next: u32, step: Epoch, clock: &Clock) {
         let toucher = Toucher { step, clock, met: step.count - 1, entry: None, made_from: &[] };
         let output = self.space.output(rank);
-        self.touched += (output.len() + self.space.input(rank).len()) as u64;
+        self.touched += (2 * output.len() + self.space.input(rank).len()) as u64;
         let mut values = std::mem::take(&mut self.outputs[rank as usize]);
         values.clear();
-        for (offset, cell) in (0..).zip(output) {
+        for (offset, cell) in (0..).zip(output.clone()) {
             values.push(self.shadow.value(cell));
             if !self.setting.user {
                 continue;
@@ -339,6 +339,12 @@ impl<'a> Walk<'a> {
         self.judge(rank, next - 1);
         if !self.setting.user {
             return;
+        }
+        for (offset, cell) in (0..).zip(output) {
+            let value = self.values.left(cell, next - 1);
+            if let Some(conflict) = self.shadow.write(cell, value, &toucher) {
+                self.conflict(conflict, (step, true), (rank, Area::Output, offset), clock);
+            }
         }
         let value = self.values.input(rank, next);
         for (offset, cell) in (0..).zip(self.space.input(rank)) {

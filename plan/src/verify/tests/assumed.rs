@@ -24,16 +24,22 @@ fn launches_that_follow_each_other_have_equal_sizes() {
 }
 
 #[test]
-fn between_launches_a_user_reads_outputs_and_does_not_write_them() {
-    // Rank 1 reads rank 0's output when rank 0 may have ended the launch.
-    let one = vec![
-        data(OpKind::Put, &[local(Input, 0, 1)], &[remote(1, 0, Output, 0, 1)]),
-        nop(),
-        sync(OpKind::Signal, &[0]),
-        data(OpKind::Get, &[remote(1, 0, Output, 0, 1)], &[local(Output, 0, 1)]),
-    ];
-    let zero = vec![sync(OpKind::Wait, &[0]), nop()];
-    expect(&[("a late reader", pair([1, 1, 0], &[&[zero], &[one]]), "proven")]);
+fn an_output_is_its_users_after_the_launch() {
+    // Rank 1 takes rank 0's output.
+    let plan = |answer: bool| {
+        let copy = data(OpKind::Copy, &[local(Input, 0, 1)], &[local(Output, 0, 1)]);
+        let mut zero = vec![copy, nop(), sync(OpKind::Signal, &[0])];
+        let get = data(OpKind::Get, &[remote(1, 0, Output, 0, 1)], &[local(Output, 0, 1)]);
+        let mut one = vec![sync(OpKind::Wait, &[0]), nop(), get];
+        if answer {
+            one.extend([nop(), sync(OpKind::Signal, &[0])]);
+            zero.push(sync(OpKind::Wait, &[0]));
+        }
+        pair([1, 1, 0], &[&[zero], &[one]])
+    };
+    expect(&[("says when it has it", plan(true), "proven"), ("does not", plan(false), "race")]);
+    let text = judge(&plan(false)).to_string();
+    assert!(text.contains("the user of rank 0 after launch 1 writes"), "{text}");
 }
 
 #[test]

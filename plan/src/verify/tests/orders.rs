@@ -232,6 +232,10 @@ impl<'a> Search<'a> {
             let outputs = (0..self.sizes[1]).step_by(self.chunk as usize);
             touches.reads = outputs.map(|at| self.cell(rank, Area::Output, at, launch)).collect();
             touches.writes = self.input(rank, launch + 1);
+            for &cell in &touches.reads {
+                let left = self.value(vec![u32::MAX, cell as u32, u32::from(launch)]);
+                touches.writes.push((cell, left));
+            }
             return touches;
         };
         let rank = self.blocks[who].0;
