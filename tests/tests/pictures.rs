@@ -145,6 +145,8 @@ fn a_page_with_faults_in_place() {
         verdict: Verdict::Refuted(vec![refutation(race, steps), refutation(deadlock, Vec::new())]),
         same_bits: None,
         order: None,
+        repeats: false,
+        elsewhere: None,
         root: None,
         notes: vec![Note { about: About::Order, text }],
         cases: vec![case],

@@ -291,6 +291,8 @@ fn the_text_of_a_refutation_is_its_first_fault_and_fits() {
             verdict,
             same_bits: None,
             order: None,
+            repeats: false,
+            elsewhere: None,
             root: None,
             notes: Vec::new(),
             cases: Vec::new(),

@@ -95,6 +95,8 @@ fn faulty(plan: &Plan) -> Report {
         ]),
         same_bits: Some(true),
         order: None,
+        repeats: false,
+        elsewhere: None,
         root: None,
         notes: vec![Note { about: About::Order, text: "rank 0 tb 0 op 0 <i>releases</i>".into() }],
         cases: vec![case],

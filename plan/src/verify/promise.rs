@@ -93,28 +93,29 @@ impl Promise {
         )
     }
 
-    /// Whether a value is what is wanted in a launch; if so, the operation that made it.
+    /// Whether a value is what is wanted in a launch; if so, the operation that made it, and whether it took something twice.
     fn kept(
         &self,
         values: &Values,
         wanted: Wanted,
         launch: u32,
         value: ValueId,
-    ) -> Option<Option<ReduceOp>> {
+    ) -> Option<(Option<ReduceOp>, bool)> {
+        const COPIED: (Option<ReduceOp>, bool) = (None, false);
         match wanted {
-            Wanted::Anything => Some(None),
+            Wanted::Anything => Some(COPIED),
             Wanted::One { rank, cell } => {
                 let there = rank < self.ranks && cell < self.inputs;
-                (there && value == values.input(rank, launch) + cell).then_some(None)
+                (there && value == values.input(rank, launch) + cell).then_some(COPIED)
             }
             Wanted::All { cell } => {
                 if cell >= self.inputs {
                     return None;
                 }
                 let expected = (0..self.ranks).map(|rank| values.input(rank, launch) + cell);
-                let Leaves { operation, leaves } =
+                let Leaves { operation, leaves, repeats } =
                     values.leaves(value, self.ranks as usize).ok()?;
-                leaves.into_iter().eq(expected).then_some(operation)
+                leaves.into_iter().eq(expected).then_some((operation, repeats))
             }
         }
     }
@@ -137,11 +138,15 @@ impl Walk<'_> {
     /// Compares what the user of a rank has read after a launch with what the plan is to compute.
     pub(super) fn judge(&mut self, rank: u32, launch: u32) {
         if let Some(promise) = self.setting.promise {
-            let output = (0u32..).zip(&self.outputs[rank as usize]);
-            let mut odd =
-                output.filter(|&(cell, &value)| !self.keeps(promise, (rank, cell), launch, value));
-            let found = odd.next().map(|(cell, &value)| Mismatch { rank, launch, cell, value });
-            self.mismatches.extend(found);
+            for (cell, &value) in (0u32..).zip(&self.outputs[rank as usize]) {
+                match self.keeps(promise, (rank, cell), launch, value) {
+                    Some(repeats) => self.repeats |= repeats,
+                    None => {
+                        self.mismatches.push(Mismatch { rank, launch, cell, value });
+                        return;
+                    }
+                }
+            }
             return;
         }
         let Some(promise) = self.promise().filter(|_| self.mismatches.is_empty()) else { return };
@@ -154,46 +159,47 @@ impl Walk<'_> {
             if known {
                 continue;
             }
-            let operation = promise.kept(&self.values, wanted, launch, value);
+            let kept = promise.kept(&self.values, wanted, launch, value);
             // All outputs are reduced alike.
             let alike =
-                operation.filter(|&op| op.is_none() || *self.operation.get_or_insert(op) == op);
-            if alike.is_none() {
+                kept.filter(|&(op, _)| op.is_none() || *self.operation.get_or_insert(op) == op);
+            let Some((_, repeats)) = alike else {
                 self.mismatches.push(Mismatch { rank, launch, cell, value });
                 return;
-            }
+            };
+            self.repeats |= repeats;
             if matches!(wanted, Wanted::All { .. }) {
                 self.kept.insert(value, (wanted, launch));
             }
         }
     }
 
-    /// Whether a cell of a rank's output holds what a promise of the caller's says.
+    /// Whether a cell of a rank's output holds what a promise of the caller's says; if so, whether it took something twice.
     fn keeps(
         &self,
         promise: &PostCondition,
         (rank, cell): (u32, u32),
         launch: u32,
         value: ValueId,
-    ) -> bool {
+    ) -> Option<bool> {
         let per_chunk = self.space.per_chunk().max(1);
         let (chunk, piece) = (cell / per_chunk, cell % per_chunk);
         let chunks = match promise.wanted(rank as usize, chunk as usize) {
-            postcondition::Wanted::Anything => return true,
+            postcondition::Wanted::Anything => return Some(false),
             postcondition::Wanted::Chunks(chunks) => chunks,
         };
         let mut expected = Vec::with_capacity(chunks.len());
         for &(origin, chunk) in chunks {
             let input = u32::try_from(origin).ok().filter(|&r| (r as usize) < self.ranks.len());
             let at = u32::try_from(chunk).ok().and_then(|chunk| chunk.checked_mul(per_chunk));
-            let Some((origin, at)) = input.zip(at) else { return false };
+            let (origin, at) = input.zip(at)?;
             let inputs = self.space.input(origin).len() as u32;
-            let Some(at) = at.checked_add(piece).filter(|&at| at < inputs) else { return false };
+            let at = at.checked_add(piece).filter(|&at| at < inputs)?;
             expected.push(self.values.input(origin, launch) + at);
         }
         expected.sort_unstable();
-        let found = self.values.leaves(value, expected.len());
-        found.is_ok_and(|found| found.leaves == expected)
+        let found = self.values.leaves(value, expected.len()).ok()?;
+        (found.leaves == expected).then_some(found.repeats)
     }
 
     /// Whether every rank holds the same bits where all are promised the same; `None` where they are not. After a run.
@@ -259,10 +265,10 @@ impl Walk<'_> {
         match self.values.leaves(value, 1 << 16) {
             Err(Odd::Mixed) => "a mixture of several reductions".to_owned(),
             Err(Odd::Many) => "a reduction of very many values".to_owned(),
-            Ok(Leaves { operation: None, leaves }) => {
+            Ok(Leaves { operation: None, leaves, .. }) => {
                 leaves.first().map_or(String::new(), |&v| leaf(v))
             }
-            Ok(Leaves { operation: Some(op), leaves }) => {
+            Ok(Leaves { operation: Some(op), leaves, .. }) => {
                 let name = match op {
                     ReduceOp::Sum | ReduceOp::Avg => "the sum",
                     ReduceOp::Prod => "the product",

@@ -45,39 +45,9 @@ const SHARED: &str = "several write the same packets, of which there are too man
 /// Proves or refutes a plan that passed [`check`](crate::check()) and was lowered to `layout`.
 pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
     let contention = Contention::new(layout);
-    let Cases { grids, mut doubts } = cases(layout, contention.any());
-    if let Some(&(rank, channel)) = contention.shared_ports.first() {
-        let (_, channel) = layout.ranks[rank as usize].channel_id(channel);
-        doubts.push(format!(
-            "several blocks of rank {rank}, or threads of one, post to port channel {channel}, in an order that was not \
-             looked into; let one block post to each port channel, one operation after the other"
-        ));
-    }
-    let mut proof = Proof {
-        plan,
-        layout,
-        contention: &contention,
-        options,
-        root: 0,
-        shown_root: None,
-        refutations: Vec::new(),
-        doubts,
-        notes: strengthened(layout),
-        same_bits: None,
-        orders: Orders::default(),
-        cases: Vec::new(),
-        steps: 0,
-        touched: 0,
-    };
-    for grid in &grids {
-        proof.grid(grid);
-        if !proof.refutations.is_empty() {
-            if !grid.valid {
-                proof.out_of_range();
-            }
-            break;
-        }
-    }
+    let mut proof = Proof::new(plan, layout, &contention, options);
+    proof.all();
+    proof.other_place();
     proof.report()
 }
 
@@ -101,6 +71,10 @@ struct Proof<'a> {
     doubts: Vec<String>,
     notes: Vec<Note>,
     same_bits: Option<bool>,
+    /// Some output takes an input more than once.
+    repeats: bool,
+    /// Whether all is right with buffers that lie the other way.
+    elsewhere: Option<bool>,
     orders: Orders,
     cases: Vec<Case>,
     /// Steps walked.
@@ -120,7 +94,55 @@ struct Balance {
     initial: i64,
 }
 
-impl Proof<'_> {
+impl<'a> Proof<'a> {
+    fn new(
+        plan: &'a Plan,
+        layout: &'a Layout,
+        contention: &'a Contention,
+        options: Options<'a>,
+    ) -> Self {
+        Proof {
+            plan,
+            layout,
+            contention,
+            options,
+            root: 0,
+            shown_root: None,
+            refutations: Vec::new(),
+            doubts: Vec::new(),
+            notes: strengthened(layout),
+            same_bits: None,
+            repeats: false,
+            elsewhere: None,
+            orders: Orders::default(),
+            cases: Vec::new(),
+            steps: 0,
+            touched: 0,
+        }
+    }
+
+    /// Looks at all sizes that stand for the others, or as many as show a fault.
+    fn all(&mut self) {
+        let Cases { grids, doubts } = cases(self.layout, self.contention.any());
+        self.doubts.extend(doubts);
+        if let Some(&(rank, channel)) = self.contention.shared_ports.first() {
+            let (_, channel) = self.layout.ranks[rank as usize].channel_id(channel);
+            self.doubts.push(format!(
+                "several blocks of rank {rank}, or threads of one, post to port channel {channel}, in an order that was not \
+                 looked into; let one block post to each port channel, one operation after the other"
+            ));
+        }
+        for grid in &grids {
+            self.grid(grid);
+            if !self.refutations.is_empty() {
+                if !grid.valid {
+                    self.out_of_range();
+                }
+                break;
+            }
+        }
+    }
+
     /// Looks at one size.
     fn grid(&mut self, grid: &Grid) {
         let first = self.cases.is_empty();
@@ -138,9 +160,6 @@ impl Proof<'_> {
         self.balance(grid, case, &balances, !test);
         if test && first {
             self.reuse(grid, case, &free);
-        }
-        if first && self.refutations.is_empty() && self.steps <= BRIEF {
-            self.other_place(grid, case, &free);
         }
     }
 
@@ -257,6 +276,7 @@ impl Proof<'_> {
             if end == End::Complete {
                 self.shown_root = Some(root);
                 self.orders.note(&walk);
+                self.repeats |= walk.repeats;
                 if first && self.same_bits != Some(false) {
                     self.same_bits = walk.same_bits();
                 }
@@ -395,25 +415,27 @@ impl Proof<'_> {
     }
 
     /// Whether the plan also keeps its promise where its buffers lie the other way.
-    fn other_place(&mut self, grid: &Grid, case: Case, free: &[bool]) {
+    fn other_place(&mut self) {
         let promises = !matches!(
             self.plan.collective,
             Collective::Test | Collective::SendRecv | Collective::Other(_)
         );
-        if !promises || grid.programs.is_empty() {
+        if !promises || !self.refutations.is_empty() || self.steps > BRIEF {
             return;
         }
-        let (same_bits, doubts) = (self.same_bits, self.doubts.len());
-        let orders = self.orders.clone();
-        let case = Case { in_place: !case.in_place, ..case };
-        let right = self.launches(grid, case, free, true, false).is_some();
-        self.refutations.clear();
-        (self.same_bits, self.orders) = (same_bits, orders);
-        if self.doubts.len() > doubts {
-            self.doubts.truncate(doubts);
+        let in_place = !self.layout.in_place;
+        let layout = Layout { in_place, ..self.layout.clone() };
+        let mut other = Proof::new(self.plan, &layout, self.contention, self.options);
+        (other.root, other.touched) = (self.root, self.touched);
+        other.all();
+        self.touched = other.touched;
+        let right = other.refutations.is_empty() && other.root == self.root;
+        if right && !other.doubts.is_empty() {
             return;
         }
-        let place = if case.in_place { "in place" } else { "out of place" };
+        self.elsewhere = Some(right);
+        self.repeats |= other.repeats;
+        let place = if in_place { "in place" } else { "out of place" };
         let text = if right {
             format!("also right {place}")
         } else {
@@ -446,6 +468,10 @@ impl Proof<'_> {
             let text = "ranks combine values in different orders: floating-point results may differ in their last bits";
             notes.push(Note { about: About::Bits, text: text.to_owned() });
         }
+        if self.repeats {
+            let text = "some input is taken more than once: right with min and max alone, not with another operator in their place";
+            notes.push(Note { about: About::Result, text: text.to_owned() });
+        }
         self.doubts.dedup();
         let verdict = match (self.refutations.is_empty(), self.doubts.is_empty()) {
             (false, _) => Verdict::Refuted(self.refutations),
@@ -456,7 +482,8 @@ impl Proof<'_> {
         let order = self.orders.told(self.layout).filter(|_| verdict == Verdict::Proven);
         let refuted = matches!(verdict, Verdict::Refuted(_));
         let root = self.shown_root.filter(|_| !refuted && has_root(&self.plan.collective));
-        Report { verdict, same_bits, order, root, notes, cases: self.cases }
+        let (repeats, elsewhere) = (self.repeats, self.elsewhere);
+        Report { verdict, same_bits, order, repeats, elsewhere, root, notes, cases: self.cases }
     }
 }
 

@@ -4,6 +4,7 @@ use super::order::SumOrder;
 use crate::interpret::BlockedOn;
 use crate::lower::Site;
 use crate::schedule::{Actor, Case, Schedule, Touch};
+use antiphon_types::ReduceOp;
 use std::fmt;
 
 /// What was found about a plan.
@@ -17,6 +18,12 @@ pub struct Report {
     /// In which order the collective's reductions combine the inputs, for every size; `None` where nothing is reduced, or
     /// the plan is not proven.
     pub order: Option<SumOrder>,
+    /// Some output is a minimum or maximum that takes an input more than once: with another operator in place of the plan's own
+    /// it would be wrong. See [`allows`](Self::allows).
+    pub repeats: bool,
+    /// Whether the plan also keeps its promise where input and output are one memory and it is written for two, or the other way
+    /// round; `None` where that was not found out.
+    pub elsewhere: Option<bool>,
     /// The rank that broadcasts, scatters or receives, of collectives that have such a one: a plan does not say it. `None`
     /// where the plan is refuted, or no call was found right with any.
     pub root: Option<u32>,
@@ -123,6 +130,11 @@ pub enum About {
 }
 
 impl Report {
+    /// Whether what was found also holds of calls that have this operator in place of the plan's own.
+    pub fn allows(&self, op: ReduceOp) -> bool {
+        !self.repeats || matches!(op, ReduceOp::Min | ReduceOp::Max)
+    }
+
     /// Exit status of `plan verify`: 0 proven, 1 refuted, 2 not proven.
     pub fn status(&self) -> u8 {
         match self.verdict {

@@ -149,12 +149,12 @@ impl Values {
         };
         let idempotent = matches!(operation, Some(ReduceOp::Min | ReduceOp::Max));
         let mut seen = HashSet::new();
-        let mut leaves = Vec::new();
+        let (mut leaves, mut repeats) = (Vec::new(), false);
         let mut open = vec![value];
         while let Some(value) = open.pop() {
             match self.origin(value) {
                 Origin::Combined(op, _) if Some(op) != operation => return Err(Odd::Mixed),
-                _ if idempotent && !seen.insert(value) => {}
+                _ if idempotent && !seen.insert(value) => repeats = true,
                 Origin::Combined(_, values) => open.extend_from_slice(values),
                 _ => leaves.push(value),
             }
@@ -163,7 +163,7 @@ impl Values {
             }
         }
         leaves.sort_unstable();
-        Ok(Leaves { operation, leaves })
+        Ok(Leaves { operation, leaves, repeats })
     }
 }
 
@@ -184,6 +184,8 @@ pub(super) struct Leaves {
     pub operation: Option<ReduceOp>,
     /// Inputs, and values before the first launch.
     pub leaves: Vec<ValueId>,
+    /// A minimum or maximum that takes some of them more than once, which no other operation may.
+    pub repeats: bool,
 }
 
 /// A value that is no plain reduction.
@@ -228,7 +230,8 @@ mod tests {
         for (op, expected) in [(ReduceOp::Sum, vec![0, 0, 1]), (ReduceOp::Max, vec![0, 1])] {
             let inner = values.combine(op, &[0, 1]);
             let outer = values.combine(op, &[inner, 0]);
-            let expected = Leaves { operation: Some(op), leaves: expected };
+            let repeats = op == ReduceOp::Max;
+            let expected = Leaves { operation: Some(op), leaves: expected, repeats };
             assert_eq!(values.leaves(outer, 3), Ok(expected));
         }
         let sum = values.combine(ReduceOp::Sum, &[0, 1]);

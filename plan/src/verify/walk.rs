@@ -53,6 +53,8 @@ pub(super) struct Walk<'a> {
     pub mismatches: Vec<Mismatch>,
     /// The operation of the outputs' reductions.
     pub(super) operation: Option<Option<antiphon_types::ReduceOp>>,
+    /// Some output takes an input more than once.
+    pub(super) repeats: bool,
     /// Reductions that were found to be what is wanted.
     pub(super) kept: HashMap<u32, (super::promise::Wanted, u32)>,
     /// By launch and rank, the values of the outputs; of the last launch only.
@@ -151,6 +153,7 @@ impl<'a> Walk<'a> {
             found: Vec::new(),
             found_clocks: Vec::new(),
             mismatches: Vec::new(),
+            repeats: false,
             kept: HashMap::new(),
             operation: None,
             outputs: vec![Vec::new(); layout.ranks.len()],

@@ -75,7 +75,9 @@ fn verified(verdict: Verdict, same_bits: Option<bool>) -> Outcome {
     let order = same_bits.map(|_| verify::SumOrder::Fixed("(0 + 1) + (2 + 3)".into()));
     let notes = vec![verify::Note { about: About::Portability, text: "too many ops".into() }];
     let Refutation { case, .. } = faults().remove(0);
-    let report = Report { verdict, same_bits, order, root: None, notes, cases: vec![case; 3] };
+    let (repeats, elsewhere, root) = (false, None, None);
+    let cases = vec![case; 3];
+    let report = Report { verdict, same_bits, order, repeats, elsewhere, root, notes, cases };
     Outcome::Verified(Box::new((plan(Collective::AllReduce, 2, (2, 2)), report)))
 }
 

@@ -1,6 +1,7 @@
 //! One fault each, and the plan without it.
 
 use super::*;
+use crate::builder::ProgramBuilder;
 use crate::model::Buffer::{Input, Output, Scratch};
 use antiphon_types::ReduceOp;
 
@@ -170,5 +171,70 @@ fn a_promise_of_ones_own_is_proven_or_refuted() {
         let report = verify(&plan, &layout, options);
         assert_eq!(report.status(), status, "{report}");
         assert_eq!(matches!(report.verdict, Verdict::Refuted(_)), status == 1);
+    }
+}
+
+#[test]
+fn of_what_takes_an_input_twice_it_is_said_for_which_operators_it_holds() {
+    use ReduceOp::{Max, Min, Prod, Sum};
+    let plan = |op, twice: bool| {
+        let p = ProgramBuilder::new("twice", Collective::AllReduce, 2).reduce_op(op);
+        let channel = [p.channel(0, 1)];
+        for rank in 0..2 {
+            let (tb, output) = (p.block(rank), p.output(rank).all());
+            let mut all = vec![p.input(0).all(), p.input(1).all()];
+            if twice {
+                all.push(p.input(0).all());
+            }
+            tb.signal_relaxed(&channel);
+            tb.wait_relaxed(&channel);
+            tb.reduce(&all, output);
+            tb.signal(&channel);
+            tb.wait(&channel);
+        }
+        p.build().unwrap()
+    };
+    for (op, twice, verdict, allowed) in [
+        (Max, true, "proven", false),
+        (Max, false, "proven", true),
+        (Sum, false, "proven", true),
+        (Sum, true, "wrong", true),
+    ] {
+        let report = judge(&plan(op, twice));
+        assert_eq!(word(&report), verdict, "{op:?}, {twice}: {report}");
+        assert_eq!([Sum, Prod].map(|op| report.allows(op)), [allowed; 2], "{op:?}, {twice}");
+        assert!(report.allows(Min) && report.allows(Max));
+        assert_eq!(report.to_string().contains("right with min and max alone"), !allowed);
+    }
+}
+
+#[test]
+fn it_is_said_whether_a_plan_is_right_where_its_buffers_lie_the_other_way() {
+    // In place, a rank overwrites what the other may not have read yet.
+    let plan = |wait: bool| {
+        let p = ProgramBuilder::new("place", Collective::AllReduce, 2);
+        let channel = [p.channel(0, 1)];
+        let scratches = [0, 1].map(|rank| p.scratch(rank, 2));
+        for (rank, scratch) in scratches.into_iter().enumerate() {
+            let tb = p.block(rank);
+            tb.signal_relaxed(&channel);
+            tb.wait_relaxed(&channel);
+            let both = [p.input(0).all(), p.input(1).all()];
+            if wait {
+                tb.reduce(&both, scratch.all());
+                tb.signal(&channel);
+                tb.wait(&channel);
+                tb.copy(scratch.all(), p.output(rank).all());
+            } else {
+                tb.reduce(&both, p.output(rank).all());
+                tb.signal(&channel);
+                tb.wait(&channel);
+            }
+        }
+        p.build().unwrap()
+    };
+    for right in [true, false] {
+        let report = judge(&plan(right));
+        assert_eq!((word(&report), report.elsewhere), ("proven", Some(right)), "{report}");
     }
 }
