@@ -13,7 +13,7 @@ use crate::launch::{Launch, Order};
 use crate::plan_cache::LoadedPlan;
 use crate::reach;
 use crate::shared::arena::BlockBytes;
-use crate::verification::{Door, Judgement, Verdict};
+use crate::verification::{Door, Judgement, Scope, Verdict};
 use antiphon_hal::{Effort, Stream};
 use antiphon_plan::LowerError;
 use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
@@ -122,8 +122,7 @@ impl<'a> Call<'a> {
             return Err(plan.lower_error(&LowerError::Element { buffer, bytes, element }));
         }
         let addresses = [self.input.addr() as u64, self.output.addr() as u64];
-        let ends = [0, 1].map(|side| addresses[side].saturating_add(buffers[side].1));
-        let share = addresses[0] < ends[1] && addresses[1] < ends[0];
+        let share = overlap(addresses, buffers.map(|(_, bytes)| bytes));
         counts
             .check(&Fit {
                 blocks: plan.layout().ranks[rank as usize].runtime_blocks,
@@ -132,6 +131,18 @@ impl<'a> Call<'a> {
                 in_place: plan.layout().in_place,
             })
             .map_err(error)
+    }
+
+    /// Whether input and output have memory in common.
+    pub(crate) fn shares(&self) -> bool {
+        let (input, output) = self.bytes_there();
+        overlap([self.input.addr() as u64, self.output.addr() as u64], [input, output])
+    }
+
+    /// Whether one of the buffers is nowhere.
+    pub(crate) fn is_empty(&self) -> bool {
+        let (input, output) = self.bytes_there();
+        input == 0 || output == 0
     }
 
     /// Bytes of input and output: none of a buffer that is nowhere, of which nothing is to be found, mapped or copied.
@@ -194,19 +205,19 @@ impl Executor {
             Gpu::admits(shared, &loaded)?;
         }
         reach::prepare(shared, &loaded)?;
-        let verdict = self.judge(plan, &loaded)?;
-        Ok(Arc::new(loaded.with_verdict(verdict)))
+        let (verdict, scope) = self.judge(plan, &loaded)?;
+        Ok(Arc::new(loaded.with_verdict(verdict, scope)))
     }
 
     /// What is known of a plan; an error if it is refuted.
-    fn judge(&self, plan: &Plan, loaded: &LoadedPlan) -> Result<Verdict, ExecutorError> {
+    fn judge(&self, plan: &Plan, loaded: &LoadedPlan) -> Result<(Verdict, Scope), ExecutorError> {
         let shared = &self.communicator.shared;
         if !shared.options.verification {
-            return Ok(Verdict::NotVerified);
+            return Ok((Verdict::NotVerified, Scope::default()));
         }
         match self.door.judge(shared, plan, loaded.layout()) {
-            Judgement::Proven => Ok(Verdict::Proven),
-            Judgement::NotProven(reasons) => Ok(Verdict::NotProven(reasons)),
+            Judgement::Proven(scope) => Ok((Verdict::Proven, scope)),
+            Judgement::NotProven(reasons, scope) => Ok((Verdict::NotProven(reasons), scope)),
             Judgement::Refuted(text) => {
                 Err(ExecutorError::Refuted { plan: plan.name.clone(), text })
             }
@@ -349,6 +360,7 @@ impl Executor {
                 allowed: "plans of a collective that says where its sums end",
             });
         }
+        call.plan.scope().admit(call)?;
         call.check_counts(self.communicator.rank())
     }
 
@@ -471,6 +483,12 @@ impl Executor {
             chain: log.chain,
         }
     }
+}
+
+/// Whether two ranges of memory with these addresses and bytes meet.
+fn overlap(addresses: [u64; 2], bytes: [u64; 2]) -> bool {
+    let ends = [0, 1].map(|side| addresses[side].saturating_add(bytes[side]));
+    addresses[0] < ends[1] && addresses[1] < ends[0]
 }
 
 /// Adds the runtime blocks of a call that was checked: those of its input, then those of its output.

@@ -2,7 +2,7 @@
 
 use crate::error::ExecutorError;
 use crate::touches::Touches;
-use crate::verification::Verdict;
+use crate::verification::{Scope, Verdict};
 use antiphon_plan::LowerError;
 use antiphon_plan::check::check;
 use antiphon_plan::model::{Collective, Plan};
@@ -22,6 +22,7 @@ pub struct LoadedPlan {
     uses: Vec<Uses>,
     sized: Mutex<HashMap<CallSizes, Arc<Sized>>>,
     verdict: Verdict,
+    scope: Scope,
     block_threads: u32,
 }
 
@@ -81,17 +82,28 @@ impl LoadedPlan {
         let uses = uses(&layout);
         let block_threads = block_threads(plan.num_threads_per_block);
         let (sized, verdict) = (Mutex::default(), Verdict::NotVerified);
-        Ok(LoadedPlan { layout, uses, sized, verdict, block_threads })
+        Ok(LoadedPlan { layout, uses, sized, verdict, scope: Scope::default(), block_threads })
     }
 
     /// The plan, of which this is known.
-    pub(crate) fn with_verdict(self, verdict: Verdict) -> Self {
-        LoadedPlan { verdict, ..self }
+    pub(crate) fn with_verdict(self, verdict: Verdict, scope: Scope) -> Self {
+        LoadedPlan { verdict, scope, ..self }
     }
 
     /// What the verifier says of the plan.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
+    }
+
+    /// Whether the plan is also right where input and output are one memory and it is written for two, or the other way round;
+    /// `None` where nobody has found out. Calls that lie where it is wrong are refused.
+    pub fn elsewhere(&self) -> Option<bool> {
+        self.scope.elsewhere
+    }
+
+    /// Which calls the verdict is about.
+    pub(crate) fn scope(&self) -> Scope {
+        self.scope
     }
 
     /// The plan's name.

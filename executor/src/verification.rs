@@ -6,6 +6,8 @@
 //! loading stays a local call that ends. Ranks that are threads of one process take what the first of them learns, and
 //! wait as long as that one does.
 
+mod scope;
+
 use crate::communicator::Shared;
 use crate::shared::verdicts::Look;
 use crate::waiting::{self, Waiter};
@@ -17,6 +19,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+pub(crate) use scope::Scope;
 
 /// Longest text of a judgement, in bytes; a multiple of 8. The whole report is for `antiphon plan verify`.
 pub(crate) const TEXT: usize = 2016;
@@ -38,11 +42,11 @@ pub enum Verdict {
 /// What the verifier says of a plan, in few words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    Proven,
+    Proven(Scope),
     /// How it goes wrong; at most [`TEXT`] bytes.
     Refuted(Arc<str>),
     /// Why nothing was shown; at most [`TEXT`] bytes.
-    NotProven(Arc<str>),
+    NotProven(Arc<str>, Scope),
 }
 
 /// What plans are told apart by: their content, not their name.
@@ -70,7 +74,7 @@ impl Key {
 impl Judgement {
     fn of(report: &Report) -> Judgement {
         match &report.verdict {
-            verify::Verdict::Proven => Judgement::Proven,
+            verify::Verdict::Proven => Judgement::Proven(Scope::of(report)),
             verify::Verdict::Refuted(refutations) => {
                 let mut text = String::new();
                 if let Some(Refutation { fault, case, .. }) = refutations.first() {
@@ -86,7 +90,7 @@ impl Judgement {
                 Judgement::Refuted(cut(&text).into())
             }
             verify::Verdict::NotProven(reasons) => {
-                Judgement::NotProven(cut(&reasons.join("; ")).into())
+                Judgement::NotProven(cut(&reasons.join("; ")).into(), Scope::of(report))
             }
         }
     }

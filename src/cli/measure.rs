@@ -65,8 +65,8 @@ fn load(
         report(Event::Phase { item: position, phase: "verifying".to_owned() });
     }
     let loaded = slot.insert(rank.load(plan)?).clone();
-    if let Some(why) = ranks::doubt(&loaded).filter(|_| first) {
-        let (plan, why) = (plan.name.clone(), why.to_owned());
+    if let Some(why) = ranks::doubt(&loaded, job.settings.in_place).filter(|_| first) {
+        let plan = plan.name.clone();
         report(Event::NotProven { plan, why });
     }
     Ok(loaded)

@@ -11,7 +11,7 @@ use antiphon::executor::{
     WireError,
 };
 pub use antiphon::executor::{HOST_VARIABLE, KernelForm};
-use antiphon::plan::model::Plan;
+use antiphon::plan::model::{Collective, Plan};
 use antiphon::{DataType, ReduceOp};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -105,9 +105,18 @@ pub fn wires() -> Vec<(String, Result<String, String>)> {
 }
 
 /// Why a plan that runs is not known to be right, where that was asked.
-pub fn doubt(plan: &Loaded) -> Option<&str> {
+pub fn doubt(plan: &Loaded, in_place: bool) -> Option<String> {
+    use Collective::{Other, SendRecv, Test};
+    let elsewhere = in_place != plan.layout().in_place
+        && !matches!(plan.collective(), SendRecv | Test | Other(_));
     match plan.verdict() {
-        Verdict::NotProven(reasons) => Some(reasons),
+        Verdict::NotProven(reasons) => Some(reasons.to_string()),
+        Verdict::Proven if elsewhere && plan.elsewhere().is_none() => {
+            let place = if in_place { "in place" } else { "out of place" };
+            Some(format!(
+                "nobody has found out whether it is right {place}, for which it is not written"
+            ))
+        }
         _ => None,
     }
 }

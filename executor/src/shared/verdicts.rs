@@ -3,7 +3,7 @@
 //! Whoever finds a plan in no slot claims one and verifies; whoever finds it claimed waits for the verdict. Slots are
 //! never given back: when all are taken, processes verify for themselves. A slot's verdict does not change.
 
-use crate::verification::{Judgement, Key, TEXT};
+use crate::verification::{Judgement, Key, Scope, TEXT};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Plans whose verdicts are shared.
@@ -18,6 +18,8 @@ const ABANDONED: u64 = 2;
 const PROVEN: u64 = 3;
 const REFUTED: u64 = 4;
 const NOT_PROVEN: u64 = 5;
+/// Above these bits of the state of a verdict is its scope.
+const STATE_BITS: u32 = 8;
 
 /// The verdicts on the plans of a communicator; all zero at first. Every process that maps it may write.
 #[repr(C, align(64))]
@@ -92,7 +94,8 @@ impl VerdictTable {
 
 impl Slot {
     fn look(&self, state: u64) -> Look<'_> {
-        match state {
+        let scope = Scope::from_bits(state >> STATE_BITS);
+        match state & ((1 << STATE_BITS) - 1) {
             CLAIMED => Look::Pending,
             ABANDONED => {
                 let taken = self.state.compare_exchange(
@@ -103,12 +106,13 @@ impl Slot {
                 );
                 if taken.is_ok() { Look::Claimed(Claim { slot: self }) } else { Look::Pending }
             }
-            PROVEN => Look::Known(Judgement::Proven),
-            REFUTED | NOT_PROVEN => {
-                let Some(text) = self.text() else { return Look::Alone };
-                let make = if state == REFUTED { Judgement::Refuted } else { Judgement::NotProven };
-                Look::Known(make(text.into()))
+            PROVEN => Look::Known(Judgement::Proven(scope)),
+            REFUTED => {
+                self.text().map_or(Look::Alone, |text| Look::Known(Judgement::Refuted(text.into())))
             }
+            NOT_PROVEN => self
+                .text()
+                .map_or(Look::Alone, |text| Look::Known(Judgement::NotProven(text.into(), scope))),
             _ => Look::Alone,
         }
     }
@@ -128,11 +132,12 @@ impl Slot {
 impl Claim<'_> {
     /// Tells everybody the verdict.
     pub fn publish(self, judgement: &Judgement) {
-        let (state, text) = match judgement {
-            Judgement::Proven => (PROVEN, ""),
-            Judgement::Refuted(text) => (REFUTED, &**text),
-            Judgement::NotProven(text) => (NOT_PROVEN, &**text),
+        let (state, text, scope) = match judgement {
+            Judgement::Proven(scope) => (PROVEN, "", *scope),
+            Judgement::Refuted(text) => (REFUTED, &**text, Scope::default()),
+            Judgement::NotProven(text, scope) => (NOT_PROVEN, &**text, *scope),
         };
+        let state = state | scope.bits() << STATE_BITS;
         let bytes = text.as_bytes();
         debug_assert!(bytes.len() <= TEXT, "judgements cut their texts");
         for (word, piece) in self.slot.text.iter().zip(bytes.chunks(8)) {
@@ -184,15 +189,24 @@ mod tests {
     #[test]
     fn what_one_publishes_all_find() {
         let table = table();
+        let scope = Scope { repeats: false, elsewhere: Some(true) };
         let judgements = [
-            Judgement::Proven,
+            Judgement::Proven(Scope::default()),
+            Judgement::Proven(Scope { repeats: true, elsewhere: Some(false) }),
             Judgement::Refuted("no".into()),
-            Judgement::NotProven("perhaps: ä".into()),
-            Judgement::NotProven("x".repeat(TEXT).into()),
+            Judgement::NotProven("perhaps: ä".into(), scope),
+            Judgement::NotProven("x".repeat(TEXT).into(), Scope::default()),
             Judgement::Refuted("".into()),
         ];
         // Equal contents of another shape are other plans, and the content 0 is one.
-        let keys = [key(0, 1), key(7, 1), key(7, 2), key(7 + SLOTS as u64, 1), key(u64::MAX, 0)];
+        let keys = [
+            key(0, 1),
+            key(9, 1),
+            key(7, 1),
+            key(7, 2),
+            key(7 + SLOTS as u64, 1),
+            key(u64::MAX, 0),
+        ];
         for (key, judgement) in keys.into_iter().zip(&judgements) {
             let claim = claim(&table, key);
             assert!(matches!(table.look(key), Look::Pending));
@@ -209,19 +223,19 @@ mod tests {
         drop(claim(&table, key(1, 1)));
         let second = claim(&table, key(1, 1));
         assert!(matches!(table.look(key(1, 1)), Look::Pending));
-        second.publish(&Judgement::Proven);
-        assert_eq!(known(&table, key(1, 1)), Judgement::Proven);
+        second.publish(&Judgement::Proven(Scope::default()));
+        assert_eq!(known(&table, key(1, 1)), Judgement::Proven(Scope::default()));
     }
 
     #[test]
     fn a_full_table_leaves_everybody_alone_and_keeps_what_it_has() {
         let table = table();
         for content in 1..=SLOTS as u64 {
-            claim(&table, key(content, 0)).publish(&Judgement::Proven);
+            claim(&table, key(content, 0)).publish(&Judgement::Proven(Scope::default()));
         }
         assert!(matches!(table.look(key(99, 0)), Look::Alone));
         assert!(matches!(table.look(key(5, 1)), Look::Alone), "another plan of the same hash");
-        assert_eq!(known(&table, key(5, 0)), Judgement::Proven);
+        assert_eq!(known(&table, key(5, 0)), Judgement::Proven(Scope::default()));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Ranks with a cache of their own each are to the table what processes are. What the verifier says is injected.
 
 use super::*;
-use crate::{Communicator, Executor, ExecutorError, LoadedPlan, Options, Rendezvous};
+use crate::{Call, Communicator, Executor, ExecutorError, LoadedPlan, Options, Rendezvous};
 use antiphon_plan::builder::ProgramBuilder;
 use antiphon_plan::model::Collective;
 use antiphon_plan::program::CallSizes;
 use antiphon_plan::schedule::{Case, Schedule};
 use antiphon_plan::verify::Fault;
+use antiphon_types::{DataType, ReduceOp};
 use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -49,8 +50,8 @@ fn one_of_many_ranks_verifies_and_all_take_its_word() {
     const WORLD: u32 = 4;
     for own_processes in [false, true] {
         let judgements = [
-            Judgement::Proven,
-            Judgement::NotProven("too long to tell".into()),
+            Judgement::Proven(Scope::default()),
+            Judgement::NotProven("too long to tell".into(), Scope::default()),
             Judgement::Refuted("deadlock: for ever".into()),
         ];
         for judgement in judgements {
@@ -76,10 +77,10 @@ fn one_of_many_ranks_verifies_and_all_take_its_word() {
                         together.wait();
                         let loaded = executor.load(plan);
                         match judgement {
-                            Judgement::Proven => {
+                            Judgement::Proven(_) => {
                                 assert_eq!(*loaded.unwrap().verdict(), Verdict::Proven);
                             }
-                            Judgement::NotProven(why) => {
+                            Judgement::NotProven(why, _) => {
                                 let expected = Verdict::NotProven(why.clone());
                                 assert_eq!(*loaded.unwrap().verdict(), expected);
                             }
@@ -111,7 +112,7 @@ fn ranks_may_load_different_plans_in_different_orders() {
             scope.spawn(move || {
                 let door = Door::with(move |plan, _| {
                     asked.fetch_add(1, Ordering::Relaxed);
-                    Judgement::NotProven(plan.name.as_str().into())
+                    Judgement::NotProven(plan.name.as_str().into(), Scope::default())
                 });
                 let executor = Executor::behind(communicator, door);
                 // More plans than verdicts are shared: some are verified twice, none waits for ever.
@@ -152,14 +153,14 @@ fn while_the_other_verifies(options: &Options, disturb: impl Fn(&[Communicator; 
     let Look::Claimed(claim) = ranks[0].shared.verdicts().look(key) else { panic!("claimed") };
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
-            let door = Door::with(|_, _| Judgement::NotProven("my own".into()));
+            let door = Door::with(|_, _| Judgement::NotProven("my own".into(), Scope::default()));
             Executor::behind(&ranks[1], door).load(&plan(0)).unwrap()
         });
         disturb(&ranks);
         let loaded = other.join().unwrap();
         assert_eq!(*loaded.verdict(), Verdict::NotProven("my own".into()));
     });
-    claim.publish(&Judgement::Proven);
+    claim.publish(&Judgement::Proven(Scope::default()));
 }
 
 #[test]
@@ -180,7 +181,7 @@ fn when_the_one_that_verifies_panics_the_next_one_does() {
     let failing = Executor::behind(&ranks[0], Door::with(|_, _| panic!("a fault of the verifier")));
     let load = std::panic::AssertUnwindSafe(|| failing.load(&plan(0)));
     assert!(std::panic::catch_unwind(load).is_err());
-    let next = Executor::behind(&ranks[1], Door::with(|_, _| Judgement::Proven));
+    let next = Executor::behind(&ranks[1], Door::with(|_, _| Judgement::Proven(Scope::default())));
     assert_eq!(*next.load(&plan(0)).unwrap().verdict(), Verdict::Proven);
 }
 
@@ -231,7 +232,7 @@ fn of_two_processes_one_verifies() {
         let count = Arc::clone(&asked);
         let door = Door::with(move |_, _| {
             count.fetch_add(1, Ordering::Relaxed);
-            Judgement::NotProven(format!("says {}", std::process::id()).into())
+            Judgement::NotProven(format!("says {}", std::process::id()).into(), Scope::default())
         });
         let executor = Executor::behind(communicator, door);
         communicator.barrier().unwrap();
@@ -252,7 +253,7 @@ fn the_death_of_the_process_that_verifies_ends_the_wait() {
     let status = in_two_processes(test, |communicator| {
         let verifier: fn(&Plan, &Layout) -> Judgement = match communicator.rank() {
             1 => |_, _| std::process::exit(7),
-            _ => |_, _| Judgement::Proven,
+            _ => |_, _| Judgement::Proven(Scope::default()),
         };
         let executor = Executor::behind(communicator, Door::with(verifier));
         // Both are connected. The other may be dead before this one has seen it come.
@@ -307,12 +308,77 @@ fn the_text_of_a_refutation_is_its_first_fault_and_fits() {
     // Cut between characters.
     for extra in 0..4 {
         let long = "x".repeat(extra) + &"ä€".repeat(TEXT);
-        let Judgement::NotProven(text) = judge(verify::Verdict::NotProven(vec![long])) else {
+        let Judgement::NotProven(text, _) = judge(verify::Verdict::NotProven(vec![long])) else {
             panic!()
         };
         assert!((TEXT - 8..=TEXT).contains(&text.len()) && text.ends_with(" …"), "{}", text.len());
     }
     let reasons = vec!["one".to_owned(), "two".to_owned()];
-    assert_eq!(judge(verify::Verdict::NotProven(reasons)), Judgement::NotProven("one; two".into()));
-    assert_eq!(judge(verify::Verdict::Proven), Judgement::Proven);
+    let scope = Scope::default();
+    let both = Judgement::NotProven("one; two".into(), scope);
+    assert_eq!(judge(verify::Verdict::NotProven(reasons)), both);
+    assert_eq!(judge(verify::Verdict::Proven), Judgement::Proven(scope));
+}
+
+/// An allreduce of two ranks that is right out of place only; with `twice`, one that takes an input twice.
+fn narrow(twice: bool) -> Plan {
+    let p = ProgramBuilder::new("narrow", Collective::AllReduce, 2).reduce_op(ReduceOp::Max);
+    let channel = [p.channel(0, 1)];
+    for rank in 0..2 {
+        let (tb, output) = (p.block(rank), p.output(rank).all());
+        let mut all = vec![p.input(0).all(), p.input(1).all()];
+        if twice {
+            all.push(p.input(0).all());
+        }
+        tb.signal_relaxed(&channel);
+        tb.wait_relaxed(&channel);
+        tb.reduce(&all, output);
+        tb.signal(&channel);
+        tb.wait(&channel);
+    }
+    p.build().unwrap()
+}
+
+/// What comes of a call of every rank: the first error, or the outputs.
+fn outcome(
+    options: &Options,
+    plan: &Plan,
+    op: Option<ReduceOp>,
+    in_place: bool,
+) -> Result<Vec<[u32; 4]>, ExecutorError> {
+    let ranks = pair(options);
+    std::thread::scope(|scope| {
+        let run = |(rank, communicator): (usize, &Communicator)| {
+            let executor = Executor::new(communicator);
+            let loaded = executor.load(plan)?;
+            let (mut input, mut output) = ([rank as u32 + 1; 4], [0; 4]);
+            let from = input.as_mut_ptr().cast::<u8>();
+            let to = if in_place { from } else { output.as_mut_ptr().cast() };
+            let call = Call::new(&loaded, DataType::U32, (from, 16), (to, 16));
+            // SAFETY: both buffers hold 16 bytes and outlive the call.
+            unsafe { executor.run(&Call { op, ..call }) }?;
+            Ok(if in_place { input } else { output })
+        };
+        let both = ranks.iter().enumerate().map(|rank| scope.spawn(move || run(rank)));
+        let both: Vec<_> = both.collect();
+        both.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_call_for_which_a_plan_is_not_right_is_refused_and_runs_if_nobody_looks() {
+    use ReduceOp::{Max, Min, Sum};
+    for (op, expected) in [(None, 2), (Some(Max), 2), (Some(Min), 1)] {
+        assert_eq!(outcome(&options(), &narrow(true), op, false).unwrap(), [[expected; 4]; 2]);
+    }
+    assert_eq!(outcome(&options(), &narrow(false), Some(Sum), false).unwrap(), [[3; 4]; 2]);
+    for (twice, op, in_place, words) in [
+        (true, Some(Sum), false, ["cannot replace a plan's operator", "min and max"]),
+        (false, None, true, ["cannot run a plan in place", "written for it"]),
+    ] {
+        let error = outcome(&options(), &narrow(twice), op, in_place).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        assert!(error.contains("`narrow`") && error.contains("verification off"), "{error}");
+        outcome(&options().with_verification(false), &narrow(twice), op, in_place).unwrap();
+    }
 }

@@ -1,0 +1,79 @@
+//! Which calls of a plan a verdict is about.
+
+use crate::error::ExecutorError;
+use crate::executor::Call;
+use crate::selection::question::has_root;
+use antiphon_plan::verify::Report;
+use antiphon_types::ReduceOp;
+
+/// What was found of calls that differ from how their plan is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// Some input is taken more than once, which minima and maxima alone may do.
+    pub repeats: bool,
+    /// Whether the plan is right where buffers are one memory that it has apart, or the other way round, if that is known.
+    pub elsewhere: Option<bool>,
+}
+
+impl Scope {
+    pub fn of(report: &Report) -> Scope {
+        Scope { repeats: report.repeats, elsewhere: report.elsewhere }
+    }
+
+    /// The scope as a number below 8, of which 0 is that of a plan of which nothing is known.
+    pub fn bits(self) -> u64 {
+        let elsewhere = self.elsewhere.map_or(0, |right| 1 + u64::from(right));
+        u64::from(self.repeats) | elsewhere << 1
+    }
+
+    /// The scope of a number that [`bits`](Self::bits) gave.
+    pub fn from_bits(bits: u64) -> Scope {
+        let elsewhere = match bits >> 1 & 3 {
+            0 => None,
+            known => Some(known == 2),
+        };
+        Scope { repeats: bits & 1 == 1, elsewhere }
+    }
+
+    /// Whether a call is none of those for which its plan was found to be wrong.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit(self, call: &Call<'_>) -> Result<(), ExecutorError> {
+        let plan = call.plan;
+        if let Some(op) = call.op
+            && self.repeats
+            && !matches!(op, ReduceOp::Min | ReduceOp::Max)
+        {
+            return Err(ExecutorError::Argument {
+                what: "replace a plan's operator",
+                saw: format!(
+                    "{op} for plan `{}`, which takes some input more than once",
+                    plan.name()
+                ),
+                allowed: "min and max, for which it is right; leave the operator out, or turn verification off",
+            });
+        }
+        // Runtime blocks are looked at by themselves.
+        if self.elsewhere != Some(false) || plan.layout().runtime_sizes {
+            return Ok(());
+        }
+        let saw = || format!("plan `{}`, which is not right there", plan.name());
+        match (plan.layout().in_place, call.shares()) {
+            (false, true) => Err(ExecutorError::Argument {
+                what: "run a plan in place",
+                saw: saw(),
+                allowed: "an input and an output of their own; use a plan that is written for it, or turn verification off",
+            }),
+            // Of collectives with a root only some ranks may have both buffers.
+            (true, false) if !call.is_empty() && !has_root(plan.collective()) => {
+                Err(ExecutorError::Argument {
+                    what: "run a plan out of place",
+                    saw: saw(),
+                    allowed: "an input and an output in one memory; use a plan that is written for it, or turn verification off",
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
