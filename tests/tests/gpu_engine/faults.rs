@@ -1,7 +1,7 @@
 //! Launches that cannot finish end, and the error says who waits for whom.
 
 use crate::devices::devices;
-use crate::{backend, device, on_devices, on_simulator, on_threads, options};
+use crate::{backend, device, on_devices, on_simulator, on_simulator_of, on_threads, options};
 use antiphon::executor::hal::Backend;
 use antiphon::executor::{Call, Collectives, Communicator, Executor, ExecutorError, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
@@ -102,7 +102,7 @@ fn a_rank_that_does_not_come_is_named() {
 #[test]
 fn a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit() {
     let test = "faults::a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit";
-    if on_simulator(test).is_none() {
+    if on_simulator_of(test, 2).is_none() {
         return;
     }
     let options = options().with_timeout(None);

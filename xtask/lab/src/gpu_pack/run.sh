@@ -146,7 +146,7 @@ if [ -z "$quick" ]; then
     # by which they call it as an application does.
     [ -n "$driver" ] || note "SKIP   engine: no libamdhip64.so was found by its name; ANTIPHON_HIP_LIB names one"
     # A name is looked for anywhere in those of tests: `faults::` is in `defaults::`, too, which expects several devices.
-    for group in ${driver:+graphs streams buffers ends first methods runtime_sizes scaled grouped faults ports}; do
+    for group in ${driver:+graphs streams buffers ends first methods runtime_sizes scaled grouped faults ports together handed}; do
         beside "engine-$group" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device "$here/gpu_engine" "$group::" --skip defaults:: --test-threads=1
     done
 fi
