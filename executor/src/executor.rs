@@ -122,12 +122,11 @@ impl<'a> Call<'a> {
             return Err(plan.lower_error(&LowerError::Element { buffer, bytes, element }));
         }
         let addresses = [self.input.addr() as u64, self.output.addr() as u64];
-        let share = overlap(addresses, buffers.map(|(_, bytes)| bytes));
         counts
             .check(&Fit {
                 blocks: plan.layout().ranks[rank as usize].runtime_blocks,
                 elements: buffers.map(|(_, bytes)| bytes / element),
-                starts: share.then(|| addresses.map(|address| address / element)),
+                starts: self.shares().then(|| addresses.map(|address| address / element)),
                 in_place: plan.layout().in_place,
             })
             .map_err(error)
@@ -136,7 +135,8 @@ impl<'a> Call<'a> {
     /// Whether input and output have memory in common.
     pub(crate) fn shares(&self) -> bool {
         let (input, output) = self.bytes_there();
-        overlap([self.input.addr() as u64, self.output.addr() as u64], [input, output])
+        let (from, to) = (self.input.addr() as u64, self.output.addr() as u64);
+        from < to.saturating_add(output) && to < from.saturating_add(input)
     }
 
     /// Whether one of the buffers is nowhere.
@@ -483,12 +483,6 @@ impl Executor {
             chain: log.chain,
         }
     }
-}
-
-/// Whether two ranges of memory with these addresses and bytes meet.
-fn overlap(addresses: [u64; 2], bytes: [u64; 2]) -> bool {
-    let ends = [0, 1].map(|side| addresses[side].saturating_add(bytes[side]));
-    addresses[0] < ends[1] && addresses[1] < ends[0]
 }
 
 /// Adds the runtime blocks of a call that was checked: those of its input, then those of its output.

@@ -1,7 +1,7 @@
 //! What broke a communicator, and what ends with it.
 
-use super::Log;
-use crate::error::ExecutorError;
+use super::{Log, Shared};
+use crate::error::{Doing, ExecutorError};
 use crate::gpu;
 use antiphon_bootstrap::Bootstrap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,5 +112,73 @@ impl Failure {
 
     fn forming(&self) -> MutexGuard<'_, Vec<Forming>> {
         self.forming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub fn failed(&self) -> bool {
+        self.failure.failed.load(Ordering::Acquire)
+    }
+
+    /// The failure of the communicator, if there is one.
+    pub fn check(&self) -> Result<(), ExecutorError> {
+        self.failure.check()
+    }
+
+    /// Breaks the communicator, here and on every rank; the first failure counts.
+    pub fn fail(&self, error: ExecutorError) {
+        let reason = match &error {
+            // What the caller of `abort` said; the peers' errors add who did it.
+            ExecutorError::Aborted { reason, .. } => reason.clone(),
+            other => match self.names.get() {
+                Some(names) => other.clone().renumbered(names).to_string(),
+                None => other.to_string(),
+            },
+        };
+        self.failure.set(error);
+        // The first failure may be one that only this rank's control thread has seen.
+        if !self.failure.told.swap(true, Ordering::Relaxed) {
+            self.bootstrap.abort(&reason);
+        }
+    }
+
+    /// After a failure: waits until nobody works on a launch of this rank any more, ends the links, so that no peer which
+    /// has not heard yet writes here any more, and tells the peers. Every later look at a launch finds the failure first.
+    /// The caller holds no context's state.
+    pub fn settle(&self) {
+        let contexts: Vec<_> = self.log().contexts.values().map(Arc::clone).collect();
+        for context in contexts {
+            drop(context.state());
+        }
+        if let Some(gpu) = &self.gpu {
+            gpu.quiet();
+        }
+        self.ports.stop();
+        self.control(self.rank).quiet.0.store(1, Ordering::Release);
+    }
+
+    /// The peer whose death broke the communicator, if that is what did.
+    pub fn lost_peer(&self) -> Option<u32> {
+        match self.check() {
+            Err(ExecutorError::PeerLost { peer, .. }) => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// Whether a peer on this node has left in good order. All that it did for its launches is there by then.
+    pub fn has_left(&self, peer: u32) -> bool {
+        let near = self.peers[peer as usize].same_node && peer != self.rank;
+        near && self.bootstrap.has_left(peer) == Ok(true)
+    }
+
+    /// That this rank waits for a peer which has left, while it was `doing` something.
+    pub fn deserted(&self, peer: u32, doing: Doing) -> ExecutorError {
+        let reason = "it has left the communicator without making this call".to_owned();
+        ExecutorError::PeerLost { peer, pid: self.peers[peer as usize].pid, reason, doing }
+    }
+
+    pub fn failure_or(&self, error: antiphon_bootstrap::BootstrapError) -> ExecutorError {
+        self.check().err().unwrap_or_else(|| error.into())
     }
 }
