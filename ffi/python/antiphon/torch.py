@@ -62,7 +62,7 @@ def _end(lanes: dict[Any, Lane | Line | Meeting]) -> None:
     each(lambda lane: lane.close())
     end()
     if any(lane.given_up for lane in every):
-        # Peers that wait for this rank in others would do so until their time limit: nobody is told of who leaves in good order.
+        # Peers on other nodes that wait for this rank in others would do so until their time limit: who leaves in good order breaks nothing.
         each(lambda lane: lane.abort(GIVEN_UP))
     end()
     each(lambda lane: lane.leave())

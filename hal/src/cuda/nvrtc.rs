@@ -23,6 +23,7 @@ pub(super) static NVRTC: Dialect = Dialect {
     variable: "ANTIPHON_NVRTC_LIB",
     names: &[&["libnvrtc.so.13", "libnvrtc.so.12"], &["libnvrtc.so.12"]],
     folders: |variable| places::folders(variable),
+    turn: None,
     found: Mutex::new(BTreeMap::new()),
 };
 

@@ -45,6 +45,8 @@ pub(crate) struct Dialect {
     pub(crate) names: &'static [Names],
     /// Folders that may hold the library, given what reads the environment.
     pub(crate) folders: fn(Environment) -> Vec<PathBuf>,
+    /// Held while it compiles, where it cannot compile several sources at once.
+    pub(crate) turn: Option<Mutex<()>>,
     /// Those that were found, by the names that were looked for.
     pub(crate) found: Mutex<BTreeMap<Names, &'static RuntimeCompiler>>,
 }
@@ -246,6 +248,7 @@ impl RuntimeCompiler {
         let option = format!("--gpu-architecture={architecture}");
         let all = [option.as_str()].into_iter().chain(options.iter().copied());
         let all = all.map(text).collect::<Result<Vec<_>, _>>()?;
+        let _turn = self.dialect.turn.as_ref().map(lock);
         let unit = self.attempt(&source, &all).map_err(|refused| {
             // Compilers have no answer of their own for this.
             match self.attempt(NOTHING, &all[..1]) {

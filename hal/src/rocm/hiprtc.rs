@@ -20,6 +20,8 @@ pub(super) static HIPRTC: Dialect = Dialect {
     variable: "ANTIPHON_HIPRTC_LIB",
     names: &NAMES,
     folders: |variable| places::folders(variable),
+    // Two at once, at the first use of ROCm 5.2's, have ended the process: each set up what both share.
+    turn: Some(Mutex::new(())),
     found: Mutex::new(BTreeMap::new()),
 };
 

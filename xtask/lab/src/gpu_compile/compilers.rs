@@ -85,7 +85,12 @@ impl Compiler {
                 Self::load(target, "nvrtc", "CUBIN", &nvrtc(OLDEST)?)
             }
             (Target::Cuda, Code::Ptx) => Self::load(target, "nvrtc", "PTX", &nvrtc(OLDEST)?),
-            (Target::Hip, _) => Self::load(target, "hiprtc", "Code", &hiprtc()?),
+            (Target::Hip, _) => {
+                let compiler = Self::load(target, "hiprtc", "Code", &hiprtc()?)?;
+                // Alone: at its first use it sets up what all share, and two at once have ended the process.
+                compiler.compile("extern \"C\" __global__ void nothing() {}", "gfx90a", false)?;
+                Ok(compiler)
+            }
         }
     }
 
