@@ -265,7 +265,8 @@ PENDING = """
 @pytest.mark.parametrize("streamed", [False, True], ids=["in a thread", "on a stream"])
 def test_the_interpreter_may_end_while_calls_are_under_way(streamed, tmp_path):
     code = PENDING + """
-    comm = antiphon.Communicator.in_process(2)[0]
+    ranks = antiphon.Communicator.in_process(2)
+    comm = ranks[0]
     stream = comm.stream() if STREAMED else None
     begin(comm, lambda: comm.all_reduce(np.zeros(1 << 20), stream=stream))
     print("leaving")
