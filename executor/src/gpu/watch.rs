@@ -167,6 +167,18 @@ fn end(shared: &Shared, error: ExecutorError) {
     shared.settle();
 }
 
+/// Where each block stands that has said so in a launch.
+fn places(launch: u64, progress: &[[u64; 2]]) -> impl Iterator<Item = (u32, Where)> + '_ {
+    let said = (0..).zip(progress).filter(move |(_, [at, _])| *at >> 32 == launch & 0xFFFF_FFFF);
+    said.filter_map(|(block, [at, _])| Some((block, Where::unpack(*at as u32)?)))
+}
+
+/// An instruction, by its place in its block.
+fn instruction(own: &RankLayout, block: u32, index: u32) -> Option<Instruction> {
+    let start = own.blocks.get(block as usize)?.code.start;
+    own.instructions.get(start as usize + index as usize).copied()
+}
+
 /// Why a launch cannot go on, if a block says so.
 fn fault(
     shared: &Shared,
@@ -176,19 +188,16 @@ fn fault(
     progress: &[[u64; 2]],
 ) -> Option<ExecutorError> {
     let own = &context.plan.layout().ranks[shared.rank as usize];
-    let blocks = (0usize..).zip(progress).filter(|(_, [at, _])| *at >> 32 == launch & 0xFFFF_FFFF);
-    let mut faults = blocks.filter_map(|(block, [at, _])| match Where::unpack(*at as u32)? {
+    places(launch, progress).find_map(|(block, place)| match place {
         Where::Mismatch(peer) => Some(calls::mismatched(shared, context, peer)),
         Where::Unequal(index) => {
-            let at = own.blocks.get(block)?.code.start as usize + index as usize;
-            let Some(Instruction::MoveBlock { index }) = own.instructions.get(at) else {
+            let Some(Instruction::MoveBlock { index }) = instruction(own, block, index) else {
                 return None;
             };
-            Some(unequal(gpu, context, launch, own.block_moves[*index as usize]))
+            Some(unequal(gpu, context, launch, own.block_moves[index as usize]))
         }
         _ => None,
-    });
-    faults.next()
+    })
 }
 
 fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> ExecutorError {
@@ -218,24 +227,22 @@ fn deserted(
     progress: &[[u64; 2]],
 ) -> Option<ExecutorError> {
     let own = &context.plan.layout().ranks[shared.rank as usize];
-    let blocks = (0usize..).zip(progress).filter(|(_, [at, _])| *at >> 32 == launch & 0xFFFF_FFFF);
     let left = |peer: &u32| shared.has_left(*peer);
-    let awaited = |(block, [at, _]): (usize, &[u64; 2])| match Where::unpack(*at as u32)? {
+    let awaited = |(block, place): (u32, Where)| match place {
         Where::Arena(peer) | Where::Descriptor(peer) | Where::Region(peer) => Some(peer),
         Where::Packets(_) => {
             let mut writers = context.plan.uses(shared.rank).packet_writers.iter().copied();
             writers.find(|&peer| left(&peer) && !calls::has_entered(shared, context, peer))
         }
         Where::Instruction(index) => {
-            let at = own.blocks.get(block)?.code.start as usize + index as usize;
-            let Some(Instruction::Wait { channel, .. }) = own.instructions.get(at) else {
+            let Some(Instruction::Wait { channel, .. }) = instruction(own, block, index) else {
                 return None;
             };
-            Some(own.channels[*channel as usize].peer)
+            Some(own.channels[channel as usize].peer)
         }
         _ => None,
     };
-    let peer = blocks.filter_map(awaited).find(left)?;
+    let peer = places(launch, progress).filter_map(awaited).find(left)?;
     let called = context.called().map_or(0, |called| called.turn.seq);
     let waits = waits(shared, context, launch, progress);
     let launch = Some((called, context.plan.name().to_owned()));
@@ -261,14 +268,11 @@ fn stalled(
 /// Where the blocks of a launch stand, in words.
 pub fn waits(shared: &Shared, context: &Context, launch: u64, progress: &[[u64; 2]]) -> Waits {
     let own = &context.plan.layout().ranks[shared.rank as usize];
-    let here = |at: u64| at >> 32 == launch & 0xFFFF_FFFF;
-    let waits = (0..).zip(progress).filter(|(_, [at, _])| here(*at));
-    let wait = |(block, [at, _]): (u32, &[u64; 2])| {
-        let place = Where::unpack(*at as u32)?;
+    let wait = |(block, place)| {
         let (op, what) = describe(shared, context, own, block, place);
-        Some(Wait { rank: shared.rank, block, op, what })
+        Wait { rank: shared.rank, block, op, what }
     };
-    Waits(waits.filter_map(wait).collect())
+    Waits(places(launch, progress).map(wait).collect())
 }
 
 /// The operation at which a block waits, and what for.
