@@ -4,7 +4,6 @@ use crate::error::ExecutorError;
 use crate::executor::Call;
 use crate::selection::question::has_root;
 use antiphon_plan::verify::Report;
-use antiphon_types::ReduceOp;
 
 /// What was found of calls that differ from how their plan is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +42,7 @@ impl Scope {
         let plan = call.plan;
         if let Some(op) = call.op
             && self.repeats
-            && !matches!(op, ReduceOp::Min | ReduceOp::Max)
+            && !op.is_idempotent()
         {
             return Err(ExecutorError::Argument {
                 what: "replace a plan's operator",

@@ -130,6 +130,11 @@ impl ReduceOp {
             ReduceOp::Avg => "avg",
         }
     }
+
+    /// Whether an operand may be taken more than once without another result: of minima and maxima.
+    pub const fn is_idempotent(self) -> bool {
+        matches!(self, ReduceOp::Min | ReduceOp::Max)
+    }
 }
 
 /// A name that is not one of the allowed ones.

@@ -132,7 +132,7 @@ pub enum About {
 impl Report {
     /// Whether what was found also holds of calls that have this operator in place of the plan's own.
     pub fn allows(&self, op: ReduceOp) -> bool {
-        !self.repeats || matches!(op, ReduceOp::Min | ReduceOp::Max)
+        !self.repeats || op.is_idempotent()
     }
 
     /// Exit status of `plan verify`: 0 proven, 1 refuted, 2 not proven.

@@ -147,7 +147,7 @@ impl Values {
             Origin::Combined(op, _) => Some(op),
             _ => None,
         };
-        let idempotent = matches!(operation, Some(ReduceOp::Min | ReduceOp::Max));
+        let idempotent = operation.is_some_and(ReduceOp::is_idempotent);
         let mut seen = HashSet::new();
         let (mut leaves, mut repeats) = (Vec::new(), false);
         let mut open = vec![value];
