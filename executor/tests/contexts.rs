@@ -7,7 +7,7 @@ use antiphon_executor::{
     Call, Communicator, DataType, Executor, ExecutorError, LoadedPlan, Options, ReduceOp,
 };
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn plans(world: usize) -> Vec<Plan> {
     let shape = Shape::new(world);
@@ -140,7 +140,7 @@ fn a_rank_that_is_left_alone_says_so_and_breaks_the_communicator_for_all() {
         assert!(error.contains(part), "{part}: {error}");
     }
     for rank in &ranks[1..] {
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         while rank.failure().is_none() {
             assert!(began.elapsed() < Duration::from_secs(10), "{rank:?} was not told");
             std::thread::yield_now();
@@ -200,7 +200,12 @@ fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
         let waiting = scope.spawn(|| call_once(&waits, plan));
         call_once(&leaves, plan).unwrap();
         drop(leaves);
-        // Looks that rank 0 takes meanwhile find rank 1 gone.
+        // Time in which it would find that rank 1 has left without the call.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(100) {
+            assert!(waits.failure().is_none(), "{:?}", waits.failure());
+            std::thread::yield_now();
+        }
         call_once(&late, plan).unwrap();
         waiting.join().unwrap().unwrap();
     });
