@@ -134,7 +134,7 @@ impl Gpu {
                 self.region_of(shared, (context, reader), address, bytes)?
             } else {
                 if bytes > 0 && wired {
-                    self.lend_to_wires(shared, (context, reader), address, bytes)?;
+                    self.lend_to_wires((context, reader), address, bytes)?;
                 }
                 None
             };
@@ -181,7 +181,7 @@ impl Gpu {
     ) -> Option<(Arc<dyn Memory>, u64)> {
         let pointer = std::ptr::with_exposed_provenance(address as usize);
         let Some((memory, offset)) = self.device.find(pointer, bytes) else {
-            self.take_back(shared, address, bytes);
+            self.take_back(address, bytes);
             return None;
         };
         let stays = || {
@@ -213,17 +213,16 @@ impl Gpu {
     /// Has wires read a buffer that no peer touches, as far as they take memory of GPUs: transfers may come from it.
     fn lend_to_wires(
         &self,
-        shared: &Shared,
         user: (&Arc<Context>, &Reader<'_>),
         address: u64,
         bytes: u64,
     ) -> Result<(), ExecutorError> {
-        let Some(proxy) = self.proxy.get().filter(|_| shared.ports.take_gpu_memory()) else {
+        let Some(proxy) = self.proxy.get().filter(|proxy| proxy.lends()) else {
             return Ok(());
         };
         let pointer = std::ptr::with_exposed_provenance(address as usize);
         let Some((memory, _)) = self.device.find(pointer, bytes) else {
-            self.take_back(shared, address, bytes);
+            self.take_back(address, bytes);
             return Ok(());
         };
         if memory.is_borrowed() {
@@ -234,8 +233,8 @@ impl Gpu {
     }
 
     /// Has wires forget what lay at addresses where there is memory now that they cannot be given.
-    fn take_back(&self, shared: &Shared, address: u64, bytes: u64) {
-        if let Some(proxy) = self.proxy.get().filter(|_| shared.ports.take_gpu_memory()) {
+    fn take_back(&self, address: u64, bytes: u64) {
+        if let Some(proxy) = self.proxy.get().filter(|proxy| proxy.lends()) {
             proxy.take_back(address, bytes);
         }
     }

@@ -21,6 +21,8 @@ pub struct RankDevice {
     pci: Option<PciAddress>,
     /// Whether it takes part in multicast groups.
     multicast: bool,
+    /// Whether network cards may write its memory: what they wrote is there once its host sees what they wrote later.
+    ordered: bool,
     /// Its multiprocessors; of the host its cores.
     cores: u16,
 }
@@ -43,6 +45,7 @@ impl RankDevice {
             index: device.index(),
             pci: caps.pci,
             multicast: caps.multicast,
+            ordered: caps.ordered_network_writes,
             cores: u16::try_from(caps.cores).unwrap_or(u16::MAX),
         }
     }
@@ -56,19 +59,21 @@ impl RankDevice {
     pub fn to_words(self) -> [u64; 2] {
         let number = Backend::ALL.iter().position(|&backend| backend == self.backend);
         let number = number.unwrap_or(0) as u64;
-        let what = number | u64::from(self.multicast) << 8 | u64::from(self.cores) << 16;
+        let flags = u64::from(self.multicast) << 8 | u64::from(self.ordered) << 9;
+        let what = number | flags | u64::from(self.cores) << 16;
         [what | u64::from(self.index) << 32, self.pci.map_or(u64::MAX, PciAddress::to_bits)]
     }
 
     /// What a peer's words say; `None` if they say nothing.
     pub fn from_words([what, place]: [u64; 2]) -> Option<Self> {
         let backend = *Backend::ALL.get((what & 0xFF) as usize)?;
-        let multicast = what >> 8 & 1 != 0;
+        let [multicast, ordered] = [8, 9].map(|bit| what >> bit & 1 != 0);
         Some(RankDevice {
             backend,
             index: (what >> 32) as u32,
             pci: PciAddress::from_bits(place),
             multicast,
+            ordered,
             cores: (what >> 16) as u16,
         })
     }
@@ -172,6 +177,11 @@ impl Neighbours {
         links.all(|(device, &here)| device.link_of(own, here).is_none_or(|link| link.atomics))
     }
 
+    /// Whether there is a device whose memory network cards may write, without which none need read that of another.
+    pub fn take_writes(&self) -> bool {
+        self.devices.iter().any(|device| device.ordered)
+    }
+
     /// Whether the devices of some ranks make a multicast group: each has that in hardware, and no two are one.
     pub fn multicast(&self, members: &[u32]) -> bool {
         let devices = || members.iter().map(|&member| &self.devices[member as usize]);
@@ -252,7 +262,8 @@ mod tests {
 
     fn device(index: u32, pci: &str) -> RankDevice {
         let pci = pci.parse().ok();
-        RankDevice { backend: Backend::Cuda, index, pci, multicast: index == 1, cores: 108 }
+        let (multicast, ordered) = (index == 1, index == 0);
+        RankDevice { backend: Backend::Cuda, index, pci, multicast, ordered, cores: 108 }
     }
 
     #[test]
@@ -296,6 +307,17 @@ mod tests {
             let all = devices.map(|device| (device, true)).to_vec();
             let neighbours = Neighbours::new(0, all, std::iter::empty());
             assert_eq!(neighbours.devices(&nodes), expected, "{devices:?} {nodes:?}");
+        }
+    }
+
+    #[test]
+    fn one_device_that_cards_may_write_is_enough_for_others_to_be_read() {
+        let [able, unable] = [device(0, ""), device(1, "")];
+        for (devices, expected) in
+            [([able, unable], true), ([unable, able], true), ([unable, unable], false)]
+        {
+            let all = devices.map(|device| (device, false)).to_vec();
+            assert_eq!(Neighbours::new(0, all, std::iter::empty()).take_writes(), expected);
         }
     }
 

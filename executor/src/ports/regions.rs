@@ -94,10 +94,8 @@ impl Ports {
 
     /// The same as [`announce`](Self::announce) with memory of a GPU, as far as there are wires that take it: [`lends`](Self::lends) says so.
     pub fn announce_of_gpu(&self, memory: &Arc<dyn Memory>) {
-        if self.take_gpu_memory() {
-            // Nothing fails that need not work.
-            let _ = self.offer(memory, true);
-        }
+        // Nothing fails that need not work.
+        let _ = self.offer(memory, true);
     }
 
     fn offer(&self, memory: &Arc<dyn Memory>, may_lack: bool) -> Result<(), ExecutorError> {

@@ -13,14 +13,14 @@ use crate::gpu::calls::{
 };
 use crate::gpu::code::Code;
 use crate::gpu::core::Core;
-use crate::gpu::export::not_shareable;
+use crate::gpu::export::{Buffer, not_shareable};
 use crate::gpu::library::{Api, Words, text_at};
 use crate::gpu::memory::{self, GpuMemory};
 use crate::gpu::process::Process;
 use crate::gpu::search::Search;
 use crate::gpu::vendor::{Context as _, Owner, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
-use crate::memory::{DmaBuf, MemoryHandle};
+use crate::memory::MemoryHandle;
 use crate::multicast::Multicast;
 use cudarc::driver::sys;
 use libloading::os::unix::Library;
@@ -235,12 +235,8 @@ impl Vendor for CudaDriver {
         export::fabric(memory)
     }
 
-    fn export_dma_buf(
-        memory: &GpuMemory<Self>,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<DmaBuf, HalError> {
-        export::dma_buf(memory, offset, bytes)
+    fn dma_buf(memory: &GpuMemory<Self>, address: Address, bytes: u64) -> Result<Buffer, HalError> {
+        export::dma_buf(memory, address, bytes)
     }
 
     fn owner(core: &Core<Self>, address: Address) -> Result<Option<Owner>, HalError> {

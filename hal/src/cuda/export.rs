@@ -6,14 +6,12 @@ use crate::cuda::{CudaDriver, conv};
 use crate::error::HalError;
 use crate::gpu::calls::Virtual;
 use crate::gpu::code::Code;
-use crate::gpu::export::barred;
-use crate::gpu::foreign;
+use crate::gpu::export::{Buffer, no_buffer, single};
 use crate::gpu::memory::{GpuMemory, Kind};
-use crate::gpu::peers::STAGE;
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context as _, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
-use crate::memory::{DmaBuf, MemoryHandle};
+use crate::memory::MemoryHandle;
 use cudarc::driver::sys;
 use std::ffi::c_int;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -27,21 +25,13 @@ pub(super) fn fabric(memory: &CudaMemory) -> Result<MemoryHandle, HalError> {
     let backend = CudaDriver::BACKEND;
     match &memory.kind {
         Kind::Mapped(mapping) if memory.core.traits.sharing.fabric => {
-            let physicals = &mapping.physicals[..];
-            let [physical] = physicals else { return Err(several(physicals.len())) };
+            let physical = single(&mapping.physicals)?;
             let _entered = memory.core.context.enter()?;
             let _unrecorded = Unrecorded::new(memory.core.context.api());
             let handle = fabric_handle(physical)?;
             Ok(MemoryHandle::Fabric { backend, handle, bytes: memory.bytes })
         }
         _ => unsupported::<CudaDriver, _>("export memory as a fabric handle"),
-    }
-}
-
-fn several(count: usize) -> HalError {
-    HalError::NotShareable {
-        why: format!("it lies in {count} pieces"),
-        cure: "allocate the memory by the device",
     }
 }
 
@@ -75,50 +65,24 @@ fn refuses(code: i64) -> bool {
         .any(|refusal| i64::from(refusal.0) == code)
 }
 
-/// `bytes` bytes at `offset` of `memory`, for network cards.
-pub(super) fn dma_buf(memory: &CudaMemory, offset: u64, bytes: u64) -> Result<DmaBuf, HalError> {
+/// The buffer that has the `bytes` bytes at `address` of `memory`.
+pub(super) fn dma_buf(memory: &CudaMemory, address: u64, bytes: u64) -> Result<Buffer, HalError> {
     let core = &memory.core;
-    let what = "export CUDA memory for network cards";
-    let Some(export) = core.context.api().range_handle.filter(|_| core.traits.caps.dma_buf) else {
+    let Some(export) = core.context.api().range_handle else {
         return unsupported::<CudaDriver, _>("export memory for network cards");
     };
     if let Kind::Own(own) = &memory.kind {
         CudaDriver::export_own(memory, own)?;
     }
-    if let Some(why) = barred(memory) {
-        return Err(why);
-    }
-    if bytes == 0 || offset.checked_add(bytes).is_none_or(|end| end > memory.bytes) {
-        return Err(HalError::Invalid {
-            what,
-            saw: format!("{bytes} bytes at offset {offset}"),
-            allowed: format!("1 or more, within {}", memory.bytes),
-            cure: "pass a range of the memory",
-        });
-    }
-    let _entered = core.context.enter()?;
-    let _unrecorded = Unrecorded::new(core.context.api());
-    if let Kind::Foreign(origin) = &memory.kind {
-        foreign::check_alive(core, origin)?;
-    }
-    // The driver wants whole pages of the host, and every allocation has them to itself.
-    let page = rustix::param::page_size() as u64;
-    let address = memory.address + offset;
-    let start = address - address % page;
-    let length = (address + bytes).next_multiple_of(page) - start;
     let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
     let mut descriptor: c_int = -1;
     // SAFETY: for this type of handle the driver writes an int, for which there is a valid place.
-    let code = unsafe { export((&raw mut descriptor).cast(), start, length as usize, kind, 0) };
+    let code = unsafe { export((&raw mut descriptor).cast(), address, bytes as usize, kind, 0) };
+    let what = "export CUDA memory for network cards";
     if refuses(i64::from(code.0)) {
-        let error = core.context.api().error(what, code);
-        let why = format!("{} gives no buffer for it ({error})", core.name);
-        return Err(HalError::NotShareable { why, cure: STAGE });
+        return Err(no_buffer(core, core.context.api().error(what, code)));
     }
     core.context.api().check(what, code)?;
     // SAFETY: the driver made the descriptor for us alone.
-    let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)
-        .map_err(|error| HalError::system(what, error))?;
-    Ok(DmaBuf { descriptor, offset: address - start })
+    Ok((unsafe { OwnedFd::from_raw_fd(descriptor) }, 0))
 }

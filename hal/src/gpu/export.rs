@@ -5,12 +5,14 @@ use crate::gpu::calls::{Address, IpcHandle};
 use crate::gpu::code::Code;
 use crate::gpu::core::Core;
 use crate::gpu::memory::{GpuMemory, Kind};
+use crate::gpu::peers::STAGE;
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
 use crate::gpu::{foreign, process_number};
 use crate::handle::Home;
-use crate::memory::MemoryHandle;
+use crate::memory::{DmaBuf, MemoryHandle};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// That peers cannot map memory of some kind.
@@ -108,6 +110,62 @@ pub(crate) fn by_ipc<V: Vendor>(memory: &GpuMemory<V>, handle: [u8; 64]) -> Memo
         address: memory.address,
         bytes: memory.bytes,
     }
+}
+
+/// Physical memory that makes up all of a memory for which there is to be one handle.
+pub(crate) fn single<V: Vendor>(physicals: &[Physical<V>]) -> Result<&Physical<V>, HalError> {
+    let [physical] = physicals else {
+        let why = format!("it lies in {} pieces", physicals.len());
+        return Err(HalError::NotShareable { why, cure: "allocate the memory by the device" });
+    };
+    Ok(physical)
+}
+
+/// A buffer of the kernel, which a driver made for us alone, and where in it what was asked for begins.
+pub(crate) type Buffer = (OwnedFd, u64);
+
+/// `bytes` bytes at `offset` of `memory`, for network cards.
+pub(crate) fn dma_buf<V: Vendor>(
+    memory: &GpuMemory<V>,
+    offset: u64,
+    bytes: u64,
+) -> Result<DmaBuf, HalError> {
+    let core = &memory.core;
+    let what = "export memory of a GPU for network cards";
+    if !core.traits.caps.dma_buf {
+        return unsupported::<V, _>("export memory for network cards");
+    }
+    if let Some(why) = barred(memory) {
+        return Err(why);
+    }
+    if bytes == 0 || offset.checked_add(bytes).is_none_or(|end| end > memory.bytes) {
+        return Err(HalError::Invalid {
+            what,
+            saw: format!("{bytes} bytes at offset {offset}"),
+            allowed: format!("1 or more, within {}", memory.bytes),
+            cure: "pass a range of the memory",
+        });
+    }
+    let _entered = core.context.enter()?;
+    let _unrecorded = Unrecorded::new(core.context.api());
+    if let Kind::Foreign(origin) = &memory.kind {
+        foreign::check_alive(core, origin)?;
+    }
+    // Drivers want whole pages of the host, and every allocation has them to itself.
+    let page = rustix::param::page_size() as u64;
+    let address = memory.address + offset;
+    let start = address - address % page;
+    let length = (address + bytes).next_multiple_of(page) - start;
+    let (descriptor, before) = V::dma_buf(memory, start, length)?;
+    rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)
+        .map_err(|error| HalError::system(what, error))?;
+    Ok(DmaBuf { descriptor, offset: before + (address - start) })
+}
+
+/// That a driver has no such buffer for memory, in its words.
+pub(crate) fn no_buffer<V: Vendor>(core: &Core<V>, answer: impl std::fmt::Display) -> HalError {
+    let why = format!("{} gives no buffer for it ({answer})", core.name);
+    HalError::NotShareable { why, cure: STAGE }
 }
 
 /// The handle of physical memory that the application's allocator made, `bytes` of which are mapped. The context must

@@ -195,7 +195,7 @@ impl<V: Vendor> Memory for GpuMemory<V> {
     }
 
     fn export_dma_buf(&self, offset: u64, bytes: u64) -> Result<DmaBuf, HalError> {
-        V::export_dma_buf(self, offset, bytes)
+        export::dma_buf(self, offset, bytes)
     }
 }
 

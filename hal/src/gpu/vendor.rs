@@ -7,12 +7,13 @@ use crate::gpu::calls::{
 };
 use crate::gpu::code::Code;
 use crate::gpu::core::{Core, Traits};
+use crate::gpu::export::Buffer;
 use crate::gpu::library::{Api, Words};
 use crate::gpu::memory::GpuMemory;
 use crate::gpu::process::Process;
 use crate::gpu::search::Search;
 use crate::gpu::vmm::Physical;
-use crate::memory::{DmaBuf, MemoryHandle};
+use crate::memory::MemoryHandle;
 use crate::multicast::Multicast;
 use libloading::os::unix::Library;
 use std::fmt;
@@ -134,14 +135,9 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
         unsupported::<Self, _>("export memory as a fabric handle")
     }
 
-    /// A range of memory, for network cards.
-    fn export_dma_buf(
-        _memory: &GpuMemory<Self>,
-        _offset: u64,
-        _bytes: u64,
-    ) -> Result<DmaBuf, HalError> {
-        unsupported::<Self, _>("export memory for network cards")
-    }
+    /// The buffer of the kernel that has the `bytes` bytes at `address` of memory, whole pages, for network cards; asked for where
+    /// the device has [such](crate::Caps::dma_buf). The context must be current.
+    fn dma_buf(memory: &GpuMemory<Self>, address: Address, bytes: u64) -> Result<Buffer, HalError>;
 
     /// What the driver knows of an address; `None` where it is not on any device. The context must be current.
     fn owner(core: &Core<Self>, address: Address) -> Result<Option<Owner>, HalError>;

@@ -3,6 +3,7 @@
 use crate::caps::Caps;
 use crate::error::HalError;
 use crate::gpu::calls::Device;
+use crate::gpu::code::Code;
 use crate::gpu::core::{attribute, granularity, memory_bytes};
 use crate::gpu::library::{Api, text_of};
 use crate::gpu::peers;
@@ -58,7 +59,7 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         cooperative: has(Attribute::hipDeviceAttributeCooperativeLaunch)
             && api.launch_cooperative.is_some(),
         multicast: false,
-        dma_buf: false,
+        dma_buf: gives_buffers(api),
         ordered_network_writes: false,
         pci: peers::place(api, device),
         peers: peers::links(api, device)?,
@@ -76,6 +77,16 @@ pub(super) fn probe(context: &Context) -> Result<Traits, HalError> {
         shared_bytes: u32::MAX,
     };
     Ok(Traits { shared, mapped: mapped.is_some() })
+}
+
+/// Whether memory can be given to network cards: the kernel's driver says so, by way of the library below HIP's.
+fn gives_buffers(api: &Api<RocmDriver>) -> bool {
+    let Some((ask, _)) = api.system_information.zip(api.dma_buf) else { return false };
+    // Zeroed: the library writes a `bool`.
+    let mut supported = 0u64;
+    // SAFETY: there is room for the answer.
+    let code = unsafe { ask(conv::GIVES_BUFFERS, (&raw mut supported).cast()) };
+    code == Code::SUCCESS && supported != 0
 }
 
 /// The device's architecture, with what is switched on in it, e.g. `gfx90a:sramecc+:xnack-`: it is only in a structure

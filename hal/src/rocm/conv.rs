@@ -57,6 +57,9 @@ pub(super) const FINE_GRAINED: c_uint = 1;
 pub(super) const PINNED: c_uint = 0x1 | 0x2 | 0x4000_0000;
 /// A copy between any two addresses.
 pub(super) const ANYWHERE: c_uint = sys::hipMemcpyKind::hipMemcpyDefault as c_uint;
+/// Asks the library below HIP's whether the kernel gives memory of GPUs to other drivers (`HSA_AMD_SYSTEM_INFO_DMABUF_SUPPORTED`,
+/// which HIP's headers do not have).
+pub(super) const GIVES_BUFFERS: c_uint = 0x204;
 /// How fast a link to another device is, 0 the fastest.
 pub(super) const LINK_RANK: c_uint = sys::hipDeviceP2PAttr::hipDevP2PAttrPerformanceRank as c_uint;
 /// Whether atomic operations over a link are single steps.

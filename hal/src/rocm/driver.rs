@@ -5,6 +5,7 @@ use crate::error::HalError;
 use crate::gpu::calls::{Address, AllocationProperties, Device, Location, RawModule, RawStream};
 use crate::gpu::code::Code;
 use crate::gpu::core::Core;
+use crate::gpu::export::Buffer;
 use crate::gpu::library::{Api, Words, text_at};
 use crate::gpu::memory::GpuMemory;
 use crate::gpu::process::Process;
@@ -15,7 +16,7 @@ use crate::rocm::caps::{self, Traits};
 use crate::rocm::context::Context;
 use crate::rocm::library::Symbols;
 use crate::rocm::memory::{self, Own};
-use crate::rocm::{conv, hiprtc, image, places};
+use crate::rocm::{conv, export, hiprtc, image, places};
 use hip_sys::hiprt::hipPointer_attribute as Attribute;
 use libloading::os::unix::Library;
 use std::ffi::c_void;
@@ -175,6 +176,10 @@ impl Vendor for RocmDriver {
 
     fn export_own(memory: &GpuMemory<Self>, own: &Own) -> Result<MemoryHandle, HalError> {
         memory::export(memory, own)
+    }
+
+    fn dma_buf(memory: &GpuMemory<Self>, address: Address, bytes: u64) -> Result<Buffer, HalError> {
+        export::dma_buf(memory, address, bytes)
     }
 
     fn owner(core: &Core<Self>, address: Address) -> Result<Option<Owner>, HalError> {

@@ -93,5 +93,9 @@ symbols! {
         properties_of_old = "hipGetDeviceProperties" (*mut c_void, c_int);
         stream_device = "hipStreamGetDevice" (RawStream, *mut Device);
         range_access = "hipMemGetAccess" (*mut c_ulonglong, *const Location, *mut c_void);
+        // Of the library below, which this one needs: the loader looks there, too.
+        system_information = "hsa_system_get_info" (c_uint, *mut c_void);
+        dma_buf = "hsa_amd_portable_export_dmabuf"
+            (*const c_void, usize, *mut c_int, *mut c_ulonglong);
     }
 }

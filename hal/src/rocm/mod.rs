@@ -24,6 +24,7 @@ mod caps;
 mod context;
 mod conv;
 mod driver;
+mod export;
 mod hiprtc;
 mod image;
 mod library;

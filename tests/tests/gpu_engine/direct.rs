@@ -20,10 +20,10 @@ const PLUGINS: &str = "ANTIPHON_WIRE_PLUGINS";
 const WORDS: usize = 3000;
 const BYTES: u64 = WORDS as u64 * 8;
 
-/// As `on_simulator`, with the wire. AMD's devices export no dma-bufs.
+/// As `on_simulator`, with the wire. Nobody writes the memory of AMD's devices so.
 fn with_wire(test: &str, more: &[(&str, &str)]) -> Option<Simulated> {
     if backend() != Backend::Cuda {
-        pass_over(test, "only CUDA's devices export dma-bufs");
+        pass_over(test, "network cards may write the memory of CUDA's devices alone");
         return None;
     }
     let folder = env!("CARGO_TARGET_TMPDIR");

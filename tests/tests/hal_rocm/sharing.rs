@@ -4,6 +4,8 @@ use super::application::{Application, CHUNK};
 use super::{OLDER, on_simulator, open};
 use antiphon_hal::{HalError, Memory, MemoryHandle};
 use antiphon_tests::hal::support::{Access, assert_passed, myself};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// The error, which must be that the memory cannot be shared, in words.
@@ -164,4 +166,50 @@ fn memory_of_another_device_of_the_process_is_reached() {
         }
         return;
     }
+}
+
+#[test]
+fn network_cards_get_descriptors() {
+    let test = "sharing::network_cards_get_descriptors";
+    for environment in [&[][..], &[OLDER][..]] {
+        let Some(simulated) = on_simulator(test, environment) else { continue };
+        let application = Application::new(&simulated);
+        let (device, access) = (open(0), Access::new(&open(0)));
+        assert!(device.caps().dma_buf);
+        let own = device.allocate(CHUNK as u64).unwrap();
+        let (theirs, _) = found(application.allocate(CHUNK), CHUNK);
+        for memory in [own, theirs] {
+            for at in [3, 1027] {
+                access.store(&memory, at, 0x0123_4567_89ab_cdef);
+                let buffer = memory.export_dma_buf(8 * at as u64, 4096).unwrap();
+                let mut word = [0; 8];
+                File::from(buffer.descriptor).read_exact_at(&mut word, buffer.offset).unwrap();
+                assert_eq!(u64::from_le_bytes(word), 0x0123_4567_89ab_cdef, "word {at}");
+            }
+            for (offset, bytes) in [(0, 0), (0, CHUNK as u64 + 1), (8, CHUNK as u64), (u64::MAX, 1)]
+            {
+                let refused = memory.export_dma_buf(offset, bytes);
+                assert!(matches!(refused, Err(HalError::Invalid { .. })), "{offset} {bytes}");
+            }
+        }
+        // Chunks of the application's are in none of the library's tables.
+        let (mapped, _) = found(application.segment(0, 1, true), CHUNK);
+        let text = unshareable(mapped.export_dma_buf(0, 8));
+        assert!(text.contains("0x1003") && text.contains("copy"), "{text}");
+        let text = unshareable(device.pinned(4096).unwrap().export_dma_buf(0, 8));
+        assert!(text.contains("pinned"), "{text}");
+        return;
+    }
+}
+
+#[test]
+fn where_the_kernel_gives_no_buffers_nobody_is_asked_for_one() {
+    let test = "sharing::where_the_kernel_gives_no_buffers_nobody_is_asked_for_one";
+    if on_simulator(test, &[("ANTIPHON_GPUSIM_HIP", "5.7")]).is_none() {
+        return;
+    }
+    let device = open(0);
+    assert!(!device.caps().dma_buf);
+    let refused = device.allocate(4096).unwrap().export_dma_buf(0, 8);
+    assert!(matches!(refused, Err(HalError::Unsupported { .. })), "{refused:?}");
 }

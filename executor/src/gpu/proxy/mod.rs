@@ -56,6 +56,8 @@ struct Inner {
     ports: Arc<Ports>,
     /// This rank's control page.
     page: Arc<dyn Memory>,
+    /// Some wire takes memory of GPUs, and some rank's may be written so.
+    lends: bool,
     links: Mutex<HashMap<u32, Arc<Attended>>>,
     link_memory: LinkMemory,
     /// Those over wires, by peer, which may bring something at any time.
@@ -103,6 +105,7 @@ impl Proxy {
             slots: Arc::clone(&gpu.slots),
             ports: Arc::clone(&shared.ports),
             page: Arc::clone(&shared.page),
+            lends: shared.ports.take_gpu_memory() && shared.neighbours.take_writes(),
             links: Mutex::default(),
             link_memory: Arc::clone(&gpu.link_memory),
             staged: Mutex::default(),
@@ -155,6 +158,11 @@ impl Proxy {
         self.inner.lend(memory, number);
     }
 
+    /// Whether [`lend`](Self::lend) does something.
+    pub fn lends(&self) -> bool {
+        self.inner.lends
+    }
+
     /// Has wires forget what lay at these addresses.
     pub fn take_back(&self, start: u64, bytes: u64) {
         lock(&self.inner.staged).iter().for_each(|(_, link)| link.take_back(start, bytes));
@@ -202,7 +210,7 @@ impl Drop for Proxy {
 
 impl Inner {
     fn lend(&self, memory: &Arc<dyn Memory>, number: Option<u64>) {
-        if !self.ports.take_gpu_memory() {
+        if !self.lends {
             return;
         }
         let start = memory.address().expose_provenance() as u64;

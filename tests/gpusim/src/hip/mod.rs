@@ -21,6 +21,7 @@ pub mod compiler;
 mod device;
 mod kernel;
 mod memory;
+mod network;
 mod physical;
 mod status;
 mod stream;

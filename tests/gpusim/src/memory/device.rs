@@ -7,7 +7,7 @@ use crate::context;
 use crate::device::TOTAL_BYTES;
 use crate::status::Status;
 use crate::stream::capture;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,6 +26,18 @@ pub fn charge(device: usize, bytes: usize) -> Result<(), Status> {
 /// Counts `bytes` of a device as free again.
 pub fn discharge(device: usize, bytes: usize) {
     USED[device].fetch_sub(bytes, Ordering::AcqRel);
+}
+
+/// The file behind an allocation, and where in it the `bytes` bytes at `address` begin.
+pub fn file_of_allocation(address: u64, bytes: usize) -> Result<(OwnedFd, u64), Status> {
+    let range = registry::find(address).ok_or(Status::INVALID_VALUE)?;
+    let Kind::Device(physical) = &range.kind else { return Err(Status::NOT_SUPPORTED) };
+    let start = address - range.base;
+    if bytes > range.mapped - start as usize {
+        return Err(Status::INVALID_VALUE);
+    }
+    let file = physical.file.try_clone().map_err(|_| Status::OPERATING_SYSTEM)?;
+    Ok((file.into(), start))
 }
 
 driver_calls! {
