@@ -1,5 +1,6 @@
 //! Communicators: the ranks that make calls together.
 
+mod contexts;
 mod failure;
 mod groups;
 mod invitations;
@@ -11,7 +12,6 @@ mod registration;
 mod turns;
 
 use crate::collectives::Queues;
-use crate::context::{Context, ContextKey};
 use crate::error::{Doing, ExecutorError};
 use crate::gpu::neighbours::Neighbours;
 use crate::gpu::{self, Gpu};
@@ -30,6 +30,7 @@ use antiphon_hal::{Backend, Device, Effort, Memory, Stream};
 use antiphon_memory::process;
 use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
+use contexts::Contexts;
 use failure::Failure;
 use invitations::Invitations;
 use join::{Greeted, Join, Probed, Settled};
@@ -134,7 +135,7 @@ pub(crate) struct Log {
     /// Hash of all launches.
     pub chain: u64,
     /// Launch contexts.
-    pub contexts: HashMap<ContextKey, Arc<Context>>,
+    pub contexts: Contexts,
     streams: HashMap<u64, u32>,
     /// By the number of a stream: calls on devices, and whether some were recorded into graphs.
     calls: HashMap<u32, (u64, bool)>,

@@ -15,13 +15,14 @@ use crate::shared::arena::{Arena, ArenaShape};
 use antiphon_hal::Memory;
 use antiphon_plan::LowerError;
 use antiphon_plan::program::{CallSizes, Layout};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// The smallest size class: calls with up to so many bytes of scratch share a context.
 const SMALLEST_CLASS: u64 = 4096;
-/// A context ends when its packet flags run out.
-pub const LAUNCHES_PER_EPOCH: u64 = (1 << 24) - 1;
+/// A context's packet flags run out then, and another takes its place.
+pub const MOST_LAUNCHES: u64 = (1 << 24) - 1;
 
 /// What distinguishes contexts of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,14 +33,12 @@ pub struct ContextKey {
     pub stream: u32,
     /// Calls that need scratch halves of up to this power of two share them.
     pub class: u64,
-    /// How often the flags of this context ran out.
-    pub epoch: u64,
 }
 
 impl ContextKey {
     /// A number that stands for the key on all ranks.
     pub fn number(&self) -> u64 {
-        let words = [self.plan, self.stream.into(), self.class, self.epoch];
+        let words = [self.plan, self.stream.into(), self.class];
         words.into_iter().fold(0, crate::executor::mix)
     }
 
@@ -61,8 +60,10 @@ pub struct Context {
     class: u64,
     /// Region number of this rank's arena.
     pub region: u64,
-    /// Launches given out, under the communicator's log.
-    pub given: std::sync::atomic::AtomicU64,
+    /// Launches given out, under the communicator's log; [`MOST_LAUNCHES`] for one that takes no more.
+    pub given: AtomicU64,
+    /// The communicator's number of the last of them, likewise.
+    pub last: AtomicU64,
     state: Mutex<ContextState>,
     /// An earlier launch is over.
     turn: Condvar,
@@ -232,7 +233,8 @@ impl Context {
             plan,
             class: key.class,
             region,
-            given: std::sync::atomic::AtomicU64::new(0),
+            given: AtomicU64::new(0),
+            last: AtomicU64::new(0),
             state: Mutex::new(state),
             turn: Condvar::new(),
         })

@@ -6,27 +6,25 @@ mod queue;
 mod recent;
 
 use crate::communicator::Communicator;
-use crate::context::{Context, ContextKey, LAUNCHES_PER_EPOCH};
 use crate::error::ExecutorError;
 use crate::gpu::Gpu;
-use crate::launch::{Launch, Order};
+use crate::launch::Launch;
 use crate::plan_cache::LoadedPlan;
 use crate::reach;
 use crate::shared::arena::BlockBytes;
 use crate::verification::{Door, Judgement, Scope, Verdict};
 use antiphon_hal::{Effort, Stream};
 use antiphon_plan::LowerError;
-use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
+use antiphon_plan::counts::{Counts, CountsError, Fit};
 use antiphon_plan::model::Plan;
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use again::{Asked, Buffers};
 pub(crate) use order::OrderOf;
 pub(crate) use queue::own_error;
-use recent::{RECENT, Recent, Shape};
+use recent::{Recent, add_runtime_blocks};
 
 /// What stands for the address of a buffer without bytes, aligned for every type. A call by name with as many bytes as the other
 /// ranks' has it for a buffer in which its rank has no part, and which its plan does not touch on that rank.
@@ -281,17 +279,25 @@ impl Executor {
     ) -> Result<(), ExecutorError> {
         // Blocking calls of one rank share a context, so they take turns.
         let mut recent = self.blocking.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = self.recent(&mut recent, call, None, asked)?;
-        // SAFETY: as this function's.
-        unsafe { self.complete(recent, call) }
+        loop {
+            let recent = self.recent(&mut recent, call, None, asked)?;
+            // SAFETY: as this function's.
+            if let Some(outcome) = unsafe { self.complete(recent, call) } {
+                return outcome;
+            }
+        }
     }
 
-    /// Runs a call whose context is at hand to its end.
+    /// Runs a call whose context is at hand to its end; `None` if that takes no more launches, and nothing was begun.
     ///
     /// # Safety
     /// As [`execute`](Self::execute).
-    unsafe fn complete(&self, recent: &Recent, call: &Call<'_>) -> Result<(), ExecutorError> {
-        let order = self.order(recent, call);
+    unsafe fn complete(
+        &self,
+        recent: &Recent,
+        call: &Call<'_>,
+    ) -> Option<Result<(), ExecutorError>> {
+        let order = self.order(recent, call)?;
         let launch = Launch {
             shared: &self.communicator.shared,
             context: &recent.context,
@@ -300,8 +306,13 @@ impl Executor {
             runtime_blocks: &recent.runtime_blocks,
             waiting: &Mutex::default(),
         };
-        while !launch.advance(Effort::Wait)? {}
-        Ok(())
+        loop {
+            match launch.advance(Effort::Wait) {
+                Ok(false) => {}
+                Ok(true) => return Some(Ok(())),
+                Err(error) => return Some(Err(error)),
+            }
+        }
     }
 
     /// Waits for a stream and gives the launch error, if there was one.
@@ -391,110 +402,6 @@ impl Executor {
         let (input, output) = (call.input_bytes, call.output_bytes);
         CallSizes { input, output, element, strict: self.strict }
     }
-
-    /// Finds or makes the context of a call.
-    fn meet(&self, plan: &Arc<LoadedPlan>, shape: Shape) -> Result<Recent, ExecutorError> {
-        let shared = &self.communicator.shared;
-        let Shape { sizes, dtype, op, stream, .. } = shape;
-        let sized = plan.sized(sizes);
-        // Refused before it takes a number: a call that one rank refuses, all refuse.
-        sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
-        let class = ContextKey::class(plan.layout(), sizes).map_err(|e| plan.lower_error(&e))?;
-        let mut log = shared.log();
-        let stream = stream.map_or(0, |id| log.stream(id));
-        let op = op.map_or(0, |op| op as u64 + 1);
-        let content = plan.layout().fingerprint;
-        let what = [content, sizes.input, sizes.output, dtype as u64, op, stream.into()];
-        let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
-        let mut key = ContextKey { plan: content, stream, class, epoch: 0 };
-        let context = loop {
-            match log.contexts.get(&key) {
-                None => {
-                    let context = Arc::new(Context::new(shared, Arc::clone(plan), key)?);
-                    log.contexts.insert(key, Arc::clone(&context));
-                    break context;
-                }
-                Some(context) if context.given.load(Ordering::Relaxed) < LAUNCHES_PER_EPOCH => {
-                    break Arc::clone(context);
-                }
-                Some(_) => key.epoch += 1,
-            }
-        };
-        let runtime_blocks = Vec::new();
-        let plan = Arc::clone(plan);
-        Ok(Recent { plan, asked: None, shape, sized, context, fingerprint, runtime_blocks })
-    }
-
-    /// The context of a call, at hand or found.
-    fn recent<'r>(
-        &self,
-        recent: &'r mut Vec<Recent>,
-        call: &Call<'_>,
-        stream: Option<u64>,
-        asked: Option<Asked>,
-    ) -> Result<&'r Recent, ExecutorError> {
-        self.communicator.shared.check()?;
-        self.check(call)?;
-        let sizes = self.sizes(call);
-        let plan = Arc::as_ptr(call.plan);
-        let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream };
-        let known = recent.iter().position(|recent| {
-            recent.shape == shape && (asked.is_none() || recent.asked == asked) && recent.lasts()
-        });
-        if known.is_none() {
-            self.fits(call.plan)?;
-        }
-        let known = match known {
-            Some(known) => known,
-            None => {
-                if recent.len() >= RECENT {
-                    recent.clear();
-                }
-                let met = self.meet(call.plan, shape).inspect_err(|error| {
-                    // Heard of while telling the peers about the context.
-                    if error.breaks_communicator() {
-                        self.communicator.shared.fail(error.clone());
-                    }
-                });
-                recent.push(Recent { asked, ..met? });
-                recent.len() - 1
-            }
-        };
-        let recent = &mut recent[known];
-        recent.runtime_blocks.clear();
-        add_runtime_blocks(call, &mut recent.runtime_blocks);
-        Ok(recent)
-    }
-
-    /// Gives a call its number.
-    fn order(&self, recent: &Recent, call: &Call<'_>) -> Order {
-        let mut log = self.communicator.shared.log();
-        log.seq += 1;
-        log.chain = mix(log.chain, recent.fingerprint);
-        Order {
-            input: call.input,
-            output: call.output,
-            bytes: call.bytes_there(),
-            dtype: call.dtype,
-            op: call.op,
-            seq: log.seq,
-            count: recent.context.given.fetch_add(1, Ordering::Relaxed) + 1,
-            fingerprint: recent.fingerprint,
-            chain: log.chain,
-        }
-    }
-}
-
-/// Adds the runtime blocks of a call that was checked: those of its input, then those of its output.
-fn add_runtime_blocks(call: &Call<'_>, blocks: &mut Vec<BlockBytes>) {
-    let Some(Counts { send, receive }) = call.counts else { return };
-    let element = call.dtype.size() as u64;
-    // In the buffers, so no product overflows.
-    let bytes = |extent: &Extent| BlockBytes {
-        offset: extent.offset * element,
-        len: extent.count * element,
-    };
-    blocks.extend(send.iter().chain(receive).map(bytes));
 }
 
 /// Mixes a word into a hash (a 64-bit multiply-rotate; collisions only delay the report of a caller's mistake).
@@ -509,6 +416,7 @@ mod tests {
     use crate::shared::control::RING;
     use antiphon_plan::builder::ProgramBuilder;
     use antiphon_plan::model::Collective;
+    use std::sync::atomic::Ordering;
 
     /// Rank 1 copies its input; rank 0 has nothing to do.
     fn copy() -> Plan {

@@ -147,7 +147,7 @@ impl Shared {
     /// has not heard yet writes here any more, and tells the peers. Every later look at a launch finds the failure first.
     /// The caller holds no context's state.
     pub fn settle(&self) {
-        let contexts: Vec<_> = self.log().contexts.values().map(Arc::clone).collect();
+        let contexts: Vec<_> = self.log().contexts.all().map(Arc::clone).collect();
         for context in contexts {
             drop(context.state());
         }

@@ -37,7 +37,7 @@ impl Listener {
     fn fail(&self, error: ExecutorError) {
         self.failure.set(error);
         let Ok(log) = self.failure.log.try_lock() else { return };
-        if log.contexts.values().all(|context| context.is_idle()) {
+        if log.contexts.all().all(|context| context.is_idle()) {
             rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
         }
     }

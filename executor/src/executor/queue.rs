@@ -15,15 +15,19 @@ impl Executor {
         stream: Option<u64>,
     ) -> Result<QueuedLaunch, ExecutorError> {
         let mut recent = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = self.recent(&mut recent, call, stream, None)?;
-        Ok(QueuedLaunch {
-            shared: Arc::clone(&self.communicator.shared),
-            context: Arc::clone(&recent.context),
-            sized: Arc::clone(&recent.sized),
-            order: self.order(recent, call),
-            runtime_blocks: recent.runtime_blocks.clone(),
-            waiting: Mutex::default(),
-        })
+        loop {
+            let recent = self.recent(&mut recent, call, stream, None)?;
+            if let Some(order) = self.order(recent, call) {
+                return Ok(QueuedLaunch {
+                    shared: Arc::clone(&self.communicator.shared),
+                    context: Arc::clone(&recent.context),
+                    sized: Arc::clone(&recent.sized),
+                    order,
+                    runtime_blocks: recent.runtime_blocks.clone(),
+                    waiting: Mutex::default(),
+                });
+            }
+        }
     }
 
     /// Gives a launch to a stream.

@@ -1,16 +1,19 @@
-//! Calls whose contexts are at hand.
+//! Calls whose contexts are at hand, and how they get their contexts and numbers.
 
-use super::Asked;
-use crate::context::{Context, LAUNCHES_PER_EPOCH};
+use super::{Asked, Call, Executor, mix};
+use crate::context::{Context, ContextKey, MOST_LAUNCHES};
+use crate::error::ExecutorError;
+use crate::launch::Order;
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
+use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Calls of an executor whose context is kept at hand.
-pub(super) const RECENT: usize = 16;
+const RECENT: usize = 16;
 
 /// What distinguishes calls that need another context or other byte ranges.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +46,7 @@ impl Recent {
     /// Whether the context takes more launches.
     #[inline]
     pub fn lasts(&self) -> bool {
-        self.context.given.load(Ordering::Relaxed) < LAUNCHES_PER_EPOCH
+        self.context.given.load(Ordering::Relaxed) < MOST_LAUNCHES
     }
 }
 
@@ -51,4 +54,110 @@ impl std::fmt::Debug for Recent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.shape.fmt(f)
     }
+}
+
+impl Executor {
+    /// Finds or makes the context of a call.
+    fn meet(&self, plan: &Arc<LoadedPlan>, shape: Shape) -> Result<Recent, ExecutorError> {
+        let shared = &self.communicator.shared;
+        let Shape { sizes, dtype, op, stream, .. } = shape;
+        let sized = plan.sized(sizes);
+        // Refused before it takes a number: a call that one rank refuses, all refuse.
+        sized.program(plan.layout(), shared.rank).map_err(|error| plan.lower_error(error))?;
+        let class = ContextKey::class(plan.layout(), sizes).map_err(|e| plan.lower_error(&e))?;
+        let mut log = shared.log();
+        let stream = stream.map_or(0, |id| log.stream(id));
+        let op = op.map_or(0, |op| op as u64 + 1);
+        let content = plan.layout().fingerprint;
+        let what = [content, sizes.input, sizes.output, dtype as u64, op, stream.into()];
+        let fingerprint = what.into_iter().fold(0xA17F_1BAD, mix);
+        let key = ContextKey { plan: content, stream, class };
+        let make = || Context::new(shared, Arc::clone(plan), key);
+        let context = log.contexts.find_or(key, make)?;
+        let runtime_blocks = Vec::new();
+        let plan = Arc::clone(plan);
+        Ok(Recent { plan, asked: None, shape, sized, context, fingerprint, runtime_blocks })
+    }
+
+    /// The context of a call, at hand or found.
+    pub(super) fn recent<'r>(
+        &self,
+        recent: &'r mut Vec<Recent>,
+        call: &Call<'_>,
+        stream: Option<u64>,
+        asked: Option<Asked>,
+    ) -> Result<&'r Recent, ExecutorError> {
+        self.communicator.shared.check()?;
+        self.check(call)?;
+        let sizes = self.sizes(call);
+        let plan = Arc::as_ptr(call.plan);
+        let shape = Shape { plan, sizes, dtype: call.dtype, op: call.op, stream };
+        let known = recent.iter().position(|recent| {
+            recent.shape == shape && (asked.is_none() || recent.asked == asked) && recent.lasts()
+        });
+        if known.is_none() {
+            self.fits(call.plan)?;
+        }
+        let known = match known {
+            Some(known) => known,
+            None => {
+                recent.retain(Recent::lasts);
+                if recent.len() >= RECENT {
+                    recent.clear();
+                }
+                let met = self.meet(call.plan, shape).inspect_err(|error| {
+                    // Heard of while telling the peers about the context.
+                    if error.breaks_communicator() {
+                        self.communicator.shared.fail(error.clone());
+                    }
+                });
+                recent.push(Recent { asked, ..met? });
+                recent.len() - 1
+            }
+        };
+        let recent = &mut recent[known];
+        recent.runtime_blocks.clear();
+        add_runtime_blocks(call, &mut recent.runtime_blocks);
+        Ok(recent)
+    }
+
+    /// Gives a call its number; `None` if its context takes no more, and another is to be found.
+    pub(super) fn order(&self, recent: &Recent, call: &Call<'_>) -> Option<Order> {
+        let shared = &self.communicator.shared;
+        let mut log = shared.log();
+        let seq = log.seq + 1;
+        let count = log.contexts.launch(&recent.context, seq, shared.world)?;
+        log.seq = seq;
+        log.chain = mix(log.chain, recent.fingerprint);
+        let chain = log.chain;
+        if count == 1 {
+            let left = log.contexts.left(shared);
+            // Their memory is let go of, which may take long.
+            drop(log);
+            drop(left);
+        }
+        Some(Order {
+            input: call.input,
+            output: call.output,
+            bytes: call.bytes_there(),
+            dtype: call.dtype,
+            op: call.op,
+            seq,
+            count,
+            fingerprint: recent.fingerprint,
+            chain,
+        })
+    }
+}
+
+/// Adds the runtime blocks of a call that was checked: those of its input, then those of its output.
+pub(super) fn add_runtime_blocks(call: &Call<'_>, blocks: &mut Vec<BlockBytes>) {
+    let Some(Counts { send, receive }) = call.counts else { return };
+    let element = call.dtype.size() as u64;
+    // In the buffers, so no product overflows.
+    let bytes = |extent: &Extent| BlockBytes {
+        offset: extent.offset * element,
+        len: extent.count * element,
+    };
+    blocks.extend(send.iter().chain(receive).map(bytes));
 }

@@ -341,7 +341,7 @@ impl Gpu {
         sized.program(layout, shared.rank).map_err(|error| plan.lower_error(error))?;
         let class = ContextKey::class(layout, shape.sizes).map_err(|e| plan.lower_error(&e))?;
         let stream = shared.log().stream(shape.stream);
-        Ok(ContextKey { plan: layout.fingerprint, stream, class, epoch: 0 })
+        Ok(ContextKey { plan: layout.fingerprint, stream, class })
     }
 
     /// What a call needs, if all of it is there; `kernel` looks for the kernel.
