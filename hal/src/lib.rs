@@ -57,6 +57,7 @@ pub use device_name::DeviceName;
 pub use driver::{Backend, DeviceInfo, Driver, driver, drivers};
 pub use error::{HalError, TaskError};
 pub use event::Event;
+pub use id::next_id;
 pub use kernel::{Kernel, KernelAttributes, KernelCode, KernelSource, LaunchShape};
 pub use memory::{DmaBuf, Memory, MemoryHandle};
 pub use multicast::Multicast;

@@ -110,6 +110,13 @@ impl Application {
         address
     }
 
+    /// Bytes of the current device that are in use.
+    pub fn used(&self) -> usize {
+        let (mut free, mut total) = (0, 0);
+        ok!(self, cuMemGetInfo_v2(*mut usize, *mut usize), &mut free, &mut total);
+        total - free
+    }
+
     /// Frees what [`allocate`](Self::allocate) gave.
     pub fn free(&self, address: u64) {
         ok!(self, cuMemFree_v2(u64), address);

@@ -112,7 +112,7 @@ impl Compiled {
         image.add(&entries);
         let operands = image.add(&blocks.operands.words);
         let peers = image.add(&blocks.peers.words);
-        let memory = gpu.upload.new_memory(&*gpu.device, &image.bytes)?;
+        let memory = gpu.upload.new_memory(&gpu.pool, &image.bytes)?;
         let blocks = entries.len() as u32;
         Ok(Compiled { kernel, divide, blocks, memory, operands, peers, _others: others })
     }

@@ -148,7 +148,7 @@ impl Context {
         let pinned_shape = PinnedShape::new(layout, rank).ok_or_else(too_large)?;
         let device = &*gpu.device;
         let arena = device.allocate(arenas[rank as usize].bytes)?;
-        let own = device.allocate(own_shape.bytes)?;
+        let own = gpu.pool.take(own_shape.bytes)?;
         let mut image = Image::default();
         image.put(own_shape.context, &[ContextWords { count: 1, ..ContextWords::default() }]);
         image.put(own_shape.semaphores, &layout.ranks[rank as usize].semaphores);
@@ -172,6 +172,8 @@ impl Context {
             let links = queue.links(own, &partners, base + own_shape.claims);
             image.put(own_shape.links, &links);
         }
+        // All of it: the memory may have held something else.
+        image.bytes.resize(own_shape.bytes as usize, 0);
         gpu.upload.copy(&*own, &image.bytes)?;
         let pinned = Arc::new(Words::new(device, pinned_shape.bytes)?);
         let needed = (0..).zip(&arenas).map(|(peer, arena)| {
@@ -292,7 +294,7 @@ impl Context {
             silent: sized.silent(layout, self.rank),
         };
         let over = self.pinned_word(self.pinned_shape.marks + 16);
-        let (set, whom) = ((&*image.bytes, places), (&*gpu.device, &gpu.upload));
+        let (set, whom) = ((&*image.bytes, places), (&gpu.pool, &gpu.upload));
         let mut unused = Vec::new();
         let made = sizes::make(&self.sizes, sized.sizes(), set, whom, (over, &mut unused));
         gpu.outgrown.lock().unwrap_or_else(PoisonError::into_inner).append(&mut unused);

@@ -24,6 +24,7 @@ mod local;
 mod lost;
 mod meetings;
 pub mod neighbours;
+mod pool;
 mod proxy;
 mod reaper;
 mod scaling;
@@ -51,6 +52,7 @@ use far::{FAR_ARENA, LinkMemory, PARCELS};
 use local::Family;
 use lost::Asker;
 pub use meetings::Meeting;
+use pool::Pool;
 use proxy::Proxy;
 use reaper::Reaper;
 pub use scaling::Products;
@@ -151,6 +153,7 @@ impl Peers {
 /// The engine of one rank of a communicator.
 pub struct Gpu {
     device: Arc<dyn Device>,
+    pool: Pool,
     peers: Arc<Peers>,
     block_threads: Option<u32>,
     kernels: KernelForm,
@@ -278,6 +281,7 @@ impl Gpu {
         Ok(Gpu {
             upload: Upload::new(&**device)?,
             device: Arc::clone(device),
+            pool: Pool::new(device),
             peers: Arc::clone(peers),
             block_threads: options.block_threads,
             kernels: options.kernels,

@@ -1,5 +1,6 @@
 //! Bytes from the host to device memory, beside kernels that run.
 
+use crate::gpu::pool::Pool;
 use antiphon_codegen::abi::{
     BlockEntry, BlockRange, ContextWords, Link, Piece, Pieces, ScratchPlaces,
 };
@@ -67,13 +68,9 @@ impl Upload {
         Ok(())
     }
 
-    /// Device memory that holds `bytes`, or zeros where there are none.
-    pub fn new_memory(
-        &self,
-        device: &dyn Device,
-        bytes: &[u8],
-    ) -> Result<Arc<dyn Memory>, HalError> {
-        let memory = device.allocate((bytes.len() as u64).max(8))?;
+    /// Memory of a pool that holds `bytes`.
+    pub fn new_memory(&self, pool: &Pool, bytes: &[u8]) -> Result<Arc<dyn Memory>, HalError> {
+        let memory = pool.take(bytes.len() as u64)?;
         self.copy(&*memory, bytes)?;
         Ok(memory)
     }

@@ -66,6 +66,43 @@ fn any_allocators_buffers_are_added_up_on_threads() {
 }
 
 #[test]
+fn calls_of_many_sizes_take_little_memory_of_the_device() {
+    let test = "buffers::calls_of_many_sizes_take_little_memory_of_the_device";
+    let Some(simulated) = beside_cuda(test) else { return };
+    let application = &Application::new(&simulated);
+    let plan = Algorithm::AllReduceTwoShotPackets.plan(Shape::new(WORLD as usize)).unwrap();
+    let most = 4096;
+    let used = on_threads(WORLD, &options(), |rank| {
+        application.enter(0);
+        let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
+        let plan = executor.load(&plan).unwrap();
+        let [input, output] = [(); 2].map(|()| rank.allocate(most).unwrap());
+        let call = |dtype: DataType, bytes| {
+            let (from, to) = ((input.address().cast_const(), bytes), (output.address(), bytes));
+            let call = Call::new(&plan, dtype, from, to);
+            // SAFETY: both memories hold `most` bytes, and live until the stream has come so far.
+            unsafe { executor.execute(&call, &stream) }.unwrap();
+            executor.synchronize(&stream).unwrap();
+        };
+        call(DataType::U32, most);
+        rank.barrier().unwrap();
+        let before = application.used();
+        rank.barrier().unwrap();
+        for size in (1..=20).map(|number| number * 16) {
+            call(DataType::U32, size);
+            call(DataType::F32, size);
+        }
+        rank.barrier().unwrap();
+        let used = application.used();
+        // Before anybody frees something.
+        rank.barrier().unwrap();
+        used - before
+    });
+    // They fit what the first call was given: no page for each of forty sets of byte ranges, nor for another kernel's tables.
+    assert_eq!(used, [0, 0], "bytes");
+}
+
+#[test]
 fn any_allocators_buffers_are_added_up_in_processes() {
     let test = "buffers::any_allocators_buffers_are_added_up_in_processes";
     if beside_cuda(test).is_some() {

@@ -3,8 +3,9 @@
 //! Memory of sizes that were not asked for lately is written again for others, once no launch and no graph reads it: nothing
 //! is allocated or freed for sizes that vary without end.
 
+use crate::gpu::pool::Pool;
 use crate::gpu::upload::Upload;
-use antiphon_hal::{Device, HalError, Memory};
+use antiphon_hal::{HalError, Memory};
 use antiphon_plan::program::CallSizes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,13 +114,13 @@ pub fn make(
     sets: &Mutex<Sizes>,
     sizes: CallSizes,
     (bytes, places): (&[u8], Places),
-    (device, upload): (&dyn Device, &Upload),
+    (pool, upload): (&Pool, &Upload),
     (over, outgrown): (u64, &mut Vec<Arc<dyn Memory>>),
 ) -> Result<Arc<OnDevice>, HalError> {
     let spare = lock(sets).spare(bytes.len() as u64, over, outgrown);
     let memory = match spare {
         Some(memory) => memory,
-        None => device.allocate((bytes.len() as u64).next_power_of_two().max(LEAST))?,
+        None => pool.take((bytes.len() as u64).next_power_of_two().max(LEAST))?,
     };
     upload.copy(&*memory, bytes)?;
     let Places { ranges, moves, pieces, offsets, loops, silent } = places;
@@ -140,7 +141,7 @@ mod tests {
     use std::collections::HashSet;
 
     struct Bench {
-        device: Arc<dyn Device>,
+        pool: Pool,
         upload: Upload,
         sizes: Mutex<Sizes>,
         outgrown: Vec<Arc<dyn Memory>>,
@@ -150,7 +151,7 @@ mod tests {
         fn new() -> Self {
             let device = driver(Backend::Host).unwrap().open(0).unwrap();
             let (upload, sizes) = (Upload::new(&*device).unwrap(), Mutex::default());
-            Bench { device, upload, sizes, outgrown: Vec::new() }
+            Bench { pool: Pool::new(&device), upload, sizes, outgrown: Vec::new() }
         }
 
         fn add(&mut self, input: u64, bytes: usize, over: u64) -> Arc<OnDevice> {
@@ -158,7 +159,7 @@ mod tests {
             assert!(lock(&self.sizes).find(sizes).is_none(), "it is not known");
             let places =
                 Places { ranges: 0, moves: 0, pieces: 0, offsets: 0, loops: 0, silent: false };
-            let whom = (&*self.device, &self.upload);
+            let whom = (&self.pool, &self.upload);
             let image = vec![input as u8; bytes];
             let bytes = (&*image, places);
             let made = make(&self.sizes, sizes, bytes, whom, (over, &mut self.outgrown));

@@ -63,7 +63,7 @@ impl Lists {
         } else {
             let bytes: Vec<u8> =
                 words(part, groups).into_iter().flat_map(u64::to_le_bytes).collect();
-            let made = gpu.upload.new_memory(&*gpu.device, &bytes);
+            let made = gpu.upload.new_memory(&gpu.pool, &bytes);
             made.inspect_err(|error| {
                 log::info!("switch channels go to each member by itself: {error}");
             })
