@@ -373,7 +373,7 @@ impl Communicator {
             }
             shared.check()?;
             // Whether it is missing is asked again: it may have come before it left.
-            let gone = |peer: &u32| shared.bootstrap.has_left(*peer) == Ok(true) && missing(peer);
+            let gone = |peer: &u32| shared.has_left(*peer) && missing(peer);
             if let Some(rank) = (0..shared.world).filter(missing).find(gone) {
                 let peer = PeerName { rank, pid: shared.peers[rank as usize].pid };
                 let error = BootstrapError::PeerLeft { doing: "barrier", peer };
@@ -544,6 +544,8 @@ impl Drop for Shared {
         if !self.failed() {
             self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
             self.ports.leave();
+            // Before memory is let go of, which may take until launches of peers end that wait for this rank's.
+            self.control(self.rank).left.0.store(1, Ordering::Release);
         }
     }
 }

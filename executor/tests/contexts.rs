@@ -183,6 +183,35 @@ fn a_rank_that_leaves_without_the_call_ends_those_of_the_others_though_there_is_
     }
 }
 
+/// Its other communicators are its own affair.
+#[test]
+fn a_rank_that_leaves_a_part_of_the_ranks_without_the_call_ends_those_of_the_others() {
+    let plan = &plans(2)[0];
+    let options = Options::default().with_timeout(None);
+    let ranks = Communicator::in_process(2, &options).unwrap();
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = ranks
+            .iter()
+            .map(|rank| {
+                scope.spawn(move || {
+                    let part = rank.split(Some(0), rank.rank()).unwrap().unwrap();
+                    call_once(&part, plan).unwrap();
+                    let call = (rank.rank() == 0).then(|| call_once(&part, plan));
+                    drop(part);
+                    // All stay as long as the call takes.
+                    rank.barrier().unwrap();
+                    call
+                })
+            })
+            .collect();
+        let mut calls = calls.into_iter().filter_map(|call| call.join().unwrap());
+        let text = calls.next().unwrap().unwrap_err().to_string();
+        for part in ["rank 1", "left the communicator without making this call"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    });
+}
+
 /// Rank 1 hands something to rank 0, and leaves; rank 0 still waits for rank 2.
 #[test]
 fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {

@@ -166,10 +166,10 @@ impl Shared {
         }
     }
 
-    /// Whether a peer on this node has left in good order. All that it did for its launches is there by then.
+    /// Whether a peer on this node has left this communicator in good order. All that it did for its launches is there by then.
     pub fn has_left(&self, peer: u32) -> bool {
         let near = self.peers[peer as usize].same_node && peer != self.rank;
-        near && self.bootstrap.has_left(peer) == Ok(true)
+        near && self.control(peer).left.0.load(Ordering::Acquire) != 0
     }
 
     /// That this rank waits for a peer which has left, while it was `doing` something.

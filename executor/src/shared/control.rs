@@ -35,6 +35,8 @@ pub struct ControlPage {
     pub arrived: Line,
     /// Not zero once the owner has stopped touching peers' memory for good.
     pub quiet: Line,
+    /// Not zero once the owner has left in good order: whatever it did for its launches is there.
+    pub left: Line,
     descriptors: [Descriptor; RING as usize],
 }
 
