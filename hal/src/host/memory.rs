@@ -6,13 +6,14 @@ use crate::host::driver::DEVICE_NAME;
 use crate::id::next_id;
 use crate::memory::{Memory, MemoryHandle};
 use crate::ranges::Ranges;
-use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Mappings up to this many bytes get their pages at once: faulting them in one by one inside the first collective
 /// would cost more than this does, while doing it for larger ones delays and commits memory that may stay unused.
@@ -111,8 +112,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new` and is unmapped nowhere else; `HostMemory` owns it, and its
-        // users hold the `HostMemory` for as long as they use the addresses.
+        // SAFETY: the range was mapped by `new` and is unmapped nowhere else; each `HostMemory` over it owns a part of it, and
+        // users hold theirs for as long as they use the addresses.
         let result = unsafe { mm::munmap(self.address.as_ptr(), self.bytes) };
         debug_assert!(result.is_ok(), "cannot unmap {self:?}: {result:?}");
     }
@@ -123,6 +124,61 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above; through a shared reference one can only learn the address.
 unsafe impl Sync for Mapping {}
 
+/// What the system knows a file by: its file system, and its number there, which no other file gets while it is mapped.
+type FileName = (u64, u64);
+
+/// A file that this process has mapped: once, in however many memories it is.
+#[derive(Debug)]
+struct Backing {
+    name: FileName,
+    mapping: Mapping,
+    /// Of a file that this process made; one of another process is for that one to pass on.
+    descriptor: Option<Arc<OwnedFd>>,
+}
+
+/// The files of this process's memories.
+static BACKINGS: Mutex<BTreeMap<FileName, Weak<Backing>>> = Mutex::new(BTreeMap::new());
+
+fn backings() -> MutexGuard<'static, BTreeMap<FileName, Weak<Backing>>> {
+    BACKINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Backing {
+    /// Maps the first `bytes` bytes (not 0) of `file`, which the system describes so.
+    fn new(
+        file: BorrowedFd<'_>,
+        status: &Stat,
+        bytes: usize,
+        descriptor: Option<Arc<OwnedFd>>,
+    ) -> Result<Arc<Self>, Errno> {
+        let mapping = Mapping::new(file, bytes)?;
+        mapping.prepare()?;
+        let name = name_of(status);
+        let backing = Arc::new(Backing { name, mapping, descriptor });
+        backings().insert(name, Arc::downgrade(&backing));
+        Ok(backing)
+    }
+
+    /// The file that the system describes so, if at least `bytes` bytes of it are mapped.
+    fn known(status: &Stat, bytes: usize) -> Option<Arc<Self>> {
+        let known = backings().get(&name_of(status)).and_then(Weak::upgrade);
+        known.filter(|backing| backing.mapping.bytes >= bytes)
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        let mut backings = backings();
+        if backings.get(&self.name).is_some_and(|known| ptr::eq(known.as_ptr(), self)) {
+            backings.remove(&self.name);
+        }
+    }
+}
+
+fn name_of(status: &Stat) -> FileName {
+    (status.st_dev, status.st_ino)
+}
+
 /// The memory of a host device by address.
 pub(super) type Table = Ranges<HostMemory>;
 
@@ -131,8 +187,7 @@ pub(super) type Table = Ranges<HostMemory>;
 pub(super) struct HostMemory {
     id: u64,
     bytes: u64,
-    mapping: Mapping,
-    descriptor: Arc<OwnedFd>,
+    backing: Arc<Backing>,
     table: Arc<Table>,
 }
 
@@ -170,14 +225,18 @@ impl HostMemory {
             return Err(out_of_memory(format!("this process may use {limit} in all")));
         }
         let mapped = page_rounded(bytes).ok_or_else(|| failed(Errno::FBIG))?;
-        let file = kind.create(mapped as u64).map_err(failed)?;
-        let mapping = Mapping::new(&file, mapped).map_err(failed)?;
-        mapping.prepare().map_err(failed)?;
-        Ok(enter(table, bytes, mapping, Arc::new(file)))
+        let file = Arc::new(kind.create(mapped as u64).map_err(failed)?);
+        let status = fs::fstat(&*file).map_err(failed)?;
+        let descriptor = Some(Arc::clone(&file));
+        let backing = Backing::new(file.as_fd(), &status, mapped, descriptor).map_err(failed)?;
+        let memory = HostMemory::of(table, bytes, backing);
+        table.enter(&memory);
+        Ok(memory)
     }
 
-    /// Maps a peer's file and enters it in `table`. The peer is not trusted: what could make an access fault later
-    /// is refused, unless `unsealed` says that files whose size may change are what this machine has.
+    /// Maps a peer's file and enters it in `table`, unless this process has it mapped already: then it is there, as the memory
+    /// that was first. The peer is not trusted: what could make an access fault later is refused, unless `unsealed` says that
+    /// files whose size may change are what this machine has.
     pub(super) fn import(
         table: &Arc<Table>,
         descriptor: &Arc<OwnedFd>,
@@ -219,9 +278,17 @@ impl HostMemory {
             ));
         }
         let mapped = page_rounded(bytes).ok_or_else(|| failed(Errno::FBIG))?;
-        let mapping = Mapping::new(&**descriptor, mapped).map_err(failed)?;
-        mapping.prepare().map_err(failed)?;
-        Ok(enter(table, bytes, mapping, Arc::clone(descriptor)))
+        if let Some(known) = Backing::known(&status, mapped) {
+            return Ok(HostMemory::of(table, bytes, known));
+        }
+        let backing = Backing::new(descriptor.as_fd(), &status, mapped, None).map_err(failed)?;
+        let memory = HostMemory::of(table, bytes, backing);
+        table.enter(&memory);
+        Ok(memory)
+    }
+
+    fn of(table: &Arc<Table>, bytes: u64, backing: Arc<Backing>) -> Arc<Self> {
+        Arc::new(HostMemory { id: next_id(), bytes, backing, table: Arc::clone(table) })
     }
 }
 
@@ -231,7 +298,7 @@ impl Memory for HostMemory {
     }
 
     fn address(&self) -> *mut u8 {
-        self.mapping.address.as_ptr().cast()
+        self.backing.mapping.address.as_ptr().cast()
     }
 
     fn len(&self) -> u64 {
@@ -243,10 +310,14 @@ impl Memory for HostMemory {
     }
 
     fn export(&self) -> Result<MemoryHandle, HalError> {
-        Ok(MemoryHandle::SharedMemory {
-            descriptor: Arc::clone(&self.descriptor),
-            bytes: self.bytes,
-        })
+        let Some(descriptor) = &self.backing.descriptor else {
+            return Err(HalError::NotShareable {
+                why: "another process allocated it".to_owned(),
+                cure: "let the process that allocated it export it",
+            });
+        };
+        let (descriptor, bytes) = (Arc::clone(descriptor), self.bytes);
+        Ok(MemoryHandle::SharedMemory { descriptor, bytes })
     }
 }
 
@@ -256,19 +327,6 @@ impl Drop for HostMemory {
         // get the same address.
         self.table.remove(self);
     }
-}
-
-/// Makes the object for a mapping and enters it in `table`.
-fn enter(
-    table: &Arc<Table>,
-    bytes: u64,
-    mapping: Mapping,
-    descriptor: Arc<OwnedFd>,
-) -> Arc<HostMemory> {
-    let table = Arc::clone(table);
-    let memory = Arc::new(HostMemory { id: next_id(), bytes, mapping, descriptor, table });
-    memory.table.enter(&memory);
-    memory
 }
 
 /// `bytes` rounded up to whole pages, if a mapping can be that long.

@@ -51,9 +51,14 @@ pub fn empty_and_absurd_allocations_are_refused(subject: &Subject) {
 }
 
 /// Whether importing the handle in the process that made it maps nothing: ranks of a process that use a GPU must not write by one
-/// address what they read by another, and no driver opens its classic IPC handles there.
+/// address what they read by another, no driver opens its classic IPC handles there, and a host has one mapping of a file.
 fn is_there_already(handle: &MemoryHandle) -> bool {
-    matches!(handle, MemoryHandle::Ipc { .. } | MemoryHandle::Device { home: Some(_), .. })
+    matches!(
+        handle,
+        MemoryHandle::SharedMemory { .. }
+            | MemoryHandle::Ipc { .. }
+            | MemoryHandle::Device { home: Some(_), .. }
+    )
 }
 
 /// What is written through one mapping is read through the other, also when the first is gone.
