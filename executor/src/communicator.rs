@@ -41,7 +41,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
@@ -497,7 +497,7 @@ impl Shared {
     }
 
     pub fn log(&self) -> MutexGuard<'_, Log> {
-        self.failure.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failure.log()
     }
 
     /// Whether other ranks' blocks may be stepped here.

@@ -325,6 +325,19 @@ impl ExecutorError {
         }
     }
 
+    /// Whether it may be this rank's alone: what it asked the system, a device or a wire for. Of memory that no device of `most` bytes
+    /// has, all ranks ask in vain.
+    pub(crate) fn is_of_one_rank(&self, most: u64) -> bool {
+        use ExecutorError as E;
+        match self.cause() {
+            E::Hal(error) => {
+                !matches!(**error, HalError::OutOfMemory { bytes, .. } if bytes > most)
+            }
+            E::Transport(_) | E::Bootstrap(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the communicator is of no more use.
     pub fn breaks_communicator(&self) -> bool {
         matches!(

@@ -75,7 +75,9 @@ impl Regions {
         if own.announced.contains_key(&region) {
             return Ok(region);
         }
-        for (peer, offer) in peers(bootstrap).zip(offer.iter().cycle()) {
+        let mut told = Vec::new();
+        let mut offers = peers(bootstrap).zip(offer.iter().cycle());
+        let outcome = offers.try_for_each(|(peer, offer)| {
             let mut payload = offer.region.to_le_bytes().to_vec();
             payload.extend(&offer.blob);
             // One peer's at a time: a process may have few descriptors left, and there may be many peers.
@@ -85,6 +87,15 @@ impl Regions {
                 HalError::System { what, source }
             })?;
             tell(bootstrap, peer, OFFER, payload, descriptors)?;
+            told.push(peer);
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            // Those who know of it already keep it mapped until they hear this.
+            for peer in told {
+                let _ = tell(bootstrap, peer, RETIRE, region.to_le_bytes().to_vec(), Vec::new());
+            }
+            return Err(error);
         }
         own.announced.insert(region, Arc::downgrade(memory));
         Ok(region)

@@ -10,6 +10,7 @@ use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Random, on_hosts, on_threads, options, seed};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Far more than are kept, with two plans each.
 const STREAMS: usize = 200;
@@ -113,9 +114,48 @@ fn processes_with_few_descriptors_have_enough() {
 #[test]
 fn rank_with_few_descriptors() {
     let Some(role) = role() else { return };
-    // Each context takes up to six; without an end to them there would be two thousand.
-    let limit = Rlimit { current: Some(640), ..getrlimit(Resource::Nofile) };
+    // Each context takes one, and one for what stands in for buffers that peers cannot map; there would be eight hundred.
+    let limit = Rlimit { current: Some(400), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let communicator = role.connect(&options()).unwrap();
     sum_on_many_streams(&communicator, &plans(Shape::new(3)));
+}
+
+#[test]
+fn a_rank_that_lacks_what_a_call_takes_tells_the_others() {
+    Ranks::start("rank_of_which_one_has_no_descriptors", 2, "").succeed();
+}
+
+/// A process of the test above.
+#[test]
+fn rank_of_which_one_has_no_descriptors() {
+    let Some(role) = role() else { return };
+    let communicator = role.connect(&options().with_timeout(None)).unwrap();
+    let executor = Executor::new(&communicator);
+    let [plan, _] = plans(Shape::new(2)).map(|plan| executor.load(&plan).unwrap());
+    let text = if communicator.rank() == 0 {
+        // In a call of its own it would wait for the other.
+        let began = Instant::now();
+        loop {
+            if let Some(failure) = communicator.failure() {
+                break failure.to_string();
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "it was not told");
+            std::thread::yield_now();
+        }
+    } else {
+        let sum = Sum::new(1, 1);
+        let mut output = sum.output.clone();
+        let bytes = (ELEMENTS * 4) as u64;
+        let (from, to) = (sum.input.as_ptr().cast(), output.as_mut_ptr().cast());
+        let call = Call::new(&plan, DataType::I32, (from, bytes), (to, bytes));
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..before }).unwrap();
+        // SAFETY: both buffers hold so many bytes, and outlive the call.
+        let error = unsafe { executor.run(&call) }.unwrap_err();
+        setrlimit(Resource::Nofile, before).unwrap();
+        error.to_string()
+    };
+    assert!(text.contains("allocate host memory") && text.contains("ulimit -n"), "{text}");
+    communicator.abort("the test is over");
 }

@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering;
 /// The contexts of one rank.
 #[derive(Default)]
 pub struct Contexts {
+    /// How many ranks a process has at most; the same on all ranks. 0 before that is known.
+    pub crowd: usize,
     known: HashMap<ContextKey, Arc<Context>>,
     /// How many of them have launches.
     used: usize,
@@ -21,10 +23,10 @@ pub struct Contexts {
     leaving: Vec<Arc<Context>>,
 }
 
-/// Contexts that a communicator of `world` ranks keeps. For each a process has up to two descriptors of each rank of its node, and
-/// often no more than a thousand in all.
-fn most(world: u32) -> usize {
-    (256 / world as usize).clamp(16, 128)
+/// Contexts that are kept where a process has so many ranks. For each it has up to two descriptors of each of its ranks, and often
+/// no more than a thousand in all.
+fn most(crowd: usize) -> usize {
+    (512 / crowd.max(1)).clamp(32, 128)
 }
 
 impl Contexts {
@@ -50,10 +52,10 @@ impl Contexts {
         self.known.values().chain(&self.leaving)
     }
 
-    /// Gives launch `seq` of a communicator of `world` ranks to a context: which of the context's it is, from 1. `None` if the
-    /// context was let go of, so that another is to be found.
+    /// Gives launch `seq` of the communicator to a context: which of the context's it is, from 1. `None` if the context was let go
+    /// of, so that another is to be found.
     #[inline]
-    pub fn launch(&mut self, context: &Context, seq: u64, world: u32) -> Option<u64> {
+    pub fn launch(&mut self, context: &Context, seq: u64) -> Option<u64> {
         let given = context.given.load(Ordering::Relaxed);
         if given >= MOST_LAUNCHES {
             return None;
@@ -62,7 +64,7 @@ impl Contexts {
         context.last.store(seq, Ordering::Relaxed);
         if given == 0 {
             self.used += 1;
-            if self.used > most(world) {
+            if self.used > most(self.crowd) {
                 self.let_go_of_the_least_recent();
             }
         } else if given + 1 == MOST_LAUNCHES {

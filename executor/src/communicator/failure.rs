@@ -33,6 +33,10 @@ impl Failure {
         Failure { devices, ..Failure::default() }
     }
 
+    pub(super) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Breaks the communicator; says whether nothing had before.
     pub(super) fn set(&self, error: ExecutorError) -> bool {
         let reason = error.to_string();

@@ -419,9 +419,12 @@ impl Probed {
         let here = peers.iter().filter(|peer| peer.same_process).count();
         let machine = greetings[rank as usize].machine;
         let mut crowds: HashMap<u64, Vec<&Greeting>> = HashMap::new();
+        let mut processes: HashMap<(u64, u32), usize> = HashMap::new();
         for greeting in &greetings {
             crowds.entry(greeting.machine).or_default().push(greeting);
+            *processes.entry((greeting.machine, greeting.pid)).or_default() += 1;
         }
+        join.failure.log().contexts.crowd = processes.into_values().max().unwrap_or(1);
         let is_crowd = |crowd: &Vec<&Greeting>| {
             crowd.len() as u64 > Cores::together(crowd.iter().map(|greeting| &greeting.cores))
         };

@@ -6,6 +6,7 @@ use crate::error::ExecutorError;
 use crate::launch::Order;
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
+use crate::shared::control::RING;
 use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::program::CallSizes;
 use antiphon_types::{DataType, ReduceOp};
@@ -106,9 +107,12 @@ impl Executor {
                     recent.clear();
                 }
                 let met = self.meet(call.plan, shape).inspect_err(|error| {
-                    // Heard of while telling the peers about the context.
-                    if error.breaks_communicator() {
-                        self.communicator.shared.fail(error.clone());
+                    // Heard of while telling the peers about the context; or what this rank lacks for it, while the others are in
+                    // the call.
+                    let shared = &self.communicator.shared;
+                    let most = shared.device.caps().memory_bytes;
+                    if error.breaks_communicator() || error.is_of_one_rank(most) {
+                        shared.fail(error.clone());
                     }
                 });
                 recent.push(Recent { asked, ..met? });
@@ -126,11 +130,12 @@ impl Executor {
         let shared = &self.communicator.shared;
         let mut log = shared.log();
         let seq = log.seq + 1;
-        let count = log.contexts.launch(&recent.context, seq, shared.world)?;
+        let count = log.contexts.launch(&recent.context, seq)?;
         log.seq = seq;
         log.chain = mix(log.chain, recent.fingerprint);
         let chain = log.chain;
-        if count == 1 {
+        // Sooner or later, though nobody makes another.
+        if count == 1 || seq.is_multiple_of(RING) {
             let left = log.contexts.left(shared);
             // Their memory is let go of, which may take long.
             drop(log);

@@ -86,7 +86,7 @@ pub struct OwnShape {
     pub ways: u64,
     /// Lists of ranks, one behind the other.
     pub lists: u64,
-    /// Two [`Resolved`] for each block and rank; last, as it need not be uploaded.
+    /// Two [`Resolved`] for each block and rank.
     pub resolved: u64,
     /// Bytes in all.
     pub bytes: u64,
