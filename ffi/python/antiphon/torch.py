@@ -5,7 +5,7 @@
 
 A process group has a communicator, and a thread that makes its calls in order; what a call returns is done when the thread
 has made it. Sends and receives have a communicator and a thread for each pair, direction and tag, so that they wait for
-nobody but their partner. These stay until the group ends, with six descriptors each between ranks of a node: so programs do well to use
+nobody but their partner. These stay until the group ends, with up to six descriptors each between ranks of a node: so programs do well to use
 few tags, and the same ones again. For tensors of a GPU there is a communicator more, and a stream (`_torch_streams`) in the place of the
 thread; sends and receives have both.
 """
