@@ -16,6 +16,8 @@ pub enum MemoryHandle {
     SharedMemory {
         /// The object. Owned by the handle: it may be passed on while the handle lives.
         descriptor: Arc<OwnedFd>,
+        /// Where it is mapped already.
+        home: Option<Home>,
         /// Bytes of the memory; the object is at least as long.
         bytes: u64,
     },
@@ -66,8 +68,8 @@ pub enum MemoryHandle {
     },
 }
 
-/// The mapping of a GPU's memory that a process has, which the process's other ranks use, too, so that nobody there writes by
-/// an address what others read by another.
+/// The mapping that a process has, which the process's other ranks use, too: so that nobody there writes memory of a GPU by an
+/// address what others read by another, and memory of the host takes one mapping and one descriptor however many ranks use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     /// A number of the process, which no other process has.
@@ -77,7 +79,7 @@ pub struct Home {
 }
 
 /// `AMH`, then the version of the layout.
-const MAGIC: [u8; 4] = *b"AMH\x02";
+const MAGIC: [u8; 4] = *b"AMH\x03";
 const KIND_SHARED_MEMORY: u16 = 1;
 const KIND_DEVICE: u16 = 2;
 const KIND_FABRIC: u16 = 3;
@@ -146,8 +148,7 @@ impl MemoryHandle {
         blob.extend_from_slice(&number_of(self.backend()).to_le_bytes());
         blob.extend_from_slice(&self.bytes().to_le_bytes());
         match self {
-            MemoryHandle::SharedMemory { .. } => {}
-            MemoryHandle::Device { home, .. } => {
+            MemoryHandle::SharedMemory { home, .. } | MemoryHandle::Device { home, .. } => {
                 let (process, number) = home.map_or((0, 0), |home| (home.process, home.number));
                 blob.extend_from_slice(&process.to_le_bytes());
                 blob.extend_from_slice(&number.to_le_bytes());
@@ -214,17 +215,17 @@ impl MemoryHandle {
             })
         };
         match kind {
-            KIND_SHARED_MEMORY => {
-                let [] = *<&[u8; 0]>::try_from(body).map_err(|_| length(0))?;
-                Ok(MemoryHandle::SharedMemory { descriptor: descriptor()?, bytes })
-            }
-            KIND_DEVICE => {
+            KIND_SHARED_MEMORY | KIND_DEVICE => {
                 let [p0, p1, p2, p3, p4, p5, p6, p7, number @ ..] =
                     *<&[u8; 16]>::try_from(body).map_err(|_| length(16))?;
                 let process = u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
                 let number = u64::from_le_bytes(number);
                 let home = (number != 0).then_some(Home { process, number });
-                Ok(MemoryHandle::Device { backend, descriptor: descriptor()?, home, bytes })
+                let descriptor = descriptor()?;
+                Ok(match backend {
+                    Backend::Host => MemoryHandle::SharedMemory { descriptor, home, bytes },
+                    _ => MemoryHandle::Device { backend, descriptor, home, bytes },
+                })
             }
             KIND_FABRIC => {
                 let handle = *<&[u8; 64]>::try_from(body).map_err(|_| length(64))?;
@@ -271,7 +272,7 @@ mod tests {
         let backend = Backend::Cuda;
         let home = Some(Home { process: 5 << 40, number: 7 });
         [
-            MemoryHandle::SharedMemory { descriptor: Arc::clone(&descriptor), bytes },
+            MemoryHandle::SharedMemory { descriptor: Arc::clone(&descriptor), home, bytes },
             MemoryHandle::Device {
                 backend,
                 descriptor: Arc::clone(&descriptor),

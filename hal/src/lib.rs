@@ -36,6 +36,7 @@ mod event;
 #[cfg(any(feature = "cuda", feature = "rocm"))]
 mod gpu;
 mod handle;
+mod home;
 pub mod host;
 mod id;
 mod kernel;

@@ -145,7 +145,7 @@ fn write(folder: &Path, path: &Path, key: &Key, code: &[u8]) -> std::io::Result<
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Processes of several machines may share the folder, and have the same number.
-    let chance = crate::gpu::process_number();
+    let chance = crate::home::process_number();
     let temporary = folder.join(format!(".{}.{chance:016x}.{number}", key.0));
     let result = (|| {
         let mut file =

@@ -4,13 +4,14 @@ use crate::error::HalError;
 use crate::gpu::calls::{Address, IpcHandle};
 use crate::gpu::code::Code;
 use crate::gpu::core::Core;
+use crate::gpu::foreign;
 use crate::gpu::memory::{GpuMemory, Kind};
 use crate::gpu::peers::STAGE;
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
-use crate::gpu::{foreign, process_number};
 use crate::handle::Home;
+use crate::home::process_number;
 use crate::memory::{DmaBuf, MemoryHandle};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub(crate) fn parts<V: Vendor>(memory: &GpuMemory<V>) -> Result<Vec<MemoryHandle
         Kind::Mapped(mapping) => {
             let mut left = memory.bytes;
             let one = mapping.physicals.len() == 1;
-            let home = one.then(|| V::process().exported.enter(mapping));
+            let home = one.then(|| V::process().exported.enter(mapping.number, mapping));
             let parts = mapping.physicals.iter().zip(mapping.mapped.parts());
             parts
                 .map(|(physical, &length)| {

@@ -30,18 +30,10 @@ pub(crate) mod stream;
 pub(crate) mod vendor;
 pub(crate) mod vmm;
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks `mutex`. Nothing of a caller's runs under any lock of a GPU backend, so that a panic cannot leave the data
 /// half changed and poisoning carries no information.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A number of this process that no other process has, but by a chance of one in 2^64.
-pub(crate) fn process_number() -> u64 {
-    static NUMBER: OnceLock<u64> = OnceLock::new();
-    // The standard library seeds its hashers from the system's randomness.
-    *NUMBER.get_or_init(|| RandomState::new().hash_one(std::process::id()))
 }

@@ -12,7 +12,8 @@ use crate::gpu::device::GpuDevice;
 use crate::gpu::library::Api;
 use crate::gpu::lock;
 use crate::gpu::vendor::{Context, Vendor};
-use crate::gpu::vmm::Exported;
+use crate::gpu::vmm::Mapping;
+use crate::home::Exported;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -25,7 +26,7 @@ pub(crate) struct Process<V: Vendor> {
     /// The streams of the application.
     pub(crate) adopted: Adopted,
     /// Memory that others of this process may have handles of.
-    pub(crate) exported: Exported<V>,
+    pub(crate) exported: Exported<Mapping<V>>,
 }
 
 impl<V: Vendor> Process<V> {

@@ -8,15 +8,11 @@ use crate::gpu::code::{Code, DESCRIPTOR};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::spans::Spans;
 use crate::gpu::vendor::{Context, Vendor};
-use crate::gpu::{lock, process_number};
-use crate::handle::Home;
-use crate::id::next_id;
-use std::collections::BTreeMap;
+use crate::home::mapping_number;
 use std::ffi::{c_int, c_void};
-use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 
 /// The addresses that the GPU backends use, on all devices, so that their memory is never taken for the application's:
 /// from before memory is mapped there until it is about to go.
@@ -195,8 +191,7 @@ impl<V: Vendor> Drop for Mapped<V> {
 /// by one need not be seen by the other while kernels run.
 #[derive(Debug)]
 pub(crate) struct Mapping<V: Vendor> {
-    /// Its number in this process. Who has none of its handles cannot guess it, so that a handle that a peer made up leads to no
-    /// memory that others were given.
+    /// Its [number](mapping_number) in this process.
     pub(crate) number: u64,
     /// Where it is mapped. Unmapped before the count of the memory is given back.
     pub(crate) mapped: Mapped<V>,
@@ -207,33 +202,6 @@ pub(crate) struct Mapping<V: Vendor> {
 impl<V: Vendor> Mapping<V> {
     /// Of memory that is mapped.
     pub(crate) fn new(mapped: Mapped<V>, physicals: Vec<Physical<V>>) -> Arc<Self> {
-        let number = RandomState::new().hash_one(next_id()).max(1);
-        Arc::new(Mapping { number, mapped, physicals })
-    }
-}
-
-/// The mappings of this process that were exported, by their numbers.
-#[derive(Debug)]
-pub(crate) struct Exported<V: Vendor>(Mutex<BTreeMap<u64, Weak<Mapping<V>>>>);
-
-impl<V: Vendor> Exported<V> {
-    /// None.
-    pub(crate) const fn new() -> Self {
-        Exported(Mutex::new(BTreeMap::new()))
-    }
-
-    /// Remembers a mapping as long as somebody has it; how others of this process find it.
-    pub(crate) fn enter(&self, mapping: &Arc<Mapping<V>>) -> Home {
-        let mut all = lock(&self.0);
-        all.retain(|_, known| known.strong_count() > 0);
-        all.insert(mapping.number, Arc::downgrade(mapping));
-        Home { process: process_number(), number: mapping.number }
-    }
-
-    /// The mapping, if it is one of this process that somebody has still.
-    pub(crate) fn find(&self, home: Home) -> Option<Arc<Mapping<V>>> {
-        let all = lock(&self.0);
-        let known = (home.process == process_number()).then(|| all.get(&home.number)).flatten();
-        known.and_then(Weak::upgrade)
+        Arc::new(Mapping { number: mapping_number(), mapped, physicals })
     }
 }

@@ -122,7 +122,7 @@ impl Device for HostDevice {
     }
 
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError> {
-        let MemoryHandle::SharedMemory { descriptor, bytes } = handle else {
+        let MemoryHandle::SharedMemory { descriptor, home, bytes } = handle else {
             return Err(HalError::Invalid {
                 what: "import host memory",
                 saw: format!("a handle of {}", handle.kind_name()),
@@ -131,7 +131,7 @@ impl Device for HostDevice {
             });
         };
         let unsealed = self.kind == FileKind::Posix;
-        Ok(HostMemory::import(&self.table, descriptor, *bytes, unsealed)?)
+        Ok(HostMemory::import(&self.table, (descriptor, *home), *bytes, unsealed)?)
     }
 
     fn find(&self, address: *const u8, bytes: u64) -> Option<(Arc<dyn Memory>, u64)> {

@@ -2,18 +2,19 @@
 
 use crate::driver::Backend;
 use crate::error::HalError;
+use crate::handle::Home;
+use crate::home::{Exported, mapping_number};
 use crate::host::driver::DEVICE_NAME;
 use crate::id::next_id;
 use crate::memory::{Memory, MemoryHandle};
 use crate::ranges::Ranges;
-use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags, Stat};
+use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
 /// Mappings up to this many bytes get their pages at once: faulting them in one by one inside the first collective
 /// would cost more than this does, while doing it for larger ones delays and commits memory that may stay unused.
@@ -124,59 +125,30 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above; through a shared reference one can only learn the address.
 unsafe impl Sync for Mapping {}
 
-/// What the system knows a file by: its file system, and its number there, which no other file gets while it is mapped.
-type FileName = (u64, u64);
-
-/// A file that this process has mapped: once, in however many memories it is.
+/// A file that this process has mapped: once, in however many memories of its ranks it is.
 #[derive(Debug)]
 struct Backing {
-    name: FileName,
+    /// Its [number](mapping_number) in this process.
+    number: u64,
     mapping: Mapping,
     /// Of a file that this process made; one of another process is for that one to pass on.
     descriptor: Option<Arc<OwnedFd>>,
 }
 
-/// The files of this process's memories.
-static BACKINGS: Mutex<BTreeMap<FileName, Weak<Backing>>> = Mutex::new(BTreeMap::new());
-
-fn backings() -> MutexGuard<'static, BTreeMap<FileName, Weak<Backing>>> {
-    BACKINGS.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The files that this process has passed on.
+static EXPORTED: Exported<Backing> = Exported::new();
 
 impl Backing {
-    /// Maps the first `bytes` bytes (not 0) of `file`, which the system describes so.
+    /// Maps the first `bytes` bytes (not 0) of `file`.
     fn new(
         file: BorrowedFd<'_>,
-        status: &Stat,
         bytes: usize,
         descriptor: Option<Arc<OwnedFd>>,
     ) -> Result<Arc<Self>, Errno> {
         let mapping = Mapping::new(file, bytes)?;
         mapping.prepare()?;
-        let name = name_of(status);
-        let backing = Arc::new(Backing { name, mapping, descriptor });
-        backings().insert(name, Arc::downgrade(&backing));
-        Ok(backing)
+        Ok(Arc::new(Backing { number: mapping_number(), mapping, descriptor }))
     }
-
-    /// The file that the system describes so, if at least `bytes` bytes of it are mapped.
-    fn known(status: &Stat, bytes: usize) -> Option<Arc<Self>> {
-        let known = backings().get(&name_of(status)).and_then(Weak::upgrade);
-        known.filter(|backing| backing.mapping.bytes >= bytes)
-    }
-}
-
-impl Drop for Backing {
-    fn drop(&mut self) {
-        let mut backings = backings();
-        if backings.get(&self.name).is_some_and(|known| ptr::eq(known.as_ptr(), self)) {
-            backings.remove(&self.name);
-        }
-    }
-}
-
-fn name_of(status: &Stat) -> FileName {
-    (status.st_dev, status.st_ino)
 }
 
 /// The memory of a host device by address.
@@ -226,20 +198,18 @@ impl HostMemory {
         }
         let mapped = page_rounded(bytes).ok_or_else(|| failed(Errno::FBIG))?;
         let file = Arc::new(kind.create(mapped as u64).map_err(failed)?);
-        let status = fs::fstat(&*file).map_err(failed)?;
         let descriptor = Some(Arc::clone(&file));
-        let backing = Backing::new(file.as_fd(), &status, mapped, descriptor).map_err(failed)?;
+        let backing = Backing::new(file.as_fd(), mapped, descriptor).map_err(failed)?;
         let memory = HostMemory::of(table, bytes, backing);
         table.enter(&memory);
         Ok(memory)
     }
 
-    /// Maps a peer's file and enters it in `table`, unless this process has it mapped already: then it is there, as the memory
-    /// that was first. The peer is not trusted: what could make an access fault later is refused, unless `unsealed` says that
-    /// files whose size may change are what this machine has.
+    /// Maps a peer's file and enters it in `table`; one of this process is there already. The peer is not trusted: what could make
+    /// an access fault later is refused, unless `unsealed` says that files whose size may change are what this machine has.
     pub(super) fn import(
         table: &Arc<Table>,
-        descriptor: &Arc<OwnedFd>,
+        (descriptor, home): (&Arc<OwnedFd>, Option<Home>),
         bytes: u64,
         unsealed: bool,
     ) -> Result<Arc<Self>, HalError> {
@@ -251,6 +221,11 @@ impl HostMemory {
         };
         let failed =
             |error: Errno| HalError::system(format!("import {bytes} bytes of host memory"), error);
+        if let Some(backing) = home.and_then(|home| EXPORTED.find(home))
+            && (1..=backing.mapping.bytes as u64).contains(&bytes)
+        {
+            return Ok(HostMemory::of(table, bytes, backing));
+        }
         // The seals come before the size: once they are there, the size that is seen next is final.
         let sealed =
             fs::fcntl_get_seals(&**descriptor).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
@@ -278,10 +253,7 @@ impl HostMemory {
             ));
         }
         let mapped = page_rounded(bytes).ok_or_else(|| failed(Errno::FBIG))?;
-        if let Some(known) = Backing::known(&status, mapped) {
-            return Ok(HostMemory::of(table, bytes, known));
-        }
-        let backing = Backing::new(descriptor.as_fd(), &status, mapped, None).map_err(failed)?;
+        let backing = Backing::new(descriptor.as_fd(), mapped, None).map_err(failed)?;
         let memory = HostMemory::of(table, bytes, backing);
         table.enter(&memory);
         Ok(memory)
@@ -317,7 +289,8 @@ impl Memory for HostMemory {
             });
         };
         let (descriptor, bytes) = (Arc::clone(descriptor), self.bytes);
-        Ok(MemoryHandle::SharedMemory { descriptor, bytes })
+        let home = Some(EXPORTED.enter(self.backing.number, &self.backing));
+        Ok(MemoryHandle::SharedMemory { descriptor, home, bytes })
     }
 }
 

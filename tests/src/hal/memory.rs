@@ -55,8 +55,8 @@ pub fn empty_and_absurd_allocations_are_refused(subject: &Subject) {
 fn is_there_already(handle: &MemoryHandle) -> bool {
     matches!(
         handle,
-        MemoryHandle::SharedMemory { .. }
-            | MemoryHandle::Ipc { .. }
+        MemoryHandle::Ipc { .. }
+            | MemoryHandle::SharedMemory { home: Some(_), .. }
             | MemoryHandle::Device { home: Some(_), .. }
     )
 }
@@ -99,12 +99,13 @@ pub fn handles_that_could_fault_are_refused(subject: &Subject) {
     };
     let page = device.caps().page_bytes;
     for bytes in [0, page.max(PAGE) + 1, 1 << 40, i64::MAX as u64, u64::MAX] {
-        let handle = MemoryHandle::SharedMemory { descriptor: Arc::clone(&descriptor), bytes };
+        let handle =
+            MemoryHandle::SharedMemory { descriptor: Arc::clone(&descriptor), home: None, bytes };
         let refused = device.import(&handle);
         assert!(matches!(refused, Err(HalError::Invalid { .. })), "{bytes} bytes: {refused:?}");
     }
     let null = OwnedFd::from(File::open("/dev/null").unwrap());
-    let handle = MemoryHandle::SharedMemory { descriptor: Arc::new(null), bytes: 1 };
+    let handle = MemoryHandle::SharedMemory { descriptor: Arc::new(null), home: None, bytes: 1 };
     assert!(matches!(device.import(&handle), Err(HalError::Invalid { .. })));
     if !subject.has(device.caps().sealed_handles, "sealed handles") {
         return;
@@ -114,7 +115,8 @@ pub fn handles_that_could_fault_are_refused(subject: &Subject) {
         File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     file.set_len(2 * PAGE).unwrap();
-    let handle = MemoryHandle::SharedMemory { descriptor: Arc::new(file.into()), bytes: PAGE };
+    let handle =
+        MemoryHandle::SharedMemory { descriptor: Arc::new(file.into()), home: None, bytes: PAGE };
     match device.import(&handle) {
         Err(error @ HalError::Invalid { .. }) => {
             assert!(error.to_string().contains("shrink"), "{error}");
