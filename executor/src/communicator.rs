@@ -546,6 +546,9 @@ impl Drop for Shared {
             self.ports.leave();
             // Before memory is let go of, which may take until launches of peers end that wait for this rank's.
             self.control(self.rank).left.0.store(1, Ordering::Release);
+        } else if let Err(error) = self.check() {
+            // Perhaps nobody was in a call that could have said it.
+            self.fail(error);
         }
     }
 }

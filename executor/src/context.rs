@@ -5,7 +5,7 @@
 //! same order, because they make the same launches; where a peer's arena lies, it says in its launch descriptor.
 
 use crate::communicator::Shared;
-use crate::error::ExecutorError;
+use crate::error::{ExecutorError, TOO_LARGE};
 use crate::host::moves::Pad;
 use crate::host::table::Place;
 use crate::launch::Active;
@@ -23,6 +23,9 @@ use std::time::Duration;
 const SMALLEST_CLASS: u64 = 4096;
 /// A context's packet flags run out then, and another takes its place.
 pub const MOST_LAUNCHES: u64 = (1 << 24) - 1;
+
+/// No process has more addresses.
+const ADDRESSED: u64 = 1 << 47;
 
 /// What distinguishes contexts of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -195,13 +198,18 @@ impl Context {
         let rank = shared.rank as usize;
         // The plan may have been loaded for another communicator.
         reach::prepare(shared, &plan)?;
-        let Some(shape) = shape(layout, shared.rank, key.class) else {
+        // Of all ranks, so that all refuse it alike.
+        let shapes = (0..shared.world).map(|rank| shape(layout, rank, key.class));
+        let shapes = shapes.collect::<Option<Vec<_>>>();
+        let fits = |shapes: &Vec<ArenaShape>| shapes.iter().all(|shape| shape.bytes <= ADDRESSED);
+        let Some(shapes) = shapes.filter(fits) else {
             return Err(ExecutorError::Argument {
-                what: "allocate scratch",
+                what: TOO_LARGE,
                 saw: format!("{} bytes for each half", key.class),
-                allowed: "sizes that fit 64 bits",
+                allowed: "what a process can address",
             });
         };
+        let shape = shapes[rank];
         let memory = shared.device.allocate(shape.bytes)?;
         // SAFETY: fresh, zeroed, page-aligned memory of `shape.bytes` bytes that the context keeps.
         let arena = unsafe { Arena::initialise(memory.address(), shape, &layout.ranks[rank]) };

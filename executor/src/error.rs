@@ -303,6 +303,9 @@ impl From<TransportError> for ExecutorError {
     }
 }
 
+/// What is refused where a call needs more scratch than can be addressed.
+pub(crate) const TOO_LARGE: &str = "allocate scratch";
+
 impl ExecutorError {
     /// What went wrong, of whatever transfer of a call it did, and whatever served the call.
     pub fn cause(&self) -> &ExecutorError {
@@ -321,21 +324,34 @@ impl ExecutorError {
             E::Hal(error) => !matches!(**error, HalError::Invalid { .. }),
             E::Plan { .. } | E::World { .. } | E::Lower { .. } | E::Generate(_) => true,
             E::Transport(_) | E::Stalled { .. } => true,
+            E::Argument { what, .. } => *what == TOO_LARGE,
             _ => false,
         }
     }
 
-    /// Whether it may be this rank's alone: what it asked the system, a device or a wire for. Of memory that no device of `most` bytes
-    /// has, all ranks ask in vain.
-    pub(crate) fn is_of_one_rank(&self, most: u64) -> bool {
-        use ExecutorError as E;
+    /// What a device said, if that is what went wrong.
+    fn of_device(&self) -> Option<&HalError> {
         match self.cause() {
-            E::Hal(error) => {
-                !matches!(**error, HalError::OutOfMemory { bytes, .. } if bytes > most)
-            }
-            E::Transport(_) | E::Bootstrap(_) => true,
-            _ => false,
+            ExecutorError::Hal(error) => Some(error),
+            ExecutorError::Transport(error) => match &**error {
+                TransportError::Hal(error) => Some(error),
+                _ => None,
+            },
+            _ => None,
         }
+    }
+
+    /// Whether it may be this rank's alone: memory, descriptors and the like that the system or a device has no more of.
+    pub(crate) fn is_of_one_rank(&self) -> bool {
+        let lacks = |error: &HalError| {
+            matches!(error, HalError::OutOfMemory { .. } | HalError::System { .. })
+        };
+        matches!(self.cause(), ExecutorError::Bootstrap(_)) || self.of_device().is_some_and(lacks)
+    }
+
+    /// Whether memory cannot be passed on to peers.
+    pub(crate) fn is_not_shareable(&self) -> bool {
+        matches!(self.of_device(), Some(HalError::NotShareable { .. }))
     }
 
     /// Whether the communicator is of no more use.

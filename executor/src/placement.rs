@@ -206,7 +206,12 @@ fn find(
         return Ok((region != FOREIGN).then_some((region, offset)));
     }
     let found = match shared.device.find(std::ptr::without_provenance(address), bytes) {
-        Some((memory, offset)) => Some((shared.announce(&memory)?, offset)),
+        Some((memory, offset)) => match shared.announce(&memory) {
+            Ok(region) => Some((region, offset)),
+            // Another process's: as plain memory.
+            Err(error) if error.is_not_shareable() => None,
+            Err(error) => return Err(error),
+        },
         None => None,
     };
     if state.known.len() >= 16 || state.known.first().is_some_and(|entry| entry.2 != epoch) {

@@ -173,7 +173,18 @@ impl Shared {
     /// Whether a peer on this node has left this communicator in good order. All that it did for its launches is there by then.
     pub fn has_left(&self, peer: u32) -> bool {
         let near = self.peers[peer as usize].same_node && peer != self.rank;
-        near && self.control(peer).left.0.load(Ordering::Acquire) != 0
+        // One whose communicator never came up says so by the end of its bootstrap alone.
+        let said = || self.control(peer).left.0.load(Ordering::Acquire) != 0;
+        near && (said() || self.bootstrap.has_left(peer) == Ok(true))
+    }
+
+    /// An error of a call that has no number yet: of what this rank lacks for it, the others, who are in the call or will be, hear.
+    pub fn lacking(&self, error: ExecutorError) -> ExecutorError {
+        if error.is_of_one_rank() {
+            self.fail(error.clone());
+            self.settle();
+        }
+        error
     }
 
     /// That this rank waits for a peer which has left, while it was `doing` something.

@@ -106,14 +106,12 @@ impl Executor {
                 if recent.len() >= RECENT {
                     recent.clear();
                 }
-                let met = self.meet(call.plan, shape).inspect_err(|error| {
-                    // Heard of while telling the peers about the context; or what this rank lacks for it, while the others are in
-                    // the call.
-                    let shared = &self.communicator.shared;
-                    let most = shared.device.caps().memory_bytes;
-                    if error.breaks_communicator() || error.is_of_one_rank(most) {
-                        shared.fail(error.clone());
+                let met = self.meet(call.plan, shape).map_err(|error| {
+                    // Heard of while telling the peers about the context.
+                    if error.breaks_communicator() {
+                        self.communicator.shared.fail(error.clone());
                     }
+                    self.communicator.shared.lacking(error)
                 });
                 recent.push(Recent { asked, ..met? });
                 recent.len() - 1

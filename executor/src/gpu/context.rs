@@ -18,7 +18,7 @@ use super::words::Words;
 use super::{Gpu, far};
 use crate::communicator::Shared;
 use crate::context::ContextKey;
-use crate::error::ExecutorError;
+use crate::error::{ExecutorError, TOO_LARGE};
 use crate::plan_cache::{LoadedPlan, Sized};
 use crate::shared::arena::BlockBytes;
 use antiphon_codegen::Tables;
@@ -137,7 +137,7 @@ impl Context {
         let (words, lists) = lists(&plan, rank);
         let partners = far::partners(shared, &plan);
         let too_large = || ExecutorError::Argument {
-            what: "allocate scratch",
+            what: TOO_LARGE,
             saw: format!("{} bytes for each half", key.class),
             allowed: "sizes that fit 64 bits",
         };

@@ -51,12 +51,14 @@ impl Gpu {
         stream: &Arc<dyn Stream>,
     ) -> Result<(), ExecutorError> {
         shared.takes(&**stream)?;
-        let watch = self.watch(shared)?;
+        let lacking = |error| shared.lacking(error);
+        let watch = self.watch(shared).map_err(lacking)?;
         let shape = Shape::of((order, call), sizes, &**stream);
-        let recent = &self.recall(shared, call, shape)?;
+        let recent = &self.recall(shared, call, shape).map_err(lacking)?;
         let turn = recent.context.turn();
         let recorded = stream.is_capturing()?;
-        let ready = self.ready(shared, recent, call, blocks, (&**stream, recorded))?;
+        let seat = (&**stream, recorded);
+        let ready = self.ready(shared, recent, call, blocks, seat).map_err(lacking)?;
         let launching = self.underway.launching();
         let number = self.number(shared, recent, call, ready.recorded);
         let launch = self.parameter(shared, recent, &ready, number);

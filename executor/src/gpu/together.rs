@@ -171,19 +171,21 @@ struct Prepared<'a> {
 /// # Safety
 /// As [`launch_together`].
 unsafe fn launch_group(members: &[&Member<'_>]) -> Result<(), ExecutorError> {
+    let lacking = |error| members.iter().fold(error, |error, member| member.shared.lacking(error));
     for member in members {
         member.shared.takes(&**member.stream)?;
-        member.gpu.watch(member.shared)?;
+        member.gpu.watch(member.shared).map_err(lacking)?;
     }
     let recorded = one_graph_or_none(members)?;
-    let recent = find(members)?;
+    let recent = find(members).map_err(lacking)?;
     // In the order of ranks, as everybody who wants several: nobody waits in a circle.
     let turns: Vec<_> = recent.iter().map(|recent| recent.context.turn()).collect();
     let mut prepared = Vec::with_capacity(members.len());
     for (member, recent) in members.iter().zip(&recent) {
         let stream = &**member.stream;
         let Member { shared, gpu, call, blocks, .. } = member;
-        let ready = gpu.ready(shared, recent, call, blocks, (stream, recorded))?;
+        let ready = gpu.ready(shared, recent, call, blocks, (stream, recorded));
+        let ready = ready.map_err(lacking)?;
         prepared.push(Prepared { member, recent, ready, number: 0 });
     }
     let launching = members[0].gpu.underway.launching();

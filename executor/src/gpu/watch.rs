@@ -227,12 +227,12 @@ fn deserted(
     progress: &[[u64; 2]],
 ) -> Option<ExecutorError> {
     let own = &context.plan.layout().ranks[shared.rank as usize];
-    let left = |peer: &u32| shared.has_left(*peer);
+    // What a block noted last it may have waited for long ago: a peer that made the call did its part.
+    let left = |peer: &u32| shared.has_left(*peer) && !calls::has_entered(shared, context, *peer);
     let awaited = |(block, place): (u32, Where)| match place {
         Where::Arena(peer) | Where::Descriptor(peer) | Where::Region(peer) => Some(peer),
         Where::Packets(_) => {
-            let mut writers = context.plan.uses(shared.rank).packet_writers.iter().copied();
-            writers.find(|&peer| left(&peer) && !calls::has_entered(shared, context, peer))
+            context.plan.uses(shared.rank).packet_writers.iter().copied().find(left)
         }
         Where::Instruction(index) => {
             let Some(Instruction::Wait { channel, .. }) = instruction(own, block, index) else {
