@@ -11,7 +11,7 @@ use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::processes::{Ranks, role};
 use std::io::{BufRead, BufReader};
 use std::sync::Barrier;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long launches may wait in tests whose launches never end: so long that each has said where it is by then, on a busy
 /// machine too.
@@ -132,6 +132,52 @@ fn a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit() {
             }
         });
     }
+}
+
+/// A block of rank 0 has waited for rank 1, and is through; another still waits for rank 2.
+#[test]
+fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
+    let test = "faults::a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing";
+    if on_simulator_of(test, 3).is_none() {
+        return;
+    }
+    let program = ProgramBuilder::new("of two", Collective::SendRecv, 3);
+    for from in [1, 2] {
+        let channel = program.channel(0, from);
+        program.block(from).signal(&[channel]);
+        program.block(0).wait(&[channel]);
+    }
+    let plan = program.build().unwrap();
+    let options = options().with_timeout(None).with_verification(false);
+    let is_launched = Barrier::new(3);
+    // Time in which a wait is noted, and in which it would be found that rank 1 has left.
+    let let_pass = |milliseconds: u64| {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(milliseconds) {
+            std::thread::yield_now();
+        }
+    };
+    on_devices(&devices(3, 3), &options, |rank| {
+        let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
+        let loaded = executor.load(&plan).unwrap();
+        let [input, output] = [(); 2].map(|()| rank.allocate(4096).unwrap());
+        let (from, to) = ((input.address().cast_const(), 4096), (output.address(), 4096));
+        let call = Call::new(&loaded, DataType::F32, from, to);
+        // SAFETY: both memories are as long as the call says, and outlive the stream's work.
+        let execute = || unsafe { executor.execute(&call, &stream) }.unwrap();
+        // A first call waits until all ranks have made it.
+        execute();
+        executor.synchronize(&stream).unwrap();
+        if rank.rank() == 0 {
+            execute();
+        }
+        is_launched.wait();
+        let_pass([0, 100, 400][rank.rank() as usize]);
+        if rank.rank() > 0 {
+            execute();
+        }
+        executor.synchronize(&stream).unwrap();
+    });
 }
 
 /// Blocks that wait for one that never begins would do so for ever.
