@@ -410,7 +410,7 @@ pub(crate) fn mix(hash: u64, word: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::communicator::Options;
     use crate::shared::control::RING;
@@ -419,7 +419,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     /// Rank 1 copies its input; rank 0 has nothing to do.
-    fn copy() -> Plan {
+    pub(crate) fn copy() -> Plan {
         let program = ProgramBuilder::new("copy", Collective::SendRecv, 2);
         program.block(1).copy(program.input(1).all(), program.output(1).all());
         program.build().unwrap()

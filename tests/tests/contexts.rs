@@ -2,7 +2,7 @@
 //! again when they are used again.
 
 use antiphon::executor::hal::Stream;
-use antiphon::executor::{Call, Communicator, Executor};
+use antiphon::executor::{Call, Communicator, Executor, LoadedPlan};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
@@ -38,6 +38,13 @@ impl Sum {
         Sum { input: (0..ELEMENTS).map(value).collect(), output: vec![-1; ELEMENTS], number }
     }
 
+    fn call<'a>(&mut self, plan: &'a Arc<LoadedPlan>) -> Call<'a> {
+        let bytes = (ELEMENTS * 4) as u64;
+        let from = (self.input.as_ptr().cast(), bytes);
+        let to = (self.output.as_mut_ptr().cast(), bytes);
+        Call { op: Some(ReduceOp::Sum), ..Call::new(plan, DataType::I32, from, to) }
+    }
+
     fn assert_right(&self, world: u32) {
         let (ranks, factors) = (world as i32, (world * (world + 1) / 2) as i32);
         let expected = (0..ELEMENTS).map(|at| at as i32 * factors + ranks * self.number);
@@ -68,13 +75,8 @@ fn sum_on_many_streams(communicator: &Communicator, plans: &[Plan]) {
             let plan = &plans[random.below(plans.len() as u64) as usize];
             number += 1;
             let mut sum = Sum::new(rank, number);
-            let bytes = (ELEMENTS * 4) as u64;
-            let from = (sum.input.as_ptr().cast(), bytes);
-            let to = (sum.output.as_mut_ptr().cast(), bytes);
-            let call = Call::new(plan, DataType::I32, from, to);
-            let call = Call { op: Some(ReduceOp::Sum), ..call };
-            // SAFETY: both buffers hold so many bytes, and stay until their stream is through.
-            unsafe { executor.execute(&call, stream) }.unwrap();
+            // SAFETY: both buffers hold the call's bytes, and stay until their stream is through.
+            unsafe { executor.execute(&sum.call(plan), stream) }.unwrap();
             under_way.push((sum, stream));
         }
         for (sum, stream) in under_way {
@@ -144,14 +146,11 @@ fn rank_of_which_one_has_no_descriptors() {
             std::thread::yield_now();
         }
     } else {
-        let sum = Sum::new(1, 1);
-        let mut output = sum.output.clone();
-        let bytes = (ELEMENTS * 4) as u64;
-        let (from, to) = (sum.input.as_ptr().cast(), output.as_mut_ptr().cast());
-        let call = Call::new(&plan, DataType::I32, (from, bytes), (to, bytes));
+        let mut sum = Sum::new(1, 1);
+        let call = sum.call(&plan);
         let before = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..before }).unwrap();
-        // SAFETY: both buffers hold so many bytes, and outlive the call.
+        // SAFETY: both buffers hold the call's bytes, and outlive it.
         let error = unsafe { executor.run(&call) }.unwrap_err();
         setrlimit(Resource::Nofile, before).unwrap();
         error.to_string()

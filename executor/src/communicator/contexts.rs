@@ -107,19 +107,11 @@ impl Contexts {
 mod tests {
     use super::*;
     use crate::communicator::{Communicator, Options};
+    use crate::executor::tests::copy;
     use crate::executor::{Call, Executor};
     use crate::launch::QueuedLaunch;
     use antiphon_hal::Effort;
-    use antiphon_plan::builder::ProgramBuilder;
-    use antiphon_plan::model::{Collective, Plan};
     use antiphon_types::DataType;
-
-    /// Rank 1 copies its input; rank 0 has nothing to do.
-    fn copy() -> Plan {
-        let program = ProgramBuilder::new("copy", Collective::SendRecv, 2);
-        program.block(1).copy(program.input(1).all(), program.output(1).all());
-        program.build().unwrap()
-    }
 
     struct Two {
         ranks: Vec<Communicator>,

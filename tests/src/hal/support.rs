@@ -1,7 +1,9 @@
 //! What the cases share: tasks that wait for a gate, waits with an end, a way to memory that the CPU may not reach.
 
-use antiphon_hal::{Device, Effort, Memory, Stream, Task, TaskState};
+use antiphon_hal::{Device, Effort, HalError, Memory, Stream, Task, TaskState};
 use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -269,4 +271,22 @@ pub fn assert_passed(output: &Output) {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// What lies at a word of memory is found by the descriptor that network cards get; ranges outside it are refused. The memory is as
+/// long as `bytes`, which is more than a page beyond the word.
+///
+/// # Panics
+/// If not.
+pub fn assert_given_to_cards(access: &Access, memory: &Arc<dyn Memory>, at: usize, bytes: u64) {
+    let value = 0x0123_4567_89ab_cdef;
+    access.store(memory, at, value);
+    let buffer = memory.export_dma_buf(8 * at as u64, 4096).expect("a buffer");
+    let mut word = [0; 8];
+    File::from(buffer.descriptor).read_exact_at(&mut word, buffer.offset).expect("its bytes");
+    assert_eq!(u64::from_le_bytes(word), value, "word {at}");
+    for (offset, length) in [(0, 0), (0, bytes + 1), (8, bytes), (u64::MAX, 1)] {
+        let refused = memory.export_dma_buf(offset, length);
+        assert!(matches!(refused, Err(HalError::Invalid { .. })), "{offset} {length}");
+    }
 }

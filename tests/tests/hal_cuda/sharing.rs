@@ -3,10 +3,9 @@
 use super::{on_simulator, open};
 use antiphon_hal::{HalError, Memory, MemoryHandle};
 use antiphon_tests::application::{Application, CHUNK};
-use antiphon_tests::hal::support::{Access, assert_passed, myself};
+use antiphon_tests::hal::support::{Access, assert_given_to_cards, assert_passed, myself};
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// The error, which must be that the memory cannot be shared, in words.
@@ -196,15 +195,7 @@ fn network_cards_get_descriptors() {
     let own = device.allocate(CHUNK as u64).unwrap();
     let (theirs, _) = found(application.allocate(CHUNK), CHUNK);
     for memory in [own, theirs] {
-        access.store(&memory, 3, 0x0123_4567_89ab_cdef);
-        let buffer = memory.export_dma_buf(24, 4096).unwrap();
-        let mut word = [0; 8];
-        File::from(buffer.descriptor).read_exact_at(&mut word, buffer.offset).unwrap();
-        assert_eq!(u64::from_le_bytes(word), 0x0123_4567_89ab_cdef);
-        for (offset, bytes) in [(0, 0), (0, CHUNK as u64 + 1), (8, CHUNK as u64), (u64::MAX, 1)] {
-            let refused = memory.export_dma_buf(offset, bytes);
-            assert!(matches!(refused, Err(HalError::Invalid { .. })), "{offset} {bytes}");
-        }
+        assert_given_to_cards(&access, &memory, 3, CHUNK as u64);
         // Beyond what the simulated driver does.
         let text = unshareable(memory.export_dma_buf(8192, 8));
         assert!(text.contains("CUDA_ERROR_NOT_SUPPORTED"), "{text}");

@@ -3,9 +3,7 @@
 use super::application::{Application, CHUNK};
 use super::{OLDER, on_simulator, open};
 use antiphon_hal::{HalError, Memory, MemoryHandle};
-use antiphon_tests::hal::support::{Access, assert_passed, myself};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use antiphon_tests::hal::support::{Access, assert_given_to_cards, assert_passed, myself};
 use std::sync::Arc;
 
 /// The error, which must be that the memory cannot be shared, in words.
@@ -180,16 +178,7 @@ fn network_cards_get_descriptors() {
         let (theirs, _) = found(application.allocate(CHUNK), CHUNK);
         for memory in [own, theirs] {
             for at in [3, 1027] {
-                access.store(&memory, at, 0x0123_4567_89ab_cdef);
-                let buffer = memory.export_dma_buf(8 * at as u64, 4096).unwrap();
-                let mut word = [0; 8];
-                File::from(buffer.descriptor).read_exact_at(&mut word, buffer.offset).unwrap();
-                assert_eq!(u64::from_le_bytes(word), 0x0123_4567_89ab_cdef, "word {at}");
-            }
-            for (offset, bytes) in [(0, 0), (0, CHUNK as u64 + 1), (8, CHUNK as u64), (u64::MAX, 1)]
-            {
-                let refused = memory.export_dma_buf(offset, bytes);
-                assert!(matches!(refused, Err(HalError::Invalid { .. })), "{offset} {bytes}");
+                assert_given_to_cards(&access, &memory, at, CHUNK as u64);
             }
         }
         // Chunks of the application's are in none of the library's tables.
