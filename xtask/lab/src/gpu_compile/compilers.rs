@@ -10,6 +10,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr;
+use std::thread;
 use std::time::{Duration, Instant};
 
 type Program = *mut c_void;
@@ -85,12 +86,7 @@ impl Compiler {
                 Self::load(target, "nvrtc", "CUBIN", &nvrtc(OLDEST)?)
             }
             (Target::Cuda, Code::Ptx) => Self::load(target, "nvrtc", "PTX", &nvrtc(OLDEST)?),
-            (Target::Hip, _) => {
-                let compiler = Self::load(target, "hiprtc", "Code", &hiprtc()?)?;
-                // Alone: at its first use it sets up what all share, and two at once have ended the process.
-                compiler.compile("extern \"C\" __global__ void nothing() {}", "gfx90a", false)?;
-                Ok(compiler)
-            }
+            (Target::Hip, _) => Self::load(target, "hiprtc", "Code", &hiprtc()?),
         }
     }
 
@@ -120,6 +116,15 @@ impl Compiler {
                 ),
                 _library: library,
             })
+        }
+    }
+
+    /// How many texts it compiles at once: as many as there are cores, as each takes one, or one text where two have ended the
+    /// process, without a word, or never come back (ROCm 5.2's).
+    pub fn at_once(&self) -> usize {
+        match self.target {
+            Target::Cuda => thread::available_parallelism().map_or(1, usize::from),
+            Target::Hip => 1,
         }
     }
 

@@ -138,7 +138,7 @@ fn jobs<'t>(
     jobs
 }
 
-/// What becomes of each, in their order, bodies `inlined` or not. As many at once as there are cores: compilers use one each.
+/// What becomes of each, in their order, bodies `inlined` or not. As many at once as the compiler may.
 fn compile(compiler: &Compiler, jobs: &[(&Text, &str)], inlined: bool) -> Vec<Result<Compiled>> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -149,9 +149,8 @@ fn compile(compiler: &Compiler, jobs: &[(&Text, &str)], inlined: bool) -> Vec<Re
         });
         done.collect::<Vec<_>>()
     };
-    let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut done: Vec<_> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..compiler.at_once()).map(|_| scope.spawn(work)).collect();
         let joined = workers.into_iter().map(|worker| worker.join());
         joined.flat_map(|done| done.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
