@@ -41,7 +41,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
@@ -112,8 +112,6 @@ pub(crate) struct Shared {
     invitations: Arc<Invitations>,
     /// Their communicators end after this one, and know nothing of it.
     pub queues: Queues,
-    /// Of a pair that another communicator's calls made: the numbers of its ranks there.
-    names: OnceLock<[u32; 2]>,
 }
 
 /// A rank's control page, or its mirror.
@@ -386,7 +384,7 @@ impl Communicator {
                     .map(|rank| PeerName { rank, pid: shared.peers[rank as usize].pid });
                 let missing = names.collect();
                 let error = BootstrapError::Timeout { doing: "barrier", limit, missing };
-                shared.fail(error.clone().into());
+                shared.end(error.clone().into());
                 return Err(error.into());
             }
         }

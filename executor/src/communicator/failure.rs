@@ -5,15 +5,17 @@ use crate::error::{Doing, ExecutorError};
 use crate::gpu;
 use antiphon_bootstrap::Bootstrap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// The first thing that broke a communicator.
-#[derive(Default)]
 pub(super) struct Failure {
-    pub(super) failed: AtomicBool,
-    /// Peers were told.
-    pub(super) told: AtomicBool,
-    pub(super) first: Mutex<Option<ExecutorError>>,
+    failed: AtomicBool,
+    first: Mutex<Option<ExecutorError>>,
+    /// By which peers are told, once. It keeps what it calls, and this is called by it.
+    bootstrap: Weak<dyn Bootstrap>,
+    told: AtomicBool,
+    /// Of a pair that another communicator's calls made: the numbers of its ranks there.
+    pub(super) names: OnceLock<[u32; 2]>,
     pub(super) log: Mutex<Log>,
     /// What must end with the communicator.
     pub(super) devices: Option<Arc<gpu::Peers>>,
@@ -28,16 +30,44 @@ struct Forming {
 }
 
 impl Failure {
-    /// Whose end these devices have to hear of.
-    pub(super) fn new(devices: Option<Arc<gpu::Peers>>) -> Self {
-        Failure { devices, ..Failure::default() }
+    /// Whose end these devices have to hear of, and the peers by the bootstrap.
+    pub(super) fn new(bootstrap: &Arc<dyn Bootstrap>, devices: Option<Arc<gpu::Peers>>) -> Self {
+        Failure {
+            failed: AtomicBool::new(false),
+            first: Mutex::default(),
+            bootstrap: Arc::downgrade(bootstrap),
+            told: AtomicBool::new(false),
+            names: OnceLock::new(),
+            log: Mutex::default(),
+            devices,
+            forming: Mutex::default(),
+        }
     }
 
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Breaks the communicator; says whether nothing had before.
+    /// Breaks the communicator by what only this rank knows, here and, without waiting, on every other; the first failure counts.
+    pub(super) fn tell(&self, error: ExecutorError) {
+        let reason = match &error {
+            // What the caller of `abort` said; the peers' errors add who did it.
+            ExecutorError::Aborted { reason, .. } => reason.clone(),
+            other => match self.names.get() {
+                Some(names) => other.clone().renumbered(names).to_string(),
+                None => other.to_string(),
+            },
+        };
+        self.set(error);
+        // The first failure may be one that only this rank's control thread has seen.
+        if !self.told.swap(true, Ordering::Relaxed)
+            && let Some(bootstrap) = self.bootstrap.upgrade()
+        {
+            bootstrap.abort(&reason);
+        }
+    }
+
+    /// Breaks the communicator here; says whether nothing had before.
     pub(super) fn set(&self, error: ExecutorError) -> bool {
         let reason = error.to_string();
         {
@@ -132,19 +162,14 @@ impl Shared {
 
     /// Breaks the communicator, here and on every rank; the first failure counts.
     pub fn fail(&self, error: ExecutorError) {
-        let reason = match &error {
-            // What the caller of `abort` said; the peers' errors add who did it.
-            ExecutorError::Aborted { reason, .. } => reason.clone(),
-            other => match self.names.get() {
-                Some(names) => other.clone().renumbered(names).to_string(),
-                None => other.to_string(),
-            },
-        };
-        self.failure.set(error);
-        // The first failure may be one that only this rank's control thread has seen.
-        if !self.failure.told.swap(true, Ordering::Relaxed) {
-            self.bootstrap.abort(&reason);
-        }
+        self.failure.tell(error);
+    }
+
+    /// Breaks the communicator, here and on every rank, and sees this rank's launches off, as [`settle`](Self::settle) does: after
+    /// the failure is there, as a launch that ends early must not look complete. The caller holds no context's state.
+    pub fn end(&self, error: ExecutorError) {
+        self.fail(error);
+        self.settle();
     }
 
     /// After a failure: waits until nobody works on a launch of this rank any more, ends the links, so that no peer which
@@ -181,8 +206,7 @@ impl Shared {
     /// An error of a call that has no number yet: of what this rank lacks for it, the others, who are in the call or will be, hear.
     pub fn lacking(&self, error: ExecutorError) -> ExecutorError {
         if error.is_of_one_rank() {
-            self.fail(error.clone());
-            self.settle();
+            self.end(error.clone());
         }
         error
     }

@@ -147,7 +147,7 @@ impl Communicator {
         let options = self.shared.options.clone().with_installed(none);
         let form = || self.form_with(Arc::clone(&end), &options);
         let formed = self.shared.failure.unless_broken(&end, form)?;
-        formed.shared.names.get_or_init(|| self.pair_names(peer));
+        formed.shared.failure.names.get_or_init(|| self.pair_names(peer));
         Ok(formed)
     }
 

@@ -192,7 +192,7 @@ impl Join {
             None => None,
         };
         let regions = Arc::new(Regions::new(Arc::clone(&host), other));
-        let failure = Arc::new(Failure::new(devices));
+        let failure = Arc::new(Failure::new(&bootstrap, devices));
         let page = host.allocate(RankPage::BYTES as u64)?;
         let pid = std::process::id();
         let (rank, world) = (bootstrap.rank(), bootstrap.world());
@@ -477,7 +477,6 @@ impl Probed {
             splits: AtomicU64::new(0),
             subsets: Mutex::default(),
             mirrors: join.mirrors,
-            names: OnceLock::new(),
         };
         drop(join.token);
         if let Some(gpu) = &shared.gpu {

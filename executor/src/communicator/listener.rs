@@ -32,10 +32,15 @@ impl Drop for Subscription {
 }
 
 impl Listener {
+    /// Breaks the communicator by what the others hear of as this rank does.
+    fn hear(&self, error: ExecutorError) {
+        self.failure.set(error);
+        self.quieten();
+    }
+
     /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on:
     /// one that is finds the failure and says so itself.
-    fn fail(&self, error: ExecutorError) {
-        self.failure.set(error);
+    fn quieten(&self) {
         let Ok(log) = self.failure.log.try_lock() else { return };
         if log.contexts.all().all(|context| context.is_idle()) {
             rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
@@ -65,12 +70,14 @@ impl Handler for Listener {
             ("message about a link", self.ports.receive(from, tag, payload))
         };
         if let Err(found) = received {
-            self.fail(ExecutorError::Layout { what, peer: from, found });
+            // Of this nobody else knows, and this rank may make no call that would tell them.
+            self.failure.tell(ExecutorError::Layout { what, peer: from, found });
+            self.quieten();
         }
     }
 
     fn peer_lost(&self, peer: u32, why: &Lost) {
-        self.fail(ExecutorError::PeerLost {
+        self.hear(ExecutorError::PeerLost {
             peer,
             pid: why.pid,
             reason: why.reason.clone(),
@@ -79,10 +86,35 @@ impl Handler for Listener {
     }
 
     fn aborted(&self, by: u32, reason: &str) {
-        self.fail(ExecutorError::Aborted {
+        self.hear(ExecutorError::Aborted {
             by,
             reason: reason.to_owned(),
             doing: Doing::default(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_bootstrap::Message;
+
+    /// Rank 0 makes no call that would find what its control thread has heard.
+    #[test]
+    fn peers_hear_of_what_only_this_ranks_control_thread_knows() {
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        let ranks = Communicator::in_process(2, &options).unwrap();
+        let message = Message {
+            channel: CONTROL,
+            tag: invitations::PAIR,
+            payload: vec![9],
+            descriptors: Vec::new(),
+        };
+        ranks[1].shared.bootstrap.send(0, message).unwrap();
+        let error = ranks[1].barrier().unwrap_err();
+        let own = ranks[0].shared.check().unwrap_err();
+        assert!(matches!(error, ExecutorError::Aborted { by: 0, .. }), "{error}");
+        assert!(matches!(own, ExecutorError::Layout { peer: 1, .. }), "{own}");
+        assert!(error.to_string().contains("message about a pair"), "{error}");
     }
 }

@@ -59,10 +59,7 @@ impl Gpu {
         shared.check()?;
         shared.takes(stream)?;
         let turn = self.turn(shared, stream, meeting)?;
-        wait(shared, &turn, meeting).inspect_err(|error| {
-            shared.fail(error.clone());
-            shared.settle();
-        })
+        wait(shared, &turn, meeting).inspect_err(|error| shared.end(error.clone()))
     }
 
     /// Numbers a meeting, and shows it to the peers.

@@ -97,7 +97,7 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         if let Some(error) = context.fate.lost()
             && !shared.failed()
         {
-            end(shared, error.clone());
+            shared.end(error.clone());
         }
         if marks[0] == marks[1] {
             seen.remove(&id);
@@ -114,7 +114,7 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         }
         let progress = context.progress();
         if let Some(error) = fault(shared, gpu, &context, marks[0], &progress) {
-            end(shared, error);
+            shared.end(error);
             continue;
         }
         let standing =
@@ -125,10 +125,10 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
                 context.ask(&gpu.asker);
                 let deserted = || deserted(shared, &context, marks[0], &progress);
                 if let Some(error) = calls::differs(shared, &context).or_else(deserted) {
-                    end(shared, error);
+                    shared.end(error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
                 {
-                    end(shared, stalled(shared, &context, limit, marks[0], &progress));
+                    shared.end(stalled(shared, &context, limit, marks[0], &progress));
                 }
             }
             None => {
@@ -140,7 +140,7 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
     if !shared.failed()
         && let Err(error) = gpu.attend_groups(shared)
     {
-        shared.fail(error);
+        shared.end(error);
     }
     if !busy {
         let outgrown =
@@ -154,17 +154,10 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
         if !shared.failed()
             && let Err(error) = gpu.let_go(shared)
         {
-            shared.fail(error);
+            shared.end(error);
         }
     }
     busy
-}
-
-/// Breaks the communicator, and sees its launches off.
-fn end(shared: &Shared, error: ExecutorError) {
-    // Stops the devices once the failure is there: a launch that ends early must not look complete.
-    shared.fail(error);
-    shared.settle();
 }
 
 /// Where each block stands that has said so in a launch.

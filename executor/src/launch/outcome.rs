@@ -293,8 +293,7 @@ impl Launch<'_> {
     #[cold]
     pub(super) fn give_up(&self, running: Option<Active>, error: &ExecutorError) {
         let shared = self.shared;
-        shared.fail(error.clone());
-        shared.settle();
+        shared.end(error.clone());
         let Some(active) = running else { return };
         let lost = shared.lost_peer();
         let ports = &self.context.plan.uses(shared.rank).port_peers;

@@ -354,8 +354,7 @@ impl Inner {
         let ended = self.ended.load(Ordering::Acquire);
         self.stop();
         let Some(shared) = self.shared.upgrade().filter(|_| !ended) else { return };
-        shared.fail(ExecutorError::Link { peer, reason, doing: Doing::default() });
-        shared.settle();
+        shared.end(ExecutorError::Link { peer, reason, doing: Doing::default() });
     }
 }
 
