@@ -91,9 +91,7 @@ fn choose(
     let name = name.as_deref().or(gpu);
     let place = name.map_or(Some(Place::Host), Place::named);
     let why = match (place, real) {
-        (Some(Place::Host), real) if name.is_some() || real.is_none() => {
-            return Way::Own(Place::Host, real.map(named));
-        }
+        (Some(Place::Host), real) => return Way::Own(Place::Host, real.map(named)),
         (Some(Place::Device { backend, index }), real) => match (is_built(&backend), real) {
             (Ok(true), real) => {
                 return Way::Own(Place::Device { backend, index }, real.map(named));
@@ -104,7 +102,6 @@ fn choose(
         },
         (_, Some(path)) => return named(path).map_or_else(Way::None, Way::Real),
         (None, None) => "it is none, allowed are such as host, cuda and cuda:1".to_owned(),
-        (Some(Place::Host), None) => return Way::Own(Place::Host, None),
     };
     Way::None(format!(
         "cannot serve buffers of device `{}`: {why}; name a library that serves them by {REAL_VARIABLE}, or set \
@@ -206,8 +203,10 @@ mod tests {
             (some("cuda:x"), None, None, "`cuda:x`"),
             (None, None, Some("rocm"), "without the backend rocm"),
             (some("rocm"), some("libc.so.6"), None, "real"),
-            (None, some("/nowhere.so"), None, "/nowhere.so"),
-            (None, some("libc.so.6"), None, "real"),
+            (None, some("/nowhere.so"), None, "host; cannot load"),
+            (None, some("libc.so.6"), None, "host, and beside it"),
+            (some("none"), some("libc.so.6"), None, "real"),
+            (some("none"), some("/nowhere.so"), None, "/nowhere.so"),
         ] {
             let found = why(choose(device.clone(), real, gpu, only_cuda));
             assert!(found.contains(expected), "{device:?} {gpu:?}: {found}");
