@@ -10,8 +10,9 @@ from pathlib import Path
 __all__ = ["default_folder", "main"]
 
 DESCRIPTION = """\
-Without files, compiles the default plans and writes them into the folder `default` of the cache: $ANTIPHON_CACHE_DIR, else
-$MSCCLPP_CACHE_DIR/antiphon, else $XDG_CACHE_HOME/antiphon, else ~/.cache/antiphon. Plans of these names that are there are replaced.
+Without files, compiles the presets and writes them, and every built-in algorithm of the host, into the folder `default` of the
+cache: $ANTIPHON_CACHE_DIR, else $MSCCLPP_CACHE_DIR/antiphon, else $XDG_CACHE_HOME/antiphon, else ~/.cache/antiphon. Plans of
+these names that are there are replaced.
 
 With plan files, installs them on this machine: from then on they serve the calls by name of every process that they fit.
 """
@@ -29,11 +30,15 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--max", type=int, default=0, help="largest message, in bytes")
     parser.add_argument("--root", type=int, help="the rank that the plan broadcasts from or reduces to")
     parser.add_argument("--remove", action="append", default=[], metavar="NAME", help="remove an installed plan")
+    parser.add_argument("--ranks", type=int, help="without files: built-in algorithms of so many ranks; else the cores, at least 2")
+    parser.add_argument("--nodes", type=int, help="without files: on so many nodes; else one")
     said = parser.parse_args(given)
     if said.name and len(said.files) != 1:
         parser.error(f"cannot name {len(said.files)} plans: --name is for one file")
     if not said.files and (said.tag or said.ranks_per_node or said.min or said.max or said.root is not None):
         parser.error("cannot install under terms: saw no plan file")
+    if (said.files or said.remove) and (said.ranks is not None or said.nodes is not None):
+        parser.error("cannot install a plan for other ranks than its own: --ranks and --nodes are for the default plans")
     return said
 
 
@@ -68,14 +73,22 @@ def _install(said: argparse.Namespace) -> None:
         print(f"installed {file}")
 
 
-def _write_defaults(folder: Path) -> None:
+def _write_defaults(folder: Path, ranks: int | None, nodes: int | None) -> None:
+    from antiphon._arguments import number
     from antiphon._jit import written
+    from antiphon._library import check, library
     from antiphon.presets import DEFAULTS
 
+    ranks = max(len(os.sched_getaffinity(0)), 2) if ranks is None else ranks
+    nodes = 1 if nodes is None else nodes
+    sizes = (number("ranks", ranks, 32), number("nodes", nodes, 32))
     for name, default in DEFAULTS.items():
         path = folder / f"{name}.json"
         with written(path) as file:
             default.program().write(file, indent=None)
+    # Later: this needs the library, which a source tree may lack, and the presets do not.
+    check(library().antiphon_install_defaults(*sizes))
+    for path in sorted(folder.glob("*.json")):
         print(path)
 
 
@@ -92,7 +105,7 @@ def main(arguments: list[str]) -> int:
         if said.files or said.remove:
             _install(said)
         else:
-            _write_defaults(folder)
+            _write_defaults(folder, said.ranks, said.nodes)
     except AntiphonError as error:  # Some of which are errors of the system, too, with words of their own.
         print(error, file=sys.stderr)
         return 1
