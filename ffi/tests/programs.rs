@@ -150,10 +150,15 @@ fn programs(language: Language) -> Vec<Program> {
         Program::new("tests/c/registry.c", &["registry: ok"]),
     ];
     let says = &["rank 0 of 2: every element is 3", "rank 1 of 2: every element is 3"];
-    programs.push(match language {
-        Language::C => Program::new("examples/c/all_reduce.c", says).on_ranks(2),
-        Language::Cxx => Program::new("examples/c/client.cpp", says).with("2"),
-    });
+    match language {
+        Language::C => {
+            programs.push(Program::new("examples/c/all_reduce.c", says).on_ranks(2));
+        }
+        Language::Cxx => {
+            programs.push(Program::new("examples/c/client.cpp", says).with("2"));
+            programs.push(Program::new("tests/c/exceptions.cpp", &["exceptions: ok"]));
+        }
+    }
     programs
 }
 

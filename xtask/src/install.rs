@@ -59,7 +59,10 @@ pub fn run(options: &Options) -> Result<()> {
     let prefix = &options.prefix;
     let package = repo::root().join("ffi/package");
 
-    copy(&repo::root().join("ffi/include/antiphon.h"), &prefix.join("include/antiphon.h"))?;
+    for header in ["antiphon.h", "antiphon.hpp"] {
+        let include = repo::root().join("ffi/include");
+        copy(&include.join(header), &prefix.join("include").join(header))?;
+    }
     copy(&built.join("libantiphon_c.so"), &prefix.join("lib").join(&shared))?;
     link(&shared, &prefix.join("lib").join(&soname))?;
     link(&soname, &prefix.join("lib/libantiphon.so"))?;
