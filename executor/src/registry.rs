@@ -131,7 +131,7 @@ impl Registry {
         let collective = code.collective();
         if !SERVED_BY_CODE.contains(&collective) {
             let (what, saw) = ("register code", format!("the collective `{collective}`"));
-            let allowed = "allreduce, allgather, reducescatter, alltoall, broadcast and reduce";
+            let allowed = "allreduce, allgather, reducescatter, alltoall, broadcast, reduce, gather and scatter";
             return Err(ExecutorError::Argument { what, saw, allowed });
         }
         fits_some(&terms)?;
@@ -265,13 +265,15 @@ impl Registry {
 }
 
 /// The collectives of calls that code may serve: those whose blocks are equal.
-const SERVED_BY_CODE: [Collective; 6] = [
+const SERVED_BY_CODE: [Collective; 8] = [
     Collective::AllReduce,
     Collective::AllGather,
     Collective::ReduceScatter,
     Collective::AllToAll,
     Collective::Broadcast,
     Collective::Reduce,
+    Collective::Gather,
+    Collective::Scatter,
 ];
 
 /// Whether a message of some size is within the terms.

@@ -436,33 +436,79 @@ impl Code for Failing {
     }
 }
 
-/// Notes the bytes of both buffers of each rank, and does nothing.
-#[derive(Default)]
-struct Noting(std::sync::Mutex<[(u64, u64); 2]>);
+/// Moves the blocks of a collective with a root, and whole inputs, through the bootstrap; it sums nothing.
+struct Exchanging(Collective);
 
-impl Code for Noting {
+impl Code for Exchanging {
     fn collective(&self) -> Collective {
-        Collective::Reduce
+        self.0.clone()
     }
 
     unsafe fn run(&self, call: &CodeCall<'_>) -> Result {
-        let rank = call.executor.communicator().rank();
-        self.0.lock().unwrap()[rank as usize] = (call.input_bytes, call.output_bytes);
+        let communicator = call.executor.communicator();
+        let (rank, root) = (communicator.rank(), call.root as usize);
+        // A rank with no part in a buffer is given none of it.
+        let (block, whole) = (8, 16);
+        let expected = match (&self.0, rank == call.root) {
+            (Collective::Reduce, true) => (block, block),
+            (Collective::Gather, true) => (block, whole),
+            (Collective::Reduce | Collective::Gather, false) => (block, 0),
+            (Collective::Scatter, true) => (whole, block),
+            _ => (0, block),
+        };
+        assert_eq!((call.input_bytes, call.output_bytes), expected, "rank {rank}");
+        assert!(!call.in_place);
+        // SAFETY: the send buffer is as long, and nobody writes it now.
+        let input = unsafe { std::slice::from_raw_parts(call.input, call.input_bytes as usize) };
+        let all = communicator.exchange(input)?;
+        let output: Vec<u8> = match self.0 {
+            Collective::Gather => all.concat(),
+            Collective::Scatter => {
+                all[root].chunks(block as usize).nth(rank as usize).unwrap().to_vec()
+            }
+            _ => all[1].clone(),
+        };
+        let length = call.output_bytes as usize;
+        // SAFETY: the receive buffer is as long, and nobody else touches it now.
+        unsafe { std::ptr::copy(output.as_ptr(), call.output, length) };
         Ok(())
     }
 }
 
 #[test]
-fn code_for_a_reduce_has_a_receive_buffer_at_the_root_alone() {
-    let (registry, noting) = (Registry::new(), Arc::new(Noting::default()));
-    registry.register_code("noting", 1, Arc::clone(&noting) as _, Terms::default()).unwrap();
-    on_threads(&options(&registry), |_, on| {
-        let (input, mut output) = ([1u32; 4], [0; 4]);
-        let request = Request { what: What::Reduce { root: 1 }, ..sum(&input, &mut output) };
-        // SAFETY: both are as long as said, and outlive the call.
-        unsafe { on.call(&request, None).unwrap() };
-    });
-    assert_eq!(*noting.0.lock().unwrap(), [(16, 0), (16, 16)]);
+fn code_for_collectives_with_a_root_has_the_buffers_that_ranks_have_a_part_in() {
+    let codes = [Collective::Reduce, Collective::Gather, Collective::Scatter];
+    for (collective, root) in codes.into_iter().flat_map(|one| [(one.clone(), 0), (one, 1)]) {
+        let registry = Registry::new();
+        let code = Arc::new(Exchanging(collective.clone()));
+        registry.register_code("exchanging", 1, code, Terms::default()).unwrap();
+        let what = match collective {
+            Collective::Reduce => What::Reduce { root },
+            Collective::Gather => What::Gather { root },
+            _ => What::Scatter { root },
+        };
+        let found = on_threads(&options(&registry), |rank, on| {
+            let (input, mut output) = ([10 * rank, 1, 10 * rank + 2, 3], [7; 4]);
+            let request = Request { what, count: 2, ..sum(&input, &mut output) };
+            // SAFETY: both are as long as the larger buffer, and outlive the call.
+            unsafe { on.call(&request, None).unwrap() };
+            let question = on.question(&collective, 16, DataType::U32);
+            assert_eq!(on.explain(&question).unwrap().candidate.name(), "exchanging");
+            output
+        });
+        let untouched = [7; 4];
+        let expected = match collective {
+            Collective::Reduce => [[10, 1, 7, 7]; 2],
+            Collective::Gather => [[0, 1, 10, 1]; 2],
+            // Of the root's.
+            _ => [[10 * root, 1, 7, 7], [10 * root + 2, 3, 7, 7]],
+        };
+        let has_part = |rank: usize| collective == Collective::Scatter || rank == root as usize;
+        for (rank, found) in found.into_iter().enumerate() {
+            let expected = if has_part(rank) { expected[rank] } else { untouched };
+            assert_eq!(found, expected, "{collective} from {root}: rank {rank}");
+        }
+    }
 }
 
 #[test]

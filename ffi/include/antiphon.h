@@ -501,7 +501,7 @@ typedef struct antiphon_code_call {
      */
     const void *send_buffer;
     /**
-     * Its bytes.
+     * Its bytes: none of a scatter but at the root.
      */
     uint64_t send_bytes;
     /**
@@ -509,7 +509,7 @@ typedef struct antiphon_code_call {
      */
     void *receive_buffer;
     /**
-     * Its bytes.
+     * Its bytes: none of a reduce or gather but at the root.
      */
     uint64_t receive_bytes;
     /**
@@ -521,7 +521,7 @@ typedef struct antiphon_code_call {
      */
     int32_t op;
     /**
-     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of broadcast and reduce, 0.
+     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
      * Ranks may differ in it: what all of them must do alike, plans among it, may not hang on it.
      */
     int32_t in_place;
@@ -556,7 +556,7 @@ typedef struct antiphon_code_call {
 /**
  * Makes a call, and returns an antiphon_result; where that is a failure, antiphon_last_error has the reason, which
  * antiphon_set_last_error sets. It may be called on several threads at the same time, for several ranks. It
- * returns, and lets no exception out.
+ * returns, and lets no exception out (antiphon.hpp has what sees to it).
  */
 typedef int32_t (*antiphon_run_function)(void *context, const struct antiphon_code_call *call);
 
@@ -585,7 +585,8 @@ typedef struct antiphon_code {
      */
     uint64_t version;
     /**
-     * The collective that it computes: "allreduce", "allgather", "reducescatter", "alltoall", "broadcast" or "reduce".
+     * The collective that it computes: "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce",
+     * "gather" or "scatter".
      */
     const char *collective;
     /**
@@ -639,7 +640,7 @@ typedef struct antiphon_question {
      */
     int32_t op;
     /**
-     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of broadcast and reduce, 0.
+     * 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
      * Ranks may differ in it, where the call lets them, and have to be served alike: who chooses by it takes that from them.
      */
     int32_t in_place;
@@ -697,7 +698,7 @@ typedef struct antiphon_question {
 /**
  * Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, and leaves the choice to the
  * rules. Anything else is an error of the call, with the reason that antiphon_set_last_error set. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
- * threads at the same time; it returns, and lets no exception out.
+ * threads at the same time; it returns, and lets no exception out (antiphon.hpp has what sees to it).
  */
 typedef int32_t (*antiphon_select_function)(void *context, const struct antiphon_question *question, char *answer);
 

@@ -1,6 +1,6 @@
 //! Calls that registered code serves: all ranks meet first, and see that they chose the same.
 
-use super::{Collectives, argument, lock};
+use super::{Collectives, NOWHERE, argument, lock};
 use crate::error::ExecutorError;
 use crate::executor::Call;
 use crate::gpu::Meeting;
@@ -18,10 +18,12 @@ use std::sync::Arc;
 const OWN_MEMORY: &str = "memory of the rank's own device; allocate the buffer there, or narrow the code's terms, so that a plan \
      serves the call, which takes other memory, too";
 
-/// A call, and the code that serves it; fields as those of [`CodeCall`].
+/// A call, and the code that serves it; other fields as those of [`CodeCall`].
 #[derive(Debug)]
 pub(super) struct Coded {
     pub code: Arc<RegisteredCode>,
+    /// Bytes of a send and of a receive buffer, as ranks compare them: also those that this rank has no part in.
+    pub bytes: (u64, u64),
     pub in_place: bool,
     pub input: (*const u8, u64),
     pub output: (*mut u8, u64),
@@ -31,15 +33,6 @@ pub(super) struct Coded {
 }
 
 impl Coded {
-    /// Bytes by which ranks compare their calls.
-    fn lengths(&self) -> (u64, u64) {
-        match *self.code.collective() {
-            // All but the root have no receive buffer here.
-            Collective::Reduce => (self.input.1, self.input.1),
-            _ => (self.input.1, self.output.1),
-        }
-    }
-
     /// What tells codes, and roots, apart.
     fn name(&self) -> String {
         format!("code {} {} root {}", self.code.name(), self.code.version(), self.root)
@@ -83,7 +76,7 @@ impl Collectives {
         };
         let queue = &stream.map_or_else(|| self.own_stream(), |own| Ok(Arc::clone(own)))?;
         let &Coded { dtype, op, .. } = coded;
-        let meeting = Meeting { name: &coded.name(), bytes: coded.lengths(), dtype, op };
+        let meeting = Meeting { name: &coded.name(), bytes: coded.bytes, dtype, op };
         gpu.meet(&self.communicator().shared, &**queue, &meeting)?;
         // SAFETY: as this function's.
         unsafe { self.enter(coded, Some(queue))? };
@@ -97,12 +90,12 @@ impl Collectives {
     /// Has all ranks meet on the host, and compare what they call.
     fn meet(&self, coded: &Coded) -> Result<(), ExecutorError> {
         let meeting = self.meeting(coded.name())?;
-        let (send, receive) = coded.lengths();
-        let output =
-            if receive == coded.output.1 { coded.output.0 } else { coded.input.0.cast_mut() };
-        let mut meet = Call::new(&meeting, coded.dtype, (coded.input.0, send), (output, receive));
+        let (send, receive) = coded.bytes;
+        // The plan touches neither buffer.
+        let (input, output) = ((NOWHERE.cast_const(), send), (NOWHERE, receive));
+        let mut meet = Call::new(&meeting, coded.dtype, input, output);
         meet.op = coded.op;
-        // SAFETY: the plan touches neither buffer.
+        // SAFETY: there are no buffers.
         unsafe { self.executor().run(&meet) }
     }
 
@@ -115,7 +108,7 @@ impl Collectives {
         coded: &Coded,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let &Coded { ref code, in_place, input, output, dtype, op, root } = coded;
+        let &Coded { ref code, in_place, input, output, dtype, op, root, .. } = coded;
         let executor = self.executor();
         let ((input, input_bytes), (output, output_bytes)) = (input, output);
         let call = CodeCall {

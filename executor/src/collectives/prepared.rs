@@ -219,9 +219,11 @@ impl Collectives {
                     let saw = format!("code `{}` on {saw}", code.name());
                     return Err(ExecutorError::Apart { saw });
                 }
+                let bytes = (input.1, output.1);
                 // What stands in is the caller's to read, not to write.
-                let output = if stands_in { (NOWHERE, 0) } else { output };
-                Ok(Ready::Code(Coded { code, in_place, input, output, dtype, op, root }))
+                let output = if stands_in { (NOWHERE, 0) } else { there_mut(output) };
+                let input = there(input);
+                Ok(Ready::Code(Coded { code, bytes, in_place, input, output, dtype, op, root }))
             }
         }
     }
@@ -375,4 +377,14 @@ fn present((at, bytes): (*const u8, u64)) -> (*const u8, u64) {
 #[inline]
 fn present_mut((at, bytes): (*mut u8, u64)) -> (*mut u8, u64) {
     if bytes == 0 { (NOWHERE, 0) } else { (at, bytes) }
+}
+
+/// A send buffer, without its length if it is nowhere.
+fn there((at, bytes): (*const u8, u64)) -> (*const u8, u64) {
+    (at, if std::ptr::eq(at, NOWHERE) { 0 } else { bytes })
+}
+
+/// A receive buffer, without its length if it is nowhere.
+fn there_mut((at, bytes): (*mut u8, u64)) -> (*mut u8, u64) {
+    (at, if std::ptr::eq(at, NOWHERE) { 0 } else { bytes })
 }

@@ -18,13 +18,13 @@ use std::sync::Arc;
 pub struct CodeCall<'a> {
     /// What runs plans on the communicator; its [`communicator`](Executor::communicator) has barriers and exchanges.
     pub executor: &'a Executor,
-    /// Whether input and output are the same memory, by the collective's convention. Of broadcast and reduce, ranks may
+    /// Whether input and output are the same memory, by the collective's convention. Of collectives with a root, ranks may
     /// differ, and this is false.
     pub in_place: bool,
-    /// The send buffer, of `input_bytes`; not null.
+    /// The send buffer, of `input_bytes`; not null. Of a scatter, it has no bytes but at the root.
     pub input: *const u8,
-    /// The receive buffer, of `output_bytes`; not null. Of a reduce, it has no bytes but at the root; of a broadcast, it is
-    /// the send buffer as well but there.
+    /// The receive buffer, of `output_bytes`; not null. Of a reduce and a gather, it has no bytes but at the root; of a broadcast,
+    /// it is the send buffer as well but there.
     pub output: *mut u8,
     /// Bytes of the send buffer.
     pub input_bytes: u64,
@@ -34,7 +34,7 @@ pub struct CodeCall<'a> {
     pub dtype: DataType,
     /// The reduction, of collectives that reduce.
     pub op: Option<ReduceOp>,
-    /// The rank that broadcasts or receives the reduction; other collectives ignore it.
+    /// The rank that has what all get, or gets what all have; collectives without one ignore it.
     pub root: u32,
     /// The stream that the call is on. What the code launches on it comes in order; what it does otherwise must come after
     /// what is before it on the stream, so that code that does so synchronises it first. Without one the call is complete
@@ -140,12 +140,8 @@ impl RegisteredCode {
     /// # Errors
     /// Why not.
     pub fn fits(&self, question: &Question<'_>) -> Result<(), Misfit> {
-        let question = &question.of_plans();
         if self.collective != *question.collective {
             return Err(Misfit::collective(&self.collective, question));
-        }
-        if question.sizes().is_none() {
-            return Err(Misfit::RuntimeSizes(false));
         }
         if question.spread.devices != Devices::Host && !self.devices {
             return Err(Misfit::Devices);

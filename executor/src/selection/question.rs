@@ -20,10 +20,10 @@ pub struct Question<'a> {
     pub dtype: DataType,
     /// The reduction, of collectives that reduce.
     pub op: Option<ReduceOp>,
-    /// Whether input and output are the same memory, by the collective's convention. Of broadcast and reduce each rank is
+    /// Whether input and output are the same memory, by the collective's convention. Of collectives with a root each rank is
     /// in place or not as it likes, so that theirs says nothing.
     pub in_place: bool,
-    /// The rank that broadcasts or receives the reduction; other collectives ignore it.
+    /// The rank that has what all get, or gets what all have; collectives without one ignore it.
     pub root: u32,
     /// Whether every rank's input is multiplied by a factor of its own first.
     pub premultiplied: bool,

@@ -75,15 +75,15 @@ class CodeCall:
     def __init__(self, call: _abi.CodeCall, name: str) -> None:
         dtype, on_device = DataType._of_number(call.dtype), call.device >= 0
         self.send = View(call.send_buffer or 0, call.send_bytes, dtype, False, on_device)
-        """The send buffer, which is not to be written."""
+        """The send buffer, which is not to be written; of a scatter, it has no elements but at the root."""
         self.receive = View(call.receive_buffer or 0, call.receive_bytes, dtype, True, on_device)
-        """The receive buffer."""
+        """The receive buffer; of a reduce and a gather, it has no elements but at the root."""
         self.dtype = dtype
         """The type of the elements."""
         self.op = Op(call.op) if call.op >= 0 else None
         """The reduction; None where nothing is reduced."""
         self.in_place = bool(call.in_place)
-        """Whether input and output are the same memory, by the collective's convention. Of broadcast and reduce, False."""
+        """Whether input and output are the same memory, by the collective's convention. Of those with a root, False."""
         self.root: int = call.root
         """The root, of collectives that have one."""
         self.rank: int = call.rank

@@ -29,17 +29,17 @@ pub struct antiphon_code_call {
     pub stream: *const antiphon_stream,
     /// The send buffer; not null.
     pub send_buffer: *const c_void,
-    /// Its bytes.
+    /// Its bytes: none of a scatter but at the root.
     pub send_bytes: u64,
     /// The receive buffer; not null.
     pub receive_buffer: *mut c_void,
-    /// Its bytes.
+    /// Its bytes: none of a reduce or gather but at the root.
     pub receive_bytes: u64,
     /// The element type, an antiphon_dtype.
     pub dtype: i32,
     /// The reduction, an antiphon_op; ANTIPHON_OP_OF_PLAN where nothing is reduced.
     pub op: i32,
-    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of broadcast and reduce, 0.
+    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
     /// Ranks may differ in it: what all of them must do alike, plans among it, may not hang on it.
     pub in_place: i32,
     /// The root, of collectives that have one.
@@ -60,7 +60,7 @@ pub struct antiphon_code_call {
 
 /// Makes a call, and returns an antiphon_result; where that is a failure, antiphon_last_error has the reason, which
 /// antiphon_set_last_error sets. It may be called on several threads at the same time, for several ranks. It
-/// returns, and lets no exception out.
+/// returns, and lets no exception out (antiphon.hpp has what sees to it).
 pub type antiphon_run_function =
     Option<unsafe extern "C" fn(context: *mut c_void, call: *const antiphon_code_call) -> i32>;
 
@@ -75,7 +75,8 @@ pub struct antiphon_code {
     pub name: *const c_char,
     /// Raised whenever it would no longer work together with what it was: ranks compare it.
     pub version: u64,
-    /// The collective that it computes: "allreduce", "allgather", "reducescatter", "alltoall", "broadcast" or "reduce".
+    /// The collective that it computes: "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce",
+    /// "gather" or "scatter".
     pub collective: *const c_char,
     /// Makes a call; must be there.
     pub run: antiphon_run_function,

@@ -29,7 +29,7 @@ pub struct antiphon_question {
     pub dtype: i32,
     /// The reduction, an antiphon_op; any other number where nothing is reduced.
     pub op: i32,
-    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of broadcast and reduce, 0.
+    /// 1 if input and output are the same memory on this rank, by the collective's convention, else 0. Of those with a root, 0.
     /// Ranks may differ in it, where the call lets them, and have to be served alike: who chooses by it takes that from them.
     pub in_place: i32,
     /// 1 if every rank's input is multiplied by a factor first, else 0.
@@ -92,7 +92,7 @@ pub const ANTIPHON_ANSWER_BYTES: usize = 1024;
 
 /// Chooses for a call: writes the name of a candidate, with a zero, and returns 1; or returns 0, and leaves the choice to the
 /// rules. Anything else is an error of the call, with the reason that antiphon_set_last_error set. `answer` has room for ANTIPHON_ANSWER_BYTES. It may be called on several
-/// threads at the same time; it returns, and lets no exception out.
+/// threads at the same time; it returns, and lets no exception out (antiphon.hpp has what sees to it).
 pub type antiphon_select_function = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
