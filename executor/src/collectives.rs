@@ -15,6 +15,7 @@ mod served;
 mod streams;
 mod together;
 mod transfers;
+mod uneven;
 
 use crate::communicator::Communicator;
 use crate::error::ExecutorError;
@@ -23,7 +24,6 @@ use crate::plan_cache::LoadedPlan;
 use crate::selection::{Question, Spread, Tuning, Wish, even};
 use antiphon_hal::{Event, HalError, Stream};
 use antiphon_plan::counts::{Counts, Extent};
-use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -34,6 +34,7 @@ use prepared::Ready;
 pub use scaled::Factor;
 use served::{Found, Service};
 use transfers::Way;
+use uneven::Uneven;
 
 /// A collective of blocks that are as long on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -249,11 +250,8 @@ impl Collectives {
             },
             // SAFETY: as this function's.
             Ready::Launch(prepared) => unsafe { self.launch(&prepared.call(), stream) },
-            Ready::Code(coded) => {
-                coded.check(self)?;
-                // SAFETY: as this function's.
-                unsafe { self.run_code(&coded, stream) }
-            }
+            // SAFETY: as this function's.
+            Ready::Code(coded) => unsafe { self.run_checked_code(&coded, stream) },
         }
     }
 
@@ -274,14 +272,16 @@ impl Collectives {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if self.in_parts(&Collective::AllToAllV) {
-            let counts = Counts { send, receive };
-            let parts = self.parts_v("alltoallv", buffers, sizes, counts, dtype)?;
-            return self.run_parts(parts, stream);
+        let counts = Counts { send, receive };
+        match self.prepare_all_to_all_v((buffers, sizes), counts, dtype)? {
+            // SAFETY: as this function's.
+            Uneven::Launch(call) => unsafe {
+                self.launch(&call.call().with_counts(counts), stream)
+            },
+            // SAFETY: as this function's.
+            Uneven::Code(coded) => unsafe { self.run_checked_code(&coded, stream) },
+            Uneven::Parts(parts) => self.run_parts(parts, stream),
         }
-        let call = self.prepare_v(buffers, sizes, dtype)?;
-        // SAFETY: as this function's.
-        unsafe { self.launch(&call.call().with_counts(Counts { send, receive }), stream) }
     }
 
     /// Gives every rank the inputs of all ranks, which have lengths of their own: all of this rank's input goes to everyone,
@@ -302,13 +302,13 @@ impl Collectives {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if self.in_parts(&Collective::AllGatherV) {
-            let parts = self.parts_gathered(buffers, sizes, receive, dtype)?;
-            return self.run_parts(parts, stream);
+        match self.prepare_all_gather_v((buffers, sizes), receive, dtype)? {
+            // SAFETY: as this function's.
+            Uneven::Launch(call) => unsafe { self.launch(&call.call(), stream) },
+            // SAFETY: as this function's.
+            Uneven::Code(coded) => unsafe { self.run_checked_code(&coded, stream) },
+            Uneven::Parts(parts) => self.run_parts(parts, stream),
         }
-        let call = self.prepare_gathered(buffers, sizes, receive, dtype)?;
-        // SAFETY: as this function's.
-        unsafe { self.launch(&call.call(), stream) }
     }
 
     /// As [`Communicator::abort`].

@@ -10,6 +10,7 @@ mod tests;
 
 use crate::error::ExecutorError;
 use crate::selection::order::{Choice, Offer, Sources};
+use crate::selection::question::brings_sizes;
 use crate::selection::transfers::explain;
 use crate::selection::{Question, SelectionError, Tuning, is_built_in};
 use antiphon_plan::model::{Collective, Plan};
@@ -131,10 +132,17 @@ impl Registry {
         let collective = code.collective();
         if !SERVED_BY_CODE.contains(&collective) {
             let (what, saw) = ("register code", format!("the collective `{collective}`"));
-            let allowed = "allreduce, allgather, reducescatter, alltoall, broadcast, reduce, gather and scatter";
+            let allowed = "allreduce, allgather, reducescatter, alltoall, broadcast, reduce, gather, scatter, alltoallv \
+                           and allgatherv";
             return Err(ExecutorError::Argument { what, saw, allowed });
         }
         fits_some(&terms)?;
+        if !terms.any_size() && brings_sizes(&collective) {
+            // A rank knows the sizes of its own blocks alone, and all must choose alike.
+            let (what, saw) = ("register code", format!("limits of sizes for {collective}"));
+            let allowed = "none where blocks have lengths of their own";
+            return Err(ExecutorError::Argument { what, saw, allowed });
+        }
         let name = terms.name.clone().unwrap_or_else(|| name.to_owned());
         let code = Arc::new(RegisteredCode::new(name, version, code, terms));
         let changed: Result<(), ExecutorError> = self.change(|contents| {
@@ -264,8 +272,8 @@ impl Registry {
     }
 }
 
-/// The collectives of calls that code may serve: those whose blocks are equal.
-const SERVED_BY_CODE: [Collective; 8] = [
+/// The collectives of calls that code may serve: those that all ranks make.
+const SERVED_BY_CODE: [Collective; 10] = [
     Collective::AllReduce,
     Collective::AllGather,
     Collective::ReduceScatter,
@@ -274,6 +282,8 @@ const SERVED_BY_CODE: [Collective; 8] = [
     Collective::Reduce,
     Collective::Gather,
     Collective::Scatter,
+    Collective::AllToAllV,
+    Collective::AllGatherV,
 ];
 
 /// Whether a message of some size is within the terms.

@@ -260,9 +260,12 @@ pub fn candidates(spread: Spread, wish: Wish<'_>) -> Result<Vec<Selected>, Selec
 const ALL_TO_ALL_V: &str = "alltoallv_zero_copy";
 const ALL_GATHER_V: &str = "allgatherv_zero_copy";
 
-/// Whether a name is that of a built-in algorithm.
+/// What serves calls that are made of transfers between pairs of ranks.
+const TRANSFERS: &str = "transfers";
+
+/// Whether a name is that of a built-in algorithm, or of what is there beside them.
 pub(crate) fn is_built_in(name: &str) -> bool {
-    [ALL_TO_ALL_V, ALL_GATHER_V].contains(&name)
+    [ALL_TO_ALL_V, ALL_GATHER_V, TRANSFERS].contains(&name)
         || Rooted::ALL.into_iter().any(|one| one.name() == name)
         || name.parse::<Algorithm>().is_ok()
 }

@@ -37,7 +37,7 @@
 /**
  * The minor number of the binary interface: raised by every addition.
  */
-#define ANTIPHON_ABI_MINOR 11
+#define ANTIPHON_ABI_MINOR 12
 
 /**
  * What functions return. Numbers are never used again for something else.
@@ -551,6 +551,24 @@ typedef struct antiphon_code_call {
      * 1 while the stream is recorded into a graph, of which all that is put into it becomes a part, else 0.
      */
     int32_t recorded;
+    /**
+     * Of an alltoallv, for each rank, how many elements of the send buffer go there; null of other collectives. (Of an allgatherv,
+     * all of the send buffer goes to everyone.)
+     */
+    const uint64_t *send_counts;
+    /**
+     * At which element of the send buffer they begin; null likewise.
+     */
+    const uint64_t *send_offsets;
+    /**
+     * Of an alltoallv and an allgatherv, for each rank, how many elements come from there; null of other collectives. Nobody has
+     * looked whether sender and receiver agree.
+     */
+    const uint64_t *receive_counts;
+    /**
+     * At which element of the receive buffer they begin; null likewise.
+     */
+    const uint64_t *receive_offsets;
 } antiphon_code_call;
 
 /**
@@ -586,7 +604,7 @@ typedef struct antiphon_code {
     uint64_t version;
     /**
      * The collective that it computes: "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce",
-     * "gather" or "scatter".
+     * "gather", "scatter", "alltoallv" or "allgatherv".
      */
     const char *collective;
     /**

@@ -97,7 +97,11 @@ AT(antiphon_code_call, world, 76);
 AT(antiphon_code_call, native_stream, 80);
 AT(antiphon_code_call, device, 88);
 AT(antiphon_code_call, recorded, 92);
-SIZE(antiphon_code_call, 96);
+AT(antiphon_code_call, send_counts, 96);
+AT(antiphon_code_call, send_offsets, 104);
+AT(antiphon_code_call, receive_counts, 112);
+AT(antiphon_code_call, receive_offsets, 120);
+SIZE(antiphon_code_call, 128);
 
 int main(void)
 {

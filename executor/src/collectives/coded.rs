@@ -9,6 +9,7 @@ use crate::registry::{CodeCall, RegisteredCode};
 use crate::selection::order::panicked;
 use antiphon_hal::Stream;
 use antiphon_plan::builder::{BuildError, ProgramBuilder};
+use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::model::{Collective, Plan};
 use antiphon_types::{DataType, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +28,8 @@ pub(super) struct Coded {
     pub in_place: bool,
     pub input: (*const u8, u64),
     pub output: (*mut u8, u64),
+    /// Those sent and those received, where they have lengths of their own.
+    pub blocks: Option<[Vec<Extent>; 2]>,
     pub dtype: DataType,
     pub op: Option<ReduceOp>,
     pub root: u32,
@@ -60,6 +63,31 @@ impl Coded {
 }
 
 impl Collectives {
+    /// Refuses code where some ranks are on hosts and others on devices, which come to different meetings: all of them do, or the
+    /// call would be waited for.
+    pub(super) fn check_alike(&self, code: &RegisteredCode) -> Result<(), ExecutorError> {
+        match self.communicator().shared.neighbours.mixed() {
+            Some(saw) => {
+                Err(ExecutorError::Apart { saw: format!("code `{}` on {saw}", code.name()) })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks a call that code serves, and makes it.
+    ///
+    /// # Safety
+    /// As [`call`](Self::call).
+    pub(super) unsafe fn run_checked_code(
+        &self,
+        coded: &Coded,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        coded.check(self)?;
+        // SAFETY: as this function's.
+        unsafe { self.run_code(coded, stream) }
+    }
+
     /// Makes a call that code serves, and that was [checked](Coded::check).
     ///
     /// # Safety
@@ -108,7 +136,7 @@ impl Collectives {
         coded: &Coded,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        let &Coded { ref code, in_place, input, output, dtype, op, root, .. } = coded;
+        let &Coded { ref code, in_place, input, output, ref blocks, dtype, op, root, .. } = coded;
         let executor = self.executor();
         let ((input, input_bytes), (output, output_bytes)) = (input, output);
         let call = CodeCall {
@@ -118,6 +146,7 @@ impl Collectives {
             output,
             input_bytes,
             output_bytes,
+            counts: blocks.as_ref().map(|[send, receive]| Counts { send, receive }),
             dtype,
             op,
             root,

@@ -7,12 +7,12 @@ use super::queued::Queued;
 use super::streams::Streams;
 use super::together::Together;
 use super::transfers::{Direction, Purpose, Transfer, TransferLaunch, Way};
+use super::uneven::Uneven;
 use super::{Collectives, Request, argument, check_address};
 use crate::error::ExecutorError;
 use crate::executor::own_error;
 use antiphon_hal::{Effort, HalError, Stream, Task, TaskError, TaskState, kernels};
 use antiphon_plan::counts::{Counts, Extent};
-use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -115,14 +115,14 @@ impl Group {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if on.in_parts(&Collective::AllToAllV) {
-            let counts = Counts { send, receive };
-            let parts = on.parts_v("alltoallv", buffers, sizes, counts, dtype)?;
-            return self.parts(on, parts, stream);
-        }
-        let call = on.prepare_v(buffers, sizes, dtype)?;
-        let call = call.with_blocks(send.to_vec(), receive.to_vec());
-        self.gather(on, Work::Step(Step::Launch(call)), stream)
+        let counts = Counts { send, receive };
+        let uneven = match on.prepare_all_to_all_v((buffers, sizes), counts, dtype)? {
+            Uneven::Launch(call) => {
+                Uneven::Launch(call.with_blocks(send.to_vec(), receive.to_vec()))
+            }
+            other => other,
+        };
+        self.uneven(on, uneven, stream)
     }
 
     /// Gathers a call, as [`Collectives::all_gather_v`] makes it.
@@ -141,12 +141,22 @@ impl Group {
         dtype: DataType,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        if on.in_parts(&Collective::AllGatherV) {
-            let parts = on.parts_gathered(buffers, sizes, receive, dtype)?;
-            return self.parts(on, parts, stream);
+        let uneven = on.prepare_all_gather_v((buffers, sizes), receive, dtype)?;
+        self.uneven(on, uneven, stream)
+    }
+
+    /// Gathers a call with blocks of lengths of their own.
+    fn uneven(
+        &mut self,
+        on: &Collectives,
+        uneven: Uneven,
+        stream: Option<&Arc<dyn Stream>>,
+    ) -> Result<(), ExecutorError> {
+        match uneven {
+            Uneven::Launch(call) => self.gather(on, Work::Step(Step::Launch(call)), stream),
+            Uneven::Code(coded) => self.gather(on, Work::Step(Step::Code(coded)), stream),
+            Uneven::Parts(parts) => self.parts(on, parts, stream),
         }
-        let call = on.prepare_gathered(buffers, sizes, receive, dtype)?;
-        self.gather(on, Work::Step(Step::Launch(call)), stream)
     }
 
     /// Gathers the transfers that a call comes to: all, or none.

@@ -19,13 +19,23 @@ impl Collectives {
     pub(super) fn parts_v(
         &self,
         what: &'static str,
-        buffers: (*const u8, *mut u8),
-        sizes: (u64, u64),
-        Counts { send, receive }: Counts<'_>,
+        blocks: &Blocks,
         dtype: DataType,
     ) -> Result<Vec<Transfer>, ExecutorError> {
+        self.check_blocks(what, blocks, dtype)?;
+        // Empty ones too, so that a peer that expects something is told.
+        Ok(transfers(what, blocks, dtype, self.communicator().rank()))
+    }
+
+    /// Checks blocks that come from a caller: that they are in their buffers, and apart from each other.
+    pub(super) fn check_blocks(
+        &self,
+        what: &'static str,
+        &Blocks { buffers, sizes, ref send, ref receive }: &Blocks,
+        dtype: DataType,
+    ) -> Result<(), ExecutorError> {
         let bytes = check_sizes(buffers, sizes, dtype)?;
-        let (rank, world) = (self.communicator().rank(), self.communicator().world());
+        let world = self.communicator().world();
         let starts = [buffers.0.addr() as u64, buffers.1.addr() as u64];
         let ends = [starts[0].saturating_add(bytes.0), starts[1].saturating_add(bytes.1)];
         let share = starts[0] < ends[1] && starts[1] < ends[0];
@@ -37,29 +47,25 @@ impl Collectives {
             in_place: false,
         };
         let checked = Counts { send, receive }.check(&fit);
-        checked.map_err(|source| ExecutorError::Counts { plan: what.to_owned(), source })?;
-        let blocks = Blocks { buffers, sizes, send: send.to_vec(), receive: receive.to_vec() };
-        // Empty ones too, so that a peer that expects something is told.
-        Ok(transfers(what, &blocks, dtype, rank))
+        checked.map_err(|source| ExecutorError::Counts { plan: what.to_owned(), source })
     }
 
-    /// The transfers that an allgatherv comes to: an alltoallv that sends the same to all.
-    pub(super) fn parts_gathered(
+    /// The blocks of an allgatherv, as an alltoallv that sends the same to all.
+    pub(super) fn gathered_blocks(
         &self,
-        (input, output): (*const u8, *mut u8),
+        buffers: (*const u8, *mut u8),
         sizes: (u64, u64),
         receive: &[Extent],
-        dtype: DataType,
-    ) -> Result<Vec<Transfer>, ExecutorError> {
+        in_place: bool,
+    ) -> Blocks {
         let rank = self.communicator().rank() as usize;
         let mut send = vec![Extent::new(0, sizes.0); self.communicator().world() as usize];
         let mut receive = receive.to_vec();
-        if self.own_block((input, output), sizes, &receive, dtype)? {
+        if in_place {
             // It is where it belongs, and the other blocks are apart from it or refused.
             (send[rank], receive[rank]) = Default::default();
         }
-        let counts = Counts { send: &send, receive: &receive };
-        self.parts_v("allgatherv", (input, output), sizes, counts, dtype)
+        Blocks { buffers, sizes, send, receive }
     }
 
     /// Whether the input of an allgatherv is the rank's block of its output. One of no elements is that also wherever else it

@@ -8,7 +8,7 @@ use crate::executor::{Asked, Buffers, Call};
 use crate::plan_cache::LoadedPlan;
 use crate::selection::Wish;
 use crate::selection::question::reduces;
-use antiphon_plan::counts::{Counts, CountsError, Extent};
+use antiphon_plan::counts::{Counts, Extent};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::sync::Arc;
@@ -49,6 +49,17 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// A launch over runtime blocks, which it does not have yet; buffers and bytes were checked.
+    pub(super) fn of_blocks(
+        plan: Arc<LoadedPlan>,
+        (input, output): (*const u8, *mut u8),
+        bytes: (u64, u64),
+        dtype: DataType,
+    ) -> Self {
+        let (input, output) = (present((input, bytes.0)), present_mut((output, bytes.1)));
+        Prepared { plan, asked: None, dtype, op: None, input, output, blocks: None }
+    }
+
     /// The call.
     pub(super) fn call(&self) -> Call<'_> {
         let mut call = Call::new(&self.plan, self.dtype, self.input, self.output);
@@ -214,69 +225,28 @@ impl Collectives {
                 Ok(Ready::Launch(Prepared { plan, asked, dtype, op, input, output, blocks: None }))
             }
             Served::Code(code) => {
-                // Ranks on hosts and ranks on devices come to different meetings. All of them refuse it, or it would be waited for.
-                if let Some(saw) = self.communicator().shared.neighbours.mixed() {
-                    let saw = format!("code `{}` on {saw}", code.name());
-                    return Err(ExecutorError::Apart { saw });
-                }
+                self.check_alike(&code)?;
                 let bytes = (input.1, output.1);
                 // What stands in is the caller's to read, not to write.
                 let output = if stands_in { (NOWHERE, 0) } else { there_mut(output) };
                 let input = there(input);
-                Ok(Ready::Code(Coded { code, bytes, in_place, input, output, dtype, op, root }))
+                let blocks = None;
+                Ok(Ready::Code(Coded {
+                    code,
+                    bytes,
+                    in_place,
+                    input,
+                    output,
+                    blocks,
+                    dtype,
+                    op,
+                    root,
+                }))
+            }
+            Served::Transfers => {
+                unreachable!("blocks of these collectives are as long on all ranks")
             }
         }
-    }
-
-    /// Checks the buffers of an alltoallv, or of what one does; `sizes` are their elements. It has no blocks yet.
-    pub(super) fn prepare_v(
-        &self,
-        buffers: (*const u8, *mut u8),
-        sizes: (u64, u64),
-        dtype: DataType,
-    ) -> Result<Prepared, ExecutorError> {
-        self.prepare_runtime(&Collective::AllToAllV, false, buffers, sizes, dtype)
-    }
-
-    /// Checks an allgatherv of one node.
-    pub(super) fn prepare_gathered(
-        &self,
-        buffers: (*const u8, *mut u8),
-        sizes: (u64, u64),
-        receive: &[Extent],
-        dtype: DataType,
-    ) -> Result<Prepared, ExecutorError> {
-        let in_place = self.own_block(buffers, sizes, receive, dtype)?;
-        let over = |extent: &Extent| {
-            let at = buffers.1.wrapping_add((extent.offset as usize).wrapping_mul(dtype.size()));
-            extent.count > 0 && extent.count == sizes.0 && at.cast_const() == buffers.0
-        };
-        if let Some(receive) = receive.iter().position(over).filter(|_| !in_place) {
-            let source = CountsError::Shared { send: 0, receive, in_place };
-            return Err(ExecutorError::Counts { plan: "allgatherv".to_owned(), source });
-        }
-        let call =
-            self.prepare_runtime(&Collective::AllGatherV, in_place, buffers, sizes, dtype)?;
-        Ok(call.with_blocks(vec![Extent::new(0, sizes.0)], receive.to_vec()))
-    }
-
-    /// Checks the buffers of a call with runtime blocks, which it does not have yet; `sizes` are their elements.
-    fn prepare_runtime(
-        &self,
-        collective: &Collective,
-        in_place: bool,
-        (input, output): (*const u8, *mut u8),
-        sizes: (u64, u64),
-        dtype: DataType,
-    ) -> Result<Prepared, ExecutorError> {
-        let (input_bytes, output_bytes) = check_sizes((input, output), sizes, dtype)?;
-        let wish = Wish { collective, bytes: 0, in_place, root: 0 };
-        let addresses = [input.addr(), output.addr()];
-        let Served::Plan(plan) = self.serve(wish, (dtype, None, false), addresses)?.served else {
-            return Err(code_unsupported(self, "code for blocks of different sizes"));
-        };
-        let (input, output) = (present((input, input_bytes)), present_mut((output, output_bytes)));
-        Ok(Prepared { plan, asked: None, dtype, op: None, input, output, blocks: None })
     }
 
     /// A transfer from a rank of a pair whose ranks are on two nodes: runtime blocks are for those that map each other's
@@ -311,9 +281,8 @@ impl Collectives {
             _ => unreachable!("blocks of all other collectives are as long on all ranks"),
         };
         let bytes = check_sizes((input, output), sizes, request.dtype)?;
-        let (input, output) = (present((input, bytes.0)), present_mut((output, bytes.1)));
-        let (asked, dtype, op, blocks) = (None, request.dtype, None, Some([send, receive]));
-        Ok(Prepared { plan, asked, dtype, op, input, output, blocks })
+        let launch = Prepared::of_blocks(plan, (input, output), bytes, request.dtype);
+        Ok(launch.with_blocks(send, receive))
     }
 
     /// What a rank sends and receives in a gather.
@@ -369,13 +338,13 @@ struct Rooted {
 
 /// A send buffer, or what stands for one of no length.
 #[inline]
-fn present((at, bytes): (*const u8, u64)) -> (*const u8, u64) {
+pub(super) fn present((at, bytes): (*const u8, u64)) -> (*const u8, u64) {
     if bytes == 0 { (NOWHERE.cast_const(), 0) } else { (at, bytes) }
 }
 
 /// A receive buffer, or what stands for one of no length.
 #[inline]
-fn present_mut((at, bytes): (*mut u8, u64)) -> (*mut u8, u64) {
+pub(super) fn present_mut((at, bytes): (*mut u8, u64)) -> (*mut u8, u64) {
     if bytes == 0 { (NOWHERE, 0) } else { (at, bytes) }
 }
 

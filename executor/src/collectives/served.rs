@@ -8,7 +8,7 @@ use crate::plan_cache::LoadedPlan;
 use crate::registry::{Installed, RegisteredCode, RegisteredPlan, Registry};
 use crate::selection::order::{Candidate, Choice, Sources, choose, choose_by_size};
 use crate::selection::transfers::{Made, made};
-use crate::selection::{Question, Selected, SelectionError, Spread, Tuning, Wish};
+use crate::selection::{Question, Selected, Spread, Tuning, Wish};
 use antiphon_plan::algorithms::{self, Algorithm, Rooted};
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
@@ -23,6 +23,8 @@ const PLACES: usize = 256;
 pub(super) enum Served {
     Plan(Arc<LoadedPlan>),
     Code(Arc<RegisteredCode>),
+    /// Transfers between pairs of ranks.
+    Transfers,
 }
 
 /// What serves a call, and by what it is found again; none where every call asks anew.
@@ -82,6 +84,7 @@ fn place(&Asked { bytes, root, rest, .. }: &Asked) -> usize {
 enum Chosen {
     Plan(Arc<LoadedPlan>),
     Code(Weak<RegisteredCode>),
+    Transfers,
 }
 
 impl Chosen {
@@ -89,6 +92,7 @@ impl Chosen {
         match served {
             Served::Plan(plan) => Chosen::Plan(Arc::clone(plan)),
             Served::Code(code) => Chosen::Code(Arc::downgrade(code)),
+            Served::Transfers => Chosen::Transfers,
         }
     }
 
@@ -97,6 +101,7 @@ impl Chosen {
         match self {
             Chosen::Plan(plan) => Some(Served::Plan(Arc::clone(plan))),
             Chosen::Code(code) => code.upgrade().map(Served::Code),
+            Chosen::Transfers => Some(Served::Transfers),
         }
     }
 }
@@ -222,7 +227,10 @@ impl Service {
             // Not under a lock: loading may wait for another process that verifies the same plan.
             let tuned = self.tuning.is_used(question.spread.ranks);
             if contents.is_empty() && installed.plans().is_empty() && !tuned {
-                break self.built_in(executor, &choose_by_size(question)?)?;
+                break match made(question.collective, question.spread) {
+                    Made::Launch => self.built_in(executor, &choose_by_size(question)?)?,
+                    Made::Transfers => Served::Transfers,
+                };
             }
             let sources =
                 Sources { contents: &contents, tuning: &self.tuning, installed: &installed };
@@ -235,7 +243,7 @@ impl Service {
                     Err(error @ ExecutorError::Refuted { .. }) => self.leave_out(plan, &error),
                     served => break served.map_err(|error| blamed(plan, error))?,
                 },
-                Candidate::Transfers => return Err(transfers_alone(question)),
+                Candidate::Transfers => break Served::Transfers,
             }
         };
         // A selector is asked about every call.
@@ -311,18 +319,7 @@ fn blamed(plan: &RegisteredPlan, error: ExecutorError) -> ExecutorError {
     ExecutorError::Installed { plan: plan.name().to_owned(), source: Arc::new(error) }
 }
 
-/// Nobody asks what one launch of all ranks serves where there is none.
-fn transfers_alone(question: &Question<'_>) -> ExecutorError {
-    let (collective, nodes) = (question.collective.clone(), question.spread.nodes);
-    SelectionError::None { collective, nodes, known: "calls between two ranks".to_owned() }.into()
-}
-
 impl Collectives {
-    /// Whether calls of a collective come to transfers between pairs of ranks.
-    pub(super) fn in_parts(&self, collective: &Collective) -> bool {
-        made(collective, self.0.service.spread) == Made::Transfers
-    }
-
     /// A question about a call of `bytes` bytes on this communicator, out of place; the rest is for the caller to change.
     pub fn question<'a>(
         &'a self,

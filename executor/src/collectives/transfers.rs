@@ -229,7 +229,7 @@ impl Collectives {
             }
         };
         let [send, receive] = blocks;
-        Ok(self.prepare_v(buffers, sizes, dtype)?.with_blocks(send, receive))
+        Ok(self.prepare_near((buffers, sizes), dtype)?.with_blocks(send, receive))
     }
 
     /// Whether buffers are on a GPU.

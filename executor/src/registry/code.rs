@@ -6,6 +6,7 @@ use crate::executor::Executor;
 use crate::selection::order::panicked;
 use crate::selection::{Devices, Question, reproducible};
 use antiphon_hal::Stream;
+use antiphon_plan::counts::Counts;
 use antiphon_plan::model::Collective;
 use antiphon_types::{DataType, ReduceOp};
 use std::fmt;
@@ -30,6 +31,11 @@ pub struct CodeCall<'a> {
     pub input_bytes: u64,
     /// Bytes of the receive buffer.
     pub output_bytes: u64,
+    /// Of an alltoallv and an allgatherv the blocks, in elements, by rank: those of the send buffer that go there, and those of the
+    /// receive buffer that come from there. Of an allgatherv one is sent, the whole send buffer. They are within their buffers, and
+    /// those received apart from each other; that sender and receiver agree on a length nobody has looked at. `None` of other
+    /// collectives.
+    pub counts: Option<Counts<'a>>,
     /// Element type.
     pub dtype: DataType,
     /// The reduction, of collectives that reduce.

@@ -63,8 +63,7 @@ impl RegisteredPlan {
         if let Some(root) = terms.root.filter(|&root| root >= world) {
             return Err(contradicts(format!("root {root}"), "its ranks"));
         }
-        let any = terms.min_bytes == 0 && terms.max_bytes == u64::MAX;
-        if lowered.layout().runtime_sizes && !any {
+        if lowered.layout().runtime_sizes && !terms.any_size() {
             // A rank knows the sizes of its own blocks alone, and all must choose alike. The plan itself has none.
             let saw = "limits of sizes".to_owned();
             return Err(contradicts(saw, "none on plans with runtime sizes"));

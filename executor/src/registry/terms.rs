@@ -166,6 +166,11 @@ fn differently(found: Option<&SumOrder>, wanted: Option<&SumOrder>) -> String {
 }
 
 impl Terms {
+    /// Whether they are for messages of all sizes.
+    pub(super) fn any_size(&self) -> bool {
+        self.min_bytes == 0 && self.max_bytes == u64::MAX
+    }
+
     /// Whether calls of ranks that are spread so may be within the terms.
     pub(super) fn admit_ranks(&self, spread: Spread) -> Result<(), Misfit> {
         if let Some(world) = self.world.filter(|&world| world != spread.ranks) {

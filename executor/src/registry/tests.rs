@@ -259,7 +259,7 @@ fn code_fits_by_its_terms_and_by_what_it_says() {
             },
             Some("serves memory of the host"),
         ),
-        (AllToAllV, None, Terms::default(), question(&AllToAllV), Some("has no runtime sizes")),
+        (AllToAllV, None, Terms::default(), question(&AllToAllV), None),
         (AllToAllV, None, Terms::default(), reduce, Some("is for alltoallv")),
     ];
     for (collective, says, terms, question, expected) in cases {
@@ -465,8 +465,9 @@ fn names_are_given_once_and_terms_do_not_contradict_the_plan() {
             (0, 9),
             "the collective `alreduce`, allowed allreduce,",
         ),
-        (Collective::Gather, "n", (0, 9), "the collective `gather`"),
-        (Collective::AllToAllV, "n", (0, 9), "the collective `alltoallv`"),
+        (Collective::SendRecv, "n", (0, 9), "the collective `sendrecv`"),
+        (Collective::AllToAllV, "n", (0, 9), "limits of sizes for alltoallv"),
+        (Collective::AllGatherV, "n", (1, u64::MAX), "limits of sizes for allgatherv"),
         (Collective::AllReduce, "n", (9, 8), "messages of 9 to 8 bytes"),
         (Collective::AllReduce, "two\nlines", (9, 9), "control characters"),
     ] {

@@ -3,8 +3,10 @@
 //! first; then registered code, likewise; then the first installed plan that fits, by name; then the built-in algorithm that
 //! the rule by size takes.
 
+use super::transfers::{Made, made, said};
 use super::{
-    Devices, Question, Selected, SelectionError, Tuning, candidates, reproducible, select,
+    Devices, Question, Selected, SelectionError, TRANSFERS, Tuning, candidates, reproducible,
+    select,
 };
 use crate::registry::{Contents, Installed, Misfit, RegisteredCode, RegisteredPlan};
 use std::borrow::Cow;
@@ -22,7 +24,7 @@ pub enum Candidate {
     Installed(Arc<RegisteredPlan>),
     /// A built-in algorithm.
     BuiltIn(Selected),
-    /// Transfers between pairs of ranks.
+    /// Transfers between pairs of ranks: a send and a receive, and what over nodes nothing built in makes of one launch.
     Transfers,
 }
 
@@ -87,7 +89,7 @@ impl Candidate {
             Candidate::Plan(plan) | Candidate::Installed(plan) => plan.name(),
             Candidate::Code(code) => code.name(),
             Candidate::BuiltIn(selected) => selected.name(),
-            Candidate::Transfers => "transfers",
+            Candidate::Transfers => TRANSFERS,
         }
     }
 
@@ -163,10 +165,7 @@ pub(crate) fn choose(
             rules.push((Rule::Table, said));
             match measured {
                 Some(candidate) => (Rule::Table, candidate),
-                None => {
-                    let devices = question.built_in_spread().devices;
-                    by_default(&considered, (none, devices), installed.unused(), &mut rules)?
-                }
+                None => by_default(sources, question, (&considered, none), &mut rules)?,
             }
         }
     };
@@ -190,6 +189,10 @@ fn collect(
     let others = installed.plans().iter().filter(free);
     let others = others.map(|plan| (Candidate::Installed(Arc::clone(plan)), plan.fits(question)));
     let mut considered: Vec<_> = plans.chain(codes).chain(others).collect();
+    if made(question.collective, question.spread) == Made::Transfers {
+        considered.push((Candidate::Transfers, Ok(())));
+        return (considered, None);
+    }
     // A call that nothing built in serves may still be served by what is registered.
     match candidates(question.built_in_spread(), question.wish()) {
         Ok(selected) => {
@@ -257,14 +260,14 @@ pub(crate) fn choose_by_size(question: &Question<'_>) -> Result<Selected, Select
     }
 }
 
-/// The first candidate that fits; `none` is why there is no built-in one, `unused` why no installed plan is looked at, and
-/// `devices` what the built-in rule went by.
+/// The first candidate that fits; `none` is why there is no built-in one.
 fn by_default(
-    considered: &[Considered],
-    (none, devices): (Option<SelectionError>, Devices),
-    unused: Option<&str>,
+    sources: &Sources<'_>,
+    question: &Question<'_>,
+    (considered, none): (&[Considered], Option<SelectionError>),
     rules: &mut Vec<(Rule, Cow<'static, str>)>,
 ) -> Result<(Rule, Candidate), SelectionError> {
+    let unused = sources.installed.unused();
     type Is = fn(&Candidate) -> bool;
     let registered: [(Rule, Is); 3] = [
         (Rule::Plan, |candidate| matches!(candidate, Candidate::Plan(_))),
@@ -288,10 +291,16 @@ fn by_default(
             (false, None) => (rule, "there is none".into()),
         });
     }
-    let built_in = |candidate: &Candidate| matches!(candidate, Candidate::BuiltIn(_));
-    let fitting = |(candidate, fits): &&(_, Result<_, _>)| built_in(candidate) && fits.is_ok();
+    let own =
+        |candidate: &Candidate| matches!(candidate, Candidate::BuiltIn(_) | Candidate::Transfers);
+    let fitting = |(candidate, fits): &&(_, Result<_, _>)| own(candidate) && fits.is_ok();
     match (none, considered.iter().find(fitting)) {
+        (None, Some((candidate @ Candidate::Transfers, _))) => {
+            rules.push((Rule::Transfers, said(sources, question)?.into()));
+            Ok((Rule::Transfers, candidate.clone()))
+        }
         (None, Some((candidate, _))) => {
+            let devices = question.built_in_spread().devices;
             rules.push((Rule::Size, said_by_size(candidate, devices)));
             Ok((Rule::Size, candidate.clone()))
         }

@@ -70,8 +70,10 @@ impl<'a> Question<'a> {
     /// Bytes of input and output; `None` where every call brings its own.
     pub fn sizes(&self) -> Option<CallSizes> {
         let block = self.bytes / u64::from(self.spread.ranks.max(1));
+        if brings_sizes(self.collective) {
+            return None;
+        }
         let (input, output) = match self.collective {
-            Collective::AllToAllV | Collective::AllGatherV => return None,
             Collective::AllGather | Collective::Gather => (block, self.bytes),
             Collective::ReduceScatter | Collective::Scatter => (self.bytes, block),
             _ => (self.bytes, self.bytes),
@@ -130,6 +132,11 @@ impl fmt::Display for Question<'_> {
 /// Whether a collective combines values.
 pub(crate) fn reduces(collective: &Collective) -> bool {
     matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce)
+}
+
+/// Whether the blocks of a collective have lengths of their own, which come with each call.
+pub(crate) fn brings_sizes(collective: &Collective) -> bool {
+    matches!(collective, Collective::AllToAllV | Collective::AllGatherV)
 }
 
 /// Whether one rank of a collective is told from the others.

@@ -1,7 +1,8 @@
-//! Calls by name that come to transfers between two ranks, not to one launch of all: what is said about them.
+//! Calls by name that come to transfers between two ranks, not to one launch of all, unless code serves them: what is said about
+//! them.
 
 use super::order::{Candidate, Choice, Rule, Sources, choose};
-use super::question::has_root;
+use super::question::{brings_sizes, has_root};
 use super::{Question, SelectionError, Spread};
 use crate::registry::{Contents, Installed};
 use antiphon_plan::model::Collective;
@@ -15,11 +16,11 @@ pub(crate) enum Made {
     Transfers,
 }
 
-/// What calls by name of a collective come to. Runtime blocks move between ranks that map each other's memory.
+/// What calls by name of a collective come to where no code serves them. Runtime blocks move between ranks that map each other's memory.
 pub(crate) fn made(collective: &Collective, spread: Spread) -> Made {
     match collective {
         Collective::SendRecv => Made::Transfers,
-        Collective::AllToAllV | Collective::AllGatherV if spread.nodes > 1 => Made::Transfers,
+        _ if spread.nodes > 1 && brings_sizes(collective) => Made::Transfers,
         _ => Made::Launch,
     }
 }
@@ -35,10 +36,11 @@ pub(crate) fn explain(
     // As calls by name ask.
     let in_place = question.in_place && !has_root(question.collective);
     let question = &Question { in_place, ..*question };
-    match made(question.collective, question.spread) {
-        Made::Launch => choose(sources, question, [0; 2]),
-        Made::Transfers => {
-            let said = transfers(sources, question)?;
+    match question.collective {
+        // Two ranks make it, and no others need be there to choose.
+        Collective::SendRecv => {
+            let said =
+                said(sources, question)? + "; what is registered or installed serves none of them";
             Ok(Choice {
                 candidate: Candidate::Transfers,
                 rule: Rule::Transfers,
@@ -47,11 +49,15 @@ pub(crate) fn explain(
                 left_out: Vec::new(),
             })
         }
+        _ => choose(sources, question, [0; 2]),
     }
 }
 
 /// What transfers go by. Each is a call of a communicator of two ranks, for which nothing is registered.
-fn transfers(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, SelectionError> {
+pub(super) fn said(
+    sources: &Sources<'_>,
+    question: &Question<'_>,
+) -> Result<String, SelectionError> {
     let (contents, installed) = (Contents::default(), Installed::none("transfers use none"));
     let sources = Sources { contents: &contents, tuning: sources.tuning, installed: &installed };
     let devices = question.spread.devices;
@@ -74,7 +80,6 @@ fn transfers(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, S
             said.push_str(", of two nodes by a broadcast that its length decides");
         }
     }
-    said.push_str("; what is registered or installed serves none of them");
     Ok(said)
 }
 

@@ -34,7 +34,7 @@ __all__ = [
 
 MAJOR = 1
 """The major number of the interface that the package was written for."""
-MINOR = 11
+MINOR = 12
 """The least minor number that it needs."""
 
 
@@ -204,6 +204,10 @@ class CodeCall(ctypes.Structure):
         ("native_stream", ctypes.c_void_p),
         ("device", ctypes.c_int32),
         ("recorded", ctypes.c_int32),
+        ("send_counts", ctypes.POINTER(ctypes.c_uint64)),
+        ("send_offsets", ctypes.POINTER(ctypes.c_uint64)),
+        ("receive_counts", ctypes.POINTER(ctypes.c_uint64)),
+        ("receive_offsets", ctypes.POINTER(ctypes.c_uint64)),
     ]
 
 

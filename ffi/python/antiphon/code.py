@@ -69,6 +69,13 @@ _KINDS = {
 """How `__array_interface__` calls types that are no whole numbers without a sign."""
 
 
+def _blocks(counts: Any, offsets: Any, world: int) -> list[slice] | None:
+    """Blocks of a buffer, in elements, by rank."""
+    if not counts:
+        return None
+    return [slice(offsets[rank], offsets[rank] + counts[rank]) for rank in range(world)]
+
+
 class CodeCall:
     """A call that code serves, on one rank. It is the code's until that returns."""
 
@@ -80,6 +87,12 @@ class CodeCall:
         """The receive buffer; of a reduce and a gather, it has no elements but at the root."""
         self.dtype = dtype
         """The type of the elements."""
+        self.send_blocks = _blocks(call.send_counts, call.send_offsets, call.world)
+        """Of an alltoallv, for each rank, the part of `send` that goes there; None of other collectives. (Of an allgatherv, all of `send`
+        goes to everyone.)"""
+        self.receive_blocks = _blocks(call.receive_counts, call.receive_offsets, call.world)
+        """Of an alltoallv and an allgatherv, for each rank, the part of `receive` for what comes from there; None of other collectives.
+        Nobody has looked whether sender and receiver agree."""
         self.op = Op(call.op) if call.op >= 0 else None
         """The reduction; None where nothing is reduced."""
         self.in_place = bool(call.in_place)

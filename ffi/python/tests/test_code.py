@@ -101,6 +101,39 @@ def test_a_call_says_what_it_is():
                 use()
 
 
+def test_code_is_given_the_blocks_of_calls_that_bring_their_own():
+    sent, barrier, shapes = [None] * WORLD, threading.Barrier(WORLD, timeout=60), set()
+
+    def move(call):
+        out, into = np.asarray(call.send), np.asarray(call.receive)
+        blocks = call.send_blocks or [slice(None)] * WORLD
+        shapes.add((call.send_blocks is None, call.receive_blocks is None))
+        sent[call.rank] = [out[block].copy() for block in blocks]
+        barrier.wait()
+        for peer, block in enumerate(call.receive_blocks or []):
+            into[block] = sent[peer][call.rank] + MORE
+        barrier.wait()
+
+    for collective in ("alltoallv", "allgatherv", "scatter"):
+        register_code(f"mine {collective}", collective, move)
+    with pytest.raises(InvalidArgumentError, match="limits of sizes for alltoallv"):
+        register_code("small", "alltoallv", move, max_message_size=8)
+
+    def body(communicator):
+        rank, x = communicator.rank, np.arange(6, dtype="int32") + 10 * communicator.rank
+        # Rank r sends r + 1 + peer elements to each peer, the first from element 3 on.
+        counts, offsets = [rank + 1, rank + 2], [3, 0]
+        moved = communicator.all_to_all_v(x, counts, np.zeros(6, "int32"), counts, send_offsets=offsets)
+        gathered = communicator.all_gather_v(x[: rank + 1], np.zeros(3, "int32"), [1, 2])
+        communicator.scatter(np.zeros(2, "int32") if rank == 0 else None, np.zeros(1, "int32"))
+        return moved.tolist(), gathered.tolist()
+
+    found = on_ranks(WORLD, body)
+    gathered = [100, 110, 111]
+    assert found == [([103, 113, 114, 0, 0, 0], gathered), ([100, 101, 110, 111, 112, 0], gathered)]
+    assert shapes == {(False, False), (True, False), (True, True)}
+
+
 def test_terms_narrow_what_code_serves():
     said = Constraint(WORLD, ops=(Op.sum,))
     register_code("small", "allreduce", hub, constraint=said, min_message_size=8, max_message_size=4 * COUNT, tags={"x"})

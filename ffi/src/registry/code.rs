@@ -9,7 +9,7 @@ use crate::result::{Failure, antiphon_result, overheard};
 use crate::stream::{Stream, antiphon_stream};
 use ::antiphon_executor::hal::Backend;
 use ::antiphon_executor::plan::model::Collective;
-use ::antiphon_executor::{Code, CodeCall, Executor, ExecutorError, Registry};
+use ::antiphon_executor::{Code, CodeCall, Counts, Executor, ExecutorError, Extent, Registry};
 use std::ffi::{c_char, c_void};
 use std::mem::offset_of;
 use std::ptr;
@@ -56,6 +56,16 @@ pub struct antiphon_code_call {
     pub device: i32,
     /// 1 while the stream is recorded into a graph, of which all that is put into it becomes a part, else 0.
     pub recorded: i32,
+    /// Of an alltoallv, for each rank, how many elements of the send buffer go there; null of other collectives. (Of an allgatherv,
+    /// all of the send buffer goes to everyone.)
+    pub send_counts: *const u64,
+    /// At which element of the send buffer they begin; null likewise.
+    pub send_offsets: *const u64,
+    /// Of an alltoallv and an allgatherv, for each rank, how many elements come from there; null of other collectives. Nobody has
+    /// looked whether sender and receiver agree.
+    pub receive_counts: *const u64,
+    /// At which element of the receive buffer they begin; null likewise.
+    pub receive_offsets: *const u64,
 }
 
 /// Makes a call, and returns an antiphon_result; where that is a failure, antiphon_last_error has the reason, which
@@ -76,7 +86,7 @@ pub struct antiphon_code {
     /// Raised whenever it would no longer work together with what it was: ranks compare it.
     pub version: u64,
     /// The collective that it computes: "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce",
-    /// "gather" or "scatter".
+    /// "gather", "scatter", "alltoallv" or "allgatherv".
     pub collective: *const c_char,
     /// Makes a call; must be there.
     pub run: antiphon_run_function,
@@ -111,6 +121,33 @@ impl Structure for antiphon_code {
         offset_of!(antiphon_code, destroy) as u64 + size_of::<antiphon_destroy_function>() as u64;
 }
 
+/// The blocks of a call, as C has them: counts and offsets.
+#[derive(Default)]
+struct Blocks {
+    send: [Vec<u64>; 2],
+    receive: [Vec<u64>; 2],
+}
+
+impl Blocks {
+    fn of(counts: Option<Counts<'_>>, collective: &Collective) -> Self {
+        let Some(Counts { send, receive }) = counts else { return Blocks::default() };
+        let listed = |extents: &[Extent]| {
+            [|one: &Extent| one.count, |one: &Extent| one.offset]
+                .map(|number: fn(&Extent) -> u64| extents.iter().map(number).collect())
+        };
+        let all = *collective == Collective::AllToAllV;
+        Blocks {
+            send: if all { listed(send) } else { Default::default() },
+            receive: listed(receive),
+        }
+    }
+}
+
+/// Where numbers begin; null if there are none.
+fn start(numbers: &[u64]) -> *const u64 {
+    if numbers.is_empty() { ptr::null() } else { numbers.as_ptr() }
+}
+
 /// A function of C, as the registry wants code.
 struct Foreign {
     collective: Collective,
@@ -137,6 +174,7 @@ impl Code for Foreign {
         let stream = call.stream.map_or(ptr::null_mut(), |queue| {
             issue(Stream { queue: Arc::clone(queue), executor: call.executor.clone() })
         });
+        let blocks = Blocks::of(call.counts, &self.collective);
         let given = antiphon_code_call {
             struct_size: size_of::<antiphon_code_call>() as u64,
             executor,
@@ -154,6 +192,10 @@ impl Code for Foreign {
             native_stream: call.stream.and_then(|stream| stream.native()).unwrap_or_default(),
             device: if device.backend() == Backend::Host { -1 } else { device.index() as i32 },
             recorded: recorded.into(),
+            send_counts: start(&blocks.send[0]),
+            send_offsets: start(&blocks.send[1]),
+            receive_counts: start(&blocks.receive[0]),
+            receive_offsets: start(&blocks.receive[1]),
         };
         // SAFETY: whoever registered the function vouches for it, and for its context.
         let (result, why) = overheard(|| unsafe { (self.run)(self.context.at, &raw const given) });

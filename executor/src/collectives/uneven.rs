@@ -1,0 +1,142 @@
+//! Calls whose blocks have lengths of their own, checked: what serves one.
+
+use super::coded::Coded;
+use super::prepared::{Blocks, Prepared, check_sizes, present, present_mut};
+use super::served::Served;
+use super::transfers::Transfer;
+use super::{Collectives, code_unsupported};
+use crate::error::ExecutorError;
+use crate::registry::RegisteredCode;
+use crate::selection::Wish;
+use antiphon_plan::counts::{Counts, CountsError, Extent};
+use antiphon_plan::model::Collective;
+use antiphon_types::DataType;
+use std::sync::Arc;
+
+/// What a call comes to.
+#[derive(Debug)]
+pub(super) enum Uneven {
+    /// A launch, to which an alltoallv adds its blocks.
+    Launch(Prepared),
+    Code(Coded),
+    Parts(Vec<Transfer>),
+}
+
+/// The buffers of a call, and the elements of both.
+type Buffers = ((*const u8, *mut u8), (u64, u64));
+
+impl Collectives {
+    /// Checks an alltoallv, and chooses what serves it.
+    pub(super) fn prepare_all_to_all_v(
+        &self,
+        (buffers, sizes): Buffers,
+        Counts { send, receive }: Counts<'_>,
+        dtype: DataType,
+    ) -> Result<Uneven, ExecutorError> {
+        const WHAT: &str = "alltoallv";
+        let (served, bytes) =
+            self.serve_blocks(&Collective::AllToAllV, false, (buffers, sizes), dtype)?;
+        let blocks = || Blocks { buffers, sizes, send: send.to_vec(), receive: receive.to_vec() };
+        Ok(match served {
+            Served::Plan(plan) => Uneven::Launch(Prepared::of_blocks(plan, buffers, bytes, dtype)),
+            Served::Code(code) => {
+                let blocks = blocks();
+                self.check_blocks(WHAT, &blocks, dtype)?;
+                Uneven::Code(self.coded_blocks(code, blocks, bytes, (false, dtype))?)
+            }
+            Served::Transfers => Uneven::Parts(self.parts_v(WHAT, &blocks(), dtype)?),
+        })
+    }
+
+    /// Checks an allgatherv, and chooses what serves it.
+    pub(super) fn prepare_all_gather_v(
+        &self,
+        (buffers, sizes): Buffers,
+        receive: &[Extent],
+        dtype: DataType,
+    ) -> Result<Uneven, ExecutorError> {
+        const WHAT: &str = "allgatherv";
+        let in_place = self.own_block(buffers, sizes, receive, dtype)?;
+        let blocks = || self.gathered_blocks(buffers, sizes, receive, in_place);
+        let (served, bytes) =
+            self.serve_blocks(&Collective::AllGatherV, in_place, (buffers, sizes), dtype)?;
+        let own = || vec![Extent::new(0, sizes.0)];
+        Ok(match served {
+            Served::Plan(plan) => {
+                self.check_apart(buffers, sizes, receive, (in_place, dtype))?;
+                let launch = Prepared::of_blocks(plan, buffers, bytes, dtype);
+                Uneven::Launch(launch.with_blocks(own(), receive.to_vec()))
+            }
+            Served::Code(code) => {
+                self.check_blocks(WHAT, &blocks(), dtype)?;
+                let receive = receive.to_vec();
+                let blocks = Blocks { buffers, sizes, send: own(), receive };
+                Uneven::Code(self.coded_blocks(code, blocks, bytes, (in_place, dtype))?)
+            }
+            Served::Transfers => Uneven::Parts(self.parts_v(WHAT, &blocks(), dtype)?),
+        })
+    }
+
+    /// Checks the buffers of a transfer between ranks of one node, for which nothing is registered. It has no blocks yet.
+    pub(super) fn prepare_near(
+        &self,
+        buffers: Buffers,
+        dtype: DataType,
+    ) -> Result<Prepared, ExecutorError> {
+        match self.serve_blocks(&Collective::AllToAllV, false, buffers, dtype)? {
+            (Served::Plan(plan), bytes) => Ok(Prepared::of_blocks(plan, buffers.0, bytes, dtype)),
+            _ => Err(code_unsupported(self, "a transfer by registered code")),
+        }
+    }
+
+    /// What serves a call, and the bytes of its buffers.
+    fn serve_blocks(
+        &self,
+        collective: &Collective,
+        in_place: bool,
+        ((input, output), sizes): Buffers,
+        dtype: DataType,
+    ) -> Result<(Served, (u64, u64)), ExecutorError> {
+        let bytes = check_sizes((input, output), sizes, dtype)?;
+        let wish = Wish { collective, bytes: 0, in_place, root: 0 };
+        let addresses = [input.addr(), output.addr()];
+        Ok((self.serve(wish, (dtype, None, false), addresses)?.served, bytes))
+    }
+
+    /// A call, as its code is given it.
+    fn coded_blocks(
+        &self,
+        code: Arc<RegisteredCode>,
+        Blocks { buffers: (input, output), send, receive, .. }: Blocks,
+        (input_bytes, output_bytes): (u64, u64),
+        (in_place, dtype): (bool, DataType),
+    ) -> Result<Coded, ExecutorError> {
+        self.check_alike(&code)?;
+        let (input, output) = (present((input, input_bytes)), present_mut((output, output_bytes)));
+        let blocks = Some([send, receive]);
+        // Each rank knows the sizes of its own blocks alone.
+        let bytes = (0, 0);
+        Ok(Coded { code, bytes, in_place, input, output, blocks, dtype, op: None, root: 0 })
+    }
+
+    /// Refuses an allgatherv whose input is where another rank's block goes.
+    fn check_apart(
+        &self,
+        (input, output): (*const u8, *mut u8),
+        sizes: (u64, u64),
+        receive: &[Extent],
+        (in_place, dtype): (bool, DataType),
+    ) -> Result<(), ExecutorError> {
+        let over = |extent: &Extent| {
+            let at = output.wrapping_add((extent.offset as usize).wrapping_mul(dtype.size()));
+            extent.count > 0 && extent.count == sizes.0 && at.cast_const() == input
+        };
+        match receive.iter().position(over).filter(|_| !in_place) {
+            None => Ok(()),
+            Some(receive) => {
+                let source = CountsError::Shared { send: 0, receive, in_place };
+                Err(ExecutorError::Counts { plan: "allgatherv".to_owned(), source })
+            }
+        }
+    }
+}

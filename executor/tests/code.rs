@@ -1,0 +1,223 @@
+//! Code that serves calls in which ranks have buffers of their own kinds and blocks of their own lengths.
+
+mod support {
+    pub mod threads;
+}
+
+use antiphon_executor::plan::model::Collective;
+use antiphon_executor::{
+    Code, CodeCall, Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Group,
+    Options, ReduceOp, Registry, Request, Terms, What,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+type Result<T = ()> = std::result::Result<T, ExecutorError>;
+
+/// Runs `work` as each of two ranks of these hosts, on a thread of its own.
+fn on_ranks<T: Send>(
+    hosts: [&str; 2],
+    registry: &Registry,
+    work: impl Fn(u32, &Collectives) -> T + Sync,
+) -> Vec<T> {
+    let options = Options::default().with_timeout(Some(Duration::from_secs(20)));
+    let options = options.with_registry(registry.clone());
+    let ends = Communicator::in_process_on(&hosts, &options).unwrap();
+    let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
+    support::threads::on_threads(&ends, |on| {
+        let done = work(on.communicator().rank(), on);
+        on.communicator().barrier().unwrap();
+        done
+    })
+}
+
+/// Moves the blocks of a collective with a root, and whole inputs, through the bootstrap; it sums nothing.
+struct Exchanging(Collective);
+
+impl Code for Exchanging {
+    fn collective(&self) -> Collective {
+        self.0.clone()
+    }
+
+    unsafe fn run(&self, call: &CodeCall<'_>) -> Result {
+        let communicator = call.executor.communicator();
+        let (rank, root) = (communicator.rank(), call.root as usize);
+        // A rank with no part in a buffer is given none of it.
+        let (block, whole) = (8, 16);
+        let expected = match (&self.0, rank == call.root) {
+            (Collective::Reduce, true) => (block, block),
+            (Collective::Gather, true) => (block, whole),
+            (Collective::Reduce | Collective::Gather, false) => (block, 0),
+            (Collective::Scatter, true) => (whole, block),
+            _ => (0, block),
+        };
+        assert_eq!((call.input_bytes, call.output_bytes), expected, "rank {rank}");
+        assert!(!call.in_place);
+        // SAFETY: the send buffer is as long, and nobody writes it now.
+        let input = unsafe { std::slice::from_raw_parts(call.input, call.input_bytes as usize) };
+        let all = communicator.exchange(input)?;
+        let output: Vec<u8> = match self.0 {
+            Collective::Gather => all.concat(),
+            Collective::Scatter => {
+                all[root].chunks(block as usize).nth(rank as usize).unwrap().to_vec()
+            }
+            _ => all[1].clone(),
+        };
+        let length = call.output_bytes as usize;
+        // SAFETY: the receive buffer is as long, and nobody else touches it now.
+        unsafe { std::ptr::copy(output.as_ptr(), call.output, length) };
+        Ok(())
+    }
+}
+
+#[test]
+fn code_for_collectives_with_a_root_has_the_buffers_that_ranks_have_a_part_in() {
+    let codes = [Collective::Reduce, Collective::Gather, Collective::Scatter];
+    for (collective, root) in codes.into_iter().flat_map(|one| [(one.clone(), 0), (one, 1)]) {
+        let registry = Registry::new();
+        let code = Arc::new(Exchanging(collective.clone()));
+        registry.register_code("exchanging", 1, code, Terms::default()).unwrap();
+        let what = match collective {
+            Collective::Reduce => What::Reduce { root },
+            Collective::Gather => What::Gather { root },
+            _ => What::Scatter { root },
+        };
+        let found = on_ranks(["a"; 2], &registry, |rank, on| {
+            let (input, mut output) = ([10 * rank, 1, 10 * rank + 2, 3], [7; 4]);
+            let request = Request {
+                what,
+                input: input.as_ptr().cast(),
+                output: output.as_mut_ptr().cast(),
+                count: 2,
+                dtype: DataType::U32,
+                op: ReduceOp::Sum,
+                factor: None,
+            };
+            // SAFETY: both are as long as the larger buffer, and outlive the call.
+            unsafe { on.call(&request, None).unwrap() };
+            let question = on.question(&collective, 16, DataType::U32);
+            assert_eq!(on.explain(&question).unwrap().candidate.name(), "exchanging");
+            output
+        });
+        let untouched = [7; 4];
+        let expected = match collective {
+            Collective::Reduce => [[10, 1, 7, 7]; 2],
+            Collective::Gather => [[0, 1, 10, 1]; 2],
+            // Of the root's.
+            _ => [[10 * root, 1, 7, 7], [10 * root + 2, 3, 7, 7]],
+        };
+        let has_part = |rank: usize| collective == Collective::Scatter || rank == root as usize;
+        for (rank, found) in found.into_iter().enumerate() {
+            let expected = if has_part(rank) { expected[rank] } else { untouched };
+            assert_eq!(found, expected, "{collective} from {root}: rank {rank}");
+        }
+    }
+}
+
+/// Moves blocks of lengths of their own through the bootstrap, and counts its calls.
+struct Moving {
+    collective: Collective,
+    calls: AtomicU32,
+}
+
+impl Code for Moving {
+    fn collective(&self) -> Collective {
+        self.collective.clone()
+    }
+
+    unsafe fn run(&self, call: &CodeCall<'_>) -> Result {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let communicator = call.executor.communicator();
+        let Counts { send, receive } = call.counts.unwrap();
+        let element = call.dtype.size();
+        let bytes = |block: &Extent| {
+            let begin = block.offset as usize * element;
+            begin..begin + block.count as usize * element
+        };
+        // SAFETY: the send buffer is as long, and nobody writes it now.
+        let input = unsafe { std::slice::from_raw_parts(call.input, call.input_bytes as usize) };
+        // What goes to each rank, with its length before it.
+        let mut parcel = Vec::new();
+        for to in 0..communicator.world() as usize {
+            let block = &input[bytes(send.get(to).unwrap_or(&send[0]))];
+            parcel.extend(block.len().to_le_bytes());
+            parcel.extend(block);
+        }
+        for (parcel, block) in communicator.exchange(&parcel)?.iter().zip(receive) {
+            let mut rest = parcel.as_slice();
+            for to in 0..=communicator.rank() {
+                let (length, behind) = rest.split_first_chunk().unwrap();
+                let (found, behind) = behind.split_at(usize::from_le_bytes(*length));
+                rest = behind;
+                if to == communicator.rank() {
+                    assert_eq!(found.len(), bytes(block).len());
+                    // SAFETY: the block is within the receive buffer, which nobody else touches now; in place it is the input.
+                    unsafe {
+                        let at = call.output.add(bytes(block).start);
+                        std::ptr::copy(found.as_ptr(), at, found.len());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What two ranks get by an alltoallv and by two allgathervs, of which rank 0 makes the second in place; one by one or as a group.
+fn of_blocks(rank: u32, on: &Collectives, grouped: bool) -> [Vec<u32>; 3] {
+    let input: Vec<u32> = (0..8).map(|at| 100 * rank + at).collect();
+    let [mut all, mut gathered, mut placed] = [vec![0; 8], vec![0; 8], vec![0; 8]];
+    // Rank r sends r + 2 p elements to rank p.
+    let send = [Extent::new(4, rank.into()), Extent::new(0, u64::from(rank) + 2)];
+    let receive = [Extent::new(5, 2 * u64::from(rank)), Extent::new(1, 1 + 2 * u64::from(rank))];
+    let counts = Counts { send: &send, receive: &receive };
+    let lengths = [Extent::new(0, 3), Extent::new(4, 4)];
+    let own = lengths[rank as usize];
+    let (at, count) = (own.offset as usize, own.count as usize);
+    placed[at..at + count].copy_from_slice(&input[..count]);
+    let place = placed.as_mut_ptr();
+    let from = if rank == 0 { place.wrapping_add(at).cast_const() } else { input.as_ptr() };
+    let bytes = |at: *const u32| at.cast::<u8>();
+    let (from, input) = (bytes(from), bytes(input.as_ptr()));
+    let outputs = [all.as_mut_ptr(), gathered.as_mut_ptr(), place].map(|at| at.cast::<u8>());
+    let (sizes, dtype) = ((own.count, 8), DataType::U32);
+    // SAFETY: all buffers are as long as said, and outlive the calls.
+    unsafe {
+        if grouped {
+            let mut group = Group::new();
+            group.all_to_all_v(on, (input, outputs[0]), (8, 8), counts, dtype, None).unwrap();
+            group.all_gather_v(on, (input, outputs[1]), sizes, &lengths, dtype, None).unwrap();
+            group.all_gather_v(on, (from, outputs[2]), sizes, &lengths, dtype, None).unwrap();
+            group.end().unwrap();
+        } else {
+            on.all_to_all_v((input, outputs[0]), (8, 8), counts, dtype, None).unwrap();
+            on.all_gather_v((input, outputs[1]), sizes, &lengths, dtype, None).unwrap();
+            on.all_gather_v((from, outputs[2]), sizes, &lengths, dtype, None).unwrap();
+        }
+    }
+    [all, gathered, placed]
+}
+
+#[test]
+fn code_serves_blocks_of_lengths_of_their_own_on_one_node_and_over_several() {
+    for (hosts, grouped) in
+        [(["a", "a"], false), (["a", "b"], false), (["a", "a"], true), (["a", "b"], true)]
+    {
+        let run = |registry: &Registry| {
+            on_ranks(hosts, registry, |rank, on| of_blocks(rank, on, grouped))
+        };
+        let registry = Registry::new();
+        let expected = run(&registry);
+        assert_eq!(expected[1][0], [0, 100, 101, 102, 0, 0, 1, 0], "of the test itself");
+        let codes = [Collective::AllToAllV, Collective::AllGatherV].map(|collective| {
+            let name = format!("moving {collective}");
+            let code = Arc::new(Moving { collective, calls: AtomicU32::new(0) });
+            registry.register_code(&name, 1, Arc::clone(&code) as _, Terms::default()).unwrap();
+            code
+        });
+        assert_eq!(run(&registry), expected, "{hosts:?}, grouped {grouped}");
+        let calls = codes.map(|code| code.calls.load(Ordering::Relaxed));
+        assert_eq!(calls, [2, 4], "{hosts:?}, grouped {grouped}");
+    }
+}
