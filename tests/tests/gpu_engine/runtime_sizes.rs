@@ -3,10 +3,16 @@
 
 use crate::{on_simulator, on_threads, options};
 use antiphon::DataType;
-use antiphon::executor::{Call, Communicator, Counts, Executor, ExecutorError, Extent, LoadedPlan};
+use antiphon::executor::selection::SelectionError;
+use antiphon::executor::{
+    Call, Code, CodeCall, Collectives, Communicator, Counts, Executor, ExecutorError, Extent,
+    LoadedPlan, Registry, Terms,
+};
 use antiphon::plan::algorithms::{Shape, alltoallv};
+use antiphon::plan::model::Collective;
 use antiphon_tests::harness::{Area, Random, Source, seed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const WORLD: u32 = 3;
 const GUARD: u8 = 0x5A;
@@ -95,6 +101,57 @@ fn every_count_arrives_from_launch_to_launch() {
             (0..).zip(&launches).for_each(|(at, launch)| launch.check(rank.rank(), at));
         });
     }
+}
+
+/// Runs a plan over the blocks that it is given, and counts its calls.
+#[derive(Default)]
+struct Relaying(AtomicU32);
+
+impl Code for Relaying {
+    fn collective(&self) -> Collective {
+        Collective::AllToAllV
+    }
+
+    fn serves_devices(&self) -> bool {
+        true
+    }
+
+    unsafe fn run(&self, call: &CodeCall<'_>) -> Result<(), ExecutorError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let plan = alltoallv::zero_copy(Shape::new(WORLD as usize));
+        let plan = call.executor.load(&plan.map_err(SelectionError::Build)?)?;
+        let buffers = ((call.input, call.input_bytes), (call.output, call.output_bytes));
+        let launch = Call::new(&plan, call.dtype, buffers.0, buffers.1);
+        let launch = launch.with_counts(call.counts.unwrap());
+        // SAFETY: the buffers are the call's until it is complete.
+        unsafe { call.executor.execute(&launch, call.stream.unwrap()) }
+    }
+}
+
+#[test]
+fn code_is_given_the_blocks_of_a_call() {
+    if on_simulator("runtime_sizes::code_is_given_the_blocks_of_a_call").is_none() {
+        return;
+    }
+    let (registry, code) = (Registry::new(), Arc::new(Relaying::default()));
+    registry.register_code("relaying", 1, Arc::clone(&code) as _, Terms::default()).unwrap();
+    on_threads(WORLD, &options().with_registry(registry), |rank| {
+        let on = Collectives::new(&rank).unwrap();
+        let stream = rank.stream().unwrap();
+        for (at, on_stream) in [(0, true), (1, false)] {
+            let launch = Launch::new(&rank, at, &[[3, 0, 65], [1, 900, 2], [0, 0, 4]]);
+            let buffers = (launch.input.address().cast_const(), launch.output.address());
+            let sizes = (launch.bytes[0] / 4, launch.bytes[1] / 4);
+            let counts = Counts { send: &launch.send, receive: &launch.receive };
+            let queue = on_stream.then_some(&stream);
+            // SAFETY: the areas hold the call's bytes and outlive the stream's work.
+            unsafe { on.all_to_all_v(buffers, sizes, counts, DataType::U32, queue) }.unwrap();
+            on.executor().synchronize(&stream).unwrap();
+            launch.check(rank.rank(), at);
+            rank.barrier().unwrap();
+        }
+    });
+    assert_eq!(code.0.load(Ordering::Relaxed), 2 * WORLD);
 }
 
 #[test]
