@@ -1,9 +1,15 @@
 //! Ranks of one process: as threads, and driven by one thread.
 
+mod support {
+    pub mod threads;
+}
+
+use antiphon_executor::hal::{HalError, MemoryHandle};
 use antiphon_executor::plan::algorithms::{Algorithm, Shape};
 use antiphon_executor::plan::model::{Collective, Plan};
 use antiphon_executor::{
-    BootstrapError, Call, Communicator, DataType, Executor, ExecutorError, Options,
+    BootstrapError, Call, Collectives, Communicator, DataType, Executor, ExecutorError, Options,
+    ReduceOp, Request, What,
 };
 use std::time::Duration;
 
@@ -55,6 +61,46 @@ fn every_allreduce_gives_the_sum_on_threads() -> Result<(), ExecutorError> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn buffers_may_be_in_memory_that_other_processes_made() {
+    for hosts in [["here"; 2], ["here", "there"]] {
+        let ranks = Communicator::in_process_on(&hosts, &options()).unwrap();
+        support::threads::on_threads(&ranks, |communicator| {
+            let on = Collectives::new(communicator).unwrap();
+            let device = communicator.device();
+            let made = communicator.allocate(64).unwrap();
+            let MemoryHandle::SharedMemory { descriptor, bytes, .. } = made.export().unwrap()
+            else {
+                panic!("host memory goes by a descriptor");
+            };
+            // As from a process that says nothing of a mapping here: who imports it cannot pass it on.
+            let handle = MemoryHandle::SharedMemory { descriptor, home: None, bytes };
+            let memory = device.import(&handle).unwrap();
+            assert!(matches!(memory.export(), Err(HalError::NotShareable { .. })));
+            let at = memory.address();
+            assert!(device.find(at, 64).is_some());
+            // SAFETY: the memory is as long, and aligned to pages.
+            let values = unsafe { std::slice::from_raw_parts_mut(at.cast::<u32>(), 16) };
+            for launch in 0..3 {
+                values.fill(communicator.rank() + launch);
+                let request = Request {
+                    what: What::AllReduce,
+                    input: at,
+                    output: at,
+                    count: 16,
+                    dtype: DataType::U32,
+                    op: ReduceOp::Sum,
+                    factor: None,
+                };
+                // SAFETY: the memory lives past the call, which alone uses it.
+                unsafe { on.call(&request, None) }.unwrap();
+                assert_eq!(*values, [1 + 2 * launch; 16], "{hosts:?}");
+            }
+            communicator.barrier().unwrap();
+        });
+    }
 }
 
 #[test]
