@@ -30,6 +30,11 @@ use recent::{Recent, add_runtime_blocks};
 /// ranks' has it for a buffer in which its rank has no part, and which its plan does not touch on that rank.
 pub(crate) const NOWHERE: *mut u8 = std::ptr::without_provenance_mut(64);
 
+/// Bytes of a buffer that is somewhere: none of one that is not.
+pub(crate) fn there(at: *const u8, bytes: u64) -> u64 {
+    if std::ptr::eq(at, NOWHERE) { 0 } else { bytes }
+}
+
 /// One call of a collective.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
@@ -145,7 +150,6 @@ impl<'a> Call<'a> {
 
     /// Bytes of input and output: none of a buffer that is nowhere, of which nothing is to be found, mapped or copied.
     pub(crate) fn bytes_there(&self) -> (u64, u64) {
-        let there = |at: *const u8, bytes| if std::ptr::eq(at, NOWHERE) { 0 } else { bytes };
         (there(self.input, self.input_bytes), there(self.output, self.output_bytes))
     }
 }

@@ -137,10 +137,11 @@ impl Registry {
             return Err(ExecutorError::Argument { what, saw, allowed });
         }
         fits_some(&terms)?;
-        if !terms.any_size() && brings_sizes(&collective) {
-            // A rank knows the sizes of its own blocks alone, and all must choose alike.
-            let (what, saw) = ("register code", format!("limits of sizes for {collective}"));
-            let allowed = "none where blocks have lengths of their own";
+        let narrow = !terms.any_size() || terms.in_place.is_some();
+        if narrow && brings_sizes(&collective) {
+            // A rank knows the sizes and the place of its own blocks alone, and all must choose alike.
+            let saw = format!("limits of sizes, or a place, for {collective}");
+            let (what, allowed) = ("register code", "none where blocks have lengths of their own");
             return Err(ExecutorError::Argument { what, saw, allowed });
         }
         let name = terms.name.clone().unwrap_or_else(|| name.to_owned());

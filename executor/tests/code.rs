@@ -221,3 +221,54 @@ fn code_serves_blocks_of_lengths_of_their_own_on_one_node_and_over_several() {
         assert_eq!(calls, [2, 4], "{hosts:?}, grouped {grouped}");
     }
 }
+
+#[test]
+fn a_selector_may_choose_transfers_over_nodes() {
+    for chosen in ["moving", "transfers"] {
+        let registry = Registry::new();
+        let code = Arc::new(Moving { collective: Collective::AllToAllV, calls: AtomicU32::new(0) });
+        registry.register_code("moving", 1, Arc::clone(&code) as _, Terms::default()).unwrap();
+        registry.set_selector(move |offer| {
+            assert_eq!(offer.question.collective, &Collective::AllToAllV);
+            let names: Vec<_> = offer.fitting.iter().map(|one| one.name()).collect();
+            assert_eq!(names, ["moving", "transfers"]);
+            Some(chosen.to_owned())
+        });
+        let found = on_ranks(["a", "b"], &registry, |rank, on| {
+            let (input, mut output) = ([rank; 4], [9u32; 4]);
+            let blocks = [Extent::new(0, 1), Extent::new(2, 1)];
+            let counts = Counts { send: &blocks, receive: &blocks };
+            let buffers = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+            // SAFETY: both are as long as said, and outlive the call.
+            unsafe { on.all_to_all_v(buffers, (4, 4), counts, DataType::U32, None) }.unwrap();
+            output
+        });
+        assert_eq!(found, [[0, 9, 1, 9]; 2]);
+        let calls = if chosen == "moving" { 2 } else { 0 };
+        assert_eq!(code.calls.load(Ordering::Relaxed), calls);
+    }
+}
+
+#[test]
+fn blocks_outside_their_buffer_are_refused_before_code_has_them() {
+    for hosts in [["a", "a"], ["a", "b"]] {
+        let registry = Registry::new();
+        let code = Moving { collective: Collective::AllGatherV, calls: AtomicU32::new(0) };
+        registry.register_code("moving", 1, Arc::new(code), Terms::default()).unwrap();
+        for registry in [&registry, &Registry::new()] {
+            on_ranks(hosts, registry, |rank, on| {
+                let mut output = [0u32; 4];
+                // In place, and longer than what is there.
+                let own = output.as_mut_ptr().wrapping_add(3);
+                let mut receive = [Extent::default(); 2];
+                receive[rank as usize] = Extent::new(3, 3);
+                let buffers = (own.cast_const().cast(), output.as_mut_ptr().cast());
+                // SAFETY: nothing is touched, since the call is refused.
+                let refused =
+                    unsafe { on.all_gather_v(buffers, (3, 4), &receive, DataType::U32, None) };
+                let text = refused.unwrap_err().to_string();
+                assert!(text.contains("3 elements from 3, and the buffer has 4"), "{text}");
+            });
+        }
+    }
+}

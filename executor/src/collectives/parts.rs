@@ -8,6 +8,7 @@ use super::Collectives;
 use super::group::Group;
 use super::prepared::{Blocks, check_sizes};
 use super::transfers::{Direction, Purpose, Transfer, Way};
+use super::uneven::ALL_GATHER_V;
 use crate::error::ExecutorError;
 use antiphon_hal::Stream;
 use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
@@ -15,24 +16,13 @@ use antiphon_types::DataType;
 use std::sync::Arc;
 
 impl Collectives {
-    /// The transfers that an alltoallv comes to, or another call that is `what` to its caller.
-    pub(super) fn parts_v(
-        &self,
-        what: &'static str,
-        blocks: &Blocks,
-        dtype: DataType,
-    ) -> Result<Vec<Transfer>, ExecutorError> {
-        self.check_blocks(what, blocks, dtype)?;
-        // Empty ones too, so that a peer that expects something is told.
-        Ok(transfers(what, blocks, dtype, self.communicator().rank()))
-    }
-
-    /// Checks blocks that come from a caller: that they are in their buffers, and apart from each other.
+    /// Checks blocks that come from a caller: that they are as many as there must be, in their buffers, and apart from each other.
+    /// Of an allgatherv there is one to send, which in place is the rank's own of those received.
     pub(super) fn check_blocks(
         &self,
-        what: &'static str,
+        what: &str,
         &Blocks { buffers, sizes, ref send, ref receive }: &Blocks,
-        dtype: DataType,
+        (in_place, dtype): (bool, DataType),
     ) -> Result<(), ExecutorError> {
         let bytes = check_sizes(buffers, sizes, dtype)?;
         let world = self.communicator().world();
@@ -41,31 +31,33 @@ impl Collectives {
         let share = starts[0] < ends[1] && starts[1] < ends[0];
         let element = dtype.size() as u64;
         let fit = Fit {
-            blocks: [world; 2],
+            blocks: [if what == ALL_GATHER_V { 1 } else { world }, world],
             elements: [sizes.0, sizes.1],
             starts: share.then(|| starts.map(|start| start / element)),
-            in_place: false,
+            in_place,
         };
         let checked = Counts { send, receive }.check(&fit);
         checked.map_err(|source| ExecutorError::Counts { plan: what.to_owned(), source })
     }
 
-    /// The blocks of an allgatherv, as an alltoallv that sends the same to all.
-    pub(super) fn gathered_blocks(
+    /// The transfers that a call comes to, whose blocks were checked: an allgatherv is an alltoallv that sends the same to all.
+    pub(super) fn parts(
         &self,
-        buffers: (*const u8, *mut u8),
-        sizes: (u64, u64),
-        receive: &[Extent],
-        in_place: bool,
-    ) -> Blocks {
-        let rank = self.communicator().rank() as usize;
-        let mut send = vec![Extent::new(0, sizes.0); self.communicator().world() as usize];
-        let mut receive = receive.to_vec();
-        if in_place {
-            // It is where it belongs, and the other blocks are apart from it or refused.
-            (send[rank], receive[rank]) = Default::default();
+        what: &'static str,
+        mut blocks: Blocks,
+        (in_place, dtype): (bool, DataType),
+    ) -> Vec<Transfer> {
+        let (rank, world) = (self.communicator().rank(), self.communicator().world());
+        if what == ALL_GATHER_V {
+            blocks.send = blocks.send.repeat(world as usize);
+            if in_place {
+                // It is where it belongs.
+                blocks.send[rank as usize] = Extent::default();
+                blocks.receive[rank as usize] = Extent::default();
+            }
         }
-        Blocks { buffers, sizes, send, receive }
+        // Empty ones too, so that a peer that expects something is told.
+        transfers(what, &blocks, dtype, rank)
     }
 
     /// Whether the input of an allgatherv is the rank's block of its output. One of no elements is that also wherever else it
@@ -84,7 +76,7 @@ impl Collectives {
         let Some(own) = receive.get(block) else { return Ok(false) };
         if own.count != count {
             let source = CountsError::Own { block, saw: own.count, allowed: count };
-            return Err(ExecutorError::Counts { plan: "allgatherv".to_owned(), source });
+            return Err(ExecutorError::Counts { plan: ALL_GATHER_V.to_owned(), source });
         }
         let at = |element: u64| output.wrapping_add((element as usize).wrapping_mul(dtype.size()));
         let within = || (at(0)..at(whole)).contains(&input.cast_mut());

@@ -4,7 +4,7 @@ use super::coded::Coded;
 use super::served::{Found, Served};
 use super::{Collectives, NOWHERE, Request, What, argument, check_address, code_unsupported};
 use crate::error::ExecutorError;
-use crate::executor::{Asked, Buffers, Call};
+use crate::executor::{Asked, Buffers, Call, there};
 use crate::plan_cache::LoadedPlan;
 use crate::selection::Wish;
 use crate::selection::question::reduces;
@@ -228,8 +228,9 @@ impl Collectives {
                 self.check_alike(&code)?;
                 let bytes = (input.1, output.1);
                 // What stands in is the caller's to read, not to write.
-                let output = if stands_in { (NOWHERE, 0) } else { there_mut(output) };
-                let input = there(input);
+                let output = if stands_in { NOWHERE } else { output.0 };
+                let output = (output, there(output, bytes.1));
+                let input = (input.0, there(input.0, bytes.0));
                 let blocks = None;
                 Ok(Ready::Code(Coded {
                     code,
@@ -346,14 +347,4 @@ pub(super) fn present((at, bytes): (*const u8, u64)) -> (*const u8, u64) {
 #[inline]
 pub(super) fn present_mut((at, bytes): (*mut u8, u64)) -> (*mut u8, u64) {
     if bytes == 0 { (NOWHERE, 0) } else { (at, bytes) }
-}
-
-/// A send buffer, without its length if it is nowhere.
-fn there((at, bytes): (*const u8, u64)) -> (*const u8, u64) {
-    (at, if std::ptr::eq(at, NOWHERE) { 0 } else { bytes })
-}
-
-/// A receive buffer, without its length if it is nowhere.
-fn there_mut((at, bytes): (*mut u8, u64)) -> (*mut u8, u64) {
-    (at, if std::ptr::eq(at, NOWHERE) { 0 } else { bytes })
 }

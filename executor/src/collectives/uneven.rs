@@ -13,6 +13,10 @@ use antiphon_plan::model::Collective;
 use antiphon_types::DataType;
 use std::sync::Arc;
 
+/// What errors call them.
+const ALL_TO_ALL_V: &str = "alltoallv";
+pub(super) const ALL_GATHER_V: &str = "allgatherv";
+
 /// What a call comes to.
 #[derive(Debug)]
 pub(super) enum Uneven {
@@ -33,19 +37,13 @@ impl Collectives {
         Counts { send, receive }: Counts<'_>,
         dtype: DataType,
     ) -> Result<Uneven, ExecutorError> {
-        const WHAT: &str = "alltoallv";
         let (served, bytes) =
             self.serve_blocks(&Collective::AllToAllV, false, (buffers, sizes), dtype)?;
-        let blocks = || Blocks { buffers, sizes, send: send.to_vec(), receive: receive.to_vec() };
-        Ok(match served {
-            Served::Plan(plan) => Uneven::Launch(Prepared::of_blocks(plan, buffers, bytes, dtype)),
-            Served::Code(code) => {
-                let blocks = blocks();
-                self.check_blocks(WHAT, &blocks, dtype)?;
-                Uneven::Code(self.coded_blocks(code, blocks, bytes, (false, dtype))?)
-            }
-            Served::Transfers => Uneven::Parts(self.parts_v(WHAT, &blocks(), dtype)?),
-        })
+        if let Served::Plan(plan) = served {
+            return Ok(Uneven::Launch(Prepared::of_blocks(plan, buffers, bytes, dtype)));
+        }
+        let blocks = Blocks { buffers, sizes, send: send.to_vec(), receive: receive.to_vec() };
+        self.without_plan(ALL_TO_ALL_V, served, blocks, (false, dtype))
     }
 
     /// Checks an allgatherv, and chooses what serves it.
@@ -55,26 +53,22 @@ impl Collectives {
         receive: &[Extent],
         dtype: DataType,
     ) -> Result<Uneven, ExecutorError> {
-        const WHAT: &str = "allgatherv";
         let in_place = self.own_block(buffers, sizes, receive, dtype)?;
-        let blocks = || self.gathered_blocks(buffers, sizes, receive, in_place);
         let (served, bytes) =
             self.serve_blocks(&Collective::AllGatherV, in_place, (buffers, sizes), dtype)?;
-        let own = || vec![Extent::new(0, sizes.0)];
-        Ok(match served {
-            Served::Plan(plan) => {
-                self.check_apart(buffers, sizes, receive, (in_place, dtype))?;
-                let launch = Prepared::of_blocks(plan, buffers, bytes, dtype);
-                Uneven::Launch(launch.with_blocks(own(), receive.to_vec()))
-            }
-            Served::Code(code) => {
-                self.check_blocks(WHAT, &blocks(), dtype)?;
-                let receive = receive.to_vec();
-                let blocks = Blocks { buffers, sizes, send: own(), receive };
-                Uneven::Code(self.coded_blocks(code, blocks, bytes, (in_place, dtype))?)
-            }
-            Served::Transfers => Uneven::Parts(self.parts_v(WHAT, &blocks(), dtype)?),
-        })
+        let (send, mut receive) = (vec![Extent::new(0, sizes.0)], receive.to_vec());
+        let own = receive.get_mut(self.communicator().rank() as usize);
+        if let Some(own) = own.filter(|own| own.count == 0) {
+            // Of such a block the offset does not count.
+            *own = Extent::default();
+        }
+        if let Served::Plan(plan) = served {
+            self.check_apart(buffers, sizes, &receive, (in_place, dtype))?;
+            let launch = Prepared::of_blocks(plan, buffers, bytes, dtype);
+            return Ok(Uneven::Launch(launch.with_blocks(send, receive)));
+        }
+        let blocks = Blocks { buffers, sizes, send, receive };
+        self.without_plan(ALL_GATHER_V, served, blocks, (in_place, dtype))
     }
 
     /// Checks the buffers of a transfer between ranks of one node, for which nothing is registered. It has no blocks yet.
@@ -103,16 +97,33 @@ impl Collectives {
         Ok((self.serve(wish, (dtype, None, false), addresses)?.served, bytes))
     }
 
+    /// A call that no plan serves.
+    fn without_plan(
+        &self,
+        what: &'static str,
+        served: Served,
+        blocks: Blocks,
+        how: (bool, DataType),
+    ) -> Result<Uneven, ExecutorError> {
+        self.check_blocks(what, &blocks, how)?;
+        Ok(match served {
+            Served::Plan(_) => unreachable!("it would serve the call"),
+            Served::Code(code) => Uneven::Code(self.coded_blocks(code, blocks, how)?),
+            Served::Transfers => Uneven::Parts(self.parts(what, blocks, how)),
+        })
+    }
+
     /// A call, as its code is given it.
     fn coded_blocks(
         &self,
         code: Arc<RegisteredCode>,
-        Blocks { buffers: (input, output), send, receive, .. }: Blocks,
-        (input_bytes, output_bytes): (u64, u64),
+        Blocks { buffers: (input, output), sizes, send, receive }: Blocks,
         (in_place, dtype): (bool, DataType),
     ) -> Result<Coded, ExecutorError> {
         self.check_alike(&code)?;
-        let (input, output) = (present((input, input_bytes)), present_mut((output, output_bytes)));
+        let element = dtype.size() as u64;
+        let input = present((input, sizes.0 * element));
+        let output = present_mut((output, sizes.1 * element));
         let blocks = Some([send, receive]);
         // Each rank knows the sizes of its own blocks alone.
         let bytes = (0, 0);
@@ -135,7 +146,7 @@ impl Collectives {
             None => Ok(()),
             Some(receive) => {
                 let source = CountsError::Shared { send: 0, receive, in_place };
-                Err(ExecutorError::Counts { plan: "allgatherv".to_owned(), source })
+                Err(ExecutorError::Counts { plan: ALL_GATHER_V.to_owned(), source })
             }
         }
     }

@@ -4,6 +4,7 @@ use super::terms::{Misfit, Terms};
 use crate::error::ExecutorError;
 use crate::executor::Executor;
 use crate::selection::order::panicked;
+use crate::selection::question::brings_sizes;
 use crate::selection::{Devices, Question, reproducible};
 use antiphon_hal::Stream;
 use antiphon_plan::counts::Counts;
@@ -73,7 +74,8 @@ pub trait Code: Send + Sync {
     }
 
     /// Whether it serves a call that is within its [`Terms`]. All ranks must answer alike: code that looks at
-    /// [`Question::in_place`] serves programs alone whose ranks are all in place, or all not.
+    /// [`Question::in_place`] serves programs alone whose ranks are all in place, or all not. Of collectives whose blocks have lengths of
+    /// their own it is false.
     ///
     /// # Errors
     /// Why not, in a few words.
@@ -149,6 +151,9 @@ impl RegisteredCode {
         if self.collective != *question.collective {
             return Err(Misfit::collective(&self.collective, question));
         }
+        // Ranks differ in it where blocks have lengths of their own, and must answer alike.
+        let in_place = question.in_place && !brings_sizes(question.collective);
+        let question = &Question { in_place, ..*question };
         if question.spread.devices != Devices::Host && !self.devices {
             return Err(Misfit::Devices);
         }

@@ -466,8 +466,8 @@ fn names_are_given_once_and_terms_do_not_contradict_the_plan() {
             "the collective `alreduce`, allowed allreduce,",
         ),
         (Collective::SendRecv, "n", (0, 9), "the collective `sendrecv`"),
-        (Collective::AllToAllV, "n", (0, 9), "limits of sizes for alltoallv"),
-        (Collective::AllGatherV, "n", (1, u64::MAX), "limits of sizes for allgatherv"),
+        (Collective::AllToAllV, "n", (0, 9), "limits of sizes, or a place, for alltoallv"),
+        (Collective::AllGatherV, "n", (1, u64::MAX), "limits of sizes, or a place, for allgatherv"),
         (Collective::AllReduce, "n", (9, 8), "messages of 9 to 8 bytes"),
         (Collective::AllReduce, "two\nlines", (9, 9), "control characters"),
     ] {

@@ -1,9 +1,9 @@
 //! The order in which candidates are considered for a call, and what is said about it: the selector's answer, if it has one;
 //! then the fastest by the tuning table, if the call was measured; then the first registered plan that fits, the most recent
 //! first; then registered code, likewise; then the first installed plan that fits, by name; then the built-in algorithm that
-//! the rule by size takes.
+//! the rule by size takes, or, of calls that bring their sizes over nodes, transfers.
 
-use super::transfers::{Made, made, said};
+use super::transfers::{Made, made};
 use super::{
     Devices, Question, Selected, SelectionError, TRANSFERS, Tuning, candidates, reproducible,
     select,
@@ -39,7 +39,7 @@ pub struct Offer<'a> {
     /// The address of the receive buffer; 0 where nothing is called.
     pub output: usize,
     /// What fits the call: registered plans, the most recent first; registered code, likewise; installed plans, by name;
-    /// built-in algorithms, the one that the rule by size takes first.
+    /// built-in algorithms, the one that the rule by size takes first, or transfers in their place.
     pub fitting: &'a [Candidate],
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct Sources<'a> {
     pub installed: &'a Installed,
 }
 
-/// Chooses for a call that is one launch; `addresses` are those of its send and its receive buffer.
+/// Chooses for a call that all ranks make; `addresses` are those of its send and its receive buffer.
 ///
 /// # Errors
 /// Where nothing serves it, or the selector's answer is of no use.
@@ -165,7 +165,7 @@ pub(crate) fn choose(
             rules.push((Rule::Table, said));
             match measured {
                 Some(candidate) => (Rule::Table, candidate),
-                None => by_default(sources, question, (&considered, none), &mut rules)?,
+                None => by_default(installed.unused(), question, (&considered, none), &mut rules)?,
             }
         }
     };
@@ -260,14 +260,13 @@ pub(crate) fn choose_by_size(question: &Question<'_>) -> Result<Selected, Select
     }
 }
 
-/// The first candidate that fits; `none` is why there is no built-in one.
+/// The first candidate that fits; `none` is why there is no built-in one, `unused` why no installed plan is looked at.
 fn by_default(
-    sources: &Sources<'_>,
+    unused: Option<&str>,
     question: &Question<'_>,
     (considered, none): (&[Considered], Option<SelectionError>),
     rules: &mut Vec<(Rule, Cow<'static, str>)>,
 ) -> Result<(Rule, Candidate), SelectionError> {
-    let unused = sources.installed.unused();
     type Is = fn(&Candidate) -> bool;
     let registered: [(Rule, Is); 3] = [
         (Rule::Plan, |candidate| matches!(candidate, Candidate::Plan(_))),
@@ -296,7 +295,7 @@ fn by_default(
     let fitting = |(candidate, fits): &&(_, Result<_, _>)| own(candidate) && fits.is_ok();
     match (none, considered.iter().find(fitting)) {
         (None, Some((candidate @ Candidate::Transfers, _))) => {
-            rules.push((Rule::Transfers, said(sources, question)?.into()));
+            rules.push((Rule::Transfers, "its blocks go one by one".into()));
             Ok((Rule::Transfers, candidate.clone()))
         }
         (None, Some((candidate, _))) => {

@@ -49,15 +49,20 @@ pub(crate) fn explain(
                 left_out: Vec::new(),
             })
         }
-        _ => choose(sources, question, [0; 2]),
+        _ => {
+            let mut choice = choose(sources, question, [0; 2])?;
+            for (rule, text) in &mut choice.rules {
+                if *rule == Rule::Transfers {
+                    *text = said(sources, question)?.into();
+                }
+            }
+            Ok(choice)
+        }
     }
 }
 
 /// What transfers go by. Each is a call of a communicator of two ranks, for which nothing is registered.
-pub(super) fn said(
-    sources: &Sources<'_>,
-    question: &Question<'_>,
-) -> Result<String, SelectionError> {
+fn said(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, SelectionError> {
     let (contents, installed) = (Contents::default(), Installed::none("transfers use none"));
     let sources = Sources { contents: &contents, tuning: sources.tuning, installed: &installed };
     let devices = question.spread.devices;

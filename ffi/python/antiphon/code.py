@@ -167,7 +167,8 @@ def register_code(
     come to the call yet, and does not wait for it while it is recorded into a graph; replays do not call it again.
 
     `collective` is what it computes, such as "allreduce"; `constraint`, `in_place` and the sizes, in bytes of the larger buffer,
-    say which calls it fits. Raises InvalidArgumentError for a name that is taken.
+    say which calls it fits; of an alltoallv or allgatherv, in which ranks differ, sizes and `in_place` say nothing. Raises
+    InvalidArgumentError for a name that is taken.
     """
     if not callable(run):
         raise TypeError(f"cannot register {run!r:.80}: allowed a function that takes a CodeCall")
