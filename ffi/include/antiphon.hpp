@@ -4,6 +4,7 @@
 
 #include <antiphon.h>
 #include <exception>
+#include <type_traits>
 
 namespace antiphon {
 
@@ -19,12 +20,22 @@ struct guard<function> {
         try {
             return function(arguments...);
         } catch (const std::exception &exception) {
-            antiphon_set_last_error(exception.what());
+            return failed(exception.what());
         } catch (...) {
-            antiphon_set_last_error("an exception that is no std::exception");
+            return failed("an exception that is no std::exception");
         }
-        /* A failure of code as well as of a selector. */
-        return static_cast<Result>(-1);
+    }
+
+private:
+    static Result failed(const char *why) noexcept
+    {
+        if constexpr (!std::is_void_v<Result>) {
+            antiphon_set_last_error(why);
+            /* A failure of code as well as of a selector. */
+            return static_cast<Result>(-1);
+        } else {
+            static_cast<void>(why);
+        }
     }
 };
 
