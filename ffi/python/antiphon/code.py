@@ -53,9 +53,11 @@ class View:
             raise InvalidArgumentError("cannot use a view: its call is over; copy what is to stay")
         kind = _KINDS.get(self.dtype, f"{'<' if element_bytes(self.dtype._number()) > 1 else '|'}u")
         typestr = f"{kind}{element_bytes(self.dtype._number())}"
+        # Of nothing the interface for GPUs wants no address.
+        address = 0 if on_device and not self.nbytes else self.address
         # PyTorch takes no array of a GPU that says that it is not to be written.
         read_only = not (self._writable or on_device)
-        return {"version": 3, "shape": (len(self),), "typestr": typestr, "data": (self.address, read_only)}
+        return {"version": 3, "shape": (len(self),), "typestr": typestr, "data": (address, read_only)}
 
 
 _KINDS = {

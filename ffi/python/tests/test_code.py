@@ -10,6 +10,7 @@ from ranks import on_ranks, processes
 from antiphon import AntiphonError, Op, _abi, _registry, register_code, unregister_code
 from antiphon._library import check, library
 from antiphon._registry import _kept, listed
+from antiphon.code import View
 from antiphon.errors import AbortedError, InvalidArgumentError
 from antiphon.plan import Constraint, DataType
 
@@ -116,7 +117,7 @@ def test_code_is_given_the_blocks_of_calls_that_bring_their_own():
 
     for collective in ("alltoallv", "allgatherv", "scatter"):
         register_code(f"mine {collective}", collective, move)
-    with pytest.raises(InvalidArgumentError, match="limits of sizes for alltoallv"):
+    with pytest.raises(InvalidArgumentError, match="limits of sizes, or a place, for alltoallv"):
         register_code("small", "alltoallv", move, max_message_size=8)
 
     def body(communicator):
@@ -132,6 +133,13 @@ def test_code_is_given_the_blocks_of_calls_that_bring_their_own():
     gathered = [100, 110, 111]
     assert found == [([103, 113, 114, 0, 0, 0], gathered), ([100, 101, 110, 111, 112, 0], gathered)]
     assert shapes == {(False, False), (True, False), (True, True)}
+
+
+def test_nothing_on_a_gpu_has_no_address():
+    for size, address in ((0, 0), (8, 64)):
+        view = View(64, size, DataType.float32, True, on_device=True)
+        assert view.__cuda_array_interface__["data"] == (address, False)
+    assert View(64, 0, DataType.float32, False).__array_interface__["data"] == (64, True)
 
 
 def test_terms_narrow_what_code_serves():
