@@ -77,19 +77,20 @@ def _write_defaults(folder: Path, ranks: int | None, nodes: int | None) -> None:
     from antiphon._arguments import number
     from antiphon._jit import written
     from antiphon._library import check, library
+    from antiphon.errors import InvalidArgumentError
     from antiphon.presets import DEFAULTS
 
-    ranks = max(len(os.sched_getaffinity(0)), 2) if ranks is None else ranks
-    nodes = 1 if nodes is None else nodes
-    sizes = (number("ranks", ranks, 32), number("nodes", nodes, 32))
+    sizes = (0 if ranks is None else number("ranks", ranks, 32), 1 if nodes is None else number("nodes", nodes, 32))
+    if ranks == 0:
+        raise InvalidArgumentError("cannot write default plans: saw 0 ranks, allowed 1 or more")
     for name, default in DEFAULTS.items():
         path = folder / f"{name}.json"
         with written(path) as file:
             default.program().write(file, indent=None)
+        print(path)
     # Later: this needs the library, which a source tree may lack, and the presets do not.
     check(library().antiphon_install_defaults(*sizes))
-    for path in sorted(folder.glob("*.json")):
-        print(path)
+    print(f"{folder}: the built-in algorithms")
 
 
 def main(arguments: list[str]) -> int:

@@ -149,7 +149,8 @@ def test_install_writes_them_into_the_cache(command, tmp_path, monkeypatch, caps
     for _ in range(2):
         assert main([command, "--ranks", "3"]) == 0
         files = sorted((tmp_path / "default").iterdir())
-        assert capsys.readouterr().out.split() == [str(file) for file in files]
+        names = [str(tmp_path / "default" / f"{name}.json") for name in SIZES]
+        assert capsys.readouterr().out.splitlines() == [*names, f"{tmp_path / 'default'}: the built-in algorithms"]
     plans = {file.stem: json.loads(file.read_text()) for file in files}
     assert set(SIZES) < set(plans) and all(plan["name"] == name for name, plan in plans.items())
     # And the built-in algorithms of each collective.
@@ -175,7 +176,7 @@ def test_install_is_a_command_of_a_shell(line, tmp_path):
     done = subprocess.run([sys.executable, "-m", *line], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     files = [str(tmp_path / "default" / f"{name}.json") for name in SIZES]
-    assert set(files) < set(done.stdout.split()) and all(Path(file).exists() for file in files)
+    assert done.stdout.splitlines()[:-1] == files and all(Path(file).exists() for file in files)
 
 
 def test_a_plan_that_is_installed_is_in_the_cache_until_it_is_removed(tmp_path, monkeypatch, capsys):

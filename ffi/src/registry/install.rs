@@ -79,18 +79,19 @@ pub unsafe extern "C" fn antiphon_uninstall(name: *const c_char) -> antiphon_res
 }
 
 /// Writes the default plans for so many ranks on so many nodes into `default` in the cache folder: every built-in algorithm of
-/// the host as a file, in the place of what is there. They serve no call by themselves.
+/// the host as a file, in the place of what is there. They serve no call by themselves. Of 0 ranks there are as many as this process
+/// may use cores, and at least 2.
 ///
 /// Any thread may call it at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn antiphon_install_defaults(ranks: u32, nodes: u32) -> antiphon_result {
     entry(|| {
         let folder = found(hal::cache_folder())?.join("default");
-        if ranks == 0 || nodes == 0 {
-            return Err(Failure::argument(format!(
-                "cannot write default plans: saw {ranks} ranks on {nodes} nodes, allowed 1 or more"
-            )));
+        if nodes == 0 {
+            let saw = "cannot write default plans: saw 0 nodes, allowed 1 or more";
+            return Err(Failure::argument(saw));
         }
+        let ranks = if ranks == 0 { hal::host::usable_cores().max(2) } else { ranks };
         Installed::install_defaults(&folder, Spread::here(ranks, nodes))?;
         Ok(())
     })
