@@ -204,10 +204,10 @@ class CodeCall(ctypes.Structure):
         ("native_stream", ctypes.c_void_p),
         ("device", ctypes.c_int32),
         ("recorded", ctypes.c_int32),
-        ("send_counts", ctypes.POINTER(ctypes.c_uint64)),
-        ("send_offsets", ctypes.POINTER(ctypes.c_uint64)),
-        ("receive_counts", ctypes.POINTER(ctypes.c_uint64)),
-        ("receive_offsets", ctypes.POINTER(ctypes.c_uint64)),
+        ("send_counts", ctypes.c_void_p),
+        ("send_offsets", ctypes.c_void_p),
+        ("receive_counts", ctypes.c_void_p),
+        ("receive_offsets", ctypes.c_void_p),
     ]
 
 

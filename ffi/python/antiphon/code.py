@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -71,11 +72,12 @@ _KINDS = {
 """How `__array_interface__` calls types that are no whole numbers without a sign."""
 
 
-def _blocks(counts: Any, offsets: Any, world: int) -> list[slice] | None:
+def _blocks(counts: int | None, offsets: int | None, world: int) -> list[slice] | None:
     """Blocks of a buffer, in elements, by rank."""
-    if not counts:
+    if not counts or not offsets:
         return None
-    return [slice(offsets[rank], offsets[rank] + counts[rank]) for rank in range(world)]
+    lengths, starts = ((ctypes.c_uint64 * world).from_address(at) for at in (counts, offsets))
+    return [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
 
 
 class CodeCall:
