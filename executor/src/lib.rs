@@ -44,7 +44,7 @@ pub use plan_cache::LoadedPlan;
 pub use ports::{PortLink, wires};
 pub use registry::{
     Code, CodeCall, InstallError, Installed, Misfit, RegisteredCode, RegisteredPlan, Registry,
-    Spoils, Terms,
+    Terms, Whose,
 };
 pub use together::RankCall;
 pub use verification::Verdict;

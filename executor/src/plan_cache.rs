@@ -33,6 +33,8 @@ pub(crate) struct Uses {
     pub input_exposed: bool,
     /// Another rank touches this rank's output.
     pub output_exposed: bool,
+    /// Some rank reads this rank's input.
+    pub input_read: bool,
     /// Some rank writes this rank's input.
     pub input_written: bool,
     /// Some rank reads this rank's output.
@@ -236,6 +238,7 @@ fn uses(layout: &Layout) -> Vec<Uses> {
                         match access.area {
                             Area::Input => {
                                 owner.input_exposed |= remote;
+                                owner.input_read |= !written;
                                 owner.input_written |= written;
                                 owner.input_posted |= posted;
                             }
@@ -259,6 +262,7 @@ fn uses(layout: &Layout) -> Vec<Uses> {
                         reader.output_read = true;
                     } else {
                         reader.input_exposed |= remote;
+                        reader.input_read = true;
                     }
                     let written = &mut uses[destination.rank as usize];
                     written.output_exposed |= destination.rank as usize != rank;
@@ -364,7 +368,7 @@ mod tests {
     #[test]
     fn a_rank_whose_buffers_only_itself_touches_exposes_nothing() {
         let plan = loaded(|p| p.block(1).copy(p.input(1).all(), p.output(1).all()));
-        let own = Uses { output_written: true, ..Uses::default() };
+        let own = Uses { input_read: true, output_written: true, ..Uses::default() };
         assert_eq!(
             [0, 1, 2].map(|rank| plan.uses(rank)),
             [&Uses::default(), &own, &Uses::default()]
@@ -380,7 +384,8 @@ mod tests {
             block.put(p.input(0).all(), p.output(1).all());
             block.get(p.input(2).all(), p.output(0).all());
         });
-        assert_eq!(*plan.uses(0), Uses { output_written: true, ..Uses::default() });
+        let own = Uses { input_read: true, output_written: true, ..Uses::default() };
+        assert_eq!(*plan.uses(0), own);
         let written = Uses {
             output_exposed: true,
             output_written: true,
@@ -388,7 +393,8 @@ mod tests {
             ..Uses::default()
         };
         assert_eq!(*plan.uses(1), written);
-        assert_eq!(*plan.uses(2), Uses { input_exposed: true, ..Uses::default() });
+        let read = Uses { input_exposed: true, input_read: true, ..Uses::default() };
+        assert_eq!(*plan.uses(2), read);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 pub use code::{Code, CodeCall, RegisteredCode};
 pub use installed::{InstallError, Installed, Skipped, Written};
 pub use plan::RegisteredPlan;
-pub use terms::{Misfit, Spoils, Terms};
+pub use terms::{Misfit, Terms, Whose};
 
 /// Chooses for a call, by name, among what fits it; `None` leaves the choice to the rules. All ranks must choose alike.
 pub(crate) type Selector = dyn Fn(&Offer<'_>) -> Result<Option<String>, String> + Send + Sync;

@@ -1,5 +1,5 @@
-//! Gathers and scatters by each of the plans that may serve them, which a tuning table chooses: on plain memory, with ranks as
-//! threads and as processes, of which all but the root have one buffer alone.
+//! Gathers and scatters by each of the plans that may serve them, which a tuning table chooses, and by registered ones: on plain
+//! memory, with ranks as threads and as processes, of which all but the root have one buffer alone.
 
 mod support {
     pub mod processes;
@@ -7,11 +7,13 @@ mod support {
 }
 
 use antiphon_executor::selection::table::{Kind, Machine, Setting, Table, Times};
-use antiphon_executor::selection::{Rule, Tuning};
+use antiphon_executor::selection::{Question, Rule, Tuning};
 use antiphon_executor::{
-    Collectives, Communicator, DataType, Group, Options, ReduceOp, Rendezvous, Request, What,
+    Collectives, Communicator, DataType, Group, Options, ReduceOp, Registry, Rendezvous, Request,
+    Terms, What,
 };
-use antiphon_plan::model::Collective;
+use antiphon_plan::builder::ProgramBuilder;
+use antiphon_plan::model::{Collective, Plan};
 use std::ptr;
 use std::time::Duration;
 use support::processes::in_two_processes;
@@ -75,18 +77,18 @@ fn call(on: &Collectives, what: What, buffers: (*const u32, *mut u32), count: us
 const GUARD: u32 = 7;
 
 /// Gathers to every root and scatters back, twice each, so that the second call finds what the first one took.
-fn exercise(communicator: &Communicator, names: [&str; 2]) {
+fn exercise(communicator: &Communicator, names: [&str; 2], rule: Rule) {
     let on = Collectives::new(communicator).unwrap();
     let (rank, world) = (communicator.rank(), communicator.world());
-    for (side, collective) in [Collective::Gather, Collective::Scatter].iter().enumerate() {
-        for count in COUNTS {
-            let bytes = (4 * world as usize * count) as u64;
-            let choice = on.explain(&on.question(collective, bytes, DataType::U32)).unwrap();
-            let decided = (choice.candidate.name(), choice.rule);
-            assert_eq!(decided, (names[side], Rule::Table), "{choice}");
-        }
-    }
     for (root, count) in (0..world).flat_map(|root| COUNTS.map(|count| (root, count))) {
+        for (collective, name) in [Collective::Gather, Collective::Scatter].iter().zip(names) {
+            let bytes = (4 * world as usize * count) as u64;
+            let question = Question { root, ..on.question(collective, bytes, DataType::U32) };
+            let choice = on.explain(&question).unwrap();
+            let decided = (choice.candidate.name(), choice.rule);
+            let name = if rule == Rule::Plan { &format!("{name} {root}") } else { name };
+            assert_eq!(decided, (name, rule), "{choice}");
+        }
         let at_root = rank == root;
         let all: Vec<u32> = (0..world).flat_map(|rank| block(rank, root, count)).collect();
         let (own, whole) = (rank as usize * count, world as usize * count);
@@ -129,7 +131,7 @@ fn threads_gather_and_scatter_by_what_the_table_says() {
     for world in [1, 2, 3, 5] {
         for names in CANDIDATES {
             let ranks = Communicator::in_process(world, &options(world as usize, names)).unwrap();
-            on_threads(&ranks, |communicator| exercise(communicator, names));
+            on_threads(&ranks, |communicator| exercise(communicator, names, Rule::Table));
         }
     }
 }
@@ -145,9 +147,63 @@ fn processes_gather_and_scatter_by_what_the_table_says() {
                 let options = options(2, names).with_process_access(access);
                 let rendezvous = Rendezvous::new(&address, rank, 2);
                 let communicator = Communicator::connect(&rendezvous, &options).unwrap();
-                exercise(&communicator, names);
+                exercise(&communicator, names, Rule::Table);
                 communicator.barrier().unwrap();
             }
         }
     });
+}
+
+/// A plan in which who receives fetches: the root of a gather from all, and the others of a scatter from the root.
+fn fetched(collective: Collective, root: usize, world: usize) -> Plan {
+    let gathers = collective == Collective::Gather;
+    let program = ProgramBuilder::new("fetched", collective, world);
+    let fetch = |to: usize, from: usize, link: &[_]| {
+        let (source, destination) = match gathers {
+            true => (program.input(from).all(), program.output(to).chunk(from)),
+            false => (program.input(from).chunk(to), program.output(to).all()),
+        };
+        let [owner, block] = [from, to].map(|rank| program.block(rank));
+        owner.signal(link);
+        block.wait(link);
+        block.get(source, destination);
+        block.signal(link);
+        owner.wait(link);
+    };
+    for other in (0..world).filter(|&other| other != root) {
+        let link = [program.channel(root, other)];
+        let (to, from) = if gathers { (root, other) } else { (other, root) };
+        fetch(to, from, &link);
+    }
+    let (own, kept) = match gathers {
+        true => (program.input(root).all(), program.output(root).chunk(root)),
+        false => (program.input(root).chunk(root), program.output(root).all()),
+    };
+    program.block(root).copy(own, kept);
+    program.build().unwrap()
+}
+
+/// A registry with plans of gather and scatter for each root.
+fn registered(world: u32) -> Registry {
+    let registry = Registry::new();
+    for (collective, name) in [(Collective::Gather, "gather"), (Collective::Scatter, "scatter")] {
+        for root in 0..world {
+            let plan = fetched(collective.clone(), root as usize, world as usize);
+            let name = Some(format!("{name} {root}"));
+            registry.register(plan, Terms { name, root: Some(root), ..Terms::default() }).unwrap();
+        }
+    }
+    registry
+}
+
+#[test]
+fn ranks_gather_and_scatter_by_registered_plans() {
+    for world in [2, 3, 5] {
+        let options = Options::default().with_registry(registered(world));
+        let options = options.with_timeout(Some(Duration::from_secs(30)));
+        let ranks = Communicator::in_process(world, &options).unwrap();
+        on_threads(&ranks, |communicator| {
+            exercise(communicator, ["gather", "scatter"], Rule::Plan)
+        });
+    }
 }

@@ -465,7 +465,7 @@ typedef struct antiphon_terms {
      */
     int32_t in_place;
     /**
-     * 1 if `root` counts, 0 if not. A plan of broadcast or reduce serves no call unless it is said.
+     * 1 if `root` counts, 0 if not. A plan of broadcast, reduce, gather or scatter serves no call unless it is said.
      */
     int32_t has_root;
     /**
@@ -1416,12 +1416,12 @@ antiphon_result antiphon_execute(const struct antiphon_executor *executor,
 
 /**
  * Registers a loaded plan with this process: from the next call on it serves calls by name that it fits, on every
- * communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed. Plans of gather,
- * scatter and sendrecv are refused: of such calls they would serve none.
+ * communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed. Plans of
+ * sendrecv are refused: of such calls they would serve none.
  *
  * Register on all ranks, in the same order, between calls: ranks that are served differently are told so
  * (MISMATCH). So are ranks of one call that differ in whether they are in place, if the plan fits some of them alone: where a
- * plan may serve a call, all ranks are in place or none, but for broadcast and reduce. `terms` may be null. Any thread may call it at any time.
+ * plan may serve a call, all ranks are in place or none, but of collectives with a root. `terms` may be null. Any thread may call it at any time.
  *
  * The caller sees to it:
  * The handle is one, or null; `terms` is null or as long as it says, and what it points to is there.

@@ -14,12 +14,12 @@ use std::ffi::{c_char, c_void};
 use terms::{antiphon_terms, terms_of};
 
 /// Registers a loaded plan with this process: from the next call on it serves calls by name that it fits, on every
-/// communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed. Plans of gather,
-/// scatter and sendrecv are refused: of such calls they would serve none.
+/// communicator, before what was registered earlier and before the built-in algorithms. The plan may be destroyed. Plans of
+/// sendrecv are refused: of such calls they would serve none.
 ///
 /// Register on all ranks, in the same order, between calls: ranks that are served differently are told so
 /// (MISMATCH). So are ranks of one call that differ in whether they are in place, if the plan fits some of them alone: where a
-/// plan may serve a call, all ranks are in place or none, but for broadcast and reduce. `terms` may be null. Any thread may call it at any time.
+/// plan may serve a call, all ranks are in place or none, but of collectives with a root. `terms` may be null. Any thread may call it at any time.
 ///
 /// # Safety
 /// The handle is one, or null; `terms` is null or as long as it says, and what it points to is there.

@@ -198,7 +198,10 @@ fn others(files: &[PathBuf], installed: &Installed) -> Result<Vec<Arc<Registered
     for file in files {
         let plan = plans::load(file)?.plan;
         // As what is built in is measured.
-        let rooted = matches!(plan.collective, Collective::Broadcast | Collective::Reduce);
+        let rooted = matches!(
+            plan.collective,
+            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
+        );
         let terms = Terms { root: rooted.then_some(0), ..Terms::default() };
         registry.register(plan, terms).map_err(|error| CliError::Usage(error.to_string()))?;
     }
@@ -327,7 +330,7 @@ fn line<'a>(
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
-    use antiphon::plan::algorithms::{Algorithm, Shape};
+    use antiphon::plan::algorithms::{Algorithm, Rooted, Shape};
     use clap::Parser;
 
     fn args(options: &str) -> TuneArgs {
@@ -495,16 +498,23 @@ mod tests {
             (plan(Algorithm::AllReduceRing, 4), named("of four")),
             (plan(Algorithm::BroadcastZeroCopy, 2), rooted("from 0", 0)),
             (plan(Algorithm::ReducePackets, 2), named("of no root")),
+            (Rooted::GatherPackets.plan(Shape::new(2)).unwrap(), rooted("to 0", 0)),
         ] {
             registry.register(plan, terms).unwrap();
         }
-        let options = args("allreduce broadcast reduce -b 1K -e 4K -f 4");
+        let options = args("allreduce broadcast reduce gather -b 1K -e 4K -f 4");
         let (_, cells) = job(&options, &empty(), &registry.plans(), Sizes::Asked).unwrap();
         let measured: Vec<(u64, &str)> = (0..cells.items.len())
             .map(|item| (cells.of(item).bytes, cells.shown(cells.name(item))))
-            .filter(|(_, name)| ["narrow", "of four", "from 0", "of no root"].contains(name))
+            .filter(|(_, name)| {
+                ["narrow", "of four", "from 0", "of no root", "to 0"].contains(name)
+            })
             .collect();
-        assert_eq!(measured, [(1024, "narrow"), (1024, "from 0"), (4096, "from 0")]);
+        let broadcasts = [(1024, "from 0"), (4096, "from 0")];
+        assert_eq!(
+            measured,
+            [&[(1024, "narrow")], &broadcasts[..], &[(1024, "to 0"), (4096, "to 0")]].concat()
+        );
         let idle: Vec<_> = cells.idle().collect();
         assert_eq!(idle, [("of four", "is for 4 ranks"), ("of no root", "has no root said")]);
     }

@@ -1,7 +1,7 @@
 //! A registered plan.
 
 use super::fits_some;
-use super::terms::{Misfit, Spoils, Terms};
+use super::terms::{Misfit, Terms, Whose};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use crate::selection::question::has_root;
@@ -22,8 +22,8 @@ pub struct RegisteredPlan {
     terms: Terms,
     /// Reductions that the plan says; none if it leaves them to the call.
     said: BTreeSet<ReduceOp>,
-    /// A buffer that it writes and that callers keep as it is.
-    spoils: Option<Spoils>,
+    /// What it does with a buffer that is not for it to touch, or not to write.
+    trespass: Option<Misfit>,
     /// Pairs of ranks that share memory.
     near: BTreeSet<(u32, u32)>,
     /// Found out when it is first asked for.
@@ -75,9 +75,9 @@ impl RegisteredPlan {
         let said = said.collect();
         let name = terms.name.clone().unwrap_or_else(|| plan.name.clone());
         let near = near(&plan);
-        let spoils = spoils(&lowered, terms.root);
+        let trespass = trespass(&lowered, terms.root);
         let order = OnceLock::new();
-        Ok(RegisteredPlan { name, plan, lowered, terms, said, spoils, near, order })
+        Ok(RegisteredPlan { name, plan, lowered, terms, said, trespass, near, order })
     }
 
     /// Whether the plan is for this root, of a collective that has one: it does not say so itself.
@@ -158,7 +158,8 @@ impl RegisteredPlan {
     /// # Errors
     /// Why not.
     pub fn fits(&self, question: &Question<'_>) -> Result<(), Misfit> {
-        let (layout, question) = (self.lowered.layout(), &question.of_plans());
+        let layout = self.lowered.layout();
+        let question = &question.of_plan(&layout.collective);
         if layout.collective != *question.collective {
             return Err(Misfit::collective(&layout.collective, question));
         }
@@ -171,8 +172,8 @@ impl RegisteredPlan {
         if !rooted && layout.in_place != question.in_place {
             return Err(Misfit::InPlace(layout.in_place));
         }
-        if let Some(spoils) = self.spoils {
-            return Err(Misfit::Writes(spoils));
+        if let Some(trespass) = &self.trespass {
+            return Err(trespass.clone());
         }
         if let Some(op) = question.op
             && self.terms.ops.is_empty()
@@ -191,22 +192,17 @@ impl RegisteredPlan {
 
     /// The plan with input and output lying the other way, where a call may have them either way.
     pub(crate) fn other_place(&self) -> Option<Plan> {
-        let either = matches!(self.plan.collective, Collective::Broadcast | Collective::Reduce);
+        let either = has_root(&self.plan.collective);
         either.then(|| Plan { in_place: !self.plan.in_place, ..self.plan.clone() })
     }
 }
 
 /// Whether calls by name of the plan's collective may be served by plans of that collective.
 fn serves_some(plan: &Plan) -> Result<(), ExecutorError> {
-    let allowed = match plan.collective {
-        Collective::Gather | Collective::Scatter => {
-            "plans of alltoallv with runtime sizes, which serve such calls"
-        }
-        Collective::SendRecv => {
-            "no plans of it, since sends and receives are served by what is built in; load and execute it"
-        }
-        _ => return Ok(()),
-    };
+    if plan.collective != Collective::SendRecv {
+        return Ok(());
+    }
+    let allowed = "no plans of it, since sends and receives are served by what is built in; load and execute it";
     let saw = format!("plan `{}` of {}", plan.name, plan.collective);
     Err(ExecutorError::Argument { what: "register a plan", saw, allowed })
 }
@@ -217,25 +213,33 @@ fn contradicts(plan: &Plan, saw: &str, allowed: &'static str) -> ExecutorError {
     ExecutorError::Argument { what: "register a plan", saw, allowed }
 }
 
-/// The first buffer that a plan writes though whoever calls by name is promised that it stays as it is: send buffers that
-/// are no receive buffers, and what a rank that is not the root passes to a reduce.
-fn spoils(lowered: &LoadedPlan, root: Option<u32>) -> Option<Spoils> {
-    let rooted = has_root(lowered.collective());
-    let by_name = !matches!(lowered.collective(), Collective::Test | Collective::Other(_));
+/// The first buffer with which a plan does what whoever calls by name is promised not to happen. Written are no send buffers that
+/// are no receive buffers, and not what a rank that is not the root passes to a reduce. Touched is nothing that only the root of
+/// a gather or scatter has.
+fn trespass(lowered: &LoadedPlan, root: Option<u32>) -> Option<Misfit> {
+    use Collective::{Gather, Other, Reduce, Scatter, Test};
+    let collective = lowered.collective();
+    let rooted = has_root(collective);
     // In place, the one buffer is to be written.
-    if !by_name || (!rooted && lowered.layout().in_place) {
+    if matches!(collective, Test | Other(_)) || (!rooted && lowered.layout().in_place) {
         return None;
     }
-    let reduces_to_root = *lowered.collective() == Collective::Reduce;
     (0..lowered.ranks()).find_map(|rank| {
         let (uses, at_root) = (lowered.uses(rank), root == Some(rank));
-        // A rank that is not the root of a broadcast has its receive buffer by both names.
-        let input_is_kept = !rooted || reduces_to_root || at_root;
-        if uses.input_written && input_is_kept {
-            return Some(Spoils { rank, output: false });
+        let [input, output] = [false, true].map(|output| Whose { rank, output });
+        if *collective == Scatter && !at_root {
+            return (uses.input_read || uses.input_written).then_some(Misfit::Touches(input));
         }
-        let output_is_kept = reduces_to_root && !at_root;
-        (uses.output_written && output_is_kept).then_some(Spoils { rank, output: true })
+        if *collective == Gather && !at_root && (uses.output_read || uses.output_written) {
+            return Some(Misfit::Touches(output));
+        }
+        // A rank that is not the root of a broadcast has its receive buffer by both names.
+        let input_is_kept = !rooted || matches!(collective, Reduce | Gather) || at_root;
+        if uses.input_written && input_is_kept {
+            return Some(Misfit::Writes(input));
+        }
+        let output_is_kept = *collective == Reduce && !at_root;
+        (uses.output_written && output_is_kept).then_some(Misfit::Writes(output))
     })
 }
 

@@ -57,11 +57,11 @@ impl Default for Terms {
 #[non_exhaustive]
 pub enum Misfit {
     /// Another collective.
-    #[error("is for {own}, where what is registered for {wanted} may serve the call")]
+    #[error("is for {own}, where what is for {wanted} serves the call")]
     Collective {
         /// What it is for.
         own: Collective,
-        /// What it would have to be for: for a gather or scatter what moves blocks, as an alltoallv does.
+        /// What it would have to be for; a plan for a gather or scatter may also be one for alltoallv, which moves their blocks.
         wanted: Collective,
     },
     /// Another number of ranks.
@@ -93,7 +93,10 @@ pub enum Misfit {
     },
     /// Memory that whoever calls by name is promised to find as it was.
     #[error("writes {0}, which a call leaves as it is")]
-    Writes(Spoils),
+    Writes(Whose),
+    /// Memory that whoever calls by name need not have.
+    #[error("uses {0}, which a call need not have")]
+    Touches(Whose),
     /// Another element type.
     #[error("is not for elements of type {}", .0.name())]
     DataType(DataType),
@@ -141,16 +144,16 @@ impl Misfit {
     }
 }
 
-/// A buffer that calls by name leave as it is, and that a plan writes.
+/// A buffer of a call by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spoils {
+pub struct Whose {
     /// Whose it is.
     pub rank: u32,
-    /// The receive buffer, of a rank that receives nothing; else the send buffer.
+    /// Its receive buffer; else its send buffer.
     pub output: bool,
 }
 
-impl fmt::Display for Spoils {
+impl fmt::Display for Whose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let which = if self.output { "receive" } else { "send" };
         write!(f, "rank {}'s {which} buffer", self.rank)

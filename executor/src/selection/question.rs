@@ -81,10 +81,11 @@ impl<'a> Question<'a> {
         Some(CallSizes { input, output, element: self.dtype.size() as u64, strict: false })
     }
 
-    /// What plans are asked that may serve the call: the blocks of a gather or scatter move as an alltoallv's do.
-    pub(crate) fn of_plans(&self) -> Question<'a> {
-        match self.collective {
-            Collective::Gather | Collective::Scatter => {
+    /// What a plan of this collective is asked that may serve the call: the blocks of a gather or scatter move as an alltoallv's
+    /// do, too.
+    pub(crate) fn of_plan(&self, of: &Collective) -> Question<'a> {
+        match (self.collective, of) {
+            (Collective::Gather | Collective::Scatter, Collective::AllToAllV) => {
                 let collective = &Collective::AllToAllV;
                 Question { collective, bytes: 0, root: 0, in_place: false, ..*self }
             }

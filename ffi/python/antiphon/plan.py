@@ -134,7 +134,7 @@ class Constraint:
     """Reductions. Those that are listed take the place of what the plan says; with none listed, a plan that says none serves
     all, and one that says one serves that one alone."""
     root: int | None = None
-    """The root. A plan of broadcast or reduce is written for one, and serves no call unless it is said which."""
+    """The root. A plan of broadcast, reduce, gather or scatter is written for one, and serves no call unless it is said which."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class ExecutionPlanRegistry:
         communicator verifies it when a call is first served by it.
 
         Raises InvalidPlanError for a plan that is none, InvalidArgumentError for a constraint that contradicts it, and for a
-        plan of gather, scatter or sendrecv, whose calls are served by others.
+        plan of sendrecv, whose calls are served by what is built in.
         """
         if not isinstance(plan, PlanHandle):
             raise TypeError(f"cannot register {plan!r}: allowed a PlanHandle, as jit.compile returns")

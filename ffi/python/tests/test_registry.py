@@ -10,6 +10,7 @@ from ranks import on_ranks
 from antiphon import Op, _registry, plan
 from antiphon._registry import listed
 from antiphon.errors import AntiphonError, InvalidArgumentError, InvalidPlanError, MismatchError, PlanRefutedError
+from antiphon.language import CollectiveProgram, Gather, MemoryChannel, Rank
 from antiphon.plan import Constraint, DataType, ExecutionPlan, ExecutionPlanRegistry, PlanHandle
 
 np = pytest.importorskip("numpy")
@@ -460,3 +461,32 @@ def test_a_plan_with_a_root_serves_that_root(registry, tmp_path):
 
     for zero, one in on_ranks(WORLD, body):
         assert "chosen: own#own-2" in one and "own#own-2 (registered plan): is for root 1" in zero
+
+
+def test_a_gather_is_served_by_a_plan_for_its_root(registry, tmp_path):
+    root = 2
+    with CollectiveProgram("mine", Gather(WORLD, 1, False, root=root), WORLD) as program:
+        for other in range(WORLD):
+            own, place = Rank(other).get_input_buffer(), Rank(root).get_output_buffer()[other:other + 1]
+            if other == root:
+                Rank(root).copy(place, own[0:1], tb=0)
+                continue
+            to, back = MemoryChannel(root, other), MemoryChannel(other, root)
+            to.put(place, own[0:1], tb=0)
+            to.signal(tb=0)
+            back.wait(tb=0)
+    path = tmp_path / "mine.json"
+    path.write_text(program.to_json())
+    registry.register_plan(PlanHandle("mine", "mine", ExecutionPlan(path), set(), Constraint(root=root)))
+
+    def body(communicator):
+        own = np.full(COUNT, communicator.rank, "int32")
+        every = np.zeros(WORLD * COUNT, "int32") if communicator.rank == root else None
+        communicator.gather(own, every, root)
+        said = [communicator.explain("gather", WORLD * own.nbytes, root=one) for one in (root, 0)]
+        return every, *said
+
+    for rank, (every, here, elsewhere) in enumerate(on_ranks(WORLD, body)):
+        if rank == root:
+            np.testing.assert_array_equal(every, np.repeat(np.arange(WORLD), COUNT))
+        assert "chosen: mine#mine" in here and "is for root 2" in elsewhere

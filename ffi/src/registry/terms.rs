@@ -40,7 +40,7 @@ pub struct antiphon_terms {
     /// Whether input and output are the same memory: an antiphon_switch. A plan says that itself. Ranks that differ in it are
     /// served differently, and told so (MISMATCH).
     pub in_place: i32,
-    /// 1 if `root` counts, 0 if not. A plan of broadcast or reduce serves no call unless it is said.
+    /// 1 if `root` counts, 0 if not. A plan of broadcast, reduce, gather or scatter serves no call unless it is said.
     pub has_root: i32,
     /// The root, of collectives that have one.
     pub root: u32,

@@ -300,9 +300,9 @@ fn on_ranks(
 #[test]
 fn what_would_serve_no_call_is_not_installed() {
     let Folder(folder) = &Folder::new("none");
-    let gather = antiphon_plan::algorithms::gather::zero_copy(Shape::new(2)).unwrap();
-    let error = Installed::install(folder, gather, named("mine")).unwrap_err().to_string();
-    assert!(error.contains("of gather, allowed plans of alltoallv"), "{error}");
+    let transfers = antiphon_plan::algorithms::sendrecv::zero_copy(Shape::new(2)).unwrap();
+    let error = Installed::install(folder, transfers, named("mine")).unwrap_err().to_string();
+    assert!(error.contains("of sendrecv, allowed no plans of it"), "{error}");
     assert!(Installed::read(folder).plans().is_empty() && !folder.exists());
 }
 
