@@ -92,9 +92,11 @@ pub(crate) struct Shared {
     pub process_access: bool,
     /// All ranks are on this node.
     pub one_node: bool,
-    /// More ranks than cores: waits yield, and whoever has a core steps every rank's blocks.
+    /// More ranks than cores: whoever has a core steps every rank's blocks.
     pub crowded: bool,
     pub crowded_anywhere: bool,
+    /// Waits yield: there are more ranks than cores, here or in the communicator that this is part of.
+    pub yields: bool,
     /// All ranks live in this process.
     pub one_process: bool,
     /// Some other rank lives in this process.
@@ -359,7 +361,7 @@ impl Communicator {
         let missing = |&peer: &u32| shared.control(peer).arrived.0.load(Ordering::Acquire) < round;
         let mut since: Option<Instant> = None;
         loop {
-            let mut waiter = Waiter::new(Effort::Wait, shared.crowded);
+            let mut waiter = Waiter::new(Effort::Wait, shared.yields);
             loop {
                 if !(0..shared.world).any(|peer| missing(&peer)) {
                     return Ok(());

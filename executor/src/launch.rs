@@ -160,7 +160,7 @@ impl Launch<'_> {
         let shared = self.shared;
         // Whoever is waited for may need this core, or this very thread.
         let brief = effort == Effort::Brief && shared.assists();
-        let mut waiter = Waiter::new(if brief { Effort::Try } else { effort }, shared.crowded);
+        let mut waiter = Waiter::new(if brief { Effort::Try } else { effort }, shared.yields);
         if shared.failed() {
             return Err(self.broken(state));
         }

@@ -158,7 +158,7 @@ fn agree(shared: &Shared, key: Key, verify: impl FnOnce() -> Judgement) -> Judge
     let table = shared.verdicts();
     let began = Instant::now();
     loop {
-        let mut waiter = Waiter::new(Effort::Wait, shared.crowded);
+        let mut waiter = Waiter::new(Effort::Wait, shared.yields);
         loop {
             match table.look(key) {
                 Look::Known(judgement) => return judgement,

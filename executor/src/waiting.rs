@@ -20,7 +20,7 @@ const NAP: Duration = Duration::from_micros(100);
 #[derive(Debug)]
 pub struct Waiter {
     effort: Effort,
-    crowded: bool,
+    yields: bool,
     looks: u32,
     began: Option<Instant>,
 }
@@ -37,9 +37,9 @@ pub enum Verdict {
 }
 
 impl Waiter {
-    /// A poll with this effort; `crowded` where the node has more ranks than cores.
-    pub fn new(effort: Effort, crowded: bool) -> Self {
-        Waiter { effort, crowded, looks: 0, began: None }
+    /// A poll with this effort; it `yields` at once where the node has more ranks than cores.
+    pub fn new(effort: Effort, yields: bool) -> Self {
+        Waiter { effort, yields, looks: 0, began: None }
     }
 
     /// Something moved: the next wait starts afresh.
@@ -53,7 +53,7 @@ impl Waiter {
             return Verdict::GiveUp;
         }
         self.looks += 1;
-        if self.crowded {
+        if self.yields {
             if stalled > YIELD {
                 std::thread::sleep(NAP)
             } else {

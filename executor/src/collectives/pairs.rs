@@ -262,6 +262,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_pair_of_a_crowd_yields_its_core_though_two_are_none() {
+        let cores = antiphon_hal::host::usable_cores();
+        for world in [2, cores.max(2) + 1] {
+            let ranks = Communicator::in_process(world, &Options::default()).unwrap();
+            let crowded = ranks[0].crowded();
+            assert_eq!(crowded, world > cores);
+            let purpose = Purpose::Calls;
+            let ends = [(0, 1, Direction::Out), (1, 0, Direction::In)];
+            let ends = ends
+                .map(|(rank, peer, direction)| ranks[rank].pair(Way { peer, direction, purpose }));
+            for end in ends {
+                let pair = end().unwrap();
+                let shared = &pair.communicator().shared;
+                assert_eq!((shared.crowded, shared.yields), (cores < 2, crowded), "{world}");
+            }
+        }
+    }
+
     /// All pairs that a rank may have.
     fn ways(rank: &Communicator) -> Vec<Way> {
         let peers = (0..rank.world()).filter(|&peer| peer != rank.rank());

@@ -169,6 +169,7 @@ impl Communicator {
         end: Arc<dyn Bootstrap>,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
-        Join::begin(end, &self.shared.device, options)?.probe()?.settle()?.finish()
+        let greeted = Join::begin(end, &self.shared.device, options)?.among(self.shared.yields);
+        greeted.probe()?.settle()?.finish()
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Join {
     token: Box<u64>,
     tuning: Tuning,
     installed: Installed,
+    /// Whether it is part of a communicator of more ranks than cores.
+    crowd: bool,
 }
 
 /// A communicator that waits for its peers' greetings.
@@ -261,6 +263,7 @@ impl Join {
             token,
             tuning,
             installed,
+            crowd: false,
         };
         Ok(Greeted { join, ticket })
     }
@@ -321,6 +324,12 @@ impl Join {
 }
 
 impl Greeted {
+    /// Part of a communicator whose waits yield, or do not: its other ranks want the same cores.
+    pub(super) fn among(mut self, yields: bool) -> Self {
+        self.join.crowd = yields;
+        self
+    }
+
     pub(super) fn probe(self) -> Result<Probed, ExecutorError> {
         let Greeted { join, ticket } = self;
         let blobs = ticket.wait()?;
@@ -428,6 +437,7 @@ impl Probed {
         let is_crowd = |crowd: &Vec<&Greeting>| {
             crowd.len() as u64 > Cores::together(crowd.iter().map(|greeting| &greeting.cores))
         };
+        let crowded = crowds.get(&machine).is_some_and(is_crowd);
         // Drawn at random by the first rank.
         let identity = greetings.first().map_or(0, |first| first.token.1);
         let gpu = match &join.failure.devices {
@@ -456,8 +466,9 @@ impl Probed {
             gpu,
             process_access,
             one_node: near.iter().all(|&near| near),
-            crowded: crowds.get(&machine).is_some_and(is_crowd),
+            crowded,
             crowded_anywhere: crowds.values().any(is_crowd),
+            yields: crowded || join.crowd,
             one_process,
             shared_process: here > 1,
             peers,
