@@ -10,6 +10,7 @@ mod pairs;
 mod parts;
 mod prepared;
 mod queued;
+mod relay;
 mod scaled;
 mod served;
 mod streams;

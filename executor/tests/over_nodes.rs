@@ -317,6 +317,26 @@ fn who_disagrees_on_lengths_is_told_on_both_nodes() {
         let call = format!("alltoallv on rank {rank}, ");
         assert!(error.starts_with(&call) || error.contains(&format!("; {call}")), "{error}");
     });
+    // Rank 2 gives more than rank 0 takes, which was to pass it on to rank 1.
+    on_hosts(PLACES[1], |rank, on| {
+        let mut lengths = [3; 4];
+        lengths[2] += u64::from(rank == 2);
+        let extents = Extent::packed(&lengths);
+        let (input, mut output) = (block(rank, 0..lengths[rank as usize] as usize), vec![7; 16]);
+        let buffers = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        let sizes = (input.len() as u64, output.len() as u64);
+        // SAFETY: the vectors are as long as said, and live past the call.
+        let called = unsafe { on.all_gather_v(buffers, sizes, &extents, DataType::U32, None) };
+        let error = called.unwrap_err();
+        let timed_out = matches!(error.cause(), ExecutorError::Stalled { .. });
+        assert!(error.breaks_communicator() && !timed_out, "{error}");
+        let text = error.to_string();
+        let passed_on = "what this rank was to pass on did not come to it";
+        assert!(
+            text.contains("allgatherv on rank") && (rank != 1 || text.contains(passed_on)),
+            "{text}"
+        );
+    });
     on_hosts(PLACES[0], |rank, on| {
         let outside = [Extent::packed(&[2, 2]), Extent::packed(&[2, 2])];
         let (input, mut output) = (block(rank, 0..3), vec![7; 4]);
@@ -457,8 +477,14 @@ fn a_stream_tells_of_a_peer_that_never_comes_and_an_abort_ends_its_wait() {
 
 #[test]
 fn inputs_of_any_length_go_to_every_rank_each_in_place_or_not() {
-    let near: [&[&str]; 2] = [&["a", "a", "a"], &["a"]];
-    for hosts in PLACES.into_iter().chain(near) {
+    // On one node, and where several ranks of several nodes pass blocks on.
+    let further: [&[&str]; 4] = [
+        &["a", "a", "a"],
+        &["a"],
+        &["a", "a", "a", "b", "b", "b"],
+        &["a", "a", "b", "b", "c", "c"],
+    ];
+    for hosts in PLACES.into_iter().chain(further) {
         on_hosts(hosts, |rank, on| {
             let world = hosts.len() as u32;
             let stream = on.communicator().stream().unwrap();

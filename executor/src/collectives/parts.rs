@@ -3,13 +3,19 @@
 //! Runtime blocks move between ranks that map each other's memory. Over nodes every block is a transfer by itself, whose two
 //! ranks agree on its length, and the transfers of a call go on together. They have queues apart from those of sends and
 //! receives, so that a call of the one kind never takes what the other has sent.
+//!
+//! An allgatherv sends a block once to each other node: to the rank of the same number there, its counterpart, which passes it on to
+//! its neighbours once it has come. Only hosts do: on devices a transfer is in a stream before it is known whether the one before
+//! it has come.
 
 use super::Collectives;
 use super::group::Group;
 use super::prepared::{Blocks, check_sizes};
-use super::transfers::{Direction, Purpose, Transfer, Way};
+use super::relay::Arrives;
+use super::transfers::{Direction, Purpose, Relay, Transfer, Way};
 use super::uneven::ALL_GATHER_V;
 use crate::error::ExecutorError;
+use crate::selection::transfers::passes_on;
 use antiphon_hal::Stream;
 use antiphon_plan::counts::{Counts, CountsError, Extent, Fit};
 use antiphon_types::DataType;
@@ -40,24 +46,21 @@ impl Collectives {
         checked.map_err(|source| ExecutorError::Counts { plan: what.to_owned(), source })
     }
 
-    /// The transfers that a call comes to, whose blocks were checked: an allgatherv is an alltoallv that sends the same to all.
+    /// The transfers that a call comes to, whose blocks were checked.
     pub(super) fn parts(
         &self,
         what: &'static str,
-        mut blocks: Blocks,
+        blocks: Blocks,
         (in_place, dtype): (bool, DataType),
     ) -> Vec<Transfer> {
         let (rank, world) = (self.communicator().rank(), self.communicator().world());
-        if what == ALL_GATHER_V {
-            blocks.send = blocks.send.repeat(world as usize);
-            if in_place {
-                // It is where it belongs.
-                blocks.send[rank as usize] = Extent::default();
-                blocks.receive[rank as usize] = Extent::default();
-            }
+        let parts = Parts { what, dtype, rank };
+        if what != ALL_GATHER_V {
+            return parts.exchanged(&blocks);
         }
-        // Empty ones too, so that a peer that expects something is told.
-        transfers(what, &blocks, dtype, rank)
+        let per_node =
+            if passes_on(self.0.service.spread) { self.0.service.spread.per_node() } else { 1 };
+        parts.gathered(&blocks, in_place, Nodes { world, per_node })
     }
 
     /// Whether the input of an allgatherv is the rank's block of its output. One of no elements is that also wherever else it
@@ -95,23 +98,89 @@ impl Collectives {
     }
 }
 
-/// A transfer for each block that goes somewhere; what the rank keeps is sent and received by itself.
-fn transfers(what: &'static str, blocks: &Blocks, dtype: DataType, rank: u32) -> Vec<Transfer> {
-    let Blocks { buffers: (input, output), ref send, ref receive, .. } = *blocks;
-    let place = |base: *mut u8, block: &Extent| {
-        base.wrapping_add((block.offset as usize).wrapping_mul(dtype.size()))
-    };
-    let mut parts = Vec::new();
-    for (peer, (sent, received)) in (0..).zip(send.iter().zip(receive)) {
-        let kept = peer == rank && (sent.count > 0 || received.count > 0);
-        let sides = [(Direction::Out, input.cast_mut(), sent), (Direction::In, output, received)];
-        for (direction, base, block) in sides {
-            let way = Way { peer, direction, purpose: Purpose::Blocks };
-            if kept || peer != rank {
-                let (at, count) = (place(base, block), block.count);
-                parts.push(Transfer { what, way, at, count, dtype });
+/// What the transfers of a call of a rank have in common.
+struct Parts {
+    what: &'static str,
+    dtype: DataType,
+    rank: u32,
+}
+
+/// Consecutive ranks on each node, equally many. One on each is what is also said of ranks that pass nothing on.
+#[derive(Clone, Copy)]
+struct Nodes {
+    world: u32,
+    per_node: u32,
+}
+
+impl Nodes {
+    /// The other ranks of a rank's node.
+    fn neighbours(self, rank: u32) -> impl Iterator<Item = u32> {
+        let first = rank - rank % self.per_node;
+        (first..first + self.per_node).filter(move |&other| other != rank)
+    }
+
+    /// The ranks of the same number on the other nodes, the next node's first, so that not all send to one node first.
+    fn counterparts(self, rank: u32) -> impl Iterator<Item = u32> {
+        let Nodes { world, per_node } = self;
+        (1..world / per_node).map(move |step| (rank + step * per_node) % world)
+    }
+}
+
+impl Parts {
+    /// One side of a transfer of a block, which lies in a buffer.
+    fn side(&self, peer: u32, direction: Direction, base: *mut u8, block: Extent) -> Transfer {
+        let &Parts { what, dtype, .. } = self;
+        let way = Way { peer, direction, purpose: Purpose::Blocks };
+        let at = base.wrapping_add((block.offset as usize).wrapping_mul(dtype.size()));
+        Transfer { what, way, at, count: block.count, dtype, relay: Relay::None }
+    }
+
+    /// An alltoallv: a transfer for each block, also for empty ones, so that a peer that expects something is told. What the rank
+    /// keeps is sent and received by itself, if it is anything.
+    fn exchanged(&self, blocks: &Blocks) -> Vec<Transfer> {
+        let Blocks { buffers: (input, output), ref send, ref receive, .. } = *blocks;
+        let mut parts = Vec::new();
+        for (peer, (&sent, &received)) in (0..).zip(send.iter().zip(receive)) {
+            if peer != self.rank || sent.count > 0 || received.count > 0 {
+                parts.push(self.side(peer, Direction::Out, input.cast_mut(), sent));
+                parts.push(self.side(peer, Direction::In, output, received));
             }
         }
+        parts
     }
-    parts
+
+    /// An allgatherv, whose own block goes to neighbours and counterparts, and what comes from these on to the neighbours.
+    fn gathered(&self, blocks: &Blocks, in_place: bool, nodes: Nodes) -> Vec<Transfer> {
+        let Blocks { buffers: (input, output), ref send, ref receive, .. } = *blocks;
+        let (own, block) = (send[0], |rank: u32| receive[rank as usize]);
+        let mut parts = Vec::new();
+        if own.count > 0 && !in_place {
+            parts.push(self.side(self.rank, Direction::Out, input.cast_mut(), own));
+            parts.push(self.side(self.rank, Direction::In, output, block(self.rank)));
+        }
+        let mut passed = Vec::new();
+        for peer in nodes.counterparts(self.rank) {
+            let (arrives, received) = (Arrives::default(), block(peer));
+            for neighbour in nodes.neighbours(self.rank) {
+                let relay = Relay::On(arrives.awaited());
+                let sent = self.side(neighbour, Direction::Out, output, received);
+                passed.push(Transfer { relay, ..sent });
+            }
+            let relay = Relay::From(Arc::new(arrives));
+            parts.push(self.side(peer, Direction::Out, input.cast_mut(), own));
+            parts.push(Transfer { relay, ..self.side(peer, Direction::In, output, received) });
+        }
+        for neighbour in nodes.neighbours(self.rank) {
+            parts.push(self.side(neighbour, Direction::Out, input.cast_mut(), own));
+            parts.push(self.side(neighbour, Direction::In, output, block(neighbour)));
+        }
+        // Behind the rank's own in each queue, and by the same order of nodes on both sides.
+        parts.append(&mut passed);
+        for neighbour in nodes.neighbours(self.rank) {
+            for from in nodes.counterparts(neighbour) {
+                parts.push(self.side(neighbour, Direction::In, output, block(from)));
+            }
+        }
+        parts
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::group::Group;
 use super::prepared::Prepared;
+use super::relay::{Arrival, Arrives, Awaited};
 use super::{Collectives, NOWHERE};
 use crate::communicator::Communicator;
 pub(super) use crate::communicator::{Direction, Purpose, Way};
@@ -14,7 +15,7 @@ use antiphon_types::DataType;
 use std::sync::Arc;
 
 /// One side of a transfer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Transfer {
     /// The call that it is, or is part of, as its caller knows it.
     pub what: &'static str,
@@ -25,6 +26,19 @@ pub(super) struct Transfer {
     /// Elements.
     pub count: u64,
     pub dtype: DataType,
+    pub relay: Relay,
+}
+
+/// How a transfer of a host hangs together with others of its rank and call.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Relay {
+    /// Not at all.
+    #[default]
+    None,
+    /// Others pass on what it receives.
+    From(Arc<Arrives>),
+    /// It sends what another receives.
+    On(Awaited),
 }
 
 // SAFETY: the buffer belongs to the call until it is complete (the contract of `Collectives::send` and the like), whichever
@@ -91,6 +105,8 @@ impl Told {
 pub(super) struct TransferLaunch {
     told: Told,
     launch: QueuedLaunch,
+    relay: Relay,
+    pair: Communicator,
 }
 
 impl TransferLaunch {
@@ -103,13 +119,29 @@ impl TransferLaunch {
         let (told, call) = (transfer.told(on), transfer.prepare(on, pair)?);
         // Whatever stream either side takes, it is the same queue of transfers.
         let launch = pair.executor().queued(&call.call(), None).map_err(|e| told.error(e))?;
-        Ok(TransferLaunch { told, launch })
+        let (relay, pair) = (transfer.relay.clone(), pair.communicator().clone());
+        Ok(TransferLaunch { told, launch, relay, pair })
     }
 }
 
 impl Task for TransferLaunch {
     fn poll(&self, effort: Effort) -> TaskState {
-        match self.launch.poll(effort) {
+        if let Relay::On(awaited) = &self.relay {
+            match awaited.look() {
+                Arrival::There => {}
+                Arrival::ToCome if self.pair.failure().is_none() => return TaskState::Pending,
+                // The peer waits for it.
+                Arrival::Lost => {
+                    self.pair.abort("what this rank was to pass on did not come to it")
+                }
+                Arrival::ToCome => {}
+            }
+        }
+        let state = self.launch.poll(effort);
+        if let (Relay::From(arrives), TaskState::Done(outcome)) = (&self.relay, &state) {
+            arrives.tell(outcome.is_ok());
+        }
+        match state {
             TaskState::Done(Err(error)) => {
                 let error = self.told.error(own_error(HalError::Task(error)));
                 TaskState::Done(Err(Arc::new(error)))
@@ -126,13 +158,13 @@ impl Transfer {
     /// What [`Collectives::send`] sends.
     pub fn send(input: *const u8, count: u64, dtype: DataType, peer: u32) -> Self {
         let way = Way { peer, direction: Direction::Out, purpose: Purpose::Calls };
-        Transfer { what: SEND, way, at: input.cast_mut(), count, dtype }
+        Transfer { what: SEND, way, at: input.cast_mut(), count, dtype, relay: Relay::None }
     }
 
     /// What [`Collectives::receive`] receives.
     pub fn receive(output: *mut u8, count: u64, dtype: DataType, peer: u32) -> Self {
         let way = Way { peer, direction: Direction::In, purpose: Purpose::Calls };
-        Transfer { what: RECEIVE, way, at: output, count, dtype }
+        Transfer { what: RECEIVE, way, at: output, count, dtype, relay: Relay::None }
     }
 }
 

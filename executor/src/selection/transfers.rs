@@ -3,7 +3,7 @@
 
 use super::order::{Candidate, Choice, Rule, Sources, choose};
 use super::question::{brings_sizes, has_root};
-use super::{Question, SelectionError, Spread};
+use super::{Devices, Question, SelectionError, Spread};
 use crate::registry::{Contents, Installed};
 use antiphon_plan::model::Collective;
 
@@ -23,6 +23,12 @@ pub(crate) fn made(collective: &Collective, spread: Spread) -> Made {
         _ if spread.nodes > 1 && brings_sizes(collective) => Made::Transfers,
         _ => Made::Launch,
     }
+}
+
+/// Whether a block of an allgatherv that comes to transfers crosses once to each other node, where a rank passes it on to the others.
+/// On devices it crosses to each rank: what passes something on is launched before it is known whether that has come.
+pub(crate) fn passes_on(spread: Spread) -> bool {
+    spread.nodes > 1 && spread.per_node() > 1 && spread.devices == Devices::Host
 }
 
 /// What serves a call by name, and why.
@@ -72,6 +78,11 @@ fn said(sources: &Sources<'_>, question: &Question<'_>) -> Result<String, Select
     let near = choose(&sources, &near, [0; 2])?;
     let mut said = match question.collective {
         Collective::SendRecv => "each send, with its receive, is a launch of two ranks".to_owned(),
+        Collective::AllGatherV if passes_on(question.spread) => {
+            "each block goes to the rank's node, and to one rank of each other node, which passes it on to the others there; each time \
+             it is a launch of two ranks"
+                .to_owned()
+        }
         _ => "each block that goes to another rank is a launch of two ranks".to_owned(),
     };
     said.push_str(&format!(": of one node by `{}`", near.candidate.name()));
@@ -93,7 +104,7 @@ mod tests {
     use super::*;
     use crate::registry::{Registry, Terms};
     use crate::selection::table::{Kind, Machine, Setting, Table, Times};
-    use crate::selection::{Devices, Tuning, Wish, select};
+    use crate::selection::{Tuning, Wish, select};
     use antiphon_plan::algorithms::devices::DeviceClass;
     use antiphon_plan::algorithms::{Algorithm, Shape};
     use antiphon_plan::model::Plan;
@@ -171,6 +182,7 @@ mod tests {
             (&AllToAllV, 2, 64, "transfers", "by a broadcast that its length decides"),
             (&AllGatherV, 1, 64, "allgatherv_zero_copy", "rule by size"),
             (&AllGatherV, 2, 64, "transfers", "by a broadcast that its length decides"),
+            (&AllGatherV, 2, 64, "transfers", "to one rank of each other node, which passes it on"),
             (&Gather, 1, 64, gather, "rule by size"),
             (&Gather, 2, 64, rooted(&Gather), "rule by size"),
             (&Scatter, 2, 64, rooted(&Scatter), "rule by size"),
@@ -182,6 +194,8 @@ mod tests {
             assert_eq!(choice.candidate.name(), name, "{collective}: {text}");
             assert!(text.contains(part), "{collective}: no {part} in {text}");
         }
+        let apart = explained(&AllGatherV, (4, Devices::Host), 64).to_string();
+        assert!(!apart.contains("passes it on"), "{apart}");
         // On GPUs as the simulator predicts for these, which is not what hosts go by.
         let gpus = Devices::of(DeviceClass::Nvidia);
         let text = explained(&SendRecv, (2, gpus), 128 << 10).to_string();
