@@ -33,7 +33,7 @@ use antiphon_transport::{Peer, Registry, Transport};
 use contexts::Contexts;
 use failure::Failure;
 use invitations::Invitations;
-use join::{Greeted, Join, Probed, Settled};
+use join::{Greeted, Join, Parted, Probed, Settled};
 use listener::{Listener, Subscription};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -255,7 +255,7 @@ impl Communicator {
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
         let device = options.device()?;
-        Join::begin(bootstrap, &device, options)?.probe()?.settle()?.finish()
+        Join::begin(bootstrap, &device, options)?.come()
     }
 
     /// This rank, in `0..world`.
@@ -445,6 +445,8 @@ fn form(
     let joins = ends.map(|(end, device)| Join::begin(end, &device, options));
     let joins = joins.collect::<Result<Vec<_>, _>>()?;
     let joins = joins.into_iter().map(Greeted::probe).collect::<Result<Vec<_>, _>>()?;
+    let joins = joins.into_iter().map(Probed::part).collect::<Result<Vec<_>, _>>()?;
+    let joins = joins.into_iter().map(Parted::probe).collect::<Result<Vec<_>, _>>()?;
     let joins = joins.into_iter().map(Probed::settle).collect::<Result<Vec<_>, _>>()?;
     joins.into_iter().map(Settled::finish).collect()
 }

@@ -32,11 +32,30 @@ fn needs(own: &RankLayout) -> BTreeSet<(ChannelKind, u32)> {
     needs
 }
 
+/// The first ranks that a plan joins by memory or a switch, though their devices do not reach each other: all ranks find the same.
+fn parted(shared: &Shared, plan: &LoadedPlan) -> Option<String> {
+    if !shared.neighbours.are_parted() {
+        return None;
+    }
+    let far = |one: u32, other: u32| {
+        shared.bootstrap.node_of(one).ok() != shared.bootstrap.node_of(other).ok()
+    };
+    (0..).zip(&plan.layout().ranks).find_map(|(rank, own)| {
+        let mut joined = needs(own).into_iter().filter(|(kind, _)| *kind != ChannelKind::Port);
+        joined
+            .find_map(|(_, peer)| shared.neighbours.parted(rank, peer).filter(|_| far(rank, peer)))
+    })
+}
+
 /// Sees that some transport serves every channel and every access of this rank.
 ///
 /// # Errors
-/// [`ExecutorError::Transport`] for the first that none serves.
+/// [`ExecutorError::Transport`] for the first that none serves; [`ExecutorError::Apart`] on all ranks where it is for devices that
+/// do not reach each other.
 pub fn check(shared: &Shared, plan: &LoadedPlan) -> Result<(), ExecutorError> {
+    if let Some(saw) = parted(shared, plan) {
+        return Err(ExecutorError::Apart { saw: format!("plan `{}` on {saw}", plan.name()) });
+    }
     for (kind, peer) in needs(&plan.layout().ranks[shared.rank as usize]) {
         if peer != shared.rank {
             shared.registry.pick(kind, &shared.peers[peer as usize])?;

@@ -169,7 +169,6 @@ impl Communicator {
         end: Arc<dyn Bootstrap>,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
-        let greeted = Join::begin(end, &self.shared.device, options)?.among(self.shared.yields);
-        greeted.probe()?.settle()?.finish()
+        Join::begin(end, &self.shared.device, options)?.among(self.shared.yields).come()
     }
 }

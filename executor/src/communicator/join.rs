@@ -1,7 +1,9 @@
 //! How a communicator comes up: greetings, probes, what follows from them, and, where plans are installed, which of these all
-//! ranks can load.
+//! ranks can load. Where devices of a node do not reach each other, greetings and probes come once more.
 //!
 //! Each step begins an exchange that the next one finishes, so that one thread can bring up several ranks.
+
+mod islands;
 
 use super::*;
 use crate::fingerprint::fingerprint;
@@ -13,6 +15,8 @@ use crate::selection::table::Kind;
 use crate::shared::LAYOUT_VERSION;
 use antiphon_bootstrap::PeerName;
 use antiphon_port::Settings;
+pub(super) use islands::Parted;
+use islands::{Answers, neighbours};
 
 /// How often who waits for a peer's memory looks whether that can still come.
 const LOOK: Duration = Duration::from_millis(20);
@@ -35,6 +39,8 @@ pub(super) struct Join {
     installed: Installed,
     /// Whether it is part of a communicator of more ranks than cores.
     crowd: bool,
+    /// The nodes that ranks are on, where they count as on others.
+    homes: Option<Vec<u32>>,
 }
 
 /// A communicator that waits for its peers' greetings.
@@ -176,7 +182,7 @@ fn machine() -> u64 {
 pub(super) struct Probed {
     join: Join,
     greetings: Vec<Greeting>,
-    ticket: Ticket,
+    answers: Answers,
 }
 
 impl Join {
@@ -264,6 +270,7 @@ impl Join {
             tuning,
             installed,
             crowd: false,
+            homes: None,
         };
         Ok(Greeted { join, ticket })
     }
@@ -330,6 +337,11 @@ impl Greeted {
         self
     }
 
+    /// All steps that are left, for a thread that brings up one rank.
+    pub(super) fn come(self) -> Result<Communicator, ExecutorError> {
+        self.probe()?.part()?.probe()?.settle()?.finish()
+    }
+
     pub(super) fn probe(self) -> Result<Probed, ExecutorError> {
         let Greeted { join, ticket } = self;
         let blobs = ticket.wait()?;
@@ -358,8 +370,8 @@ impl Greeted {
             }
             answer.push(Gap::to_byte(gap));
         }
-        let ticket = join.bootstrap.exchange_begin(&answer)?;
-        Ok(Probed { join, greetings, ticket })
+        let answers = Answers::ToCome(join.bootstrap.exchange_begin(&answer)?);
+        Ok(Probed { join, greetings, answers })
     }
 }
 
@@ -385,8 +397,8 @@ impl Settled {
 
 impl Probed {
     pub(super) fn settle(self) -> Result<Settled, ExecutorError> {
-        let Probed { join, greetings, ticket } = self;
-        let answers = ticket.wait()?;
+        let Probed { join, greetings, answers } = self;
+        let answers = answers.wait()?;
         let near = join.near()?;
         let process_access =
             answers.iter().zip(&near).all(|(answer, near)| !near || answer.first() == Some(&1));
@@ -405,6 +417,7 @@ impl Probed {
             });
         }
         let neighbours = neighbours(rank, &peers, &greetings, &answers)?;
+        let neighbours = neighbours.at_home_on(join.homes.clone());
         let mut control = Vec::new();
         let mut first_page = None;
         for (peer, greeting) in peers.iter().zip(&greetings) {
@@ -510,27 +523,6 @@ impl Probed {
         };
         Ok(Settled { shared, ticket })
     }
-}
-
-/// The devices of all ranks, from their greetings and what they answered.
-fn neighbours(
-    rank: u32,
-    peers: &[Peer],
-    greetings: &[Greeting],
-    answers: &[Vec<u8>],
-) -> Result<Neighbours, ExecutorError> {
-    let devices = greetings.iter().zip(peers);
-    let devices = devices.map(|(greeting, peer)| (greeting.device, peer.same_process)).collect();
-    let mut gaps = Vec::new();
-    for (one, answer) in (0..).zip(answers) {
-        let told = answer.get(1..).filter(|told| told.len() == peers.len());
-        let told = told.ok_or_else(|| garbled(one, answer.len()))?;
-        for (other, &byte) in (0..).zip(told) {
-            let gap = Gap::from_byte(byte).ok_or_else(|| garbled(one, answer.len()))?;
-            gaps.extend(gap.map(|gap| (one, other, gap)));
-        }
-    }
-    Ok(Neighbours::new(rank, devices, gaps.into_iter()))
 }
 
 #[cfg(test)]

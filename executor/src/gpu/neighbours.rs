@@ -147,6 +147,8 @@ pub struct Neighbours {
     rank: u32,
     /// The first two ranks of a node between whose devices something lacks.
     gap: Option<(u32, u32, Gap)>,
+    /// The nodes that ranks are on, where they count as on others since devices do not reach each other.
+    homes: Option<Vec<u32>>,
 }
 
 impl Neighbours {
@@ -157,7 +159,24 @@ impl Neighbours {
         mut gaps: impl Iterator<Item = (u32, u32, Gap)>,
     ) -> Self {
         let (devices, here) = devices.into_iter().unzip();
-        Neighbours { devices, here, rank, gap: gaps.next() }
+        Neighbours { devices, here, rank, gap: gaps.next(), homes: None }
+    }
+
+    /// The same, of ranks that are on these nodes, if they count as on others.
+    pub fn at_home_on(self, homes: Option<Vec<u32>>) -> Self {
+        Neighbours { homes, ..self }
+    }
+
+    /// Whether ranks of one node count as on different ones.
+    pub fn are_parted(&self) -> bool {
+        self.homes.is_some()
+    }
+
+    /// Of two ranks that count as on different nodes, that they are on one, but for their devices.
+    pub fn parted(&self, one: u32, other: u32) -> Option<String> {
+        let homes = self.homes.as_ref()?;
+        let same = homes[one as usize] == homes[other as usize];
+        same.then(|| self.apart(one, other, Gap::Access))
     }
 
     /// Whether a peer's device is this rank's, in the same process: their blocks share it.

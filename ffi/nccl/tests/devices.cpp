@@ -1,6 +1,5 @@
 // NCCL's calls on devices: `devices WAY`, in two processes with a device each (`processes`), also with the real library, a stand-in,
-// for what is not served here (`beside`), or as one thread that drives both ranks (`together`); and where the devices do not reach each
-// other, with the real library or without (`apart`).
+// for what is not served here (`beside`), or as one thread that drives both ranks (`together`).
 #include "everywhere.h"
 // Behind the one above, which says how NCCL's header is read.
 #include "devices.h"
@@ -340,61 +339,6 @@ void beside(const Rank& own, int device) {
     OK(ncclCommDestroy(other));
 }
 
-// Two devices that do not reach each other: what would go between them goes to the library, or is refused if there is none.
-void apart(const Rank& own) {
-    const auto [rank, comm, stream, in, out] = own;
-    const int me = rank, peer = 1 - rank;
-    // From a rank to itself nothing goes between devices.
-    const auto to_itself = [&] {
-        OK(ncclGroupStart());
-        OK(ncclSend(own.send(), count, ncclInt32, me, own.comm, own.stream));
-        OK(ncclRecv(own.receive(), count, ncclInt32, me, own.comm, own.stream));
-        OK(ncclGroupEnd());
-        own.expect(__LINE__, count, [me](std::size_t i) { return value(me, i); });
-    };
-    to_itself();
-    if (std::getenv("ANTIPHON_NCCL_LIB_PATH") == nullptr) {
-        const auto why = "do not reach each other's memory";
-        FAILS(ncclInvalidUsage, why, ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
-        FAILS(ncclInvalidUsage, why, ncclSend(own.send(), count, ncclInt32, peer, comm, stream));
-        OK(ncclGroupStart());
-        OK(ncclSend(own.send(), count, ncclInt32, me, comm, stream));
-        FAILS(ncclInvalidUsage, why, ncclRecv(own.receive(), count, ncclInt32, peer, comm, stream));
-        FAILS(ncclInvalidUsage, why, ncclGroupEnd());
-        own.expect(__LINE__, count, [me](std::size_t i) { return value(me, i); });
-        return;
-    }
-    forwarded(own, value);
-    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, comm, stream));
-    own.expect(__LINE__, count, [](std::size_t i) { return sum(i) + 1000; });
-    OK(ncclBroadcast(own.send(), own.receive(), count, ncclInt32, 1, comm, stream));
-    own.expect(__LINE__, count, [](std::size_t i) { return value(1, i) + 1000; });
-    if (me == 0) OK(ncclSend(own.send(), count, ncclInt32, peer, comm, stream));
-    OK(ncclRecv(own.receive(), count, ncclInt32, peer, comm, stream));
-    if (me == 1) OK(ncclSend(own.send(), count, ncclInt32, peer, comm, stream));
-    own.expect(__LINE__, count, [peer](std::size_t i) { return value(peer, i) + 1000; });
-    // A group goes there whole, also what would stay on one device.
-    OK(ncclGroupStart());
-    OK(ncclRecv(own.receive(), count, ncclInt32, me, comm, stream));
-    OK(ncclSend(own.send(), count, ncclInt32, me, comm, stream));
-    OK(ncclAllReduce(own.send(), static_cast<int32_t*>(own.receive()) + count, count, ncclInt32, ncclSum, comm, stream));
-    OK(ncclGroupEnd());
-    own.expect(__LINE__, world * count, [me](std::size_t i) { return 1000 + (i < count ? value(me, i) : sum(i - count)); });
-    ncclComm_t other = nullptr;
-    OK(ncclCommSplit(comm, 0, -rank, &other, nullptr));
-    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, ncclSum, other, stream));
-    own.expect(__LINE__, count, [](std::size_t i) { return sum(i) + 1000; });
-    OK(ncclCommDestroy(other));
-    // It makes the sums that calls have.
-    ncclRedOp_t scaled;
-    int32_t factor = 2;
-    OK(ncclRedOpCreatePreMulSum(&scaled, &factor, ncclInt32, ncclScalarHostImmediate, comm));
-    OK(ncclAllReduce(own.send(), own.receive(), count, ncclInt32, scaled, comm, stream));
-    own.expect(__LINE__, count, [](std::size_t i) { return 2 * sum(i) + 1000; });
-    OK(ncclRedOpDestroy(scaled, comm));
-    to_itself();
-}
-
 void run(const std::string& way, const ncclUniqueId& id, int rank) {
     CUDA(cuInit(0));
     use(rank + 1);
@@ -411,8 +355,6 @@ void run(const std::string& way, const ncclUniqueId& id, int rank) {
     const Rank own(rank, comm);
     if (way == "beside") {
         beside(own, rank + 1);
-    } else if (way == "apart") {
-        apart(own);
     } else {
         collectives(own);
         spelled(own);

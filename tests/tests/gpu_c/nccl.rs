@@ -89,11 +89,11 @@ fn what_is_not_served_goes_to_the_real_library() {
 }
 
 #[test]
-fn devices_that_do_not_reach_each_other_have_their_calls_made_by_the_real_library() {
+fn devices_that_do_not_reach_each_other_are_served_over_a_wire() {
     let Some(devices) = Devices::of("apart") else { return };
     let real = devices.real();
-    for named in [None, Some(&real)] {
-        let mut command = devices.command("apart");
+    for (way, named) in [("processes", None), ("beside", Some(&real))] {
+        let mut command = devices.command(way);
         command.env("ANTIPHON_GPUSIM_PEERS", "0");
         does(command.envs(named.map(|real| ("ANTIPHON_NCCL_LIB_PATH", real))));
     }

@@ -5,8 +5,10 @@ use crate::plans::{ONE, report, right, run_all};
 use crate::{backend, beside_cuda, on_devices, on_simulator, on_simulator_with, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Device, driver};
-use antiphon::executor::{Call, Collectives, Executor, ExecutorError, Group};
+use antiphon::executor::{Call, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
+use antiphon::plan::builder::ProgramBuilder;
+use antiphon::plan::model::Collective;
 use antiphon_tests::application::{Application, CHUNK};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::seed;
@@ -97,20 +99,14 @@ fn devices_that_cannot_work_together_are_named_on_every_rank() {
     let plan = Algorithm::AllReduceZeroCopy.plan(Shape::new(3)).unwrap();
     // Ranks 0 and 2 share a device.
     let errors = on_devices(&devices(3, 2), &options(), |rank| call(&rank, &plan, 192));
-    // And what is gathered in groups, which go elsewhere whole.
-    let gathered = on_devices(&devices(2, 2), &options(), |rank| {
-        let (on, peer) = (Collectives::new(&rank).unwrap(), 1 - rank.rank());
-        let mut group = Group::new();
-        // SAFETY: nothing is sent.
-        let sent = unsafe { group.send(&on, std::ptr::null(), 0, DataType::U8, peer, None) };
-        assert!(group.is_empty());
-        sent
-    });
-    for error in errors
-        .into_iter()
-        .map(Result::unwrap_err)
-        .chain(gathered.into_iter().map(Result::unwrap_err))
-    {
+    // Also on a rank that has no channel to such a peer.
+    let wide = ProgramBuilder::new("two of three", Collective::SendRecv, 3);
+    let link = [wide.channel(0, 1)];
+    wide.block(0).signal(&link);
+    wide.block(1).wait(&link);
+    let wide = wide.build().unwrap();
+    let others = on_devices(&devices(3, 3), &options(), |rank| call(&rank, &wide, 192));
+    for error in errors.into_iter().chain(others).map(Result::unwrap_err) {
         let text = error.to_string();
         assert!(matches!(error, ExecutorError::Apart { .. }), "{text}");
         for part in ["rank 0 (", ":0 at 0000:10:00.0", "rank 1 (", "0000:11:00.0", "do not reach"] {

@@ -1,12 +1,13 @@
 //! Calls by name over nodes with different numbers of ranks, whose memory is on devices, transfers between pairs of ranks among them.
 
 use crate::devices::devices;
-use crate::{device, on_ranks, on_simulator, options};
+use crate::{device, on_devices, on_ranks, on_simulator, on_simulator_with, options};
 use antiphon::executor::hal::Stream;
 use antiphon::executor::{
     Collectives, Communicator, Counts, ExecutorError, Extent, Group, Request, What,
 };
 use antiphon::{DataType, ReduceOp};
+use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Area, Source};
 use std::sync::{Arc, Barrier};
 
@@ -190,14 +191,53 @@ fn calls_by_name_reach_ranks_of_other_nodes() {
     if on_simulator("transfers::calls_by_name_reach_ranks_of_other_nodes").is_none() {
         return;
     }
-    apart(|communicator| {
-        let mut rank = Rank::new(&communicator);
-        for on_stream in [false, true, false] {
-            rank.call(on_stream).unwrap();
-            rank.on.executor().synchronize(&rank.stream).unwrap();
-            rank.check();
-        }
-    });
+    apart(|communicator| every_call(&communicator));
+}
+
+/// Makes every call by name, on the host's time and on a stream.
+fn every_call(communicator: &Communicator) {
+    let mut rank = Rank::new(communicator);
+    for on_stream in [false, true, false] {
+        rank.call(on_stream).unwrap();
+        rank.on.executor().synchronize(&rank.stream).unwrap();
+        rank.check();
+    }
+}
+
+const WITHOUT_PEERS: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_PEERS", "0")];
+
+#[test]
+fn ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes() {
+    let test = "transfers::ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes";
+    if on_simulator_with(test, &WITHOUT_PEERS).is_none() {
+        return;
+    }
+    // Each on a device of its own; two that share one; and communicators made of such a communicator.
+    for (count, nodes) in [(3, [0, 1, 2]), (2, [0, 1, 0])] {
+        on_devices(&devices(WORLD, count), &options(), |communicator| {
+            let found = (0..WORLD).map(|rank| communicator.node_of(rank).unwrap());
+            assert_eq!(found.collect::<Vec<_>>(), nodes);
+            every_call(&communicator);
+            let again = communicator.split(Some(0), WORLD - communicator.rank()).unwrap().unwrap();
+            let turned = (0..WORLD).map(|rank| again.node_of(rank).unwrap());
+            assert!(turned.eq(nodes.into_iter().rev()));
+            every_call(&again);
+        });
+    }
+    // And as processes.
+    let environment = [&WITHOUT_PEERS[..]; WORLD as usize];
+    Ranks::start_in("transfers::rank_on_an_island", &environment, "").succeed();
+}
+
+/// One process of the test above.
+#[test]
+fn rank_on_an_island() {
+    let Some(role) = role() else { return };
+    let device = devices(WORLD, WORLD).swap_remove(role.rendezvous.rank as usize);
+    let communicator = role.connect(&options().with_device(Some(device))).unwrap();
+    assert!((0..WORLD).all(|rank| communicator.node_of(rank).unwrap() == rank));
+    every_call(&communicator);
+    communicator.barrier().unwrap();
 }
 
 #[test]

@@ -1,0 +1,242 @@
+//! Ranks of one node whose devices do not reach each other's memory: they count as on different nodes, so that what goes between
+//! them goes over a wire, by way of the host's memory.
+//!
+//! All ranks know which they are once all have answered what their devices lack. Then they begin anew, in a group of their
+//! bootstrap that says so; nobody else makes that group.
+
+use super::*;
+use antiphon_bootstrap::{Handler, Message, PeerInfo, Result as BootstrapResult};
+use std::collections::BTreeSet;
+use std::sync::Once;
+
+/// The group in which ranks begin anew. Splits are numbered from 0, subsets from half of all numbers, and pairs from the last.
+const GROUP: u64 = (1 << 63) - 1;
+
+/// What all ranks have answered, or are to.
+pub(super) enum Answers {
+    ToCome(Ticket),
+    There(Vec<Vec<u8>>),
+}
+
+/// A communicator whose ranks know what their devices lack.
+pub(in crate::communicator) enum Parted {
+    /// What counts as a node stays.
+    Whole(Probed),
+    /// It begins anew.
+    Anew(Greeted),
+}
+
+/// A group of ranks, and the nodes that they count as on.
+struct Islands {
+    ranks: Arc<dyn Bootstrap>,
+    nodes: Vec<u32>,
+}
+
+impl Answers {
+    /// The answers, by rank.
+    pub fn wait(self) -> Result<Vec<Vec<u8>>, ExecutorError> {
+        match self {
+            Answers::ToCome(ticket) => Ok(ticket.wait()?),
+            Answers::There(answers) => Ok(answers),
+        }
+    }
+}
+
+impl Probed {
+    /// Sees whether devices of a node do not reach each other, which is known once all have answered; then all begin anew.
+    pub(in crate::communicator) fn part(self) -> Result<Parted, ExecutorError> {
+        let Probed { join, greetings, answers } = self;
+        let answers = answers.wait()?;
+        let missing = missing(&answers, greetings.len())?;
+        let apart: BTreeSet<(u32, u32)> = missing
+            .iter()
+            .filter(|(.., gap)| *gap == Gap::Access)
+            .map(|&(one, other, _)| (one.min(other), one.max(other)))
+            .collect();
+        if apart.is_empty() {
+            let answers = Answers::There(answers);
+            return Ok(Parted::Whole(Probed { join, greetings, answers }));
+        }
+        let world = join.bootstrap.world();
+        let homes = (0..world).map(|rank| join.bootstrap.node_of(rank));
+        let homes = homes.collect::<Result<Vec<_>, _>>()?;
+        let nodes = islands(&homes, |one, other| apart.contains(&(one.min(other), one.max(other))));
+        if let (0, Some(&(one, other))) = (join.bootstrap.rank(), apart.first()) {
+            warn(one, other, &greetings);
+        }
+        let all: Vec<u32> = (0..world).collect();
+        let ranks = join.bootstrap.group(GROUP, &all)?;
+        let Join { device, options, crowd, .. } = join;
+        let mut greeted = Join::begin(Arc::new(Islands { ranks, nodes }), &device, &options)?;
+        greeted.join.homes = Some(homes);
+        Ok(Parted::Anew(greeted.among(crowd)))
+    }
+}
+
+impl Parted {
+    /// Goes on where everybody is: with what was answered, or by asking anew.
+    pub(in crate::communicator) fn probe(self) -> Result<Probed, ExecutorError> {
+        match self {
+            Parted::Whole(probed) => Ok(probed),
+            Parted::Anew(greeted) => greeted.probe(),
+        }
+    }
+}
+
+/// Says once in this process what is slower than elsewhere.
+fn warn(one: u32, other: u32, greetings: &[Greeting]) {
+    static WARNED: Once = Once::new();
+    let name = |rank: u32| format!("rank {rank} ({})", greetings[rank as usize].device);
+    let (one, other) = (name(one), name(other));
+    WARNED.call_once(|| {
+        log::warn!(
+            "{one} and {other} do not reach each other's memory: they count as on different nodes, and what goes between them goes over a \
+             wire, by way of the host's memory"
+        );
+    });
+}
+
+/// The nodes that ranks count as on, who are at home on these: each joins the first whose ranks are all at its home and not
+/// apart from it. Numbered in the order of the ranks.
+fn islands(homes: &[u32], apart: impl Fn(u32, u32) -> bool) -> Vec<u32> {
+    let mut islands: Vec<Vec<u32>> = Vec::new();
+    let mut nodes = Vec::with_capacity(homes.len());
+    for (rank, home) in (0..).zip(homes) {
+        let fits = |one: &u32| homes[*one as usize] == *home && !apart(*one, rank);
+        let found = islands.iter().position(|island| island.iter().all(fits));
+        let at = found.unwrap_or_else(|| {
+            islands.push(Vec::new());
+            islands.len() - 1
+        });
+        islands[at].push(rank);
+        nodes.push(at as u32);
+    }
+    nodes
+}
+
+/// What devices lack to reach those of other ranks, from the answers of all.
+fn missing(answers: &[Vec<u8>], ranks: usize) -> Result<Vec<(u32, u32, Gap)>, ExecutorError> {
+    let mut missing = Vec::new();
+    for (one, answer) in (0..).zip(answers) {
+        let told = answer.get(1..).filter(|told| told.len() == ranks);
+        let told = told.ok_or_else(|| garbled(one, answer.len()))?;
+        for (other, &byte) in (0..).zip(told) {
+            let gap = Gap::from_byte(byte).ok_or_else(|| garbled(one, answer.len()))?;
+            missing.extend(gap.map(|gap| (one, other, gap)));
+        }
+    }
+    Ok(missing)
+}
+
+/// The devices of all ranks, from their greetings and what they answered.
+pub(super) fn neighbours(
+    rank: u32,
+    peers: &[Peer],
+    greetings: &[Greeting],
+    answers: &[Vec<u8>],
+) -> Result<Neighbours, ExecutorError> {
+    let devices = greetings.iter().zip(peers);
+    let devices = devices.map(|(greeting, peer)| (greeting.device, peer.same_process)).collect();
+    Ok(Neighbours::new(rank, devices, missing(answers, peers.len())?.into_iter()))
+}
+
+impl Bootstrap for Islands {
+    fn rank(&self) -> u32 {
+        self.ranks.rank()
+    }
+
+    fn world(&self) -> u32 {
+        self.ranks.world()
+    }
+
+    fn exchange_begin(&self, bytes: &[u8]) -> BootstrapResult<Ticket> {
+        self.ranks.exchange_begin(bytes)
+    }
+
+    fn barrier_begin(&self) -> BootstrapResult<Ticket> {
+        self.ranks.barrier_begin()
+    }
+
+    fn send(&self, peer: u32, message: Message) -> BootstrapResult<()> {
+        self.ranks.send(peer, message)
+    }
+
+    fn subscribe(&self, channel: u64, handler: Arc<dyn Handler>) -> BootstrapResult<()> {
+        self.ranks.subscribe(channel, handler)
+    }
+
+    fn unsubscribe(&self, channel: u64) {
+        self.ranks.unsubscribe(channel);
+    }
+
+    fn group(&self, id: u64, members: &[u32]) -> BootstrapResult<Arc<dyn Bootstrap>> {
+        let ranks = self.ranks.group(id, members)?;
+        let nodes = members.iter().map(|&member| self.nodes[member as usize]).collect();
+        Ok(Arc::new(Islands { ranks, nodes }))
+    }
+
+    fn within(&self, limit: Duration) -> Arc<dyn Bootstrap> {
+        Arc::new(Islands { ranks: self.ranks.within(limit), nodes: self.nodes.clone() })
+    }
+
+    fn abort(&self, reason: &str) {
+        self.ranks.abort(reason);
+    }
+
+    fn check(&self) -> BootstrapResult<()> {
+        self.ranks.check()
+    }
+
+    fn has_left(&self, peer: u32) -> BootstrapResult<bool> {
+        self.ranks.has_left(peer)
+    }
+
+    fn key(&self, purpose: &str) -> [u8; 32] {
+        self.ranks.key(purpose)
+    }
+
+    fn peer(&self, rank: u32) -> BootstrapResult<PeerInfo> {
+        let peer = self.ranks.peer(rank)?;
+        Ok(PeerInfo { node: self.nodes[rank as usize], ..peer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_count_with_those_at_home_with_them_whose_devices_they_reach() {
+        type Apart = &'static [(u32, u32)];
+        let cases: [(&[u32], Apart, &[u32]); 6] = [
+            (&[0, 0], &[(0, 1)], &[0, 1]),
+            // Ranks 0 and 2 share a device.
+            (&[0, 0, 0], &[(0, 1), (1, 2)], &[0, 1, 0]),
+            // Two pairs that a bridge joins each.
+            (&[0, 0, 0, 0], &[(0, 2), (0, 3), (1, 2), (1, 3)], &[0, 0, 1, 1]),
+            // Of another machine nothing is said.
+            (&[0, 0, 1, 1], &[(0, 1)], &[0, 1, 2, 2]),
+            (&[0, 0, 1, 1], &[(0, 1), (2, 3)], &[0, 1, 2, 3]),
+            // One reaches both of two that do not reach each other.
+            (&[0, 0, 0], &[(0, 2)], &[0, 0, 1]),
+        ];
+        for (homes, apart, expected) in cases {
+            let nodes =
+                islands(homes, |one, other| apart.contains(&(one.min(other), one.max(other))));
+            assert_eq!(nodes, expected, "{homes:?} {apart:?}");
+        }
+    }
+
+    #[test]
+    fn a_group_of_islands_has_their_nodes() {
+        let mut ends = in_process_with(&["this"; 3], Duration::from_secs(60)).unwrap();
+        let islands = Islands { ranks: ends.remove(0), nodes: vec![0, 1, 0] };
+        let nodes = |of: &dyn Bootstrap| {
+            (0..of.world()).map(|rank| of.node_of(rank).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(&islands), [0, 1, 0]);
+        let group = islands.group(7, &[1, 0]).unwrap();
+        assert_eq!(nodes(&*group.within(Duration::from_secs(1))), [1, 0]);
+        assert!(islands.peer(3).is_err() && islands.group(8, &[0, 3]).is_err());
+    }
+}
