@@ -75,8 +75,8 @@ fn counted() -> impl Iterator<Item = Code> {
     })
 }
 
-/// The text of the interpreting kernel: prelude, structs, device library, the calls, and the kernels [`ENTRY`] and
-/// [`divide::ENTRY`](crate::divide::ENTRY).
+/// The text of the interpreting kernel: prelude, structs, device library, the calls, and the kernels [`ENTRY`],
+/// [`divide::ENTRY`](crate::divide::ENTRY) and [`scale::ENTRY`](crate::scale::ENTRY).
 pub fn text(target: Target, dtype: DataType) -> String {
     let mut text = target.prelude();
     text.push_str(&abi::declarations());
@@ -106,6 +106,7 @@ pub fn text(target: Target, dtype: DataType) -> String {
     let _ = writeln!(text, "AP_KERNEL({THREADS}) {ENTRY}(AP_PARAMETER Launch alone) {{");
     text.push_str(KERNEL);
     text.push_str(include_str!("device/divide.h"));
+    text.push_str(include_str!("device/scale.h"));
     text
 }
 

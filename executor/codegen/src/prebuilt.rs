@@ -138,15 +138,15 @@ mod tests {
         for (name, image) in images(Target::Cuda, DataType::F16, &text) {
             let image = String::from_utf8(image).unwrap();
             assert!(image.contains(&format!(".target sm_{}", &name[8..])), "{name}");
-            assert!(
-                image.contains(".entry antiphon(") && image.contains(".entry antiphon_divide(")
-            );
+            for entry in ["antiphon", "antiphon_divide", "antiphon_scale"] {
+                assert!(image.contains(&format!(".entry {entry}(")), "{name}: {entry}");
+            }
         }
         let text = interpret::text(Target::Hip, DataType::F16);
         for (name, image) in images(Target::Hip, DataType::F16, &text) {
             let has = |text: &str| image.windows(text.len()).any(|part| part == text.as_bytes());
             assert!(image.starts_with(b"\x7fELF") || has("__CLANG_OFFLOAD_BUNDLE__"), "{name}");
-            assert!(has(name) && has("antiphon_divide"));
+            assert!(has(name) && has("antiphon_divide") && has("antiphon_scale"));
         }
     }
 

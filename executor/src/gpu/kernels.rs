@@ -11,7 +11,7 @@ use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use antiphon_codegen::interpret::{self, interpreted};
 use antiphon_codegen::{
-    ENTRY, Generated, Target, Unsupported, Variant, divide, generate, prebuilt,
+    ENTRY, Generated, Target, Unsupported, Variant, divide, generate, prebuilt, scale,
 };
 use antiphon_hal::{Backend, Device, HalError, Kernel, KernelCode, KernelSource};
 use antiphon_plan::program::Layout;
@@ -179,6 +179,23 @@ pub fn divide_kernel(
     let text = text(variant.target, variant.dtype);
     let load = || load_text(loader, divide::ENTRY, &Text { text: &text, interpreter });
     average.then(load).transpose()
+}
+
+/// The kernel before a premultiplied sum: by itself, or as part of the interpreting kernel's image where nothing is compiled.
+pub fn scale_kernel(
+    loader: Loader<'_>,
+    target: Target,
+    dtype: DataType,
+) -> Result<Arc<dyn Kernel>, HalError> {
+    load(loader, scale::ENTRY, &scale::text(target, dtype)).or_else(|missing| {
+        if !is_useless(&missing) {
+            return Err(missing);
+        }
+        let text =
+            Text { text: &interpret::text(target, dtype), interpreter: Some((target, dtype)) };
+        // What is missing says more than that something else does not go either.
+        load_text(loader, scale::ENTRY, &text).map_err(|_| missing)
+    })
 }
 
 /// Whether one of the texts has more steps than are compiled unasked.

@@ -2,12 +2,11 @@
 //! graph, and reads a factor that lies on the device when the stream comes to it.
 
 use super::Gpu;
-use super::kernels::{Loader, load, target};
+use super::kernels::{Loader, scale_kernel, target};
 use super::submission::blocks_over;
 use crate::communicator::Shared;
 use crate::error::ExecutorError;
 use crate::executor::Call;
-use antiphon_codegen::scale;
 use antiphon_hal::{HalError, Kernel, LaunchShape, Memory, Stream};
 use antiphon_types::DataType;
 use std::collections::HashMap;
@@ -56,11 +55,11 @@ pub struct Products {
 }
 
 impl Gpu {
-    /// Compiles and loads the kernel for elements of a type, unless it is there, for `rank` and the others on the device, whose
+    /// Loads the kernel for elements of a type, unless it is there, for `rank` and the others on the device, whose
     /// calls follow behind this one's kernel.
     ///
     /// # Errors
-    /// That there is no run-time compiler, and what it says.
+    /// That there is neither a run-time compiler nor an image that the driver takes.
     pub fn prepare_scale(&self, shared: &Shared, dtype: DataType) -> Result<(), ExecutorError> {
         if self.scales().kernels.contains_key(&dtype) {
             return Ok(());
@@ -88,7 +87,7 @@ impl Gpu {
         let target = target(backend)
             .ok_or(HalError::Unsupported { op: "multiply elements by kernels", backend })?;
         let loader = Loader { device: &*self.device, shared };
-        let kernel = load(loader, scale::ENTRY, &scale::text(target, dtype))?;
+        let kernel = scale_kernel(loader, target, dtype)?;
         Ok(Arc::clone(self.scales().kernels.entry(dtype).or_insert(kernel)))
     }
 

@@ -7,12 +7,12 @@ use crate::together::all_at_once;
 use crate::{backend, on_threads, options};
 use antiphon::executor::ahead;
 use antiphon::executor::hal::Backend;
-use antiphon::executor::{ExecutorError, KernelForm};
+use antiphon::executor::{Collectives, ExecutorError, Factor, KernelForm, Request, What};
 use antiphon::plan::program::Layout;
 use antiphon::{DataType, ReduceOp};
 use antiphon_codegen::{Target, interpret, prebuilt};
 use antiphon_tests::harness::plans::{buffers, sizes};
-use antiphon_tests::harness::{Case, Entry, Source, run_case, seed};
+use antiphon_tests::harness::{Area, Case, Entry, Source, run_case, seed};
 use antiphon_tests::simulated::Simulated;
 use std::fs;
 use std::path::Path;
@@ -137,6 +137,36 @@ fn plans_run_without_a_compiler() {
         failures.extend(Some(outcome.unwrap()).filter(|wrong| !wrong.is_empty()));
     }
     report(&failures);
+}
+
+/// The kernel before sums of products is in the same image, too.
+#[test]
+fn sums_are_premultiplied_without_a_compiler() {
+    let test = "prebuilt::sums_are_premultiplied_without_a_compiler";
+    if without_compiler(test, |_| true).is_none() {
+        return;
+    }
+    on_threads(2, &options(), |communicator| {
+        let (rank, on) = (communicator.rank(), Collectives::new(&communicator).unwrap());
+        let mut area = Area::new(&communicator, Source::Own, 4 * 1000).unwrap();
+        area.edit(|all| all.copy_from_slice(&3.0_f32.to_le_bytes().repeat(1000)));
+        let mut factor = [0; 8];
+        factor[..4].copy_from_slice(&(rank as f32 + 2.0).to_le_bytes());
+        let request = Request {
+            what: What::AllReduce,
+            input: area.address().cast_const(),
+            output: area.address(),
+            count: 1000,
+            dtype: DTYPE,
+            op: ReduceOp::Sum,
+            factor: Some(Factor::Value(factor)),
+        };
+        // SAFETY: the area is as long as said, and lives past the call.
+        unsafe { on.call(&request, None) }.unwrap();
+        // Two times three, and three times three.
+        assert_eq!(area.bytes(), 15.0_f32.to_le_bytes().repeat(1000));
+        communicator.barrier().unwrap();
+    });
 }
 
 /// No kernel interprets for several ranks, so each has its own.
