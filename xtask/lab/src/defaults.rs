@@ -2,6 +2,7 @@
 //! rule goes by.
 
 pub mod derived;
+pub mod host;
 pub mod measured;
 mod named;
 pub mod predicted;
@@ -108,7 +109,7 @@ fn table() -> String {
     table
 }
 
-/// Who serves which sizes, from the smallest on, and whether that was but assumed.
+/// Who serves which sizes, from the smallest on, and whether that is but predicted.
 fn cell(collective: &Collective, spread: Spread) -> String {
     let steps = steps(collective, spread);
     if steps.is_empty() {
@@ -120,21 +121,20 @@ fn cell(collective: &Collective, spread: Spread) -> String {
         up_to => format!("to {} `{serves}`", size(up_to as usize)),
     };
     let serves = steps.iter().map(part).collect::<Vec<_>>().join("; ");
-    if is_assumed(collective, spread) { format!("*{serves}*") } else { serves }
+    if is_predicted(collective, spread) { format!("*{serves}*") } else { serves }
 }
 
-/// Whether the rule for such ranks was but assumed.
-fn is_assumed(collective: &Collective, spread: Spread) -> bool {
+/// Whether the rule for such ranks is but predicted, or that of others that were measured.
+fn is_predicted(collective: &Collective, spread: Spread) -> bool {
     let handshake = if spread.crowded { Handshake::Hub } else { Handshake::Everyone };
     let nodes = spread.nodes as usize;
     let place = Place::of(Shape { nodes, handshake, ..Shape::new(spread.ranks as usize) });
     match collective {
-        // Of other ranks what was measured of the nearest is assumed.
         Collective::Gather | Collective::Scatter => {
             let rule = hosts::rule_rooted(collective, place);
-            rule.is_none_or(|rule| rule.place != place || hosts::assumed_rooted().contains(rule))
+            rule.is_none_or(|rule| rule.place != place || hosts::predicted_rooted().contains(rule))
         }
-        _ => hosts::rule(collective, place).is_some_and(|rule| hosts::assumed().contains(rule)),
+        _ => hosts::rule(collective, place).is_some_and(|rule| hosts::predicted().contains(rule)),
     }
 }
 

@@ -25,9 +25,14 @@ enum Task {
         /// Keep what `antiphon tune` wrote into these files, and derive from what is kept who serves which sizes on hosts
         #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["predict", "measured"])]
         from: Vec<PathBuf>,
-        /// Ask the simulator what is the fastest on GPUs, and write it into the table that is chosen by
+        /// Ask the simulator what is the fastest on GPUs, and on hosts that nobody has measured, and write it into the tables that
+        /// are chosen by
         #[arg(long, conflicts_with = "measured")]
         predict: bool,
+        /// Fit the machine that stands for hosts to what is kept of two ranks; of these files, which `antiphon info --measure`
+        /// wrote here, their medians, else as it is kept
+        #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["from", "predict", "measured"])]
+        fit: Option<Vec<PathBuf>>,
         /// Tables of `antiphon tune`: write instead how the rule does by them
         #[arg(long, value_name = "FILE", num_args = 1..)]
         measured: Vec<PathBuf>,
@@ -71,7 +76,12 @@ enum Task {
 fn run(task: &Task) -> Result<()> {
     match task {
         Task::Defaults { from, .. } if !from.is_empty() => defaults::derived::run(from),
-        Task::Defaults { predict: true, .. } => defaults::predicted::run(),
+        Task::Defaults { fit: Some(fit), .. } => defaults::host::run(fit),
+        Task::Defaults { predict: true, .. } => {
+            defaults::predicted::run()?;
+            defaults::host::rules::run()?;
+            defaults::host::held::run()
+        }
         Task::Defaults { presets: true, check, .. } => defaults::presets::run(*check),
         Task::Defaults { measured, tuned_by, .. } if !measured.is_empty() => {
             defaults::measured::run(measured, tuned_by.as_deref())

@@ -1,11 +1,13 @@
 //! Which built-in algorithm to use on hosts, by message size: as `antiphon tune` measured it for some ranks on some machine,
-//! and as is assumed where nobody has measured.
+//! and as the simulator predicts where nobody has measured.
 //!
 //! [`derive()`] makes steps of what was measured, `cargo xtask defaults --from` writes them into the table, and
-//! [`select`](super::select()) reads that. What is assumed is written by hand.
+//! [`select`](super::select()) reads that. What is predicted, for a [machine](host()) whose numbers were measured, is written by
+//! `cargo xtask defaults --predict`.
 
-mod assumed;
 mod derive;
+mod predict;
+mod predicted;
 mod table;
 
 use super::select::{counted, nearest};
@@ -13,6 +15,7 @@ use super::{Algorithm, Choice, Handshake, Rooted, Shape};
 use crate::model::Collective;
 
 pub use derive::{Timed, derive, derive_rooted};
+pub use predict::{SIMULATED, host, is_simulated, placed, predict, predict_rooted};
 
 /// An algorithm, and the messages it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +64,14 @@ pub fn measured_rooted() -> &'static [Rule<Option<Rooted>>] {
     table::ROOTED
 }
 
-/// The rules that were not, for what was not measured.
-pub fn assumed() -> &'static [Rule] {
-    assumed::RULES
+/// The rules that are predicted, for what was not measured.
+pub fn predicted() -> &'static [Rule] {
+    predicted::RULES
 }
 
-/// Those of gather and scatter, over nodes: inside one their blocks do where nobody has measured.
-pub fn assumed_rooted() -> &'static [Rule<Option<Rooted>>] {
-    assumed::ROOTED
+/// Those of what [`measured_rooted`] has rules of, as far as they [are](is_simulated).
+pub fn predicted_rooted() -> &'static [Rule<Option<Rooted>>] {
+    predicted::ROOTED
 }
 
 impl Place {
@@ -84,14 +87,14 @@ impl Place {
 }
 
 /// The rule for ranks in such a place: that for the number of them on a node which is next to theirs by ratio, the larger of
-/// two equally near. Of what was measured and what is assumed for the same ranks, what was measured.
+/// two equally near. Of what was measured and what is predicted for the same ranks, what was measured.
 pub fn rule(collective: &Collective, place: Place) -> Option<&'static Rule> {
-    near(|| measured().iter().chain(assumed()), collective, place)
+    near(|| measured().iter().chain(predicted()), collective, place)
 }
 
-/// As [`rule`], of the rules of gather and scatter; inside a node none where nobody has measured.
+/// As [`rule`], of the rules of gather and scatter.
 pub fn rule_rooted(collective: &Collective, place: Place) -> Option<&'static Rule<Option<Rooted>>> {
-    near(|| measured_rooted().iter().chain(assumed_rooted()), collective, place)
+    near(|| measured_rooted().iter().chain(predicted_rooted()), collective, place)
 }
 
 /// The rule for ranks in such a place, of all that are known.
@@ -148,7 +151,7 @@ mod tests {
 
     #[test]
     fn every_rule_serves_all_messages_of_its_ranks_in_one_order_of_sums() {
-        for rule in measured().iter().chain(assumed()) {
+        for rule in measured().iter().chain(predicted()) {
             let Rule { place, collective, steps } = rule;
             assert!(steps.windows(2).all(|pair| pair[0].up_to < pair[1].up_to), "{rule:?}");
             assert_eq!(steps.last().map(|step| step.up_to), Some(u64::MAX), "{rule:?}");
@@ -165,7 +168,7 @@ mod tests {
 
     #[test]
     fn every_rule_of_a_gather_or_scatter_serves_all_messages_of_its_ranks() {
-        for rule in measured_rooted().iter().chain(assumed_rooted()) {
+        for rule in measured_rooted().iter().chain(predicted_rooted()) {
             let Rule { place, collective, steps } = rule;
             assert!(steps.windows(2).all(|pair| pair[0].up_to < pair[1].up_to), "{rule:?}");
             assert_eq!(steps.last().map(|step| step.up_to), Some(u64::MAX), "{rule:?}");
@@ -208,16 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_there_once_and_what_was_measured_is_not_assumed() {
+    fn each_rule_is_there_once_and_what_was_measured_is_not_predicted() {
         fn key<A>(rule: &Rule<A>) -> (Place, String) {
             (rule.place, rule.collective.name().to_owned())
         }
-        let mut keys: Vec<_> = measured().iter().chain(assumed()).map(key).collect();
-        keys.extend(measured_rooted().iter().chain(assumed_rooted()).map(key));
+        let mut keys: Vec<_> = measured().iter().chain(predicted()).map(key).collect();
+        keys.extend(measured_rooted().iter().chain(predicted_rooted()).map(key));
         let all = keys.len();
         keys.sort_unstable();
         keys.dedup();
-        assert_eq!(keys.len(), all, "drop from assumed.rs what table.rs has");
+        assert_eq!(keys.len(), all, "drop from SIMULATED what table.rs has");
         assert_eq!(measured().is_empty(), measured_on().is_empty());
     }
 
@@ -267,7 +270,7 @@ mod tests {
                     let like = (place.crowded, place.nodes) == (crowded, 1);
                     (like && rule.collective == collective).then_some(place.per_node)
                 };
-                let most = measured().iter().chain(assumed()).filter_map(ranks).max().unwrap();
+                let most = measured().iter().chain(predicted()).filter_map(ranks).max().unwrap();
                 for block in (0..24).map(|power| 1 << power) {
                     let of = |ranks: usize| {
                         let place = Place { crowded, nodes: 1, per_node: ranks };

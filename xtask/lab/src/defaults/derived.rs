@@ -74,7 +74,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// The measurements that are kept, by the names of their files.
-fn tables() -> Result<Vec<(PathBuf, Table)>> {
+pub(super) fn tables() -> Result<Vec<(PathBuf, Table)>> {
     let folder = repo::root().join(MEASURED);
     let files = repo::files(&folder)?;
     let json = files.into_iter().filter(|path| path.extension().is_some_and(|e| e == "json"));
@@ -170,22 +170,25 @@ fn place(setting: &Setting, cores: u32) -> Option<Place> {
 }
 
 /// A rule, with its steps as source: the largest message, and what serves it.
-type Derived = (Place, Collective, Vec<(u64, String)>);
+pub(super) type Derived = (Place, Collective, Vec<(u64, String)>);
 
 fn key((place, collective, _): &Derived) -> (Place, &Collective) {
     (*place, collective)
 }
 
 /// Steps as source.
-fn as_source<A: Copy>(steps: &[Step<A>], name: impl Fn(A) -> String) -> Vec<(u64, String)> {
+pub(super) fn as_source<A: Copy>(
+    steps: &[Step<A>],
+    name: impl Fn(A) -> String,
+) -> Vec<(u64, String)> {
     steps.iter().map(|step| (step.up_to, name(step.algorithm))).collect()
 }
 
-fn sized_source(algorithm: Algorithm) -> String {
+pub(super) fn sized_source(algorithm: Algorithm) -> String {
     format!("{algorithm:?}")
 }
 
-fn rooted_source(algorithm: Option<Rooted>) -> String {
+pub(super) fn rooted_source(algorithm: Option<Rooted>) -> String {
     algorithm.map_or("None".to_owned(), |own| format!("Some(Rooted::{own:?})"))
 }
 
@@ -248,8 +251,17 @@ fn timed<A>(bytes: u64, times: &Times, named: impl Fn(&str) -> Option<A>) -> Tim
 fn source(tables: &[(PathBuf, Table)], rules: &[Derived]) -> String {
     let machines: Vec<String> =
         tables.iter().map(|(_, table)| table.machine().to_string()).collect();
-    let mut text = format!(
-        "//! What was measured on hosts. Written by `cargo xtask defaults --from`; a test holds it against the measurements.\n\n\
+    let doc = "What was measured on hosts. Written by `cargo xtask defaults --from`; a test holds it against the measurements.";
+    let machines = format!(
+        "\n/// The machines.\n#[rustfmt::skip]\npub(super) const MEASURED_ON: &[&str] = &{machines:?};\n"
+    );
+    head(doc) + &machines + &arrays(rules)
+}
+
+/// The beginning of a file of rules.
+pub(super) fn head(doc: &str) -> String {
+    format!(
+        "//! {doc}\n\n\
          use super::{{Place, Rule, Step}};\n\
          use crate::algorithms::Algorithm::{{self, *}};\n\
          use crate::algorithms::Rooted;\n\
@@ -260,11 +272,13 @@ fn source(tables: &[(PathBuf, Table)], rules: &[Derived]) -> String {
          /// A step.\n\
          const fn to<A: Copy>(up_to: u64, algorithm: A) -> Step<A> {{\n    Step {{ up_to, algorithm }}\n}}\n\n\
          /// For all messages that are left.\n\
-         const ALL: u64 = u64::MAX;\n\n\
-         /// The machines.\n\
-         #[rustfmt::skip]\n\
-         pub(super) const MEASURED_ON: &[&str] = &{machines:?};\n",
-    );
+         const ALL: u64 = u64::MAX;\n",
+    )
+}
+
+/// The rules, as source.
+pub(super) fn arrays(rules: &[Derived]) -> String {
+    let mut text = String::new();
     let (own, sized): (Vec<_>, Vec<_>) =
         rules.iter().partition(|(_, collective, _)| is_rooted(collective));
     for (doc, name, kind, rules) in [

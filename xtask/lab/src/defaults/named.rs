@@ -51,9 +51,9 @@ impl Ranks {
         }
     }
 
-    fn are_assumed(self, collective: &Collective) -> bool {
+    fn are_predicted(self, collective: &Collective) -> bool {
         match self {
-            Ranks::Hosts(_, spread) => super::is_assumed(collective, spread),
+            Ranks::Hosts(_, spread) => super::is_predicted(collective, spread),
             Ranks::Devices(..) => false,
         }
     }
@@ -107,7 +107,7 @@ fn table(nodes: usize) -> String {
     for (title, name, collective) in rows(nodes) {
         let cell = |column: &Ranks| {
             let sizes = sizes(name, &column.steps(&collective));
-            match column.are_assumed(&collective) && sizes != NONE {
+            match column.are_predicted(&collective) && sizes != NONE {
                 true => format!(" *{sizes}* |"),
                 false => format!(" {sizes} |"),
             }

@@ -1,0 +1,64 @@
+//! What the simulator predicts for hosts. Written by `cargo xtask defaults --predict`; a test holds it against the simulator.
+
+use super::{Place, Rule, Step};
+use crate::algorithms::Algorithm::{self, *};
+use crate::algorithms::Rooted;
+use crate::model::Collective::{self, *};
+
+/// A rule.
+const fn of<A>(
+    crowded: bool,
+    nodes: usize,
+    per_node: usize,
+    collective: Collective,
+    steps: &'static [Step<A>],
+) -> Rule<A> {
+    Rule { place: Place { crowded, nodes, per_node }, collective, steps }
+}
+
+/// A step.
+const fn to<A: Copy>(up_to: u64, algorithm: A) -> Step<A> {
+    Step { up_to, algorithm }
+}
+
+/// For all messages that are left.
+const ALL: u64 = u64::MAX;
+
+/// By whether cores are shared, nodes, ranks of a node, and collective.
+#[rustfmt::skip]
+pub(super) const RULES: &[Rule<Algorithm>] = &[
+    of(false, 1, 4, AllReduce, &[to(128, AllReduceOneShotPackets), to(ALL, AllReduceZeroCopy)]),
+    of(false, 1, 4, AllGather, &[to(512, AllGatherPackets), to(ALL, AllGatherZeroCopy)]),
+    of(false, 1, 4, ReduceScatter, &[to(512, ReduceScatterPackets), to(ALL, ReduceScatterZeroCopy)]),
+    of(false, 1, 4, AllToAll, &[to(512, AllToAllPackets), to(ALL, AllToAllZeroCopy)]),
+    of(false, 1, 4, Broadcast, &[to(256, BroadcastPackets), to(ALL, BroadcastZeroCopy)]),
+    of(false, 1, 4, Reduce, &[to(128, ReducePackets), to(ALL, ReduceZeroCopy)]),
+    of(false, 1, 4, SendRecv, &[to(256, SendRecvPackets), to(ALL, SendRecvZeroCopy)]),
+    of(false, 1, 8, AllReduce, &[to(32, AllReduceOneShotPackets), to(ALL, AllReduceZeroCopy)]),
+    of(false, 1, 8, AllGather, &[to(512, AllGatherPackets), to(ALL, AllGatherZeroCopy)]),
+    of(false, 1, 8, ReduceScatter, &[to(256, ReduceScatterPackets), to(ALL, ReduceScatterZeroCopy)]),
+    of(false, 1, 8, AllToAll, &[to(512, AllToAllPackets), to(ALL, AllToAllZeroCopy)]),
+    of(false, 1, 8, Broadcast, &[to(ALL, BroadcastZeroCopy)]),
+    of(false, 1, 8, Reduce, &[to(128, ReducePackets), to(ALL, ReduceZeroCopy)]),
+    of(false, 1, 8, SendRecv, &[to(256, SendRecvPackets), to(ALL, SendRecvZeroCopy)]),
+    of(false, 2, 4, AllReduce, &[to(16384, AllReduceHierarchicalTwoShotPackets),
+        to(ALL, AllReduceHierarchicalZeroCopy)]),
+    of(false, 2, 4, AllGather, &[to(65536, AllGatherHierarchicalPackets),
+        to(ALL, AllGatherHierarchicalZeroCopy)]),
+    of(false, 2, 4, ReduceScatter, &[to(65536, ReduceScatterHierarchicalPackets),
+        to(ALL, ReduceScatterHierarchicalZeroCopy)]),
+    of(false, 2, 4, AllToAll, &[to(8192, AllToAllHierarchicalPackets), to(ALL, AllToAllHierarchicalZeroCopy)]),
+    of(false, 2, 4, Broadcast, &[to(16384, BroadcastHierarchicalPackets),
+        to(ALL, BroadcastHierarchicalZeroCopy)]),
+    of(false, 2, 4, Reduce, &[to(8192, ReduceHierarchicalPackets), to(ALL, ReduceHierarchicalZeroCopy)]),
+    of(false, 2, 4, SendRecv, &[to(16384, SendRecvHierarchicalPackets), to(ALL, SendRecvHierarchicalZeroCopy)]),
+];
+
+/// Likewise of gather and scatter.
+#[rustfmt::skip]
+pub(super) const ROOTED: &[Rule<Option<Rooted>>] = &[
+    of(false, 1, 4, Scatter, &[to(1024, Some(Rooted::ScatterPackets)), to(ALL, Some(Rooted::ScatterZeroCopy))]),
+    of(false, 1, 8, Scatter, &[to(512, Some(Rooted::ScatterPackets)), to(ALL, Some(Rooted::ScatterZeroCopy))]),
+    of(false, 2, 4, Scatter, &[to(32768, Some(Rooted::ScatterHierarchicalPackets)),
+        to(ALL, Some(Rooted::ScatterHierarchicalZeroCopy))]),
+];
