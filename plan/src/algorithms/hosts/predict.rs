@@ -6,7 +6,7 @@ use super::{Place, Step, Timed, derive, derive_rooted};
 use crate::algorithms::common::{among, zero_copy_program};
 use crate::algorithms::devices::sizes;
 use crate::algorithms::meeting::met;
-use crate::algorithms::{Algorithm, Rooted, Shape};
+use crate::algorithms::{Algorithm, Handshake, Rooted, Shape};
 use crate::builder::BuildError;
 use crate::model::{Collective, Plan};
 use crate::program::Layout;
@@ -38,14 +38,24 @@ pub fn host() -> Result<Topology, TopologyError> {
     Topology::parse(HOST)
 }
 
-/// As many such machines, with as many ranks and cores, as a place has.
+/// As many such machines as a place has nodes, each with a core for each of its ranks; where ranks share cores, parts of one
+/// machine, whose cores the nodes have evenly.
 #[must_use]
 pub fn placed(host: &Topology, place: Place) -> Topology {
+    let Place { crowded, nodes, per_node } = place;
     let mut topology = host.clone();
-    topology.nodes = place.nodes as u32;
-    topology.ranks_per_node = place.per_node as u32;
-    topology.device.cores = Some(place.per_node as u32);
+    topology.nodes = nodes as u32;
+    topology.ranks_per_node = per_node as u32;
+    let shared = host.device.cores.map(|cores| (cores / topology.nodes.max(1)).max(1));
+    topology.device.cores = if crowded { shared } else { Some(per_node as u32) };
     topology
+}
+
+/// What the plans of a topology's ranks are written for.
+fn shape(topology: &Topology) -> Shape {
+    let crowded = topology.device.cores.is_some_and(|cores| cores < topology.ranks_per_node);
+    let handshake = if crowded { Handshake::Hub } else { Handshake::Everyone };
+    Shape { nodes: topology.nodes as usize, handshake, ..Shape::new(topology.ranks()) }
 }
 
 /// The steps of a choice for all ranks of a topology, as [`derive()`] makes them of what is simulated.
@@ -103,7 +113,7 @@ fn timed<A: Copy>(
     all: impl Iterator<Item = A>,
     plan: impl Fn(A, Shape) -> Result<Plan, BuildError>,
 ) -> Result<Vec<Timed<A>>, SimulateError> {
-    let shape = Shape { nodes: topology.nodes as usize, ..Shape::new(topology.ranks()) };
+    let shape = shape(topology);
     let laid = |one| Some((one, Layout::new(&plan(one, shape).ok()?).ok()?));
     let layouts: Vec<(A, Layout)> = all.filter_map(laid).collect();
     let mut rows = Vec::new();
@@ -165,6 +175,12 @@ mod tests {
         let two = placed(&host, own(2, 4));
         assert_eq!((two.ranks(), two.nodes, two.device.cores), (8, 2, Some(4)));
         assert!(two.validate().is_ok() && two.between.is_some());
+        assert_eq!(shape(&two).handshake, Handshake::Everyone);
+        let cores = host.device.cores.expect("cores");
+        let shared = |nodes, per_node| placed(&host, Place { crowded: true, nodes, per_node });
+        let (one, two) = (shared(1, 8), shared(2, 8));
+        assert_eq!((one.device.cores, two.device.cores), (Some(cores), Some(cores / 2)));
+        assert_eq!(shape(&two).handshake, Handshake::Hub);
     }
 
     #[test]
