@@ -241,7 +241,8 @@ impl Run<'_, '_, '_, '_> {
                 unsafe { self.run_block_move(&moved)? };
             }
             Instruction::Signal { channel, .. } if self.layout.channels[channel as usize].port => {
-                self.post_signal(channel)?
+                self.post_signal(channel)?;
+                self.ask_before_flush(channel, &code[pc + 1..]);
             }
             Instruction::Signal { channel, .. } => self.signal(channel)?,
             Instruction::Wait { channel, .. } => self.wait(channel)?,
@@ -253,6 +254,7 @@ impl Run<'_, '_, '_, '_> {
             Instruction::BlockSync => {}
             Instruction::Post { channel, source, destination, index } => {
                 self.post(channel, [source, destination], index, *window)?;
+                self.ask_before_flush(channel, &code[pc + 1..]);
             }
             Instruction::Flush { channel } => self.flush(channel)?,
             Instruction::LoopBegin { end, unit, index, .. } => {

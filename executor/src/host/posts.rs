@@ -2,8 +2,11 @@
 
 use super::{Blocked, Fault, Run, Stop, Window};
 use crate::host::moves::clip;
-use antiphon_plan::program::Area;
+use antiphon_plan::program::{Area, Instruction};
 use std::sync::atomic::Ordering;
+
+/// How many instructions further a flush is looked for.
+const AHEAD: usize = 16;
 
 /// Bytes of one rank's buffer or scratch, as a transfer names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +116,27 @@ impl Run<'_, '_, '_, '_> {
         Ok(())
     }
 
+    /// Has a channel's peer say when what was just posted has landed, if the next that the block does with the channel is to wait for
+    /// that. Asked along with the post it costs no crossing of its own, and the peer answers before it is through with the launch:
+    /// later nobody is there to do so but its proxy, a millisecond later.
+    pub(super) fn ask_before_flush(&mut self, channel: u32, behind: &[Instruction]) {
+        let flushes = |instruction: &Instruction| match *instruction {
+            Instruction::Flush { channel: own } => (own == channel).then_some(true),
+            Instruction::Post { channel: own, .. } | Instruction::Signal { channel: own, .. } => {
+                (own == channel).then_some(false)
+            }
+            _ => None,
+        };
+        if behind.iter().take(AHEAD).find_map(flushes) != Some(true) {
+            return;
+        }
+        let peer = self.layout.channels[channel as usize].peer;
+        // What is wrong with the link shows where it is waited for.
+        if let Ok(posting) = self.posting() {
+            let _ = posting.posted(peer).and_then(|posted| posting.landed(peer, posted));
+        }
+    }
+
     /// Waits until all that was posted to a channel's peer has landed.
     pub(super) fn flush(&mut self, channel: u32) -> Result<(), Stop> {
         let peer = self.layout.channels[channel as usize].peer;
@@ -130,6 +154,7 @@ mod tests {
     use crate::host::table::{Place, Resolve, Table, Unresolved};
     use crate::host::{Stage, Step, step};
     use crate::shared::arena::{Arena, ArenaShape};
+    use antiphon_plan::builder::{Block, Channel, ProgramBuilder};
     use antiphon_plan::model::Collective;
     use antiphon_plan::program::{CallSizes, Layout};
     use antiphon_types::DataType;
@@ -141,6 +166,7 @@ mod tests {
         writes: Vec<(Spot, Spot, u64)>,
         signals: Vec<(u32, u32, u64)>,
         landed: u64,
+        asked: Vec<u64>,
     }
 
     impl Fake {
@@ -170,6 +196,7 @@ mod tests {
             Ok((self.writes.len() + self.signals.len()) as u64)
         }
         fn landed(&mut self, _: u32, posted: u64) -> Result<bool, Unposted> {
+            self.asked.push(posted);
             Ok(self.landed >= posted)
         }
     }
@@ -182,14 +209,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn posts_go_on_where_a_full_link_stopped_them_and_a_flush_waits_for_what_landed() {
-        use antiphon_plan::builder::ProgramBuilder;
+    /// What rank 0 of two does with its port is written by `say`, and whether the other answers; steps the block, with a fake or without.
+    fn with_port(
+        answers: bool,
+        say: impl Fn(&Block<'_>, &ProgramBuilder, Channel),
+        check: impl FnOnce(&mut dyn FnMut(Option<&mut dyn Posting>) -> Step),
+    ) {
         let program = ProgramBuilder::new("posts", Collective::SendRecv, 2);
         let port = program.port(0, 1);
-        let block = program.block(0);
-        block.put_with_signal_and_flush(&port, program.input(0).all(), program.output(1).all());
-        program.block(1).wait(&[port]);
+        say(&program.block(0), &program, port);
+        let other = program.block(1);
+        other.wait(&[port]);
+        if answers {
+            other.signal(&[port]);
+        }
         let layout = Layout::new(&program.build().unwrap()).unwrap();
         let sizes = CallSizes { input: 64, output: 64, element: 4, strict: false };
         let lowered = layout.program(0, sizes).unwrap();
@@ -213,21 +246,52 @@ mod tests {
         let (mut places, mut resolve, mut pad) =
             ([[Place::Unknown; 2]; 2], Nowhere, Pad::default());
         let mut table = Table::new(&mut places, &mut resolve);
-        let mut fake = Fake::default();
-        let mut run = |posting: Option<&mut dyn Posting>| {
+        check(&mut |posting| {
             // SAFETY: nobody else steps the block; its accesses all go to the fake.
             unsafe { step(&stage, 0, &mut table, &mut pad, posting) }
+        });
+    }
+
+    #[test]
+    fn posts_go_on_where_a_full_link_stopped_them_and_a_flush_waits_for_what_landed() {
+        let say = |block: &Block<'_>, program: &ProgramBuilder, port: Channel| {
+            let (from, to) = (program.input(0).all(), program.output(1).all());
+            block.put_with_signal_and_flush(&port, from, to);
         };
-        assert_eq!(run(None), Step::Blocked(Blocked::Elsewhere));
-        assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Full(0)));
-        fake.room = 1;
-        assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Full(0)));
-        fake.room = 1;
-        assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Flush(0)));
-        let spot = |rank, area| Spot { rank, area, offset: 0 };
-        assert_eq!(fake.writes, [(spot(0, Area::Input), spot(1, Area::Output), 64)]);
-        assert_eq!(fake.signals, [(1, 0, 1)]);
-        fake.landed = 2;
-        assert_eq!(run(Some(&mut fake)), Step::Done);
+        with_port(false, say, |run| {
+            let mut fake = Fake::default();
+            assert_eq!(run(None), Step::Blocked(Blocked::Elsewhere));
+            assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Full(0)));
+            fake.room = 1;
+            assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Full(0)));
+            fake.room = 1;
+            assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Flush(0)));
+            let spot = |rank, area| Spot { rank, area, offset: 0 };
+            assert_eq!(fake.writes, [(spot(0, Area::Input), spot(1, Area::Output), 64)]);
+            assert_eq!(fake.signals, [(1, 0, 1)]);
+            fake.landed = 2;
+            assert_eq!(run(Some(&mut fake)), Step::Done);
+        });
+    }
+
+    #[test]
+    fn what_a_flush_will_wait_for_is_asked_with_the_last_post_before_it() {
+        let said = |flushes: bool| {
+            move |block: &Block<'_>, program: &ProgramBuilder, port: Channel| {
+                block.put_over(&port, program.input(0).all(), program.output(1).all());
+                block.signal(&[port]);
+                block.wait(&[port]);
+                if flushes {
+                    block.flush(&[port]);
+                }
+            }
+        };
+        for (flushes, asked) in [(true, vec![2]), (false, vec![])] {
+            with_port(true, said(flushes), |run| {
+                let mut fake = Fake { room: 2, ..Fake::default() };
+                assert_eq!(run(Some(&mut fake)), Step::Blocked(Blocked::Signal(0)));
+                assert_eq!(fake.asked, asked);
+            });
+        }
     }
 }
