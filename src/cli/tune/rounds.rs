@@ -103,9 +103,7 @@ fn pass(
     let begin = Instant::now();
     let mut times = vec![Vec::new(); who.len()];
     let mut round = |number: u32, times: &mut [Vec<u64>]| -> Result<(), CliError> {
-        for turn in 0..who.len() {
-            // Each is everyone's successor at some time.
-            let turn = (turn + number as usize) % who.len();
+        for turn in order(who.len(), number as usize) {
             times[turn].push(run(who[turn])?);
         }
         Ok(())
@@ -125,6 +123,17 @@ fn pass(
     }
     let all = slowest(rank, &[begin.elapsed().as_nanos() as u64])?;
     Ok((times, Duration::from_nanos(all.first().copied().unwrap_or(0))))
+}
+
+/// The order of so many in a round. What ran before matters: each is equally often first, second, and so on, and everyone's
+/// successor, since the orders are a Williams design: to and fro from the middle, one further in each round, and back again.
+fn order(count: usize, round: usize) -> impl Iterator<Item = usize> {
+    let back = round / count.max(1) % 2 == 1;
+    (0..count).map(move |at| {
+        let at = if back { count - 1 - at } else { at };
+        let start = if at % 2 == 1 { at.div_ceil(2) } else { count - at / 2 };
+        (start + round) % count
+    })
 }
 
 /// Of each number the largest that any rank has.
@@ -157,5 +166,20 @@ mod tests {
         assert_eq!((fit(0), fit(1), fit(u64::MAX)), (1000, 1000, 7));
         let again = |millis| rounds.again(Duration::from_millis(millis));
         assert_eq!((again(0), again(199), again(200)), (true, true, false));
+    }
+    #[test]
+    fn everyone_is_everyones_successor_equally_often_and_in_each_place() {
+        for count in 0..=7 {
+            let mut follows = vec![vec![0; count]; count];
+            let mut places = follows.clone();
+            for round in 0..2 * count {
+                let all: Vec<usize> = order(count, round).collect();
+                all.iter().enumerate().for_each(|(place, &one)| places[one][place] += 1);
+                all.windows(2).for_each(|pair| follows[pair[0]][pair[1]] += 1);
+            }
+            assert!(places.iter().flatten().all(|&times| times == 2), "{count}: {places:?}");
+            let others = |one: usize| (0..count).map(move |other| if one == other { 0 } else { 2 });
+            assert!((0..count).all(|one| others(one).eq(follows[one].iter().copied())), "{count}");
+        }
     }
 }
