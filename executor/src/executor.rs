@@ -328,7 +328,8 @@ impl Executor {
         // A kernel that was ended early tells nobody.
         if self.communicator.shared.gpu.is_some() {
             // And the proxy may still copy from and to the caller's buffers.
-            self.communicator.shared.check().inspect_err(|_| self.communicator.shared.settle())
+            self.communicator.shared.check().inspect_err(|_| self.communicator.shared.settle())?;
+            self.communicator.settled_pair_failure().map_or(Ok(()), Err)
         } else {
             Ok(())
         }

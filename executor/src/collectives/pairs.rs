@@ -200,9 +200,26 @@ impl Communicator {
 
     /// What broke a pair.
     pub(super) fn pair_failure(&self) -> Option<ExecutorError> {
+        self.broken_pair().map(|(error, _)| error)
+    }
+
+    /// The same, once nobody touches the buffers of its callers any more.
+    pub(crate) fn settled_pair_failure(&self) -> Option<ExecutorError> {
+        let (error, pair) = self.broken_pair()?;
+        if let Some(pair) = pair {
+            pair.communicator().shared.settle();
+        }
+        Some(error)
+    }
+
+    /// What broke a pair, and the pair if it was formed.
+    fn broken_pair(&self) -> Option<(ExecutorError, Option<Collectives>)> {
         lock(&self.shared.queues.pairs).iter().find_map(|(&way, pair)| match pair {
-            Pair::Formed(pair) => Some(Told::of(self, way).error(pair.communicator().failure()?)),
-            Pair::Failed(error) => Some(error.clone()),
+            Pair::Formed(pair) => {
+                let failure = pair.communicator().failure()?;
+                Some((Told::of(self, way).error(failure), Some(pair.clone())))
+            }
+            Pair::Failed(error) => Some((error.clone(), None)),
             Pair::Forming(_) => None,
         })
     }

@@ -266,32 +266,40 @@ fn errors_name_the_call_and_the_ranks_as_their_caller_knows_them() {
     {
         return;
     }
-    apart(|communicator| {
-        let rank = Rank::new(&communicator);
-        // Rank 0 sends less than rank 2 expects.
-        let (from, to) = (rank.input.address().cast_const(), rank.exchanged.address());
-        let error = match rank.rank {
-            // SAFETY: the areas are as long as said, and live past the call.
-            0 => unsafe { rank.on.send(from, 3, DataType::U8, 2, None) },
-            // SAFETY: as above.
-            2 => unsafe { rank.on.receive(to, 4000, DataType::U8, 0, None) },
-            _ => return,
-        };
-        // Who has sent its packets need not have waited.
-        let Err(error) = error else { return assert_eq!(rank.rank, 0) };
-        let start = if rank.rank == 0 {
-            "send on rank 0, to rank 2: "
-        } else {
-            "receive on rank 2, from rank 0: "
-        };
-        let text = error.to_string();
-        assert!(text.starts_with(start) && !text.contains("rank 1"), "{text}");
-        assert!(error.breaks_communicator(), "{text}");
-        // None where the peer gave up while this rank was still on its way to it.
-        if let Some(failure) = rank.on.failure() {
-            assert!(failure.to_string().starts_with(start), "{failure}");
-        }
-    });
+    let differ = |on_stream: bool| {
+        apart(move |communicator| {
+            let rank = Rank::new(&communicator);
+            // Rank 0 sends less than rank 2 expects.
+            let (from, to) = (rank.input.address().cast_const(), rank.exchanged.address());
+            let stream = on_stream.then_some(&rank.stream);
+            let called = match rank.rank {
+                // SAFETY: the areas are as long as said, and live until the stream has come so far.
+                0 => unsafe { rank.on.send(from, 3, DataType::U8, 2, stream) },
+                // SAFETY: as above.
+                2 => unsafe { rank.on.receive(to, 4000, DataType::U8, 0, stream) },
+                _ => return,
+            };
+            let error = match stream {
+                Some(stream) => called.and_then(|()| rank.on.executor().synchronize(stream)),
+                None => called,
+            };
+            // Who has sent its packets need not have waited.
+            let Err(error) = error else { return assert_eq!(rank.rank, 0) };
+            let start = if rank.rank == 0 {
+                "send on rank 0, to rank 2: "
+            } else {
+                "receive on rank 2, from rank 0: "
+            };
+            let text = error.to_string();
+            assert!(text.starts_with(start) && !text.contains("rank 1"), "{text}");
+            assert!(error.breaks_communicator(), "{text}");
+            // None where the peer gave up while this rank was still on its way to it.
+            if let Some(failure) = rank.on.failure() {
+                assert!(failure.to_string().starts_with(start), "{failure}");
+            }
+        })
+    };
+    [false, true].into_iter().for_each(differ);
 }
 
 #[test]
