@@ -76,7 +76,7 @@ pub enum ExecutorError {
     },
     /// No plan goes over the ranks' devices.
     #[error(
-        "cannot run a plan on a GPU: saw {saw}, allowed ranks whose devices map each other's memory, or that share a device; join them by port channels, make the call by name, which goes over a wire there, or run it on the host"
+        "cannot run a plan on a GPU: saw {saw}, allowed devices of one vendor, and memory channels between those that map each other's memory or are one; join others by port channels or by calls by name, which go over a wire, or run it on the host"
     )]
     Apart {
         /// What was called, and between which ranks and devices what lacks.

@@ -103,8 +103,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Plan`](ExecutorError::Plan) and [`Lower`](ExecutorError::Lower) for a plan that is not valid;
-    /// [`Argument`](ExecutorError::Argument) for one of gather, scatter or sendrecv, whose calls other plans serve; for terms
-    /// that contradict it, or fit no message; for a name that is taken, that
+    /// [`Argument`](ExecutorError::Argument) for one of sendrecv, whose calls what is built in serves; for terms that contradict it, or fit no message; for a name that is taken, that
     /// of a built-in algorithm, or one with control characters.
     pub fn register(&self, plan: Plan, terms: Terms) -> Result<Arc<RegisteredPlan>, ExecutorError> {
         let plan = Arc::new(RegisteredPlan::new(plan, terms)?);

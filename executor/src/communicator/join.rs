@@ -39,8 +39,6 @@ pub(super) struct Join {
     installed: Installed,
     /// Whether it is part of a communicator of more ranks than cores.
     crowd: bool,
-    /// The nodes that ranks are on, where they count as on others.
-    homes: Option<Vec<u32>>,
 }
 
 /// A communicator that waits for its peers' greetings.
@@ -227,7 +225,7 @@ impl Join {
             failure: Arc::clone(&failure),
             page: Arc::clone(&page),
         };
-        let subscription = Subscription::new(&bootstrap, listener)?;
+        let subscription = Subscription::new(&bootstrap, Arc::new(listener))?;
         // Sent before the greeting, and messages of one peer arrive in order: whoever has the greeting has the page.
         let region = regions.announce(&page, &*bootstrap)?;
         let tuning = match &options.tuning {
@@ -270,7 +268,6 @@ impl Join {
             tuning,
             installed,
             crowd: false,
-            homes: None,
         };
         Ok(Greeted { join, ticket })
     }
@@ -417,7 +414,7 @@ impl Probed {
             });
         }
         let neighbours = neighbours(rank, &peers, &greetings, &answers)?;
-        let neighbours = neighbours.at_home_on(join.homes.clone());
+        let neighbours = neighbours.at_home_on(islands::homes(&*join.bootstrap)?);
         let mut control = Vec::new();
         let mut first_page = None;
         for (peer, greeting) in peers.iter().zip(&greetings) {

@@ -18,9 +18,9 @@ pub(super) struct Subscription(Arc<dyn Bootstrap>);
 impl Subscription {
     pub(super) fn new(
         bootstrap: &Arc<dyn Bootstrap>,
-        listener: Listener,
+        listener: Arc<dyn Handler>,
     ) -> Result<Self, BootstrapError> {
-        bootstrap.subscribe(CONTROL, Arc::new(listener))?;
+        bootstrap.subscribe(CONTROL, listener)?;
         Ok(Subscription(Arc::clone(bootstrap)))
     }
 }

@@ -105,8 +105,14 @@ fn devices_that_cannot_work_together_are_named_on_every_rank() {
     wide.block(0).signal(&link);
     wide.block(1).wait(&link);
     let wide = wide.build().unwrap();
-    let others = on_devices(&devices(3, 3), &options(), |rank| call(&rank, &wide, 192));
-    for error in errors.into_iter().chain(others).map(Result::unwrap_err) {
+    // Of a communicator that was made of such a one, too.
+    let others = on_devices(&devices(3, 3), &options(), |rank| {
+        let called = call(&rank, &wide, 192).unwrap_err();
+        let again = rank.split(Some(0), rank.rank()).unwrap().unwrap();
+        [called, call(&again, &wide, 192).unwrap_err()]
+    });
+    let errors = errors.into_iter().map(Result::unwrap_err);
+    for error in errors.chain(others.into_iter().flatten()) {
         let text = error.to_string();
         assert!(matches!(error, ExecutorError::Apart { .. }), "{text}");
         for part in ["rank 0 (", ":0 at 0000:10:00.0", "rank 1 (", "0000:11:00.0", "do not reach"] {

@@ -223,4 +223,13 @@ pub trait Bootstrap: Send + Sync {
     fn node_of(&self, rank: u32) -> Result<u32> {
         self.peer(rank).map(|peer| peer.node)
     }
+
+    /// The node that `rank` runs on whatever it counts as: another than [`node_of`](Self::node_of) says only where somebody has
+    /// ranks of one node count as on several. Numbers are no others'.
+    ///
+    /// # Errors
+    /// `NoSuchRank`.
+    fn home_of(&self, rank: u32) -> Result<u32> {
+        self.node_of(rank)
+    }
 }

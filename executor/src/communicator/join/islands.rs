@@ -5,9 +5,9 @@
 //! bootstrap that says so; nobody else makes that group.
 
 use super::*;
-use antiphon_bootstrap::{Handler, Message, PeerInfo, Result as BootstrapResult};
-use std::collections::BTreeSet;
-use std::sync::Once;
+use antiphon_bootstrap::{Handler, Lost, Message, PeerInfo, Result as BootstrapResult};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Once, OnceLock, Weak};
 
 /// The group in which ranks begin anew. Splits are numbered from 0, subsets from half of all numbers, and pairs from the last.
 const GROUP: u64 = (1 << 63) - 1;
@@ -26,10 +26,30 @@ pub(in crate::communicator) enum Parted {
     Anew(Greeted),
 }
 
-/// A group of ranks, and the nodes that they count as on.
+/// A group of ranks, the nodes that they count as on, and those that they are on.
 struct Islands {
     ranks: Arc<dyn Bootstrap>,
     nodes: Vec<u32>,
+    homes: Vec<u32>,
+    /// Of the group in which ranks began anew: passes on what ends the one that they began in.
+    whole: Arc<OnceLock<Subscription>>,
+}
+
+/// Passes on an abort of the group in which ranks began. Losses are heard in every group.
+struct Whole(Weak<dyn Bootstrap>);
+
+impl Handler for Whole {
+    fn message(&self, _: u32, _: u32, _: &[u8], _: Vec<OwnedFd>) {
+        // Of peers that began there, as this rank did; they say all again.
+    }
+
+    fn peer_lost(&self, _: u32, _: &Lost) {}
+
+    fn aborted(&self, by: u32, reason: &str) {
+        if let Some(ranks) = self.0.upgrade() {
+            ranks.abort(&format!("aborted by rank {by}: {reason}"));
+        }
+    }
 }
 
 impl Answers {
@@ -65,11 +85,17 @@ impl Probed {
             warn(one, other, &greetings);
         }
         let all: Vec<u32> = (0..world).collect();
-        let ranks = join.bootstrap.group(GROUP, &all)?;
-        let Join { device, options, crowd, .. } = join;
-        let mut greeted = Join::begin(Arc::new(Islands { ranks, nodes }), &device, &options)?;
-        greeted.join.homes = Some(homes);
-        Ok(Parted::Anew(greeted.among(crowd)))
+        let (began_in, whole) = (Arc::clone(&join.bootstrap), Arc::<OnceLock<_>>::default());
+        let ranks = began_in.group(GROUP, &all)?;
+        let islands =
+            Islands { ranks: Arc::clone(&ranks), nodes, homes, whole: Arc::clone(&whole) };
+        let greeted = Join::begin(Arc::new(islands), &join.device, &join.options)?;
+        let greeted = greeted.among(join.crowd);
+        // What was heard there until now is no more.
+        drop(join);
+        let ends = Arc::new(Whole(Arc::downgrade(&ranks)));
+        let _ = whole.set(Subscription::new(&began_in, ends)?);
+        Ok(Parted::Anew(greeted))
     }
 }
 
@@ -94,6 +120,20 @@ fn warn(one: u32, other: u32, greetings: &[Greeting]) {
              wire, by way of the host's memory"
         );
     });
+}
+
+/// The nodes that ranks are on, if some of one node count as on several.
+pub(super) fn homes(ranks: &dyn Bootstrap) -> Result<Option<Vec<u32>>, ExecutorError> {
+    let all = (0..ranks.world()).map(|rank| ranks.home_of(rank));
+    let homes = all.collect::<Result<Vec<_>, BootstrapError>>()?;
+    let mut nodes = HashMap::new();
+    for (rank, home) in (0..).zip(&homes) {
+        let node = ranks.node_of(rank)?;
+        if *nodes.entry(*home).or_insert(node) != node {
+            return Ok(Some(homes));
+        }
+    }
+    Ok(None)
 }
 
 /// The nodes that ranks count as on, who are at home on these: each joins the first whose ranks are all at its home and not
@@ -171,12 +211,15 @@ impl Bootstrap for Islands {
 
     fn group(&self, id: u64, members: &[u32]) -> BootstrapResult<Arc<dyn Bootstrap>> {
         let ranks = self.ranks.group(id, members)?;
-        let nodes = members.iter().map(|&member| self.nodes[member as usize]).collect();
-        Ok(Arc::new(Islands { ranks, nodes }))
+        let [nodes, homes] = [&self.nodes, &self.homes]
+            .map(|all| members.iter().map(|&member| all[member as usize]).collect());
+        Ok(Arc::new(Islands { ranks, nodes, homes, whole: Arc::default() }))
     }
 
     fn within(&self, limit: Duration) -> Arc<dyn Bootstrap> {
-        Arc::new(Islands { ranks: self.ranks.within(limit), nodes: self.nodes.clone() })
+        let Islands { ranks, nodes, homes, whole } = self;
+        let (nodes, homes) = (nodes.clone(), homes.clone());
+        Arc::new(Islands { ranks: ranks.within(limit), nodes, homes, whole: Arc::clone(whole) })
     }
 
     fn abort(&self, reason: &str) {
@@ -198,6 +241,10 @@ impl Bootstrap for Islands {
     fn peer(&self, rank: u32) -> BootstrapResult<PeerInfo> {
         let peer = self.ranks.peer(rank)?;
         Ok(PeerInfo { node: self.nodes[rank as usize], ..peer })
+    }
+
+    fn home_of(&self, rank: u32) -> BootstrapResult<u32> {
+        self.ranks.peer(rank).map(|_| self.homes[rank as usize])
     }
 }
 
@@ -230,13 +277,33 @@ mod tests {
     #[test]
     fn a_group_of_islands_has_their_nodes() {
         let mut ends = in_process_with(&["this"; 3], Duration::from_secs(60)).unwrap();
-        let islands = Islands { ranks: ends.remove(0), nodes: vec![0, 1, 0] };
+        let (nodes, homes) = (vec![0, 1, 0], vec![0; 3]);
+        let islands = Islands { ranks: ends.remove(0), nodes, homes, whole: Arc::default() };
         let nodes = |of: &dyn Bootstrap| {
             (0..of.world()).map(|rank| of.node_of(rank).unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(nodes(&islands), [0, 1, 0]);
         let group = islands.group(7, &[1, 0]).unwrap();
-        assert_eq!(nodes(&*group.within(Duration::from_secs(1))), [1, 0]);
+        let group = group.within(Duration::from_secs(1));
+        assert_eq!(nodes(&*group), [1, 0]);
+        assert_eq!(super::homes(&*group).unwrap(), Some(vec![0; 2]));
+        let alike = islands.group(9, &[0, 2]).unwrap();
+        assert_eq!(super::homes(&*alike).unwrap(), None);
+        assert_eq!(super::homes(&*ends[0]).unwrap(), None);
         assert!(islands.peer(3).is_err() && islands.group(8, &[0, 3]).is_err());
+    }
+
+    #[test]
+    fn what_ends_the_group_that_ranks_began_in_ends_the_one_that_they_are_in() {
+        let ends = in_process_with(&["this"; 2], Duration::from_secs(60)).unwrap();
+        let again: Vec<_> = ends.iter().map(|end| end.group(GROUP, &[0, 1]).unwrap()).collect();
+        let whole = Arc::new(Whole(Arc::downgrade(&again[1])));
+        let heard = Subscription::new(&ends[1], whole).unwrap();
+        ends[0].abort("enough");
+        for end in &again {
+            let error = end.barrier().unwrap_err().to_string();
+            assert!(error.contains("aborted by rank 0: enough"), "{error}");
+        }
+        drop(heard);
     }
 }
