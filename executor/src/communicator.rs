@@ -20,7 +20,7 @@ use crate::regions::Regions;
 use crate::registry::Installed;
 use crate::selection::{Devices, Tuning};
 use crate::shared::RankPage;
-use crate::shared::control::ControlPage;
+use crate::shared::control::{BROKEN, ControlPage, LEFT};
 use crate::shared::verdicts::VerdictTable;
 use crate::waiting::{Verdict, Waiter};
 use antiphon_bootstrap::{
@@ -417,6 +417,11 @@ impl Communicator {
         self.shared.settle();
     }
 
+    /// Has a pair that transfers go through end by whatever breaks this communicator.
+    pub(crate) fn ends_too(&self, pair: &Communicator) {
+        self.shared.failure.ends_too(&pair.shared.failure);
+    }
+
     fn give_up(&self, reason: &str) {
         self.shared.fail(ExecutorError::Aborted {
             by: self.rank(),
@@ -547,13 +552,17 @@ impl Drop for Shared {
             self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
             self.ports.leave();
             // Before memory is let go of, which may take until launches of peers end that wait for this rank's.
-            self.control(self.rank).left.0.store(1, Ordering::Release);
-        } else if !self.one_node
+            self.control(self.rank).left.0.store(LEFT, Ordering::Release);
+            return;
+        }
+        if !self.one_node
             && let Err(error) = self.check()
         {
             // A link that broke, of which others need not hear as this rank did, and perhaps nobody was in a call that said it. On one
             // node each hears of a loss by itself, as what it is.
             self.fail(error);
         }
+        // After that: whoever sees it waits for what was told.
+        self.control(self.rank).left.0.store(BROKEN, Ordering::Release);
     }
 }

@@ -159,6 +159,7 @@ impl Communicator {
                     (_, Ok(pair)) => {
                         pairs.insert(way, Pair::Formed(pair.clone()));
                         drop(pairs);
+                        self.ends_too(pair.communicator());
                         // An abort since then did not see the pair.
                         if let Some(failure) = self.failure() {
                             pair.communicator().abort_alone(&failure.to_string());

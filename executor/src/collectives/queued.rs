@@ -13,6 +13,7 @@ use super::prepared::Prepared;
 use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
 use super::{Collectives, lock};
+use crate::communicator::Communicator;
 use crate::error::ExecutorError;
 use crate::executor::{Executor, OrderOf};
 use crate::together::RankCall;
@@ -62,7 +63,7 @@ pub(super) struct Queued {
     collectives: BTreeMap<u64, BTreeMap<u32, Vec<Ranked>>>,
     sides: Vec<Side>,
     /// Streams that the group's end waits for, and the transfers that those of pairs have.
-    waits: Vec<(Executor, Arc<dyn Stream>, Option<Told>)>,
+    waits: Vec<(Executor, Arc<dyn Stream>, Option<(Told, Communicator)>)>,
     error: Option<ExecutorError>,
 }
 
@@ -221,7 +222,8 @@ impl Queued {
             // Buffers are in use until somebody has waited.
             if joined.is_err() || line.side.sent.iter().any(|sent| sent.stream.is_none()) {
                 let executor = line.pair.executor().clone();
-                self.waits.push((executor, Arc::clone(&line.stream), Some(line.told)));
+                let told = (line.told, line.side.on.communicator().clone());
+                self.waits.push((executor, Arc::clone(&line.stream), Some(told)));
             }
             if let Err(error) = joined {
                 self.failed(error);
@@ -255,7 +257,7 @@ impl Queued {
         for (executor, stream, told) in &self.waits {
             let failed = executor.synchronize(stream).err();
             error = error.or(failed.map(|error| match told {
-                Some(told) => told.error(error),
+                Some((told, on)) => told.ended(on, error),
                 None => error,
             }));
         }

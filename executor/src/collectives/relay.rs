@@ -12,11 +12,14 @@ pub(super) enum Arrival {
     There,
     /// It does not come: what would have received it failed, or was never begun.
     Lost,
+    /// It does not come, by what every rank hears of.
+    LostToAll,
 }
 
 const TO_COME: u8 = 0;
 const THERE: u8 = 1;
 const LOST: u8 = 2;
+const LOST_TO_ALL: u8 = 3;
 
 /// Held by the transfer that receives. Dropped before it said so, the data is lost.
 #[derive(Debug, Default)]
@@ -32,9 +35,14 @@ impl Arrives {
         Awaited(Arc::clone(&self.0))
     }
 
-    /// Says that the data is there, or that it will not be: what is said first counts.
-    pub fn tell(&self, there: bool) {
-        let said = if there { THERE } else { LOST };
+    /// Says what has become of the data: what is said first counts.
+    pub fn tell(&self, arrival: Arrival) {
+        let said = match arrival {
+            Arrival::ToCome => return,
+            Arrival::There => THERE,
+            Arrival::Lost => LOST,
+            Arrival::LostToAll => LOST_TO_ALL,
+        };
         // The data was written before.
         let _ = self.0.compare_exchange(TO_COME, said, Ordering::Release, Ordering::Relaxed);
     }
@@ -42,7 +50,7 @@ impl Arrives {
 
 impl Drop for Arrives {
     fn drop(&mut self) {
-        self.tell(false);
+        self.tell(Arrival::Lost);
     }
 }
 
@@ -52,6 +60,7 @@ impl Awaited {
         match self.0.load(Ordering::Acquire) {
             TO_COME => Arrival::ToCome,
             THERE => Arrival::There,
+            LOST_TO_ALL => Arrival::LostToAll,
             _ => Arrival::Lost,
         }
     }
@@ -63,17 +72,20 @@ mod tests {
 
     #[test]
     fn what_is_said_first_counts_and_silence_is_a_loss() {
-        let said: [(&[bool], Arrival); 4] = [
-            (&[], Arrival::Lost),
-            (&[true], Arrival::There),
-            (&[false, true], Arrival::Lost),
-            (&[true, false], Arrival::There),
+        use Arrival::{Lost, LostToAll, There, ToCome};
+        let said: [(&[Arrival], Arrival); 6] = [
+            (&[], Lost),
+            (&[There], There),
+            (&[ToCome, There], There),
+            (&[Lost, There], Lost),
+            (&[There, Lost], There),
+            (&[LostToAll, Lost], LostToAll),
         ];
         for (said, expected) in said {
             let arrives = Arrives::default();
             let awaited = arrives.awaited();
-            assert_eq!(awaited.look(), Arrival::ToCome);
-            said.iter().for_each(|&there| arrives.tell(there));
+            assert_eq!(awaited.look(), ToCome);
+            said.iter().for_each(|&arrival| arrives.tell(arrival));
             drop(arrives);
             assert_eq!(awaited.look(), expected, "{said:?}");
         }

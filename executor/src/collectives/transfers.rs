@@ -95,8 +95,22 @@ impl Told {
 
     /// An error of the pair, as the caller knows transfer and ranks.
     pub fn error(self, error: ExecutorError) -> ExecutorError {
-        let Told { what, rank, names, way: Way { peer, direction, .. } } = self;
-        let (sends, source) = (direction == Direction::Out, Arc::new(error.renumbered(&names)));
+        let renumbered = error.renumbered(&self.names);
+        self.by(renumbered)
+    }
+
+    /// The error of a transfer that was under way: what broke the whole communicator, if something did, says more than what that
+    /// made of the pair.
+    pub fn ended(self, on: &Communicator, error: ExecutorError) -> ExecutorError {
+        match on.failure() {
+            Some(failure) => self.by(failure),
+            None => self.error(error),
+        }
+    }
+
+    fn by(self, source: ExecutorError) -> ExecutorError {
+        let Told { what, rank, way: Way { peer, direction, .. }, .. } = self;
+        let (sends, source) = (direction == Direction::Out, Arc::new(source));
         ExecutorError::Transfer { what, rank, peer, sends, source }
     }
 }
@@ -106,6 +120,7 @@ pub(super) struct TransferLaunch {
     told: Told,
     launch: QueuedLaunch,
     relay: Relay,
+    on: Communicator,
     pair: Communicator,
 }
 
@@ -120,7 +135,8 @@ impl TransferLaunch {
         // Whatever stream either side takes, it is the same queue of transfers.
         let launch = pair.executor().queued(&call.call(), None).map_err(|e| told.error(e))?;
         let (relay, pair) = (transfer.relay.clone(), pair.communicator().clone());
-        Ok(TransferLaunch { told, launch, relay, pair })
+        let on = on.communicator().clone();
+        Ok(TransferLaunch { told, launch, relay, on, pair })
     }
 }
 
@@ -131,25 +147,42 @@ impl Task for TransferLaunch {
                 Arrival::There => {}
                 Arrival::ToCome if self.pair.failure().is_none() => return TaskState::Pending,
                 // The peer waits for it.
-                Arrival::Lost => {
-                    self.pair.abort("what this rank was to pass on did not come to it")
-                }
-                Arrival::ToCome => {}
+                Arrival::Lost => self.pair.abort(LOST),
+                // The pair ends with the communicator, on both sides.
+                Arrival::LostToAll if self.pair.failure().is_none() => return TaskState::Pending,
+                Arrival::LostToAll | Arrival::ToCome => {}
             }
         }
-        let state = self.launch.poll(effort);
-        if let (Relay::From(arrives), TaskState::Done(outcome)) = (&self.relay, &state) {
-            arrives.tell(outcome.is_ok());
-        }
-        match state {
+        match self.launch.poll(effort) {
+            TaskState::Done(Ok(())) => {
+                self.arrived(Arrival::There);
+                TaskState::Done(Ok(()))
+            }
             TaskState::Done(Err(error)) => {
-                let error = self.told.error(own_error(HalError::Task(error)));
+                let error = self.told.ended(&self.on, own_error(HalError::Task(error)));
+                self.arrived(match error.cause() {
+                    ExecutorError::PeerLost { .. } => Arrival::LostToAll,
+                    _ if self.on.failure().is_some() => Arrival::LostToAll,
+                    _ => Arrival::Lost,
+                });
                 TaskState::Done(Err(Arc::new(error)))
             }
-            state => state,
+            TaskState::Pending => TaskState::Pending,
         }
     }
 }
+
+impl TransferLaunch {
+    /// Says what has become of what others pass on.
+    fn arrived(&self, arrival: Arrival) {
+        if let Relay::From(arrives) = &self.relay {
+            arrives.tell(arrival);
+        }
+    }
+}
+
+/// Why a peer does not get what was to be passed on to it.
+const LOST: &str = "what this rank was to pass on did not come to it";
 
 const SEND: &str = "send";
 const RECEIVE: &str = "receive";
@@ -233,7 +266,7 @@ impl Collectives {
             let call = transfer.prepare(self, &pair)?;
             // SAFETY: as this function's.
             let ran = unsafe { pair.launch(&call.call(), stream) };
-            return ran.map_err(|error| transfer.told(self).error(error));
+            return ran.map_err(|error| transfer.told(self).ended(self.communicator(), error));
         };
         self.communicator().shared.takes(&**stream)?;
         let launch: Arc<dyn Task> = Arc::new(TransferLaunch::new(self, &pair, &transfer)?);

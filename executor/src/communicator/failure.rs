@@ -1,9 +1,11 @@
 //! What broke a communicator, and what ends with it.
 
-use super::{Log, Shared};
+use super::{Log, Shared, rank_page};
 use crate::error::{Doing, ExecutorError};
 use crate::gpu;
+use crate::shared::control::{BROKEN, LEFT};
 use antiphon_bootstrap::Bootstrap;
+use antiphon_hal::Memory;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -21,6 +23,10 @@ pub(super) struct Failure {
     pub(super) devices: Option<Arc<gpu::Peers>>,
     /// This rank's ends of groups whose ranks have not all come yet.
     forming: Mutex<Vec<Forming>>,
+    /// Of pairs that transfers of the communicator go through: what breaks it ends them.
+    pairs: Mutex<Vec<Weak<Failure>>>,
+    /// The rank's control page.
+    page: Arc<dyn Memory>,
 }
 
 struct Forming {
@@ -30,8 +36,12 @@ struct Forming {
 }
 
 impl Failure {
-    /// Whose end these devices have to hear of, and the peers by the bootstrap.
-    pub(super) fn new(bootstrap: &Arc<dyn Bootstrap>, devices: Option<Arc<gpu::Peers>>) -> Self {
+    /// Whose end these devices have to hear of, and the peers by the bootstrap; of a rank with this control page.
+    pub(super) fn new(
+        bootstrap: &Arc<dyn Bootstrap>,
+        devices: Option<Arc<gpu::Peers>>,
+        page: &Arc<dyn Memory>,
+    ) -> Self {
         Failure {
             failed: AtomicBool::new(false),
             first: Mutex::default(),
@@ -41,6 +51,8 @@ impl Failure {
             log: Mutex::default(),
             devices,
             forming: Mutex::default(),
+            pairs: Mutex::default(),
+            page: Arc::clone(page),
         }
     }
 
@@ -82,7 +94,46 @@ impl Failure {
             devices.stop();
         }
         self.end_forming(&reason, |forming| forming.ends_with_it);
+        let pairs = std::mem::take(&mut *self.pairs());
+        pairs.iter().filter_map(Weak::upgrade).for_each(|pair| pair.hear_of_whole(&reason));
         true
+    }
+
+    /// Breaks the communicator by what the others hear of as this rank does. Does not wait.
+    pub(super) fn hear(&self, error: ExecutorError) {
+        if self.set(error) {
+            // Else they might hear this rank's words first, and not what it was.
+            self.told.store(true, Ordering::Relaxed);
+        }
+        self.quieten();
+    }
+
+    /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on:
+    /// one that is finds the failure and says so itself.
+    pub(super) fn quieten(&self) {
+        let Ok(log) = self.log.try_lock() else { return };
+        if log.contexts.all().all(|context| context.is_idle()) {
+            rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
+        }
+    }
+
+    /// Ends a pair with this communicator, whose transfers go through it.
+    pub(super) fn ends_too(&self, pair: &Arc<Failure>) {
+        self.pairs().push(Arc::downgrade(pair));
+        if let Err(error) = self.check() {
+            pair.hear_of_whole(&error.to_string());
+        }
+    }
+
+    /// Of a pair: what broke the communicator whose transfers go through it, of which the peer hears as well, and how. Whoever tells
+    /// of the pair's failure finds that one first.
+    fn hear_of_whole(&self, reason: &str) {
+        let (by, reason) = (0, reason.to_owned());
+        self.hear(ExecutorError::Aborted { by, reason, doing: Doing::default() });
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, Vec<Weak<Failure>>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the forming of all groups.
@@ -198,9 +249,13 @@ impl Shared {
     /// Whether a peer on this node has left this communicator in good order. All that it did for its launches is there by then.
     pub fn has_left(&self, peer: u32) -> bool {
         let near = self.peers[peer as usize].same_node && peer != self.rank;
-        // One whose communicator never came up says so by the end of its bootstrap alone.
-        let said = || self.control(peer).left.0.load(Ordering::Acquire) != 0;
-        near && (said() || self.bootstrap.has_left(peer) == Ok(true))
+        near && match self.control(peer).left.0.load(Ordering::Acquire) {
+            LEFT => true,
+            // This rank is about to hear why.
+            BROKEN => false,
+            // One whose communicator never came up says so by the end of its bootstrap alone.
+            _ => self.bootstrap.has_left(peer) == Ok(true),
+        }
     }
 
     /// An error of a call that has no number yet: of what this rank lacks for it, the others, who are in the call or will be, hear.

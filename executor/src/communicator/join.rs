@@ -198,8 +198,8 @@ impl Join {
             None => None,
         };
         let regions = Arc::new(Regions::new(Arc::clone(&host), other));
-        let failure = Arc::new(Failure::new(&bootstrap, devices));
         let page = host.allocate(RankPage::BYTES as u64)?;
+        let failure = Arc::new(Failure::new(&bootstrap, devices, &page));
         let pid = std::process::id();
         let (rank, world) = (bootstrap.rank(), bootstrap.world());
         rank_page(&page).control.initialise(rank, pid);
@@ -223,7 +223,6 @@ impl Join {
             regions: Arc::clone(&regions),
             ports: Arc::clone(&ports),
             failure: Arc::clone(&failure),
-            page: Arc::clone(&page),
         };
         let subscription = Subscription::new(&bootstrap, Arc::new(listener))?;
         // Sent before the greeting, and messages of one peer arrive in order: whoever has the greeting has the page.

@@ -8,8 +8,6 @@ pub(super) struct Listener {
     pub(super) ports: Arc<Ports>,
     pub(super) failure: Arc<Failure>,
     pub(super) invitations: Arc<Invitations>,
-    /// The rank's control page.
-    pub(super) page: Arc<dyn Memory>,
 }
 
 /// What comes on [`CONTROL`] is heard until this goes.
@@ -28,23 +26,6 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.0.unsubscribe(CONTROL);
-    }
-}
-
-impl Listener {
-    /// Breaks the communicator by what the others hear of as this rank does.
-    fn hear(&self, error: ExecutorError) {
-        self.failure.set(error);
-        self.quieten();
-    }
-
-    /// The control thread must not wait, so it says that the rank is quiet only if no launch is being worked on:
-    /// one that is finds the failure and says so itself.
-    fn quieten(&self) {
-        let Ok(log) = self.failure.log.try_lock() else { return };
-        if log.contexts.all().all(|context| context.is_idle()) {
-            rank_page(&self.page).control.quiet.0.store(1, Ordering::Release);
-        }
     }
 }
 
@@ -72,12 +53,12 @@ impl Handler for Listener {
         if let Err(found) = received {
             // Of this nobody else knows, and this rank may make no call that would tell them.
             self.failure.tell(ExecutorError::Layout { what, peer: from, found });
-            self.quieten();
+            self.failure.quieten();
         }
     }
 
     fn peer_lost(&self, peer: u32, why: &Lost) {
-        self.hear(ExecutorError::PeerLost {
+        self.failure.hear(ExecutorError::PeerLost {
             peer,
             pid: why.pid,
             reason: why.reason.clone(),
@@ -86,7 +67,7 @@ impl Handler for Listener {
     }
 
     fn aborted(&self, by: u32, reason: &str) {
-        self.hear(ExecutorError::Aborted {
+        self.failure.hear(ExecutorError::Aborted {
             by,
             reason: reason.to_owned(),
             doing: Doing::default(),

@@ -19,6 +19,11 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"antiphCP");
 /// Region number that means "a plain address of the owner's process" in a descriptor.
 pub const FOREIGN: u64 = u64::MAX;
 
+/// The owner has left in good order.
+pub const LEFT: u64 = 1;
+/// The owner has left a communicator that was broken.
+pub const BROKEN: u64 = 2;
+
 /// A rank's control page.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -35,7 +40,8 @@ pub struct ControlPage {
     pub arrived: Line,
     /// Not zero once the owner has stopped touching peers' memory for good.
     pub quiet: Line,
-    /// Not zero once the owner has left in good order: whatever it did for its launches is there.
+    /// [`LEFT`] once the owner has left in good order: whatever it did for its launches is there. [`BROKEN`] if the communicator was
+    /// broken then, which the others hear of as it did, or by it.
     pub left: Line,
     descriptors: [Descriptor; RING as usize],
 }

@@ -2,7 +2,7 @@
 
 use antiphon_executor::Rendezvous;
 use std::ffi::OsStr;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 /// Where the ranks meet, and this process's rank.
 const ADDRESS: &str = "ANTIPHON_TEST_ADDRESS";
@@ -16,15 +16,25 @@ pub fn here(world: u32) -> Option<Rendezvous> {
 }
 
 /// Runs the test whose name is `test` in `world` processes with these variables, each as a rank.
+#[allow(dead_code, reason = "some tests want to see how each rank ends")]
 pub fn run(test: &str, world: u32, variables: &[(&str, &OsStr)]) {
+    let ends = run_each(test, world, |_| variables);
+    assert!(ends.iter().all(|end| end.success()), "{variables:?}: {ends:?}");
+}
+
+/// The same with variables for each rank; how the ranks ended.
+pub fn run_each<'v>(
+    test: &str,
+    world: u32,
+    variables: impl Fn(u32) -> &'v [(&'v str, &'v OsStr)],
+) -> Vec<ExitStatus> {
     let address = Rendezvous::unique().unwrap();
     let start = |rank: u32| {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", test]).envs(variables.iter().copied());
+        command.args(["--exact", test]).envs(variables(rank).iter().copied());
         command.env(ADDRESS, &address).env(RANK, rank.to_string()).spawn().unwrap()
     };
     let ranks: Vec<_> = (0..world).map(start).collect();
     // All, so that none is left running behind one that has failed.
-    let ends: Vec<_> = ranks.into_iter().map(|mut rank| rank.wait().unwrap()).collect();
-    assert!(ends.iter().all(|end| end.success()), "{variables:?}: {ends:?}");
+    ranks.into_iter().map(|mut rank| rank.wait().unwrap()).collect()
 }
