@@ -417,6 +417,14 @@ impl Communicator {
         self.shared.settle();
     }
 
+    /// Tells the peers on this node how far something has come that this rank is to pass on: a number that changes when it moves.
+    pub(crate) fn passes_on(&self, position: u64) {
+        let passing = &self.shared.control(self.rank()).passing.0;
+        if passing.load(Ordering::Relaxed) != position {
+            passing.store(position, Ordering::Relaxed);
+        }
+    }
+
     /// Has a pair that transfers go through end by whatever breaks this communicator.
     pub(crate) fn ends_too(&self, pair: &Communicator) {
         self.shared.failure.ends_too(&pair.shared.failure);

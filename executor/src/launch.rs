@@ -118,8 +118,18 @@ pub struct Active {
 impl QueuedLaunch {
     /// As [`Launch::advance`].
     pub fn advance(&self, effort: Effort) -> Result<bool, ExecutorError> {
+        self.borrowed().advance(effort)
+    }
+
+    /// A number that changes when the launch moves.
+    pub fn position(&self) -> u64 {
+        let state = self.context.state();
+        self.borrowed().progress_of(&state)
+    }
+
+    fn borrowed(&self) -> Launch<'_> {
         let QueuedLaunch { shared, context, sized, order, runtime_blocks, waiting } = self;
-        Launch { shared, context, sized, order, runtime_blocks, waiting }.advance(effort)
+        Launch { shared, context, sized, order, runtime_blocks, waiting }
     }
 }
 
@@ -473,5 +483,35 @@ mod tests {
             }
         };
         assert!(error.contains("another rank is at a block"), "{error}");
+    }
+    #[test]
+    fn a_launch_waits_as_long_as_what_its_peer_is_to_pass_on_moves() {
+        let program = ProgramBuilder::new("wait", Collective::SendRecv, 2);
+        let link = [program.channel(0, 1)];
+        program.block(0).wait(&link);
+        program.block(1).signal(&link);
+        let limit = Duration::from_millis(50);
+        let options = Options::default().with_timeout(Some(limit));
+        let ranks = Communicator::in_process(2, &options).unwrap();
+        let executor = Executor::new(&ranks[0]);
+        let plan = executor.load(&program.build().unwrap()).unwrap();
+        let (input, mut output) = ([7u32; 4], [0u32; 4]);
+        let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+        let call = Call::new(&plan, DataType::U32, from, to);
+        let launch = executor.queued(&call, Some(1)).unwrap();
+        let began = Instant::now();
+        let mut position = 0;
+        while began.elapsed() < 4 * limit {
+            position += 1;
+            ranks[1].passes_on(position);
+            assert!(!launch.advance(Effort::Wait).unwrap());
+        }
+        let error = loop {
+            match launch.advance(Effort::Wait) {
+                Ok(over) => assert!(!over),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, ExecutorError::Stalled { .. }), "{error}");
     }
 }

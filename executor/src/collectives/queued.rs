@@ -56,14 +56,21 @@ impl Side {
     }
 }
 
+/// A stream that the group's end waits for.
+struct Wait {
+    executor: Executor,
+    stream: Arc<dyn Stream>,
+    /// Of a pair's stream, its transfers, and the rank that made them.
+    transfers: Option<(Told, Communicator)>,
+}
+
 /// What a group puts into streams of devices.
 #[derive(Default)]
 pub(super) struct Queued {
     /// By communicator and rank, in the order of the calls.
     collectives: BTreeMap<u64, BTreeMap<u32, Vec<Ranked>>>,
     sides: Vec<Side>,
-    /// Streams that the group's end waits for, and the transfers that those of pairs have.
-    waits: Vec<(Executor, Arc<dyn Stream>, Option<(Told, Communicator)>)>,
+    waits: Vec<Wait>,
     error: Option<ExecutorError>,
 }
 
@@ -133,8 +140,9 @@ impl Queued {
     /// The stream of calls without one, for which the group's end waits.
     fn own_stream(&mut self, on: &Collectives) -> Result<Arc<dyn Stream>, ExecutorError> {
         let stream = on.own_stream()?;
-        if self.waits.iter().all(|(_, known, _)| known.id() != stream.id()) {
-            self.waits.push((on.executor().clone(), Arc::clone(&stream), None));
+        if self.waits.iter().all(|known| known.stream.id() != stream.id()) {
+            let (executor, stream) = (on.executor().clone(), Arc::clone(&stream));
+            self.waits.push(Wait { executor, stream, transfers: None });
         }
         Ok(stream)
     }
@@ -222,8 +230,8 @@ impl Queued {
             // Buffers are in use until somebody has waited.
             if joined.is_err() || line.side.sent.iter().any(|sent| sent.stream.is_none()) {
                 let executor = line.pair.executor().clone();
-                let told = (line.told, line.side.on.communicator().clone());
-                self.waits.push((executor, Arc::clone(&line.stream), Some(told)));
+                let transfers = Some((line.told, line.side.on.communicator().clone()));
+                self.waits.push(Wait { executor, stream: Arc::clone(&line.stream), transfers });
             }
             if let Err(error) = joined {
                 self.failed(error);
@@ -254,9 +262,9 @@ impl Queued {
     /// The first failure.
     pub fn wait(self) -> Result<(), ExecutorError> {
         let mut error = self.error;
-        for (executor, stream, told) in &self.waits {
+        for Wait { executor, stream, transfers } in &self.waits {
             let failed = executor.synchronize(stream).err();
-            error = error.or(failed.map(|error| match told {
+            error = error.or(failed.map(|error| match transfers {
                 Some((told, on)) => told.ended(on, error),
                 None => error,
             }));

@@ -1,7 +1,7 @@
 //! What a rank receives by one transfer and passes on by others: these begin once it is there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// What has become of data that is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,18 @@ const LOST_TO_ALL: u8 = 3;
 
 /// Held by the transfer that receives. Dropped before it said so, the data is lost.
 #[derive(Debug, Default)]
-pub(super) struct Arrives(Arc<AtomicU8>);
+pub(super) struct Arrives(Arc<State>);
 
 /// Held by a transfer that passes on what another receives.
 #[derive(Clone, Debug)]
-pub(super) struct Awaited(Arc<AtomicU8>);
+pub(super) struct Awaited(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    said: AtomicU8,
+    /// Changes while the data is coming.
+    position: AtomicU64,
+}
 
 impl Arrives {
     /// For those who pass it on.
@@ -44,7 +51,12 @@ impl Arrives {
             Arrival::LostToAll => LOST_TO_ALL,
         };
         // The data was written before.
-        let _ = self.0.compare_exchange(TO_COME, said, Ordering::Release, Ordering::Relaxed);
+        let _ = self.0.said.compare_exchange(TO_COME, said, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Says how far the data has come: a number that changes when it moves.
+    pub fn moves(&self, position: u64) {
+        self.0.position.store(position, Ordering::Relaxed);
     }
 }
 
@@ -57,12 +69,17 @@ impl Drop for Arrives {
 impl Awaited {
     /// What has become of it.
     pub fn look(&self) -> Arrival {
-        match self.0.load(Ordering::Acquire) {
+        match self.0.said.load(Ordering::Acquire) {
             TO_COME => Arrival::ToCome,
             THERE => Arrival::There,
             LOST_TO_ALL => Arrival::LostToAll,
             _ => Arrival::Lost,
         }
+    }
+
+    /// How far it has come: a number that changes when it moves.
+    pub fn position(&self) -> u64 {
+        self.0.position.load(Ordering::Relaxed)
     }
 }
 

@@ -145,7 +145,10 @@ impl Task for TransferLaunch {
         if let Relay::On(awaited) = &self.relay {
             match awaited.look() {
                 Arrival::There => {}
-                Arrival::ToCome if self.pair.failure().is_none() => return TaskState::Pending,
+                Arrival::ToCome if self.pair.failure().is_none() => {
+                    self.pair.passes_on(awaited.position());
+                    return TaskState::Pending;
+                }
                 // The peer waits for it.
                 Arrival::Lost => self.pair.abort(LOST),
                 // The pair ends with the communicator, on both sides.
@@ -167,7 +170,12 @@ impl Task for TransferLaunch {
                 });
                 TaskState::Done(Err(Arc::new(error)))
             }
-            TaskState::Pending => TaskState::Pending,
+            TaskState::Pending => {
+                if let Relay::From(arrives) = &self.relay {
+                    arrives.moves(self.launch.position());
+                }
+                TaskState::Pending
+            }
         }
     }
 }
