@@ -198,9 +198,9 @@ mod tests {
         assert!(!apart.contains("passes it on"), "{apart}");
         // On GPUs as the simulator predicts for these, which is not what hosts go by.
         let gpus = Devices::of(DeviceClass::Nvidia);
-        let text = explained(&SendRecv, (2, gpus), 128 << 10).to_string();
+        let text = explained(&SendRecv, (2, gpus), 256 << 10).to_string();
         assert!(text.contains("of two nodes by `broadcast_hierarchical_packets`"), "{text}");
-        let hosts = explained(&SendRecv, (2, Devices::Host), 128 << 10).to_string();
+        let hosts = explained(&SendRecv, (2, Devices::Host), 256 << 10).to_string();
         assert_ne!(text, hosts);
         for (collective, nodes) in [(&Gather, 1), (&Scatter, 1), (&Gather, 2), (&Scatter, 2)] {
             let text = explained(collective, (nodes, gpus), 64).to_string();

@@ -15,7 +15,7 @@ use super::{Algorithm, Choice, Handshake, Rooted, Shape};
 use crate::model::Collective;
 
 pub use derive::{Timed, derive, derive_rooted};
-pub use predict::{SIMULATED, host, is_simulated, placed, predict, predict_rooted};
+pub use predict::{SIMULATED, host, placed, predict, predict_rooted};
 
 /// An algorithm, and the messages it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub fn predicted() -> &'static [Rule] {
     predicted::RULES
 }
 
-/// Those of what [`measured_rooted`] has rules of, as far as they [are](is_simulated).
+/// Those of what [`measured_rooted`] has rules of.
 pub fn predicted_rooted() -> &'static [Rule<Option<Rooted>>] {
     predicted::ROOTED
 }

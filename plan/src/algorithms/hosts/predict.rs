@@ -24,12 +24,6 @@ const fn own(nodes: usize, per_node: usize) -> Place {
     Place { crowded: false, nodes, per_node }
 }
 
-/// Whether a collective is predicted: not gather. Of that, the choices for two ranks took twice as long as the fastest inside a
-/// node, and thirty times over two.
-pub fn is_simulated(collective: &Collective) -> bool {
-    *collective != Collective::Gather
-}
-
 /// The machine that stands for hosts: its numbers were measured, and then fitted to measured times; its `source` says of what.
 ///
 /// # Errors
@@ -163,8 +157,7 @@ mod tests {
                 assert!(sized.contains(&(place, collective.clone())), "{place:?} {collective}");
             }
             for collective in Rooted::ALL.map(Rooted::collective) {
-                let is = rooted.contains(&(place, collective.clone()));
-                assert_eq!(is, is_simulated(&collective), "{place:?} {collective}");
+                assert!(rooted.contains(&(place, collective.clone())), "{place:?} {collective}");
             }
         }
     }

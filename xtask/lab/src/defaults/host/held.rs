@@ -133,7 +133,6 @@ fn page(all: &[Held]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon::plan::algorithms::hosts::is_simulated;
 
     /// How many times as long as the fastest a choice that is predicted may take, at half of the sizes and at any.
     const MEDIAN: f64 = 1.05;
@@ -146,7 +145,7 @@ mod tests {
         assert_eq!(written.trim(), page(&held).trim(), "run `cargo xtask defaults --predict`");
         for Held { collective, losses } in &held {
             assert!(losses.iter().all(|losses| losses.len() > 5), "{collective}");
-            for losses in losses.iter().filter(|_| is_simulated(collective)) {
+            for losses in losses {
                 let (bytes, worst) = worst(losses);
                 assert!(median(losses) <= MEDIAN, "{collective}: {losses:?}");
                 assert!(worst <= WORST, "{collective} {bytes}: {worst}");

@@ -1,8 +1,7 @@
 //! What the simulator predicts for ranks on hosts that nobody has measured, as the table that the choice reads.
 
 use antiphon::plan::algorithms::hosts::{
-    Place, Rule, SIMULATED, is_simulated, placed, predict, predict_rooted, predicted,
-    predicted_rooted,
+    Place, Rule, SIMULATED, placed, predict, predict_rooted, predicted, predicted_rooted,
 };
 use antiphon::plan::model::Collective;
 use antiphon::plan::simulate::Topology;
@@ -33,7 +32,7 @@ fn rules(host: &Topology) -> Result<Vec<Derived>> {
     let mut all = Vec::new();
     for place in SIMULATED {
         let topology = placed(host, place);
-        for collective in collectives().into_iter().chain(ROOTED).filter(is_simulated) {
+        for collective in collectives().into_iter().chain(ROOTED) {
             let steps = steps(&topology, &collective)?;
             all.push((place, collective, steps));
         }
