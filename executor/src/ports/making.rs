@@ -73,7 +73,7 @@ impl Ports {
         let mut state = self.state();
         let towards = &mut state.peers[peer as usize];
         towards.left = true;
-        towards.refused.get_or_insert_with(|| format!("rank {peer} has left {what}"));
+        towards.refused.get_or_insert_with(|| format!("it has left {what}"));
         let opening = towards.opening.take();
         drop(state);
         drop(opening);
