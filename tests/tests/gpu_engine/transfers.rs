@@ -212,18 +212,22 @@ fn ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes() {
     if on_simulator_with(test, &WITHOUT_PEERS).is_none() {
         return;
     }
-    // Each on a device of its own; two that share one; and communicators made of such a communicator.
-    for (count, nodes) in [(3, [0, 1, 2]), (2, [0, 1, 0])] {
-        on_devices(&devices(WORLD, count), &options(), |communicator| {
-            let found = (0..WORLD).map(|rank| communicator.node_of(rank).unwrap());
-            assert_eq!(found.collect::<Vec<_>>(), nodes);
-            every_call(&communicator);
-            let again = communicator.split(Some(0), WORLD - communicator.rank()).unwrap().unwrap();
-            let turned = (0..WORLD).map(|rank| again.node_of(rank).unwrap());
-            assert!(turned.eq(nodes.into_iter().rev()));
-            every_call(&again);
-        });
-    }
+    let nodes = |of: &Communicator| (0..WORLD).map(|rank| of.node_of(rank).unwrap()).collect();
+    // Each on a device of its own, and communicators made of such a communicator.
+    on_devices(&devices(WORLD, WORLD), &options(), |communicator| {
+        let found: Vec<u32> = nodes(&communicator);
+        assert_eq!(found, [0, 1, 2]);
+        every_call(&communicator);
+        let again = communicator.split(Some(0), WORLD - communicator.rank()).unwrap().unwrap();
+        let turned: Vec<u32> = nodes(&again);
+        assert_eq!(turned, [2, 1, 0]);
+        every_call(&again);
+    });
+    // Two that share one, which one thread drives: code for the one is not loaded while the other waits for it.
+    let shared = Communicator::in_process_over(&devices(WORLD, 2), &options()).unwrap();
+    let found: Vec<u32> = nodes(&shared[0]);
+    assert_eq!(found, [0, 1, 0]);
+    in_groups(&shared);
     // And as processes.
     let environment = [&WITHOUT_PEERS[..]; WORLD as usize];
     Ranks::start_in("transfers::rank_on_an_island", &environment, "").succeed();
@@ -246,7 +250,11 @@ fn one_thread_drives_ranks_of_several_nodes_in_a_group() {
         return;
     }
     let devices = vec![device(); HOSTS.len()];
-    let ranks = Communicator::in_process_at(&HOSTS, &devices, &options()).unwrap();
+    in_groups(&Communicator::in_process_at(&HOSTS, &devices, &options()).unwrap());
+}
+
+/// Makes every call by name as all ranks at once, a group each time.
+fn in_groups(ranks: &[Communicator]) {
     let mut ranks: Vec<_> = ranks.iter().map(Rank::new).collect();
     for on_stream in [true, false, true] {
         let mut group = Group::new();
