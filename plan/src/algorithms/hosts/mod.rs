@@ -74,6 +74,25 @@ pub fn predicted_rooted() -> &'static [Rule<Option<Rooted>>] {
     predicted::ROOTED
 }
 
+/// A rule, as the tables have them.
+const fn of<A>(
+    crowded: bool,
+    nodes: usize,
+    per_node: usize,
+    collective: Collective,
+    steps: &'static [Step<A>],
+) -> Rule<A> {
+    Rule { place: Place { crowded, nodes, per_node }, collective, steps }
+}
+
+/// A step, likewise.
+const fn to<A: Copy>(up_to: u64, algorithm: A) -> Step<A> {
+    Step { up_to, algorithm }
+}
+
+/// For all messages that are left.
+const ALL: u64 = u64::MAX;
+
 impl Place {
     /// That of a plan's ranks.
     pub fn of(shape: Shape) -> Self {

@@ -1,28 +1,9 @@
 //! What the simulator predicts for hosts. Written by `cargo xtask defaults --predict`; a test holds it against the simulator.
 
-use super::{Place, Rule, Step};
+use super::{ALL, Rule, of, to};
 use crate::algorithms::Algorithm::{self, *};
 use crate::algorithms::Rooted;
-use crate::model::Collective::{self, *};
-
-/// A rule.
-const fn of<A>(
-    crowded: bool,
-    nodes: usize,
-    per_node: usize,
-    collective: Collective,
-    steps: &'static [Step<A>],
-) -> Rule<A> {
-    Rule { place: Place { crowded, nodes, per_node }, collective, steps }
-}
-
-/// A step.
-const fn to<A: Copy>(up_to: u64, algorithm: A) -> Step<A> {
-    Step { up_to, algorithm }
-}
-
-/// For all messages that are left.
-const ALL: u64 = u64::MAX;
+use crate::model::Collective::*;
 
 /// By whether cores are shared, nodes, ranks of a node, and collective.
 #[rustfmt::skip]

@@ -194,12 +194,17 @@ pub(super) fn rooted_source(algorithm: Option<Rooted>) -> String {
 
 /// The rules that the choice reads now.
 fn written() -> Vec<Derived> {
+    in_source(measured(), measured_rooted())
+}
+
+/// Rules with their steps as source: first those of all but gather and scatter.
+pub(super) fn in_source(sized: &[Rule], rooted: &[Rule<Option<Rooted>>]) -> Vec<Derived> {
     fn of<A: Copy>(rules: &[Rule<A>], name: fn(A) -> String) -> impl Iterator<Item = Derived> {
         rules.iter().map(move |Rule { place, collective, steps }| {
             (*place, collective.clone(), as_source(steps, name))
         })
     }
-    of(measured(), sized_source).chain(of(measured_rooted(), rooted_source)).collect()
+    of(sized, sized_source).chain(of(rooted, rooted_source)).collect()
 }
 
 /// The rules, by place and collective.
@@ -262,17 +267,10 @@ fn source(tables: &[(PathBuf, Table)], rules: &[Derived]) -> String {
 pub(super) fn head(doc: &str) -> String {
     format!(
         "//! {doc}\n\n\
-         use super::{{Place, Rule, Step}};\n\
+         use super::{{ALL, Rule, of, to}};\n\
          use crate::algorithms::Algorithm::{{self, *}};\n\
          use crate::algorithms::Rooted;\n\
-         use crate::model::Collective::{{self, *}};\n\n\
-         /// A rule.\n\
-         const fn of<A>(\n    crowded: bool,\n    nodes: usize,\n    per_node: usize,\n    collective: Collective,\n    \
-         steps: &'static [Step<A>],\n) -> Rule<A> {{\n    Rule {{ place: Place {{ crowded, nodes, per_node }}, collective, steps }}\n}}\n\n\
-         /// A step.\n\
-         const fn to<A: Copy>(up_to: u64, algorithm: A) -> Step<A> {{\n    Step {{ up_to, algorithm }}\n}}\n\n\
-         /// For all messages that are left.\n\
-         const ALL: u64 = u64::MAX;\n",
+         use crate::model::Collective::*;\n",
     )
 }
 
