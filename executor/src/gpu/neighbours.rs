@@ -123,6 +123,17 @@ impl fmt::Display for RankDevice {
 }
 
 impl Gap {
+    /// That it is between these ranks.
+    pub fn between(self, ranks: [(u32, &RankDevice); 2]) -> String {
+        let [one, other] = ranks.map(|(rank, device)| format!("rank {rank} ({device})"));
+        match self {
+            Gap::Backend => format!("{one} and {other}, on devices of different kinds"),
+            Gap::Access => {
+                format!("{one} and {other}, whose devices do not reach each other's memory")
+            }
+        }
+    }
+
     /// As a byte of an answer, where 0 stands for no gap.
     pub fn to_byte(gap: Option<Self>) -> u8 {
         match gap {
@@ -252,14 +263,7 @@ impl Neighbours {
     }
 
     fn apart(&self, one: u32, other: u32, gap: Gap) -> String {
-        let name = |rank: u32| format!("rank {rank} ({})", self.devices[rank as usize]);
-        let (one, other) = (name(one), name(other));
-        match gap {
-            Gap::Backend => format!("{one} and {other}, on devices of different kinds"),
-            Gap::Access => {
-                format!("{one} and {other}, whose devices do not reach each other's memory")
-            }
-        }
+        gap.between([one, other].map(|rank| (rank, &self.devices[rank as usize])))
     }
 }
 

@@ -82,7 +82,8 @@ impl Probed {
         let homes = homes.collect::<Result<Vec<_>, _>>()?;
         let nodes = islands(&homes, |one, other| apart.contains(&(one.min(other), one.max(other))));
         if let (0, Some(&(one, other))) = (join.bootstrap.rank(), apart.first()) {
-            warn(one, other, &greetings);
+            let ranks = [one, other].map(|rank| (rank, &greetings[rank as usize].device));
+            warn(&Gap::Access.between(ranks));
         }
         let all: Vec<u32> = (0..world).collect();
         let (began_in, whole) = (Arc::clone(&join.bootstrap), Arc::<OnceLock<_>>::default());
@@ -110,14 +111,11 @@ impl Parted {
 }
 
 /// Says once in this process what is slower than elsewhere.
-fn warn(one: u32, other: u32, greetings: &[Greeting]) {
+fn warn(apart: &str) {
     static WARNED: Once = Once::new();
-    let name = |rank: u32| format!("rank {rank} ({})", greetings[rank as usize].device);
-    let (one, other) = (name(one), name(other));
     WARNED.call_once(|| {
         log::warn!(
-            "{one} and {other} do not reach each other's memory: they count as on different nodes, and what goes between them goes over a \
-             wire, by way of the host's memory"
+            "{apart}: they count as on different nodes, and what goes between them goes over a wire, by way of the host's memory"
         );
     });
 }
