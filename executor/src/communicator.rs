@@ -404,16 +404,14 @@ impl Communicator {
     /// Ends every wait of every rank of this communicator, from any thread, those of transfers between two ranks included. Later
     /// calls fail with the same reason.
     pub fn abort(&self, reason: &str) {
-        // First of all: with it end the pairs that are being formed, on whatever rank.
-        self.give_up(reason);
-        // Who forms a pair from here on sees the abort.
-        self.abort_formed(reason);
-        self.shared.settle();
-    }
-
-    /// As [`abort`](Self::abort), but for transfers.
-    pub(crate) fn abort_alone(&self, reason: &str) {
-        self.give_up(reason);
+        // With it end the pairs that are formed, and those that are being formed, on whatever rank.
+        self.shared.fail(ExecutorError::Aborted {
+            by: self.rank(),
+            reason: reason.to_owned(),
+            doing: Doing::default(),
+        });
+        self.shared.failure.give_up_forming(reason);
+        self.settle_pairs();
         self.shared.settle();
     }
 
@@ -428,15 +426,6 @@ impl Communicator {
     /// Has a pair that transfers go through end by whatever breaks this communicator.
     pub(crate) fn ends_too(&self, pair: &Communicator) {
         self.shared.failure.ends_too(&pair.shared.failure);
-    }
-
-    fn give_up(&self, reason: &str) {
-        self.shared.fail(ExecutorError::Aborted {
-            by: self.rank(),
-            reason: reason.to_owned(),
-            doing: Doing::default(),
-        });
-        self.shared.failure.give_up_forming(reason);
     }
 
     /// The error that broke the communicator, if it is broken.

@@ -159,11 +159,8 @@ impl Communicator {
                     (_, Ok(pair)) => {
                         pairs.insert(way, Pair::Formed(pair.clone()));
                         drop(pairs);
+                        // Also if that has happened since it was begun.
                         self.ends_too(pair.communicator());
-                        // An abort since then did not see the pair.
-                        if let Some(failure) = self.failure() {
-                            pair.communicator().abort_alone(&failure.to_string());
-                        }
                         return;
                     }
                     (_, Err(error)) => {
@@ -235,14 +232,14 @@ impl Communicator {
         })
     }
 
-    /// Aborts the pairs that are formed.
-    pub(crate) fn abort_formed(&self, reason: &str) {
+    /// Waits until nobody works on a transfer of this rank any more, after what ended them.
+    pub(crate) fn settle_pairs(&self) {
         let formed = |pair: &Pair| match pair {
             Pair::Formed(pair) => Some(pair.clone()),
             Pair::Forming(_) | Pair::Failed(_) => None,
         };
         let formed: Vec<_> = lock(&self.shared.queues.pairs).values().filter_map(formed).collect();
-        formed.iter().for_each(|pair| pair.communicator().abort_alone(reason));
+        formed.iter().for_each(|pair| pair.communicator().shared.settle());
     }
 }
 
