@@ -450,8 +450,26 @@ mod tests {
     use super::*;
     use crate::communicator::{Communicator, Options};
     use crate::executor::{Call, Executor};
+    use crate::plan_cache::LoadedPlan;
     use antiphon_plan::builder::ProgramBuilder;
     use antiphon_plan::model::Collective;
+
+    /// Two ranks of this process, which step each other's blocks; and what the first runs, which it has loaded.
+    fn two(
+        program: ProgramBuilder,
+        limit: Duration,
+    ) -> (Vec<Communicator>, Executor, Arc<LoadedPlan>) {
+        let options = Options::default().with_timeout(Some(limit));
+        let ranks = Communicator::in_process(2, &options).unwrap();
+        let executor = Executor::new(&ranks[0]);
+        let plan = executor.load(&program.build().unwrap()).unwrap();
+        (ranks, executor, plan)
+    }
+
+    fn call<'p>(plan: &'p Arc<LoadedPlan>, input: &[u32; 4], output: &mut [u32; 4]) -> Call<'p> {
+        let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
+        Call::new(plan, DataType::U32, from, to)
+    }
 
     #[test]
     fn a_launch_does_not_begin_while_another_rank_is_at_a_block_of_the_last_one() {
@@ -459,14 +477,9 @@ mod tests {
         for rank in 0..2 {
             program.block(rank).copy(program.input(rank).all(), program.output(rank).all());
         }
-        let options = Options::default().with_timeout(Some(Duration::from_millis(100)));
-        // Ranks of one process step each other's blocks.
-        let ranks = Communicator::in_process(2, &options).unwrap();
-        let executor = Executor::new(&ranks[0]);
-        let plan = executor.load(&program.build().unwrap()).unwrap();
-        let (input, mut output) = ([7u32; 4], [0u32; 4]);
-        let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
-        let call = Call::new(&plan, DataType::U32, from, to);
+        let (_ranks, executor, plan) = two(program, Duration::from_millis(100));
+        let (input, mut output) = ([7; 4], [0; 4]);
+        let call = call(&plan, &input, &mut output);
         let [first, second, third] = [(); 3].map(|()| executor.queued(&call, Some(1)).unwrap());
         assert!(first.advance(Effort::Try).unwrap());
         let arena = own_arena(&first.context.state(), 0);
@@ -484,6 +497,7 @@ mod tests {
         };
         assert!(error.contains("another rank is at a block"), "{error}");
     }
+
     #[test]
     fn a_launch_waits_as_long_as_what_its_peer_is_to_pass_on_moves() {
         let program = ProgramBuilder::new("wait", Collective::SendRecv, 2);
@@ -491,14 +505,9 @@ mod tests {
         program.block(0).wait(&link);
         program.block(1).signal(&link);
         let limit = Duration::from_millis(50);
-        let options = Options::default().with_timeout(Some(limit));
-        let ranks = Communicator::in_process(2, &options).unwrap();
-        let executor = Executor::new(&ranks[0]);
-        let plan = executor.load(&program.build().unwrap()).unwrap();
-        let (input, mut output) = ([7u32; 4], [0u32; 4]);
-        let (from, to) = ((input.as_ptr().cast(), 16), (output.as_mut_ptr().cast(), 16));
-        let call = Call::new(&plan, DataType::U32, from, to);
-        let launch = executor.queued(&call, Some(1)).unwrap();
+        let (ranks, executor, plan) = two(program, limit);
+        let (input, mut output) = ([7; 4], [0; 4]);
+        let launch = executor.queued(&call(&plan, &input, &mut output), Some(1)).unwrap();
         let began = Instant::now();
         let mut position = 0;
         while began.elapsed() < 4 * limit {

@@ -70,7 +70,7 @@ fn a_death_is_told_as_such_to_who_was_to_get_what_the_dead_had() {
     }
     let hosts = HOSTS.map(|host| [("ANTIPHON_HOSTID", OsStr::new(host))]);
     let test = "a_death_is_told_as_such_to_who_was_to_get_what_the_dead_had";
-    let ends = children::run_each(test, WORLD as u32, |rank| &hosts[rank as usize]);
+    let ends = children::run(test, WORLD as u32, |rank| &hosts[rank as usize]);
     let well: Vec<bool> = ends.iter().map(|end| end.success()).collect();
     assert_eq!(well, [true, true, false, true], "{ends:?}");
 }

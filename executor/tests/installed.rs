@@ -83,7 +83,8 @@ fn what_is_on_disk_serves_the_calls_of_processes() {
             ("ANTIPHON_INSTALLED", named),
             (CHOSEN, chosen.as_ref()),
         ];
-        support::children::run(test, 3, &variables);
+        let ends = support::children::run(test, 3, |_| &variables);
+        assert!(ends.iter().all(|end| end.success()), "{variables:?}: {ends:?}");
     }
     std::fs::remove_dir_all(&cache).unwrap();
 }

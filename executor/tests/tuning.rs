@@ -170,7 +170,8 @@ fn a_file_decides_for_processes_that_have_a_core_each_however_they_are_bound() {
             (CORES, cores.as_ref()),
             (RULE, rule.name().as_ref()),
         ];
-        support::children::run(test, 2, &variables);
+        let ends = support::children::run(test, 2, |_| &variables);
+        assert!(ends.iter().all(|end| end.success()), "{variables:?}: {ends:?}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

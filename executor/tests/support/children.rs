@@ -15,15 +15,8 @@ pub fn here(world: u32) -> Option<Rendezvous> {
     Some(Rendezvous::new(address, rank.parse().unwrap(), world))
 }
 
-/// Runs the test whose name is `test` in `world` processes with these variables, each as a rank.
-#[allow(dead_code, reason = "some tests want to see how each rank ends")]
-pub fn run(test: &str, world: u32, variables: &[(&str, &OsStr)]) {
-    let ends = run_each(test, world, |_| variables);
-    assert!(ends.iter().all(|end| end.success()), "{variables:?}: {ends:?}");
-}
-
-/// The same with variables for each rank; how the ranks ended.
-pub fn run_each<'v>(
+/// Runs the test whose name is `test` in `world` processes, each as a rank, with variables for each; how the ranks ended.
+pub fn run<'v>(
     test: &str,
     world: u32,
     variables: impl Fn(u32) -> &'v [(&'v str, &'v OsStr)],
