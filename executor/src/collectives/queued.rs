@@ -13,7 +13,6 @@ use super::prepared::Prepared;
 use super::scaled::Scaling;
 use super::transfers::{Direction, Purpose, Told, Transfer, Way};
 use super::{Collectives, lock};
-use crate::communicator::Communicator;
 use crate::error::ExecutorError;
 use crate::executor::{Executor, OrderOf};
 use crate::together::RankCall;
@@ -60,8 +59,8 @@ impl Side {
 struct Wait {
     executor: Executor,
     stream: Arc<dyn Stream>,
-    /// Of a pair's stream, its transfers, and the rank that made them.
-    transfers: Option<(Told, Communicator)>,
+    /// Of a pair's stream, its transfers.
+    transfers: Option<Told>,
 }
 
 /// What a group puts into streams of devices.
@@ -221,7 +220,7 @@ impl Queued {
                     // Of those that failed together, one names it.
                     let one = same.iter().find_map(|line| Some((line, line.side.sent.get(round)?)));
                     let told = one.map(|(line, sent)| sent.transfer.told(&line.side.on));
-                    self.failed(told.unwrap_or(same[0].told).error(error));
+                    self.failed(told.as_ref().unwrap_or(&same[0].told).error(error));
                 }
             }
         }
@@ -230,7 +229,7 @@ impl Queued {
             // Buffers are in use until somebody has waited.
             if joined.is_err() || line.side.sent.iter().any(|sent| sent.stream.is_none()) {
                 let executor = line.pair.executor().clone();
-                let transfers = Some((line.told, line.side.on.communicator().clone()));
+                let transfers = Some(line.told.clone());
                 self.waits.push(Wait { executor, stream: Arc::clone(&line.stream), transfers });
             }
             if let Err(error) = joined {
@@ -265,7 +264,7 @@ impl Queued {
         for Wait { executor, stream, transfers } in &self.waits {
             let failed = executor.synchronize(stream).err();
             error = error.or(failed.map(|error| match transfers {
-                Some((told, on)) => told.ended(on, error),
+                Some(told) => told.error(error),
                 None => error,
             }));
         }

@@ -61,11 +61,10 @@ impl Transfer {
 }
 
 /// How errors name a transfer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Told {
     what: &'static str,
-    rank: u32,
-    names: [u32; 2],
+    on: Communicator,
     way: Way,
 }
 
@@ -77,7 +76,7 @@ impl Told {
             (Purpose::Calls, Direction::In) => RECEIVE,
             (Purpose::Blocks, _) => "a collective",
         };
-        Told { what, rank: on.rank(), names: on.pair_names(way.peer), way }
+        Told { what, on: on.clone(), way }
     }
 
     /// One of several transfers of a queue, which it is not known: what all of them belong to, if that is one thing.
@@ -93,24 +92,13 @@ impl Told {
         if same { first } else { Told::of(on.communicator(), way) }
     }
 
-    /// An error of the pair, as the caller knows transfer and ranks.
-    pub fn error(self, error: ExecutorError) -> ExecutorError {
-        let renumbered = error.renumbered(&self.names);
-        self.by(renumbered)
-    }
-
-    /// The error of a transfer that was under way: what broke the whole communicator, if something did, says more than what that
-    /// made of the pair.
-    pub fn ended(self, on: &Communicator, error: ExecutorError) -> ExecutorError {
-        match on.failure() {
-            Some(failure) => self.by(failure),
-            None => self.error(error),
-        }
-    }
-
-    fn by(self, source: ExecutorError) -> ExecutorError {
-        let Told { what, rank, way: Way { peer, direction, .. }, .. } = self;
-        let (sends, source) = (direction == Direction::Out, Arc::new(source));
+    /// An error of the pair, as the caller knows transfer and ranks. What broke the whole communicator, if something did, says more
+    /// than what that made of the pair.
+    pub fn error(&self, error: ExecutorError) -> ExecutorError {
+        let &Told { what, ref on, way: Way { peer, direction, .. } } = self;
+        let own = || error.renumbered(&on.pair_names(peer));
+        let source = Arc::new(on.failure().unwrap_or_else(own));
+        let (rank, sends) = (on.rank(), direction == Direction::Out);
         ExecutorError::Transfer { what, rank, peer, sends, source }
     }
 }
@@ -120,7 +108,6 @@ pub(super) struct TransferLaunch {
     told: Told,
     launch: QueuedLaunch,
     relay: Relay,
-    on: Communicator,
     pair: Communicator,
 }
 
@@ -135,8 +122,7 @@ impl TransferLaunch {
         // Whatever stream either side takes, it is the same queue of transfers.
         let launch = pair.executor().queued(&call.call(), None).map_err(|e| told.error(e))?;
         let (relay, pair) = (transfer.relay.clone(), pair.communicator().clone());
-        let on = on.communicator().clone();
-        Ok(TransferLaunch { told, launch, relay, on, pair })
+        Ok(TransferLaunch { told, launch, relay, pair })
     }
 }
 
@@ -162,10 +148,10 @@ impl Task for TransferLaunch {
                 TaskState::Done(Ok(()))
             }
             TaskState::Done(Err(error)) => {
-                let error = self.told.ended(&self.on, own_error(HalError::Task(error)));
+                let error = self.told.error(own_error(HalError::Task(error)));
                 self.arrived(match error.cause() {
                     ExecutorError::PeerLost { .. } => Arrival::LostToAll,
-                    _ if self.on.failure().is_some() => Arrival::LostToAll,
+                    _ if self.told.on.failure().is_some() => Arrival::LostToAll,
                     _ => Arrival::Lost,
                 });
                 TaskState::Done(Err(Arc::new(error)))
@@ -274,7 +260,7 @@ impl Collectives {
             let call = transfer.prepare(self, &pair)?;
             // SAFETY: as this function's.
             let ran = unsafe { pair.launch(&call.call(), stream) };
-            return ran.map_err(|error| transfer.told(self).ended(self.communicator(), error));
+            return ran.map_err(|error| transfer.told(self).error(error));
         };
         self.communicator().shared.takes(&**stream)?;
         let launch: Arc<dyn Task> = Arc::new(TransferLaunch::new(self, &pair, &transfer)?);
