@@ -10,6 +10,7 @@ mod meet;
 mod options;
 mod registration;
 mod turns;
+mod uneven;
 
 use crate::collectives::Queues;
 use crate::error::{Doing, ExecutorError};
@@ -43,6 +44,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use uneven::UnevenCalls;
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
 pub(crate) use groups::{Direction, Purpose, Way};
@@ -112,6 +114,7 @@ pub(crate) struct Shared {
     subsets: Mutex<BTreeMap<Vec<u32>, u64>>,
     mirrors: Option<Mirrors>,
     invitations: Arc<Invitations>,
+    uneven: Arc<UnevenCalls>,
     /// Their communicators end after this one, and know nothing of it.
     pub queues: Queues,
 }

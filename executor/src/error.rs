@@ -187,6 +187,20 @@ pub enum ExecutorError {
         /// Its call.
         theirs: String,
     },
+    /// Ranks made a call over nodes by what does not meet: some by code, some by transfers.
+    #[error(
+        "call {number} of those over nodes with blocks of lengths of their own differs between ranks: rank {rank} makes it by transfers, rank {peer} by code {code}; register the same code and selector on every rank, and make the same calls in the same order"
+    )]
+    Diverged {
+        /// The rank that reports.
+        rank: u32,
+        /// Which of the communicator's calls it is that are made so, from 1.
+        number: u64,
+        /// The other rank.
+        peer: u32,
+        /// What serves the call there.
+        code: String,
+    },
     /// A peer's process ended.
     #[error("rank {peer} (pid {pid}) is lost: {reason}; {doing}")]
     PeerLost {
@@ -361,6 +375,7 @@ impl ExecutorError {
             ExecutorError::Stalled { .. }
                 | ExecutorError::Unequal { .. }
                 | ExecutorError::Mismatch { .. }
+                | ExecutorError::Diverged { .. }
                 | ExecutorError::PeerLost { .. }
                 | ExecutorError::Link { .. }
                 | ExecutorError::Aborted { .. }

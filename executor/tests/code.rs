@@ -9,6 +9,7 @@ use antiphon_executor::{
     Code, CodeCall, Collectives, Communicator, Counts, DataType, ExecutorError, Extent, Group,
     Options, ReduceOp, Registry, Request, Terms, What,
 };
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -246,6 +247,72 @@ fn a_selector_may_choose_transfers_over_nodes() {
         assert_eq!(found, [[0, 9, 1, 9]; 2]);
         let calls = if chosen == "moving" { 2 } else { 0 };
         assert_eq!(code.calls.load(Ordering::Relaxed), calls);
+    }
+}
+
+thread_local! {
+    /// What the selector of this rank's thread answers.
+    static CHOSEN: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// Each rank sends one element to every rank, by what it chooses; in a group or not, on a stream or not.
+fn by(chosen: &'static str, on: &Collectives, (grouped, streamed): (bool, bool)) -> Result {
+    CHOSEN.set(chosen);
+    let world = on.communicator().world();
+    let (input, mut output) = (vec![7u32; world as usize], vec![0u32; world as usize]);
+    let blocks: Vec<_> = (0..world.into()).map(|at| Extent::new(at, 1)).collect();
+    let counts = Counts { send: &blocks, receive: &blocks };
+    let buffers = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+    let (sizes, dtype) = ((world.into(), world.into()), DataType::U32);
+    let stream = on.communicator().device().stream().unwrap();
+    let stream = streamed.then_some(&stream);
+    // SAFETY: both are as long as said, and outlive the call, which is waited for.
+    let made = unsafe {
+        if grouped {
+            let mut group = Group::new();
+            group.all_to_all_v(on, buffers, sizes, counts, dtype, stream)?;
+            group.end()
+        } else {
+            on.all_to_all_v(buffers, sizes, counts, dtype, stream)
+        }
+    };
+    let waited = stream.map_or(Ok(()), |stream| on.executor().synchronize(stream));
+    made.and(waited)?;
+    assert_eq!(output, input);
+    Ok(())
+}
+
+#[test]
+fn ranks_of_which_some_choose_code_and_some_transfers_are_told_so_over_nodes() {
+    let ways = [(false, false), (true, false), (false, true), (true, true)];
+    for (way, coder) in ways.into_iter().flat_map(|way| [(way, 0), (way, 2)]) {
+        let registry = Registry::new();
+        let code = Moving { collective: Collective::AllToAllV, calls: AtomicU32::new(0) };
+        registry.register_code("moving", 4, Arc::new(code), Terms::default()).unwrap();
+        registry.set_selector(|_| Some(CHOSEN.get().to_owned()));
+        let options = Options::default().with_timeout(Some(Duration::from_secs(60)));
+        let options = options.with_registry(registry);
+        let ends = Communicator::in_process_on(&["a", "a", "b"], &options).unwrap();
+        let ends: Vec<_> = ends.iter().map(|end| Collectives::new(end).unwrap()).collect();
+        let errors = support::threads::on_threads(&ends, |on| {
+            by("transfers", on, way).unwrap();
+            by("moving", on, way).unwrap();
+            by("transfers", on, way).unwrap();
+            // Else one that is behind may hear of the difference before.
+            on.communicator().barrier().unwrap();
+            let rank = on.communicator().rank();
+            by(if rank == coder { "moving" } else { "transfers" }, on, way).unwrap_err()
+        });
+        let told = format!("by transfers, rank {coder} by code `moving` 4");
+        for (rank, error) in (0..).zip(errors) {
+            let text = error.to_string();
+            let context = format!("{way:?}, rank {rank} of coder {coder}: {text}");
+            assert!(text.contains("call 4 of those over nodes"), "{context}");
+            assert!(text.contains(&told) && error.breaks_communicator(), "{context}");
+            let own = matches!(error.cause(), ExecutorError::Diverged { .. });
+            assert!(own || matches!(error.cause(), ExecutorError::Aborted { .. }), "{context}");
+            assert!(!own || rank != coder, "{context}");
+        }
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         E::Generate(_) | E::Selection(_) | E::Apart { .. } => R::Unsupported,
         E::Hal(error) if matches!(**error, HalError::Unsupported { .. }) => R::Unsupported,
         E::Hal(error) if matches!(**error, HalError::Invalid { .. }) => R::InvalidArgument,
-        E::Unequal { .. } | E::Mismatch { .. } => R::Mismatch,
+        E::Unequal { .. } | E::Mismatch { .. } | E::Diverged { .. } => R::Mismatch,
         E::Stalled { .. } => R::Timeout,
         E::PeerLost { .. } | E::Link { .. } => R::PeerLost,
         E::Aborted { .. } | E::Code { .. } => R::Aborted,

@@ -1,5 +1,6 @@
 //! Calls that registered code serves: all ranks meet first, and see that they chose the same.
 
+use super::uneven::Means;
 use super::{Collectives, NOWHERE, argument, lock};
 use crate::error::ExecutorError;
 use crate::executor::Call;
@@ -84,6 +85,9 @@ impl Collectives {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         coded.check(self)?;
+        if coded.blocks.is_some() {
+            self.count(&Means::Code(Arc::clone(&coded.code)));
+        }
         // SAFETY: as this function's.
         unsafe { self.run_code(coded, stream) }
     }

@@ -7,7 +7,7 @@ use super::queued::Queued;
 use super::streams::Streams;
 use super::together::Together;
 use super::transfers::{Direction, Purpose, Transfer, TransferLaunch, Way};
-use super::uneven::Uneven;
+use super::uneven::{Means, Uneven};
 use super::{Collectives, Request, argument, check_address};
 use crate::error::ExecutorError;
 use crate::executor::own_error;
@@ -41,6 +41,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Group {
     calls: Vec<Gathered>,
+    /// Those of the calls whose blocks have lengths of their own: by what each is made.
+    uneven: Vec<(Collectives, Means)>,
 }
 
 #[derive(Debug)]
@@ -146,21 +148,32 @@ impl Group {
     }
 
     /// Gathers a call with blocks of lengths of their own.
-    fn uneven(
+    pub(super) fn uneven(
         &mut self,
         on: &Collectives,
         uneven: Uneven,
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
-        match uneven {
-            Uneven::Launch(call) => self.gather(on, Work::Step(Step::Launch(call)), stream),
-            Uneven::Code(coded) => self.gather(on, Work::Step(Step::Code(coded)), stream),
-            Uneven::Parts(parts) => self.parts(on, parts, stream),
-        }
+        let means = match uneven {
+            Uneven::Launch(call) => {
+                return self.gather(on, Work::Step(Step::Launch(call)), stream);
+            }
+            Uneven::Code(coded) => {
+                let means = Means::Code(Arc::clone(&coded.code));
+                self.gather(on, Work::Step(Step::Code(coded)), stream)?;
+                means
+            }
+            Uneven::Parts(parts) => {
+                self.parts(on, parts, stream)?;
+                Means::Transfers
+            }
+        };
+        self.uneven.push((on.clone(), means));
+        Ok(())
     }
 
     /// Gathers the transfers that a call comes to: all, or none.
-    pub(super) fn parts(
+    fn parts(
         &mut self,
         on: &Collectives,
         parts: Vec<Transfer>,
@@ -286,6 +299,7 @@ impl Group {
         let (mut launches, mut queued) = (Launches::default(), Queued::default());
         let (kept, streams) = (self.kept()?, Streams::of(&self.calls)?);
         streams.iter().try_for_each(Streams::meet)?;
+        self.uneven.iter().for_each(|(on, means)| on.count(means));
         for Kept { on, copy, stream } in kept {
             if on.on_device() {
                 queued.copy(on, &copy, stream);

@@ -13,7 +13,7 @@ use super::group::Group;
 use super::prepared::{Blocks, check_sizes};
 use super::relay::Arrives;
 use super::transfers::{Direction, Purpose, Relay, Transfer, Way};
-use super::uneven::ALL_GATHER_V;
+use super::uneven::{ALL_GATHER_V, Uneven};
 use crate::error::ExecutorError;
 use crate::selection::transfers::passes_on;
 use antiphon_hal::Stream;
@@ -93,7 +93,7 @@ impl Collectives {
         stream: Option<&Arc<dyn Stream>>,
     ) -> Result<(), ExecutorError> {
         let mut group = Group::new();
-        group.parts(self, parts, stream)?;
+        group.uneven(self, Uneven::Parts(parts), stream)?;
         group.end()
     }
 }

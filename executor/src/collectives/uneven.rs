@@ -26,6 +26,13 @@ pub(super) enum Uneven {
     Parts(Vec<Transfer>),
 }
 
+/// By what a call is made that is no launch of a plan.
+#[derive(Clone, Debug)]
+pub(super) enum Means {
+    Code(Arc<RegisteredCode>),
+    Transfers,
+}
+
 /// The buffers of a call, and the elements of both.
 type Buffers = ((*const u8, *mut u8), (u64, u64));
 
@@ -69,6 +76,20 @@ impl Collectives {
         }
         let blocks = Blocks { buffers, sizes, send, receive };
         self.without_plan(ALL_GATHER_V, served, blocks, (in_place, dtype))
+    }
+
+    /// Counts a call that is made now. Over nodes the ranks compare by what: on one node all of them meet in a launch.
+    pub(super) fn count(&self, means: &Means) {
+        if self.together() {
+            return;
+        }
+        match means {
+            Means::Transfers => self.communicator().uneven_by_transfers(),
+            Means::Code(code) => {
+                let code = format!("`{}` {}", code.name(), code.version());
+                self.communicator().uneven_by_code(&code);
+            }
+        }
     }
 
     /// Checks the buffers of a transfer between ranks of one node, for which nothing is registered. It has no blocks yet.

@@ -33,6 +33,7 @@ pub(super) struct Join {
     mirrors: Option<Mirrors>,
     failure: Arc<Failure>,
     invitations: Arc<Invitations>,
+    uneven: Arc<UnevenCalls>,
     page: Arc<dyn Memory>,
     token: Box<u64>,
     tuning: Tuning,
@@ -218,8 +219,10 @@ impl Join {
         let mirrored = mirrors.as_ref().map(Mirrors::memory);
         [Some(&page), mirrored].into_iter().flatten().for_each(|memory| ports.keep(memory));
         let invitations = Arc::<Invitations>::default();
+        let uneven = Arc::new(UnevenCalls::new(rank, world));
         let listener = Listener {
             invitations: Arc::clone(&invitations),
+            uneven: Arc::clone(&uneven),
             regions: Arc::clone(&regions),
             ports: Arc::clone(&ports),
             failure: Arc::clone(&failure),
@@ -262,6 +265,7 @@ impl Join {
             mirrors,
             failure,
             invitations,
+            uneven,
             page,
             token,
             tuning,
@@ -493,6 +497,7 @@ impl Probed {
             page: join.page,
             failure: join.failure,
             invitations: join.invitations,
+            uneven: join.uneven,
             queues: Queues::default(),
             splits: AtomicU64::new(0),
             subsets: Mutex::default(),

@@ -8,6 +8,7 @@ pub(super) struct Listener {
     pub(super) ports: Arc<Ports>,
     pub(super) failure: Arc<Failure>,
     pub(super) invitations: Arc<Invitations>,
+    pub(super) uneven: Arc<UnevenCalls>,
 }
 
 /// What comes on [`CONTROL`] is heard until this goes.
@@ -47,13 +48,15 @@ impl Handler for Listener {
             )
         } else if tag == invitations::PAIR {
             ("message about a pair", self.invitations.receive(from, payload))
+        } else if tag == uneven::BY_CODE {
+            let heard = self.uneven.hear(from, payload);
+            let heard = heard.map(|differs| differs.into_iter().for_each(|error| self.end(error)));
+            ("message about a call by code", heard)
         } else {
             ("message about a link", self.ports.receive(from, tag, payload))
         };
         if let Err(found) = received {
-            // Of this nobody else knows, and this rank may make no call that would tell them.
-            self.failure.tell(ExecutorError::Layout { what, peer: from, found });
-            self.failure.quieten();
+            self.end(ExecutorError::Layout { what, peer: from, found });
         }
     }
 
@@ -72,6 +75,14 @@ impl Handler for Listener {
             reason: reason.to_owned(),
             doing: Doing::default(),
         });
+    }
+}
+
+impl Listener {
+    /// Breaks the communicator by what nobody else knows; this rank may make no call that would tell them.
+    fn end(&self, error: ExecutorError) {
+        self.failure.tell(error);
+        self.failure.quieten();
     }
 }
 

@@ -1,7 +1,8 @@
 //! Plans whose sizes come with each call: counts of all kinds from launch to launch, and counts that two ranks do not agree
 //! on.
 
-use crate::{on_simulator, on_threads, options};
+use crate::devices::devices;
+use crate::{on_ranks, on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::selection::SelectionError;
 use antiphon::executor::{
@@ -11,6 +12,7 @@ use antiphon::executor::{
 use antiphon::plan::algorithms::{Shape, alltoallv};
 use antiphon::plan::model::Collective;
 use antiphon_tests::harness::{Area, Random, Source, seed};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -152,6 +154,51 @@ fn code_is_given_the_blocks_of_a_call() {
         }
     });
     assert_eq!(code.0.load(Ordering::Relaxed), 2 * WORLD);
+}
+
+thread_local! {
+    /// What the selector of this rank's thread answers.
+    static CHOSEN: Cell<&'static str> = const { Cell::new("") };
+}
+
+#[test]
+fn ranks_of_nodes_of_which_some_choose_code_and_some_transfers_are_told_so() {
+    const TEST: &str =
+        "runtime_sizes::ranks_of_nodes_of_which_some_choose_code_and_some_transfers_are_told_so";
+    if on_simulator(TEST).is_none() {
+        return;
+    }
+    for on_stream in [false, true] {
+        let (registry, code) = (Registry::new(), Arc::new(Relaying::default()));
+        registry.register_code("relaying", 1, Arc::clone(&code) as _, Terms::default()).unwrap();
+        registry.set_selector(|_| Some(CHOSEN.get().to_owned()));
+        let (devices, options) = (devices(WORLD, WORLD), options().with_registry(registry));
+        let ranks = Communicator::in_process_at(&["a", "b", "b"], &devices, &options).unwrap();
+        let errors = on_ranks(ranks, |rank| {
+            CHOSEN.set(if rank.rank() == 1 { "relaying" } else { "transfers" });
+            let on = Collectives::new(&rank).unwrap();
+            let stream = rank.stream().unwrap();
+            let launch = Launch::new(&rank, 0, &[[3, 0, 65], [1, 900, 2], [0, 0, 4]]);
+            let buffers = (launch.input.address().cast_const(), launch.output.address());
+            let sizes = (launch.bytes[0] / 4, launch.bytes[1] / 4);
+            let counts = Counts { send: &launch.send, receive: &launch.receive };
+            let queue = on_stream.then_some(&stream);
+            // SAFETY: as above.
+            let made = unsafe { on.all_to_all_v(buffers, sizes, counts, DataType::U32, queue) };
+            made.and_then(|()| on.executor().synchronize(&stream)).unwrap_err()
+        });
+        for (rank, error) in errors.iter().enumerate() {
+            let text = error.to_string();
+            let told = text.contains("by transfers, rank 1 by code `relaying` 1");
+            assert!(told && error.breaks_communicator(), "rank {rank}, {on_stream}: {text}");
+        }
+        let diverged = |error: &ExecutorError| match error.cause() {
+            ExecutorError::Diverged { rank, .. } => *rank != 1,
+            _ => false,
+        };
+        assert!(errors.iter().any(diverged), "{on_stream}: {errors:?}");
+        assert_eq!(code.0.load(Ordering::Relaxed), 0);
+    }
 }
 
 #[test]
