@@ -2,6 +2,7 @@
 
 mod contexts;
 mod failure;
+mod forks;
 mod groups;
 mod invitations;
 mod join;
@@ -10,7 +11,6 @@ mod meet;
 mod options;
 mod registration;
 mod turns;
-mod uneven;
 
 use crate::collectives::Queues;
 use crate::error::{Doing, ExecutorError};
@@ -33,6 +33,8 @@ use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
 use contexts::Contexts;
 use failure::Failure;
+pub(crate) use forks::Fork;
+use forks::Forks;
 use invitations::Invitations;
 use join::{Greeted, Join, Parted, Probed, Settled};
 use listener::{Listener, Subscription};
@@ -44,7 +46,6 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use uneven::UnevenCalls;
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
 pub(crate) use groups::{Direction, Purpose, Way};
@@ -114,7 +115,7 @@ pub(crate) struct Shared {
     subsets: Mutex<BTreeMap<Vec<u32>, u64>>,
     mirrors: Option<Mirrors>,
     invitations: Arc<Invitations>,
-    uneven: Arc<UnevenCalls>,
+    forks: Arc<Forks>,
     /// Their communicators end after this one, and know nothing of it.
     pub queues: Queues,
 }

@@ -33,7 +33,7 @@ pub(super) struct Join {
     mirrors: Option<Mirrors>,
     failure: Arc<Failure>,
     invitations: Arc<Invitations>,
-    uneven: Arc<UnevenCalls>,
+    forks: Arc<Forks>,
     page: Arc<dyn Memory>,
     token: Box<u64>,
     tuning: Tuning,
@@ -219,10 +219,10 @@ impl Join {
         let mirrored = mirrors.as_ref().map(Mirrors::memory);
         [Some(&page), mirrored].into_iter().flatten().for_each(|memory| ports.keep(memory));
         let invitations = Arc::<Invitations>::default();
-        let uneven = Arc::new(UnevenCalls::new(rank, world));
+        let forks = Arc::new(Forks::new(rank, world));
         let listener = Listener {
             invitations: Arc::clone(&invitations),
-            uneven: Arc::clone(&uneven),
+            forks: Arc::clone(&forks),
             regions: Arc::clone(&regions),
             ports: Arc::clone(&ports),
             failure: Arc::clone(&failure),
@@ -265,7 +265,7 @@ impl Join {
             mirrors,
             failure,
             invitations,
-            uneven,
+            forks,
             page,
             token,
             tuning,
@@ -497,7 +497,7 @@ impl Probed {
             page: join.page,
             failure: join.failure,
             invitations: join.invitations,
-            uneven: join.uneven,
+            forks: join.forks,
             queues: Queues::default(),
             splits: AtomicU64::new(0),
             subsets: Mutex::default(),
