@@ -51,6 +51,35 @@ fn tell(
     }
 }
 
+/// Sends an offer to peers: to all, or it is taken back from those that have it.
+fn offer_to(
+    peers: impl Iterator<Item = u32>,
+    offer: &Offer,
+    bootstrap: &dyn Bootstrap,
+) -> Result<(), ExecutorError> {
+    let number = offer.region.to_le_bytes();
+    let mut told = Vec::new();
+    for peer in peers {
+        // One peer's at a time: a process may have few descriptors left, and there may be many peers.
+        let copies = offer.descriptors.iter().map(OwnedFd::try_clone);
+        let descriptors = copies.collect::<Result<_, _>>().map_err(|source| {
+            let what = format!("give rank {peer} a descriptor of memory; raise `ulimit -n`");
+            HalError::System { what, source }.into()
+        });
+        let payload = [&number, &offer.blob[..]].concat();
+        let sent = descriptors.and_then(|all| tell(bootstrap, peer, OFFER, payload, all));
+        if let Err(error) = sent {
+            // Those who know of it already keep it mapped until they hear this.
+            for peer in told {
+                let _ = tell(bootstrap, peer, RETIRE, number.to_vec(), Vec::new());
+            }
+            return Err(error);
+        }
+        told.push(peer);
+    }
+    Ok(())
+}
+
 impl Regions {
     /// No regions yet, of the host's memory and of `device`'s.
     pub fn new(host: Arc<dyn Device>, device: Option<Arc<dyn Device>>) -> Self {
@@ -75,30 +104,21 @@ impl Regions {
         if own.announced.contains_key(&region) {
             return Ok(region);
         }
-        let mut told = Vec::new();
-        let mut offers = peers(bootstrap).zip(offer.iter().cycle());
-        let outcome = offers.try_for_each(|(peer, offer)| {
-            let mut payload = offer.region.to_le_bytes().to_vec();
-            payload.extend(&offer.blob);
-            // One peer's at a time: a process may have few descriptors left, and there may be many peers.
-            let copies = offer.descriptors.iter().map(OwnedFd::try_clone);
-            let descriptors = copies.collect::<Result<_, _>>().map_err(|source| {
-                let what = format!("give rank {peer} a descriptor of memory; raise `ulimit -n`");
-                HalError::System { what, source }
-            })?;
-            tell(bootstrap, peer, OFFER, payload, descriptors)?;
-            told.push(peer);
-            Ok(())
-        });
-        if let Err(error) = outcome {
-            // Those who know of it already keep it mapped until they hear this.
-            for peer in told {
-                let _ = tell(bootstrap, peer, RETIRE, region.to_le_bytes().to_vec(), Vec::new());
-            }
-            return Err(error);
+        if let Some(offer) = offer {
+            offer_to(peers(bootstrap), &offer, bootstrap)?;
         }
         own.announced.insert(region, Arc::downgrade(memory));
         Ok(region)
+    }
+
+    /// Tells these peers, which are on this machine, about memory of the host.
+    pub fn share(
+        &self,
+        memory: &Arc<dyn Memory>,
+        peers: &[u32],
+        bootstrap: &dyn Bootstrap,
+    ) -> Result<(), ExecutorError> {
+        offer_to(peers.iter().copied(), &self.memory.register(memory)?, bootstrap)
     }
 
     /// Whether peers were told about a memory.

@@ -38,6 +38,13 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// refused.
     fn pinned(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError>;
 
+    /// Has kernels and copies of this device reach memory of the host's device as [`pinned`](Self::pinned) memory, at its address,
+    /// while what this returns lives. That is exported as the host's memory is.
+    ///
+    /// # Errors
+    /// [`Invalid`](HalError::Invalid) for memory of another backend, [`Unsupported`](HalError::Unsupported) where the driver cannot.
+    fn pin(&self, memory: &Arc<dyn Memory>) -> Result<Arc<dyn Memory>, HalError>;
+
     /// Maps memory of a peer. Memory of this process is mapped a second time on the host; on a GPU it is where it is already,
     /// for as long as somebody has it, also for other devices that reach it (but chunks of an application's allocator, which are
     /// mapped a second time). The handle may come from a process that is

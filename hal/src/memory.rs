@@ -5,6 +5,20 @@ use crate::error::HalError;
 pub use crate::handle::MemoryHandle;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Refuses memory that is not of the host's device where that is to be pinned.
+pub(crate) fn check_host(memory: &Arc<dyn Memory>) -> Result<(), HalError> {
+    if memory.backend() == Backend::Host {
+        return Ok(());
+    }
+    Err(HalError::Invalid {
+        what: "pin memory of the host",
+        saw: format!("memory of {}", memory.backend().name()),
+        allowed: "memory of the host's device".to_owned(),
+        cure: "allocate it on the host's device",
+    })
+}
 
 /// A mapped allocation: this process's own, or a peer's that was imported.
 ///

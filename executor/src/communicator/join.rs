@@ -16,7 +16,7 @@ use crate::shared::LAYOUT_VERSION;
 use antiphon_bootstrap::PeerName;
 use antiphon_port::Settings;
 pub(super) use islands::Parted;
-use islands::{Answers, neighbours};
+use islands::{Answers, neighbours, shared_wire};
 
 /// How often who waits for a peer's memory looks whether that can still come.
 const LOOK: Duration = Duration::from_millis(20);
@@ -211,7 +211,9 @@ impl Join {
             .with_interface(options.interface.clone())
             .with_met(bootstrap.peer(rank)?.address)
             .with_device(device.caps().pci);
-        let wires = open_wires(options.wire.as_deref(), one_node, &settings, &regions.memory)?;
+        let shared = shared_wire(&bootstrap, &regions, &**device, &page);
+        let wires =
+            open_wires(options.wire.as_deref(), one_node, &settings, &regions.memory, shared)?;
         // Without a wire that reaches other nodes the mirrors stay as they are: those ranks never come.
         let apart = !one_node || wires.open.iter().any(|wire| wire.name() != LOCAL);
         let mirrors = if apart { Some(Mirrors::new(&*host, world)?) } else { None };

@@ -6,13 +6,13 @@
 use super::context::Context;
 use super::proxy::PARCELS_BYTES;
 use super::{Gpu, PAUSE};
-use crate::communicator::{CONTROL, Shared};
+use crate::communicator::{CONTROL, Shared, host};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
-use crate::ports::LOCAL;
+use crate::ports::{LOCAL, SHARED};
 use antiphon_bootstrap::Message;
 use antiphon_codegen::abi::NEAR;
-use antiphon_hal::Memory;
+use antiphon_hal::{Device, Memory};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,12 +68,21 @@ const LINKS: usize = 8;
 /// Pinned memory of links over wires that are not made yet.
 pub type LinkMemory = Arc<Mutex<Vec<Arc<dyn Memory>>>>;
 
+/// Pinned memory of a link over a wire, also for such a wire by which peers map it.
+pub fn link_memory(device: &dyn Device, shared: &Shared) -> Result<Arc<dyn Memory>, ExecutorError> {
+    if shared.ports.names().any(|name| name == SHARED) {
+        return Ok(device.pin(&host()?.allocate(PARCELS_BYTES)?)?);
+    }
+    Ok(device.pinned(PARCELS_BYTES)?)
+}
+
 impl Gpu {
     /// Pins the memory of links over wires before anything is launched: a driver may let who does it later wait for kernels, and
     /// these may wait for the link.
     pub fn provide_links(&self, shared: &Shared) -> Result<(), ExecutorError> {
         let staged = (0..shared.world).filter(|&peer| shared.is_staged(peer)).take(LINKS);
-        let memory: Result<Vec<_>, _> = staged.map(|_| self.device.pinned(PARCELS_BYTES)).collect();
+        let memory: Result<Vec<_>, _> =
+            staged.map(|_| link_memory(&*self.device, shared)).collect();
         *self.link_memory.lock().unwrap_or_else(PoisonError::into_inner) = memory?;
         Ok(())
     }

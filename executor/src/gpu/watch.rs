@@ -212,7 +212,8 @@ fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> Execu
     }
 }
 
-/// That a block of a launch which no longer moves waits for a peer that has left: what it did for the launch would have been seen.
+/// That a block of a launch which no longer moves waits for a peer that has left, or whose link is lost: what it did for the launch
+/// would have been seen.
 fn deserted(
     shared: &Shared,
     context: &Context,
@@ -221,7 +222,8 @@ fn deserted(
 ) -> Option<ExecutorError> {
     let own = &context.plan.layout().ranks[shared.rank as usize];
     // What a block noted last it may have waited for long ago: a peer that made the call did its part.
-    let left = |peer: &u32| shared.has_left(*peer) && !calls::has_entered(shared, context, *peer);
+    let gone = |peer: u32| shared.has_left(peer) || shared.ports.lost(peer).is_some();
+    let left = |peer: &u32| gone(*peer) && !calls::has_entered(shared, context, *peer);
     let awaited = |(block, place): (u32, Where)| match place {
         Where::Arena(peer) | Where::Descriptor(peer) | Where::Region(peer) => Some(peer),
         Where::Packets(_) => {
@@ -239,7 +241,13 @@ fn deserted(
     let called = context.called().map_or(0, |called| called.turn.seq);
     let waits = waits(shared, context, launch, progress);
     let launch = Some((called, context.plan.name().to_owned()));
-    Some(shared.deserted(peer, Doing { launch, waits }))
+    let doing = Doing { launch, waits };
+    Some(match shared.ports.lost(peer) {
+        Some(ExecutorError::Link { peer, reason, .. }) => {
+            ExecutorError::Link { peer, reason, doing }
+        }
+        _ => shared.deserted(peer, doing),
+    })
 }
 
 fn stalled(

@@ -2,7 +2,7 @@
 
 use super::message::Said;
 use super::mirror::Telling;
-use super::{GRACE, Introduction, LOCAL, Ports, Standing, lost};
+use super::{GRACE, Introduction, LOCAL, Ports, SHARED, Standing, lost};
 use crate::communicator::CONTROL;
 use crate::error::ExecutorError;
 use crate::shared::control::RING;
@@ -68,8 +68,15 @@ impl Ports {
         }
     }
 
-    /// Notes that a peer has left, as far as its link does not stand.
+    /// Notes that a peer has left. Of links that stand most see that themselves, once what was under way has landed.
     fn left(&self, peer: u32, what: &str) {
+        if let Some(standing) = self.links[peer as usize].get()
+            && standing.wire.is_some_and(|wire| self.wires[wire].name() == SHARED)
+        {
+            let (wire, reason) = (SHARED.to_owned(), format!("it has left {what}"));
+            let lost = || (Instant::now(), WireError::Lost { wire, peer, reason });
+            standing.lost.get_or_init(lost);
+        }
         let mut state = self.state();
         let towards = &mut state.peers[peer as usize];
         towards.left = true;

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use wires::{Closed, Wires};
-pub use wires::{LOCAL, open_wires, wires};
+pub use wires::{LOCAL, SHARED, open_wires, shared_wire, wires};
 
 /// How long a rank that leaves waits for its last transfers to land.
 const LINGER: Duration = Duration::from_secs(2);

@@ -1,17 +1,22 @@
 //! Which wires a rank has, and why it lacks others.
 
 use crate::error::ExecutorError;
+use crate::regions::Regions;
+use antiphon_bootstrap::Bootstrap;
 use antiphon_hal::Memory;
 use antiphon_memory::SharedMemory;
 use antiphon_port::{
-    LocalWire, MappedRegions, Settings, TcpDriver, Wire, WireDriver, WireError, plugin,
+    LocalWire, MappedRegions, Settings, SharedRegions, SharedWire, TcpDriver, Wire, WireDriver,
+    WireError, plugin,
 };
-use antiphon_transport::{ChannelKind, Peer, Reach, Transport};
+use antiphon_transport::{ChannelKind, Mapping, Peer, Reach, Transport};
 use log::debug;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// The name of the wire between ranks that map each other's memory.
 pub const LOCAL: &str = "local";
+/// The name of the wire between ranks of one machine that count as on different nodes.
+pub const SHARED: &str = SharedWire::NAME;
 
 /// Peers' regions as the memory transport has mapped them.
 #[derive(Debug)]
@@ -21,6 +26,50 @@ impl MappedRegions for Mapped {
     fn region(&self, peer: u32, region: u64) -> Option<Arc<dyn Memory>> {
         self.0.region(peer, region)
     }
+}
+
+/// Memory that ranks of this machine pass on to those of them that count as on other nodes.
+#[derive(Debug)]
+struct AtHome {
+    regions: Arc<Regions>,
+    /// Holds whoever hears of links, and so the links.
+    bootstrap: Weak<dyn Bootstrap>,
+    peers: Vec<u32>,
+}
+
+impl MappedRegions for AtHome {
+    fn region(&self, peer: u32, region: u64) -> Option<Arc<dyn Memory>> {
+        self.regions.memory.region(peer, region)
+    }
+}
+
+impl SharedRegions for AtHome {
+    fn reaches(&self, peer: u32) -> bool {
+        self.peers.contains(&peer)
+    }
+
+    fn share(&self, memory: &Arc<dyn Memory>) -> Result<(), WireError> {
+        let Some(bootstrap) = self.bootstrap.upgrade() else { return Ok(()) };
+        self.regions.share(memory, &self.peers, &*bootstrap).map_err(|error| WireError::System {
+            operation: "pass memory on",
+            wire: SHARED.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
+    fn forget(&self, peer: u32, region: u64) {
+        self.regions.memory.retire(peer, region);
+    }
+}
+
+/// The wire to these ranks, which are on this machine and count as on other nodes.
+pub fn shared_wire(
+    regions: &Arc<Regions>,
+    bootstrap: &Arc<dyn Bootstrap>,
+    peers: Vec<u32>,
+) -> Arc<dyn Wire> {
+    let (regions, bootstrap) = (Arc::clone(regions), Arc::downgrade(bootstrap));
+    Arc::new(SharedWire::new(Arc::new(AtHome { regions, bootstrap, peers })))
 }
 
 /// All kinds of wires that this build and this machine's plugins have, but for the local one; of plugins that cannot be
@@ -56,7 +105,13 @@ fn together(
 /// The wires of port channels that this build and this machine's plugins have, cheapest first as a rule: over what they
 /// go, or why they cannot be used.
 pub fn wires() -> Vec<(String, Result<String, WireError>)> {
-    let local = (LOCAL.to_owned(), Ok("copies between memories of one host".to_owned()));
+    let own = [
+        (LOCAL, "copies between memories of one host"),
+        (
+            SHARED,
+            "copies by way of the host's memory, between ranks whose GPUs do not reach each other's",
+        ),
+    ];
     let found = drivers().iter().map(|driver| match driver {
         Ok(driver) => {
             // An end that nobody will connect to.
@@ -65,7 +120,10 @@ pub fn wires() -> Vec<(String, Result<String, WireError>)> {
         }
         Err(error) => (error.wire().to_owned(), Err(error.clone())),
     });
-    std::iter::once(local).chain(found).collect()
+    own.map(|(name, over)| (name.to_owned(), Ok(over.to_owned())))
+        .into_iter()
+        .chain(found)
+        .collect()
 }
 
 /// One rank's ends of wires.
@@ -99,7 +157,7 @@ impl Transport for Closed {
 }
 
 /// One rank's ends of all wires that can be used, or of the one that is forced. Where all ranks share a node there is
-/// but the local one, unless another is forced.
+/// but the local one, unless another is forced; `shared` is the wire between ranks of this machine that do not, or why there is none.
 ///
 /// # Errors
 /// If the one that is forced is unknown or unavailable: why, and what would help.
@@ -108,11 +166,13 @@ pub fn open_wires(
     one_node: bool,
     settings: &Settings,
     memory: &Arc<SharedMemory>,
+    shared: Result<Arc<dyn Wire>, WireError>,
 ) -> Result<Wires, ExecutorError> {
     let local = || Arc::new(LocalWire::new(Arc::new(Mapped(Arc::clone(memory))))) as Arc<dyn Wire>;
     let known = || drivers().iter().flatten();
     let Some(name) = forced else {
         let mut wires = Wires { open: vec![local()], closed: Vec::new() };
+        wires.open.extend(shared.ok());
         // Loading plugins starts what they need, which ranks of one node have no use for.
         let others = if one_node { &[] } else { drivers() };
         for driver in others {
@@ -139,13 +199,17 @@ pub fn open_wires(
         });
         return Ok(Wires { open: vec![local()], closed: closed.collect() });
     }
+    if name == SHARED {
+        let wire = shared.map_err(unusable)?;
+        return Ok(Wires { open: vec![wire], closed: Vec::new() });
+    }
     let Some(driver) = known().find(|driver| driver.name() == name) else {
         let names = known().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
         let broken = drivers().iter().filter_map(|driver| driver.as_ref().err());
         let broken: String = broken.map(|error| format!("; {error}")).collect();
         return Err(unusable(WireError::Unavailable {
             wire: name.to_owned(),
-            reason: format!("there is no such wire; there are {LOCAL}, {names}{broken}"),
+            reason: format!("there is no such wire; there are {LOCAL}, {SHARED}, {names}{broken}"),
             cure: "name one of these, or put the wire's plugin where they are looked for"
                 .to_owned(),
         }));

@@ -57,6 +57,7 @@ impl Vendor for CudaDriver {
     };
     const REFUSALS: &'static [Code] = &[Code::INVALID_VALUE, Code::INVALID_HANDLE];
     const PINNED: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+    const REGISTERED: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
     const EVENTS_END_RECORDINGS: bool = false;
     const LINK: (u32, u32) = (
         sys::CUdevice_P2PAttribute_enum::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED as u32,

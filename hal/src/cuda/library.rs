@@ -19,6 +19,8 @@ const NAMES: Names = Names {
     host_allocate: "cuMemHostAlloc",
     host_address: "cuMemHostGetDevicePointer_v2",
     host_free: "cuMemFreeHost",
+    host_register: "cuMemHostRegister_v2",
+    host_unregister: "cuMemHostUnregister",
     pointer_range: "cuMemGetAddressRange_v2",
     ipc_export: "cuIpcGetMemHandle",
     ipc_open: "cuIpcOpenMemHandle_v2",

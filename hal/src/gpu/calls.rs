@@ -188,6 +188,8 @@ table! {
         );
     }
     optional {
+        host_register (*mut c_void, usize, c_uint);
+        host_unregister (*mut c_void);
         stream_create_priority (*mut RawStream, c_uint, c_int);
         stream_priorities (*mut c_int, *mut c_int);
         stream_write (RawStream, Address, c_ulonglong, c_uint);

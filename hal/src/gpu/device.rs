@@ -60,6 +60,10 @@ impl<V: Vendor> Device for GpuDevice<V> {
         Ok(pinned::pinned(&self.core, bytes)?)
     }
 
+    fn pin(&self, memory: &Arc<dyn Memory>) -> Result<Arc<dyn Memory>, HalError> {
+        Ok(pinned::register(&self.core, memory)?)
+    }
+
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError> {
         Ok(import::import(&self.core, slice::from_ref(handle))?)
     }

@@ -29,7 +29,7 @@ pub(crate) fn barred<V: Vendor>(memory: &GpuMemory<V>) -> Option<HalError> {
             "another process allocated it",
             "let the process that allocated it export it",
         ),
-        Kind::Pinned(_) => {
+        Kind::Pinned(_) | Kind::Registered(_) => {
             not_shareable("it is pinned memory of the host", "allocate memory of the device")
         }
     })
@@ -37,6 +37,9 @@ pub(crate) fn barred<V: Vendor>(memory: &GpuMemory<V>) -> Option<HalError> {
 
 /// The handles of `memory`, in the order of their addresses.
 pub(crate) fn parts<V: Vendor>(memory: &GpuMemory<V>) -> Result<Vec<MemoryHandle>, HalError> {
+    if let Kind::Registered(registered) = &memory.kind {
+        return registered.memory.export_parts();
+    }
     let core = &memory.core;
     if !core.traits.caps.peer_mapping {
         return unsupported::<V, _>("export memory");
@@ -62,7 +65,9 @@ pub(crate) fn parts<V: Vendor>(memory: &GpuMemory<V>) -> Result<Vec<MemoryHandle
         }
         Kind::Foreign(origin) => foreign::export(memory, origin),
         Kind::Own(own) => Ok(vec![V::export_own(memory, own)?]),
-        Kind::Opened { .. } | Kind::Pinned(_) => unsupported::<V, _>("export memory"),
+        Kind::Opened { .. } | Kind::Pinned(_) | Kind::Registered(_) => {
+            unsupported::<V, _>("export memory")
+        }
     }
 }
 

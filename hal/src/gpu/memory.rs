@@ -6,7 +6,7 @@ use crate::gpu::calls::Address;
 use crate::gpu::code::Code;
 use crate::gpu::core::Core;
 use crate::gpu::foreign::Origin;
-use crate::gpu::pinned::{self, Block};
+use crate::gpu::pinned::{self, Block, Registered};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor};
 use crate::gpu::vmm::{Mapped, Mapping, OWN, Physical};
@@ -41,6 +41,8 @@ pub(crate) enum Kind<V: Vendor> {
     },
     /// Pinned memory of the host: of its own, or of a slab's.
     Pinned(Option<Block<V>>),
+    /// Memory of the host's device, which is registered with the driver.
+    Registered(Registered<V>),
     /// Of a kind that only this vendor has.
     Own(V::Own),
 }
@@ -205,7 +207,7 @@ impl<V: Vendor> Drop for GpuMemory<V> {
             Kind::Foreign(_) => self.core.ranges.changed(),
             // Out of the table before the range is unmapped, here by the fields, which are dropped after this: the
             // next mapping may get the same address.
-            Kind::Mapped(_) | Kind::Own(_) => self.core.ranges.remove(self),
+            Kind::Mapped(_) | Kind::Registered(_) | Kind::Own(_) => self.core.ranges.remove(self),
             Kind::Pinned(own) => {
                 self.core.ranges.remove(self);
                 if own.is_none() {

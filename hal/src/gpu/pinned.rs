@@ -8,6 +8,7 @@ use crate::gpu::lock;
 use crate::gpu::memory::{GpuMemory, Kind, check_size, enter, failed};
 use crate::gpu::recording::Unrecorded;
 use crate::gpu::vendor::{Context, Vendor, unsupported};
+use crate::memory::{Memory, check_host};
 use std::fmt;
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,25 @@ pub(crate) const ZEROS: usize = 1 << 20;
 pub(crate) struct Block<V: Vendor> {
     address: Address,
     context: Arc<V::Context>,
+}
+
+/// Memory of the host's device that the driver knows until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Registered<V: Vendor> {
+    pub(crate) memory: Arc<dyn Memory>,
+    context: Arc<V::Context>,
+}
+
+impl<V: Vendor> Drop for Registered<V> {
+    fn drop(&mut self) {
+        if let (Ok(_entered), Some(unregister)) =
+            (self.context.enter(), self.context.api().host_unregister)
+        {
+            let _unrecorded = Unrecorded::new(self.context.api());
+            // SAFETY: registered by `register`, and taken back here alone, while it is mapped.
+            let _ = unsafe { unregister(self.memory.address().cast()) };
+        }
+    }
 }
 
 /// The slabs of a device.
@@ -178,18 +198,48 @@ fn block<V: Vendor>(core: &Core<V>, bytes: usize) -> Result<Block<V>, HalError> 
     code.ok().map_err(|code| failed(core, bytes as u64, "allocate pinned memory", code))?;
     let address = pointer.expose_provenance() as u64;
     let block = Block { address, context: Arc::clone(&core.context) };
-    let mut seen = 0;
+    check_address(core, address)?;
+    Ok(block)
+}
+
+/// Registers memory of the host's device with the driver.
+pub(crate) fn register<V: Vendor>(
+    core: &Arc<Core<V>>,
+    memory: &Arc<dyn Memory>,
+) -> Result<Arc<GpuMemory<V>>, HalError> {
+    check_host(memory)?;
+    let api = core.context.api();
+    let (Some(register), true) = (api.host_register, core.traits.pinned) else {
+        return unsupported::<V, _>("pin memory of the host");
+    };
+    let _entered = core.context.enter()?;
+    let _unrecorded = Unrecorded::new(api);
+    let (pointer, bytes) = (memory.address(), memory.len());
+    // SAFETY: the range is mapped for as long as `memory` is there, which is kept until it is taken back.
+    let code = unsafe { register(pointer.cast(), bytes as usize, V::REGISTERED) };
+    code.ok().map_err(|code| failed(core, bytes, "pin memory of the host", code))?;
+    let (memory, context) = (Arc::clone(memory), Arc::clone(&core.context));
+    let registered = Registered { memory, context };
+    let address = pointer.expose_provenance() as u64;
+    check_address(core, address)?;
+    Ok(enter(core, address, bytes, Kind::Registered(registered)))
+}
+
+/// Checks that the device has pinned memory at the address where the host has it. The context must be current.
+fn check_address<V: Vendor>(core: &Core<V>, address: Address) -> Result<(), HalError> {
+    let (api, mut seen) = (core.context.api(), 0);
+    let pointer = ptr::with_exposed_provenance_mut(address as usize);
     // SAFETY: `seen` is a valid place for the answer; the memory is pinned.
     let code = unsafe { (api.host_address)(&raw mut seen, pointer, 0) };
     api.check("find the device's address of pinned memory", code)?;
-    if seen != address {
-        return Err(HalError::Unavailable {
-            what: "pinned memory".to_owned(),
-            why: format!("the device sees {address:#x} at {seen:#x}"),
-            cure: "use a device with unified addressing".to_owned(),
-        });
+    if seen == address {
+        return Ok(());
     }
-    Ok(block)
+    Err(HalError::Unavailable {
+        what: "pinned memory".to_owned(),
+        why: format!("the device sees {address:#x} at {seen:#x}"),
+        cure: "use a device with unified addressing".to_owned(),
+    })
 }
 
 #[cfg(test)]

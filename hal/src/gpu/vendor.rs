@@ -30,6 +30,8 @@ pub(crate) trait Vendor: Copy + fmt::Debug + Send + Sync + Sized + 'static {
     const REFUSALS: &'static [Code];
     /// Flags of pinned memory that all devices reach, while kernels run.
     const PINNED: u32;
+    /// The same of memory that is registered.
+    const REGISTERED: u32;
     /// The attribute of a link that says whether atomic operations over it are single steps, and the one that says how
     /// fast it is, 0 the fastest.
     const LINK: (u32, u32);

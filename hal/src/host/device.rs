@@ -12,7 +12,7 @@ use crate::host::process::{self, Direction};
 use crate::host::stream::HostStream;
 use crate::host::{caps, progress};
 use crate::kernel::{Kernel, KernelSource};
-use crate::memory::{Memory, MemoryHandle};
+use crate::memory::{Memory, MemoryHandle, check_host};
 use crate::multicast::Multicast;
 use crate::stream::Stream;
 use rustix::io::Errno;
@@ -119,6 +119,11 @@ impl Device for HostDevice {
 
     fn pinned(&self, bytes: u64) -> Result<Arc<dyn Memory>, HalError> {
         self.allocate(bytes)
+    }
+
+    fn pin(&self, memory: &Arc<dyn Memory>) -> Result<Arc<dyn Memory>, HalError> {
+        check_host(memory)?;
+        Ok(Arc::clone(memory))
     }
 
     fn import(&self, handle: &MemoryHandle) -> Result<Arc<dyn Memory>, HalError> {

@@ -55,6 +55,8 @@ pub(super) const UNCACHED: c_uint = 3;
 pub(super) const FINE_GRAINED: c_uint = 1;
 /// Pinned memory that all devices reach, while kernels run.
 pub(super) const PINNED: c_uint = 0x1 | 0x2 | 0x4000_0000;
+/// The same of memory that the application allocated.
+pub(super) const REGISTERED: c_uint = 0x1 | 0x2;
 /// A copy between any two addresses.
 pub(super) const ANYWHERE: c_uint = sys::hipMemcpyKind::hipMemcpyDefault as c_uint;
 /// Asks the library below HIP's whether the kernel gives memory of GPUs to other drivers (`HSA_AMD_SYSTEM_INFO_DMABUF_SUPPORTED`,

@@ -46,6 +46,7 @@ impl Vendor for RocmDriver {
     const REFUSALS: &'static [Code] =
         &[Code::INVALID_VALUE, Code::INVALID_HANDLE, Code::OUT_OF_MEMORY, conv::INVALID_POINTER];
     const PINNED: u32 = conv::PINNED;
+    const REGISTERED: u32 = conv::REGISTERED;
     const EVENTS_END_RECORDINGS: bool = true;
     const LINK: (u32, u32) = (conv::LINK_ATOMICS, conv::LINK_RANK);
     // Some releases count and some do not, and to give back a count that is not ours would take the memory from the

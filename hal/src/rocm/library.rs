@@ -18,6 +18,8 @@ const NAMES: Names = Names {
     host_allocate: "hipHostMalloc",
     host_address: "hipHostGetDevicePointer",
     host_free: "hipHostFree",
+    host_register: "hipHostRegister",
+    host_unregister: "hipHostUnregister",
     pointer_range: "hipMemGetAddressRange",
     ipc_export: "hipIpcGetMemHandle",
     ipc_open: "hipIpcOpenMemHandle",

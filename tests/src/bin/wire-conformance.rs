@@ -12,7 +12,7 @@ use std::time::Duration;
 const USAGE: &str =
     "usage: wire-conformance WIRE [--interface NAME] [--largest BYTES] [--patience SECONDS] [CASE]
 
-Runs the conformance cases whose name contains CASE on a wire: local, tcp, or the plugin in a file (a path
+Runs the conformance cases whose name contains CASE on a wire: local, shared, tcp, or the plugin in a file (a path
 with a slash).
   --interface  the interface or address to use
   --largest    the largest write (67108864)
@@ -71,6 +71,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Call, String> {
 fn subject(call: &Call) -> Result<Subject, String> {
     let driver = match call.wire.as_str() {
         "local" => return Ok(Subject::new("wire::local", Ends::local)),
+        "shared" => return Ok(Subject::new("wire::shared", Ends::shared)),
         "tcp" => Arc::new(TcpDriver::default()) as Arc<dyn WireDriver>,
         file if file.contains('/') => {
             plugin::load(Path::new(file)).map_err(|error| error.to_string())?

@@ -2,7 +2,7 @@
 
 use super::Subject;
 use super::support::Access;
-use antiphon_hal::{HalError, KernelCode, KernelSource, Memory, MemoryHandle};
+use antiphon_hal::{Backend, HalError, KernelCode, KernelSource, Memory, MemoryHandle, driver};
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -165,6 +165,42 @@ pub fn pinned_memory_is_the_cpus_as_well(subject: &Subject) {
     }
     let (found, offset) = device.find(pinned.address().wrapping_add(8), bytes - 8).unwrap();
     assert_eq!((found.id(), offset), (pinned.id(), 8));
+}
+
+/// Copies reach memory of the host's device that was pinned, whoever maps it sees what they wrote, and it can be pinned anew.
+pub fn memory_of_the_host_that_is_pinned_is_passed_on_as_the_hosts(subject: &Subject) {
+    let (device, bytes) = (&subject.device, 3 * PAGE);
+    let host = match device.backend() {
+        Backend::Host => Arc::clone(device),
+        _ => driver(Backend::Host).unwrap().open(0).unwrap(),
+    };
+    let own = host.allocate(bytes).unwrap();
+    for round in 1..=2u64 {
+        let pinned = device.pin(&own).unwrap();
+        assert_eq!((pinned.address(), pinned.len()), (own.address(), bytes));
+        let other = host.import_parts(&pinned.export_parts().unwrap()).unwrap();
+        let (memory, stream) = (device.allocate(bytes).unwrap(), device.stream().unwrap());
+        let count = bytes as usize / 8;
+        for (at, word) in Access::pinned(&pinned, count).iter().enumerate() {
+            word.store(at as u64 * round, Ordering::Release);
+        }
+        // SAFETY: both are mapped for as many bytes, distinct, and used by nothing else until the stream is done.
+        let _ = unsafe { stream.copy(memory.address(), pinned.address(), bytes) }.unwrap();
+        stream.synchronize().unwrap();
+        Access::pinned(&pinned, count).iter().for_each(|word| word.store(0, Ordering::Release));
+        // SAFETY: as above.
+        let _ = unsafe { stream.copy(pinned.address(), memory.address(), bytes) }.unwrap();
+        stream.synchronize().unwrap();
+        for (at, word) in Access::pinned(&other, count).iter().enumerate() {
+            assert_eq!(word.load(Ordering::Acquire), at as u64 * round);
+        }
+        let (found, offset) = device.find(pinned.address().wrapping_add(8), bytes - 8).unwrap();
+        assert_eq!((found.len(), offset), (bytes, 8));
+    }
+    if device.backend() != Backend::Host {
+        let refused = device.pin(&device.allocate(bytes).unwrap());
+        assert!(matches!(refused, Err(HalError::Invalid { .. })));
+    }
 }
 
 /// Every range within live memory is found with its offset, and no other.

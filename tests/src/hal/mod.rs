@@ -49,6 +49,7 @@ macro_rules! hal_cases {
             memory::memory_is_shared_between_mappings
             memory::parts_make_up_the_memory
             memory::pinned_memory_is_the_cpus_as_well
+            memory::memory_of_the_host_that_is_pinned_is_passed_on_as_the_hosts
             memory::handles_that_could_fault_are_refused
             memory::find_tells_the_memory_and_the_offset
             memory::the_epoch_changes_with_the_memory

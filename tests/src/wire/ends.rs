@@ -2,7 +2,8 @@
 
 use antiphon_hal::{Backend, Device, Memory, driver};
 use antiphon_port::{
-    Link, LocalWire, MappedRegions, Registration, Settings, Wire, WireDriver, WireError,
+    Link, LocalWire, MappedRegions, Registration, Settings, SharedRegions, SharedWire, Wire,
+    WireDriver, WireError,
 };
 use antiphon_transport::Peer;
 use std::collections::HashMap;
@@ -76,6 +77,17 @@ impl Ends {
         Ends { loss: None, table: Some(table), ..Ends::new(host(), wires) }
     }
 
+    /// Ends of `ranks` ranks that share memory, and are no neighbours.
+    pub fn shared(ranks: u32) -> Self {
+        let table = Arc::new(Table::default());
+        let wire = |rank| {
+            let sharing = Sharing { rank, table: Arc::clone(&table) };
+            Arc::new(SharedWire::new(Arc::new(sharing))) as Arc<dyn Wire>
+        };
+        let wires = (0..ranks).map(wire).collect();
+        Ends { loss: None, table: Some(table), ..Ends::new(host(), wires) }
+    }
+
     /// Registers `bytes` bytes of new memory with the end of `rank`.
     pub fn region(&self, rank: u32, bytes: u64) -> Region {
         let memory = self.device.allocate(bytes).expect("memory");
@@ -143,6 +155,34 @@ impl Table {
 
     fn remove(&self, rank: u32, region: u64) {
         self.0.lock().unwrap().remove(&(rank, region));
+    }
+}
+
+/// The table, for one rank.
+#[derive(Debug)]
+struct Sharing {
+    rank: u32,
+    table: Arc<Table>,
+}
+
+impl MappedRegions for Sharing {
+    fn region(&self, peer: u32, region: u64) -> Option<Arc<dyn Memory>> {
+        self.table.region(peer, region)
+    }
+}
+
+impl SharedRegions for Sharing {
+    fn reaches(&self, peer: u32) -> bool {
+        peer != self.rank
+    }
+
+    fn share(&self, memory: &Arc<dyn Memory>) -> Result<(), WireError> {
+        self.table.insert(self.rank, memory);
+        Ok(())
+    }
+
+    fn forget(&self, peer: u32, region: u64) {
+        self.table.remove(peer, region);
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 const COUNTS: [u32; 2] = [2, 8];
 
 /// The device of a rank, of `count` devices.
-fn device_of(rank: u32, count: u32) -> Arc<dyn Device> {
+pub fn device_of(rank: u32, count: u32) -> Arc<dyn Device> {
     driver(backend()).unwrap().open(rank % count).unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::devices::devices;
 use crate::{backend, device, on_devices, on_simulator, on_simulator_of, on_threads, options};
-use antiphon::executor::hal::Backend;
+use antiphon::executor::hal::{Backend, Device};
 use antiphon::executor::{Call, Collectives, Communicator, Executor, ExecutorError, Request, What};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::builder::ProgramBuilder;
@@ -10,7 +10,7 @@ use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::processes::{Ranks, role};
 use std::io::{BufRead, BufReader};
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 /// How long launches may wait in tests whose launches never end: so long that each has said where it is by then, on a busy
@@ -367,8 +367,14 @@ pub fn kill_on(role: &str, hosts: [Option<&str>; 2]) {
 
 /// Rank 1 launches once and is killed; rank 0 waits for its second launch.
 pub fn await_death(plan: &Plan) {
+    await_death_on(plan, |_| device());
+}
+
+/// The same, on these devices by rank.
+pub fn await_death_on(plan: &Plan, device: impl Fn(u32) -> Arc<dyn Device>) {
     let Some(role) = role() else { return };
-    let rank = role.connect(&options().with_device(Some(device()))).unwrap();
+    let device = device(role.rendezvous.rank);
+    let rank = role.connect(&options().with_device(Some(device))).unwrap();
     call(&rank, plan, 4096).unwrap();
     println!("ready");
     if rank.rank() == 1 {

@@ -16,6 +16,7 @@ mod grouped;
 mod groups;
 mod handed;
 mod hosts;
+mod islands;
 mod methods;
 mod plans;
 mod ports;

@@ -1,19 +1,18 @@
 //! Calls by name over nodes with different numbers of ranks, whose memory is on devices, transfers between pairs of ranks among them.
 
 use crate::devices::devices;
-use crate::{device, on_devices, on_ranks, on_simulator, on_simulator_with, options};
+use crate::{device, on_ranks, on_simulator, options};
 use antiphon::executor::hal::Stream;
 use antiphon::executor::{
     Collectives, Communicator, Counts, ExecutorError, Extent, Group, Request, What,
 };
 use antiphon::{DataType, ReduceOp};
-use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Area, Source};
 use std::sync::{Arc, Barrier};
 
 /// A node of one rank and one of two: transfers within a node, and between nodes.
 const HOSTS: [&str; 3] = ["a", "b", "b"];
-const WORLD: u32 = HOSTS.len() as u32;
+pub const WORLD: u32 = HOSTS.len() as u32;
 const GUARD: u8 = 0x5A;
 
 /// What the byte `at` of what `from` sends to `to` is, in call `call`.
@@ -195,53 +194,13 @@ fn calls_by_name_reach_ranks_of_other_nodes() {
 }
 
 /// Makes every call by name, on the host's time and on a stream.
-fn every_call(communicator: &Communicator) {
+pub fn every_call(communicator: &Communicator) {
     let mut rank = Rank::new(communicator);
     for on_stream in [false, true, false] {
         rank.call(on_stream).unwrap();
         rank.on.executor().synchronize(&rank.stream).unwrap();
         rank.check();
     }
-}
-
-const WITHOUT_PEERS: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_PEERS", "0")];
-
-#[test]
-fn ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes() {
-    let test = "transfers::ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes";
-    if on_simulator_with(test, &WITHOUT_PEERS).is_none() {
-        return;
-    }
-    let nodes = |of: &Communicator| (0..WORLD).map(|rank| of.node_of(rank).unwrap()).collect();
-    // Each on a device of its own, and communicators made of such a communicator.
-    on_devices(&devices(WORLD, WORLD), &options(), |communicator| {
-        let found: Vec<u32> = nodes(&communicator);
-        assert_eq!(found, [0, 1, 2]);
-        every_call(&communicator);
-        let again = communicator.split(Some(0), WORLD - communicator.rank()).unwrap().unwrap();
-        let turned: Vec<u32> = nodes(&again);
-        assert_eq!(turned, [2, 1, 0]);
-        every_call(&again);
-    });
-    // Two that share one, which one thread drives: code for the one is not loaded while the other waits for it.
-    let shared = Communicator::in_process_over(&devices(WORLD, 2), &options()).unwrap();
-    let found: Vec<u32> = nodes(&shared[0]);
-    assert_eq!(found, [0, 1, 0]);
-    in_groups(&shared);
-    // And as processes.
-    let environment = [&WITHOUT_PEERS[..]; WORLD as usize];
-    Ranks::start_in("transfers::rank_on_an_island", &environment, "").succeed();
-}
-
-/// One process of the test above.
-#[test]
-fn rank_on_an_island() {
-    let Some(role) = role() else { return };
-    let device = devices(WORLD, WORLD).swap_remove(role.rendezvous.rank as usize);
-    let communicator = role.connect(&options().with_device(Some(device))).unwrap();
-    assert!((0..WORLD).all(|rank| communicator.node_of(rank).unwrap() == rank));
-    every_call(&communicator);
-    communicator.barrier().unwrap();
 }
 
 #[test]
@@ -254,7 +213,7 @@ fn one_thread_drives_ranks_of_several_nodes_in_a_group() {
 }
 
 /// Makes every call by name as all ranks at once, a group each time.
-fn in_groups(ranks: &[Communicator]) {
+pub fn in_groups(ranks: &[Communicator]) {
     let mut ranks: Vec<_> = ranks.iter().map(Rank::new).collect();
     for on_stream in [true, false, true] {
         let mut group = Group::new();

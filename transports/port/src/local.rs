@@ -70,13 +70,14 @@ impl Opening for LocalOpening {
 
     fn connect(self: Box<Self>, _: &[u8]) -> Result<Arc<dyn Link>, WireError> {
         let LocalOpening { peer, regions } = *self;
-        let (posted, stopped) = (AtomicU64::new(0), RwLock::new(false));
-        Ok(Arc::new(LocalLink { peer, regions, posted, stopped }))
+        Ok(Arc::new(LocalLink::new(NAME, peer, regions)))
     }
 }
 
+/// A link by copies into memory of the peer that is mapped.
 #[derive(Debug)]
-struct LocalLink {
+pub(crate) struct LocalLink {
+    wire: &'static str,
     peer: u32,
     regions: Arc<dyn MappedRegions>,
     posted: AtomicU64,
@@ -84,31 +85,38 @@ struct LocalLink {
     stopped: RwLock<bool>,
 }
 
-fn invalid(operation: &'static str, saw: String, allowed: String) -> WireError {
-    WireError::Invalid { operation, wire: NAME.to_owned(), saw, allowed }
-}
-
-/// `bytes` bytes of a memory from `offset` on.
-fn inside(
-    memory: &Arc<dyn Memory>,
-    offset: u64,
-    bytes: u64,
-    operation: &'static str,
-) -> Result<*mut u8, WireError> {
-    if offset.checked_add(bytes).is_none_or(|end| end > memory.len()) {
-        let saw = format!("{bytes} bytes at offset {offset}");
-        return Err(invalid(operation, saw, format!("{} bytes", memory.len())));
-    }
-    Ok(memory.address().wrapping_add(offset as usize))
-}
-
 impl LocalLink {
+    /// The link of this wire to a peer whose memory `regions` finds.
+    pub fn new(wire: &'static str, peer: u32, regions: Arc<dyn MappedRegions>) -> Self {
+        let (posted, stopped) = (AtomicU64::new(0), RwLock::new(false));
+        LocalLink { wire, peer, regions, posted, stopped }
+    }
+
+    fn invalid(&self, operation: &'static str, saw: String, allowed: String) -> WireError {
+        WireError::Invalid { operation, wire: self.wire.to_owned(), saw, allowed }
+    }
+
+    /// `bytes` bytes of a memory from `offset` on.
+    fn inside(
+        &self,
+        memory: &Arc<dyn Memory>,
+        offset: u64,
+        bytes: u64,
+        operation: &'static str,
+    ) -> Result<*mut u8, WireError> {
+        if offset.checked_add(bytes).is_none_or(|end| end > memory.len()) {
+            let saw = format!("{bytes} bytes at offset {offset}");
+            return Err(self.invalid(operation, saw, format!("{} bytes", memory.len())));
+        }
+        Ok(memory.address().wrapping_add(offset as usize))
+    }
+
     /// Keeps the link from being stopped.
     fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, WireError> {
         let stopped = self.stopped.read().unwrap_or_else(PoisonError::into_inner);
         if *stopped {
             let (peer, reason) = (self.peer, "this rank ended it".to_owned());
-            return Err(WireError::Lost { wire: NAME.to_owned(), peer, reason });
+            return Err(WireError::Lost { wire: self.wire.to_owned(), peer, reason });
         }
         Ok(stopped)
     }
@@ -116,7 +124,7 @@ impl LocalLink {
     fn region(&self, region: u64, operation: &'static str) -> Result<Arc<dyn Memory>, WireError> {
         self.regions.region(self.peer, region).ok_or_else(|| {
             let saw = format!("region {region} of rank {}", self.peer);
-            invalid(operation, saw, "regions that were accepted".to_owned())
+            self.invalid(operation, saw, "regions that were accepted".to_owned())
         })
     }
 }
@@ -135,9 +143,9 @@ impl Link for LocalLink {
     fn write(&self, write: &Write<'_>) -> Result<Posted, WireError> {
         let Write { source, from, region, to, bytes, unit } = *write;
         let _entered = self.enter()?;
-        let from = inside(source, from, bytes, "read for a write")?;
+        let from = self.inside(source, from, bytes, "read for a write")?;
         let memory = self.region(region, "write")?;
-        let to = inside(&memory, to, bytes, "write")?;
+        let to = self.inside(&memory, to, bytes, "write")?;
         match unit {
             // SAFETY: both ranges are inside memory that is mapped while this function holds it; what else touches them
             // meanwhile is the plan's business, as with every copy of the engine.
@@ -146,7 +154,7 @@ impl Link for LocalLink {
                 let aligned = from.addr().is_multiple_of(8) && to.addr().is_multiple_of(8);
                 if !aligned || !bytes.is_multiple_of(8) {
                     let saw = format!("{bytes} bytes of packets at odd addresses");
-                    return Err(invalid("write", saw, "multiples of 8".to_owned()));
+                    return Err(self.invalid("write", saw, "multiples of 8".to_owned()));
                 }
                 let (from, to) = (from.cast::<AtomicU64>(), to.cast::<AtomicU64>());
                 for unit in 0..bytes as usize / 8 {
@@ -164,9 +172,13 @@ impl Link for LocalLink {
     fn signal(&self, region: u64, to: u64, value: u64) -> Result<Posted, WireError> {
         let _entered = self.enter()?;
         let memory = self.region(region, "signal")?;
-        let counter = inside(&memory, to, 8, "signal")?.cast::<AtomicU64>();
+        let counter = self.inside(&memory, to, 8, "signal")?.cast::<AtomicU64>();
         if !counter.addr().is_multiple_of(8) {
-            return Err(invalid("signal", format!("offset {to}"), "multiples of 8".to_owned()));
+            return Err(self.invalid(
+                "signal",
+                format!("offset {to}"),
+                "multiples of 8".to_owned(),
+            ));
         }
         // Other threads may have posted what this signal follows: those that have counted their posts.
         self.posted.load(Ordering::Acquire);

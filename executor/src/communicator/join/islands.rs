@@ -5,7 +5,9 @@
 //! bootstrap that says so; nobody else makes that group.
 
 use super::*;
+use crate::ports::{self, SHARED};
 use antiphon_bootstrap::{Handler, Lost, Message, PeerInfo, Result as BootstrapResult};
+use antiphon_port::{Wire, WireError};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Once, OnceLock, Weak};
 
@@ -132,6 +134,40 @@ pub(super) fn homes(ranks: &dyn Bootstrap) -> Result<Option<Vec<u32>>, ExecutorE
         }
     }
     Ok(None)
+}
+
+/// The wire to ranks at home with this one that count as on other nodes, if there are any.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn shared_wire(
+    ranks: &Arc<dyn Bootstrap>,
+    regions: &Arc<Regions>,
+    device: &dyn Device,
+    page: &Arc<dyn Memory>,
+) -> Result<Arc<dyn Wire>, WireError> {
+    let unavailable = |reason: String, cure: &str| WireError::Unavailable {
+        wire: SHARED.to_owned(),
+        reason,
+        cure: cure.to_owned(),
+    };
+    let own = ranks.rank();
+    let place = |rank| Some((ranks.home_of(rank).ok()?, ranks.node_of(rank).ok()?));
+    let is_parted = |rank: &u32| {
+        let (one, other) = (place(own), place(*rank));
+        one.zip(other).is_some_and(|(one, other)| one.0 == other.0 && one.1 != other.1)
+    };
+    let parted: Vec<u32> = (0..ranks.world()).filter(is_parted).collect();
+    if parted.is_empty() {
+        let reason = "every rank of this machine maps the others' memory".to_owned();
+        return Err(unavailable(reason, "use the wire `local`, or none by name"));
+    }
+    // What parcels go by must be the device's as well as the host's.
+    device.pin(page).map_err(|error| {
+        log::debug!("rank {own}: no memory of the host is shared with ranks {parted:?}: {error}");
+        unavailable(error.to_string(), "use another wire")
+    })?;
+    Ok(ports::shared_wire(regions, ranks, parted))
 }
 
 /// The nodes that ranks count as on, who are at home on these: each joins the first whose ranks are all at its home and not

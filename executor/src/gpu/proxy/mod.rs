@@ -14,7 +14,7 @@ mod queue;
 mod staged;
 
 use super::context::Context;
-use super::far::{LinkMemory, PARCELS};
+use super::far::{LinkMemory, PARCELS, link_memory};
 use super::tables::Slots;
 use super::{Gpu, Peers};
 use crate::communicator::Shared;
@@ -259,7 +259,7 @@ impl Inner {
     fn stage(&self, shared: &Shared, peer: u32) -> Result<Staged, ExecutorError> {
         let mut region = 0;
         let provided = lock(&self.link_memory).pop();
-        let pinned = provided.map_or_else(|| self.device.pinned(PARCELS_BYTES), Ok)?;
+        let pinned = provided.map_or_else(|| link_memory(&*self.device, shared), Ok)?;
         let staged = Staged::new(&self.device, peer, pinned, |memory| {
             region = memory.id();
             let path = OverPorts::new(peer, memory, (&self.ports, &self.peers), &self.slots)?;

@@ -5,7 +5,10 @@ use crate::abi::Out;
 use crate::copy::{cuMemcpy, cuMemcpyAsync, cuMemsetD8_v2, cuMemsetD8Async};
 use crate::memory::attributes::cuPointerGetAttribute;
 use crate::memory::device::{cuMemAlloc_v2, cuMemFree_v2, cuMemGetAddressRange_v2};
-use crate::memory::host::{cuMemFreeHost, cuMemHostAlloc, cuMemHostGetDevicePointer_v2};
+use crate::memory::host::{
+    cuMemFreeHost, cuMemHostAlloc, cuMemHostGetDevicePointer_v2, cuMemHostRegister_v2,
+    cuMemHostUnregister,
+};
 use crate::memory::ipc::{self, Handle, cuIpcCloseMemHandle, cuIpcGetMemHandle};
 use crate::status::Status;
 
@@ -59,6 +62,14 @@ hip_calls! {
 
     fn hipHostFree(address: u64) {
         cu(cuMemFreeHost(address))
+    }
+
+    fn hipHostRegister(address: u64, bytes: usize, flags: u32) {
+        cu(cuMemHostRegister_v2(address, bytes, flags))
+    }
+
+    fn hipHostUnregister(address: u64) {
+        cu(cuMemHostUnregister(address))
     }
 
     fn hipHostGetDevicePointer(out: Out<u64>, address: u64, flags: u32) {

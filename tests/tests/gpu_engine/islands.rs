@@ -1,0 +1,158 @@
+//! Ranks of one machine whose devices do not reach each other's memory: they count as on different nodes, and what goes between them
+//! goes over the shared wire, by way of the host's memory, unless another is forced.
+
+use crate::devices::{device_of, devices};
+use crate::faults::{await_death_on, await_failure, call, kill_in_second_launch};
+use crate::plans::{HALF, report, right, run_all};
+use crate::ports::{hangs, sum};
+use crate::transfers::{WORLD, every_call, in_groups};
+use crate::{backend, on_devices, on_simulator_with, options};
+use antiphon::executor::hal::{Device, driver};
+use antiphon::executor::{Communicator, ExecutorError};
+use antiphon_tests::harness::processes::{Ranks, role};
+use antiphon_tests::harness::seed;
+use antiphon_tests::simulated::Simulated;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const WITHOUT_PEERS: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_PEERS", "0")];
+
+/// The process with the simulated driver, whose devices reach no other's memory.
+fn apart(test: &str) -> Option<Simulated> {
+    on_simulator_with(test, &WITHOUT_PEERS)
+}
+
+/// The nodes that all ranks count as on.
+fn nodes(of: &Communicator) -> Vec<u32> {
+    (0..of.world()).map(|rank| of.node_of(rank).unwrap()).collect()
+}
+
+/// Names of the wires that a rank's links go over.
+fn wires(rank: &Communicator) -> Vec<String> {
+    let all: BTreeSet<_> = rank.links().into_iter().map(|link| link.wire).collect();
+    all.into_iter().collect()
+}
+
+#[test]
+fn ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes() {
+    let test = "islands::ranks_whose_devices_do_not_reach_each_other_count_as_on_different_nodes";
+    if apart(test).is_none() {
+        return;
+    }
+    let forced = options().with_wire(Some("tcp".to_owned()));
+    on_devices(&devices(WORLD, WORLD), &forced, |communicator| {
+        every_call(&communicator);
+        assert_eq!(wires(&communicator), ["tcp"]);
+    });
+    // Each on a device of its own, and communicators made of such a communicator.
+    on_devices(&devices(WORLD, WORLD), &options(), |communicator| {
+        assert_eq!(nodes(&communicator), [0, 1, 2]);
+        every_call(&communicator);
+        assert_eq!(wires(&communicator), ["shared"]);
+        let again = communicator.split(Some(0), WORLD - communicator.rank()).unwrap().unwrap();
+        assert_eq!(nodes(&again), [2, 1, 0]);
+        every_call(&again);
+        assert_eq!(wires(&again), ["shared"]);
+    });
+    // Two that share one, which one thread drives: code for the one is not loaded while the other waits for it.
+    let shared = Communicator::in_process_over(&devices(WORLD, 2), &options()).unwrap();
+    assert_eq!(nodes(&shared[0]), [0, 1, 0]);
+    in_groups(&shared);
+    // And as processes.
+    let environment = [&WITHOUT_PEERS[..]; WORLD as usize];
+    Ranks::start_in("islands::rank_on_an_island", &environment, "").succeed();
+}
+
+/// One process of the test above.
+#[test]
+fn rank_on_an_island() {
+    let Some(role) = role() else { return };
+    let device = devices(WORLD, WORLD).swap_remove(role.rendezvous.rank as usize);
+    let communicator = role.connect(&options().with_device(Some(device))).unwrap();
+    assert_eq!(nodes(&communicator), [0, 1, 2]);
+    every_call(&communicator);
+    assert_eq!(wires(&communicator), ["shared"]);
+    communicator.barrier().unwrap();
+}
+
+#[test]
+fn every_right_plan_with_ports_gives_the_right_result_between_islands() {
+    let test = "islands::every_right_plan_with_ports_gives_the_right_result_between_islands";
+    if apart(test).is_none() {
+        return;
+    }
+    let seed = seed();
+    println!("seed {seed}");
+    let (mut failures, mut crossed) = (Vec::new(), 0);
+    let options = options().with_verification(false);
+    for entry in right(true) {
+        // The ranks of a node of the plan's share a device.
+        let nodes = entry.nodes();
+        let on = |node: &u32| driver(backend()).unwrap().open(*node).unwrap();
+        let devices: Vec<Arc<dyn Device>> = nodes.iter().map(on).collect();
+        crossed += usize::from(nodes.iter().any(|node| *node != nodes[0]));
+        let ranks = on_devices(&devices, &options, |rank| {
+            let mut wrong = run_all(&rank, &entry, seed, HALF);
+            let others = rank.links().into_iter().filter(|link| link.wire != "shared");
+            wrong.extend(others.map(|link| format!("{}: {link:?}", entry.name)));
+            wrong
+        });
+        failures.extend(ranks.into_iter().flatten());
+    }
+    report(&failures);
+    assert!(crossed > 5, "only {crossed} plans cross islands");
+}
+
+#[test]
+fn a_wait_for_a_rank_on_another_island_ends_with_its_name() {
+    if apart("islands::a_wait_for_a_rank_on_another_island_ends_with_its_name").is_none() {
+        return;
+    }
+    let limit = Some(Duration::from_secs(2));
+    let options = options().with_timeout(limit).with_verification(false);
+    let errors = on_devices(&devices(2, 2), &options, |rank| {
+        let outcome = call(&rank, &hangs(), 64);
+        let failure = await_failure(&rank);
+        outcome.and(Err::<(), _>(failure)).unwrap_err()
+    });
+    let text = errors[1].to_string();
+    let parts = ["rank 1 block 0 waits at op 0 (wait)", "port channel 0", "from rank 0"];
+    for part in parts {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn who_leaves_its_island_is_not_waited_for() {
+    if apart("islands::who_leaves_its_island_is_not_waited_for").is_none() {
+        return;
+    }
+    for wire in [None, Some("tcp".to_owned())] {
+        let options = options().with_wire(wire.clone());
+        let errors = on_devices(&devices(2, 2), &options, |rank| {
+            call(&rank, &sum(false), 4096).unwrap();
+            (rank.rank() == 0).then(|| call(&rank, &sum(false), 4096).unwrap_err())
+        });
+        let error = errors.into_iter().flatten().next().unwrap();
+        let text = error.to_string();
+        assert!(matches!(error, ExecutorError::Link { peer: 1, .. }), "{wire:?}: {text}");
+        for part in ["it has left the communicator", "waits at op 1 (wait) on port channel 0"] {
+            assert!(text.contains(part), "{wire:?}: no {part} in {text}");
+        }
+    }
+}
+
+#[test]
+fn the_death_of_a_rank_on_another_island_ends_waits_for_it() {
+    if apart("islands::the_death_of_a_rank_on_another_island_ends_waits_for_it").is_none() {
+        return;
+    }
+    kill_in_second_launch("islands::rank_whose_peer_dies");
+}
+
+/// A process of the test above.
+#[test]
+fn rank_whose_peer_dies() {
+    await_death_on(&sum(false), |rank| device_of(rank, 2));
+}
