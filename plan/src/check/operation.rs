@@ -7,6 +7,7 @@ use super::shape::{ChannelIds, Shape, shape};
 use super::tables::{BlockTables, RankTables, Tables, nth};
 use crate::model::{ChannelType, Op, OpKind};
 use crate::place::Place;
+use antiphon_types::ReduceOp;
 use std::fmt;
 
 /// Where an operation is: positions, from which a [`Place`] is made when needed.
@@ -109,6 +110,14 @@ impl Checker<'_> {
                 || at.place().key("tbg_info"),
                 format_args!("slice {} of {}", slice.tb_id, slice.tbg_size),
                 "a slice below their number",
+            );
+        }
+        if op.reduce_op == Some(ReduceOp::Avg) {
+            // Each operation would have to know how many inputs it takes of how many.
+            report.fault(
+                || at.place().key("reduce_op"),
+                ReduceOp::Avg,
+                "sum, prod, min or max; callers ask for the average of a plan that sums",
             );
         }
         match op.kind {

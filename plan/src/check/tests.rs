@@ -4,6 +4,7 @@ use super::*;
 use crate::model::*;
 use crate::real_samples::real_plans;
 use crate::{Read, read};
+use antiphon_types::ReduceOp;
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -148,6 +149,7 @@ const CHANGES: &[(&str, &str, Change)] = &[
     ("copy without destination", OPERATIONS, |p| op(p, 0, 6).dst.clear()),
     ("nop with a chunk", OPERATIONS, |p| op(p, 0, 2).src.push(local(Buffer::Input, 0, 2))),
     ("sum of unequal sizes", OPERATIONS, |p| op(p, 0, 7).src[2].size = 0),
+    ("sum that averages", OPERATIONS, |p| op(p, 0, 7).reduce_op = Some(ReduceOp::Avg)),
     ("sum into two chunks", OPERATIONS, |p| op(p, 0, 7).dst.push(local(Buffer::Output, 0, 1))),
     ("sum of remote chunks without channel type", OPERATIONS, |p| {
         op(p, 0, 7).src[1].base = RefBase::Remote(0);

@@ -22,7 +22,7 @@ named! {
     Buffer, "`i`, `o` or `s`", |text| Buffer::ALL.into_iter().find(|buffer| buffer.name() == text);
     ChannelType, "`memory`, `port`, `switch` or `none`", channel_type;
     OpKind, "the name of an operation of the plan format", OpKind::from_name;
-    ReduceOp, "`sum`, `prod`, `min`, `max` or `avg`", |text| text.parse().ok();
+    ReduceOp, "`sum`, `prod`, `min` or `max`", |text| text.parse().ok();
 }
 
 /// The channel types under their names of all dialects.

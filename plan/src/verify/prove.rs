@@ -4,7 +4,7 @@ use super::cases::{Cases, Grid, cases};
 use super::contention::Contention;
 use super::explore::Search;
 use super::lineage::Lineage;
-use super::order::{Orders, reduces_in_hardware};
+use super::order::{Orders, SumOrder, reduces_in_hardware};
 use super::portable;
 use super::report::{About, Fault, Note, Refutation, Report, Verdict};
 use super::state::{End, Object, Setting};
@@ -464,7 +464,11 @@ impl<'a> Proof<'a> {
             let text = "reductions over switch channels combine in rank order in software; hardware has its own order";
             notes.push(Note { about: About::Bits, text: text.to_owned() });
         }
-        if self.same_bits == Some(false) {
+        // In one order the two values that are added first may be so either way round: the bits are the same.
+        let order = self.orders.told(self.layout);
+        let in_one_order = matches!(order, Some(SumOrder::Ranks | SumOrder::Fixed(_)));
+        let same_bits = self.same_bits.map(|same| same || in_one_order);
+        if same_bits == Some(false) {
             let text = "ranks combine values in different orders: floating-point results may differ in their last bits";
             notes.push(Note { about: About::Bits, text: text.to_owned() });
         }
@@ -478,8 +482,8 @@ impl<'a> Proof<'a> {
             (true, false) => Verdict::NotProven(self.doubts),
             (true, true) => Verdict::Proven,
         };
-        let same_bits = self.same_bits.filter(|_| verdict == Verdict::Proven);
-        let order = self.orders.told(self.layout).filter(|_| verdict == Verdict::Proven);
+        let same_bits = same_bits.filter(|_| verdict == Verdict::Proven);
+        let order = order.filter(|_| verdict == Verdict::Proven);
         let refuted = matches!(verdict, Verdict::Refuted(_));
         let root = self.shown_root.filter(|_| !refuted && has_root(&self.plan.collective));
         let (repeats, elsewhere) = (self.repeats, self.elsewhere);

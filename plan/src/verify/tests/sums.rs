@@ -116,6 +116,23 @@ fn of_what_is_not_proven_no_order_is_told() {
     assert_eq!(report.order, None);
 }
 
+#[test]
+fn what_all_ranks_add_in_one_order_has_the_same_bits_on_all() {
+    let of = |algorithm: &Algorithm| algorithm.collective() == Collective::AllReduce;
+    for algorithm in Algorithm::ALL.into_iter().filter(of) {
+        for (nodes, ranks) in [(1, 2), (1, 3), (2, 2), (2, 4)] {
+            if (nodes > 1) != algorithm.is_hierarchical() {
+                continue;
+            }
+            let report = judge(&algorithm.plan(Shape { nodes, ..Shape::new(ranks) }).unwrap());
+            let one = matches!(report.order, Some(SumOrder::Ranks | SumOrder::Fixed(_)));
+            let noted = report.to_string().contains("different orders");
+            assert!(!one || report.same_bits == Some(true) && !noted, "{algorithm}: {report}");
+            assert_ne!(report.same_bits == Some(true), noted, "{algorithm}: {report}");
+        }
+    }
+}
+
 /// Every rank of three adds all inputs into its own output, some of them through a switch.
 fn everyone_adds(through_switch: [bool; 3]) -> Plan {
     let p = ProgramBuilder::new("everyone", Collective::AllReduce, 3);
