@@ -506,7 +506,7 @@ mod tests {
             ("antiphon run p.json --threads --processes", "cannot be used with"),
             ("antiphon run p.json --launched --threads", "cannot be used with"),
             ("antiphon bench allreduce --launched --ranks 2", "cannot be used with"),
-            ("antiphon run p.json --timeout 60", "60s"),
+            ("antiphon run p.json --timeout 60h", "60s"),
             ("antiphon run", "<PLAN>"),
             ("antiphon plan verify", "<FILE>"),
             ("antiphon bench gossip", "allreduce, allgather, reducescatter"),

@@ -1,7 +1,7 @@
 //! `antiphon install` from outside: what it writes, and what serves calls from then on.
 
 use antiphon::plan::algorithms::{Algorithm, Shape};
-use antiphon::plan::model::Plan;
+use antiphon::plan::model::{Collective, Plan};
 use antiphon::plan::{Style, write};
 use antiphon_tests::Folder;
 use antiphon_tests::harness::plans::deadlocking;
@@ -26,7 +26,7 @@ fn an_installed_plan_serves_calls_and_is_measured_beside_what_is_built_in() {
     let cache = folder.join("cache");
     let ring = Algorithm::AllReduceRing.plan(Shape::new(2)).unwrap();
     let pull = Algorithm::AllReduceZeroCopy.plan(Shape::new(2)).unwrap();
-    let path = save(&folder, "mine.json", &Plan { name: "mine".into(), ..ring });
+    let path = save(&folder, "mine.json", &Plan { name: "mine".into(), ..ring.clone() });
     let run = |arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
         command.env("ANTIPHON_CACHE_DIR", &cache);
@@ -107,15 +107,23 @@ fn an_installed_plan_serves_calls_and_is_measured_beside_what_is_built_in() {
     let wrong = save(&folder, "wrong.json", &Plan { name: "wrong".into(), ..deadlocking() });
     for (arguments, status, part) in [
         (vec!["install", wrong.as_str()], 1, "it is refuted"),
-        (vec!["install", &path, "--name", "allreduce_hub"], 1, "a built-in algorithm"),
+        (vec!["install", &path, "--name", "allreduce_hub"], 2, "a built-in algorithm"),
         (vec!["install", &path, &wrong, "--name", "x"], 2, "--name"),
-        (vec!["install", "--ranks", "3", "--nodes", "2"], 1, "evenly"),
+        (vec!["install", &path, "--min", "64K", "--max", "4K"], 2, "4096"),
+        (vec!["install", &path, "--tag", "a,b"], 2, "texts without commas"),
+        (vec!["install", &path, "--root", "1"], 2, "it is for allreduce, which has none"),
+        (vec!["install", &path, "--ranks-per-node", "3"], 2, "allowed what divides them"),
+        (vec!["install", "--ranks", "3", "--nodes", "2"], 2, "evenly"),
         (vec!["install", "--remove", "mine", "--remove", "other"], 1, "removed mine"),
         (vec!["install", "--remove", "mine"], 1, "no plan of that name"),
     ] {
         let (found, said) = run(&arguments, &[]);
         assert!(found == Some(status) && said.contains(part), "{arguments:?}: {found:?} {said}");
     }
+    let test = Plan { name: "test".into(), collective: Collective::Test, ..ring };
+    let test = save(&folder, "test.json", &test);
+    let (status, said) = run(&["install", &test], &[]);
+    assert!(status == Some(0) && said.contains("`test` serves nothing"), "{said}");
     assert_eq!(explain(&[]).1, "rule by size");
     // The default plans are files for whoever runs plans; they serve nothing by themselves.
     let (status, said) = run(&["install", "--ranks", "2"], &[]);

@@ -309,6 +309,6 @@ fn free(contents: &Contents, name: &str) -> Result<(), ExecutorError> {
     } else {
         return Ok(());
     };
-    let allowed = "a name of its own (`Terms::name`)";
+    let allowed = "a name of its own, which its terms may give it";
     Err(ExecutorError::Argument { what: "register a plan or code", saw, allowed })
 }

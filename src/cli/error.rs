@@ -47,7 +47,7 @@ pub enum CliError {
         message: String,
     },
     /// A plan has faults.
-    #[error("cannot run plan `{name}`: it has {} fault(s):\n{}", faults.len(), list(faults))]
+    #[error("cannot run plan `{name}`: it has {}", list(faults))]
     InvalidPlan {
         /// The plan's name.
         name: String,
@@ -82,7 +82,9 @@ pub enum CliError {
 }
 
 fn list(faults: &[String]) -> String {
-    faults.iter().map(|fault| format!("  {fault}")).collect::<Vec<_>>().join("\n")
+    let plural = if faults.len() == 1 { "" } else { "s" };
+    let all: String = faults.iter().map(|fault| format!("\n  {fault}")).collect();
+    format!("{} fault{plural}:{all}", faults.len())
 }
 
 impl CliError {

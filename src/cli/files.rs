@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 pub fn cache_folder() -> Result<PathBuf, CliError> {
     hal::cache_folder().ok_or_else(|| {
         CliError::Usage(
-            "cannot find the cache folder: saw neither ANTIPHON_CACHE_DIR nor an absolute path in HOME; set one"
+            "cannot find the cache folder: saw none of ANTIPHON_CACHE_DIR and MSCCLPP_CACHE_DIR, and no absolute path in \
+             XDG_CACHE_HOME or HOME; set one"
                 .to_owned(),
         )
     })

@@ -5,10 +5,11 @@ use super::files::cache_folder;
 use super::launch::warn_if_off;
 use super::{CliError, InstallArgs, plans};
 use antiphon::Terms;
+use antiphon::executor::Installed;
 use antiphon::executor::hal::host::usable_cores;
 use antiphon::executor::registry::{InstallError, RegisteredPlan, Written};
 use antiphon::executor::selection::Spread;
-use antiphon::executor::{Installed, plan::model::Collective};
+use antiphon::plan::model::{Collective, Plan};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -30,10 +31,15 @@ pub fn install(args: &InstallArgs) -> Result<ExitCode, CliError> {
     check(args)?;
     for file in &args.files {
         let plan = plans::load(file)?.plan;
+        check_plan(args, &plan)?;
+        let idle = !is_called(&plan.collective);
         let written = Installed::install(&folder, plan, terms(args)).map_err(refused)?;
         let Written { name, path, doubt } = written;
         if let Some(doubt) = doubt {
             eprintln!("warning: plan `{name}` is not proven: {doubt}");
+        }
+        if idle {
+            eprintln!("warning: plan `{name}` serves nothing: no call by name is what it is for");
         }
         print_line(&format!("installed {name}: {}", path.display()))?;
     }
@@ -48,11 +54,43 @@ fn check(args: &InstallArgs) -> Result<(), CliError> {
             "cannot give {several} plans one name: saw --name, allowed with one file"
         )));
     }
+    if let Some(tag) = args.tags.iter().find(|tag| tag.trim().is_empty() || tag.contains(',')) {
+        return Err(CliError::Usage(format!(
+            "cannot use a tag: saw `{tag}`, allowed texts without commas, which ANTIPHON_TAGS has between tags"
+        )));
+    }
     Ok(())
 }
 
+/// What no plan of this kind can be said to be for.
+fn check_plan(args: &InstallArgs, plan: &Plan) -> Result<(), CliError> {
+    use Collective::{Broadcast, Gather, Reduce, Scatter};
+    let (name, ranks) = (&plan.name, plan.gpus.len());
+    let rooted = matches!(plan.collective, Broadcast | Reduce | Gather | Scatter);
+    if args.root.is_some() && !rooted {
+        let of = &plan.collective;
+        return Err(CliError::Usage(format!(
+            "cannot install plan `{name}` with --root: it is for {of}, which has none; leave it out"
+        )));
+    }
+    match args.ranks_per_node {
+        Some(here) if !ranks.is_multiple_of(here as usize) => Err(CliError::Usage(format!(
+            "cannot install plan `{name}`: saw --ranks-per-node {here} for {ranks} ranks, allowed what divides them"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether there are calls by name of a collective.
+fn is_called(collective: &Collective) -> bool {
+    !matches!(collective, Collective::Test | Collective::SendRecv | Collective::Other(_))
+}
+
 fn refused(error: InstallError) -> CliError {
-    CliError::Executor(error.to_string())
+    match error {
+        InstallError::Terms(error) => CliError::Usage(error.to_string()),
+        other => CliError::Executor(other.to_string()),
+    }
 }
 
 /// What is said of the plans.

@@ -44,7 +44,7 @@ pub fn to_text(plan: &Plan, pretty: bool) -> String {
 pub fn faults(plan: &Plan) -> Vec<String> {
     match plan::check(plan) {
         Ok(_) => Vec::new(),
-        Err(faults) => faults.to_string().lines().map(str::to_owned).collect(),
+        Err(faults) => faults.as_slice().iter().map(ToString::to_string).collect(),
     }
 }
 

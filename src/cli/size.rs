@@ -29,20 +29,22 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| refused("beyond 64 bits"))
 }
 
-/// Reads the longest wait: a whole number with `ms`, `s` or `m`, or `off`.
+/// Reads the longest wait: a whole number of seconds, or with `ms`, `s` or `m`; or `off`. But for that, `ANTIPHON_TIMEOUT` says it so, too.
 pub(super) fn parse_timeout(text: &str) -> Result<Timeout, String> {
     if text == "off" {
         return Ok(Timeout(None));
     }
     let refused = || {
-        format!("cannot read a duration: saw `{text}`; give e.g. 500ms, 60s or 2m, or off for none")
+        format!(
+            "cannot read a duration: saw `{text}`; give e.g. 500ms, 60s, 2m or 60 (seconds), or off for none"
+        )
     };
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| refused())?;
     let milliseconds = match unit {
         "ms" => Some(number),
-        "s" => number.checked_mul(1_000),
+        "" | "s" => number.checked_mul(1_000),
         "m" => number.checked_mul(60_000),
         _ => None,
     };
@@ -153,9 +155,10 @@ mod tests {
         let millis = |ms| Ok(Timeout(Some(Duration::from_millis(ms))));
         assert_eq!(parse_timeout("500ms"), millis(500));
         assert_eq!(parse_timeout("60s"), millis(60_000));
+        assert_eq!(parse_timeout("60"), millis(60_000));
         assert_eq!(parse_timeout("2m"), millis(120_000));
         assert_eq!(parse_timeout("off"), Ok(Timeout(None)));
-        for text in ["60", "s", "0s", "-1s", "1h", "", "99999999999999999999s"] {
+        for text in ["60x", "s", "0s", "0", "-1s", "1h", "", "99999999999999999999s"] {
             assert!(parse_timeout(text).is_err(), "{text}");
         }
     }

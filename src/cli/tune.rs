@@ -63,11 +63,20 @@ enum Sizes {
     Close,
 }
 
+/// The file that calls look for their table in, where the environment names one.
+fn named_table() -> Option<PathBuf> {
+    let named = std::env::var_os("ANTIPHON_TUNING")?;
+    (!named.is_empty() && named != "off").then(|| named.into())
+}
+
 /// Measures what is not in the table yet, and writes it after each size.
 pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => cache_folder()?.join("tuning.json"),
+        None => match named_table() {
+            Some(path) => path,
+            None => cache_folder()?.join("tuning.json"),
+        },
     };
     let _turn = Turn::take(&path)?;
     let machine = Machine::here();

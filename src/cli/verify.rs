@@ -62,7 +62,8 @@ fn outcome(path: &Path, options: Options) -> Outcome {
     let faults = plans::faults(&plan);
     if !faults.is_empty() {
         let list: Vec<_> = faults.iter().map(|fault| format!("\n  {fault}")).collect();
-        return cannot(&format!("it has {} fault(s):{}", faults.len(), list.concat()));
+        let plural = if faults.len() == 1 { "" } else { "s" };
+        return cannot(&format!("it has {} fault{plural}:{}", faults.len(), list.concat()));
     }
     match Layout::new(&plan) {
         Ok(layout) => {

@@ -4,9 +4,10 @@ use crate::error::ExecutorError;
 use crate::registry::{Installed, Registry};
 use crate::selection::Tuning;
 use antiphon_hal::Device;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a plan becomes on a GPU. The results are the same bits.
@@ -116,13 +117,33 @@ impl Default for Options {
             block_threads: None,
             kernels: KernelForm::default(),
             multicast: true,
-            legacy_ipc: std::env::var_os("ANTIPHON_LEGACY_IPC").is_some_and(|on| on == "1"),
-            reproducible: std::env::var_os("ANTIPHON_REPRODUCIBLE").is_some_and(|on| on == "1"),
+            legacy_ipc: is_on("ANTIPHON_LEGACY_IPC"),
+            reproducible: is_on("ANTIPHON_REPRODUCIBLE"),
             registry: Registry::process(),
             tuning: None,
             installed: None,
             tags: listed(&std::env::var("ANTIPHON_TAGS").unwrap_or_default()),
         }
+    }
+}
+
+/// Whether a variable of the environment is 1. What is neither 0 nor 1 is warned of, once in this process, and does nothing.
+fn is_on(variable: &'static str) -> bool {
+    static WARNED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let value = std::env::var_os(variable).unwrap_or_default();
+    let said = switch(&value.to_string_lossy());
+    if said.is_none() && WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(variable) {
+        log::warn!("{variable} does nothing: saw {value:?}, allowed 0 or 1; correct it");
+    }
+    said.unwrap_or(false)
+}
+
+/// What a switch says, if it says something.
+fn switch(value: &str) -> Option<bool> {
+    match value {
+        "" | "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
     }
 }
 
@@ -245,7 +266,17 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use super::listed;
+    use super::{listed, switch};
+
+    #[test]
+    fn a_switch_is_0_or_1_or_says_nothing() {
+        for (value, said) in [("", Some(false)), ("0", Some(false)), ("1", Some(true))] {
+            assert_eq!(switch(value), said);
+        }
+        for value in ["yes", "true", "on", " 1", "2"] {
+            assert_eq!(switch(value), None, "{value}");
+        }
+    }
 
     #[test]
     fn tags_are_what_is_between_commas() {

@@ -3,6 +3,7 @@
 use crate::error::ExecutorError;
 use crate::regions::Regions;
 use antiphon_bootstrap::Bootstrap;
+use antiphon_bootstrap::launcher::Environment;
 use antiphon_hal::Memory;
 use antiphon_memory::SharedMemory;
 use antiphon_port::{
@@ -112,10 +113,13 @@ pub fn wires() -> Vec<(String, Result<String, WireError>)> {
             "copies by way of the host's memory, between ranks whose GPUs do not reach each other's",
         ),
     ];
+    // As ranks that meet here would have it; what is wrong with what the environment asks for, they say.
+    let interface = Environment::of_process().interface().ok().flatten();
+    let settings = Settings::new(0, [0; 32]).with_interface(interface);
     let found = drivers().iter().map(|driver| match driver {
         Ok(driver) => {
             // An end that nobody will connect to.
-            let end = driver.open(&Settings::new(0, [0; 32]));
+            let end = driver.open(&settings);
             (driver.name().to_owned(), end.map(|end| end.describe()))
         }
         Err(error) => (error.wire().to_owned(), Err(error.clone())),

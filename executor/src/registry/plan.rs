@@ -202,7 +202,8 @@ fn serves_some(plan: &Plan) -> Result<(), ExecutorError> {
     if plan.collective != Collective::SendRecv {
         return Ok(());
     }
-    let allowed = "no plans of it, since sends and receives are served by what is built in; load and execute it";
+    let allowed =
+        "no plans of it, since sends and receives are served by what is built in; run it as a plan";
     let saw = format!("plan `{}` of {}", plan.name, plan.collective);
     Err(ExecutorError::Argument { what: "register a plan", saw, allowed })
 }

@@ -215,4 +215,9 @@ def cache_folder() -> Path:
         return Path(shared) / "antiphon"
     if (standard := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
         return standard / "antiphon"
-    return Path.home() / ".cache" / "antiphon"
+    if (home := Path(os.environ.get("HOME", ""))).is_absolute():
+        return home / ".cache" / "antiphon"
+    raise RuntimeError(
+        "cannot find the cache folder: saw none of ANTIPHON_CACHE_DIR and MSCCLPP_CACHE_DIR, and no absolute path in "
+        "XDG_CACHE_HOME or HOME; set one"
+    )
