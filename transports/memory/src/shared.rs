@@ -74,7 +74,8 @@ impl Transport for SharedMemory {
         if peer.same_node {
             return Reach::At { cost: 1 };
         }
-        Reach::No { why: "the rank is on another node, whose memory cannot be mapped".to_owned() }
+        let why = "the rank is on another node, whose memory cannot be mapped; a plan for several nodes joins them by port channels";
+        Reach::No { why: why.to_owned() }
     }
 }
 
