@@ -131,11 +131,11 @@ fn has_made(page: &ControlPage, stream: u64, turn: u64, fingerprint: u64) -> boo
     }
 }
 
-/// Whether a peer has made the call of the launch that has begun last; so it is taken of replays of graphs, which have no turn.
-pub fn has_entered(shared: &Shared, context: &Context, peer: u32) -> bool {
-    let Some(Called { turn: own, .. }) = context.called() else { return true };
+/// Whether a peer has made the call of the launch that has begun last; `None` of replays of graphs, which have no turn.
+pub fn has_entered(shared: &Shared, context: &Context, peer: u32) -> Option<bool> {
+    let Called { turn: own, .. } = context.called()?;
     let (page, stream) = (shared.control(peer), own.stream.into());
-    own.turn.is_none_or(|turn| has_made(page, stream, turn, own.fingerprint))
+    own.turn.map(|turn| has_made(page, stream, turn, own.fingerprint))
 }
 
 /// That a kernel has seen that a peer called something else.

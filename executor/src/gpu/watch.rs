@@ -123,7 +123,7 @@ fn tick(shared: &Shared, gpu: &Gpu, seen: &mut HashMap<usize, Standing>) -> bool
             Some(then) => {
                 let waited = then.since.elapsed();
                 context.ask(&gpu.asker);
-                let deserted = || deserted(shared, &context, marks[0], &progress);
+                let deserted = || deserted((shared, gpu), &context, marks[0], &progress);
                 if let Some(error) = calls::differs(shared, &context).or_else(deserted) {
                     shared.end(error);
                 } else if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit)
@@ -215,7 +215,7 @@ fn unequal(gpu: &Gpu, context: &Context, launch: u64, moved: BlockMove) -> Execu
 /// That a block of a launch which no longer moves waits for a peer that has left, or whose link is lost: what it did for the launch
 /// would have been seen.
 fn deserted(
-    shared: &Shared,
+    (shared, gpu): (&Shared, &Gpu),
     context: &Context,
     launch: u64,
     progress: &[[u64; 2]],
@@ -223,7 +223,12 @@ fn deserted(
     let own = &context.plan.layout().ranks[shared.rank as usize];
     // What a block noted last it may have waited for long ago: a peer that made the call did its part.
     let gone = |peer: u32| shared.has_left(peer) || shared.ports.lost(peer).is_some();
-    let left = |peer: &u32| gone(*peer) && !calls::has_entered(shared, context, *peer);
+    // Who left was through with its launches, which told their end: of replays of graphs that alone is known.
+    let did = |peer: u32| match calls::has_entered(shared, context, peer) {
+        Some(entered) => entered,
+        None => context.has_completed(gpu, peer, launch),
+    };
+    let left = |peer: &u32| gone(*peer) && !did(*peer);
     let awaited = |(block, place): (u32, Where)| match place {
         Where::Arena(peer) | Where::Descriptor(peer) | Where::Region(peer) => Some(peer),
         Where::Packets(_) => {

@@ -352,7 +352,7 @@ fn code_that_fails_or_panics_on_one_rank_ends_the_call_on_all() {
 }
 
 /// Every rank's device, and a stream on it that the application has made: two that it may record.
-fn recordable(application: &Recorder, communicator: &Communicator) -> (u64, Arc<dyn Stream>) {
+pub fn recordable(application: &Recorder, communicator: &Communicator) -> (u64, Arc<dyn Stream>) {
     application.enter_device(communicator.device().index());
     let raw = application.stream();
     let place = std::ptr::without_provenance_mut(raw as usize);

@@ -1,12 +1,18 @@
 //! Launches that the application records into graphs: replays count as launches, and see the data of their time.
 
+use crate::coded::recordable;
 use crate::copies::{read, write};
-use crate::{backend, on_simulator, on_threads, options};
+use crate::devices::devices;
+use crate::{backend, on_devices, on_simulator, on_simulator_of, on_threads, options};
 use antiphon::DataType;
-use antiphon::executor::{Call, Communicator, Executor};
+use antiphon::executor::hal::{Memory, Stream};
+use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
-use antiphon::plan::model::Plan;
-use antiphon_tests::recorder::Recorder;
+use antiphon::plan::builder::ProgramBuilder;
+use antiphon::plan::model::{Collective, Plan};
+use antiphon_tests::recorder::{Recorded, Recorder};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const ELEMENTS: usize = 500;
 const BYTES: u64 = ELEMENTS as u64 * 4;
@@ -83,4 +89,95 @@ fn replay(application: &Recorder, plan: &Plan, rank: &Communicator) {
     executor.synchronize(&stream).unwrap();
     application.destroy(recorded);
     rank.barrier().unwrap();
+}
+
+/// A launch that a rank has recorded into a graph.
+struct OwnGraph<'a> {
+    application: &'a Recorder,
+    executor: Executor,
+    stream: Arc<dyn Stream>,
+    raw: u64,
+    graph: Recorded,
+    _buffers: [Arc<dyn Memory>; 2],
+}
+
+impl<'a> OwnGraph<'a> {
+    /// Makes a launch of a plan, records another, and returns once all ranks have.
+    fn new(application: &'a Recorder, plan: &Plan, rank: &Communicator) -> Self {
+        let (raw, stream) = recordable(application, rank);
+        let executor = Executor::new(rank);
+        let plan = executor.load(plan).unwrap();
+        let buffers = [(); 2].map(|()| rank.allocate(BYTES).unwrap());
+        let [from, to] = buffers.each_ref().map(|memory| memory.address());
+        let call = Call::new(&plan, DataType::U32, (from.cast_const(), BYTES), (to, BYTES));
+        // SAFETY: the buffers hold the call's bytes, and outlive all launches and replays.
+        let execute = || unsafe { executor.execute(&call, &stream) }.unwrap();
+        execute();
+        application.finish(raw);
+        let graph = application.record_on_thread(raw, execute);
+        rank.barrier().unwrap();
+        OwnGraph { application, executor, stream, raw, graph, _buffers: buffers }
+    }
+
+    fn replay(&self) {
+        self.application.replay(self.graph, self.raw);
+    }
+
+    /// Waits for all replays, and has no more.
+    fn end(self) -> Result<(), ExecutorError> {
+        self.application.finish(self.raw);
+        let ended = self.executor.synchronize(&self.stream);
+        self.application.destroy(self.graph);
+        ended
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_without_its_replay_is_named_though_there_is_no_limit() {
+    let test = "graphs::a_rank_that_leaves_without_its_replay_is_named_though_there_is_no_limit";
+    let Some(simulated) = on_simulator_of(test, 2) else { return };
+    let application = &Recorder::new(&simulated, backend());
+    let algorithms = [Algorithm::AllReduceZeroCopy, Algorithm::AllReduceTwoShotPackets];
+    for plan in algorithms.map(|algorithm| algorithm.plan(Shape::new(2)).unwrap()) {
+        let options = options().with_timeout(None);
+        let errors = on_devices(&devices(2, 2), &options, |rank| {
+            let recorded = OwnGraph::new(application, &plan, &rank);
+            if rank.rank() == 0 {
+                recorded.replay();
+            }
+            recorded.end().err()
+        });
+        assert!(errors[1].is_none(), "{errors:?}");
+        let text = errors[0].as_ref().unwrap().to_string();
+        for part in ["rank 1", "left the communicator without making this call"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
+
+/// A block of rank 0 has waited for rank 1, which is through with its replay; another still waits for rank 2.
+#[test]
+fn a_rank_that_leaves_after_its_replay_breaks_nothing() {
+    let test = "graphs::a_rank_that_leaves_after_its_replay_breaks_nothing";
+    let Some(simulated) = on_simulator_of(test, 3) else { return };
+    let application = &Recorder::new(&simulated, backend());
+    let program = ProgramBuilder::new("of two", Collective::SendRecv, 3);
+    for from in [1, 2] {
+        let channel = program.channel(0, from);
+        program.block(from).signal(&[channel]);
+        program.block(0).wait(&[channel]);
+    }
+    let plan = program.build().unwrap();
+    let options = options().with_timeout(None).with_verification(false);
+    on_devices(&devices(3, 3), &options, |rank| {
+        let recorded = OwnGraph::new(application, &plan, &rank);
+        // Time in which a wait is noted, and in which it would be found that rank 1 has left.
+        let began = Instant::now();
+        let pause = Duration::from_millis([0, 100, 400][rank.rank() as usize]);
+        while began.elapsed() < pause {
+            std::thread::yield_now();
+        }
+        recorded.replay();
+        recorded.end().unwrap();
+    });
 }
