@@ -356,6 +356,7 @@ impl Communicator {
     pub fn barrier(&self) -> Result<(), ExecutorError> {
         let shared = &*self.shared;
         shared.check()?;
+        shared.sweep()?;
         if !shared.one_node {
             return shared.bootstrap.barrier().map_err(|error| shared.failure_or(error));
         }
@@ -402,6 +403,7 @@ impl Communicator {
     /// The communicator's failure, or what the bootstrap reports.
     pub fn exchange(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExecutorError> {
         self.shared.check()?;
+        self.shared.sweep()?;
         self.shared.bootstrap.exchange(bytes).map_err(|error| self.shared.failure_or(error))
     }
 
@@ -483,6 +485,14 @@ impl Shared {
     pub fn announce(&self, memory: &Arc<dyn Memory>) -> Result<u64, ExecutorError> {
         self.ports.announce(memory)?;
         self.regions.announce(memory, &*self.bootstrap)
+    }
+
+    /// Tells the peers of memory that was freed since this was called last. Cheap when none was. Of a communicator that launches, its
+    /// launches do; of others nobody, but for this.
+    pub fn sweep(&self) -> Result<(), ExecutorError> {
+        self.regions.sweep(&*self.bootstrap)?;
+        self.ports.sweep();
+        Ok(())
     }
 
     /// Mirrors the descriptor of launch `seq` to a peer; `false` if that has to be done again.

@@ -257,8 +257,7 @@ impl Launch<'_> {
         if self.order.seq.is_multiple_of(HISTORY_CHECK) {
             self.compare_history()?;
         }
-        shared.regions.sweep(&*shared.bootstrap)?;
-        shared.ports.sweep();
+        shared.sweep()?;
         // SAFETY: the buffers are valid for the launch's sizes until it is complete.
         let buffers = unsafe { placement::place(self, state)? };
         if state.retired != shared.regions.memory.retirements() {

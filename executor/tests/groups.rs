@@ -443,6 +443,26 @@ fn an_abort_of_this_ranks_ends_a_subset_whose_ranks_do_not_come() {
     });
 }
 
+/// Rank 1 comes to what rank 0 has given up, and then both come to it.
+#[test]
+fn a_subset_that_some_have_given_up_can_be_made_again() {
+    let limit = |limit| Options::default().with_timeout(Some(limit));
+    for hosts in [["a", "a"], ["a", "b"]] {
+        let ends =
+            Communicator::in_process_on(&hosts, &limit(Duration::from_millis(1500))).unwrap();
+        let given_up = Barrier::new(2);
+        support::threads::on_threads(&ends, |on| {
+            if on.rank() == 0 {
+                let text = on.subset(&[0, 1]).unwrap_err().to_string();
+                assert!(text.contains("rank 1"), "{text}");
+            }
+            given_up.wait();
+            let subset = on.subset(&[0, 1]).unwrap();
+            assert_eq!(subset.exchange(&[on.rank() as u8]).unwrap(), [[0], [1]]);
+        });
+    }
+}
+
 #[test]
 fn an_abort_ends_the_wait_for_the_first_transfer() {
     on_threads(2, |rank, on| {

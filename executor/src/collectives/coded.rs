@@ -20,6 +20,9 @@ use std::sync::Arc;
 const OWN_MEMORY: &str = "memory of the rank's own device; allocate the buffer there, or narrow the code's terms, so that a plan \
      serves the call, which takes other memory, too";
 
+/// Plans of meetings that are kept.
+const MOST_MEETINGS: usize = 64;
+
 /// A call, and the code that serves it; other fields as those of [`CodeCall`].
 #[derive(Debug)]
 pub(super) struct Coded {
@@ -183,7 +186,12 @@ impl Collectives {
         let plan = meeting(&name, &nodes.collect::<Result<Vec<_>, _>>()?);
         let plan = plan.map_err(crate::selection::SelectionError::Build)?;
         let plan = self.executor().load(&plan)?;
-        Ok(Arc::clone(lock(&self.0.meetings).entry(name).or_insert(plan)))
+        let mut meetings = lock(&self.0.meetings);
+        if meetings.len() >= MOST_MEETINGS {
+            // Most of them of code that is not registered any more; the others are loaded again.
+            meetings.clear();
+        }
+        Ok(Arc::clone(meetings.entry(name).or_insert(plan)))
     }
 }
 

@@ -4,7 +4,7 @@ use super::join::Join;
 use super::{Communicator, Options, garbled};
 use crate::error::ExecutorError;
 use crate::registry::Installed;
-use antiphon_bootstrap::Bootstrap;
+use antiphon_bootstrap::{Bootstrap, BootstrapError};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -68,7 +68,7 @@ impl Communicator {
         }
         members.sort_unstable();
         let ranks: Vec<u32> = members.into_iter().map(|(_, rank)| rank).collect();
-        let end = self.shared.bootstrap.group(number, &ranks)?;
+        let end = self.group(number, &ranks)?;
         self.shared.failure.unless_broken(&end, || self.form(Arc::clone(&end))).map(Some)
     }
 
@@ -100,15 +100,21 @@ impl Communicator {
                 self.rank()
             )));
         }
-        // Counted by the list: only those on it know that it was asked for.
-        let number = {
-            let subsets = &self.shared.subsets;
-            let mut subsets = subsets.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = subsets.entry(ranks.to_vec()).or_insert(0);
-            *count += 1;
-            SUBSETS + *count
+        let end = loop {
+            // Counted by the list: only those on it know that it was asked for.
+            let number = {
+                let subsets = &self.shared.subsets;
+                let mut subsets = subsets.lock().unwrap_or_else(PoisonError::into_inner);
+                let count = subsets.entry(ranks.to_vec()).or_insert(0);
+                *count += 1;
+                SUBSETS + *count
+            };
+            let end = self.group(number, ranks)?;
+            // Of one that others have given up before this rank came to it, they are at the next.
+            if !matches!(end.check(), Err(BootstrapError::Aborted { .. })) {
+                break end;
+            }
         };
-        let end = self.shared.bootstrap.group(number, ranks)?;
         self.shared.failure.unless_aborted(&end, || self.form(Arc::clone(&end)))
     }
 
@@ -128,7 +134,13 @@ impl Communicator {
         }
         let upward = (rank < peer) == (direction == Direction::Out);
         let number = PAIRS[purpose as usize][usize::from(!upward)];
-        Ok(self.shared.bootstrap.group(number, &self.pair_names(peer))?)
+        self.group(number, &self.pair_names(peer))
+    }
+
+    /// This rank's end of a group of some ranks, by a number that no other has which this communicator's ranks make.
+    fn group(&self, number: u64, ranks: &[u32]) -> Result<Arc<dyn Bootstrap>, ExecutorError> {
+        // Nor one that others make over the same bootstrap, now or later.
+        Ok(self.shared.bootstrap.group(self.shared.identity ^ number, ranks)?)
     }
 
     /// Brings up this rank's end of a [pair](Self::pair_end): returns when the peer has come. What it says of ranks is in the
@@ -169,6 +181,9 @@ impl Communicator {
         end: Arc<dyn Bootstrap>,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
-        Join::begin(end, &self.shared.device, options)?.among(self.shared.yields).come()
+        let begun = Join::begin(Arc::clone(&end), &self.shared.device, options);
+        let formed = begun.and_then(|begun| begun.among(self.shared.yields).in_own_group().come());
+        // What waits there for this rank's peers waits in vain, and so would they.
+        formed.inspect_err(|error| end.abort(&format!("it was given up: {error}")))
     }
 }

@@ -339,6 +339,12 @@ impl Greeted {
         self
     }
 
+    /// In a group that was made for this communicator, and is made for no other: it is let go of with it.
+    pub(super) fn in_own_group(mut self) -> Self {
+        self.join.subscription.own = true;
+        self
+    }
+
     /// All steps that are left, for a thread that brings up one rank.
     pub(super) fn come(self) -> Result<Communicator, ExecutorError> {
         self.probe()?.part()?.probe()?.settle()?.finish()

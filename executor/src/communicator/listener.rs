@@ -12,7 +12,11 @@ pub(super) struct Listener {
 }
 
 /// What comes on [`CONTROL`] is heard until this goes.
-pub(super) struct Subscription(Arc<dyn Bootstrap>);
+pub(super) struct Subscription {
+    ranks: Arc<dyn Bootstrap>,
+    /// The group was made for who listens, and is made for nobody else.
+    pub(super) own: bool,
+}
 
 impl Subscription {
     pub(super) fn new(
@@ -20,13 +24,16 @@ impl Subscription {
         listener: Arc<dyn Handler>,
     ) -> Result<Self, BootstrapError> {
         bootstrap.subscribe(CONTROL, listener)?;
-        Ok(Subscription(Arc::clone(bootstrap)))
+        Ok(Subscription { ranks: Arc::clone(bootstrap), own: false })
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.0.unsubscribe(CONTROL);
+        self.ranks.unsubscribe(CONTROL);
+        if self.own {
+            self.ranks.let_go();
+        }
     }
 }
 

@@ -22,6 +22,7 @@ impl Communicator {
         if let Some(gpu) = &shared.gpu {
             return gpu.register(shared, buffer.expose_provenance() as u64, bytes);
         }
+        shared.sweep()?;
         match shared.device.find(buffer, bytes) {
             Some((memory, _)) => shared.announce(&memory).map(|_| true),
             None => Ok(false),
@@ -46,6 +47,18 @@ mod tests {
         let heap = [0u8; 64];
         assert!(!ranks[0].register(heap.as_ptr(), 64).unwrap());
         assert!(!ranks[0].register(own, 0).unwrap());
+        // What is freed no peer has mapped any more, though nothing was launched.
+        let region = memory.id();
+        let mapped = || ranks[1].shared.regions.memory.region(0, region).is_some();
+        while !mapped() {
+            std::thread::yield_now();
+        }
+        drop(memory);
+        let other = ranks[0].allocate(4096).unwrap();
+        assert!(ranks[0].register(other.address(), 4096).unwrap());
+        while mapped() {
+            std::thread::yield_now();
+        }
         ranks[1].abort("enough");
         assert!(ranks[1].register(own, 4096).is_err());
     }

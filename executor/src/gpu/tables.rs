@@ -272,6 +272,11 @@ impl Tables {
             number.store(0, Ordering::Release);
         }
         let before = found.and_then(|place| state.regions.remove(&place));
+        if state.listeners.is_empty() {
+            // No launch has ever been to use it, and nobody watches.
+            drop(state);
+            return super::free(before);
+        }
         state.retired.extend(before.map(|(_, memory)| memory));
     }
 
@@ -408,6 +413,12 @@ mod tests {
         tables.map(1, one, Arc::clone(&first)).unwrap();
         assert_eq!(lookup(&tables, 1, one), Some(first.address() as u64));
         assert_eq!(lookup(&tables, 0, one), None);
+        let early = device.allocate(64).unwrap();
+        tables.map(0, one, Arc::clone(&early)).unwrap();
+        tables.retire(0, &early);
+        assert_eq!(Arc::strong_count(&early), 1, "nobody has launched anything");
+        let words = Arc::new(Words::new(&*device, 64).unwrap());
+        tables.listen(1, (&words, 0), Vec::new()).unwrap();
         tables.retire(1, &first);
         assert_eq!(lookup(&tables, 1, one), None, "retired");
         drop(first);

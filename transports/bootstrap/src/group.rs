@@ -185,6 +185,13 @@ impl Bootstrap for Member {
         drop(ended);
     }
 
+    fn let_go(&self) {
+        if self.group.id != 0 {
+            let forgotten = lock(&self.mesh().state).leave(self.group.id);
+            drop(forgotten);
+        }
+    }
+
     fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>> {
         let bad = |problem| BootstrapError::BadGroup {
             members: members.to_vec(),

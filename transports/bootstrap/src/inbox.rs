@@ -83,6 +83,34 @@ impl Inbox {
         true
     }
 
+    /// Forgets a group's channels that have no handler; the caller drops what comes back without the lock.
+    pub fn forget(&mut self, group: u64) -> impl Sized + use<> {
+        let idle = |key: &Key, channel: &mut Channel| {
+            key.0 == group && !matches!(channel, Channel::Heard { .. })
+        };
+        self.channels.extract_if(idle).collect::<Vec<_>>()
+    }
+
+    /// Forgets what waits for who subscribes to the group's channels; the caller drops what comes back without the lock.
+    pub fn forget_unheard(&mut self, group: u64) -> impl Sized + use<> {
+        let unheard = |key: &Key, channel: &mut Channel| {
+            key.0 == group && matches!(channel, Channel::Unheard(_))
+        };
+        self.channels.extract_if(unheard).collect::<Vec<_>>()
+    }
+
+    /// How many channels something is known of.
+    #[cfg(test)]
+    pub fn remembered(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Whether somebody here listens to the group.
+    pub fn is_heard(&self, group: u64) -> bool {
+        let heard = |channel: &Channel| matches!(channel, Channel::Heard { .. });
+        self.channels.iter().any(|(key, channel)| key.0 == group && heard(channel))
+    }
+
     /// Ends a subscription; the caller drops what comes back without the lock.
     pub fn unsubscribe(&mut self, group: u64, channel: u64) -> impl Sized + use<> {
         self.channels.insert((group, channel), Channel::Deaf)
@@ -114,6 +142,10 @@ pub(crate) fn next_call(mesh: &Mesh) -> Option<Call> {
         match event {
             Event::Message { from, frame } => {
                 let key = (frame.group, frame.stream);
+                if state.aborted.contains_key(&key.0) && !state.inbox.channels.contains_key(&key) {
+                    // Nobody will subscribe to that.
+                    continue;
+                }
                 let channel = state
                     .inbox
                     .channels

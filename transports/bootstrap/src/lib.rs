@@ -175,6 +175,10 @@ pub trait Bootstrap: Send + Sync {
     /// under way may still finish.
     fn unsubscribe(&self, channel: u64);
 
+    /// This rank is through with the group for good: it neither uses an end of it again nor makes it again. What has to be known of a
+    /// group for its calls to go on where they were is forgotten in time, which it is not of one that nobody lets go of.
+    fn let_go(&self) {}
+
     /// A bootstrap among some of the ranks, on the same links; `members[i]` becomes rank `i`. All members pass the same
     /// `id` and list; nothing is sent. Groups with different ids, lists or parents have nothing to do with each other;
     /// the same id and list again give the same group (its calls continue the same sequence).

@@ -2,7 +2,7 @@
 //!
 //! Lock order: a mesh's lock is never held while its carrier is called, so that meshes of one process may call each other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use crate::inbox::Inbox;
 use crate::sync::lock;
 use crate::{PeerInfo, Result};
 
+/// Groups that were let go of of which something is remembered: more than peers are ever behind.
+const MOST_LEFT: usize = 1024;
 /// How long a closing mesh waits for threads that are sending.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -70,6 +72,30 @@ pub(crate) struct State {
     pub gone: BTreeMap<u32, Gone>,
     /// By wire id of the group.
     pub aborted: HashMap<u64, Abort>,
+    /// Groups that this rank has let go of, or never came to, by wire id, in that order.
+    left: VecDeque<u64>,
+}
+
+impl State {
+    /// This rank has no part in a group any more. Of what is so for long no more is to come, and it is forgotten; the caller drops
+    /// what comes back without the lock.
+    pub fn leave(&mut self, group: u64) -> impl Sized + use<> {
+        self.left.push_back(group);
+        let many = self.left.len() > MOST_LEFT;
+        let long_ago = many.then(|| self.left.pop_front()).flatten();
+        long_ago.filter(|&group| !self.inbox.is_heard(group)).map(|group| {
+            self.rounds.forget(group);
+            self.aborted.remove(&group);
+            self.inbox.forget(group)
+        })
+    }
+
+    /// Of how many groups what is remembered: that they were let go of, aborts, channels and calls.
+    #[cfg(test)]
+    fn remembered(&self) -> [usize; 4] {
+        let [channels, calls] = [self.inbox.remembered(), self.rounds.remembered()];
+        [self.left.len(), self.aborted.len(), channels, calls]
+    }
 }
 
 /// One rank's end. Ranks are mesh ranks here; groups renumber on top.
@@ -105,6 +131,7 @@ impl Mesh {
             inbox: Inbox::default(),
             gone,
             aborted: HashMap::new(),
+            left: VecDeque::new(),
         };
         let mut failed = None;
         let mesh = Arc::new_cyclic(|me| {
@@ -224,10 +251,18 @@ impl Mesh {
             return false;
         }
         let reason = String::from_utf8_lossy(&abort.payload).into_owned();
-        state.aborted.insert(abort.group, Abort { by, reason, only: abort.stream });
+        let group = abort.group;
+        state.aborted.insert(group, Abort { by, reason, only: abort.stream });
+        // Who comes to it later hears of the abort first, and nobody asks for what was sent to it before.
+        let unheard = state.inbox.forget_unheard(group);
+        state.rounds.forget_unjoined(group);
+        let joined = group == 0 || state.inbox.is_heard(group) || state.rounds.has_joined(group);
+        let forgotten = (!joined).then(|| state.leave(group));
         state.inbox.push_recheck();
         self.schedule(&mut state);
         self.changed.notify_all();
+        drop(state);
+        drop((unheard, forgotten));
         true
     }
 
@@ -316,6 +351,8 @@ impl Drop for Session {
 mod tests {
     use super::*;
     use crate::group::Member;
+    use crate::{BootstrapError, Handler, Lost};
+    use std::os::fd::OwnedFd;
 
     /// Keeps what was given with the goodbye.
     #[derive(Clone, Default)]
@@ -327,6 +364,49 @@ mod tests {
         fn close(&self, last: &[Frame]) {
             lock(&self.0).extend(last.iter().map(Frame::share));
         }
+    }
+
+    /// Hears nothing.
+    struct Silent;
+
+    impl Handler for Silent {
+        fn message(&self, _: u32, _: u32, _: &[u8], _: Vec<OwnedFd>) {}
+        fn peer_lost(&self, _: u32, _: &Lost) {}
+        fn aborted(&self, _: u32, _: &str) {}
+    }
+
+    #[test]
+    fn of_groups_that_were_let_go_of_the_latest_are_remembered() {
+        let peer = PeerInfo { pid: 1, same_process: true, node: 0, address: None };
+        let carrier = Box::new(Last::default());
+        let mesh = Mesh::new(1, vec![peer; 3], CLOSING, [0; 32], |_| Ok(carrier)).unwrap();
+        let whole = Member::whole(Arc::clone(&mesh));
+        let abort = || Frame::plain(Kind::Abort, b"enough".to_vec());
+        let kept = whole.group(u64::MAX, &[1, 2]).unwrap();
+        kept.subscribe(7, Arc::new(Silent)).unwrap();
+        let (groups, most) = (3 * MOST_LEFT as u64, MOST_LEFT + 2);
+        for number in 0..groups {
+            let group = whole.group(number, &[0, 1]).unwrap();
+            group.subscribe(7, Arc::new(Silent)).unwrap();
+            drop(group.exchange_begin(b"part").unwrap());
+            group.unsubscribe(7);
+            group.let_go();
+            // One that others have given up, and this rank has never come to.
+            mesh.receive(2, Frame { group: number + 5, ..abort() }).unwrap();
+            let remembered = lock(&mesh.state).remembered();
+            assert!(remembered.iter().all(|&count| count <= most), "{number}: {remembered:?}");
+        }
+        // A group that somebody uses stays, whatever comes and goes.
+        assert!(matches!(
+            kept.subscribe(7, Arc::new(Silent)),
+            Err(BootstrapError::Subscribed { .. })
+        ));
+        let late = Frame { group: groups + 4, ..Frame::plain(Kind::Message, Vec::new()) };
+        mesh.receive(2, late).unwrap();
+        while crate::inbox::next_call(&mesh).is_some() {}
+        let remembered = lock(&mesh.state).remembered();
+        assert!(remembered.iter().all(|&count| count <= most), "{remembered:?}");
+        drop((kept, whole));
     }
 
     #[test]

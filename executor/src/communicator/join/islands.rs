@@ -243,6 +243,10 @@ impl Bootstrap for Islands {
         self.ranks.unsubscribe(channel);
     }
 
+    fn let_go(&self) {
+        self.ranks.let_go();
+    }
+
     fn group(&self, id: u64, members: &[u32]) -> BootstrapResult<Arc<dyn Bootstrap>> {
         let ranks = self.ranks.group(id, members)?;
         let [nodes, homes] = [&self.nodes, &self.homes]

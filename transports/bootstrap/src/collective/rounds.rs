@@ -195,6 +195,30 @@ impl Rounds {
         }
     }
 
+    /// Forgets a group of which nothing is to come any more.
+    pub fn forget(&mut self, group: u64) {
+        self.next.remove(&group);
+        self.gathering.retain(|key, _| key.0 != group);
+        self.awaiting.retain(|key, _| key.0 != group);
+        self.questions.retain(|(_, key, _)| key.0 != group);
+    }
+
+    /// Forgets rounds that this rank has no part in, of a group that was aborted.
+    pub fn forget_unjoined(&mut self, group: u64) {
+        self.gathering.retain(|key, round| key.0 != group || round.group.is_some());
+    }
+
+    /// Of how many groups calls are counted.
+    #[cfg(test)]
+    pub fn remembered(&self) -> usize {
+        self.next.len() + self.gathering.len() + self.awaiting.len()
+    }
+
+    /// Whether this rank has ever had a part in a round of the group.
+    pub fn has_joined(&self, group: u64) -> bool {
+        self.next.contains_key(&group)
+    }
+
     /// Ranks of the group whose parts are not here, in a round that this rank gathers.
     pub fn missing(&self, key: Key, group: &Group) -> Vec<u32> {
         group.members.iter().copied().filter(|&member| !self.has_part(key, member)).collect()
