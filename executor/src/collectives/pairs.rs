@@ -259,6 +259,7 @@ fn or_panicked(form: impl FnOnce() -> Formed) -> Formed {
 mod tests {
     use super::*;
     use crate::communicator::{Direction, Options, Purpose};
+    use std::time::Duration;
 
     #[test]
     fn a_panic_is_told_to_who_waits_for_the_pair() {
@@ -293,6 +294,20 @@ mod tests {
                 let shared = &pair.communicator().shared;
                 assert_eq!((shared.crowded, shared.yields), (cores < 2, crowded), "{world}");
             }
+        }
+    }
+
+    #[test]
+    fn who_hears_that_a_pair_was_given_up_hears_the_ranks_of_the_whole() {
+        let options = Options::default().with_timeout(Some(Duration::from_millis(500)));
+        let ranks = Communicator::in_process(4, &options).unwrap();
+        let purpose = Purpose::Calls;
+        // The one gives up before the other comes.
+        for (rank, peer, direction) in [(2, 3, Direction::Out), (3, 2, Direction::In)] {
+            let formed = ranks[rank as usize].pair(Way { peer, direction, purpose })();
+            let text = formed.map(drop).unwrap_err().to_string();
+            assert!(text.contains(&format!("rank {peer}")), "{text}");
+            assert!(!text.contains("rank 0") && !text.contains("rank 1"), "{text}");
         }
     }
 

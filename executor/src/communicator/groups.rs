@@ -173,7 +173,9 @@ impl Communicator {
     /// # Errors
     /// What the bootstrap reports.
     pub(crate) fn form(&self, end: Arc<dyn Bootstrap>) -> Result<Communicator, ExecutorError> {
-        self.form_with(end, &self.shared.options)
+        let formed = self.form_with(Arc::clone(&end), &self.shared.options);
+        // What waits there for this rank's peers waits in vain, and so would they.
+        formed.inspect_err(|error| end.abort(&format!("it was given up: {error}")))
     }
 
     fn form_with(
@@ -182,8 +184,7 @@ impl Communicator {
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
         let begun = Join::begin(Arc::clone(&end), &self.shared.device, options);
-        let formed = begun.and_then(|begun| begun.among(self.shared.yields).in_own_group().come());
-        // What waits there for this rank's peers waits in vain, and so would they.
-        formed.inspect_err(|error| end.abort(&format!("it was given up: {error}")))
+        let begun = begun.inspect_err(|_| end.let_go())?;
+        begun.among(self.shared.yields).in_own_group().come()
     }
 }

@@ -30,7 +30,7 @@ impl Group {
         Group { id: 0, members: (0..world as u32).collect(), limit }
     }
 
-    fn of(parent: u64, id: u64, members: Vec<u32>, limit: Duration) -> Group {
+    pub(crate) fn of(parent: u64, id: u64, members: Vec<u32>, limit: Duration) -> Group {
         // splitmix64 over the whole description: 64 well-mixed bits, so that groups of one job do not meet by chance.
         let words = [parent, id].into_iter().chain(members.iter().map(|&rank| u64::from(rank)));
         let mixed = words.fold(members.len() as u64, |hash, word| {
@@ -102,7 +102,12 @@ impl Member {
     /// The end of the whole mesh.
     pub fn whole(mesh: Arc<Mesh>) -> Arc<dyn Bootstrap> {
         let (rank, group) = (mesh.rank, Group::whole(mesh.peers.len(), mesh.limit));
-        Arc::new(Member { session: Arc::new(Session(mesh)), group: Arc::new(group), rank })
+        Member::end_of(Arc::new(Session(mesh)), group, rank)
+    }
+
+    fn end_of(session: Arc<Session>, group: Group, rank: u32) -> Arc<dyn Bootstrap> {
+        lock(&session.0.state).hold(group.id);
+        Arc::new(Member { session, group: Arc::new(group), rank })
     }
 
     fn mesh(&self) -> &Mesh {
@@ -130,6 +135,12 @@ impl Member {
 
 fn bounded(what: &'static str, saw: usize, limit: usize) -> Result<()> {
     if saw <= limit { Ok(()) } else { Err(BootstrapError::TooLarge { what, saw, limit }) }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        lock(&self.mesh().state).release(self.group.id);
+    }
 }
 
 impl Bootstrap for Member {
@@ -208,14 +219,17 @@ impl Bootstrap for Member {
         };
         let ranks: Result<Vec<u32>> = members.iter().map(|&rank| self.member(rank)).collect();
         let ranks = ranks.map_err(|_| bad("a rank is out of range"))?;
-        let group = Arc::new(Group::of(self.group.id, id, ranks, self.group.limit));
-        Ok(Arc::new(Member { session: self.session.clone(), group, rank: rank as u32 }))
+        let group = Group::of(self.group.id, id, ranks, self.group.limit);
+        Ok(Member::end_of(self.session.clone(), group, rank as u32))
     }
 
     fn within(&self, limit: Duration) -> Arc<dyn Bootstrap> {
         let Group { id, ref members, .. } = *self.group;
-        let group = Arc::new(Group { id, members: members.clone(), limit });
-        Arc::new(Member { session: self.session.clone(), group, rank: self.rank })
+        Member::end_of(
+            self.session.clone(),
+            Group { id, members: members.clone(), limit },
+            self.rank,
+        )
     }
 
     fn abort(&self, reason: &str) {

@@ -142,7 +142,8 @@ pub(crate) fn next_call(mesh: &Mesh) -> Option<Call> {
         match event {
             Event::Message { from, frame } => {
                 let key = (frame.group, frame.stream);
-                if state.aborted.contains_key(&key.0) && !state.inbox.channels.contains_key(&key) {
+                let given_up = state.aborted.contains_key(&key.0) && !state.is_held(key.0);
+                if given_up && !state.inbox.channels.contains_key(&key) {
                     // Nobody will subscribe to that.
                     continue;
                 }

@@ -14,8 +14,10 @@ use crate::inbox::Inbox;
 use crate::sync::lock;
 use crate::{PeerInfo, Result};
 
-/// Groups that were let go of of which something is remembered: more than peers are ever behind.
+/// Groups that were let go of of which something is remembered, and for each rank so many more: a communicator that goes lets go of
+/// some with each. It is more than peers are ever behind.
 const MOST_LEFT: usize = 1024;
+const MOST_LEFT_FOR_EACH: usize = 16;
 /// How long a closing mesh waits for threads that are sending.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -72,8 +74,11 @@ pub(crate) struct State {
     pub gone: BTreeMap<u32, Gone>,
     /// By wire id of the group.
     pub aborted: HashMap<u64, Abort>,
+    /// How many ends of a group there are, by wire id.
+    held: HashMap<u64, usize>,
     /// Groups that this rank has let go of, or never came to, by wire id, in that order.
     left: VecDeque<u64>,
+    most_left: usize,
 }
 
 impl State {
@@ -81,13 +86,46 @@ impl State {
     /// what comes back without the lock.
     pub fn leave(&mut self, group: u64) -> impl Sized + use<> {
         self.left.push_back(group);
-        let many = self.left.len() > MOST_LEFT;
+        let many = self.left.len() > self.most_left;
         let long_ago = many.then(|| self.left.pop_front()).flatten();
-        long_ago.filter(|&group| !self.inbox.is_heard(group)).map(|group| {
+        let is_used = |group: &u64| self.is_held(*group) || self.inbox.is_heard(*group);
+        let (used, long_ago) = match long_ago {
+            Some(group) if is_used(&group) => (Some(group), None),
+            other => (None, other),
+        };
+        // Some other time.
+        self.left.extend(used);
+        long_ago.map(|group| {
             self.rounds.forget(group);
             self.aborted.remove(&group);
             self.inbox.forget(group)
         })
+    }
+
+    /// There is one more end of a group.
+    pub fn hold(&mut self, group: u64) {
+        *self.held.entry(group).or_default() += 1;
+    }
+
+    /// There is one end of a group less.
+    pub fn release(&mut self, group: u64) {
+        let held = self.held.get_mut(&group).map(|held| {
+            *held -= 1;
+            *held
+        });
+        if held == Some(0) {
+            self.held.remove(&group);
+        }
+    }
+
+    /// Whether there is an end of a group.
+    pub fn is_held(&self, group: u64) -> bool {
+        self.held.contains_key(&group)
+    }
+
+    /// Whether this rank has, or had, a part in a group.
+    fn has_joined(&self, group: u64) -> bool {
+        self.is_held(group) || self.inbox.is_heard(group) || self.rounds.has_joined(group)
     }
 
     /// Of how many groups what is remembered: that they were let go of, aborts, channels and calls.
@@ -131,7 +169,9 @@ impl Mesh {
             inbox: Inbox::default(),
             gone,
             aborted: HashMap::new(),
+            held: HashMap::new(),
             left: VecDeque::new(),
+            most_left: MOST_LEFT + MOST_LEFT_FOR_EACH * peers.len(),
         };
         let mut failed = None;
         let mesh = Arc::new_cyclic(|me| {
@@ -253,16 +293,16 @@ impl Mesh {
         let reason = String::from_utf8_lossy(&abort.payload).into_owned();
         let group = abort.group;
         state.aborted.insert(group, Abort { by, reason, only: abort.stream });
-        // Who comes to it later hears of the abort first, and nobody asks for what was sent to it before.
-        let unheard = state.inbox.forget_unheard(group);
-        state.rounds.forget_unjoined(group);
-        let joined = group == 0 || state.inbox.is_heard(group) || state.rounds.has_joined(group);
-        let forgotten = (!joined).then(|| state.leave(group));
+        // Who comes to it later hears of the abort first, and does not ask for what was sent to it before.
+        let ended = (!state.has_joined(group)).then(|| {
+            state.rounds.forget_unjoined(group);
+            (state.inbox.forget_unheard(group), state.leave(group))
+        });
         state.inbox.push_recheck();
         self.schedule(&mut state);
         self.changed.notify_all();
         drop(state);
-        drop((unheard, forgotten));
+        drop(ended);
         true
     }
 
@@ -350,9 +390,11 @@ impl Drop for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::Member;
+    use crate::group::{Group, Member};
     use crate::{BootstrapError, Handler, Lost};
     use std::os::fd::OwnedFd;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
 
     /// Keeps what was given with the goodbye.
     #[derive(Clone, Default)]
@@ -384,7 +426,10 @@ mod tests {
         let abort = || Frame::plain(Kind::Abort, b"enough".to_vec());
         let kept = whole.group(u64::MAX, &[1, 2]).unwrap();
         kept.subscribe(7, Arc::new(Silent)).unwrap();
-        let (groups, most) = (3 * MOST_LEFT as u64, MOST_LEFT + 2);
+        let most = lock(&mesh.state).most_left + 2;
+        let groups = 3 * most as u64;
+        let given_up = whole.group(u64::MAX - 1, &[1, 2]).unwrap();
+        given_up.abort("enough");
         for number in 0..groups {
             let group = whole.group(number, &[0, 1]).unwrap();
             group.subscribe(7, Arc::new(Silent)).unwrap();
@@ -396,7 +441,8 @@ mod tests {
             let remembered = lock(&mesh.state).remembered();
             assert!(remembered.iter().all(|&count| count <= most), "{number}: {remembered:?}");
         }
-        // A group that somebody uses stays, whatever comes and goes.
+        // A group of which somebody has an end stays, whatever comes and goes.
+        assert!(matches!(given_up.check(), Err(BootstrapError::Aborted { .. })));
         assert!(matches!(
             kept.subscribe(7, Arc::new(Silent)),
             Err(BootstrapError::Subscribed { .. })
@@ -406,7 +452,48 @@ mod tests {
         while crate::inbox::next_call(&mesh).is_some() {}
         let remembered = lock(&mesh.state).remembered();
         assert!(remembered.iter().all(|&count| count <= most), "{remembered:?}");
-        drop((kept, whole));
+        drop((kept, given_up, whole));
+    }
+
+    /// Counts what it hears.
+    #[derive(Default)]
+    struct Counting([AtomicUsize; 2]);
+
+    impl Handler for Counting {
+        fn message(&self, _: u32, _: u32, _: &[u8], _: Vec<OwnedFd>) {
+            self.0[0].fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn peer_lost(&self, _: u32, _: &Lost) {}
+
+        fn aborted(&self, _: u32, _: &str) {
+            self.0[1].fetch_add(1, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn what_comes_before_an_abort_reaches_who_subscribes_later() {
+        let peer = PeerInfo { pid: 1, same_process: true, node: 0, address: None };
+        let carrier = Box::new(Last::default());
+        let mesh = Mesh::new(1, vec![peer; 3], CLOSING, [0; 32], |_| Ok(carrier)).unwrap();
+        let whole = Member::whole(Arc::clone(&mesh));
+        let part = Group::of(0, 5, vec![1, 2], CLOSING).id;
+        for (end, group) in [(Arc::clone(&whole), 0), (whole.group(5, &[1, 2]).unwrap(), part)] {
+            for (kind, stream) in [(Kind::Message, 7), (Kind::Abort, 0)] {
+                let frame = Frame { group, stream, ..Frame::plain(kind, Vec::new()) };
+                mesh.receive(2, frame).unwrap();
+            }
+            // The control thread may have seen both, or not yet.
+            while crate::inbox::next_call(&mesh).is_some() {}
+            let heard = Arc::new(Counting::default());
+            end.subscribe(7, Arc::clone(&heard) as Arc<dyn Handler>).unwrap();
+            let began = Instant::now();
+            while heard.0[1].load(Ordering::Acquire) == 0 {
+                assert!(began.elapsed() < Duration::from_secs(60), "nobody hears of the abort");
+                std::thread::yield_now();
+            }
+            assert_eq!(heard.0[0].load(Ordering::Relaxed), 1, "the message");
+        }
     }
 
     #[test]

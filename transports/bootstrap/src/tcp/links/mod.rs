@@ -7,7 +7,7 @@ mod knock;
 mod leave;
 pub(super) mod watch;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
@@ -37,6 +37,8 @@ const REFUSED: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(100);
 /// Connections accepted before the control thread looks at the others.
 const TURNS: usize = 64;
+/// Groups whose abort is known to have been passed on: one that is told of again later is passed on again.
+const MOST_PASSED: usize = 1024;
 
 /// What the forming found out.
 pub(super) struct Terms {
@@ -86,8 +88,8 @@ struct State {
     news: Vec<(u32, Gone)>,
     /// Ranks that are dead by another's word, though their links stand: until when they may still speak, and why.
     doubts: Vec<(u32, Instant, String)>,
-    /// Groups whose abort has been passed on.
-    passed: HashSet<u64>,
+    /// Groups whose abort has been passed on, the latest of them.
+    passed: VecDeque<u64>,
     /// Connections that have not proven themselves.
     strangers: VecDeque<Arc<Knock>>,
     /// The door is not watched, for accepting failed.
@@ -121,7 +123,7 @@ impl TcpLinks {
             survey: None,
             news: Vec::new(),
             doubts: Vec::new(),
-            passed: HashSet::new(),
+            passed: VecDeque::new(),
             strangers: VecDeque::new(),
             door_rests: false,
         };
@@ -455,8 +457,12 @@ impl Carrier for Arc<TcpLinks> {
     fn heard_abort(&self, from: u32, by: u32, abort: &Frame) {
         let to: Vec<u32> = {
             let mut state = lock(&self.state);
-            if !state.is_watcher(self.terms.rank) || !state.passed.insert(abort.group) {
+            if !state.is_watcher(self.terms.rank) || state.passed.contains(&abort.group) {
                 return;
+            }
+            state.passed.push_back(abort.group);
+            if state.passed.len() > MOST_PASSED {
+                state.passed.pop_front();
             }
             let all = 0..self.terms.nodes.len() as u32;
             let due = |to: &u32| *to != from && *to != by && abort.is_for(*to);
