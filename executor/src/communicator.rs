@@ -2,7 +2,6 @@
 
 mod contexts;
 mod failure;
-mod forks;
 mod groups;
 mod invitations;
 mod join;
@@ -11,6 +10,7 @@ mod meet;
 mod options;
 mod registration;
 mod turns;
+mod uneven;
 
 use crate::collectives::Queues;
 use crate::error::{Doing, ExecutorError};
@@ -33,8 +33,6 @@ use antiphon_switch::SoftwareGroups;
 use antiphon_transport::{Peer, Registry, Transport};
 use contexts::Contexts;
 use failure::Failure;
-pub(crate) use forks::Fork;
-use forks::Forks;
 use invitations::Invitations;
 use join::{Greeted, Join, Parted, Probed, Settled};
 use listener::{Listener, Subscription};
@@ -46,6 +44,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use uneven::UnevenCalls;
 
 pub use antiphon_bootstrap::unix::{HOST_VARIABLE, Rendezvous};
 pub(crate) use groups::{Direction, Purpose, Way};
@@ -115,7 +114,7 @@ pub(crate) struct Shared {
     subsets: Mutex<BTreeMap<Vec<u32>, u64>>,
     mirrors: Option<Mirrors>,
     invitations: Arc<Invitations>,
-    forks: Arc<Forks>,
+    uneven: Arc<UnevenCalls>,
     /// Their communicators end after this one, and know nothing of it.
     pub queues: Queues,
 }
@@ -490,9 +489,12 @@ impl Shared {
     /// Tells the peers of memory that was freed since this was called last. Cheap when none was. Of a communicator that launches, its
     /// launches do; of others nobody, but for this.
     pub fn sweep(&self) -> Result<(), ExecutorError> {
-        self.regions.sweep(&*self.bootstrap)?;
-        self.ports.sweep();
-        Ok(())
+        let swept = self.regions.sweep(&*self.bootstrap);
+        if self.gpu.is_none() {
+            // What wires of GPUs let go of goes while nothing runs there, to which who watches launches sees.
+            self.ports.sweep();
+        }
+        swept.map_err(|error| self.check().err().unwrap_or(error))
     }
 
     /// Mirrors the descriptor of launch `seq` to a peer; `false` if that has to be done again.

@@ -187,23 +187,19 @@ pub enum ExecutorError {
         /// Its call.
         theirs: String,
     },
-    /// Some ranks made a call by code, and others by what does not meet it.
+    /// Ranks made a call over nodes by what does not meet: some by code, some by transfers.
     #[error(
-        "call {number} of those {calls} differs between ranks: rank {rank} makes it by {own}, rank {peer} by {theirs}; register the same code and selector on every rank, and make the same calls in the same order"
+        "call {number} of those over nodes with blocks of lengths of their own differs between ranks: rank {rank} makes it by transfers, rank {peer} by code {code}; register the same code and selector on every rank, and make the same calls in the same order"
     )]
     Diverged {
         /// The rank that reports.
         rank: u32,
-        /// Which calls of the communicator it is one of.
-        calls: &'static str,
-        /// Its number among them, from 1.
+        /// Which of the communicator's calls it is that are made so, from 1.
         number: u64,
-        /// What makes it here.
-        own: &'static str,
         /// The other rank.
         peer: u32,
-        /// What makes it there.
-        theirs: String,
+        /// What serves the call there.
+        code: String,
     },
     /// A peer's process ended.
     #[error("rank {peer} (pid {pid}) is lost: {reason}; {doing}")]

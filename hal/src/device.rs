@@ -42,7 +42,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// while what this returns lives. That is exported as the host's memory is.
     ///
     /// # Errors
-    /// [`Invalid`](HalError::Invalid) for memory of another backend, [`Unsupported`](HalError::Unsupported) where the driver cannot.
+    /// [`Invalid`](HalError::Invalid) for memory of another backend, [`Unsupported`](HalError::Unsupported) where the driver cannot;
+    /// the driver's own for memory that is pinned already.
     fn pin(&self, memory: &Arc<dyn Memory>) -> Result<Arc<dyn Memory>, HalError>;
 
     /// Maps memory of a peer. Memory of this process is mapped a second time on the host; on a GPU it is where it is already,

@@ -5,7 +5,6 @@ use super::prepared::{Blocks, Prepared, check_sizes, present, present_mut};
 use super::served::Served;
 use super::transfers::Transfer;
 use super::{Collectives, code_unsupported};
-use crate::communicator::Fork;
 use crate::error::ExecutorError;
 use crate::registry::RegisteredCode;
 use crate::selection::Wish;
@@ -84,12 +83,11 @@ impl Collectives {
         if self.together() {
             return;
         }
-        let shared = &self.communicator().shared;
         match means {
-            Means::Transfers => shared.forks_without_code(Fork::Uneven),
+            Means::Transfers => self.communicator().uneven_by_transfers(),
             Means::Code(code) => {
-                let code = format!("code `{}` {}", code.name(), code.version());
-                shared.forks_by_code(Fork::Uneven, &code);
+                let code = format!("`{}` {}", code.name(), code.version());
+                self.communicator().uneven_by_code(&code);
             }
         }
     }

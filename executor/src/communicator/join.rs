@@ -33,7 +33,7 @@ pub(super) struct Join {
     mirrors: Option<Mirrors>,
     failure: Arc<Failure>,
     invitations: Arc<Invitations>,
-    forks: Arc<Forks>,
+    uneven: Arc<UnevenCalls>,
     page: Arc<dyn Memory>,
     token: Box<u64>,
     tuning: Tuning,
@@ -221,10 +221,10 @@ impl Join {
         let mirrored = mirrors.as_ref().map(Mirrors::memory);
         [Some(&page), mirrored].into_iter().flatten().for_each(|memory| ports.keep(memory));
         let invitations = Arc::<Invitations>::default();
-        let forks = Arc::new(Forks::new(rank, world));
+        let uneven = Arc::new(UnevenCalls::new(rank, world));
         let listener = Listener {
             invitations: Arc::clone(&invitations),
-            forks: Arc::clone(&forks),
+            uneven: Arc::clone(&uneven),
             regions: Arc::clone(&regions),
             ports: Arc::clone(&ports),
             failure: Arc::clone(&failure),
@@ -267,7 +267,7 @@ impl Join {
             mirrors,
             failure,
             invitations,
-            forks,
+            uneven,
             page,
             token,
             tuning,
@@ -505,7 +505,7 @@ impl Probed {
             page: join.page,
             failure: join.failure,
             invitations: join.invitations,
-            forks: join.forks,
+            uneven: join.uneven,
             queues: Queues::default(),
             splits: AtomicU64::new(0),
             subsets: Mutex::default(),

@@ -8,7 +8,7 @@ pub(super) struct Listener {
     pub(super) ports: Arc<Ports>,
     pub(super) failure: Arc<Failure>,
     pub(super) invitations: Arc<Invitations>,
-    pub(super) forks: Arc<Forks>,
+    pub(super) uneven: Arc<UnevenCalls>,
 }
 
 /// What comes on [`CONTROL`] is heard until this goes.
@@ -55,8 +55,8 @@ impl Handler for Listener {
             )
         } else if tag == invitations::PAIR {
             ("message about a pair", self.invitations.receive(from, payload))
-        } else if tag == forks::BY_CODE {
-            let heard = self.forks.hear(from, payload);
+        } else if tag == uneven::BY_CODE {
+            let heard = self.uneven.hear(from, payload);
             let heard = heard.map(|differs| differs.into_iter().for_each(|error| self.end(error)));
             ("message about a call by code", heard)
         } else {

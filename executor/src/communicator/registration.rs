@@ -33,6 +33,7 @@ impl Communicator {
 #[cfg(test)]
 mod tests {
     use crate::{Communicator, Options};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn memory_that_peers_map_is_told_of_once_and_no_other() {
@@ -50,15 +51,18 @@ mod tests {
         // What is freed no peer has mapped any more, though nothing was launched.
         let region = memory.id();
         let mapped = || ranks[1].shared.regions.memory.region(0, region).is_some();
-        while !mapped() {
-            std::thread::yield_now();
-        }
+        let until = |done: &dyn Fn() -> bool| {
+            let began = Instant::now();
+            while !done() {
+                assert!(began.elapsed() < Duration::from_secs(60), "nobody hears of it");
+                std::thread::yield_now();
+            }
+        };
+        until(&mapped);
         drop(memory);
         let other = ranks[0].allocate(4096).unwrap();
         assert!(ranks[0].register(other.address(), 4096).unwrap());
-        while mapped() {
-            std::thread::yield_now();
-        }
+        until(&|| !mapped());
         ranks[1].abort("enough");
         assert!(ranks[1].register(own, 4096).is_err());
     }

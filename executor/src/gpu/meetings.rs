@@ -6,7 +6,7 @@
 
 use super::Gpu;
 use super::calls::{self, Shown, Turn};
-use crate::communicator::{Fork, Shared};
+use crate::communicator::Shared;
 use crate::error::{ExecutorError, Waits};
 use crate::executor::{OrderOf, mix};
 use antiphon_bootstrap::BootstrapError;
@@ -76,8 +76,6 @@ impl Gpu {
         if recorded {
             // As a launch that is recorded.
             log.record_on(stream);
-            drop(log);
-            shared.forks_by_code(Fork::Recorded, meeting.name);
             return Ok(Turn { stream, turn: None, named: None, seq: 0, fingerprint });
         }
         let (bytes, shape) = (meeting.bytes, meeting.shape());

@@ -5,7 +5,7 @@ use super::calls::Shown;
 use super::context::{Called, Context, Given, Reader};
 use super::words::Words;
 use super::{Gpu, Recent, Shape};
-use crate::communicator::{Fork, Shared};
+use crate::communicator::Shared;
 use crate::error::ExecutorError;
 use crate::executor::{Call, OrderOf};
 use crate::shared::arena::BlockBytes;
@@ -136,9 +136,6 @@ impl Gpu {
         shared.log().record_on(context.stream);
         context.record();
         context.recorded_element.store(call.dtype.size() as u64, Ordering::Relaxed);
-        if recent.shape.order == OrderOf::Communicator {
-            shared.forks_without_code(Fork::Recorded);
-        }
         0
     }
 

@@ -222,13 +222,13 @@ fn deserted(
 ) -> Option<ExecutorError> {
     let own = &context.plan.layout().ranks[shared.rank as usize];
     // What a block noted last it may have waited for long ago: a peer that made the call did its part.
-    let gone = |peer: u32| shared.has_left(peer) || shared.ports.lost(peer).is_some();
-    // Who left was through with its launches, which told their end: of replays of graphs that alone is known.
-    let did = |peer: u32| match calls::has_entered(shared, context, peer) {
-        Some(entered) => entered,
-        None => context.has_completed(gpu, peer, launch),
+    // Who left in good order did its part of what it entered. Of replays of graphs, and over a link that is lost, it alone is known
+    // what was told to be over.
+    let over = |peer: u32| context.has_completed(gpu, peer, launch);
+    let left = |peer: &u32| match shared.has_left(*peer) {
+        true => !calls::has_entered(shared, context, *peer).unwrap_or_else(|| over(*peer)),
+        false => shared.ports.lost(*peer).is_some() && !over(*peer),
     };
-    let left = |peer: &u32| gone(*peer) && !did(*peer);
     let awaited = |(block, place): (u32, Where)| match place {
         Where::Arena(peer) | Where::Descriptor(peer) | Where::Region(peer) => Some(peer),
         Where::Packets(_) => {

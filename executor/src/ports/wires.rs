@@ -161,7 +161,7 @@ impl Transport for Closed {
 }
 
 /// One rank's ends of all wires that can be used, or of the one that is forced. Where all ranks share a node there is
-/// but the local one, unless another is forced; `shared` is the wire between ranks of this machine that do not, or why there is none.
+/// but the local one, unless another is forced; `shared` is the wire between ranks of this machine that do not, which nobody forces.
 ///
 /// # Errors
 /// If the one that is forced is unknown or unavailable: why, and what would help.
@@ -170,13 +170,13 @@ pub fn open_wires(
     one_node: bool,
     settings: &Settings,
     memory: &Arc<SharedMemory>,
-    shared: Result<Arc<dyn Wire>, WireError>,
+    shared: Option<Arc<dyn Wire>>,
 ) -> Result<Wires, ExecutorError> {
     let local = || Arc::new(LocalWire::new(Arc::new(Mapped(Arc::clone(memory))))) as Arc<dyn Wire>;
     let known = || drivers().iter().flatten();
     let Some(name) = forced else {
         let mut wires = Wires { open: vec![local()], closed: Vec::new() };
-        wires.open.extend(shared.ok());
+        wires.open.extend(shared);
         // Loading plugins starts what they need, which ranks of one node have no use for.
         let others = if one_node { &[] } else { drivers() };
         for driver in others {
@@ -204,8 +204,11 @@ pub fn open_wires(
         return Ok(Wires { open: vec![local()], closed: closed.collect() });
     }
     if name == SHARED {
-        let wire = shared.map_err(unusable)?;
-        return Ok(Wires { open: vec![wire], closed: Vec::new() });
+        return Err(unusable(WireError::Unavailable {
+            wire: SHARED.to_owned(),
+            reason: "it is for ranks of one machine whose GPUs do not reach each other, which take it by themselves".to_owned(),
+            cure: "name another wire, or none".to_owned(),
+        }));
     }
     let Some(driver) = known().find(|driver| driver.name() == name) else {
         let names = known().map(|driver| driver.name()).collect::<Vec<_>>().join(", ");
@@ -213,7 +216,7 @@ pub fn open_wires(
         let broken: String = broken.map(|error| format!("; {error}")).collect();
         return Err(unusable(WireError::Unavailable {
             wire: name.to_owned(),
-            reason: format!("there is no such wire; there are {LOCAL}, {SHARED}, {names}{broken}"),
+            reason: format!("there is no such wire; there are {LOCAL}, {names}{broken}"),
             cure: "name one of these, or put the wire's plugin where they are looked for"
                 .to_owned(),
         }));

@@ -439,40 +439,6 @@ fn a_recorded_call_takes_no_number_whatever_serves_it() {
 }
 
 #[test]
-fn ranks_of_which_one_records_code_and_one_a_plan_are_told_so() {
-    let test = "coded::ranks_of_which_one_records_code_and_one_a_plan_are_told_so";
-    let Some(simulated) = on_simulator(test) else { return };
-    let application = &Recorder::new(&simulated, backend());
-    for coder in 0..WORLD {
-        let (registry, code) = adding();
-        registry.set_selector(move |_| {
-            let chosen = if RANK.get() == coder { "adding" } else { "allreduce_hub" };
-            Some(chosen.to_owned())
-        });
-        let errors = on_devices(&devices(WORLD, 2), &over(&registry), |communicator| {
-            RANK.set(communicator.rank());
-            let (raw, stream) = recordable(application, &communicator);
-            let rank = Rank::new(&communicator, stream);
-            let request = rank.request(0, DataType::U32);
-            let mut called = Ok(());
-            let record = || called = rank.call(&request, true);
-            application.destroy(application.record_on_thread(raw, record));
-            // A launch that was recorded waits for nobody.
-            called.and_then(|()| communicator.barrier()).unwrap_err()
-        });
-        let own = 1 - coder;
-        let told = format!("rank {own} makes it by a plan, rank {coder} by code adding 1 root 0");
-        for error in &errors {
-            let text = error.to_string();
-            assert!(text.contains("call 1 of those by name that graphs record"), "{text}");
-            assert!(text.contains(&told) && error.breaks_communicator(), "{text}");
-        }
-        assert!(matches!(errors[own as usize], ExecutorError::Diverged { .. }), "{errors:?}");
-        assert_eq!(code.calls.load(Ordering::Relaxed), 0);
-    }
-}
-
-#[test]
 fn one_thread_drives_all_ranks_and_code_has_its_turn_among_their_calls() {
     let test = "coded::one_thread_drives_all_ranks_and_code_has_its_turn_among_their_calls";
     if on_simulator(test).is_none() {

@@ -6,7 +6,7 @@ use crate::plans::{HALF, report, right, run_all};
 use crate::ports::sum;
 use crate::{backend, device, on_devices, on_threads, options};
 use antiphon::DataType;
-use antiphon::executor::hal::{Backend, driver};
+use antiphon::executor::hal::{Backend, Memory, driver};
 use antiphon::executor::{Call, Communicator, Executor, Options};
 use antiphon_tests::Folder;
 use antiphon_tests::application::{Application, CHUNK};
@@ -14,6 +14,7 @@ use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::seed;
 use antiphon_tests::simulated::{Simulated, enter, pass_over};
 use antiphon_tests::wire::example::example;
+use std::sync::Arc;
 
 /// Where plugins of wires are.
 const PLUGINS: &str = "ANTIPHON_WIRE_PLUGINS";
@@ -192,4 +193,43 @@ fn memory_without_a_buffer_is_sent_in_parcels() {
     assert_eq!(two_devices(&simulated, false, 4, CHUNKS), [0, 0], "sources without a buffer");
     let staged = two_devices(&simulated, false, 8, PRIVATE);
     assert!(staged.iter().all(|&bytes| bytes > 0), "{staged:?}");
+}
+
+/// Rank 0 frees what a wire has had while a launch of its waits for rank 1, and meets it on the host.
+#[test]
+fn a_barrier_frees_nothing_under_a_launch() {
+    let test = "direct::a_barrier_frees_nothing_under_a_launch";
+    let slow = [("ANTIPHON_GPUSIM_WAITS", "pin,open,peer,map")];
+    if with_wire(test, &slow).is_none() {
+        return;
+    }
+    let devices = [0, 1].map(|at| driver(backend()).unwrap().open(at).unwrap());
+    on_devices(&devices, &over_wire(), |rank| {
+        let executor = Executor::new(&rank);
+        let plan = executor.load(&sum(false)).unwrap();
+        let stream = rank.stream().unwrap();
+        let launch = |buffers: &[Arc<dyn Memory>; 2]| {
+            let [from, to] = buffers.each_ref().map(|memory| memory.address());
+            let call = Call::new(&plan, DataType::U64, (from.cast_const(), BYTES), (to, BYTES));
+            // SAFETY: the buffers outlive the launch, whose end is waited for.
+            unsafe { executor.execute(&call, &stream) }.unwrap();
+        };
+        let buffers = || [(); 2].map(|()| rank.allocate(BYTES).unwrap());
+        let (first, second) = (buffers(), buffers());
+        for _ in 0..4 {
+            launch(&first);
+            launch(&second);
+            executor.synchronize(&stream).unwrap();
+        }
+        rank.barrier().unwrap();
+        if rank.rank() == 0 {
+            launch(&second);
+            drop(first);
+        }
+        rank.barrier().unwrap();
+        if rank.rank() == 1 {
+            launch(&second);
+        }
+        executor.synchronize(&stream).unwrap();
+    });
 }

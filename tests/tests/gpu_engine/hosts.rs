@@ -7,10 +7,12 @@ use crate::{device, on_simulator, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError, Options};
 use antiphon::plan::builder::ProgramBuilder;
-use antiphon::plan::model::{Collective, Plan};
+use antiphon::plan::model::{Collective, OpKind, Plan};
 use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Entry, on_hosts, seed};
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 /// Runs `work` as each of the ranks on these hosts.
 pub fn apart<T: Send>(
@@ -279,6 +281,70 @@ fn ranks_of_other_nodes_hear_of_a_call_that_has_nothing_to_do_with_them() {
     let text = errors[1].to_string();
     assert!(matches!(errors[1], ExecutorError::Mismatch { .. }), "{text}");
     assert!(text.contains("`alone`") && text.contains("`exchange`"), "{text}");
+}
+
+/// Both ranks have entered a launch, in which each waits for the other, when the sockets between them break.
+#[test]
+fn a_link_that_breaks_under_a_launch_ends_it() {
+    if on_simulator("hosts::a_link_that_breaks_under_a_launch_ends_it").is_none() {
+        return;
+    }
+    let program = ProgramBuilder::new("both wait", Collective::SendRecv, 2);
+    for (from, to) in [(0, 1), (1, 0)] {
+        let port = program.port(from, to);
+        let (source, destination) = (program.input(from).all(), program.output(to).all());
+        program.block(from).put_with_signal(&port, source, destination);
+        program.block(to).wait(&[port]);
+    }
+    let mut plan = program.build().unwrap();
+    // What says that it has come is left out.
+    let blocks = plan.gpus.iter_mut().flat_map(|gpu| &mut gpu.threadblocks);
+    let puts = blocks.flat_map(|block| &mut block.ops);
+    puts.filter(|op| op.kind == OpKind::PutWithSignal).for_each(|op| op.kind = OpKind::Put);
+    let options = options().with_verification(false);
+    let entered = Barrier::new(2);
+    let errors = apart(&["a", "b"], &options, |rank| {
+        call(&rank, &exchange(), 64).unwrap();
+        let executor = Executor::new(&rank);
+        let plan = executor.load(&plan).unwrap();
+        let stream = rank.stream().unwrap();
+        let buffers = [(); 2].map(|()| rank.allocate(64).unwrap());
+        let [from, to] = buffers.each_ref().map(|memory| memory.address());
+        let call = Call::new(&plan, DataType::F32, (from.cast_const(), 64), (to, 64));
+        // SAFETY: the buffers outlive the launch, whose end is waited for.
+        unsafe { executor.execute(&call, &stream) }.unwrap();
+        entered.wait();
+        if rank.rank() == 0 {
+            // Time in which each hears of the other's call.
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(500) {
+                std::thread::yield_now();
+            }
+            assert!(break_connections() > 0);
+        }
+        executor.synchronize(&stream).unwrap_err()
+    });
+    for error in errors {
+        let links =
+            matches!(error.cause(), ExecutorError::Link { .. } | ExecutorError::Aborted { .. });
+        assert!(links && error.to_string().contains("waits at"), "{error}");
+    }
+}
+
+/// Shuts down all network connections of this process; how many there were.
+fn break_connections() -> usize {
+    use rustix::net::{AddressFamily, Shutdown, getpeername, shutdown};
+    let mut broken = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let number = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
+        // SAFETY: asked what it is, and shut down if it is one of the wire's, whose links find that it is.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let peer = getpeername(descriptor).ok().flatten().map(|peer| peer.address_family());
+        if peer.is_some_and(|of| [AddressFamily::INET, AddressFamily::INET6].contains(&of)) {
+            broken += usize::from(shutdown(descriptor, Shutdown::Both).is_ok());
+        }
+    }
+    broken
 }
 
 #[test]

@@ -143,6 +143,10 @@ impl Link for SharedLink {
         let memory = self.accepted.regions.region(peer, region).ok_or_else(|| {
             invalid("accept a region", saw("which is not mapped"), "regions that were passed on")
         })?;
+        if memory.backend() != Backend::Host {
+            let saw = saw(&format!("memory of {}", memory.backend().name()));
+            return Err(invalid("accept a region", saw, "memory of the host"));
+        }
         if memory.len() != bytes {
             let saw = saw(&format!("of {bytes} bytes"));
             return Err(invalid("accept a region", saw, &format!("{} bytes", memory.len())));
@@ -189,5 +193,68 @@ impl Link for SharedLink {
 
     fn describe(&self) -> String {
         "copies by way of memory of the host that both map".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_hal::{HalError, MemoryHandle};
+
+    /// Memory of a GPU, which the CPU must not touch.
+    #[derive(Debug)]
+    struct OfGpu;
+
+    impl Memory for OfGpu {
+        fn backend(&self) -> Backend {
+            Backend::Cuda
+        }
+
+        fn address(&self) -> *mut u8 {
+            std::ptr::without_provenance_mut(0x7000_0000_0000)
+        }
+
+        fn len(&self) -> u64 {
+            4096
+        }
+
+        fn id(&self) -> u64 {
+            1
+        }
+
+        fn export(&self) -> Result<MemoryHandle, HalError> {
+            Err(HalError::Unsupported { op: "export memory", backend: Backend::Cuda })
+        }
+    }
+
+    /// A peer that has passed it on.
+    #[derive(Debug)]
+    struct Offered;
+
+    impl MappedRegions for Offered {
+        fn region(&self, _: u32, _: u64) -> Option<Arc<dyn Memory>> {
+            Some(Arc::new(OfGpu))
+        }
+    }
+
+    impl SharedRegions for Offered {
+        fn reaches(&self, _: u32) -> bool {
+            true
+        }
+
+        fn share(&self, _: &Arc<dyn Memory>) -> Result<(), WireError> {
+            Ok(())
+        }
+
+        fn forget(&self, _: u32, _: u64) {}
+    }
+
+    #[test]
+    fn memory_of_a_gpu_is_neither_registered_nor_accepted() {
+        let wire = SharedWire::new(Arc::new(Offered));
+        let memory: Arc<dyn Memory> = Arc::new(OfGpu);
+        assert!(matches!(wire.register(&memory), Err(WireError::Invalid { .. })));
+        let link = wire.open(1).unwrap().connect(&[]).unwrap();
+        assert!(matches!(link.accept(1, 4096, &[]), Err(WireError::Invalid { .. })));
     }
 }

@@ -5,9 +5,9 @@
 //! bootstrap that says so; nobody else makes that group.
 
 use super::*;
-use crate::ports::{self, SHARED};
+use crate::ports;
 use antiphon_bootstrap::{Handler, Lost, Message, PeerInfo, Result as BootstrapResult};
-use antiphon_port::{Wire, WireError};
+use antiphon_port::Wire;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Once, OnceLock, Weak};
 
@@ -136,21 +136,13 @@ pub(super) fn homes(ranks: &dyn Bootstrap) -> Result<Option<Vec<u32>>, ExecutorE
     Ok(None)
 }
 
-/// The wire to ranks at home with this one that count as on other nodes, if there are any.
-///
-/// # Errors
-/// Why there is none.
+/// The wire to ranks at home with this one that count as on other nodes, if there are any, and the device can do its part.
 pub(super) fn shared_wire(
     ranks: &Arc<dyn Bootstrap>,
     regions: &Arc<Regions>,
     device: &dyn Device,
     page: &Arc<dyn Memory>,
-) -> Result<Arc<dyn Wire>, WireError> {
-    let unavailable = |reason: String, cure: &str| WireError::Unavailable {
-        wire: SHARED.to_owned(),
-        reason,
-        cure: cure.to_owned(),
-    };
+) -> Option<Arc<dyn Wire>> {
     let own = ranks.rank();
     let place = |rank| Some((ranks.home_of(rank).ok()?, ranks.node_of(rank).ok()?));
     let is_parted = |rank: &u32| {
@@ -159,15 +151,14 @@ pub(super) fn shared_wire(
     };
     let parted: Vec<u32> = (0..ranks.world()).filter(is_parted).collect();
     if parted.is_empty() {
-        let reason = "every rank of this machine maps the others' memory".to_owned();
-        return Err(unavailable(reason, "use the wire `local`, or none by name"));
+        return None;
     }
     // What parcels go by must be the device's as well as the host's.
-    device.pin(page).map_err(|error| {
+    if let Err(error) = device.pin(page) {
         log::debug!("rank {own}: no memory of the host is shared with ranks {parted:?}: {error}");
-        unavailable(error.to_string(), "use another wire")
-    })?;
-    Ok(ports::shared_wire(regions, ranks, parted))
+        return None;
+    }
+    Some(ports::shared_wire(regions, ranks, parted))
 }
 
 /// The nodes that ranks count as on, who are at home on these: each joins the first whose ranks are all at its home and not
