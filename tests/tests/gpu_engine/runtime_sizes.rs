@@ -2,7 +2,7 @@
 //! on.
 
 use crate::devices::devices;
-use crate::{on_ranks, on_simulator, on_threads, options};
+use crate::{on_ranks, on_simulator, on_simulator_of, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::selection::SelectionError;
 use antiphon::executor::{
@@ -165,7 +165,7 @@ thread_local! {
 fn ranks_of_nodes_of_which_some_choose_code_and_some_transfers_are_told_so() {
     const TEST: &str =
         "runtime_sizes::ranks_of_nodes_of_which_some_choose_code_and_some_transfers_are_told_so";
-    if on_simulator(TEST).is_none() {
+    if on_simulator_of(TEST, WORLD as usize).is_none() {
         return;
     }
     for on_stream in [false, true] {
