@@ -134,6 +134,25 @@ fn a_rank_that_leaves_without_the_call_is_named_though_there_is_no_limit() {
     }
 }
 
+/// Rank 0 waits for each of two others, by a block for each.
+pub fn of_two() -> Plan {
+    let program = ProgramBuilder::new("of two", Collective::SendRecv, 3);
+    for from in [1, 2] {
+        let channel = program.channel(0, from);
+        program.block(from).signal(&[channel]);
+        program.block(0).wait(&[channel]);
+    }
+    program.build().unwrap()
+}
+
+/// Lets some time pass, for what shows by nothing that a test could wait for.
+pub fn let_pass(milliseconds: u64) {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(milliseconds) {
+        std::thread::yield_now();
+    }
+}
+
 /// A block of rank 0 has waited for rank 1, and is through; another still waits for rank 2.
 #[test]
 fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
@@ -141,22 +160,9 @@ fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
     if on_simulator_of(test, 3).is_none() {
         return;
     }
-    let program = ProgramBuilder::new("of two", Collective::SendRecv, 3);
-    for from in [1, 2] {
-        let channel = program.channel(0, from);
-        program.block(from).signal(&[channel]);
-        program.block(0).wait(&[channel]);
-    }
-    let plan = program.build().unwrap();
+    let plan = of_two();
     let options = options().with_timeout(None).with_verification(false);
     let is_launched = Barrier::new(3);
-    // Time in which a wait is noted, and in which it would be found that rank 1 has left.
-    let let_pass = |milliseconds: u64| {
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(milliseconds) {
-            std::thread::yield_now();
-        }
-    };
     on_devices(&devices(3, 3), &options, |rank| {
         let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
         let loaded = executor.load(&plan).unwrap();
@@ -172,6 +178,7 @@ fn a_rank_that_leaves_after_its_part_of_the_call_breaks_nothing() {
             execute();
         }
         is_launched.wait();
+        // Time in which a wait is noted, and in which it would be found that rank 1 has left.
         let_pass([0, 100, 400][rank.rank() as usize]);
         if rank.rank() > 0 {
             execute();

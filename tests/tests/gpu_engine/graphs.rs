@@ -3,16 +3,15 @@
 use crate::coded::recordable;
 use crate::copies::{read, write};
 use crate::devices::devices;
+use crate::faults::{let_pass, of_two};
 use crate::{backend, on_devices, on_simulator, on_simulator_of, on_threads, options};
 use antiphon::DataType;
 use antiphon::executor::hal::{Memory, Stream};
 use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
-use antiphon::plan::builder::ProgramBuilder;
-use antiphon::plan::model::{Collective, Plan};
+use antiphon::plan::model::Plan;
 use antiphon_tests::recorder::{Recorded, Recorder};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 const ELEMENTS: usize = 500;
 const BYTES: u64 = ELEMENTS as u64 * 4;
@@ -161,22 +160,12 @@ fn a_rank_that_leaves_after_its_replay_breaks_nothing() {
     let test = "graphs::a_rank_that_leaves_after_its_replay_breaks_nothing";
     let Some(simulated) = on_simulator_of(test, 3) else { return };
     let application = &Recorder::new(&simulated, backend());
-    let program = ProgramBuilder::new("of two", Collective::SendRecv, 3);
-    for from in [1, 2] {
-        let channel = program.channel(0, from);
-        program.block(from).signal(&[channel]);
-        program.block(0).wait(&[channel]);
-    }
-    let plan = program.build().unwrap();
+    let plan = of_two();
     let options = options().with_timeout(None).with_verification(false);
     on_devices(&devices(3, 3), &options, |rank| {
         let recorded = OwnGraph::new(application, &plan, &rank);
         // Time in which a wait is noted, and in which it would be found that rank 1 has left.
-        let began = Instant::now();
-        let pause = Duration::from_millis([0, 100, 400][rank.rank() as usize]);
-        while began.elapsed() < pause {
-            std::thread::yield_now();
-        }
+        let_pass([0, 100, 400][rank.rank() as usize]);
         recorded.replay();
         recorded.end().unwrap();
     });

@@ -1,6 +1,6 @@
 //! Port channels of kernels over wires: between nodes, and on one node where a wire is forced.
 
-use crate::faults::{await_death, await_failure, call, kill_on};
+use crate::faults::{await_death, await_failure, call, kill_on, let_pass};
 use crate::plans::{HALF, report, right, run_all};
 use crate::ports::{hangs, sum};
 use crate::{device, on_simulator, on_threads, options};
@@ -12,7 +12,7 @@ use antiphon_tests::harness::processes::{Ranks, role};
 use antiphon_tests::harness::{Entry, on_hosts, seed};
 use std::os::fd::BorrowedFd;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Runs `work` as each of the ranks on these hosts.
 pub fn apart<T: Send>(
@@ -29,21 +29,32 @@ fn every_right_plan_with_ports_gives_the_right_result_across_nodes() {
     if on_simulator(test).is_none() {
         return;
     }
+    every_right_plan_over("tcp", |nodes, options, work| {
+        let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
+        let hosts: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        apart(&hosts, options, work)
+    });
+}
+
+/// What a rank does, and what went wrong with it.
+type Work<'a> = &'a (dyn Fn(Communicator) -> Vec<String> + Sync);
+
+/// Runs every right plan with ports by ranks that `on` has on the nodes that it is given, whose links are to go over this wire.
+pub fn every_right_plan_over(
+    wire: &str,
+    on: impl Fn(&[u32], &Options, Work<'_>) -> Vec<Vec<String>>,
+) {
     let seed = seed();
     println!("seed {seed}");
+    let options = options().with_verification(false);
     let (mut failures, mut crossed) = (Vec::new(), 0);
     for entry in right(true) {
-        let nodes: Vec<String> = entry.nodes().iter().map(u32::to_string).collect();
-        let hosts: Vec<&str> = nodes.iter().map(String::as_str).collect();
-        crossed += usize::from(hosts.iter().any(|host| *host != hosts[0]));
-        let options = options().with_verification(false);
-        let ranks = apart(&hosts, &options, |rank| {
+        let nodes = entry.nodes();
+        crossed += usize::from(nodes.iter().any(|node| *node != nodes[0]));
+        let ranks = on(&nodes, &options, &|rank| {
             let mut wrong = run_all(&rank, &entry, seed, HALF);
-            for link in rank.links() {
-                if link.wire != "tcp" {
-                    wrong.push(format!("{}: {link:?}", entry.name));
-                }
-            }
+            let others = rank.links().into_iter().filter(|link| link.wire != wire);
+            wrong.extend(others.map(|link| format!("{}: {link:?}", entry.name)));
             wrong
         });
         failures.extend(ranks.into_iter().flatten());
@@ -170,9 +181,16 @@ fn a_wait_for_a_signal_from_another_node_ends_with_its_name() {
     if on_simulator("hosts::a_wait_for_a_signal_from_another_node_ends_with_its_name").is_none() {
         return;
     }
+    a_wait_ends_with_a_name(|options, work| apart(&["a", "b"], options, work));
+}
+
+/// Rank 1 of two, which `on` runs, waits in vain for a signal of rank 0, and says so.
+pub fn a_wait_ends_with_a_name(
+    on: impl Fn(&Options, &(dyn Fn(Communicator) -> ExecutorError + Sync)) -> Vec<ExecutorError>,
+) {
     let limit = Some(Duration::from_secs(2));
     let options = options().with_timeout(limit).with_verification(false);
-    let errors = apart(&["a", "b"], &options, |rank| {
+    let errors = on(&options, &|rank| {
         let outcome = call(&rank, &hangs(), 64);
         let failure = await_failure(&rank);
         outcome.and(Err::<(), _>(failure)).unwrap_err()
@@ -316,10 +334,7 @@ fn a_link_that_breaks_under_a_launch_ends_it() {
         entered.wait();
         if rank.rank() == 0 {
             // Time in which each hears of the other's call.
-            let began = Instant::now();
-            while began.elapsed() < Duration::from_millis(500) {
-                std::thread::yield_now();
-            }
+            let_pass(500);
             assert!(break_connections() > 0);
         }
         executor.synchronize(&stream).unwrap_err()

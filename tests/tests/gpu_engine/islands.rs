@@ -2,19 +2,16 @@
 //! goes over the shared wire, by way of the host's memory, unless another is forced.
 
 use crate::devices::{device_of, devices};
-use crate::faults::{await_death_on, await_failure, call, kill_in_second_launch};
-use crate::plans::{HALF, report, right, run_all};
-use crate::ports::{hangs, sum};
+use crate::faults::{await_death_on, call, kill_in_second_launch};
+use crate::hosts::{a_wait_ends_with_a_name, every_right_plan_over};
+use crate::ports::sum;
 use crate::transfers::{WORLD, every_call, in_groups};
 use crate::{backend, on_devices, on_simulator_with, options};
-use antiphon::executor::hal::{Device, driver};
+use antiphon::executor::hal::driver;
 use antiphon::executor::{Communicator, ExecutorError};
 use antiphon_tests::harness::processes::{Ranks, role};
-use antiphon_tests::harness::seed;
 use antiphon_tests::simulated::Simulated;
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
 
 const WITHOUT_PEERS: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_PEERS", "0")];
 
@@ -82,26 +79,12 @@ fn every_right_plan_with_ports_gives_the_right_result_between_islands() {
     if apart(test).is_none() {
         return;
     }
-    let seed = seed();
-    println!("seed {seed}");
-    let (mut failures, mut crossed) = (Vec::new(), 0);
-    let options = options().with_verification(false);
-    for entry in right(true) {
+    every_right_plan_over("shared", |nodes, options, work| {
         // The ranks of a node of the plan's share a device.
-        let nodes = entry.nodes();
         let on = |node: &u32| driver(backend()).unwrap().open(*node).unwrap();
-        let devices: Vec<Arc<dyn Device>> = nodes.iter().map(on).collect();
-        crossed += usize::from(nodes.iter().any(|node| *node != nodes[0]));
-        let ranks = on_devices(&devices, &options, |rank| {
-            let mut wrong = run_all(&rank, &entry, seed, HALF);
-            let others = rank.links().into_iter().filter(|link| link.wire != "shared");
-            wrong.extend(others.map(|link| format!("{}: {link:?}", entry.name)));
-            wrong
-        });
-        failures.extend(ranks.into_iter().flatten());
-    }
-    report(&failures);
-    assert!(crossed > 5, "only {crossed} plans cross islands");
+        let devices: Vec<_> = nodes.iter().map(on).collect();
+        on_devices(&devices, options, work)
+    });
 }
 
 #[test]
@@ -109,18 +92,7 @@ fn a_wait_for_a_rank_on_another_island_ends_with_its_name() {
     if apart("islands::a_wait_for_a_rank_on_another_island_ends_with_its_name").is_none() {
         return;
     }
-    let limit = Some(Duration::from_secs(2));
-    let options = options().with_timeout(limit).with_verification(false);
-    let errors = on_devices(&devices(2, 2), &options, |rank| {
-        let outcome = call(&rank, &hangs(), 64);
-        let failure = await_failure(&rank);
-        outcome.and(Err::<(), _>(failure)).unwrap_err()
-    });
-    let text = errors[1].to_string();
-    let parts = ["rank 1 block 0 waits at op 0 (wait)", "port channel 0", "from rank 0"];
-    for part in parts {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    a_wait_ends_with_a_name(|options, work| on_devices(&devices(2, 2), options, work));
 }
 
 #[test]
