@@ -91,14 +91,6 @@ impl Inbox {
         self.channels.extract_if(idle).collect::<Vec<_>>()
     }
 
-    /// Forgets what waits for who subscribes to the group's channels; the caller drops what comes back without the lock.
-    pub fn forget_unheard(&mut self, group: u64) -> impl Sized + use<> {
-        let unheard = |key: &Key, channel: &mut Channel| {
-            key.0 == group && matches!(channel, Channel::Unheard(_))
-        };
-        self.channels.extract_if(unheard).collect::<Vec<_>>()
-    }
-
     /// How many channels something is known of.
     #[cfg(test)]
     pub fn remembered(&self) -> usize {

@@ -86,20 +86,18 @@ impl State {
     /// what comes back without the lock.
     pub fn leave(&mut self, group: u64) -> impl Sized + use<> {
         self.left.push_back(group);
-        let many = self.left.len() > self.most_left;
-        let long_ago = many.then(|| self.left.pop_front()).flatten();
+        let over = self.left.len().saturating_sub(self.most_left);
+        let due = self.left.drain(..over).collect::<Vec<_>>().into_iter();
         let is_used = |group: &u64| self.is_held(*group) || self.inbox.is_heard(*group);
-        let (used, long_ago) = match long_ago {
-            Some(group) if is_used(&group) => (Some(group), None),
-            other => (None, other),
-        };
+        let (used, long_ago): (Vec<_>, Vec<_>) = due.partition(is_used);
         // Some other time.
         self.left.extend(used);
-        long_ago.map(|group| {
+        let forget = |group| {
             self.rounds.forget(group);
             self.aborted.remove(&group);
             self.inbox.forget(group)
-        })
+        };
+        long_ago.into_iter().map(forget).collect::<Vec<_>>()
     }
 
     /// There is one more end of a group.
@@ -295,8 +293,8 @@ impl Mesh {
         state.aborted.insert(group, Abort { by, reason, only: abort.stream });
         // Who comes to it later hears of the abort first, and does not ask for what was sent to it before.
         let ended = (!state.has_joined(group)).then(|| {
-            state.rounds.forget_unjoined(group);
-            (state.inbox.forget_unheard(group), state.leave(group))
+            state.rounds.forget(group);
+            (state.inbox.forget(group), state.leave(group))
         });
         state.inbox.push_recheck();
         self.schedule(&mut state);
@@ -429,7 +427,11 @@ mod tests {
         let most = lock(&mesh.state).most_left + 2;
         let groups = 3 * most as u64;
         let given_up = whole.group(u64::MAX - 1, &[1, 2]).unwrap();
-        given_up.abort("enough");
+        let group = Group::of(0, u64::MAX - 1, vec![1, 2], CLOSING).id;
+        mesh.receive(2, Frame { group, ..abort() }).unwrap();
+        // Too early, since there are ends of both.
+        kept.let_go();
+        given_up.let_go();
         for number in 0..groups {
             let group = whole.group(number, &[0, 1]).unwrap();
             group.subscribe(7, Arc::new(Silent)).unwrap();

@@ -203,11 +203,6 @@ impl Rounds {
         self.questions.retain(|(_, key, _)| key.0 != group);
     }
 
-    /// Forgets rounds that this rank has no part in, of a group that was aborted.
-    pub fn forget_unjoined(&mut self, group: u64) {
-        self.gathering.retain(|key, round| key.0 != group || round.group.is_some());
-    }
-
     /// Of how many groups calls are counted.
     #[cfg(test)]
     pub fn remembered(&self) -> usize {
