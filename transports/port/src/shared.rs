@@ -13,6 +13,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
 const NAME: &str = "shared";
+/// What it runs over, for people.
+const OVER: &str = "copies by way of memory of the host that both map";
 
 /// Passes memory of this rank on to those that the wire reaches, and finds what they passed on.
 pub trait SharedRegions: MappedRegions {
@@ -62,7 +64,7 @@ impl Wire for SharedWire {
     }
 
     fn describe(&self) -> String {
-        "copies by way of memory of the host that both map".to_owned()
+        OVER.to_owned()
     }
 
     fn register(&self, memory: &Arc<dyn Memory>) -> Result<Registration, WireError> {
@@ -192,7 +194,7 @@ impl Link for SharedLink {
     }
 
     fn describe(&self) -> String {
-        "copies by way of memory of the host that both map".to_owned()
+        OVER.to_owned()
     }
 }
 
