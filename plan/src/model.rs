@@ -428,6 +428,12 @@ impl Collective {
         !matches!(self, Collective::SendRecv | Collective::Test | Collective::Other(_))
     }
 
+    /// Whether one rank, the root, is told from the others.
+    pub const fn has_root(&self) -> bool {
+        use Collective::{Broadcast, Gather, Reduce, Scatter};
+        matches!(self, Broadcast | Reduce | Gather | Scatter)
+    }
+
     /// The name in the plan format.
     pub fn name(&self) -> &str {
         match self {

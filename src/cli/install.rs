@@ -32,7 +32,7 @@ pub fn install(args: &InstallArgs) -> Result<ExitCode, CliError> {
     for file in &args.files {
         let plan = plans::load(file)?.plan;
         check_plan(args, &plan)?;
-        let idle = !is_called(&plan.collective);
+        let idle = matches!(plan.collective, Collective::Test | Collective::Other(_));
         let written = Installed::install(&folder, plan, terms(args)).map_err(refused)?;
         let Written { name, path, doubt } = written;
         if let Some(doubt) = doubt {
@@ -64,10 +64,8 @@ fn check(args: &InstallArgs) -> Result<(), CliError> {
 
 /// What no plan of this kind can be said to be for.
 fn check_plan(args: &InstallArgs, plan: &Plan) -> Result<(), CliError> {
-    use Collective::{Broadcast, Gather, Reduce, Scatter};
     let (name, ranks) = (&plan.name, plan.gpus.len());
-    let rooted = matches!(plan.collective, Broadcast | Reduce | Gather | Scatter);
-    if args.root.is_some() && !rooted {
+    if args.root.is_some() && !plan.collective.has_root() {
         let of = &plan.collective;
         return Err(CliError::Usage(format!(
             "cannot install plan `{name}` with --root: it is for {of}, which has none; leave it out"
@@ -79,11 +77,6 @@ fn check_plan(args: &InstallArgs, plan: &Plan) -> Result<(), CliError> {
         ))),
         _ => Ok(()),
     }
-}
-
-/// Whether there are calls by name of a collective.
-fn is_called(collective: &Collective) -> bool {
-    !matches!(collective, Collective::Test | Collective::SendRecv | Collective::Other(_))
 }
 
 fn refused(error: InstallError) -> CliError {

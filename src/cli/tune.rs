@@ -17,7 +17,7 @@ use super::table::{microseconds, percentile};
 use super::{BuiltIn, CliError, TuneArgs, plans, size};
 use antiphon::executor::hal::{Backend, DeviceName};
 use antiphon::executor::selection::table::{Kind, Machine, Setting, Table, Times};
-use antiphon::executor::selection::{SelectionError, Spread};
+use antiphon::executor::selection::{SelectionError, Spread, Tuning};
 use antiphon::executor::{Installed, RegisteredPlan};
 use antiphon::plan::model::Collective;
 use antiphon::{DataType, Registry, Terms};
@@ -63,17 +63,11 @@ enum Sizes {
     Close,
 }
 
-/// The file that calls look for their table in, where the environment names one.
-fn named_table() -> Option<PathBuf> {
-    let named = std::env::var_os("ANTIPHON_TUNING")?;
-    (!named.is_empty() && named != "off").then(|| named.into())
-}
-
 /// Measures what is not in the table yet, and writes it after each size.
 pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => match named_table() {
+        None => match Tuning::file() {
             Some(path) => path,
             None => cache_folder()?.join("tuning.json"),
         },
@@ -207,11 +201,7 @@ fn others(files: &[PathBuf], installed: &Installed) -> Result<Vec<Arc<Registered
     for file in files {
         let plan = plans::load(file)?.plan;
         // As what is built in is measured.
-        let rooted = matches!(
-            plan.collective,
-            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
-        );
-        let terms = Terms { root: rooted.then_some(0), ..Terms::default() };
+        let terms = Terms { root: plan.collective.has_root().then_some(0), ..Terms::default() };
         registry.register(plan, terms).map_err(|error| CliError::Usage(error.to_string()))?;
     }
     let mut all = registry.plans();

@@ -21,10 +21,7 @@ enum From {
 /// A plan does not say which rank is the root of a collective that has one: it is the first for which the outputs of the
 /// machine's last run are right, and rank 0 if there is none.
 pub(super) fn expected(machine: &Machine<'_>) -> Option<(Vec<u8>, Vec<bool>)> {
-    let rooted = matches!(
-        machine.layout.collective,
-        Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
-    );
+    let rooted = machine.layout.collective.has_root();
     let first = from_root(machine, 0)?;
     let met = |(values, promised): &(Vec<u8>, Vec<bool>)| {
         let both = values.iter().zip(&machine.outputs).zip(promised);

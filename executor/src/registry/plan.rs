@@ -4,7 +4,6 @@ use super::fits_some;
 use super::terms::{Misfit, Terms, Whose};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
-use crate::selection::question::has_root;
 use crate::selection::{Question, Spread, reproducible};
 use antiphon_plan::model::{ChannelTable, ChannelType, Collective, Plan};
 use antiphon_plan::verify::{self, SumOrder, Verdict};
@@ -82,7 +81,7 @@ impl RegisteredPlan {
 
     /// Whether the plan is for this root, of a collective that has one: it does not say so itself.
     fn check_root(&self, root: u32) -> Result<(), ExecutorError> {
-        if !has_root(&self.plan.collective) {
+        if !self.plan.collective.has_root() {
             return Ok(());
         }
         let layout = self.lowered.layout();
@@ -165,7 +164,7 @@ impl RegisteredPlan {
         }
         self.fits_ranks(question.spread)?;
         self.terms.admit(question)?;
-        let rooted = has_root(question.collective);
+        let rooted = question.collective.has_root();
         if rooted && self.terms.root.is_none() {
             return Err(Misfit::Root(None));
         }
@@ -192,7 +191,7 @@ impl RegisteredPlan {
 
     /// The plan with input and output lying the other way, where a call may have them either way.
     pub(crate) fn other_place(&self) -> Option<Plan> {
-        let either = has_root(&self.plan.collective);
+        let either = self.plan.collective.has_root();
         either.then(|| Plan { in_place: !self.plan.in_place, ..self.plan.clone() })
     }
 }
@@ -220,7 +219,7 @@ fn contradicts(plan: &Plan, saw: &str, allowed: &'static str) -> ExecutorError {
 fn trespass(lowered: &LoadedPlan, root: Option<u32>) -> Option<Misfit> {
     use Collective::{Gather, Other, Reduce, Scatter, Test};
     let collective = lowered.collective();
-    let rooted = has_root(collective);
+    let rooted = collective.has_root();
     // In place, the one buffer is to be written.
     if matches!(collective, Test | Other(_)) || (!rooted && lowered.layout().in_place) {
         return None;

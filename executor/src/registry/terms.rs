@@ -1,6 +1,5 @@
 //! What a registered plan, or registered code, is for; and why it does not fit a call.
 
-use crate::selection::question::has_root;
 use crate::selection::{Question, Spread};
 use antiphon_plan::LowerError;
 use antiphon_plan::model::Collective;
@@ -189,7 +188,7 @@ impl Terms {
     /// Whether a call is within the terms, but for its collective and what a plan says itself.
     pub(super) fn admit(&self, question: &Question<'_>) -> Result<(), Misfit> {
         self.admit_ranks(question.spread)?;
-        let rooted = has_root(question.collective);
+        let rooted = question.collective.has_root();
         if let Some(wanted) = self.in_place.filter(|&wanted| wanted != question.in_place && !rooted)
         {
             return Err(Misfit::InPlace(wanted));

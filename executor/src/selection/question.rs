@@ -111,10 +111,10 @@ impl fmt::Display for Question<'_> {
         if nodes > 1 {
             write!(f, " of {nodes} nodes")?;
         }
-        if self.in_place && !has_root(self.collective) {
+        if self.in_place && !self.collective.has_root() {
             f.write_str(", in place")?;
         }
-        if has_root(self.collective) {
+        if self.collective.has_root() {
             write!(f, ", root {}", self.root)?;
         }
         if self.premultiplied {
@@ -138,10 +138,4 @@ pub(crate) fn reduces(collective: &Collective) -> bool {
 /// Whether the blocks of a collective have lengths of their own, which come with each call.
 pub(crate) fn brings_sizes(collective: &Collective) -> bool {
     matches!(collective, Collective::AllToAllV | Collective::AllGatherV)
-}
-
-/// Whether one rank of a collective is told from the others.
-pub(crate) fn has_root(collective: &Collective) -> bool {
-    use Collective::{Broadcast, Gather, Reduce, Scatter};
-    matches!(collective, Broadcast | Reduce | Gather | Scatter)
 }

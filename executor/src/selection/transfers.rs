@@ -2,7 +2,7 @@
 //! them.
 
 use super::order::{Candidate, Choice, Rule, Sources, choose};
-use super::question::{brings_sizes, has_root};
+use super::question::brings_sizes;
 use super::{Devices, Question, SelectionError, Spread};
 use crate::registry::{Contents, Installed};
 use antiphon_plan::model::Collective;
@@ -40,7 +40,7 @@ pub(crate) fn explain(
     question: &Question<'_>,
 ) -> Result<Choice, SelectionError> {
     // As calls by name ask.
-    let in_place = question.in_place && !has_root(question.collective);
+    let in_place = question.in_place && !question.collective.has_root();
     let question = &Question { in_place, ..*question };
     match question.collective {
         // Two ranks make it, and no others need be there to choose.

@@ -6,11 +6,17 @@ use super::question::Question;
 use super::table::{Kind, Machine, Setting, Table};
 use crate::registry::Misfit;
 use std::borrow::Cow;
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 /// Names a table, or says `off`.
 const VARIABLE: &str = "ANTIPHON_TUNING";
+
+/// What the variable says.
+fn named() -> Option<OsString> {
+    std::env::var_os(VARIABLE).filter(|value| !value.is_empty())
+}
 
 /// What a table has to say about calls of a group of ranks; or why none is used.
 #[derive(Clone, Debug)]
@@ -41,19 +47,23 @@ impl Tuning {
         Tuning { table: Ok((Arc::new(table), Machine::here())), kind: Kind::Processes }
     }
 
-    /// The table of this process: the file that `ANTIPHON_TUNING` names (`off` for none), else `tuning.json` in the
-    /// [cache folder](antiphon_hal::cache_folder). It is read when it is first asked for; one that is no table is
-    /// warned of, and not used.
+    /// Where the table is: the file that `ANTIPHON_TUNING` names, else `tuning.json` in the
+    /// [cache folder](antiphon_hal::cache_folder). It need not exist.
+    pub fn file() -> Option<PathBuf> {
+        let named = named().filter(|value| value != "off").map(PathBuf::from);
+        named.or_else(|| antiphon_hal::cache_folder().map(|folder| folder.join("tuning.json")))
+    }
+
+    /// The table of this process: in its [`file`](Self::file), or none where `ANTIPHON_TUNING` is `off`. It is read when it is first
+    /// asked for; one that is no table is warned of, and not used.
     pub fn of_process() -> Self {
         static PROCESS: LazyLock<Tuning> = LazyLock::new(|| {
-            let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
-            match named {
-                Some(value) if value == "off" => Tuning::none("ANTIPHON_TUNING is off"),
-                Some(path) => Tuning::read(Path::new(&path)),
-                None => match antiphon_hal::cache_folder() {
-                    Some(folder) => Tuning::read(&folder.join("tuning.json")),
-                    None => Tuning::none("there is no cache folder"),
-                },
+            if named().is_some_and(|value| value == "off") {
+                return Tuning::none("ANTIPHON_TUNING is off");
+            }
+            match Tuning::file() {
+                Some(path) => Tuning::read(&path),
+                None => Tuning::none("there is no cache folder"),
             }
         });
         PROCESS.clone()

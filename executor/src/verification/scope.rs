@@ -2,7 +2,6 @@
 
 use crate::error::ExecutorError;
 use crate::executor::Call;
-use crate::selection::question::has_root;
 use antiphon_plan::verify::Report;
 
 /// What was found of calls that differ from how their plan is written.
@@ -65,7 +64,7 @@ impl Scope {
                 allowed: "an input and an output of their own; use a plan that is written for it, or turn verification off",
             }),
             // Of collectives with a root only some ranks may have both buffers.
-            (true, false) if !call.is_empty() && !has_root(plan.collective()) => {
+            (true, false) if !call.is_empty() && !plan.collective().has_root() => {
                 Err(ExecutorError::Argument {
                     what: "run a plan out of place",
                     saw: saw(),

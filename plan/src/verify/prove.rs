@@ -51,12 +51,6 @@ pub fn verify(plan: &Plan, layout: &Layout, options: Options<'_>) -> Report {
     proof.report()
 }
 
-/// Whether one rank of a collective is told from the others.
-fn has_root(collective: &Collective) -> bool {
-    use Collective::{Broadcast, Gather, Reduce, Scatter};
-    matches!(collective, Broadcast | Reduce | Gather | Scatter)
-}
-
 /// What was found so far.
 struct Proof<'a> {
     plan: &'a Plan,
@@ -165,7 +159,7 @@ impl<'a> Proof<'a> {
 
     /// A plan does not say which rank is the root: where it is not rank 0, some other one for which all is right.
     fn other_root(&mut self, grid: &Grid, case: Case, free: &[bool]) -> Option<Vec<Balance>> {
-        let rooted = has_root(&self.plan.collective);
+        let rooted = self.plan.collective.has_root();
         let wrong = |refutation: &Refutation| matches!(refutation.fault, Fault::Wrong { .. });
         if !rooted || self.refutations.is_empty() || !self.refutations.iter().all(wrong) {
             return None;
@@ -485,7 +479,7 @@ impl<'a> Proof<'a> {
         let same_bits = same_bits.filter(|_| verdict == Verdict::Proven);
         let order = order.filter(|_| verdict == Verdict::Proven);
         let refuted = matches!(verdict, Verdict::Refuted(_));
-        let root = self.shown_root.filter(|_| !refuted && has_root(&self.plan.collective));
+        let root = self.shown_root.filter(|_| !refuted && self.plan.collective.has_root());
         let (repeats, elsewhere) = (self.repeats, self.elsewhere);
         Report { verdict, same_bits, order, repeats, elsewhere, root, notes, cases: self.cases }
     }
