@@ -81,7 +81,8 @@ pub enum CliError {
     },
 }
 
-fn list(faults: &[String]) -> String {
+/// The faults of a plan, with their number before them.
+pub(super) fn list(faults: &[String]) -> String {
     let plural = if faults.len() == 1 { "" } else { "s" };
     let all: String = faults.iter().map(|fault| format!("\n  {fault}")).collect();
     format!("{} fault{plural}:{all}", faults.len())

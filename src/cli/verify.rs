@@ -1,6 +1,6 @@
 //! `plan verify`: proofs and counterexamples for people, and as JSON for programs.
 
-use super::error::print_line;
+use super::error::{list, print_line};
 use super::verify_json::{Document, Entry};
 use super::{CliError, plans};
 use antiphon::plan::model::Plan;
@@ -61,9 +61,7 @@ fn outcome(path: &Path, options: Options) -> Outcome {
     };
     let faults = plans::faults(&plan);
     if !faults.is_empty() {
-        let list: Vec<_> = faults.iter().map(|fault| format!("\n  {fault}")).collect();
-        let plural = if faults.len() == 1 { "" } else { "s" };
-        return cannot(&format!("it has {} fault{plural}:{}", faults.len(), list.concat()));
+        return cannot(&format!("it has {}", list(&faults)));
     }
     match Layout::new(&plan) {
         Ok(layout) => {
