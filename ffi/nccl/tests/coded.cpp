@@ -19,7 +19,7 @@ struct Seen {
 // Sums what is sent, and then the sums: what nothing else would answer, a multiple of the sum.
 std::int32_t sum_twice(void* context, const antiphon_code_call* call) {
     auto& seen = *static_cast<Seen*>(context);
-    CHECK(call->world == world && call->device == static_cast<std::int32_t>(call->rank));
+    CHECK(call->world == world && call->device == on(static_cast<int>(call->rank)));
     CHECK(call->stream != nullptr && call->native_stream == seen.streams[call->rank]);
     const void* from = call->send_buffer;
     for (const bool again : {false, true}) {
@@ -67,7 +67,7 @@ void threads(Seen& seen, int32_t times) {
 // One thread for all ranks, in a group, with what each rank sends to the next beside it.
 void together(Seen& seen, int32_t times) {
     ncclComm_t comms[world];
-    const int devices[world] = {0, 1};
+    const int devices[world] = {0, on(1)};
     OK(ncclCommInitAll(comms, world, devices));
     std::vector<Rank> ranks;
     for (int rank = 0; rank < world; rank++) {

@@ -354,14 +354,14 @@ void run(const std::string& way, const ncclUniqueId& id, int rank) {
     }
     const Rank own(rank, comm);
     if (way == "beside") {
-        beside(own, rank + 1);
+        beside(own, on(rank + 1));
     } else {
         collectives(own);
         spelled(own);
         registered(own);
         shrunk(own);
         everywhere(comm, rank, world);
-        rest(own, rank + 1);
+        rest(own, on(rank + 1));
         finalized(own);
     }
     own.close();
@@ -439,7 +439,7 @@ int main(int arguments, char** texts) {
     if (way == "together") {
         CUDA(cuInit(0));
         together({0, 0});
-        together({0, 1});
+        together({0, on(1)});
         std::printf("devices: ok\n");
         return EXIT_SUCCESS;
     }

@@ -1,39 +1,14 @@
 #pragma once
 
-// What programs share whose ranks are on two devices of the simulated driver. Their own calls are those of CUDA's driver, whose streams
-// are those of the run-time library.
+// What programs share whose ranks are on two devices, or on one where there is no other. Their own calls are those of CUDA's driver.
 #include "program.h"
+// Behind the one above, which says what a check does.
+#include "driver.h"
 
 #include <cstdint>
 
-extern "C" {
-typedef struct CUctx_st* CUcontext;
-typedef struct CUgraph_st* CUgraph;
-typedef struct CUgraphExec_st* CUgraphExec;
-typedef unsigned long long CUdeviceptr;
-int cuInit(unsigned flags);
-int cuDevicePrimaryCtxRetain(CUcontext* context, int device);
-int cuCtxSetCurrent(CUcontext context);
-int cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes);
-int cuMemFree_v2(CUdeviceptr address);
-int cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes);
-int cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes);
-int cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, cudaStream_t stream);
-int cuStreamCreate(cudaStream_t* stream, unsigned flags);
-int cuStreamSynchronize(cudaStream_t stream);
-int cuStreamDestroy_v2(cudaStream_t stream);
-int cuStreamBeginCapture_v2(cudaStream_t stream, unsigned mode);
-int cuStreamEndCapture(cudaStream_t stream, CUgraph* graph);
-int cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long flags);
-int cuGraphLaunch(CUgraphExec executable, cudaStream_t stream);
-int cuGraphExecDestroy(CUgraphExec executable);
-int cuGraphDestroy(CUgraph graph);
-}
-
 /* Rules of recording for the calling thread alone: others may make graphs meanwhile. */
 constexpr unsigned own_thread = 1;
-
-#define CUDA(call) CHECK((call) == 0)
 
 constexpr int world = 2;
 constexpr std::size_t count = 200;
@@ -42,12 +17,6 @@ using Numbers = std::vector<int32_t>;
 inline int32_t value(int rank, std::size_t index) { return static_cast<int32_t>(rank * 7 + index * 3) % 101 + 1; }
 
 inline int32_t sum(std::size_t index) { return value(0, index) + value(1, index); }
-
-inline void use(int device) {
-    CUcontext context;
-    CUDA(cuDevicePrimaryCtxRetain(&context, device));
-    CUDA(cuCtxSetCurrent(context));
-}
 
 // A rank, with buffers on the device that is current.
 struct Rank {

@@ -35,7 +35,7 @@ impl Devices {
         let (source, output) = (tests.join(source), self.machine.folder.join(output));
         let mut build = self.machine.compiler("g++", &source, &output);
         build.args(["-std=c++17", "-Wno-pedantic", "-isystem"]).arg(&self.header);
-        build.arg("-isystem").arg(tests.join("cuda"));
+        build.arg("-isystem").arg(tests.join("cuda")).arg("-I").arg(repository().join("tests/c"));
         build
     }
 

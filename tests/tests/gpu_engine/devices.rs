@@ -18,9 +18,11 @@ use std::sync::Arc;
 /// How many devices ranks take turns on: two, and as many as there are.
 const COUNTS: [u32; 2] = [2, 8];
 
-/// The device of a rank, of `count` devices.
+/// The device of a rank, of `count` devices, or of as many as there are.
 pub fn device_of(rank: u32, count: u32) -> Arc<dyn Device> {
-    driver(backend()).unwrap().open(rank % count).unwrap()
+    let driver = driver(backend()).unwrap();
+    let there = driver.devices().unwrap().len() as u32;
+    driver.open(rank % count.min(there)).unwrap()
 }
 
 /// The devices of all ranks, of `count` devices.

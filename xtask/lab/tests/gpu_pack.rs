@@ -51,6 +51,8 @@ fn a_pack_runs_where_there_is_nothing_but_a_driver() {
         .arg(built);
     let said = passed(&pack.output().unwrap());
     assert!(said.contains("run.sh"), "{said}");
+    let with_nccl = !said.contains("no nccl.h");
+    assert!(with_nccl || std::env::var_os("ANTIPHON_NEEDS_NCCL_HEADER").is_none(), "{said}");
     // The folder with the simulated driver stands for the loader's path; nothing else is told.
     let libraries =
         driver.iter().find(|(name, _)| *name == "ANTIPHON_CUDA_LIB").unwrap().1.parent().unwrap();
@@ -64,6 +66,9 @@ fn a_pack_runs_where_there_is_nothing_but_a_driver() {
     let said = passed(&script.output().unwrap());
     for step in [
         "info",
+        "client-device-threads",
+        "client-device-together",
+        "client-device-misuse",
         "two_shot_packets_4-generated",
         "two_shot_packets_4-interpreted",
         "bench-allreduce-2-generated",
@@ -73,6 +78,12 @@ fn a_pack_runs_where_there_is_nothing_but_a_driver() {
         assert!(said.lines().any(ok), "{step}: {said}");
     }
     assert!(!said.contains("FAILED"), "{said}");
+    // Whoever packs says so where there is no header of NCCL's.
+    for client in ["client-devices-together", "client-coded"] {
+        let outcome =
+            if with_nccl { format!("ok     {client},") } else { format!("SKIP   {client}:") };
+        assert!(said.contains(&outcome), "{outcome} {said}");
+    }
     let summary = fs::read_to_string(log.join("summary.txt")).unwrap();
     assert!(said.starts_with(summary.split("ok     benchmark").next().unwrap()), "{said}");
     benchmark(&log, &said);

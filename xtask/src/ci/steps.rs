@@ -111,6 +111,7 @@ pub(super) const STEPS: &[Step] = &[
             "--test=registered",
             "--test=unblocked",
             "--test=gpu_c",
+            "--test=gpu_pack",
         ],
         environment: &[
             ("ANTIPHON_NEEDS_NCCL_HEADER", "1"),

@@ -3,18 +3,15 @@
 // Each test takes what it needs.
 #![allow(dead_code)]
 
+mod header;
 pub mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names the folder of NVIDIA's `nccl.h`.
-const HEADER: &str = "ANTIPHON_NCCL_INCLUDE";
 /// Set where NVIDIA's packages and a compiler must be there.
 pub const NEEDS: &str = "ANTIPHON_NEEDS_NCCL_HEADER";
-/// Where NVIDIA's package is in a Python environment.
-const IN_PACKAGE: &str = "site-packages/nvidia/nccl/include";
 
 /// The folder of this package.
 pub fn package() -> &'static Path {
@@ -29,16 +26,13 @@ pub fn libraries() -> PathBuf {
 
 /// The folder of the header, if this machine has it.
 pub fn header() -> Option<PathBuf> {
-    let named = std::env::var_os(HEADER).map(PathBuf::from);
-    let installed = || {
-        let environment = PathBuf::from(std::env::var_os("VIRTUAL_ENV")?).join("lib");
-        let pythons = fs::read_dir(environment).ok()?.flatten();
-        pythons.map(|python| python.path().join(IN_PACKAGE)).find(|folder| folder.exists())
-    };
-    let found = named.or_else(installed).filter(|folder| folder.join("nccl.h").exists());
+    let found = header::find();
     assert!(found.is_some() || std::env::var_os(NEEDS).is_none(), "no nccl.h, and {NEEDS} is set");
     if found.is_none() {
-        println!("SKIP: no nccl.h; {HEADER} names its folder, and pip has it in nvidia-nccl-cu12");
+        println!(
+            "SKIP: no nccl.h; {} names its folder, and pip has it in nvidia-nccl-cu12",
+            header::HEADER
+        );
     }
     found
 }

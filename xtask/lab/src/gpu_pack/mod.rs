@@ -2,9 +2,10 @@
 //! the driver.
 //!
 //! It holds the command with the CUDA backend, and on request ROCm's, which carries the interpreting kernel compiled; tests of
-//! the device layer and of the engine; the benchmark (`gpu_bench`); plans, and their kernels compiled ahead for NVIDIA's GPUs; and
-//! `run.sh`, which runs all of it and keeps what was said. Both vendors' libraries are loaded at run time, so one folder serves both.
+//! the device layer and of the engine; clients in C and C++ with their libraries; the benchmark (`gpu_bench`); plans, and their
+//! kernels compiled ahead for NVIDIA's GPUs; and `run.sh`, which runs all of it and keeps what was said. Both vendors' libraries are loaded at run time, so one folder serves both.
 
+mod clients;
 mod code;
 
 use crate::{Error, Result, repo};
@@ -67,24 +68,11 @@ pub fn run(options: &Options) -> Result<()> {
     }
     for (from, to) in &programs {
         stripped(from, to)?;
-        let needed = vendors(to)?;
-        if !needed.is_empty() {
-            return Err(Error::message(format!(
-                "cannot pack {}: saw that it does not start without {}, allowed only libraries of the system",
-                from.display(),
-                needed.join(", ")
-            )));
-        }
-        let needed = glibc(to)?;
-        if needed > GLIBC {
-            let ((major, minor), most) = (needed, GLIBC);
-            return Err(Error::message(format!(
-                "cannot pack {}: saw that it needs glibc {major}.{minor}, allowed up to {}.{}; build on Debian 12",
-                from.display(),
-                most.0,
-                most.1
-            )));
-        }
+        startable(to, &[])?;
+    }
+    for (from, to) in clients::build(&built, &out)? {
+        stripped(&from, &to)?;
+        startable(&to, &[clients::DRIVER])?;
     }
     let mut packed = Vec::new();
     for plan in repo::files(&repo::root().join("examples/plans"))? {
@@ -117,20 +105,15 @@ fn tests(rocm: bool) -> impl Iterator<Item = &'static str> {
 fn build(rocm: bool) -> Result<PathBuf> {
     let features = match rocm {
         false => "antiphon/cuda",
-        true => "antiphon/cuda,antiphon/rocm,antiphon-tests/rocm,antiphon-lab/rocm",
+        true => {
+            "antiphon/cuda,antiphon/rocm,antiphon-tests/rocm,antiphon-lab/rocm,antiphon-ffi/rocm"
+        }
     };
     let mut command = repo::cargo();
-    command.args([
-        "build",
-        "--release",
-        "-p",
-        "antiphon",
-        "-p",
-        "antiphon-tests",
-        "-p",
-        "antiphon-lab",
-    ]);
-    command.args(["--features", features]);
+    command.args(["build", "--release", "--lib", "--features", features]);
+    for package in ["antiphon", "antiphon-tests", "antiphon-lab"].iter().chain(&clients::PACKAGES) {
+        command.args(["-p", package]);
+    }
     for program in PROGRAMS {
         command.args(["--bin", program]);
     }
@@ -160,6 +143,28 @@ fn newest(folder: &Path, test: &str) -> Result<PathBuf> {
         let folder = folder.display();
         Error::message(format!("cannot find the tests {test} in {folder}: build them first"))
     })
+}
+
+/// Fails unless a program starts on machines that have the system's libraries, old ones, and these of the vendors.
+fn startable(program: &Path, allowed: &[&str]) -> Result<()> {
+    let named = program.display();
+    let mut needed = vendors(program)?;
+    needed.retain(|library| !allowed.contains(&library.as_str()));
+    if !needed.is_empty() {
+        return Err(Error::message(format!(
+            "cannot pack {named}: saw that it does not start without {}, allowed only libraries of the system",
+            needed.join(", ")
+        )));
+    }
+    let needed = glibc(program)?;
+    if needed > GLIBC {
+        let ((major, minor), most) = (needed, GLIBC);
+        return Err(Error::message(format!(
+            "cannot pack {named}: saw that it needs glibc {major}.{minor}, allowed up to {}.{}; build on Debian 12",
+            most.0, most.1
+        )));
+    }
+    Ok(())
 }
 
 /// Copies a program without what debuggers need, where the tool for it is there.

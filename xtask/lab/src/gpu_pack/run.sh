@@ -146,10 +146,25 @@ if [ -z "$quick" ]; then
     # by which they call it as an application does.
     [ -n "$driver" ] || note "SKIP   engine: no libamdhip64.so was found by its name; ANTIPHON_HIP_LIB names one"
     # A name is looked for anywhere in those of tests: `faults::` is in `defaults::`, too, which expects several devices.
-    for group in ${driver:+graphs streams buffers ends first methods runtime_sizes scaled grouped faults ports together handed}; do
+    for group in ${driver:+graphs streams buffers ends first methods runtime_sizes scaled grouped faults ports together handed coded counted hosts}; do
         beside "engine-$group" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device "$here/gpu_engine" "$group::" --skip defaults:: --test-threads=1
     done
 fi
+
+# Clients in C and C++, which call the driver themselves.
+for client in "device threads" "device processes" "device together" "device coded" "device misuse" \
+    "devices together" "devices processes" "coded"; do
+    name=$(echo "client-$client" | tr ' ' '-')
+    # The name and the way, which are two words.
+    set -- $client
+    if [ $device != cuda ]; then
+        note "SKIP   $name: it calls CUDA's driver"
+    elif [ ! -e "$here/clients/$1" ]; then
+        note "SKIP   $name: it was not packed, for want of nccl.h"
+    elif [ -z "$quick" ] || [ "${2-}" != processes ]; then
+        beside "$name" env ANTIPHON_DEVICE=cuda "$here/clients/$@"
+    fi
+done
 
 together
 
