@@ -213,7 +213,7 @@ impl Context {
             lists,
             partners,
             apart: !shared.one_node,
-            adds: shared.neighbours.adds(device),
+            adds: shared.neighbours.adds(&device.caps().peers, |peer| !shared.is_far(peer)),
             parts,
             queue,
             recorded: AtomicBool::new(false),

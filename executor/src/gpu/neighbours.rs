@@ -102,13 +102,13 @@ impl RankDevice {
             return None;
         }
         // Of a device that this process does not see nobody tells before its memory is mapped.
-        let link = self.link_of(own, same_process)?;
+        let link = self.link_of(&own.caps().peers, same_process)?;
         (!link.access).then_some(Gap::Access)
     }
 
-    /// How `own` reaches this device, if it is another that the process sees.
-    fn link_of<'a>(&self, own: &'a dyn Device, same_process: bool) -> Option<&'a PeerLink> {
-        own.caps().peers.iter().find(|link| match (link.pci, self.pci) {
+    /// How a device that has these links reaches this one, if it is another that the process sees.
+    fn link_of<'a>(&self, links: &'a [PeerLink], same_process: bool) -> Option<&'a PeerLink> {
+        links.iter().find(|link| match (link.pci, self.pci) {
             (Some(link), Some(place)) => link == place,
             _ => same_process && link.index == self.index,
         })
@@ -201,10 +201,15 @@ impl Neighbours {
         (0..self.devices.len() as u32).all(|peer| self.share(peer))
     }
 
-    /// Whether `own`, the device of this rank, adds to memory of all others in single steps, as far as the process sees them.
-    pub fn adds(&self, own: &dyn Device) -> bool {
-        let mut links = self.devices.iter().zip(&self.here);
-        links.all(|(device, &here)| device.link_of(own, here).is_none_or(|link| link.atomics))
+    /// Whether the device of this rank, which has these links, adds to memory of all ranks that are `near` in single steps. Of one
+    /// that the process does not see nobody tells that it does.
+    pub fn adds(&self, links: &[PeerLink], near: impl Fn(u32) -> bool) -> bool {
+        let own = self.devices[self.rank as usize];
+        let mut others = (0..).zip(self.devices.iter().zip(&self.here));
+        others.all(|(rank, (device, &here))| {
+            let adds = || device.link_of(links, here).is_some_and(|link| link.atomics);
+            !near(rank) || own.is(device, here) || adds()
+        })
     }
 
     /// Whether there is a device whose memory network cards may write, without which none need read that of another.
@@ -341,6 +346,18 @@ mod tests {
         {
             let all = devices.map(|device| (device, false)).to_vec();
             assert_eq!(Neighbours::new(0, all, std::iter::empty()).take_writes(), expected);
+        }
+    }
+
+    #[test]
+    fn a_device_adds_to_no_memory_of_which_nobody_says_that_it_may() {
+        let [own, hidden] = ["10", "11"].map(|at| device(0, &format!("0000:{at}:00.0")));
+        for (other, expected) in [(own, true), (hidden, false)] {
+            let all = [own, other].map(|device| (device, false)).to_vec();
+            let neighbours = Neighbours::new(0, all, std::iter::empty());
+            assert_eq!(neighbours.adds(&[], |_| true), expected, "{other}");
+            // Over a wire nothing is added.
+            assert!(neighbours.adds(&[], |rank| rank == 0));
         }
     }
 

@@ -1,12 +1,13 @@
 //! Signals between devices that do not add to each other's memory in single steps, as over PCIe: the count is stored.
 
 use crate::copies::{read, write};
-use crate::devices::{devices, every_right_plan_over};
-use crate::{on_devices, on_simulator_with, options};
+use crate::devices::{device_of, devices, every_right_plan_over};
+use crate::{on_devices, on_simulator, on_simulator_with, options};
 use antiphon::DataType;
-use antiphon::executor::{Call, Executor};
+use antiphon::executor::{Call, Communicator, Executor};
 use antiphon::plan::builder::ProgramBuilder;
 use antiphon::plan::model::{Collective, Plan};
+use antiphon_tests::harness::processes::{Ranks, role};
 
 /// Devices without such steps.
 const APART: [(&str, &str); 1] = [("ANTIPHON_GPUSIM_ATOMICS", "0")];
@@ -39,26 +40,47 @@ fn no_signal_of_blocks_that_share_a_channel_is_lost() {
     if on_simulator_with(test, &APART).is_none() {
         return;
     }
+    on_devices(&devices(2, 2), &options(), |rank| signal_by_one_channel(&rank));
+}
+
+/// Runs a plan whose blocks signal by one channel, some times.
+fn signal_by_one_channel(rank: &Communicator) {
     const ELEMENTS: usize = 16 * BLOCKS;
     const BYTES: u64 = ELEMENTS as u64 * 4;
-    let plan = &by_one_channel(8);
-    on_devices(&devices(2, 2), &options(), |rank| {
-        let (executor, stream) = (Executor::new(&rank), rank.stream().unwrap());
-        let plan = executor.load(plan).unwrap();
-        let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
-        for round in 1..=4 {
-            let values: Vec<u32> = (1..=ELEMENTS as u32).map(|at| at * round).collect();
-            write(&stream, input.address(), &values);
-            let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
-            let call = Call::new(&plan, DataType::U32, from, to);
-            // SAFETY: the buffers hold the call's bytes and outlive the stream's work.
-            unsafe { executor.execute(&call, &stream) }.unwrap();
-            executor.synchronize(&stream).unwrap();
-            if rank.rank() == 1 {
-                assert_eq!(read(&stream, output.address(), ELEMENTS), values, "round {round}");
-            }
+    let (executor, stream) = (Executor::new(rank), rank.stream().unwrap());
+    let plan = executor.load(&by_one_channel(8)).unwrap();
+    let (input, output) = (rank.allocate(BYTES).unwrap(), rank.allocate(BYTES).unwrap());
+    for round in 1..=4 {
+        let values: Vec<u32> = (1..=ELEMENTS as u32).map(|at| at * round).collect();
+        write(&stream, input.address(), &values);
+        let (from, to) = ((input.address().cast_const(), BYTES), (output.address(), BYTES));
+        let call = Call::new(&plan, DataType::U32, from, to);
+        // SAFETY: the buffers hold the call's bytes and outlive the stream's work.
+        unsafe { executor.execute(&call, &stream) }.unwrap();
+        executor.synchronize(&stream).unwrap();
+        if rank.rank() == 1 {
+            assert_eq!(read(&stream, output.address(), ELEMENTS), values, "round {round}");
         }
-    });
+    }
+}
+
+/// Rank 0 sees its own device alone, and maps memory of the other all the same, as drivers let it.
+#[test]
+fn no_signal_to_a_device_that_a_process_does_not_see_is_lost() {
+    if on_simulator("counted::no_signal_to_a_device_that_a_process_does_not_see_is_lost").is_none()
+    {
+        return;
+    }
+    let one = [("ANTIPHON_GPUSIM_DEVICES", "1")];
+    Ranks::start_in("counted::rank_beside_a_hidden_device", &[&one, &[]], "").succeed();
+}
+
+/// One process of the test above.
+#[test]
+fn rank_beside_a_hidden_device() {
+    let Some(role) = role() else { return };
+    let options = options().with_device(Some(device_of(role.rendezvous.rank, 2)));
+    signal_by_one_channel(&role.connect(&options).unwrap());
 }
 
 #[test]
