@@ -120,7 +120,8 @@ pub unsafe extern "C" fn antiphon_stream_query(
     entry(|| {
         let out = Out::new(out_done, "out_done")?;
         // SAFETY: as this function's.
-        let done = unsafe { borrow::<Stream>(stream)? }.queue.query();
+        let done =
+            unsafe { borrow::<Stream>(stream)? }.queue.query().map_err(ExecutorError::from)?;
         // SAFETY: as this function's.
         unsafe { out.set(i32::from(done)) };
         Ok(())

@@ -92,8 +92,9 @@ pub trait Stream: Any + Send + Sync + fmt::Debug {
     /// recorded is not waited for. Never blocks the caller. Events of other backends are refused.
     fn wait(&self, event: &dyn Event) -> Result<(), HalError>;
 
-    /// Whether everything submitted is known to be done. Never of a stream that is being recorded into a graph.
-    fn query(&self) -> bool;
+    /// Whether everything submitted is known to be done. Never of a stream that is being recorded into a graph. What failed is done:
+    /// [`synchronize`](Self::synchronize) says with what.
+    fn query(&self) -> Result<bool, HalError>;
 
     /// Waits until everything submitted before the call is done, polling tasks on the calling thread with
     /// [`Effort::Wait`]. Returns the first error since the last call, and forgets it.

@@ -92,7 +92,7 @@ fn what_finishes_inline_allocates_nothing() {
         stream.record(&*event).unwrap();
         stream.wait(&*event).unwrap();
         stream.synchronize().unwrap();
-        assert!(stream.query() && event.query().unwrap());
+        assert!(stream.query().unwrap() && event.query().unwrap());
     }
     assert_eq!(allocations(), before);
     drop(Box::new(0u64));

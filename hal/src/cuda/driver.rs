@@ -18,6 +18,7 @@ use crate::gpu::library::{Api, Words, text_at};
 use crate::gpu::memory::{self, GpuMemory};
 use crate::gpu::process::Process;
 use crate::gpu::search::Search;
+use crate::gpu::stream::number_of_handle;
 use crate::gpu::vendor::{Context as _, Owner, Vendor, unsupported};
 use crate::gpu::vmm::Physical;
 use crate::memory::MemoryHandle;
@@ -142,8 +143,7 @@ impl Vendor for CudaDriver {
                 cure: "open the device of the stream's GPU while the stream's context is current",
             });
         }
-        // Newer drivers number streams; before, one that gets the handle of one that is gone counts as the same.
-        let mut number = raw.addr() as u64;
+        let mut number = number_of_handle(raw);
         if let Some(ask) = context.api().stream_number {
             // SAFETY: as above.
             let code = unsafe { ask(raw, &raw mut number) };

@@ -5,9 +5,12 @@ use crate::id::next_id;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+/// A context, the driver's number of the stream in it, and of a thread's own stream the thread.
+pub(crate) type Key = (usize, u64, Option<u64>);
+
 /// The streams of applications that were ever adopted.
 #[derive(Debug)]
-pub(crate) struct Adopted(Mutex<BTreeMap<(usize, u64), u64>>);
+pub(crate) struct Adopted(Mutex<BTreeMap<Key, u64>>);
 
 impl Adopted {
     /// None yet.
@@ -15,9 +18,9 @@ impl Adopted {
         Adopted(Mutex::new(BTreeMap::new()))
     }
 
-    /// Our number of the stream that the driver knows by `number` in a context.
-    pub(crate) fn id(&self, context: usize, number: u64) -> u64 {
-        *lock(&self.0).entry((context, number)).or_insert_with(next_id)
+    /// Our number of a stream.
+    pub(crate) fn id(&self, stream: Key) -> u64 {
+        *lock(&self.0).entry(stream).or_insert_with(next_id)
     }
 }
 
@@ -28,9 +31,10 @@ mod tests {
     #[test]
     fn a_stream_has_one_number_however_often_it_is_adopted() {
         let adopted = Adopted::new();
-        let first = adopted.id(1, 7);
-        assert_eq!(adopted.id(1, 7), first);
-        assert_ne!(adopted.id(2, 7), first);
-        assert_ne!(adopted.id(1, 8), first);
+        let first = adopted.id((1, 7, None));
+        assert_eq!(adopted.id((1, 7, None)), first);
+        for other in [(2, 7, None), (1, 8, None), (1, 7, Some(3))] {
+            assert_ne!(adopted.id(other), first);
+        }
     }
 }

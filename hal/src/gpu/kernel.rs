@@ -133,9 +133,10 @@ impl<V: Vendor> GpuKernel<V> {
     ) -> Result<(), HalError> {
         let context = &self.module.core.context;
         let stream = GpuStream::<V>::of(stream, what)?;
+        let stream = stream.raw()?;
         let _entered = context.enter()?;
         self.reserve(shape)?;
-        context.api().check(what, launch(stream.raw()))
+        context.api().check(what, launch(stream))
     }
 }
 

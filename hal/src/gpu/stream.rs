@@ -25,6 +25,8 @@ pub(crate) struct GpuStream<V: Vendor> {
     raw: RawStream,
     /// Whether it is destroyed with this object.
     owned: bool,
+    /// Of a thread's own default stream, the number of the thread: on another one the handle stands for another stream.
+    thread: Option<u64>,
     context: Arc<V::Context>,
 }
 
@@ -32,6 +34,23 @@ pub(crate) struct GpuStream<V: Vendor> {
 unsafe impl<V: Vendor> Send for GpuStream<V> {}
 // SAFETY: as above.
 unsafe impl<V: Vendor> Sync for GpuStream<V> {}
+
+/// The handle by which each thread knows its own default stream (`CU_STREAM_PER_THREAD`, `hipStreamPerThread`).
+const PER_THREAD: usize = 2;
+
+/// The handle that stands for the same stream as null (`CU_STREAM_LEGACY`, `hipStreamLegacy`).
+const LEGACY: usize = 1;
+
+/// A number of a stream, where the driver gives it none: one that gets the handle of one that is gone counts as the same.
+pub(crate) fn number_of_handle(raw: RawStream) -> u64 {
+    if raw.addr() == LEGACY { 0 } else { raw.addr() as u64 }
+}
+
+/// The calling thread's number.
+fn this_thread() -> u64 {
+    thread_local!(static NUMBER: u64 = next_id());
+    NUMBER.with(|number| *number)
+}
 
 impl<V: Vendor> GpuStream<V> {
     /// A new stream, which does not wait for the default stream.
@@ -42,7 +61,13 @@ impl<V: Vendor> GpuStream<V> {
         // SAFETY: `raw` is a valid place for the answer.
         let code = unsafe { (context.api().stream_create)(&raw mut raw, NON_BLOCKING) };
         context.api().check("make a stream", code)?;
-        Ok(GpuStream { id: next_id(), raw, owned: true, context: Arc::clone(context) })
+        Ok(GpuStream {
+            id: next_id(),
+            raw,
+            owned: true,
+            thread: None,
+            context: Arc::clone(context),
+        })
     }
 
     /// The same with the highest priority, where the driver has priorities.
@@ -61,7 +86,13 @@ impl<V: Vendor> GpuStream<V> {
         // SAFETY: `raw` is a valid place for the answer.
         let code = unsafe { create(&raw mut raw, NON_BLOCKING, greatest) };
         api.check("make a stream", code)?;
-        Ok(GpuStream { id: next_id(), raw, owned: true, context: Arc::clone(context) })
+        Ok(GpuStream {
+            id: next_id(),
+            raw,
+            owned: true,
+            thread: None,
+            context: Arc::clone(context),
+        })
     }
 
     /// A stream of the application.
@@ -77,13 +108,27 @@ impl<V: Vendor> GpuStream<V> {
         let _entered = context.enter()?;
         // SAFETY: the caller vouches for the stream.
         let (of, number) = unsafe { V::number_of_stream(context, raw)? };
-        let id = V::process().adopted.id(of, number);
-        Ok(GpuStream { id, raw, owned: false, context: Arc::clone(context) })
+        let thread = (raw.addr() == PER_THREAD).then(this_thread);
+        let id = V::process().adopted.id((of, number, thread));
+        Ok(GpuStream { id, raw, owned: false, thread, context: Arc::clone(context) })
     }
 
-    /// The driver's stream.
-    pub(crate) fn raw(&self) -> RawStream {
-        self.raw
+    /// The driver's stream, on the thread that it is of.
+    pub(crate) fn raw(&self) -> Result<RawStream, HalError> {
+        if self.thread.is_none_or(|thread| thread == this_thread()) {
+            return Ok(self.raw);
+        }
+        Err(HalError::Invalid {
+            what: "use a stream",
+            saw: "the default stream of another thread".to_owned(),
+            allowed: "that of the calling thread, or one that is all threads'".to_owned(),
+            cure: "adopt it on each thread that uses it, or make a stream",
+        })
+    }
+
+    /// Makes the stream's context current.
+    fn enter(&self) -> Result<<V::Context as Context<V>>::Entered<'_>, HalError> {
+        self.raw().and_then(|_| self.context.enter())
     }
 
     /// The stream behind `stream`, if it is one of this backend.
@@ -111,7 +156,7 @@ impl<V: Vendor> GpuStream<V> {
         zeros: Option<(u64, usize)>,
     ) -> Result<(), HalError> {
         let api = self.context.api();
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let _unrecorded = Unrecorded::new(api);
         let Some((zeros, length)) = zeros else {
             // SAFETY: the caller vouches for the range.
@@ -186,7 +231,7 @@ impl<V: Vendor> Stream for GpuStream<V> {
             allowed: format!("up to {}, the address space", usize::MAX),
             cure: "pass ranges that are mapped",
         })?;
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the caller vouches for both ranges; the driver tells by the addresses on which side each is.
         let code = unsafe { V::copy(self.context.api(), destination, source, length, self.raw) };
         self.context.api().check("copy memory", code)?;
@@ -197,7 +242,7 @@ impl<V: Vendor> Stream for GpuStream<V> {
         let what = "write a word in a stream";
         let api = self.context.api();
         let Some(write) = api.stream_write else { return unsupported::<V, _>(what) };
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // Without a flag, what was done before is seen by all before the word is.
         // SAFETY: the caller vouches for the word; the stream lives as long as this object.
         match unsafe { write(self.raw, to.expose_provenance() as u64, value, 0) } {
@@ -208,7 +253,7 @@ impl<V: Vendor> Stream for GpuStream<V> {
 
     fn record(&self, event: &dyn Event) -> Result<(), HalError> {
         let event = GpuEvent::<V>::of(event, "record an event on a stream")?;
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the event lives as long as the reference, the stream as long as this object.
         let code = unsafe { (self.context.api().event_record)(event.raw(), self.raw) };
         self.context.api().check("record an event on a stream", code)?;
@@ -218,7 +263,7 @@ impl<V: Vendor> Stream for GpuStream<V> {
 
     fn wait(&self, event: &dyn Event) -> Result<(), HalError> {
         let event = GpuEvent::<V>::of(event, "wait for an event on a stream")?;
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // The call would end the recording, and the application would learn of it much later.
         if event.is_of_stream() && self.is_recorded() {
             return Err(HalError::Invalid {
@@ -239,23 +284,23 @@ impl<V: Vendor> Stream for GpuStream<V> {
         Some(self.raw)
     }
 
-    fn query(&self) -> bool {
-        let Ok(_entered) = self.context.enter() else { return true };
+    fn query(&self) -> Result<bool, HalError> {
+        let _entered = self.enter()?;
         // A question is no part of a graph that another thread records.
         let _unrecorded = Unrecorded::new(self.context.api());
         let code = match self.capture_status() {
             // To ask a stream that is being recorded would end the recording.
-            Ok(status) if is_capturing(status) => return false,
+            Ok(status) if is_capturing(status) => return Ok(false),
             // SAFETY: the stream lives as long as this object.
             Ok(_) => unsafe { (self.context.api().stream_query)(self.raw) },
             Err(code) => code,
         };
         // Work that failed is over; of what a recording covers nobody is told.
-        code != Code::NOT_READY && !code.is_of_recording()
+        Ok(code != Code::NOT_READY && !code.is_of_recording())
     }
 
     fn synchronize(&self) -> Result<(), HalError> {
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         // As for `wait`.
         if self.is_recorded() {
             return Err(HalError::Invalid {
@@ -269,14 +314,14 @@ impl<V: Vendor> Stream for GpuStream<V> {
     }
 
     fn is_capturing(&self) -> Result<bool, HalError> {
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let what = "ask whether a stream is being recorded";
         let status = self.capture_status().map_err(|code| self.context.api().error(what, code))?;
         Ok(is_capturing(status))
     }
 
     fn keep(&self, object: Arc<dyn Any + Send + Sync>) -> Result<(), HalError> {
-        let _entered = self.context.enter()?;
+        let _entered = self.enter()?;
         let kept = Kept { object, device: (V::BACKEND, self.context.device()) };
         recording::keep(self.context.api(), self.raw, kept)
     }

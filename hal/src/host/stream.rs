@@ -75,8 +75,8 @@ impl Stream for HostStream {
         Ok(())
     }
 
-    fn query(&self) -> bool {
-        self.queue.is_idle()
+    fn query(&self) -> Result<bool, HalError> {
+        Ok(self.queue.is_idle())
     }
 
     fn is_capturing(&self) -> Result<bool, HalError> {

@@ -10,6 +10,7 @@ use crate::gpu::library::{Api, Words, text_at};
 use crate::gpu::memory::GpuMemory;
 use crate::gpu::process::Process;
 use crate::gpu::search::Search;
+use crate::gpu::stream::number_of_handle;
 use crate::gpu::vendor::{Context as _, Owner, Vendor};
 use crate::memory::MemoryHandle;
 use crate::rocm::caps::{self, Traits};
@@ -106,8 +107,7 @@ impl Vendor for RocmDriver {
         context: &Context,
         raw: RawStream,
     ) -> Result<(usize, u64), HalError> {
-        // One that gets the handle of one that is gone counts as the same.
-        let number = (context.device() as usize, raw.addr() as u64);
+        let number = (context.device() as usize, number_of_handle(raw));
         // Older releases do not tell.
         let Some(ask) = context.api().stream_device else { return Ok(number) };
         let mut device = context.device();

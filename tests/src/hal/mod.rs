@@ -72,6 +72,7 @@ macro_rules! hal_cases {
             stream::copies_follow_each_other
             stream::events_order_copies
             stream::random_work_keeps_every_order
+            stream::a_threads_own_default_stream_is_no_other_threads
             kernel::a_kernel_does_what_its_source_says
             kernel::launches_keep_their_place
             kernel::what_is_known_of_a_kernel_is_plausible

@@ -37,7 +37,7 @@ pub fn a_task_that_can_finish_does_so_inline(subject: &Subject) {
         assert_eq!(open.polls.load(Ordering::Relaxed), 1);
         assert_eq!(Arc::strong_count(&open), 1, "the stream kept the task");
     }
-    assert!(stream.query());
+    assert!(stream.query().unwrap());
     stream.synchronize().unwrap();
     assert_ne!(stream.id(), subject.device.stream().unwrap().id());
 }
@@ -50,13 +50,13 @@ pub fn tasks_run_in_order(subject: &Subject) {
     for gated in &tasks {
         assert_eq!(submit(&stream, gated), Submitted::Queued);
     }
-    assert!(!stream.query());
+    assert!(!stream.query().unwrap());
     thread::scope(|scope| {
         scope.spawn(|| tasks.iter().rev().for_each(|gated| gated.pass()));
         stream.synchronize().unwrap();
     });
     assert_eq!(log.entries(), (0..50).collect::<Vec<_>>());
-    assert!(stream.query());
+    assert!(stream.query().unwrap());
     let late = Gated::open(50, &log);
     assert_eq!(submit(&stream, &late), Submitted::Complete);
 }
@@ -111,7 +111,7 @@ pub fn progress_needs_no_caller(subject: &Subject) {
         assert!(!second.is_done());
         first.pass();
         until("the second task", || second.is_done());
-        until("an idle stream", || stream.query());
+        until("an idle stream", || stream.query().unwrap());
         if round % 5 == 4 {
             // Not to wait for anything: to let the device fall asleep, so that the next round has to wake it.
             thread::sleep(std::time::Duration::from_millis(30));
@@ -314,7 +314,7 @@ pub fn synchronize_does_not_wait_for_later_work(subject: &Subject) {
     let extend = Arc::new(Extend { stream: Arc::clone(&stream), next: Arc::clone(&next) });
     assert_eq!(stream.submit(&task(&extend), Effort::Try).unwrap(), Submitted::Queued);
     stream.synchronize().unwrap();
-    assert!(!stream.query() && !next.is_done());
+    assert!(!stream.query().unwrap() && !next.is_done());
     next.pass();
     stream.synchronize().unwrap();
     assert!(next.is_done());
@@ -392,7 +392,7 @@ pub fn copies_follow_each_other(subject: &Subject) {
         expected[to][target..target + count].copy_from_slice(&moved);
     }
     stream.synchronize().unwrap();
-    assert!(stream.query());
+    assert!(stream.query().unwrap());
     for (number, (buffer, values)) in buffers.iter().zip(&expected).enumerate() {
         assert!(access.read(buffer, WORDS) == *values, "buffer {number}");
     }
@@ -430,6 +430,37 @@ pub fn events_order_copies(subject: &Subject) {
         assert!(forth.query().unwrap() && back.query().unwrap());
         assert!(access.read(&end, WORDS) == vec![round; WORDS], "round {round}");
     }
+}
+
+/// The number by which each thread calls its own default stream is another stream on each.
+pub fn a_threads_own_default_stream_is_no_other_threads(subject: &Subject) {
+    let device = &subject.device;
+    let made = device.stream().unwrap();
+    if !subject.has(made.native().is_some(), "streams of applications") {
+        return;
+    }
+    // SAFETY: drivers of GPUs have such a stream for every thread, which lives as long.
+    let adopt = || unsafe { device.adopt_stream(std::ptr::without_provenance_mut(2)) }.unwrap();
+    let own = adopt();
+    let event = device.event().unwrap();
+    own.record(&*event).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let theirs = adopt();
+            assert_ne!(theirs.id(), own.id());
+            theirs.wait(&*event).unwrap();
+            theirs.synchronize().unwrap();
+            let query = own.query().map(drop);
+            for refused in [query, own.record(&*event), own.wait(&*event), own.synchronize()] {
+                let error = refused.unwrap_err();
+                assert!(matches!(error, HalError::Invalid { .. }), "{error}");
+                assert!(error.to_string().contains("of another thread"), "{error}");
+            }
+        });
+    });
+    assert_eq!(adopt().id(), own.id());
+    own.synchronize().unwrap();
+    assert!(own.query().unwrap());
 }
 
 /// Random tasks, records and waits on many streams from many threads: each stream keeps its order, and each wait

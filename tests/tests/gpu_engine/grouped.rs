@@ -101,7 +101,7 @@ fn exchange(ranks: &[Rank; 2]) {
 fn linger(stream: &Arc<dyn Stream>, on: &Rank) {
     let beside = on.on.communicator().stream().unwrap();
     for _ in 0..LOOKS {
-        if stream.query() {
+        if stream.query().unwrap() {
             return;
         }
         copy(&beside, &on.copied, &on.sent);

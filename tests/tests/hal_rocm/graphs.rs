@@ -60,7 +60,7 @@ fn work_of_a_recorded_stream_is_done_by_replays() {
     stream.record(&*inside).unwrap();
     stream.keep(Arc::clone(&kept) as _).unwrap();
     // None of these may end the recording, which the calls of the driver below them would.
-    assert!(!stream.query() && !inside.query().unwrap());
+    assert!(!stream.query().unwrap() && !inside.query().unwrap());
     refused(stream.synchronize());
     refused(stream.wait(&*outside));
     refused(inside.synchronize());

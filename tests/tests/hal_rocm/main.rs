@@ -182,7 +182,7 @@ fn the_applications_state_is_left_alone() {
     assert!(device.find((&raw const local).cast(), 8).is_none());
     assert!(device.import(&gone()).is_err());
     let stream = device.stream().unwrap();
-    let _ = (stream.query(), device.allocate(4096).unwrap());
+    let _ = (stream.query().unwrap(), device.allocate(4096).unwrap());
     assert_eq!((application.last_error(), application.device()), (0, 1));
     application.fail();
     let failed = application.last_error();

@@ -8,6 +8,7 @@ use crate::context::{self, Context};
 use crate::status::Status;
 use crate::table::{Table, fresh, lock};
 use capture::{Capture, Slot};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError, Weak};
@@ -50,12 +51,35 @@ const LENGTH: usize = 1024;
 static STREAMS: Table<Stream> = Table::new();
 static ALL: Mutex<Vec<Weak<Stream>>> = Mutex::new(Vec::new());
 
-/// The stream of a handle; 0, 1 and 2 are the current context's legacy stream.
+/// The stream of a handle; 0 and 1 are the current context's legacy stream, and 2 is the calling thread's own there.
 pub fn find(handle: u64) -> Result<Arc<Stream>, Status> {
     match handle {
-        0..=2 => Ok(context::current()?.legacy()),
+        0..=1 => Ok(context::current()?.legacy()),
+        2 => Ok(of_this_thread(&context::current()?)),
         _ => STREAMS.get(handle),
     }
+}
+
+/// A thread's own stream in a context. It goes with the thread, once its work is done.
+struct Own(Arc<Stream>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn of_this_thread(context: &Arc<Context>) -> Arc<Stream> {
+    thread_local!(static OWN: RefCell<Vec<Own>> = const { RefCell::new(Vec::new()) });
+    OWN.with_borrow_mut(|all| {
+        let known = all.iter().find(|own| Arc::ptr_eq(&own.0.context, context));
+        if let Some(Own(stream)) = known {
+            return Arc::clone(stream);
+        }
+        let stream = Stream::open(context, 0, 0);
+        all.push(Own(Arc::clone(&stream)));
+        stream
+    })
 }
 
 /// Waits for all work of a device, as the driver does before memory goes.
