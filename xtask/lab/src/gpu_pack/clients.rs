@@ -20,7 +20,7 @@ const LIBRARIES: [(&str, &str); 2] =
 /// The packages that they are of.
 pub const PACKAGES: [&str; 2] = ["antiphon-ffi", "antiphon-nccl"];
 
-/// Builds them; each file, and where it goes in the folder. Clients of NCCL's interface are among them where NVIDIA's header is.
+/// Builds them; each file, and where it goes in `out`. Clients of NCCL's interface are among them where NVIDIA's header is.
 pub fn build(built: &Path, out: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
     let (lib, clients) = (out.join("lib"), out.join("clients"));
     let folder = repo::target_dir().join("gpu-clients");

@@ -3,7 +3,8 @@
 //!
 //! It holds the command with the CUDA backend, and on request ROCm's, which carries the interpreting kernel compiled; tests of
 //! the device layer and of the engine; clients in C and C++ with their libraries; the benchmark (`gpu_bench`); plans, and their
-//! kernels compiled ahead for NVIDIA's GPUs; and `run.sh`, which runs all of it and keeps what was said. Both vendors' libraries are loaded at run time, so one folder serves both.
+//! kernels compiled ahead for NVIDIA's GPUs; and `run.sh`, which unpacks the programs, runs all of it and keeps what was said. Both
+//! vendors' libraries are loaded at run time, so one folder serves both.
 
 mod clients;
 mod code;
@@ -56,21 +57,20 @@ pub fn run(options: &Options) -> Result<()> {
         Some(folder) => folder.clone(),
         None => build(options.rocm)?,
     };
-    if out.exists() {
-        fs::remove_dir_all(&out).map_err(Error::io(format!("remove {}", out.display())))?;
-    }
+    emptied(&out)?;
     let plans = out.join("plans");
     fs::create_dir_all(&plans).map_err(Error::io(format!("make {}", plans.display())))?;
+    let unpacked = emptied(&repo::target_dir().join("gpu-pack-programs"))?;
     let mut programs: Vec<_> =
-        PROGRAMS.iter().map(|name| (built.join(name), out.join(name))).collect();
+        PROGRAMS.iter().map(|name| (built.join(name), unpacked.join(name))).collect();
     for test in tests(options.rocm) {
-        programs.push((newest(&built.join("deps"), test)?, out.join(test)));
+        programs.push((newest(&built.join("deps"), test)?, unpacked.join(test)));
     }
     for (from, to) in &programs {
         stripped(from, to)?;
         startable(to, &[])?;
     }
-    for (from, to) in clients::build(&built, &out)? {
+    for (from, to) in clients::build(&built, &unpacked)? {
         stripped(&from, &to)?;
         startable(&to, &[clients::DRIVER])?;
     }
@@ -81,8 +81,11 @@ pub fn run(options: &Options) -> Result<()> {
         packed.push(to);
     }
     if !options.without_code {
-        code::pack(&out.join("antiphon"), &packed, &out.join("code"))?;
+        code::pack(&unpacked.join("antiphon"), &packed, &out.join("code"))?;
     }
+    let mut tar = Command::new("tar");
+    tar.arg("-czf").arg(out.join("programs.tar.gz")).arg("-C").arg(&unpacked).arg(".");
+    repo::capture("pack the programs", &mut tar)?;
     copy(&repo::root().join("xtask/lab/src/gpu_pack/run.sh"), &out.join("run.sh"))?;
     let bytes = size(&out)?;
     let most = options.most.saturating_mul(1 << 20);
@@ -94,6 +97,15 @@ pub fn run(options: &Options) -> Result<()> {
     }
     println!("{}: {:.1} MiB; ./run.sh there", out.display(), bytes as f64 / f64::from(1 << 20));
     Ok(())
+}
+
+/// Makes a folder anew.
+fn emptied(folder: &Path) -> Result<PathBuf> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(Error::io(format!("remove {}", folder.display())))?;
+    }
+    fs::create_dir_all(folder).map_err(Error::io(format!("make {}", folder.display())))?;
+    Ok(folder.to_owned())
 }
 
 /// The tests of a folder.

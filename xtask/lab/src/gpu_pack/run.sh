@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks and measures Antiphon on this machine's GPUs. Needs their driver and a C library of glibc 2.35 or newer; one GPU is
-# enough. The benchmark and the built-in algorithms' own kernels need a run-time compiler (NVRTC, hipRTC), too: without it they are passed
+# enough; tar and gzip unpack the programs. The benchmark and the built-in algorithms' own kernels need a run-time compiler (NVRTC, hipRTC), too: without it they are passed
 # over, and built-in algorithms are interpreted. The plans' own kernels are in the folder for NVIDIA's GPUs, compiled ahead.
 #
 #   ./run.sh [--quick | --brief] [--rocm] [FOLDER]   writes what was said into FOLDER [default: log-DATE beside this file]
@@ -61,7 +61,13 @@ while :; do
     esac
     shift
 done
-if [ $device = rocm ] && [ ! -e "$here/hal_rocm" ]; then
+# The programs, which come packed.
+bin=$here/bin
+if [ ! -d "$bin" ]; then
+    rm -rf "$bin.part"
+    mkdir "$bin.part" && tar -xzf "$here/programs.tar.gz" -C "$bin.part" && mv "$bin.part" "$bin" || exit 1
+fi
+if [ $device = rocm ] && [ ! -e "$bin/hal_rocm" ]; then
     echo "cannot check AMD's GPUs: this folder was packed for NVIDIA's alone; pack with --rocm" >&2
     exit 2
 fi
@@ -110,7 +116,7 @@ together() {
 }
 running=0
 
-antiphon=$here/antiphon
+antiphon=$bin/antiphon
 
 if [ -n "$quick" ]; then
     plans=$here/plans/allreduce_two_shot_packets_4.json
@@ -141,13 +147,13 @@ fi
 
 # The conformance suite of the device layer, and what is promised of one vendor's alone.
 if [ -z "$quick" ]; then
-    step conformance env ANTIPHON_NEEDS_GPU=1 "$here/hal_$device" gpu:: --test-threads=1
+    step conformance env ANTIPHON_NEEDS_GPU=1 "$bin/hal_$device" gpu:: --test-threads=1
     # These tests start themselves again on the simulated driver unless the variable is set: here it names the driver's own file,
     # by which they call it as an application does.
     [ -n "$driver" ] || note "SKIP   engine: no libamdhip64.so was found by its name; ANTIPHON_HIP_LIB names one"
     # A name is looked for anywhere in those of tests: `faults::` is in `defaults::`, too, which expects several devices.
     for group in ${driver:+graphs streams buffers ends first methods runtime_sizes scaled grouped faults ports together handed coded counted hosts}; do
-        beside "engine-$group" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device "$here/gpu_engine" "$group::" --skip defaults:: --test-threads=1
+        beside "engine-$group" env ANTIPHON_TEST_SIMULATED="$driver" ANTIPHON_TEST_BACKEND=$device "$bin/gpu_engine" "$group::" --skip defaults:: --test-threads=1
     done
 fi
 
@@ -159,10 +165,10 @@ for client in "device threads" "device processes" "device together" "device code
     set -- $client
     if [ $device != cuda ]; then
         note "SKIP   $name: it calls CUDA's driver"
-    elif [ ! -e "$here/clients/$1" ]; then
+    elif [ ! -e "$bin/clients/$1" ]; then
         note "SKIP   $name: it was not packed, for want of nccl.h"
     elif [ -z "$quick" ] || [ "${2-}" != processes ]; then
-        beside "$name" env ANTIPHON_DEVICE=cuda "$here/clients/$@"
+        beside "$name" env ANTIPHON_DEVICE=cuda "$bin/clients/$@"
     fi
 done
 
@@ -199,7 +205,7 @@ done
 together
 
 # What it costs, beside what the card itself can do.
-[ "$forms" = interpreted ] || step benchmark env ANTIPHON_CACHE_DIR="$log/cache-benchmark" "$here/gpu-bench" --backend $device --out "$log" $bench
+[ "$forms" = interpreted ] || step benchmark env ANTIPHON_CACHE_DIR="$log/cache-benchmark" "$bin/gpu-bench" --backend $device --out "$log" $bench
 [ -e "$log/gpu-bench.md" ] && cat "$log/gpu-bench.md"
 
 if [ -n "$quick" ]; then
@@ -211,7 +217,7 @@ elif command -v compute-sanitizer >/dev/null 2>&1; then
     limit=$most
     [ -n "$brief" ] || most=$((2 * most))
     for tool in memcheck racecheck; do
-        step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/antiphon" run \
+        step "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$antiphon" run \
             "$here/plans/allreduce_two_shot_packets_4.json" --device cuda:0 --threads --size 16K --iters 2 --warmup 0 --timeout off
     done
     most=$limit
