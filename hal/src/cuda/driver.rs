@@ -250,10 +250,20 @@ impl Vendor for CudaDriver {
         ];
         // All zero for an address that the driver does not know.
         let [kind, device, number, classic] = attributes(core, address, names)?;
-        // The driver writes the device as an int, and the last as one byte.
-        let owner =
-            Owner { device: device as u32 as i32, number, classic: Some(classic & 0xff != 0) };
-        Ok(conv::is_device_memory(kind as u32).then_some(owner))
+        if !conv::is_device_memory(kind as u32) {
+            return Ok(None);
+        }
+        // The driver writes the last as one byte.
+        let classic = classic & 0xff != 0;
+        // Other physical memory at the same addresses is other memory, and whether it has another buffer's number nobody promises.
+        // Older drivers do not know the attribute.
+        let block = match classic {
+            true => 0,
+            false => attributes(core, address, [Attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID])
+                .map_or(0, |[block]| block),
+        };
+        let (device, numbers) = (device as u32 as i32, [number, block]);
+        Ok(Some(Owner { device, numbers, classic: Some(classic) }))
     }
 
     fn descriptor(_api: &Api<Self>, number: &mut i32) -> *mut c_void {

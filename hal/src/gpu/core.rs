@@ -41,7 +41,7 @@ pub(crate) struct Core<V: Vendor> {
     pub(crate) ranges: Ranges<GpuMemory<V>>,
     /// Memory of the application that was asked for, by the driver's numbers of its allocations, which are never used
     /// again.
-    pub(crate) foreign: Mutex<HashMap<Vec<u64>, Weak<GpuMemory<V>>>>,
+    pub(crate) foreign: Mutex<HashMap<Vec<[u64; 2]>, Weak<GpuMemory<V>>>>,
     /// Memory opened by IPC handles: opening one twice gives the same address.
     pub(crate) opened: Mutex<HashMap<[u8; 64], Arc<Opened<V>>>>,
     /// Devices whose memory kernels of this one were let use, as the driver knows them.

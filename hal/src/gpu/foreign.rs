@@ -35,8 +35,8 @@ impl Origin {
 pub(crate) struct Piece {
     base: Address,
     bytes: u64,
-    /// The driver's number of the allocation, which no other one gets.
-    number: u64,
+    /// As in [`Owner`].
+    numbers: [u64; 2],
 }
 
 impl Piece {
@@ -142,7 +142,7 @@ fn piece<V: Vendor>(
     // SAFETY: both are valid places for the answers.
     let code = unsafe { (api.pointer_range)(&raw mut base, &raw mut length, address) };
     api.check("find the allocation at an address", code)?;
-    Ok((Piece { base, bytes: length as u64, number: owner.number }, owner))
+    Ok((Piece { base, bytes: length as u64, numbers: owner.numbers }, owner))
 }
 
 /// The one object for the allocations, as long as somebody has it, and the offset of `address` in it.
@@ -154,7 +154,7 @@ fn known<V: Vendor>(
     let base = origin.pieces[0].base;
     let bytes = origin.pieces.iter().map(|piece| piece.bytes).sum();
     let offset = address.saturating_sub(base);
-    let numbers: Vec<_> = origin.pieces.iter().map(|piece| piece.number).collect();
+    let numbers: Vec<_> = origin.pieces.iter().map(|piece| piece.numbers).collect();
     let mut foreign = lock(&core.foreign);
     let known = foreign.get(&numbers).and_then(Weak::upgrade);
     if let Some(memory) = known.filter(|memory| (memory.address, memory.bytes) == (base, bytes)) {
@@ -186,7 +186,7 @@ fn known<V: Vendor>(
 /// context must be current.
 pub(crate) fn check_alive<V: Vendor>(core: &Core<V>, origin: &Origin) -> Result<(), HalError> {
     for piece in &origin.pieces {
-        if V::owner(core, piece.base)?.is_none_or(|owner| owner.number != piece.number) {
+        if V::owner(core, piece.base)?.is_none_or(|owner| owner.numbers != piece.numbers) {
             return Err(HalError::Invalid {
                 what: "export memory",
                 saw: "an allocation that the application has freed".to_owned(),

@@ -240,8 +240,9 @@ pub(crate) trait Context<V: Vendor>: fmt::Debug + Send + Sync + Sized {
 pub(crate) struct Owner {
     /// Its device.
     pub(crate) device: Device,
-    /// The driver's number of the allocation, which no other one gets.
-    pub(crate) number: u64,
+    /// What no other allocation has: the driver's number of it, and of the physical memory that is mapped in it, where the driver
+    /// numbers that by itself.
+    pub(crate) numbers: [u64; 2],
     /// Whether IPC handles can be made of it; `None` where that is found out by trying.
     pub(crate) classic: Option<bool>,
 }

@@ -205,7 +205,7 @@ impl Vendor for RocmDriver {
         // The driver writes the device as an int, and does not say by which of its ways the memory came.
         Ok(number.zip(device).map(|(number, device)| Owner {
             device: device as u32 as i32,
-            number,
+            numbers: [number, 0],
             classic: None,
         }))
     }

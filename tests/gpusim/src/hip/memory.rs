@@ -84,8 +84,8 @@ hip_calls! {
                 let first = u32::from(version() < release(6, 0));
                 out.cast::<u32>().set(kind - first)
             }
-            // The allocation's number, of four bytes.
-            7 => out.cast::<u32>().set(attribute(number, address)? as u32),
+            // The allocation's number, of four bytes: here that of physical memory, which has none of its own.
+            7 => out.cast::<u32>().set(attribute(20, address)? as u32),
             9 => out.cast::<i32>().set(attribute(number, address)? as i32),
             // As the real call: what HIP has no answer for.
             1 | 5 | 10 | 14 | 15 | 17 => Err(Status::NOT_SUPPORTED),

@@ -25,7 +25,11 @@ fn write(out: Out<u8>, attribute: u32, address: u64, range: Option<&Range>) -> A
         },
         // Whether synchronous calls stay so.
         6 => known.and_then(|_| put(out, 0_u32)),
-        7 => put(out, known?.buffer),
+        // Of what is mapped at reserved addresses it goes by the addresses: no driver promises more.
+        7 => match known? {
+            Range { kind: Kind::Mapped(..), base, .. } => put(out, *base),
+            other => put(out, other.buffer),
+        },
         // Managed.
         8 => put(out, 0_u32),
         9 => put(out, known?.device as i32),
