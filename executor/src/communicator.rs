@@ -120,6 +120,7 @@ pub(crate) struct Shared {
 }
 
 /// A rank's control page, or its mirror.
+#[derive(Clone)]
 struct Page {
     page: NonNull<ControlPage>,
     _memory: Arc<dyn Memory>,
@@ -129,6 +130,13 @@ struct Page {
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
+
+impl Page {
+    fn get(&self) -> &ControlPage {
+        // SAFETY: the page is mapped while this object lives, and is all atomics.
+        unsafe { self.page.as_ref() }
+    }
+}
 
 /// The launches of a communicator.
 #[derive(Default)]
@@ -380,8 +388,11 @@ impl Communicator {
             let gone = |peer: &u32| shared.has_left(*peer) && missing(peer);
             if let Some(rank) = (0..shared.world).filter(missing).find(gone) {
                 let peer = PeerName { rank, pid: shared.peers[rank as usize].pid };
-                let error = BootstrapError::PeerLeft { doing: "barrier", peer };
-                return Err(shared.failure_or(error));
+                let error = match shared.failure.loss_of(rank) {
+                    Some(error) => error,
+                    None => BootstrapError::PeerLeft { doing: "barrier", peer }.into(),
+                };
+                return Err(shared.check().err().unwrap_or(error));
             }
             let waited = since.get_or_insert_with(Instant::now).elapsed();
             if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
@@ -434,8 +445,13 @@ impl Communicator {
     }
 
     /// The error that broke the communicator, if it is broken.
-    pub fn failure(&self) -> Option<ExecutorError> {
+    pub(crate) fn broken(&self) -> Option<ExecutorError> {
         self.shared.check().err()
+    }
+
+    /// The error that broke the communicator, if it is broken, or that a peer's process has ended, which breaks who needs it.
+    pub fn failure(&self) -> Option<ExecutorError> {
+        self.shared.failure.known()
     }
 }
 
@@ -471,8 +487,7 @@ fn rank_page(memory: &Arc<dyn Memory>) -> &RankPage {
 impl Shared {
     #[inline]
     pub fn control(&self, rank: u32) -> &ControlPage {
-        // SAFETY: `Page` keeps its page mapped, and a control page is all atomics.
-        unsafe { self.control[rank as usize].page.as_ref() }
+        self.control[rank as usize].get()
     }
 
     /// The verdicts that the ranks of this node share: those in the page of its lowest rank.

@@ -243,6 +243,9 @@ impl Launch<'_> {
             // An earlier launch of the context, submitted by another thread, has its turn first.
             return Ok(Some(Blocked::Turn));
         }
+        if let Some(peer) = shared.missing(self.order.seq) {
+            return Err(shared.deserted(peer, self.doing(state)));
+        }
         for &peer in &self.context.plan.uses(shared.rank).port_peers {
             if shared.ports.link(peer)?.is_none() {
                 return Ok(Some(Blocked::Link(peer)));

@@ -37,7 +37,7 @@ struct Own {
     announced: HashMap<u64, Weak<dyn Memory>>,
 }
 
-/// Sends a peer a message about memory. One that has left needs none: it is through with all that this rank may still be at.
+/// Sends a peer a message about memory. One that is gone needs none.
 fn tell(
     bootstrap: &dyn Bootstrap,
     peer: u32,
@@ -46,7 +46,7 @@ fn tell(
     descriptors: Vec<OwnedFd>,
 ) -> Result<(), ExecutorError> {
     match bootstrap.send(peer, Message { channel: CONTROL, tag, payload, descriptors }) {
-        Err(BootstrapError::PeerLeft { .. }) => Ok(()),
+        Err(BootstrapError::PeerLeft { .. } | BootstrapError::PeerLost { .. }) => Ok(()),
         sent => Ok(sent?),
     }
 }

@@ -175,7 +175,7 @@ fn agree(shared: &Shared, key: Key, verify: impl FnOnce() -> Judgement) -> Judge
             }
         }
         let late = |limit: Duration| began.elapsed() >= limit;
-        if shared.failed() || shared.options.timeout.is_some_and(late) {
+        if shared.is_bereft() || shared.options.timeout.is_some_and(late) {
             return verify();
         }
     }

@@ -7,6 +7,7 @@ use antiphon::{DataType, ReduceOp};
 use antiphon_tests::harness::plans::buffers;
 use antiphon_tests::harness::processes::{Ranks, Role, role};
 use antiphon_tests::harness::{Area, Case, Random, Source, options, run_case, seed};
+use rustix::process::{Signal, getpid, kill_process};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -270,6 +271,67 @@ fn differing_calls(role: &Role) {
     let kind = matches!(error, ExecutorError::Mismatch { .. } | ExecutorError::Aborted { .. });
     let text = error.to_string();
     assert!(kind && text.contains("400 bytes in") && text.contains("256 bytes in"), "{text}");
+}
+
+/// Programs end without a word after their last call: those that get all that they need of it are not hurt, however late they come to
+/// it, and the next call says who is missing.
+#[test]
+fn a_rank_that_ends_after_its_last_call_ends_no_other_in_it() {
+    for end in ["exit", "kill"] {
+        let outputs = Ranks::start("rank_beside_one_that_ends", 3, end).wait();
+        for (rank, output) in outputs.into_iter().enumerate() {
+            let text = String::from_utf8_lossy(&output.stdout);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let ended = rank == 1 && end == "kill";
+            assert_eq!(output.status.success(), !ended, "{end}, rank {rank}: {text}\n{said}");
+        }
+    }
+}
+
+/// One process of the test above.
+#[test]
+fn rank_beside_one_that_ends() {
+    let Some(role) = role() else { return };
+    let communicator = role.connect(&options()).unwrap();
+    let rank = communicator.rank();
+    let executor = Executor::new(&communicator);
+    let plan = executor.load(&plan(Algorithm::BroadcastPackets, 3)).unwrap();
+    let (input, mut output) = ([rank as f32 + 1.0; 100], [0f32; 100]);
+    let (from, to) = ((input.as_ptr().cast(), 400), (output.as_mut_ptr().cast(), 400));
+    let call = Call::new(&plan, DataType::F32, from, to);
+    if rank == 2 {
+        await_end_of(communicator.pid_of(1).unwrap());
+    }
+    // SAFETY: the buffers have the call's lengths and outlive it.
+    unsafe { executor.run(&call) }.unwrap();
+    if rank == 1 {
+        match role.job.as_str() {
+            "exit" => std::process::exit(0),
+            _ => kill_process(getpid(), Signal::KILL).unwrap(),
+        }
+    }
+    assert_eq!(output, [1.0; 100]);
+    // The root need not hear from the one that ended, until its end is known.
+    let error = loop {
+        // SAFETY: as above.
+        if let Err(error) = unsafe { executor.run(&call) } {
+            break error;
+        }
+    };
+    match error {
+        ExecutorError::PeerLost { peer, .. } => assert_eq!(peer, 1, "{error}"),
+        // By whoever found out first.
+        ExecutorError::Aborted { ref reason, .. } => assert!(reason.contains("rank 1"), "{error}"),
+        error => panic!("{error}"),
+    }
+}
+
+/// Waits until a process runs no more: nobody may have asked yet how it ended.
+fn await_end_of(pid: u32) {
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
+        std::thread::yield_now();
+    }
 }
 
 /// The harness's own promise: without access to /proc the checks above would check nothing.

@@ -167,7 +167,8 @@ impl Collectives {
             Err(panic) => format!("it panicked: {}", panicked(&*panic)),
         };
         // What ended its launches, on this rank or on another, says more.
-        if let Some(failure) = self.failure() {
+        let broken = || self.communicator().broken();
+        if let Some(failure) = broken().or_else(|| self.communicator().pair_failure()) {
             return Err(failure);
         }
         // Others may wait for what this rank would have done.

@@ -53,7 +53,7 @@ impl Communicator {
     /// # Errors
     /// What broke this communicator.
     pub(super) fn usable(&self, way: Way) -> Result<Option<Collectives>, ExecutorError> {
-        match self.failure() {
+        match self.broken() {
             Some(failure) => Err(failure),
             None => Ok(self.formed(way)),
         }
@@ -120,7 +120,7 @@ impl Communicator {
 
     /// Forms a pair that the peer has begun to form, unless it is formed or being formed.
     fn join_pair(&self, way: Way) {
-        if self.failure().is_some() {
+        if self.broken().is_some() {
             return;
         }
         let new = {

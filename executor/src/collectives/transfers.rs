@@ -97,7 +97,7 @@ impl Told {
     pub fn error(&self, error: ExecutorError) -> ExecutorError {
         let &Told { what, ref on, way: Way { peer, direction, .. } } = self;
         let own = || error.renumbered(&on.pair_names(peer));
-        let source = Arc::new(on.failure().unwrap_or_else(own));
+        let source = Arc::new(on.broken().unwrap_or_else(own));
         let (rank, sends) = (on.rank(), direction == Direction::Out);
         ExecutorError::Transfer { what, rank, peer, sends, source }
     }
@@ -131,14 +131,14 @@ impl Task for TransferLaunch {
         if let Relay::On(awaited) = &self.relay {
             match awaited.look() {
                 Arrival::There => {}
-                Arrival::ToCome if self.pair.failure().is_none() => {
+                Arrival::ToCome if self.pair.broken().is_none() => {
                     self.pair.passes_on(awaited.position());
                     return TaskState::Pending;
                 }
                 // The peer waits for it.
                 Arrival::Lost => self.pair.abort(LOST),
                 // The pair ends with the communicator, on both sides.
-                Arrival::LostToAll if self.pair.failure().is_none() => return TaskState::Pending,
+                Arrival::LostToAll if self.pair.broken().is_none() => return TaskState::Pending,
                 Arrival::LostToAll | Arrival::ToCome => {}
             }
         }
@@ -151,7 +151,7 @@ impl Task for TransferLaunch {
                 let error = self.told.error(own_error(HalError::Task(error)));
                 self.arrived(match error.cause() {
                     ExecutorError::PeerLost { .. } => Arrival::LostToAll,
-                    _ if self.told.on.failure().is_some() => Arrival::LostToAll,
+                    _ if self.told.on.broken().is_some() => Arrival::LostToAll,
                     _ => Arrival::Lost,
                 });
                 TaskState::Done(Err(Arc::new(error)))

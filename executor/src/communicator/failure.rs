@@ -1,11 +1,12 @@
 //! What broke a communicator, and what ends with it.
 
-use super::{Log, Shared, rank_page};
+use super::{Log, Page, Shared, rank_page};
 use crate::error::{Doing, ExecutorError};
 use crate::gpu;
 use crate::shared::control::{BROKEN, LEFT};
 use antiphon_bootstrap::Bootstrap;
 use antiphon_hal::Memory;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -27,6 +28,12 @@ pub(super) struct Failure {
     pairs: Mutex<Vec<Weak<Failure>>>,
     /// The rank's control page.
     page: Arc<dyn Memory>,
+    /// On hosts, once all have come: the pages of the other ranks of the node.
+    near: OnceLock<BTreeMap<u32, Page>>,
+    /// Peers that were lost when they were through with all that they had begun: who needs them from now on finds this.
+    gone: Mutex<BTreeMap<u32, ExecutorError>>,
+    /// There are some.
+    bereft: AtomicBool,
 }
 
 struct Forming {
@@ -53,7 +60,56 @@ impl Failure {
             forming: Mutex::default(),
             pairs: Mutex::default(),
             page: Arc::clone(page),
+            near: OnceLock::new(),
+            gone: Mutex::default(),
+            bereft: AtomicBool::new(false),
         }
+    }
+
+    /// What the ranks of the node tell of themselves, by which it is known whether one that is lost is missed.
+    pub(super) fn look_at(&self, near: BTreeMap<u32, Page>) {
+        let _ = self.near.set(near);
+    }
+
+    /// A peer is lost. What others may wait for in a launch of its is broken by that, and else nothing but what needs it from now
+    /// on: programs end without a word after their last call.
+    pub(super) fn lose(&self, peer: u32, error: ExecutorError) {
+        let through = |page: &Page| {
+            let page = page.get();
+            let begun = page.last().map_or(0, |last| last.seq);
+            begun <= page.completed.0.load(Ordering::Acquire)
+        };
+        if self.near.get().and_then(|near| near.get(&peer)).is_some_and(through) {
+            self.gone().insert(peer, error);
+            self.bereft.store(true, Ordering::Release);
+        } else {
+            self.hear(error);
+        }
+    }
+
+    /// A peer that is gone, and was not through with launch `seq`.
+    #[inline]
+    pub(super) fn missing(&self, seq: u64) -> Option<u32> {
+        if !self.bereft.load(Ordering::Acquire) {
+            return None;
+        }
+        let near = self.near.get()?;
+        let through = |peer: &u32| near[peer].get().completed.0.load(Ordering::Acquire);
+        self.gone().keys().copied().find(|peer| through(peer) < seq)
+    }
+
+    /// That a peer is gone, if it was lost when it was through.
+    pub(super) fn loss_of(&self, peer: u32) -> Option<ExecutorError> {
+        self.gone().get(&peer).cloned()
+    }
+
+    /// What broke the communicator, or will break who needs a peer that is gone.
+    pub(super) fn known(&self) -> Option<ExecutorError> {
+        self.check().err().or_else(|| self.gone().values().next().cloned())
+    }
+
+    fn gone(&self) -> MutexGuard<'_, BTreeMap<u32, ExecutorError>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn log(&self) -> MutexGuard<'_, Log> {
@@ -206,6 +262,17 @@ impl Shared {
         self.failure.failed.load(Ordering::Acquire)
     }
 
+    /// A peer that is gone and will never make launch `seq`.
+    #[inline]
+    pub fn missing(&self, seq: u64) -> Option<u32> {
+        self.failure.missing(seq)
+    }
+
+    /// Whether a peer is missing, or the communicator is broken.
+    pub fn is_bereft(&self) -> bool {
+        self.failure.known().is_some()
+    }
+
     /// The failure of the communicator, if there is one.
     pub fn check(&self) -> Result<(), ExecutorError> {
         self.failure.check()
@@ -246,7 +313,8 @@ impl Shared {
         }
     }
 
-    /// Whether a peer on this node has left this communicator in good order. All that it did for its launches is there by then.
+    /// Whether a peer on this node has left this communicator in good order, or was through when its process ended. All that it did
+    /// for its launches is there by then.
     pub fn has_left(&self, peer: u32) -> bool {
         let near = self.peers[peer as usize].same_node && peer != self.rank;
         near && match self.control(peer).left.0.load(Ordering::Acquire) {
@@ -254,7 +322,7 @@ impl Shared {
             // This rank is about to hear why.
             BROKEN => false,
             // One whose communicator never came up says so by the end of its bootstrap alone.
-            _ => self.bootstrap.has_left(peer) == Ok(true),
+            _ => self.failure.loss_of(peer).is_some() || self.bootstrap.has_left(peer) == Ok(true),
         }
     }
 
@@ -268,7 +336,10 @@ impl Shared {
 
     /// That this rank waits for a peer which has left, while it was `doing` something.
     pub fn deserted(&self, peer: u32, doing: Doing) -> ExecutorError {
-        let reason = "it has left the communicator without making this call".to_owned();
+        let reason = match self.failure.loss_of(peer) {
+            Some(ExecutorError::PeerLost { reason, .. }) => reason,
+            _ => "it has left the communicator without making this call".to_owned(),
+        };
         ExecutorError::PeerLost { peer, pid: self.peers[peer as usize].pid, reason, doing }
     }
 

@@ -435,6 +435,11 @@ impl Probed {
             }
             control.push(Page { page, _memory: memory });
         }
+        if join.failure.devices.is_none() {
+            let near = peers.iter().zip(&control).filter(|(peer, _)| peer.same_node);
+            let near = near.map(|(peer, page)| (peer.rank, page.clone()));
+            join.failure.look_at(near.filter(|(peer, _)| *peer != rank).collect());
+        }
         let memory = Arc::clone(&join.regions.memory);
         let mut registry = Registry::default();
         registry.register(Arc::clone(&memory) as Arc<dyn Transport>);

@@ -33,7 +33,7 @@ impl Launch<'_> {
             }
         }
         self.linked(state)?;
-        if let Some(peer) = self.deserter() {
+        if let Some(peer) = self.deserter(state) {
             return Err(shared.deserted(peer, self.doing(state)));
         }
         // Of this launch, or of those that come before it.
@@ -55,8 +55,9 @@ impl Launch<'_> {
         }
     }
 
-    /// A peer on this node that the plan connects with this rank, and that has left without entering the launch. It never will.
-    fn deserter(&self) -> Option<u32> {
+    /// A peer on this node that has left without coming as far as this launch needs it, which it never will: one that the plan
+    /// connects with this rank and that has not entered the launch, or one that is to complete an earlier launch before this begins.
+    fn deserter(&self, state: &mut ContextState) -> Option<u32> {
         let shared = self.shared;
         let seq = self.order.seq;
         let uses = self.context.plan.uses(shared.rank);
@@ -71,7 +72,13 @@ impl Launch<'_> {
             let page = shared.control(peer);
             page.completed.0.load(Ordering::Acquire) >= seq || page.record(seq).is_some()
         };
-        (0..shared.world).find(|&peer| shared.has_left(peer) && !entered(peer) && connected(peer))
+        let left: Vec<u32> = (0..shared.world).filter(|&peer| shared.has_left(peer)).collect();
+        if left.is_empty() {
+            return None;
+        }
+        let begun = state.active.as_ref().is_some_and(|active| active.seq == seq);
+        let awaited = if begun { None } else { self.behind(state) };
+        left.into_iter().find(|&peer| awaited == Some(peer) || !entered(peer) && connected(peer))
     }
 
     /// Since when a launch that has not begun has made no progress.
@@ -248,7 +255,7 @@ impl Launch<'_> {
     }
 
     /// That this launch was running, and which of its blocks waited.
-    fn doing(&self, state: &ContextState) -> Doing {
+    pub(super) fn doing(&self, state: &ContextState) -> Doing {
         let running = state.active.as_ref().is_some_and(|active| active.seq == self.order.seq);
         let waits = if running { diagnose::own_waits(self, state) } else { Default::default() };
         Doing { waits, ..self.now() }
