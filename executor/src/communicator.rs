@@ -253,7 +253,7 @@ impl Communicator {
         rendezvous: &Rendezvous,
         options: &Options,
     ) -> Result<Communicator, ExecutorError> {
-        Communicator::join(unix::connect(rendezvous)?, options)
+        Communicator::join_alone(unix::connect(rendezvous)?, options)
     }
 
     /// This rank's end of a group whose ranks have met: every rank passes its end of the same bootstrap.
@@ -267,6 +267,15 @@ impl Communicator {
     ) -> Result<Communicator, ExecutorError> {
         let device = options.device()?;
         Join::begin(bootstrap, &device, options)?.come()
+    }
+
+    /// The same over a bootstrap that nobody else has.
+    fn join_alone(
+        bootstrap: Arc<dyn Bootstrap>,
+        options: &Options,
+    ) -> Result<Communicator, ExecutorError> {
+        let device = options.device()?;
+        Join::begin(bootstrap, &device, options)?.in_own_group().come()
     }
 
     /// This rank, in `0..world`.
@@ -465,7 +474,8 @@ fn form(
     ends: impl Iterator<Item = (Arc<dyn Bootstrap>, Arc<dyn Device>)>,
     options: &Options,
 ) -> Result<Vec<Communicator>, ExecutorError> {
-    let joins = ends.map(|(end, device)| Join::begin(end, &device, options));
+    let begin = |end, device| Join::begin(end, &device, options).map(Greeted::in_own_group);
+    let joins = ends.map(|(end, device)| begin(end, device));
     let joins = joins.collect::<Result<Vec<_>, _>>()?;
     let joins = joins.into_iter().map(Greeted::probe).collect::<Result<Vec<_>, _>>()?;
     let joins = joins.into_iter().map(Probed::part).collect::<Result<Vec<_>, _>>()?;

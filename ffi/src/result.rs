@@ -85,6 +85,9 @@ pub(crate) fn code(error: &ExecutorError) -> antiphon_result {
         E::Unequal { .. } | E::Mismatch { .. } | E::Diverged { .. } => R::Mismatch,
         E::Stalled { .. } => R::Timeout,
         E::PeerLost { .. } | E::Link { .. } => R::PeerLost,
+        E::Bootstrap(BootstrapError::PeerLost { .. } | BootstrapError::PeerLeft { .. }) => {
+            R::PeerLost
+        }
         E::Aborted { .. } | E::Code { .. } => R::Aborted,
         E::Bootstrap(BootstrapError::Timeout { .. }) => R::Timeout,
         E::Bootstrap(_) | E::Launcher(_) | E::Layout { .. } => R::Rendezvous,

@@ -1,8 +1,8 @@
 //! Communicators made from others: all ranks by color, some ranks, and pairs.
 
-use super::join::Join;
+use super::join::{Greeted, Join};
 use super::{Communicator, Options, garbled};
-use crate::error::ExecutorError;
+use crate::error::{Doing, ExecutorError};
 use crate::registry::Installed;
 use antiphon_bootstrap::{Bootstrap, BootstrapError};
 use std::sync::atomic::Ordering;
@@ -157,7 +157,14 @@ impl Communicator {
         // What is installed serves no transfer.
         let none = Installed::none("transfers use none");
         let options = self.shared.options.clone().with_installed(none);
-        let form = || self.form_with(Arc::clone(&end), &options);
+        let has_left = || self.shared.bootstrap.has_left(peer) == Ok(true);
+        let form = || {
+            let mut begun = self.begin(&end, &options)?;
+            match begun.greet(has_left)? {
+                true => begun.come(),
+                false => Err(self.shared.deserted(peer, Doing::default())),
+            }
+        };
         let formed = self.shared.failure.unless_broken(&end, form)?;
         formed.shared.failure.names.get_or_init(|| self.pair_names(peer));
         Ok(formed)
@@ -173,18 +180,14 @@ impl Communicator {
     /// # Errors
     /// What the bootstrap reports.
     pub(crate) fn form(&self, end: Arc<dyn Bootstrap>) -> Result<Communicator, ExecutorError> {
-        let formed = self.form_with(Arc::clone(&end), &self.shared.options);
+        let formed = self.begin(&end, &self.shared.options).and_then(Greeted::come);
         // What waits there for this rank's peers waits in vain, and so would they.
         formed.inspect_err(|error| end.abort(&format!("it was given up: {error}")))
     }
 
-    fn form_with(
-        &self,
-        end: Arc<dyn Bootstrap>,
-        options: &Options,
-    ) -> Result<Communicator, ExecutorError> {
-        let begun = Join::begin(Arc::clone(&end), &self.shared.device, options);
+    fn begin(&self, end: &Arc<dyn Bootstrap>, options: &Options) -> Result<Greeted, ExecutorError> {
+        let begun = Join::begin(Arc::clone(end), &self.shared.device, options);
         let begun = begun.inspect_err(|_| end.let_go())?;
-        begun.among(self.shared.yields).in_own_group().come()
+        Ok(begun.among(self.shared.yields).in_own_group())
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Join {
 pub(super) struct Greeted {
     join: Join,
     ticket: Ticket,
+    /// The greetings, if they were waited for.
+    blobs: Option<Vec<Vec<u8>>>,
 }
 
 /// What ranks tell each other first.
@@ -274,7 +276,7 @@ impl Join {
             installed,
             crowd: false,
         };
-        Ok(Greeted { join, ticket })
+        Ok(Greeted { join, ticket, blobs: None })
     }
 }
 
@@ -345,14 +347,30 @@ impl Greeted {
         self
     }
 
+    /// Waits for the greetings, unless a peer `has_left` what this is made of before its own came: it makes no more there.
+    pub(super) fn greet(&mut self, has_left: impl Fn() -> bool) -> Result<bool, ExecutorError> {
+        loop {
+            let left = has_left();
+            // All that it had sent is here by now.
+            let pause = if left { Duration::ZERO } else { LOOK };
+            if let Some(blobs) = self.ticket.wait_for(pause)? {
+                self.blobs = Some(blobs);
+                return Ok(true);
+            }
+            if left {
+                return Ok(false);
+            }
+        }
+    }
+
     /// All steps that are left, for a thread that brings up one rank.
     pub(super) fn come(self) -> Result<Communicator, ExecutorError> {
         self.probe()?.part()?.probe()?.settle()?.finish()
     }
 
     pub(super) fn probe(self) -> Result<Probed, ExecutorError> {
-        let Greeted { join, ticket } = self;
-        let blobs = ticket.wait()?;
+        let Greeted { join, ticket, blobs } = self;
+        let blobs = blobs.map_or_else(|| ticket.wait(), Ok)?;
         let greetings = (0..)
             .zip(&blobs)
             .map(|(rank, blob)| Greeting::decode(blob).ok_or_else(|| garbled(rank, blob.len())));

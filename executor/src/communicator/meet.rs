@@ -66,7 +66,7 @@ impl Communicator {
         let mut rendezvous = tcp::Rendezvous::new(tcp::Place::Id(id.clone()), rank, world, secret);
         rendezvous.interface = options.interface.clone();
         rendezvous.timeout = patience(options);
-        Communicator::join(tcp::connect(&rendezvous)?, options)
+        Communicator::join_alone(tcp::connect(&rendezvous)?, options)
     }
 
     fn found(
@@ -83,7 +83,7 @@ impl Communicator {
         // Of the wires: the meeting's is what was found.
         let interface = options.interface.clone().or_else(|| found.interface.clone());
         let options = options.clone().with_interface(interface);
-        Communicator::join(found.connect()?, &options)
+        Communicator::join_alone(found.connect()?, &options)
     }
 }
 

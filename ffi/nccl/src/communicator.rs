@@ -114,12 +114,12 @@ impl Communicator {
 
     #[cold]
     fn refusal(&self) -> Failure {
-        Failure::usage(match self.closed() {
-            Some(Closed::Divided) => {
-                "cannot use a communicator: others are being made of it; ask ncclCommGetAsyncError until that is over"
-            }
-            _ => "cannot use a communicator: it is finalized",
-        })
+        match self.closed() {
+            Some(Closed::Divided) => Failure::argument(
+                "cannot use a communicator: others are being made of it; ask ncclCommGetAsyncError until that is over",
+            ),
+            _ => Failure::usage("cannot use a communicator: it is finalized"),
+        }
     }
 
     /// Keeps a failure for who asks next.

@@ -322,7 +322,7 @@ fn unusable(slot: &Slot) -> Failure {
     match &*slot.awaited() {
         Some(Awaited::Failed(failure)) => failure.clone(),
         // Made just now, perhaps.
-        Some(Awaited::UnderWay) | None if !destroyed => Failure::usage(
+        Some(Awaited::UnderWay) | None if !destroyed => Failure::argument(
             "cannot use a communicator: it is being made; ncclCommGetAsyncError says when it is, and ncclCommAbort gives it up",
         ),
         _ => none("one that is destroyed"),

@@ -104,9 +104,8 @@ fn tell(communicator: &Communicator, buffer: *mut c_void, bytes: usize) -> Resul
     })
 }
 
-fn unknown(handle: *mut c_void) -> Failure {
-    let text = format!("cannot use {handle:p}: allowed what this communicator has registered");
-    Failure::argument(text)
+fn unknown(handle: *mut c_void) -> String {
+    format!("cannot use {handle:p}: allowed what this communicator has registered")
 }
 
 /// # Safety
@@ -136,7 +135,10 @@ pub unsafe fn deregister(comm: Comm, handle: *mut c_void) -> Result<()> {
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     let removed = lock(&communicator.registered.0).buffers.remove(&handle.addr());
-    removed.map(drop).ok_or_else(|| unknown(handle))
+    if removed.is_some() || handle.is_null() {
+        return Ok(());
+    }
+    Err(Failure::usage(unknown(handle)))
 }
 
 /// # Safety
@@ -172,7 +174,10 @@ pub unsafe fn deregister_window(comm: Comm, window: Window) -> Result<()> {
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     let removed = lock(&communicator.registered.0).windows.remove(&window.addr());
-    removed.map(drop).ok_or_else(|| unknown(window))
+    if removed.is_some() || window.is_null() {
+        return Ok(());
+    }
+    Err(Failure::argument(unknown(window)))
 }
 
 /// # Safety
@@ -182,7 +187,7 @@ pub unsafe fn window_address(comm: Comm, window: Window, out: *mut *mut c_void) 
     // SAFETY: as this function's.
     let communicator = unsafe { known(comm)? };
     let address = lock(&communicator.registered.0).windows.get(&window.addr()).copied();
-    let address = address.ok_or_else(|| unknown(window))?;
+    let address = address.ok_or_else(|| Failure::argument(unknown(window)))?;
     // SAFETY: as this function's.
     unsafe { out.write(ptr::with_exposed_provenance_mut(address)) };
     Ok(())

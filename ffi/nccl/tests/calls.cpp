@@ -336,7 +336,9 @@ void memories(ncclComm_t comm, int world) {
     CHECK(numbers[1] == 3 * world);
     OK(ncclCommWindowDeregister(comm, window));
     OK(ncclCommDeregister(comm, handle));
-    FAILS(ncclInvalidArgument, "registered", ncclCommDeregister(comm, handle));
+    FAILS(ncclInvalidUsage, "registered", ncclCommDeregister(comm, handle));
+    OK(ncclCommDeregister(comm, nullptr));
+    OK(ncclCommWindowDeregister(comm, nullptr));
     FAILS(ncclInvalidArgument, "registered", ncclWinGetUserPtr(comm, window, &address));
     OK(ncclMemFree(buffer));
     FAILS(ncclInvalidArgument, "ncclMemAlloc", ncclMemFree(buffer));

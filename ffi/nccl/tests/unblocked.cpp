@@ -75,10 +75,10 @@ void waited_for() {
     int32_t sum = 0;
     int number = 0;
     const char* why = "is being made";
-    FAILS(ncclInvalidUsage, why, ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comms[0], nullptr));
-    FAILS(ncclInvalidUsage, why, ncclCommUserRank(comms[0], &number));
-    FAILS(ncclInvalidUsage, why, ncclCommFinalize(comms[0]));
-    FAILS(ncclInvalidUsage, why, ncclCommDestroy(comms[0]));
+    FAILS(ncclInvalidArgument, why, ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comms[0], nullptr));
+    FAILS(ncclInvalidArgument, why, ncclCommUserRank(comms[0], &number));
+    FAILS(ncclInvalidArgument, why, ncclCommFinalize(comms[0]));
+    FAILS(ncclInvalidArgument, why, ncclCommDestroy(comms[0]));
     CHECK(is_under_way(comms[0]));
     // The others block, together.
     OK(ncclGroupStart());
@@ -133,10 +133,10 @@ void divided(const Ranks& comms) {
         CHECK(is_under_way(comms[0]) && is_under_way(reversed[world - 1]));
         ncclComm_t other = comms[0];
         const char* why = "others are being made of it";
-        FAILS(ncclInvalidUsage, why, ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comms[0], nullptr));
-        FAILS(ncclInvalidUsage, why, ncclCommSplit(comms[0], 0, 0, &other, nullptr));
+        FAILS(ncclInvalidArgument, why, ncclAllReduce(&own, &sum, 1, ncclInt32, ncclSum, comms[0], nullptr));
+        FAILS(ncclInvalidArgument, why, ncclCommSplit(comms[0], 0, 0, &other, nullptr));
         CHECK(other == nullptr);
-        FAILS(ncclInvalidUsage, why, ncclCommFinalize(comms[0]));
+        FAILS(ncclInvalidArgument, why, ncclCommFinalize(comms[0]));
         OK(ncclRedOpDestroy(scaled, comms[0]));
     }
     all_are_made(reversed);

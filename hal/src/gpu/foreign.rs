@@ -6,7 +6,7 @@ use crate::gpu::core::Core;
 use crate::gpu::export::{by_ipc, ipc_handle, physical};
 use crate::gpu::memory::{GpuMemory, Kind};
 use crate::gpu::spans::Entries;
-use crate::gpu::vendor::{Context, Owner, Vendor};
+use crate::gpu::vendor::{Context, Numbers, Owner, Vendor};
 use crate::gpu::vmm::{OWN, Physical};
 use crate::gpu::{lock, peers};
 use crate::id::next_id;
@@ -35,8 +35,8 @@ impl Origin {
 pub(crate) struct Piece {
     base: Address,
     bytes: u64,
-    /// As in [`Owner`].
-    numbers: [u64; 2],
+    /// Which one it is.
+    numbers: Numbers,
 }
 
 impl Piece {

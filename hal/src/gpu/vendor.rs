@@ -235,14 +235,17 @@ pub(crate) trait Context<V: Vendor>: fmt::Debug + Send + Sync + Sized {
     fn enter(&self) -> Result<Self::Entered<'_>, HalError>;
 }
 
+/// What no other allocation has: the driver's number of it, and of the physical memory that is mapped in it, where the driver
+/// numbers that by itself.
+pub(crate) type Numbers = [u64; 2];
+
 /// Whose memory is at an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     /// Its device.
     pub(crate) device: Device,
-    /// What no other allocation has: the driver's number of it, and of the physical memory that is mapped in it, where the driver
-    /// numbers that by itself.
-    pub(crate) numbers: [u64; 2],
+    /// Which allocation it is.
+    pub(crate) numbers: Numbers,
     /// Whether IPC handles can be made of it; `None` where that is found out by trying.
     pub(crate) classic: Option<bool>,
 }

@@ -74,9 +74,9 @@ pub enum BootstrapError {
         /// What its link saw.
         reason: String,
     },
-    /// A peer closed its bootstrap in good order before it took part in this operation.
+    /// A peer left in good order, the group or all of the job, before it took part in this operation.
     #[error(
-        "cannot finish {doing}: {peer} has closed its bootstrap without taking part; make every rank call it"
+        "cannot finish {doing}: {peer} has left without taking part; make every rank call it before one leaves"
     )]
     PeerLeft {
         /// The operation that cannot finish.

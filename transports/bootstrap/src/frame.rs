@@ -14,7 +14,7 @@ pub const MAX_PAYLOAD: usize = 64 << 20;
 pub const MAX_DESCRIPTORS: usize = 64;
 
 /// Version of the protocol. A job runs one version only.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// What every connection of this protocol begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"ANTIPHON";
 /// Longest payload of a frame: the longest part, and what says where it belongs.
@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     News = 9,
     /// An abort on its way by the rank that watches all: `tag` is who aborted, `stream` as above.
     AbortBy = 10,
+    /// The sender has let go of the group, and goes on with others.
+    Leave = 11,
     /// Forming: a rank presents itself to rank 0.
     Join = 16,
     /// Forming: the ranks that rank 0 has seen; over TCP a rank's word to rank 0 that its time is up, with its limit.
@@ -67,7 +69,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 19] = [
+    const ALL: [Kind; 20] = [
         Kind::Message,
         Kind::Part,
         Kind::Abort,
@@ -78,6 +80,7 @@ impl Kind {
         Kind::Answer,
         Kind::News,
         Kind::AbortBy,
+        Kind::Leave,
         Kind::Join,
         Kind::Roster,
         Kind::Table,

@@ -123,7 +123,7 @@ impl Member {
 
     fn check_peer(&self, state: &State, rank: u32, member: u32, doing: &'static str) -> Result<()> {
         let peer = PeerName { rank, pid: self.mesh().peers[member as usize].pid };
-        match state.gone.get(&member) {
+        match state.absent.from(self.group.id, member) {
             None => Ok(()),
             Some(Gone::Left) => Err(BootstrapError::PeerLeft { doing, peer }),
             Some(Gone::Lost(lost)) => {
@@ -197,10 +197,9 @@ impl Bootstrap for Member {
     }
 
     fn let_go(&self) {
-        if self.group.id != 0 {
-            let forgotten = lock(&self.mesh().state).leave(self.group.id);
-            drop(forgotten);
-        }
+        let forgotten = lock(&self.mesh().state).leave(self.group.id);
+        drop(forgotten);
+        self.mesh().tell_departure(self.group.id, &self.group.members);
     }
 
     fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>> {
@@ -241,7 +240,7 @@ impl Bootstrap for Member {
         let state = lock(&self.mesh().state);
         self.group.check_abort(self.mesh(), &state, doing)?;
         for (rank, &member) in (0..).zip(&self.group.members) {
-            if matches!(state.gone.get(&member), Some(Gone::Lost(_))) {
+            if matches!(state.absent.gone.get(&member), Some(Gone::Lost(_))) {
                 self.check_peer(&state, rank, member, doing)?;
             }
         }
@@ -250,7 +249,8 @@ impl Bootstrap for Member {
 
     fn has_left(&self, peer: u32) -> Result<bool> {
         let member = self.member(peer)?;
-        Ok(matches!(lock(&self.mesh().state).gone.get(&member), Some(Gone::Left)))
+        let state = lock(&self.mesh().state);
+        Ok(matches!(state.absent.from(self.group.id, member), Some(Gone::Left)))
     }
 
     fn key(&self, purpose: &str) -> [u8; 32] {

@@ -170,7 +170,7 @@ fn untold(state: &mut State, me: u32) -> Option<Call> {
     for channel in state.inbox.channels.values_mut() {
         let Channel::Heard { group, handler, told_lost, told_abort } = channel else { continue };
         let mut what = None;
-        for (&rank, gone) in &state.gone {
+        for (&rank, gone) in &state.absent.gone {
             if let Gone::Lost(why) = gone
                 && let Some(peer) = group.rank_of(rank)
                 && told_lost.insert(peer)

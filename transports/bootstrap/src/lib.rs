@@ -175,7 +175,8 @@ pub trait Bootstrap: Send + Sync {
     /// under way may still finish.
     fn unsubscribe(&self, channel: u64);
 
-    /// This rank is through with the group for good: it neither uses an end of it again nor makes it again. What has to be known of a
+    /// This rank is through with the group for good: it neither uses an end of it again nor makes it again. The others hear of it: for
+    /// them it has [left](Self::has_left) the group, though it may go on in others. What has to be known of a
     /// group for its calls to go on where they were is forgotten in time, which it is not of one that nobody lets go of.
     fn let_go(&self) {}
 
@@ -202,7 +203,7 @@ pub trait Bootstrap: Send + Sync {
     /// `Aborted` or `PeerLost`, once that happened.
     fn check(&self) -> Result<()>;
 
-    /// Whether `peer` closed its bootstrap in good order, as far as is known. [`check`](Self::check) is silent about that.
+    /// Whether `peer` closed its bootstrap in good order, or let go of this group, as far as is known. [`check`](Self::check) is silent about that.
     ///
     /// # Errors
     /// `NoSuchRank`.

@@ -354,7 +354,7 @@ mod tests {
         let half = frame(&[(16, &[9])]);
         for (bytes, reason) in [
             (b"GET / HTTP/1.1\r\n".to_vec(), "do not begin a frame"),
-            (frame(&[(8, &[2])]), "protocol version 2"),
+            (frame(&[(8, &[99])]), "protocol version 99"),
             (frame(&[(10, &[99])]), "unknown kind 99"),
             (frame(&[(10, &[24])]), "a Go frame after the job had formed"),
             (frame(&[(16, &[255; 4])]), "a frame of 4294967295 bytes"),

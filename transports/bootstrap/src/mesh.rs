@@ -2,11 +2,11 @@
 //!
 //! Lock order: a mesh's lock is never held while its carrier is called, so that meshes of one process may call each other.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::collective::{Out, Rounds, known};
+use crate::collective::{Out, Rounds};
 use crate::control::{Control, Dispatch};
 use crate::error::Lost;
 use crate::frame::{Frame, Kind};
@@ -28,6 +28,10 @@ pub(crate) trait Carrier: Send + Sync {
     /// Gives all linked peers these aborts, as far as they are for them, and says goodbye, and lets go of the links after what is queued has left (within
     /// bounds).
     fn close(&self, last: &[Frame]);
+    /// Whether there is a link to the peer, or a frame would have one made.
+    fn is_linked(&self, _peer: u32) -> bool {
+        true
+    }
     /// Whether descriptors reach the peer.
     fn passes_descriptors(&self, _peer: u32) -> bool {
         true
@@ -64,14 +68,36 @@ pub(crate) struct Abort {
     pub only: u64,
 }
 
+/// Who is not there any more.
+#[derive(Default)]
+pub(crate) struct Absent {
+    /// From all groups, by mesh rank.
+    pub gone: BTreeMap<u32, Gone>,
+    /// By wire id of a group: mesh ranks that have let go of it.
+    departed: HashMap<u64, BTreeSet<u32>>,
+}
+
+impl Absent {
+    /// How a member went from a group, if it did: nothing more of it comes there.
+    pub fn from(&self, group: u64, member: u32) -> Option<&Gone> {
+        static LEFT: Gone = Gone::Left;
+        let departed = || self.departed.get(&group)?.contains(&member).then_some(&LEFT);
+        self.gone.get(&member).or_else(departed)
+    }
+
+    /// Whether nobody went from a group.
+    pub fn is_nobody(&self, group: u64) -> bool {
+        self.gone.is_empty() && !self.departed.contains_key(&group)
+    }
+}
+
 pub(crate) struct State {
     pub closed: bool,
     /// Threads that are sending what they found due.
     pub unsent: usize,
     pub rounds: Rounds,
     pub inbox: Inbox,
-    /// By mesh rank.
-    pub gone: BTreeMap<u32, Gone>,
+    pub absent: Absent,
     /// By wire id of the group.
     pub aborted: HashMap<u64, Abort>,
     /// How many ends of a group there are, by wire id.
@@ -113,12 +139,18 @@ impl State {
         });
         if held == Some(0) {
             self.held.remove(&group);
+            self.absent.departed.remove(&group);
         }
     }
 
     /// Whether there is an end of a group.
     pub fn is_held(&self, group: u64) -> bool {
         self.held.contains_key(&group)
+    }
+
+    /// Whether this rank has let go of a group.
+    fn has_left(&self, group: u64) -> bool {
+        !self.is_held(group) && self.left.contains(&group) && !self.aborted.contains_key(&group)
     }
 
     /// Whether this rank has, or had, a part in a group.
@@ -159,13 +191,13 @@ impl Mesh {
         carrier: impl FnOnce(&Weak<Mesh>) -> Result<Box<dyn Carrier>>,
     ) -> Result<Arc<Mesh>> {
         let control = Control::get()?;
-        let (peers, gone) = (peers.into(), BTreeMap::new());
+        let peers = peers.into();
         let state = State {
             closed: false,
             unsent: 0,
             rounds: Rounds::default(),
             inbox: Inbox::default(),
-            gone,
+            absent: Absent::default(),
             aborted: HashMap::new(),
             held: HashMap::new(),
             left: VecDeque::new(),
@@ -242,6 +274,10 @@ impl Mesh {
                 self.carrier.saw_go(from, &Gone::Left);
                 return Ok(());
             }
+            Kind::Leave => {
+                self.depart(from, frame.group);
+                return Ok(());
+            }
             Kind::News => {
                 for (peer, how) in self.carrier.hear_news(from, &frame.payload)? {
                     self.go(peer, how);
@@ -254,7 +290,11 @@ impl Mesh {
         if state.closed {
             return Ok(());
         }
-        let State { rounds, gone, inbox, .. } = &mut *state;
+        if state.has_left(frame.group) {
+            // Who writes there does not know, or would not wait for an answer.
+            out.push((from, Frame { group: frame.group, ..Frame::plain(Kind::Leave, Vec::new()) }));
+        }
+        let State { rounds, absent, inbox, .. } = &mut *state;
         let wake = match frame.kind {
             Kind::Message => {
                 inbox.push_message(from, frame);
@@ -266,7 +306,8 @@ impl Mesh {
             Kind::Mismatch => rounds.take_mismatch(from, &frame)?,
             Kind::Answer => rounds.take_answer(from, &frame)?,
             Kind::Ask => {
-                rounds.take_question(from, &frame, known(gone), &mut out);
+                let is_gone = |member| absent.from(frame.group, member).is_some();
+                rounds.take_question(from, &frame, is_gone, &mut out);
                 false
             }
             kind => return Err(format!("a {kind:?} frame after the job had formed")),
@@ -308,17 +349,38 @@ impl Mesh {
     fn go(&self, peer: u32, how: Gone) {
         let mut out = Out::new();
         let mut state = lock(&self.state);
-        if state.closed || state.gone.contains_key(&peer) {
+        if state.closed || state.absent.gone.contains_key(&peer) {
             return;
         }
         if let Gone::Lost(_) = how {
             state.inbox.push_recheck();
             self.schedule(&mut state);
         }
-        state.gone.insert(peer, how);
-        state.rounds.settle(peer, &mut out);
+        state.absent.gone.insert(peer, how);
+        state.rounds.settle(peer, |_| true, &mut out);
         self.changed.notify_all();
         self.send_out(state, out);
+    }
+
+    /// Notes that a member has let go of a group.
+    fn depart(&self, member: u32, group: u64) {
+        let mut out = Out::new();
+        let mut state = lock(&self.state);
+        if state.closed || !state.is_held(group) {
+            return;
+        }
+        state.absent.departed.entry(group).or_default().insert(member);
+        state.rounds.settle(member, |of| of == group, &mut out);
+        self.changed.notify_all();
+        self.send_out(state, out);
+    }
+
+    /// Tells the members of a group, as far as there are links to them, that this rank has let go of it: others hear it when they write.
+    pub fn tell_departure(&self, group: u64, members: &[u32]) {
+        let linked = |&&to: &&u32| to != self.rank && self.carrier.is_linked(to);
+        for &to in members.iter().filter(linked) {
+            self.send(to, Frame { group, ..Frame::plain(Kind::Leave, Vec::new()) });
+        }
     }
 
     /// Records that a peer is lost by the word of its own link, unless it had left before.

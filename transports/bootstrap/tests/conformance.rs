@@ -383,6 +383,41 @@ fn leaving_in_order_is_no_loss(make: Factory) {
     assert!(recorder.wait_for(2).iter().all(heard));
 }
 
+fn who_lets_go_of_a_group_is_not_waited_for_there(make: Factory) {
+    let ends = make(3, PATIENCE);
+    // Rank 2 gathers.
+    let mut groups: Vec<_> =
+        ends.iter().map(|end| end.group(7, &[2, 0, 1]).unwrap()).map(Some).collect();
+    let barrier = |ends: &[&Arc<dyn Bootstrap>]| {
+        let begun: Vec<_> = ends.iter().map(|end| end.barrier_begin().unwrap()).collect();
+        begun.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+    };
+    barrier(&groups.iter().flatten().collect::<Vec<_>>());
+    // What it gave before still counts.
+    drop(groups[1].as_ref().unwrap().exchange_begin(b"1").unwrap());
+    let mut last = true;
+    for (leaver, place) in [(1, 2), (2, 0)] {
+        let group = groups[leaver].take().unwrap();
+        group.let_go();
+        drop(group);
+        if std::mem::take(&mut last) {
+            let rest = groups.iter().flatten();
+            let begun: Vec<_> = rest.map(|group| group.exchange_begin(b"-").unwrap()).collect();
+            begun
+                .into_iter()
+                .for_each(|ticket| assert_eq!(ticket.wait().unwrap().concat(), b"--1"));
+        }
+        for group in groups.iter().flatten() {
+            let error = group.barrier().unwrap_err();
+            assert!(matches!(error, BootstrapError::PeerLeft { .. }), "{error}");
+            assert_eq!(group.has_left(place), Ok(true));
+        }
+    }
+    // In others they are there.
+    assert!([1, 2].iter().all(|&rank| ends[0].has_left(rank) == Ok(false)));
+    barrier(&ends.iter().collect::<Vec<_>>());
+}
+
 fn who_leaves_while_the_first_ranks_do_is_not_lost(make: Factory) {
     for leavers in [&[0, 5][..], &[5, 0], &[0, 1], &[0, 1, 2, 5]] {
         for at_once in [false, true] {
@@ -505,6 +540,7 @@ suite!(
         a_limit_may_be_of_any_length,
         different_calls_are_told_apart,
         leaving_in_order_is_no_loss,
+        who_lets_go_of_a_group_is_not_waited_for_there,
         who_leaves_while_the_first_ranks_do_is_not_lost,
         handlers_cannot_hang_the_control_thread,
         a_panicking_handler_aborts_its_group,

@@ -17,7 +17,7 @@ use crate::mesh::{Gone, Mesh, Session, State};
 use crate::sync::lock;
 #[cfg(any(test, fuzzing))]
 pub(crate) use bundle::unpack;
-pub(crate) use rounds::{Out, Rounds, known};
+pub(crate) use rounds::{Out, Rounds};
 
 /// How long the gatherer may take to say who is missing, after the time limit.
 const GRACE: Duration = Duration::from_secs(1);
@@ -197,26 +197,26 @@ impl Ticket {
         if let Err(error) = self.group.check_abort(mesh, state, doing) {
             return Some(Err(error));
         }
-        if state.gone.is_empty() {
+        if state.absent.is_nobody(self.group.id) {
             return None;
         }
-        let members = &self.group.members;
+        let State { absent, rounds, .. } = state;
+        let how = |member: u32| absent.from(self.group.id, member).map(|how| (member, how));
         if gathers {
-            let missing = state.rounds.missing(key, &self.group);
-            let lost =
-                missing.into_iter().find_map(|member| Some((member, state.gone.get(&member)?)));
+            let missing = rounds.missing(key, &self.group);
+            let lost = missing.into_iter().find_map(how);
             return lost.map(|(member, how)| Err(self.gone(mesh, member, how)));
         }
-        if let Some(how) = state.gone.get(&gatherer) {
+        if let Some((_, how)) = how(gatherer) {
             return Some(Err(self.gone(mesh, gatherer, how)));
         }
-        let round = state.rounds.awaiting.get_mut(&key)?;
-        for member in members.iter().filter(|member| state.gone.contains_key(member)) {
-            if round.lacking.contains(member) {
-                return Some(Err(self.gone(mesh, *member, &state.gone[member])));
+        let round = rounds.awaiting.get_mut(&key)?;
+        for (member, how) in self.group.members.iter().copied().filter_map(how) {
+            if round.lacking.contains(&member) {
+                return Some(Err(self.gone(mesh, member, how)));
             }
-            if round.asked.insert(Some(*member)) {
-                out.push((gatherer, rounds::question(key, Some(*member))));
+            if round.asked.insert(Some(member)) {
+                out.push((gatherer, rounds::question(key, Some(member))));
             }
         }
         None

@@ -2,13 +2,12 @@
 //!
 //! A rank *gathers* the rounds of groups whose first member it is, and *awaits* those of its other groups.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::bundle;
 use crate::frame::{Frame, Kind};
 use crate::group::Group;
-use crate::mesh::Gone;
 
 /// Wire id of the group, sequence number.
 pub(super) type Key = (u64, u64);
@@ -159,10 +158,11 @@ impl Rounds {
         }
     }
 
-    /// A rank is gone: answers those who asked about it.
-    pub fn settle(&mut self, gone: u32, out: &mut Out) {
+    /// A rank is gone from some groups: answers those who asked about it there.
+    pub fn settle(&mut self, gone: u32, from: impl Fn(u64) -> bool, out: &mut Out) {
         let questions = std::mem::take(&mut self.questions);
-        let (due, later) = questions.into_iter().partition(|&(_, _, about)| about == gone);
+        let is_due = |&(_, (group, _), about): &(u32, Key, u32)| about == gone && from(group);
+        let (due, later) = questions.into_iter().partition(is_due);
         self.questions = later;
         let due: Vec<(u32, Key, u32)> = due;
         for (from, key, _) in due {
@@ -313,9 +313,4 @@ fn words(bytes: &[u8]) -> Vec<u32> {
         .chunks_exact(4)
         .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
         .collect()
-}
-
-/// Whether a peer is known to be gone, for [`Rounds::take_question`].
-pub(crate) fn known(gone: &BTreeMap<u32, Gone>) -> impl Fn(u32) -> bool + '_ {
-    |rank| gone.contains_key(&rank)
 }

@@ -434,6 +434,10 @@ impl Carrier for Arc<TcpLinks> {
         self.is_near(peer)
     }
 
+    fn is_linked(&self, peer: u32) -> bool {
+        lock(&self.state).is_linked(peer)
+    }
+
     fn tell_abort(&self, me: u32, members: &[u32], abort: &Frame) {
         let (linked, others, watcher) = {
             let state = lock(&self.state);
