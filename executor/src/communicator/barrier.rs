@@ -1,0 +1,56 @@
+//! Barriers: on one node by the ranks' control pages, else by the bootstrap.
+
+use super::*;
+
+impl Communicator {
+    /// Returns once all ranks have called it. Costs about a cache line to and from each peer where all are on one node.
+    ///
+    /// # Errors
+    /// The communicator's failure; `Bootstrap` with the ranks that did not come within the time limit, or with one that has left.
+    pub fn barrier(&self) -> Result<(), ExecutorError> {
+        let shared = &*self.shared;
+        shared.check()?;
+        shared.sweep()?;
+        if !shared.one_node {
+            return shared.bootstrap.barrier().map_err(|error| shared.failure_or(error));
+        }
+        let mine = &shared.control(shared.rank).arrived.0;
+        let round = mine.load(Ordering::Relaxed) + 1;
+        mine.store(round, Ordering::Release);
+        let missing = |&peer: &u32| shared.control(peer).arrived.0.load(Ordering::Acquire) < round;
+        let mut since: Option<Instant> = None;
+        loop {
+            let mut waiter = Waiter::new(Effort::Wait, shared.yields);
+            loop {
+                if !(0..shared.world).any(|peer| missing(&peer)) {
+                    return Ok(());
+                }
+                let stalled = since.map_or(Duration::ZERO, |since| since.elapsed());
+                if waiter.pause(stalled) == Verdict::GiveUp {
+                    break;
+                }
+            }
+            shared.check()?;
+            // Whether it is missing is asked again: it may have come before it left.
+            let gone = |peer: &u32| shared.has_left(*peer) && missing(peer);
+            if let Some(rank) = (0..shared.world).filter(missing).find(gone) {
+                let peer = PeerName { rank, pid: shared.peers[rank as usize].pid };
+                let error = match shared.failure.loss_of(rank) {
+                    Some(error) => error,
+                    None => BootstrapError::PeerLeft { doing: "barrier", peer }.into(),
+                };
+                return Err(shared.check().err().unwrap_or(error));
+            }
+            let waited = since.get_or_insert_with(Instant::now).elapsed();
+            if let Some(limit) = shared.options.timeout.filter(|&limit| waited >= limit) {
+                let names = (0..shared.world)
+                    .filter(missing)
+                    .map(|rank| PeerName { rank, pid: shared.peers[rank as usize].pid });
+                let missing = names.collect();
+                let error = BootstrapError::Timeout { doing: "barrier", limit, missing };
+                shared.end(error.clone().into());
+                return Err(error.into());
+            }
+        }
+    }
+}

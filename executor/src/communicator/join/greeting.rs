@@ -1,0 +1,135 @@
+//! What ranks of a communicator that comes up tell each other first.
+
+use crate::fingerprint::fingerprint;
+use crate::gpu::neighbours::RankDevice;
+use crate::shared::LAYOUT_VERSION;
+use std::collections::BTreeSet;
+
+/// What ranks tell each other first.
+pub(super) struct Greeting {
+    pub(super) page: u64,
+    /// The region of its mirrors; 0 for none.
+    pub(super) mirrors: u64,
+    pub(super) pid: u32,
+    pub(super) token: (u64, u64),
+    /// That of its tuning table; 0 for none.
+    pub(super) tuning: u64,
+    /// That of its installed plans; 0 for none.
+    pub(super) installed: u64,
+    /// Names the machine, whatever nodes are made of it: its ranks share its cores.
+    pub(super) machine: u64,
+    pub(super) cores: Cores,
+    pub(super) device: RankDevice,
+    pub(super) wires: Vec<String>,
+}
+
+/// The CPU time a rank may use.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Cores {
+    /// Numbers of the cores its thread may run on.
+    numbers: Vec<u32>,
+    /// How many of them the container's quota grants; `u64::MAX` without a quota.
+    quota: u64,
+}
+
+impl Cores {
+    pub(super) fn of_this_thread() -> Self {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+        let numbers = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+        let numbers: Vec<u32> = numbers.map(|core| core as u32).collect();
+        let usable = antiphon_hal::host::usable_cores();
+        let limited = (usable as usize) < numbers.len();
+        Cores { numbers, quota: if limited { usable.into() } else { u64::MAX } }
+    }
+
+    /// Cores that ranks with these may keep busy together.
+    pub(super) fn together<'a>(all: impl Iterator<Item = &'a Cores> + Clone) -> u64 {
+        let numbers: BTreeSet<u32> =
+            all.clone().flat_map(|cores| cores.numbers.iter().copied()).collect();
+        let quota = all.map(|cores| cores.quota).min().unwrap_or(u64::MAX);
+        quota.min(numbers.len() as u64)
+    }
+}
+
+impl Greeting {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let Greeting { page, mirrors, token, tuning, installed, machine, cores, device, .. } = self;
+        let [what, place] = device.to_words();
+        let numbers = cores.numbers.len() as u64;
+        let words = [
+            LAYOUT_VERSION,
+            *page,
+            *mirrors,
+            self.pid.into(),
+            token.0,
+            token.1,
+            *tuning,
+            *installed,
+            *machine,
+            cores.quota,
+            what,
+            place,
+            numbers,
+        ];
+        let cores = cores.numbers.iter().copied().map(u64::from);
+        for word in words.into_iter().chain(cores) {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(self.wires.join("\n").into_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<104>()?;
+        let words: [u64; 13] = std::array::from_fn(|word| {
+            u64::from_le_bytes(std::array::from_fn(|byte| head[8 * word + byte]))
+        });
+        let [
+            LAYOUT_VERSION,
+            page,
+            mirrors,
+            pid,
+            address,
+            token,
+            tuning,
+            installed,
+            machine,
+            quota,
+            what,
+            place,
+            numbers,
+        ] = words
+        else {
+            return None;
+        };
+        let (numbers, names) =
+            rest.split_at_checked(usize::try_from(numbers).ok()?.checked_mul(8)?)?;
+        let numbers =
+            numbers.as_chunks::<8>().0.iter().map(|core| u64::from_le_bytes(*core) as u32);
+        let cores = Cores { numbers: numbers.collect(), quota };
+        let names = std::str::from_utf8(names).ok()?;
+        let wires = names.lines().map(str::to_owned).collect();
+        let token = (address, token);
+        let device = RankDevice::from_words([what, place])?;
+        let pid = pid as u32;
+        Some(Greeting {
+            page,
+            mirrors,
+            pid,
+            token,
+            tuning,
+            installed,
+            machine,
+            cores,
+            device,
+            wires,
+        })
+    }
+}
+
+/// Names this machine, whatever `ANTIPHON_HOSTID` says.
+pub(super) fn machine() -> u64 {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    fingerprint(&id)
+}
