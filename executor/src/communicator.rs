@@ -2,6 +2,7 @@
 
 mod barrier;
 mod contexts;
+mod exit;
 mod failure;
 mod groups;
 mod invitations;
@@ -530,6 +531,15 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Leaves in good order, which the peers see: all that this rank has to give has come to them.
+    fn leave(&self) {
+        self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
+        self.ports.leave();
+        self.control(self.rank).left.0.store(LEFT, Ordering::Release);
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         // First of all: launches need what peers still say, their end included.
@@ -537,11 +547,8 @@ impl Drop for Shared {
             gpu.finish(self);
         }
         if !self.failed() {
-            self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
-            self.ports.leave();
             // Before memory is let go of, which may take until launches of peers end that wait for this rank's.
-            self.control(self.rank).left.0.store(LEFT, Ordering::Release);
-            return;
+            return self.leave();
         }
         if !self.one_node
             && let Err(error) = self.check()

@@ -326,6 +326,29 @@ fn rank_beside_one_that_ends() {
     }
 }
 
+/// Also to ranks of other hosts, which see nothing of it.
+#[test]
+fn a_process_that_ends_says_goodbye() {
+    let [one, other] = ["one", "other"].map(|host| [("ANTIPHON_HOSTID", host)]);
+    for hosts in [[&one[..], &one[..]], [&one[..], &other[..]]] {
+        Ranks::start_in("rank_that_is_left", &hosts, "").succeed();
+    }
+}
+
+/// One process of the test above.
+#[test]
+fn rank_that_is_left() {
+    let Some(role) = role() else { return };
+    let communicator = role.connect(&options()).unwrap();
+    communicator.exchange(b"").unwrap();
+    if communicator.rank() == 1 {
+        std::process::exit(0);
+    }
+    let error = communicator.exchange(b"").unwrap_err().to_string();
+    assert!(error.contains("rank 1") && error.contains("has left"), "{error}");
+    assert_eq!(communicator.failure().map(|error| error.to_string()), None);
+}
+
 /// Waits until a process runs no more: nobody may have asked yet how it ended.
 fn await_end_of(pid: u32) {
     let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat"));

@@ -288,6 +288,7 @@ impl Settled {
         if let Some(gpu) = &shared.gpu {
             gpu.come(&shared);
         }
+        exit::watch(&shared);
         Ok(Communicator { shared })
     }
 }

@@ -202,6 +202,10 @@ impl Bootstrap for Member {
         self.mesh().tell_departure(self.group.id, &self.group.members);
     }
 
+    fn farewell(&self) {
+        self.mesh().close();
+    }
+
     fn group(&self, id: u64, members: &[u32]) -> Result<Arc<dyn Bootstrap>> {
         let bad = |problem| BootstrapError::BadGroup {
             members: members.to_vec(),

@@ -180,6 +180,10 @@ pub trait Bootstrap: Send + Sync {
     /// group for its calls to go on where they were is forgotten in time, which it is not of one that nobody lets go of.
     fn let_go(&self) {}
 
+    /// Says goodbye to all ranks of the job, as the end of the last object of it does: for processes that end, whose objects nobody
+    /// drops. No end of it is of use then.
+    fn farewell(&self) {}
+
     /// A bootstrap among some of the ranks, on the same links; `members[i]` becomes rank `i`. All members pass the same
     /// `id` and list; nothing is sent. Groups with different ids, lists or parents have nothing to do with each other;
     /// the same id and list again give the same group (its calls continue the same sequence).

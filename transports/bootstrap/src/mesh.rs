@@ -400,9 +400,13 @@ impl Mesh {
         }
     }
 
-    fn close(&self) {
+    /// Says goodbye, once.
+    pub fn close(&self) {
         let (inbox, last) = {
             let state = lock(&self.state);
+            if state.closed {
+                return;
+            }
             let unsent = |state: &mut State| state.unsent > 0;
             let waited = self.changed.wait_timeout_while(state, CLOSING, unsent);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;

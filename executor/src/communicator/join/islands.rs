@@ -238,6 +238,10 @@ impl Bootstrap for Islands {
         self.ranks.let_go();
     }
 
+    fn farewell(&self) {
+        self.ranks.farewell();
+    }
+
     fn group(&self, id: u64, members: &[u32]) -> BootstrapResult<Arc<dyn Bootstrap>> {
         let ranks = self.ranks.group(id, members)?;
         let [nodes, homes] = [&self.nodes, &self.homes]
