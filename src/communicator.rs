@@ -110,8 +110,8 @@ impl Communicator {
         Communicator::new(&executor::Communicator::connect(rendezvous, &Options::default())?)
     }
 
-    /// This process's end of a group over any hosts whose ranks all pass the same id. The process of rank 0 makes it
-    /// ([`UniqueId::create`]) and tells the others; its text is a secret.
+    /// This process's end of a group over any hosts whose ranks all pass the same id. A process makes it ([`UniqueId::create`]),
+    /// tells the others and runs until all have joined: that of rank 0 or any other. Its text is a secret.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

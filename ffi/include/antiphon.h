@@ -331,7 +331,7 @@ typedef struct antiphon_plan antiphon_plan;
 typedef struct antiphon_stream antiphon_stream;
 
 /**
- * What the ranks of a group agree on before they meet: rank 0's process makes it, and a program carries its bytes to
+ * What the ranks of a group agree on before they meet: a process makes it, and a program carries its bytes to
  * the others by any way of its own. It holds a secret: who has it can join.
  */
 typedef struct antiphon_unique_id {
@@ -949,9 +949,9 @@ antiphon_result antiphon_receive(const struct antiphon_communicator *communicato
                                  const struct antiphon_stream *stream);
 
 /**
- * Makes the id of a group, in the process that will be its rank 0. From now on that process listens for the others: at the interface
- * that ANTIPHON_INTERFACE names, or else MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them where
- * the host is likely to be reached.
+ * Makes the id of a group. From now on this process listens for the ranks, on a thread of the library's, until all have joined: that of
+ * rank 0, of another rank, or of none. It runs so long. It listens at the interface that ANTIPHON_INTERFACE names, or else
+ * MSCCLPP_SOCKET_IFNAME, or else NCCL_SOCKET_IFNAME in NCCL's grammar, and without them where the host is likely to be reached.
  *
  * Any thread may call it at any time.
  *
@@ -964,7 +964,8 @@ antiphon_result antiphon_unique_id_create(struct antiphon_unique_id *out_id);
  * Joins a group as `rank` of `world`: returns when all ranks, which pass the same id, are there. `config` may be null.
  *
  * They wait for each other as long as a call may make no progress (`timeout_ms`), but two minutes at the least; then it is
- * ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing.
+ * ANTIPHON_RESULT_TIMEOUT, or ANTIPHON_RESULT_RENDEZVOUS where more is known, with the ranks that are missing. That it is after a
+ * minute as well where there is no limit and nobody answers at the id's address: the process that made it has ended.
  *
  * Any thread may call it; ranks that live in one process call it from a thread each.
  *

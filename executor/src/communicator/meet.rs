@@ -47,14 +47,15 @@ impl Communicator {
         Communicator::found(found, options)
     }
 
-    /// This rank's end of a group whose ranks all pass the same id, which the process of rank 0 made
-    /// ([`UniqueId::create`]) and told the others.
+    /// This rank's end of a group whose ranks all pass the same id, which a process made ([`UniqueId::create`]) and told
+    /// the others: that of rank 0 or any other, which runs until all ranks have joined.
     ///
     /// They wait for each other as long as calls do ([`Options::timeout`]), but for two minutes at the least, since programs start
-    /// less evenly than they call. Who waits longer than that logs what for.
+    /// less evenly than they call. Who waits longer than that logs what for. Without a limit they still wait no longer than a minute
+    /// where nobody answers at the id's address.
     ///
     /// # Errors
-    /// What the bootstrap reports: a rank that did not come in time, a wrong world, a duplicate rank.
+    /// What the bootstrap reports: a rank that did not come in time, a wrong world, a duplicate rank, an id whose process has ended.
     pub fn from_id(
         id: &UniqueId,
         rank: u32,
@@ -66,6 +67,9 @@ impl Communicator {
         let mut rendezvous = tcp::Rendezvous::new(tcp::Place::Id(id.clone()), rank, world, secret);
         rendezvous.interface = options.interface.clone();
         rendezvous.timeout = patience(options);
+        if options.timeout.is_some() {
+            rendezvous.search = rendezvous.timeout;
+        }
         Communicator::join_alone(tcp::connect(&rendezvous)?, options)
     }
 

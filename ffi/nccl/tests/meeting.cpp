@@ -1,5 +1,6 @@
 // Where ranks meet, as NCCL's variables say it: `meeting WAY`, at the place of NCCL_COMM_ID (`named`), which takes a secret
-// (`unproven`), or at the interface of NCCL_SOCKET_IFNAME (`interface`), if there is one (`nowhere`).
+// (`unproven`), or at the interface of NCCL_SOCKET_IFNAME (`interface`), if there is one (`nowhere`); or by an id that another rank's
+// process made (`other`), or one that is no rank's (`none`).
 #include "program.h"
 
 #include <arpa/inet.h>
@@ -68,6 +69,8 @@ int main(int count, char** arguments) {
     } else if (way == "interface") {
         setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
         processes(world, joined);
+    } else if (way == "other" || way == "none") {
+        processes(world, sums, way == "other" ? 1 : world);
     } else {
         CHECK(way == "nowhere");
         setenv("NCCL_SOCKET_IFNAME", "=nowhere", 1);

@@ -1,4 +1,4 @@
-//! A program whose ranks meet where NCCL's variables say.
+//! A program whose ranks meet where NCCL's variables say, or by an id, whoever made it.
 
 mod tools;
 
@@ -16,9 +16,9 @@ const OTHERS: [&str; 7] = [
 ];
 
 #[test]
-fn ranks_meet_where_the_variables_of_nccl_say() {
+fn ranks_meet_where_the_variables_of_nccl_say_and_by_an_id_of_any_process() {
     let Some((program, folder)) = program("meeting") else { return };
-    for way in ["named", "unproven", "interface", "nowhere"] {
+    for way in ["named", "unproven", "interface", "nowhere", "other", "none"] {
         let mut command = on_host(&program);
         command.arg(way).env("LD_LIBRARY_PATH", &folder);
         for variable in OTHERS {

@@ -79,10 +79,11 @@ inline ncclResult_t outcome(ncclComm_t comm) {
         shown("works", #call, __func__);                                                 \
     } while (0)
 
-// Does something as ranks in processes of their own, each of which must exit with 0. Rank 0 makes their id, and tells it through
-// pipes, since who calls the library forks no more.
-inline void processes(int world, const std::function<void(const ncclUniqueId&, int)>& work) {
+// Does something as ranks in processes of their own, each of which must exit with 0. This rank makes their id, or this process where
+// it is none of theirs, and tells it through pipes, since who calls the library forks no more.
+inline void processes(int world, const std::function<void(const ncclUniqueId&, int)>& work, int maker = 0) {
     std::vector<std::array<int, 2>> pipes(static_cast<std::size_t>(world));
+    ncclUniqueId id;
     for (auto& ends : pipes) CHECK(pipe(ends.data()) == 0);
     const auto close_all = [&pipes](int end) {
         for (const auto& ends : pipes) close(ends[static_cast<std::size_t>(end)]);
@@ -93,12 +94,11 @@ inline void processes(int world, const std::function<void(const ncclUniqueId&, i
         CHECK(child >= 0);
         if (child == 0) {
             alarm(120);
-            ncclUniqueId id;
-            if (rank == 0) {
+            if (rank == maker) {
                 OK(ncclGetUniqueId(&id));
                 for (const auto& ends : pipes) CHECK(write(ends[1], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
             } else {
-                // So that it hears of the end of rank 0.
+                // So that it hears of the end of who makes it.
                 close_all(1);
                 const int end = pipes[static_cast<std::size_t>(rank)][0];
                 CHECK(read(end, &id, sizeof id) == static_cast<ssize_t>(sizeof id));
@@ -107,6 +107,10 @@ inline void processes(int world, const std::function<void(const ncclUniqueId&, i
             std::_Exit(EXIT_SUCCESS);
         }
         children.push_back(child);
+    }
+    if (maker >= world) {
+        OK(ncclGetUniqueId(&id));
+        for (const auto& ends : pipes) CHECK(write(ends[1], &id, sizeof id) == static_cast<ssize_t>(sizeof id));
     }
     close_all(0);
     close_all(1);

@@ -52,7 +52,7 @@ class UniqueId:
 
     @classmethod
     def create(cls) -> UniqueId:
-        """Makes one, in the process that will be rank 0, which listens for the others from now on."""
+        """Makes one. This process listens for the ranks from now on, and runs until all have joined: rank 0's, another one's or none's."""
         id = _abi.UniqueId()
         check(library().antiphon_unique_id_create(id))
         return cls(id.bytes)

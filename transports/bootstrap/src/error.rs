@@ -285,6 +285,16 @@ pub enum BootstrapError {
         /// What came instead, and what to do about it.
         hints: String,
     },
+    /// Nobody answers at the address of a unique id.
+    #[error("cannot meet at {address}: saw nobody who answers for {waited:?}; {hints}")]
+    Unmet {
+        /// The address in the id.
+        address: String,
+        /// For how long nobody has answered.
+        waited: Duration,
+        /// What was seen instead, and what to do about it.
+        hints: String,
+    },
     /// The job could not form, and rank 0 had turned connections away before that may tell why.
     #[error("{cause}; {hints}")]
     TurnedAway {

@@ -66,10 +66,12 @@ pub(crate) enum Kind {
     Ready = 23,
     /// Forming: all links of all ranks are complete.
     Go = 24,
+    /// Forming over TCP: where rank 0 listens, from the process that made the id; empty as long as it has not come.
+    Way = 25,
 }
 
 impl Kind {
-    const ALL: [Kind; 20] = [
+    const ALL: [Kind; 21] = [
         Kind::Message,
         Kind::Part,
         Kind::Abort,
@@ -90,6 +92,7 @@ impl Kind {
         Kind::Proof,
         Kind::Ready,
         Kind::Go,
+        Kind::Way,
     ];
 
     fn from_code(code: u16) -> Option<Kind> {

@@ -84,6 +84,8 @@ pub(crate) enum Role<Guest> {
     Guest(Guest),
     /// Rank 0, as the others see it.
     Desk,
+    /// The process that made the job's id, where rank 0 is not there. Over TCP alone.
+    Keeper,
     /// A rank that has joined, as rank 0 sees it.
     Joined(u32),
     /// Came to this rank's door for links and has not said who it is.

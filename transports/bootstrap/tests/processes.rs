@@ -132,6 +132,7 @@ fn child() {
                 }
                 answer(pid);
             }
+            "make" => answer(tcp::UniqueId::create(Some("127.0.0.1")).unwrap()),
             "leave" => {
                 end = None;
                 answer("left");
@@ -191,6 +192,96 @@ fn tcp_job(hosts: &[&str]) -> Vec<Rank> {
         assert_eq!(rank.hear(), "joined");
     }
     ranks
+}
+
+/// Ranks in processes of their own, on two nodes, which meet by an id.
+fn ranks_of_id(id: &str, ranks: &[u32], world: u32) -> Vec<Rank> {
+    let host = |rank| if rank % 2 == 0 { "a" } else { "b" };
+    let start = |&rank: &u32| Rank::start_on(&format!("tcp={id}"), rank, world, host(rank));
+    let mut ranks: Vec<Rank> = ranks.iter().map(start).collect();
+    ranks.iter_mut().for_each(|rank| rank.tell("join"));
+    ranks
+}
+
+fn all_join(ranks: &mut [Rank]) {
+    for rank in &mut *ranks {
+        assert_eq!(rank.hear(), "joined");
+    }
+    ranks.iter_mut().for_each(|rank| rank.tell("exchange"));
+    let pids = ranks.iter().map(|rank| rank.child.id().to_le_bytes().to_vec());
+    let parts = format!("{:?}", pids.collect::<Vec<_>>());
+    for rank in ranks {
+        assert_eq!(rank.hear(), parts);
+    }
+}
+
+#[test]
+fn a_process_that_is_no_rank_makes_the_id() {
+    let id = tcp::UniqueId::create(Some("127.0.0.1")).unwrap();
+    let place = Place::Id(id.clone()).to_string();
+    let mut ranks = ranks_of_id(&id.to_string(), &[0, 1, 2], 3);
+    all_join(&mut ranks);
+    // The job stands, and nobody listens for it any more.
+    let until = Instant::now() + PATIENCE;
+    while std::net::TcpListener::bind(&place).is_err() {
+        assert!(Instant::now() < until, "the id's address is still taken");
+        std::thread::yield_now();
+    }
+    // As in one process, rank 0 makes do without who made the id.
+    ranks.iter_mut().for_each(|rank| rank.tell("join"));
+    all_join(&mut ranks);
+}
+
+#[test]
+fn the_process_of_any_rank_makes_the_id() {
+    let mut maker = Rank::start("", 0, 0);
+    maker.tell("make");
+    let id = maker.hear();
+    let place = Place::parse(&id).unwrap().0;
+    let mut ranks = ranks_of_id(&id, &[1, 2], 3);
+    let job = tcp::Rendezvous::new(place, 0, 3, Secret::random().unwrap());
+    let job = tcp::Rendezvous { timeout: PATIENCE, ..job };
+    let end = tcp::connect_as(&job, "a").unwrap();
+    for rank in &mut ranks {
+        assert_eq!(rank.hear(), "joined");
+    }
+    drop(end);
+
+    let id = tcp::UniqueId::create(Some("127.0.0.1")).unwrap();
+    let mut ranks = ranks_of_id(&id.to_string(), &[0, 2], 3);
+    let place = Place::Id(id);
+    let end = tcp::connect_as(&tcp::Rendezvous { place, rank: 1, ..job }, "b").unwrap();
+    for rank in &mut ranks {
+        assert_eq!(rank.hear(), "joined");
+    }
+    drop(end);
+}
+
+#[test]
+fn rank_0_goes_on_where_the_process_that_made_the_id_has_ended() {
+    let mut maker = Rank::start("", 0, 0);
+    maker.tell("make");
+    let id = maker.hear();
+    let mut ranks = ranks_of_id(&id, &[0, 1], 3);
+    // Whether or not these have been there.
+    drop(maker);
+    ranks.extend(ranks_of_id(&id, &[2], 3));
+    all_join(&mut ranks);
+}
+
+#[test]
+fn a_second_rank_0_is_named_wherever_the_id_was_made() {
+    let claimed = |text: &str| assert!(text.contains("rank 0 is claimed by pid"), "{text}");
+    let id = tcp::UniqueId::create(Some("127.0.0.1")).unwrap();
+    for rank in &mut ranks_of_id(&id.to_string(), &[0, 0], 3) {
+        claimed(&rank.hear());
+    }
+    let id = tcp::UniqueId::create(Some("127.0.0.1")).unwrap();
+    let mut ranks = ranks_of_id(&id.to_string(), &[0], 3);
+    let job = tcp::Rendezvous::new(Place::Id(id), 0, 3, Secret::random().unwrap());
+    let job = tcp::Rendezvous { timeout: PATIENCE, ..job };
+    claimed(&tcp::connect(&job).map(drop).unwrap_err().to_string());
+    claimed(&ranks[0].hear());
 }
 
 #[test]

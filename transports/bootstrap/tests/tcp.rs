@@ -411,8 +411,15 @@ fn an_id_brings_address_and_secret_and_is_good_for_one_job() {
     id.retire();
     let timeout = Duration::from_millis(100);
     let late = Rendezvous { timeout, ..job(&Place::Id(id), 1, 2) };
-    let error = connect(&late).map(drop).unwrap_err();
-    assert!(matches!(error, BootstrapError::Timeout { .. }), "{error}");
+    let text = connect(&late).map(drop).unwrap_err().to_string();
+    assert!(text.contains("within 100ms from rank 0; nobody listens at"), "{text}");
+    let lost = Rendezvous { timeout: Duration::MAX, search: timeout, ..late };
+    let error = connect(&lost).map(drop).unwrap_err();
+    assert!(matches!(error, BootstrapError::Unmet { .. }), "{error}");
+    let text = error.to_string();
+    for part in ["cannot meet at ", "who answers for 100ms; nobody listens", "keep the process"] {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
 }
 
 #[test]

@@ -13,7 +13,10 @@ use super::handshake::{Caller, Failure, Listener, Purpose, RECORD, Step, Verdict
 use super::secret::nonce;
 use super::stand;
 use crate::error::Result;
+use crate::frame::VERSION;
 
+/// Most hints that are kept: strangers must not fill the memory.
+pub(super) const HINTS: usize = 16;
 /// How long a connection may take to prove itself.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(5);
 
@@ -161,6 +164,21 @@ impl Contact {
         match &self.end {
             End::Listener(listener) => self.send(&listener.verdict(verdict)).is_ok(),
             End::Caller(_) => false,
+        }
+    }
+
+    /// What is to be said of a rank that a listener has turned away.
+    pub fn hint(&self, why: Why) -> Option<String> {
+        let ip = self.address.ip().to_canonical();
+        match why {
+            Why::Failed(Failure::Secret(rank)) => {
+                Some(format!("rank {rank} at {ip} has another secret: give all ranks the same one"))
+            }
+            Why::Failed(Failure::Version(saw)) => Some(format!(
+                "the process at {ip} speaks bootstrap protocol version {saw}, this one {VERSION}: use the same build of Antiphon everywhere"
+            )),
+            // Strangers: scanners, health checks.
+            _ => None,
         }
     }
 

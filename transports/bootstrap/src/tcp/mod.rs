@@ -2,7 +2,8 @@
 //!
 //! # Forming
 //! Rank 0 listens at the [`Place`]; the others come to it and prove that they know the job's [`Secret`], as rank 0 does to
-//! them. It collects what they are and hands everyone the whole table. Ranks of one host prove by Unix sockets that memory
+//! them. At the address of a [`UniqueId`] the process that made it answers, and sends them on to a rank 0 that is elsewhere.
+//! Rank 0 collects what they are and hands everyone the whole table. Ranks of one host prove by Unix sockets that memory
 //! passes between them, and make a node. [`connect`] returns on all ranks or on none, within the time limit, with the
 //! missing ranks or the culprit named.
 //!
@@ -24,6 +25,7 @@ mod contact;
 pub(crate) mod fuzzing;
 mod handshake;
 mod interface;
+mod keeper;
 mod links;
 mod meeting;
 mod place;
@@ -43,6 +45,8 @@ use crate::{Bootstrap, DEFAULT_TIMEOUT};
 
 /// After how long without a sign of life from its host a peer is lost, where nothing else was asked for.
 pub const DEFAULT_SILENCE: Duration = Duration::from_secs(10);
+/// For how long nobody may answer at the address of a [`UniqueId`], where nothing else was asked for.
+pub const DEFAULT_SEARCH: Duration = Duration::from_secs(60);
 
 /// Where and as whom to join a job.
 #[derive(Clone, Debug)]
@@ -57,6 +61,9 @@ pub struct Rendezvous {
     pub secret: Secret,
     /// How long to wait for the others, and the time limit of the later blocking calls.
     pub timeout: Duration,
+    /// For how long nobody may answer at the address of a [`Place::Id`], within `timeout`: the process that made the id has
+    /// ended then, or cannot be reached.
+    pub search: Duration,
     /// The network interface (name, address or address prefix) by which other nodes reach this rank; without it, the one
     /// by which this rank reaches rank 0.
     pub interface: Option<String>,
@@ -70,11 +77,21 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Joins as `rank` of `world`, with [`DEFAULT_TIMEOUT`] and [`DEFAULT_SILENCE`].
+    /// Joins as `rank` of `world`, with [`DEFAULT_TIMEOUT`], [`DEFAULT_SEARCH`] and [`DEFAULT_SILENCE`].
     pub fn new(place: Place, rank: u32, world: u32, secret: Secret) -> Rendezvous {
-        let (timeout, silence) = (DEFAULT_TIMEOUT, DEFAULT_SILENCE);
+        let (timeout, search, silence) = (DEFAULT_TIMEOUT, DEFAULT_SEARCH, DEFAULT_SILENCE);
         let (interface, listen_everywhere) = (None, false);
-        Rendezvous { place, rank, world, secret, timeout, interface, listen_everywhere, silence }
+        Rendezvous {
+            place,
+            rank,
+            world,
+            secret,
+            timeout,
+            search,
+            interface,
+            listen_everywhere,
+            silence,
+        }
     }
 
     /// The secret that counts.
@@ -93,7 +110,7 @@ impl Rendezvous {
 ///
 /// # Errors
 /// `BadShape`, `TooManyRanks`, `WrongWorld`, `DuplicateRank`, `WrongSecret`, `OtherVersion`, `NoInterface`, `Network`, `PeerLost`;
-/// `Timeout` with the missing ranks, or `Incomplete` where something was turned away meanwhile; `Refused` where another
+/// `Unmet` where nobody answers at the address of an id; `Timeout` with the missing ranks, or `Incomplete` where something was turned away meanwhile; `Refused` where another
 /// rank found one of these first; on rank 0 `TurnedAway` with another error and what it had turned away.
 pub fn connect(rendezvous: &Rendezvous) -> Result<Arc<dyn Bootstrap>> {
     connect_since(rendezvous, Instant::now())
@@ -115,5 +132,6 @@ pub fn connect_as(rendezvous: &Rendezvous, host: &str) -> Result<Arc<dyn Bootstr
 
 fn join(rendezvous: &Rendezvous, host: &str, begun: Instant) -> Result<Arc<dyn Bootstrap>> {
     check_shape(rendezvous.rank, rendezvous.world)?;
+    keeper::forget_inherited();
     meeting::hold(rendezvous, host, begun)
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::interface;
 use super::secret::Secret;
-use super::stand;
+use super::{keeper, stand};
 use crate::error::{BootstrapError, Result};
 use crate::key::spread;
 use crate::sync::hex;
@@ -24,7 +24,7 @@ pub enum Place {
     },
     /// A file that all ranks can reach: rank 0 writes its address there, and takes the file away once the job has formed.
     File(PathBuf),
-    /// An id that the process of rank 0 made.
+    /// An id that a process made for the job: that of rank 0, or another one.
     Id(UniqueId),
 }
 
@@ -100,7 +100,7 @@ const PREFIX: &str = "antiphon1:";
 /// What errors show of an id: its text is a secret, even a torn one.
 const SHOWN: &str = "a unique id";
 
-/// An address where rank 0 listens, and the job's secret: everything that a rank needs to join.
+/// An address where the process that made it answers, and the job's secret: everything that a rank needs to join.
 ///
 /// Printed it is one word, which a launcher can pass on. It *is* the secret: pass it only by ways that others cannot read
 /// (not as an argument, which every user of a host sees).
@@ -111,12 +111,12 @@ pub struct UniqueId {
 }
 
 impl UniqueId {
-    /// Makes an id in the process that will be rank 0: from now on the address is taken, and connections wait there
-    /// until that rank joins. `interface` is a name, an address or a prefix; without it, the address of the default
-    /// route is taken.
+    /// Makes an id: from now on the address is taken, and the control thread of this process answers there, until rank 0 joins
+    /// from this process or the job of a rank 0 elsewhere has formed. This process need be no rank, but must run so long.
+    /// `interface` is a name, an address or a prefix; without it, the address of the default route is taken.
     ///
     /// # Errors
-    /// `NoInterface`; `Network` or `Os` where the kernel gives no port or no random bits.
+    /// `NoInterface`; `Network` or `Os` where the kernel gives no port, no random bits or no thread.
     pub fn create(interface: Option<&str>) -> Result<UniqueId> {
         let ip = match interface {
             Some(interface) => interface::address_of(interface)?,
@@ -124,18 +124,18 @@ impl UniqueId {
         };
         let secret = Secret::random()?;
         let (listener, address) = stand::listen(SocketAddr::new(ip, 0))?;
-        stand::keep(address, listener);
+        keeper::keep(address, listener, secret.derive(b"handshake", &[]))?;
         Ok(UniqueId { address, secret })
     }
 
-    /// Where rank 0 listens.
+    /// Where the process that made it answers.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Gives the address back where the job will not be formed after all: connections to it are refused from now on.
     pub fn retire(&self) {
-        drop(stand::take(self.address));
+        keeper::retire(self.address);
     }
 }
 

@@ -1,16 +1,13 @@
 //! TCP sockets as this transport uses them: never blocking, kept alive, gone with their process.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::error::BootstrapError;
-use crate::sync::lock;
 
 /// Connections that the kernel keeps for a listener that is busy.
 const BACKLOG: i32 = 4096;
@@ -80,19 +77,6 @@ pub(super) fn keep_alive(socket: &OwnedFd, silence: Duration) -> Result<(), Errn
     sockopt::set_tcp_keepintvl(socket, interval)?;
     sockopt::set_tcp_keepcnt(socket, PROBES)?;
     sockopt::set_tcp_user_timeout(socket, silence.as_millis() as u32)
-}
-
-/// Listeners of unique ids whose rank 0 has not joined yet, by address.
-static KEPT: Mutex<Option<HashMap<SocketAddr, OwnedFd>>> = Mutex::new(None);
-
-/// Keeps a listener until [`take`].
-pub(super) fn keep(address: SocketAddr, listener: OwnedFd) {
-    lock(&KEPT).get_or_insert_default().insert(address, listener);
-}
-
-/// The listener kept at an address.
-pub(super) fn take(address: SocketAddr) -> Option<OwnedFd> {
-    lock(&KEPT).as_mut()?.remove(&address)
 }
 
 #[cfg(test)]

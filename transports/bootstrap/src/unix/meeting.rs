@@ -208,7 +208,7 @@ impl Meeting<'_> {
         match role {
             // A lower rank may have the table, and call, before it has come here.
             Role::Caller => self.table.is_some(),
-            Role::Done(_) | Role::Told | Role::Dropped => false,
+            Role::Keeper | Role::Done(_) | Role::Told | Role::Dropped => false,
             Role::Guest(()) | Role::Desk | Role::Joined(_) | Role::Link(_) => true,
         }
     }
@@ -219,7 +219,12 @@ impl Meeting<'_> {
         let rank = match *role {
             Role::Desk => 0,
             Role::Joined(rank) | Role::Link(rank) => rank,
-            Role::Guest(()) | Role::Caller | Role::Done(_) | Role::Told | Role::Dropped => {
+            Role::Guest(())
+            | Role::Keeper
+            | Role::Caller
+            | Role::Done(_)
+            | Role::Told
+            | Role::Dropped => {
                 // Of strangers only one is worth a word: a rank of another build.
                 if let (Role::Guest(()), Broken::Garbled(FrameError::Version(saw))) =
                     (*role, &broken)
@@ -302,7 +307,7 @@ impl Meeting<'_> {
             (Role::Joined(rank) | Role::Link(rank), kind) => {
                 self.nonsense(rank, &format!("an unexpected {kind:?} frame"))
             }
-            (Role::Done(_) | Role::Told | Role::Dropped, _) => Ok(()),
+            (Role::Keeper | Role::Done(_) | Role::Told | Role::Dropped, _) => Ok(()),
         }
     }
 

@@ -15,8 +15,9 @@ use super::super::place::Place;
 use super::super::{interface, stand};
 use super::{Meeting, Role, Seat};
 use crate::error::{BootstrapError, Result};
-use crate::frame::{Kind, VERSION};
+use crate::frame::{Frame, Kind, VERSION};
 use crate::lookup::Lookup;
+use crate::meeting::PAUSE;
 use crate::pipe::Pipe;
 use crate::sync::{hex, random};
 
@@ -30,6 +31,8 @@ pub(super) struct Addresses {
     /// Which of them is next.
     next: usize,
     looked: Option<Instant>,
+    /// Where the process that made the id says that rank 0 is.
+    sent: Option<SocketAddr>,
     /// The host's name, while it is looked up.
     lookup: Option<Lookup>,
 }
@@ -79,7 +82,8 @@ const LONGEST: u64 = 4096;
 
 impl Meeting<'_> {
     pub(super) fn has_desk(&self) -> bool {
-        self.job.rank == 0 || self.table.is_some() || self.has(Role::Desk)
+        let reached = self.has(Role::Desk) || self.has(Role::Keeper);
+        self.desk.is_some() || self.table.is_some() || reached
     }
 
     /// The text of the file of rendezvous. The tag tells whether the writer has this job's secret.
@@ -136,18 +140,24 @@ impl Meeting<'_> {
         self.addresses.looked = Some(Instant::now());
     }
 
+    fn next_address(&mut self) -> Option<SocketAddr> {
+        if let Some(sent) = self.addresses.sent.take() {
+            return Some(sent);
+        }
+        self.look();
+        let known = &self.addresses.known;
+        let address = *known.get(self.addresses.next % known.len().max(1))?;
+        self.addresses.next += 1;
+        Some(address)
+    }
+
     /// Goes on with the way to rank 0, or begins one.
     pub(super) fn arrive(&mut self) -> Result<()> {
         if self.has_desk() {
             return Ok(());
         }
         if self.way.is_none() {
-            self.look();
-            let known = &self.addresses.known;
-            let Some(&address) = known.get(self.addresses.next % known.len().max(1)) else {
-                return Ok(());
-            };
-            self.addresses.next += 1;
+            let Some(address) = self.next_address() else { return Ok(()) };
             match Contact::call(address, self.key, Purpose::Join, self.job.rank, 0)? {
                 Ok(contact) => self.way = Some(contact),
                 Err(errno) => self.no_way(address, Why::Os(errno))?,
@@ -170,7 +180,7 @@ impl Meeting<'_> {
         Ok(())
     }
 
-    /// Gives rank 0 this rank's card.
+    /// Gives this rank's card to rank 0, or to the process that made the id: from rank 0 that one wants to know where it listens.
     fn present(&mut self, contact: Contact) -> Result<()> {
         let here =
             stand::local(&contact.socket).map_err(BootstrapError::os("read a local address"))?;
@@ -178,11 +188,75 @@ impl Meeting<'_> {
         stand::keep_alive(&contact.socket, self.job.silence)
             .map_err(BootstrapError::os("keep a connection alive"))?;
         let mut pipe = Pipe::known(contact.socket, 0);
-        pipe.send_bytes(Kind::Join, self.card.encode());
-        self.seats.push(Seat::new(Role::Desk, pipe));
+        let mut card = self.card.clone();
+        let mut role = Role::Desk;
+        if self.job.rank == 0 {
+            let (desk, address) = stand::listen(SocketAddr::new(card.address.ip(), 0))?;
+            self.desk = Some((desk, address));
+            card.address = address;
+            role = Role::Keeper;
+        }
+        pipe.send_bytes(Kind::Join, card.encode());
+        self.seats.push(Seat::new(role, pipe));
         // What went wrong on the way no longer matters.
         self.hints.clear();
         Ok(())
+    }
+
+    /// The process that made the id says where rank 0 is, or that it has not come.
+    pub(super) fn be_sent(&mut self, at: usize, frame: &Frame) -> Result<()> {
+        let text = String::from_utf8_lossy(&frame.payload);
+        if text.is_empty() {
+            self.seats[at].role = Role::Keeper;
+            self.hints.insert(format!(
+                "the process that made the id answers at {}, and rank 0 has not come there",
+                self.job.place
+            ));
+            return Ok(());
+        }
+        let Ok(address) = text.parse() else {
+            return self.nonsense(0, "an address of rank 0 that cannot be read");
+        };
+        self.seats[at].role = Role::Dropped;
+        self.search_again();
+        self.addresses.sent = Some(address);
+        Ok(())
+    }
+
+    /// The process that made the id answers this rank no more: it has ended, its own rank 0 has joined, or it knows where another is.
+    pub(super) fn search_again(&mut self) {
+        let all_here = self.cards.iter().skip(1).all(Option::is_some);
+        if self.job.rank == 0 && all_here {
+            return;
+        }
+        // Those who are still to come would not find rank 0 there.
+        self.desk = None;
+        if self.job.rank != 0 {
+            self.hints.clear();
+        }
+        self.alone_since = Instant::now();
+        self.pause = Duration::ZERO;
+    }
+
+    /// Whether nobody has answered at the address of the id for too long.
+    pub(super) fn check_search(&self, now: Instant) -> Result<()> {
+        match &self.job.place {
+            Place::Id(id)
+                if !self.has_desk()
+                    && now.saturating_duration_since(self.alone_since) >= self.job.search =>
+            {
+                Err(self.unmet(id.address, self.job.search))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn unmet(&self, address: SocketAddr, waited: Duration) -> BootstrapError {
+        let mut hints = self.all_hints().join("; ");
+        if hints.is_empty() {
+            hints = "see whether the process that made the id runs".to_owned();
+        }
+        BootstrapError::Unmet { address: address.to_string(), waited, hints }
     }
 
     /// Opens the listener for links of other nodes, by default at the address `here`.
@@ -203,6 +277,14 @@ impl Meeting<'_> {
     /// An attempt to reach rank 0 failed: whether that is final.
     fn no_way(&mut self, address: SocketAddr, why: Why) -> Result<()> {
         let stale = matches!(self.job.place, Place::File(_));
+        let id = match &self.job.place {
+            Place::Id(id) => Some(id.address),
+            _ => None,
+        };
+        if id.is_some_and(|id| id != address) {
+            // Who sent this rank there will know better in a moment.
+            self.pause = PAUSE.1;
+        }
         let hint = match why {
             Why::Failed(Failure::Version(saw)) if !stale => {
                 let address = address.to_string();
@@ -219,6 +301,12 @@ impl Meeting<'_> {
             Why::Failed(_) => format!("what listens at {address} is no rank 0 of Antiphon"),
             Why::Slow => format!("{address} does not answer (is a firewall in the way?)"),
             Why::Closed => format!("{address} closes the connection"),
+            Why::Os(Errno::CONNREFUSED) if id == Some(address) => {
+                self.hints.insert(format!(
+                    "nobody listens at {address}: keep the process that made the id running until all ranks have joined"
+                ));
+                return if self.job.rank == 0 { self.replace_keeper(address) } else { Ok(()) };
+            }
             // Nobody listens there yet.
             Why::Os(Errno::CONNREFUSED) => return Ok(()),
             Why::Os(errno) => format!("{address} cannot be reached ({errno})"),

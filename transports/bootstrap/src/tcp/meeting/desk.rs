@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::super::card::{Card, Table, nodes};
-use super::super::contact::{Contact, Progress, Why};
-use super::super::handshake::{Failure, Purpose, Verdict};
+use super::super::contact::{Contact, HINTS, Progress};
+use super::super::handshake::{Purpose, Verdict};
 use super::super::place::Place;
-use super::super::{interface, stand};
+use super::super::{interface, keeper, stand};
 use super::arrival::Note;
 use super::{Meeting, Role, Seat};
 use crate::error::{BootstrapError, Result};
-use crate::frame::{Frame, Kind, VERSION};
+use crate::frame::{Frame, Kind};
 use crate::meeting::{STRANGERS, keep_newest};
 use crate::pipe::Pipe;
 use crate::sync::random;
@@ -21,11 +21,9 @@ use crate::unix::hello::encode_words;
 
 /// How long rank 0 tries to get its port: a job that ended a moment ago may hold it.
 const TAKEN: Duration = Duration::from_secs(3);
-/// Most hints that are kept: strangers must not fill the memory.
-const HINTS: usize = 16;
 
 impl Meeting<'_> {
-    /// Begins to listen, and to be found.
+    /// Begins to listen, and to be found. Where another process keeps this one's place, [`arrive`](Self::arrive) does it.
     pub(super) fn open_desk(&mut self) -> Result<()> {
         let job = self.job;
         let chosen = || match &job.interface {
@@ -33,9 +31,12 @@ impl Meeting<'_> {
             None => interface::default_address(),
         };
         let (listener, address) = match &job.place {
-            Place::Id(id) => match stand::take(id.address) {
-                Some(listener) => (listener, id.address),
-                None => self.listen(id.address)?,
+            Place::Id(id) => match keeper::take(id.address)? {
+                Some((listener, hints)) => {
+                    self.hints = hints;
+                    (listener, id.address)
+                }
+                None => return Ok(()),
             },
             Place::File(_) => stand::listen(SocketAddr::new(chosen()?, 0))?,
             Place::Address { host, port } => match (host.parse::<IpAddr>(), &job.interface) {
@@ -58,6 +59,25 @@ impl Meeting<'_> {
             self.cards[0] = Some(self.card.clone());
         }
         Ok(())
+    }
+
+    /// Begins to listen at the address of an id that nobody keeps any more, if it is this host's.
+    pub(super) fn replace_keeper(&mut self, address: SocketAddr) -> Result<()> {
+        match stand::listen(address) {
+            Ok(desk) => {
+                self.desk = Some(desk);
+                self.hints.clear();
+                self.open_door(address.ip())
+            }
+            Err(BootstrapError::Network {
+                errno: Errno::ADDRINUSE | Errno::ADDRNOTAVAIL, ..
+            }) if self.alone_since.elapsed() < TAKEN => Ok(()),
+            // The process that made the id ran on another host.
+            Err(BootstrapError::Network { errno: Errno::ADDRNOTAVAIL, .. }) => {
+                Err(self.unmet(address, TAKEN))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn listen_everywhere(&self, port: u16) -> Result<(std::os::fd::OwnedFd, SocketAddr)> {
@@ -105,8 +125,8 @@ impl Meeting<'_> {
             match self.contacts[at].advance() {
                 Progress::Waiting => at += 1,
                 Progress::Over(why) => {
-                    let contact = self.contacts.remove(at);
-                    self.turned_away(&contact, why);
+                    let hint = self.contacts.remove(at).hint(why);
+                    self.hints.extend(hint.filter(|_| self.hints.len() < HINTS));
                 }
                 Progress::Proven { purpose, rank } => {
                     let contact = self.contacts.remove(at);
@@ -115,28 +135,6 @@ impl Meeting<'_> {
             }
         }
         Ok(())
-    }
-
-    fn turned_away(&mut self, contact: &Contact, why: Why) {
-        let address = contact.address;
-        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        let hint = match why {
-            Why::Failed(Failure::Secret(rank)) => {
-                format!(
-                    "rank {rank} at {} has another secret: give all ranks the same one",
-                    address.ip()
-                )
-            }
-            Why::Failed(Failure::Version(saw)) => format!(
-                "the process at {} speaks bootstrap protocol version {saw}, this one {VERSION}: use the same build of Antiphon everywhere",
-                address.ip()
-            ),
-            // Strangers: scanners, health checks.
-            _ => return,
-        };
-        if self.hints.len() < HINTS {
-            self.hints.insert(hint);
-        }
     }
 
     fn welcome(&mut self, contact: Contact, purpose: Purpose, rank: u32) {
@@ -192,7 +190,7 @@ impl Meeting<'_> {
 
     /// Once all are here, tells everyone about everyone.
     pub(super) fn make_table(&mut self) -> Result<()> {
-        if self.table.is_some() || self.desk.is_none() || self.door.is_none() {
+        if self.table.is_some() || self.job.rank != 0 || self.door.is_none() {
             return Ok(());
         }
         self.cards[0] = Some(self.card.clone());
@@ -220,7 +218,7 @@ impl Meeting<'_> {
                 }
             }
         }
-        if self.desk.is_some()
+        if self.job.rank == 0
             && self.nodes.is_none()
             && self.ready.len() == self.job.world as usize
             && let Some(table) = &self.table
@@ -256,6 +254,25 @@ mod tests {
             let (_, address) = meeting.desk.as_ref().unwrap();
             assert_eq!(address.ip().is_unspecified(), everywhere, "{address}");
         }
+    }
+
+    #[test]
+    fn rank_0_listens_for_an_id_that_nobody_keeps_only_at_addresses_of_its_host() {
+        let place = Place::Id(crate::tcp::UniqueId::create(Some("lo")).unwrap());
+        let Place::Id(id) = &place else { return };
+        id.retire();
+        let job = Rendezvous::new(place.clone(), 0, 2, Secret::open());
+        let mut meeting = Meeting::new(&job, "here", Instant::now()).unwrap();
+        meeting.replace_keeper(id.address).unwrap();
+        assert_eq!(meeting.desk.as_ref().map(|(_, address)| *address), Some(id.address));
+
+        let far: SocketAddr = "192.0.2.77:4000".parse().unwrap();
+        let mut meeting = Meeting::new(&job, "here", Instant::now()).unwrap();
+        meeting.replace_keeper(far).unwrap();
+        assert!(meeting.desk.is_none(), "it may come back");
+        meeting.alone_since = Instant::now().checked_sub(TAKEN).unwrap();
+        let text = meeting.replace_keeper(far).unwrap_err().to_string();
+        assert!(text.starts_with("cannot meet at 192.0.2.77:4000: saw nobody"), "{text}");
     }
 
     #[test]

@@ -113,20 +113,23 @@ impl Meeting<'_> {
                 return;
             }
             for seat in &mut self.seats {
-                if let Role::Guest(_) = seat.role {
-                    match seat.pipe.next() {
+                match seat.role {
+                    Role::Guest(_) => match seat.pipe.next() {
                         Ok(None) => {}
                         Ok(Some(_)) => {
                             seat.pipe.send_bytes(Kind::Reject, text.as_bytes().to_vec());
                             seat.role = Role::Told;
                         }
                         Err(_) => seat.role = Role::Dropped,
-                    }
-                } else if let Role::Told = seat.role {
-                    seat.pipe.flush();
+                    },
+                    // As long as this one is there, the others are sent here.
+                    Role::Keeper if seat.pipe.next().is_err() => seat.role = Role::Dropped,
+                    Role::Told => seat.pipe.flush(),
+                    _ => {}
                 }
             }
-            self.seats.retain(|seat| matches!(seat.role, Role::Told | Role::Guest(_)));
+            let stays = |role| matches!(role, Role::Told | Role::Guest(_) | Role::Keeper);
+            self.seats.retain(|seat| stays(seat.role));
         }
     }
 

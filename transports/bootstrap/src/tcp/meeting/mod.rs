@@ -74,6 +74,8 @@ struct Meeting<'a> {
     addresses: arrival::Addresses,
     seats: Vec<Seat>,
     pause: Duration,
+    /// Since when nobody has answered at the address of the job's id.
+    alone_since: Instant,
     cards: Vec<Option<Card>>,
     table: Option<Table>,
     /// Higher ranks of this host still to be called.
@@ -112,7 +114,7 @@ fn is_read(role: Role, table: bool, nodes: bool) -> bool {
         // Once all may go, these carry frames of the mesh.
         Role::Desk | Role::Joined(_) => !nodes,
         Role::Done(_) | Role::Told | Role::Dropped => false,
-        Role::Guest(_) | Role::Link(_) => true,
+        Role::Guest(_) | Role::Link(_) | Role::Keeper => true,
     }
 }
 
@@ -144,6 +146,7 @@ impl<'a> Meeting<'a> {
             addresses: arrival::Addresses::default(),
             seats: Vec::new(),
             pause: PAUSE.0,
+            alone_since: begun,
             cards: vec![None; world as usize],
             table: None,
             calls: Vec::new(),
@@ -216,6 +219,11 @@ impl Meeting<'_> {
     fn broke(&mut self, at: usize, broken: Broken) -> Result<()> {
         let rank = match self.seats[at].role {
             Role::Desk => 0,
+            Role::Keeper => {
+                self.seats[at].role = Role::Dropped;
+                self.search_again();
+                return Ok(());
+            }
             Role::Joined(rank) => rank,
             // Without this link the two are on different nodes; if the rank died, the connection to rank 0 tells.
             Role::Link(rank) => {
@@ -250,7 +258,10 @@ impl Meeting<'_> {
             }
             (Role::Joined(rank), Kind::Roster) => self.asked_by(rank, &frame),
             (Role::Joined(rank), Kind::Reject) => self.refused(rank, &frame),
-            (Role::Desk, Kind::Reject) => self.refused(0, &frame),
+            (Role::Desk | Role::Keeper, Kind::Reject) => self.refused(0, &frame),
+            (Role::Desk | Role::Keeper, Kind::Way) if self.job.rank != 0 => {
+                self.be_sent(at, &frame)
+            }
             (Role::Desk, Kind::Table) => match Table::decode(&frame.payload) {
                 Some(table) if table.cards.len() == self.job.world as usize => {
                     self.set_table(table);
@@ -276,7 +287,9 @@ impl Meeting<'_> {
                 self.seats[at].role = Role::Done(rank);
                 Ok(())
             }
-            (Role::Desk, kind) => self.nonsense(0, &format!("an unexpected {kind:?} frame")),
+            (Role::Desk | Role::Keeper, kind) => {
+                self.nonsense(0, &format!("an unexpected {kind:?} frame"))
+            }
             (Role::Guest(rank) | Role::Joined(rank) | Role::Link(rank), kind) => {
                 self.nonsense(rank, &format!("an unexpected {kind:?} frame"))
             }
@@ -303,6 +316,7 @@ impl Meeting<'_> {
         if left.is_zero() {
             return self.time_is_up();
         }
+        self.check_search(now)?;
         if let Some(word) = self.word(now) {
             log::warn!("{word}");
         }
@@ -312,7 +326,7 @@ impl Meeting<'_> {
         let searching = self.way.is_none() && !self.has_desk();
         let retry = searching || !self.calls.is_empty();
         let mut left = if retry { left.min(self.pause) } else { left };
-        self.pause = if retry { (self.pause * 2).min(PAUSE.1) } else { PAUSE.0 };
+        self.pause = if retry { (self.pause * 2).clamp(PAUSE.0, PAUSE.1) } else { PAUSE.0 };
         // Silent connections have a time of their own.
         let contacts = self.contacts.iter().chain(&self.way);
         let limits = contacts.map(|contact| contact.until);
