@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::absent::Gone;
 use crate::collective::{Operation, Ticket};
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::frame::{Frame, Kind, MAX_DESCRIPTORS, MAX_PAYLOAD};
-use crate::mesh::{Abort, Gone, Mesh, Session, State};
+use crate::mesh::{Abort, Mesh, Session, State};
 use crate::sync::lock;
 use crate::{Bootstrap, Handler, Message, PeerInfo};
 

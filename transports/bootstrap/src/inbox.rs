@@ -8,10 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::Handler;
+use crate::absent::Gone;
 use crate::error::Lost;
 use crate::frame::Frame;
 use crate::group::Group;
-use crate::mesh::{Gone, Mesh, State};
+use crate::mesh::{Mesh, State};
 use crate::sync::lock;
 
 /// Wire id of the group, channel.

@@ -28,6 +28,7 @@
 //! be of good will, but not to be well: a stranger's or a corrupt stream never harms more than its own link. Links between
 //! nodes are authenticated by the job's secret ([`tcp`] says what that gives, and what it does not).
 
+mod absent;
 mod collective;
 mod control;
 mod error;

@@ -2,10 +2,11 @@
 //!
 //! Lock order: a mesh's lock is never held while its carrier is called, so that meshes of one process may call each other.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::absent::{Absent, Gone};
 use crate::collective::{Out, Rounds};
 use crate::control::{Control, Dispatch};
 use crate::error::Lost;
@@ -52,13 +53,6 @@ pub(crate) trait Carrier: Send + Sync {
     }
 }
 
-/// How a peer went.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Gone {
-    Left,
-    Lost(Lost),
-}
-
 /// An abort: the mesh rank that called it, and why.
 #[derive(Clone, Debug)]
 pub(crate) struct Abort {
@@ -66,29 +60,6 @@ pub(crate) struct Abort {
     pub reason: String,
     /// Who is to hear of it, as in its frame.
     pub only: u64,
-}
-
-/// Who is not there any more.
-#[derive(Default)]
-pub(crate) struct Absent {
-    /// From all groups, by mesh rank.
-    pub gone: BTreeMap<u32, Gone>,
-    /// By wire id of a group: mesh ranks that have let go of it.
-    departed: HashMap<u64, BTreeSet<u32>>,
-}
-
-impl Absent {
-    /// How a member went from a group, if it did: nothing more of it comes there.
-    pub fn from(&self, group: u64, member: u32) -> Option<&Gone> {
-        static LEFT: Gone = Gone::Left;
-        let departed = || self.departed.get(&group)?.contains(&member).then_some(&LEFT);
-        self.gone.get(&member).or_else(departed)
-    }
-
-    /// Whether nobody went from a group.
-    pub fn is_nobody(&self, group: u64) -> bool {
-        self.gone.is_empty() && !self.departed.contains_key(&group)
-    }
 }
 
 pub(crate) struct State {
@@ -139,7 +110,7 @@ impl State {
         });
         if held == Some(0) {
             self.held.remove(&group);
-            self.absent.departed.remove(&group);
+            self.absent.forget(group);
         }
     }
 
@@ -369,7 +340,7 @@ impl Mesh {
         if state.closed || !state.is_held(group) {
             return;
         }
-        state.absent.departed.entry(group).or_default().insert(member);
+        state.absent.depart(group, member);
         state.rounds.settle(member, |of| of == group, &mut out);
         self.changed.notify_all();
         self.send_out(state, out);
@@ -455,7 +426,7 @@ impl Drop for Session {
 mod tests {
     use super::*;
     use crate::group::{Group, Member};
-    use crate::{BootstrapError, Handler, Lost};
+    use crate::{BootstrapError, Handler};
     use std::os::fd::OwnedFd;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;

@@ -10,10 +10,11 @@ mod rounds;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::absent::Gone;
 use crate::control::on_control_thread;
 use crate::error::{BootstrapError, PeerName, Result};
 use crate::group::Group;
-use crate::mesh::{Gone, Mesh, Session, State};
+use crate::mesh::{Mesh, Session, State};
 use crate::sync::lock;
 #[cfg(any(test, fuzzing))]
 pub(crate) use bundle::unpack;

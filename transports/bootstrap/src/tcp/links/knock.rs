@@ -204,7 +204,8 @@ mod tests {
 
     use super::*;
     use crate::PeerInfo;
-    use crate::mesh::{Carrier, Gone, Mesh};
+    use crate::absent::Gone;
+    use crate::mesh::{Carrier, Mesh};
 
     /// Longer than anything takes that works.
     const PATIENCE: Duration = Duration::from_secs(20);

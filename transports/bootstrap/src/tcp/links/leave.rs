@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::watch::encode;
 use super::{LINGER, Slot, State, TcpLinks};
+use crate::absent::Gone;
 use crate::frame::{Frame, Kind};
-use crate::mesh::Gone;
 use crate::sync::lock;
 
 impl State {

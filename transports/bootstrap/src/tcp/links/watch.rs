@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Slot, State, TcpLinks};
+use crate::absent::Gone;
 use crate::error::Lost;
 use crate::frame::{Frame, Kind};
 use crate::link::{ENDED, Link};
-use crate::mesh::Gone;
 use crate::sync::lock;
 use crate::unix::hello::{Reader, put_text};
 
