@@ -96,7 +96,7 @@ fn another_version_is_named_on_both_sides() {
         other.write_all(&header).unwrap();
         let error = host.join().unwrap().map(drop).unwrap_err();
         let pid = std::process::id();
-        assert_eq!(error, BootstrapError::WrongVersion { pid, saw: 7, expected: 1 });
+        assert_eq!(error, BootstrapError::WrongVersion { pid, saw: 7, expected: 2 });
         let mut answer = Vec::new();
         other.read_to_end(&mut answer).unwrap();
         let answer = String::from_utf8_lossy(&answer[40..]);
@@ -111,10 +111,10 @@ fn strangers_are_dropped_and_disturb_nobody() {
         let host = scope.spawn(move || join(address, 0, 2, PATIENCE));
         let silent: Vec<UnixStream> = (0..100).map(|_| stranger(address)).collect();
         // The header of a join, whose card is nonsense.
-        let mut card = [b"ANTIPHON", &[1u8, 0, 16, 0][..], &[0; 28], b"????"].concat();
+        let mut card = [b"ANTIPHON", &[2u8, 0, 16, 0][..], &[0; 28], b"????"].concat();
         card[16] = 4;
         // A frame that no guest may send: kind 24 lets a rank go.
-        let go = [b"ANTIPHON", &[1u8, 0, 24, 0][..], &[0; 28]].concat();
+        let go = [b"ANTIPHON", &[2u8, 0, 24, 0][..], &[0; 28]].concat();
         for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 9000], vec![255], card, go] {
             let mut scan = stranger(address);
             // The host may have dropped it after the first bytes.

@@ -192,9 +192,9 @@ fn another_version_is_named_on_both_sides() {
         guest.write_all(b"ANTIPHON\x07\x00").unwrap();
         let mut answer = Vec::new();
         let _ = guest.read_to_end(&mut answer);
-        assert_eq!(&answer[..10], b"ANTIPHON\x01\x00");
+        assert_eq!(&answer[..10], b"ANTIPHON\x02\x00");
         let text = host.join().unwrap();
-        assert!(text.contains("version 7, this one 1"), "{text}");
+        assert!(text.contains("version 7, this one 2"), "{text}");
     });
     // A rank 0 of another version.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -205,7 +205,7 @@ fn another_version_is_named_on_both_sides() {
         host.write_all(b"ANTIPHON\x07\x00").unwrap();
         let error = guest.join().unwrap();
         assert!(
-            matches!(&error, BootstrapError::OtherVersion { saw: 7, expected: 1, .. }),
+            matches!(&error, BootstrapError::OtherVersion { saw: 7, expected: 2, .. }),
             "{error}"
         );
     });
@@ -217,7 +217,7 @@ const GARBAGE: [&[u8]; 5] = [
     b"SSH-2.0-scan\r\n",
     &[0; 9000],
     // A hello of the right version with an unknown purpose.
-    b"ANTIPHON\x01\x00\x01\x09\x01\x00\x00\x00\x00\x00\x00\x0000000000000000000000000000000000",
+    b"ANTIPHON\x02\x00\x01\x09\x01\x00\x00\x00\x00\x00\x00\x0000000000000000000000000000000000",
 ];
 
 /// Throws garbage at a listener; none of it is answered.
@@ -322,7 +322,7 @@ fn a_replayed_guest_is_turned_away() {
         let mut answer = Vec::new();
         let _ = replay.read_to_end(&mut answer);
         // The challenge, and at most the verdict that it proved nothing.
-        assert!(answer.len() <= 104 && !answer[52..].starts_with(b"ANTIPHON\x01\x00\x04\x00"));
+        assert!(answer.len() <= 104 && !answer[52..].starts_with(b"ANTIPHON\x02\x00\x04\x00"));
         // Rank 1 is not taken: the true one gets in.
         let guest = connect_as(&job(&second, 1, 2), "node 1");
         works(vec![host.join().unwrap(), guest]);
