@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
+from antiphon._torch_futures import Outcome
 from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
-from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, StreamWork, hold
+from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, StreamWork
 from antiphon.communicator import Communicator
 from antiphon.errors import AntiphonError
 
@@ -22,15 +23,16 @@ __all__ = ["HostWork", "Lane", "SeveralWorks"]
 class HostWork(Work):  # type: ignore[misc]
     """A call under way: `wait` returns when it is done, and raises what went wrong."""
 
-    def __init__(self, future: Any) -> None:
+    def __init__(self, outcome: Outcome) -> None:
         super().__init__()
-        self._future = future
+        self._outcome = outcome
         self.limit: float | None = None
         """Seconds that a `wait` may take that says none itself."""
         self.meeting: Callable[[Limit], None] | None = None
         """Returns when those who make the call have met, or failed to; raises TimedOutError when the time is over."""
         # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
-        self._held: Work | None = hold(self, future)
+        self._held: Work | None = self
+        outcome.hold(self)
 
     def wait(self, timeout: object = None) -> bool:
         """Returns when the call is done, and raises what went wrong. With a timeout it raises TimedOutError when that is over; the
@@ -38,25 +40,20 @@ class HostWork(Work):  # type: ignore[misc]
         limit = Limit.of(timeout, self.limit)
         if self.meeting:
             self.meeting(limit)
-        if limit.seconds is not None and not self._future.done():
-            done = threading.Event()
-            self._future.add_done_callback(lambda _: done.set())
-            if not done.wait(limit.left()):
-                raise limit.error()
-        try:
-            self._future.wait()
-        finally:
-            self._held = None
+        if not self._outcome.over.wait(limit.left()):
+            raise limit.error()
+        self._held = None
+        self._outcome.value()
         return True
 
     def get_future(self) -> Any:
         """What is done when the call is, and has its tensors."""
         self._held = None
-        return self._future
+        return self._outcome.future()
 
     def is_completed(self) -> bool:
         """Whether the call is done. Does not wait."""
-        return bool(self._future.done())
+        return self._outcome.over.is_set()
 
     def is_success(self) -> bool:
         """Whether the call is done, and nothing went wrong. Does not wait."""
@@ -64,17 +61,12 @@ class HostWork(Work):  # type: ignore[misc]
 
     def exception(self) -> BaseException | None:
         """What went wrong, if the call is done and something did."""
-        if self.is_completed():
-            try:
-                self._future.value()
-            except BaseException as error:  # noqa: BLE001: whatever it is.
-                return error
-        return None
+        return self._outcome.failed
 
     def result(self) -> Any:
         """The call's tensors, once it is done: waits for that as `wait` does."""
         self.wait()
-        return self._future.value()
+        return self._outcome.result
 
 
 class Lane:
@@ -112,9 +104,9 @@ class Lane:
 
     def submit(self, body: Callable[[Communicator], None], result: Any) -> Any:
         """Has the thread run `body`; the work is done, and its result there, when it has."""
-        future: Any = torch.futures.Future()
-        self._put(body, lambda: future.set_result(result), future.set_exception)
-        return HostWork(future)
+        outcome = Outcome()
+        self._put(body, lambda: outcome.succeed(result), outcome.fail)
+        return HostWork(outcome)
 
     def _put(
         self, body: Callable[[Communicator], None], done: Callable[[], None], failed: Callable[[BaseException], None]

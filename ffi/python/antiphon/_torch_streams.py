@@ -6,9 +6,9 @@ it asks to.
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -16,23 +16,13 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from antiphon._buffers import NAMES, Span
+from antiphon._torch_futures import Outcome
 from antiphon.communicator import Communicator, Memory, Op, Stream
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError
 
 __all__ = [
-    "ABORTED", "GIVEN_UP", "PATIENCE", "Body", "Limit", "Line", "StreamWork", "hold", "name_of_device", "on_one_device", "seconds_of"
+    "ABORTED", "GIVEN_UP", "PATIENCE", "Body", "Limit", "Line", "StreamWork", "name_of_device", "on_one_device", "seconds_of"
 ]  # fmt: skip
-
-_under_way: set[Work] = set()
-
-
-def hold(work: Work, future: Any) -> Work:
-    """Keeps a work until its call is made, and returns it: torch's own code may be the only one that has it, which Python does
-    not see."""
-    _under_way.add(work)
-    future.add_done_callback(lambda _: _under_way.discard(work))
-    return work
-
 
 ABORTED = "its process group was aborted"
 """Why calls fail that were under way then."""
@@ -103,28 +93,32 @@ class StreamWork(Work):  # type: ignore[misc]
         """Seconds that a `wait` may take that says none itself."""
         self.meeting: Callable[[Limit], None] | None = None
         """Returns when those who make the call have met, or failed to; raises TimedOutError when the time is over."""
-        self._future: Any = torch.futures.Future(devices=[line.device])
-        self._put = threading.Event()
+        self._outcome = Outcome([line.device], self._after)
+        """How putting it into the stream went."""
         self._done: Any = torch.cuda.Event()
-        self._result: Any = None
-        self._failed: BaseException | None = None
         # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
-        self._held: Work | None = hold(self, self._future)
+        self._held: Work | None = self
+        self._outcome.hold(self)
+
+    @contextlib.contextmanager
+    def _after(self) -> Iterator[None]:
+        """In it the current stream is one that comes after the call, and after nothing else of its stream."""
+        if self._outcome.failed is not None:
+            yield
+            return
+        stream = torch.cuda.Stream(self._line.device)
+        with torch.cuda.stream(stream):
+            stream.wait_event(self._done)
+            yield
 
     def put(self, result: Any) -> None:
         """Marks the end of the call in the current stream."""
         self._done.record(torch.cuda.current_stream(self._line.device))
-        self._result = result
-        # Before the future, whose callbacks may wait for the work.
-        self._put.set()
-        self._future.set_result(result)
+        self._outcome.succeed(result)
 
     def fail(self, error: BaseException) -> None:
-        """The call could not be put into the stream; whoever says so first is believed."""
-        if not self._put.is_set():
-            self._failed = error
-            self._put.set()
-            self._future.set_exception(error)
+        """The call could not be put into the stream."""
+        self._outcome.fail(error)
 
     def wait(self, timeout: object = None) -> bool:
         """Has what the current stream is given from now on wait for the call; raises what is known to have gone wrong. With a
@@ -132,7 +126,7 @@ class StreamWork(Work):  # type: ignore[misc]
         limit = Limit.of(timeout, self.limit)
         if self.meeting:
             self.meeting(limit)
-        if not self._put.wait(limit.left()):
+        if not self._outcome.over.wait(limit.left()):
             raise limit.error()
         if error := self.exception():
             raise error
@@ -160,11 +154,11 @@ class StreamWork(Work):  # type: ignore[misc]
     def get_future(self) -> Any:
         """What is done when the call has been put into its stream; streams that use its tensors wait for that."""
         self._held = None
-        return self._future
+        return self._outcome.future()
 
     def is_completed(self) -> bool:
         """Whether the call is done. Does not wait."""
-        return self._put.is_set() and (self._failed is not None or bool(self._done.query()))
+        return self._outcome.over.is_set() and (self._outcome.failed is not None or bool(self._done.query()))
 
     def is_success(self) -> bool:
         """Whether the call is done, and nothing went wrong. Does not wait."""
@@ -172,14 +166,12 @@ class StreamWork(Work):  # type: ignore[misc]
 
     def exception(self) -> BaseException | None:
         """What is known to have gone wrong, with this call or another of its communicator. Does not wait."""
-        return self._failed or (self._line.error() if self._put.is_set() else None)
+        return self._outcome.failed or (self._line.error() if self._outcome.over.is_set() else None)
 
     def result(self) -> Any:
         """The call's tensors, once it is in its stream."""
-        self._put.wait()
-        if self._failed is not None:
-            raise self._failed
-        return self._result
+        self._outcome.over.wait()
+        return self._outcome.value()
 
 
 class Line:

@@ -8,10 +8,14 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch_checks import fails, same
+
+from antiphon.errors import PeerLostError
 
 
 def ended(rank, world):
@@ -70,6 +74,32 @@ def dead(rank, world):
     # Without a goodbye.
     print("dead: ok", flush=True)
     os._exit(0)
+
+
+def interrupted(rank, world):
+    """Training of which a rank comes too late, and dies: the others are told so by Python."""
+    step = steps(dist.new_group(backend="antiphon", timeout=timedelta(seconds=3)))
+    step()
+    if rank == 0:
+        fails("made no progress for 3s", step)
+    dist.barrier()
+    step = steps(dist.distributed_c10d._get_default_group())
+    step()
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        fails("is lost", step)
+        # Its future makes the error torch's own; the work has it as it is.
+        fails("PeerLostError", lambda: work.get_future())
+        fails("is lost", lambda: work, PeerLostError)
+        assert isinstance(work.exception(), PeerLostError) and not work.is_success()
+    print("interrupted: ok", flush=True)
+    os._exit(0)
+
+
+def steps(group):
+    """A step of training over a group."""
+    network = DistributedDataParallel(torch.nn.Linear(4, 4), process_group=group)
+    return lambda: network(torch.ones(2, 4)).sum().backward()
 
 
 def left(rank, world):

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch_checks import fails, same
-from torch_ends import dead, ended, left, strangers  # noqa: F401: cases, by their names.
+from torch_ends import dead, ended, interrupted, left, strangers  # noqa: F401: cases, by their names.
 
 import antiphon.torch  # noqa: F401: it registers the backend.
 
@@ -335,7 +335,7 @@ def limits(rank, world):
 
 def together_no_longer_than_one():
     """What one wait takes for one thing is not had again for another."""
-    from antiphon import _torch_lanes, _torch_streams
+    from antiphon import _torch_futures, _torch_lanes, _torch_streams
 
     passed = [0.0]
 
@@ -344,14 +344,15 @@ def together_no_longer_than_one():
             assert limit.seconds == 60
             passed[0] += seconds
 
-        work = _torch_lanes.HostWork(torch.futures.Future())
+        outcome = _torch_futures.Outcome()
+        work = _torch_lanes.HostWork(outcome)
         work.meeting = meeting
-        return work
+        return outcome, work
 
     _torch_streams.time = SimpleNamespace(monotonic=lambda: passed[0])
     try:
-        done, undone = takes(30), takes(29.95)
-        done.get_future().set_result(None)
+        (outcome, done), (_, undone) = takes(30), takes(29.95)
+        outcome.succeed(None)
         begun = time.monotonic()
         fails("not complete within 60 s", lambda: _Brief(_torch_lanes.SeveralWorks([done, undone]), 60))
         assert time.monotonic() - begun < 20

@@ -104,6 +104,18 @@ class Future(torch.futures.Future):
             self.event.record(current_stream())
         super().set_result(result)
 
+    def then(self, callback):
+        made = Future(devices=self.event and [Tensor.gpu])
+
+        def go_on(done):
+            try:
+                made.set_result(callback(done))
+            except Exception as error:
+                made.set_exception(error)
+
+        self.add_done_callback(go_on)
+        return made
+
     def wait(self):
         result = super().wait()
         if self.event:
