@@ -3,27 +3,156 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._C._distributed_c10d import Work
 
-__all__ = ["Outcome"]
+from antiphon.errors import InvalidArgumentError
+
+__all__ = ["Chain", "Outcome"]
+
+IDLE = 5.0
+"""Seconds that a thread without work stays."""
+
+PATIENCE = 1.0
+"""Seconds after which what one future calls keeps the next ones waiting no longer."""
 
 _under_way: set[Work] = set()
+
+
+class _Threads:
+    """Threads for what may wait for others: there is always one that is free."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._counting = threading.Lock()
+        self._free = 0
+        """Threads that wait for work, and for which there is none yet."""
+
+    def do(self, job: Callable[[], None]) -> bool:
+        """Has a thread do a job; False where there can be no more threads, as while Python ends."""
+        with self._counting:
+            if self._free:
+                self._free -= 1
+            else:
+                try:
+                    threading.Thread(target=self._work, name="antiphon futures", daemon=True).start()
+                except RuntimeError:
+                    return False
+            self._jobs.put(job)
+        return True
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=IDLE)
+            except queue.Empty:
+                with self._counting:
+                    if self._free:
+                        self._free -= 1
+                        return
+                # Somebody has just counted on this one.
+                continue
+            job()
+            del job
+            with self._counting:
+                self._free += 1
+
+
+_threads = _Threads()
+
+
+class _Own(threading.local):
+    """What futures call in this thread."""
+
+    chain: Chain | None = None
+    """That of the futures which are asked for there."""
+
+
+_own = _Own()
+
+
+class Chain:
+    """Futures that are completed one after the other, each when the ones before have made their calls. What takes long, since it may
+    wait for a later one, is waited for no longer."""
+
+    def __init__(self) -> None:
+        self._deciding = threading.Lock()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._begun = self._running = 0
+        self._watched = False
+
+    def put(self, complete: Callable[[], None]) -> None:
+        """Has a future completed in its turn, in a thread that makes no calls of a group."""
+        with self._deciding:
+            self._waiting.append(complete)
+            idle = not self._running
+            self._running += idle
+        if not idle:
+            self._watch()
+        elif not _threads.do(self._run):
+            self._run()
+
+    def _run(self) -> None:
+        while True:
+            with self._deciding:
+                if not self._waiting:
+                    self._running -= 1
+                    return
+                complete = self._waiting.popleft()
+                self._begun += 1
+            # What is called there waits for futures of its own, which must not come behind this one.
+            _own.chain = Chain()
+            complete()
+            del complete
+
+    def _watch(self) -> None:
+        """Has somebody see to it that those who wait come to their turn."""
+        with self._deciding:
+            if self._watched or not self._waiting:
+                return
+            self._watched = _threads.do(self._take_over)
+
+    def _take_over(self) -> None:
+        while True:
+            begun = self._begun
+            time.sleep(PATIENCE)
+            with self._deciding:
+                if self._waiting and self._begun != begun:
+                    continue
+                self._watched = False
+                if not self._waiting:
+                    return
+                self._running += 1
+            # This thread may be kept waiting, too.
+            self._watch()
+            self._run()
+            return
 
 
 class Outcome:
     """How a call went, once it is over. A future is made where somebody asks for one."""
 
     def __init__(
-        self, devices: list[Any] | None = None, around: Callable[[], contextlib.AbstractContextManager[None]] | None = None
+        self,
+        chain: Chain,
+        devices: list[Any] | None = None,
+        around: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
     ) -> None:
-        self._devices, self._around = devices, around or contextlib.nullcontext
-        self.over = threading.Event()
-        """Set once the call is over."""
+        self._chain, self._devices, self._around = chain, devices, around or contextlib.nullcontext
+        self.maker: threading.Thread | None = None
+        """The thread that makes the call, where that is not the caller's."""
+        self.over = False
+        """Whether the call is over."""
+        # Until then; a lock and no event, since each call has one and they cost.
+        self._going = threading.Lock()
+        self._going.acquire()
         self.result: Any = None
         """The call's tensors, once it has succeeded."""
         self.failed: BaseException | None = None
@@ -37,7 +166,7 @@ class Outcome:
     def hold(self, work: Work) -> None:
         """Keeps a work until its call is over: torch's own code may be the only one that has it, which Python does not see."""
         with self._deciding:
-            if not self.over.is_set():
+            if not self.over:
                 self._work = work
                 _under_way.add(work)
 
@@ -51,15 +180,29 @@ class Outcome:
 
     def _settle(self, result: Any, failed: BaseException | None) -> None:
         with self._deciding:
-            if self.over.is_set():
+            if self.over:
                 return
             self.result, self.failed = result, failed
-            self.over.set()
+            self.over = True
             gate, work, self._work = self._gate, self._work, None
             if work is not None:
                 _under_way.discard(work)
+        self._going.release()
         if gate is not None:
-            self._complete(gate)
+            # Not here: what the future calls may wait for calls that this thread is to make.
+            self._chain.put(lambda: self._complete(gate))
+
+    def wait(self, seconds: float | None) -> bool:
+        """Waits so many seconds at most until the call is over; whether it is."""
+        if self.over:
+            return True
+        if self.maker is not None and threading.get_ident() == self.maker.ident:
+            raise InvalidArgumentError(
+                f"cannot wait for a call: saw thread {self.maker.name!r}, which is to make it; allowed any other; wait there"
+            )
+        if self._going.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX)):
+            self._going.release()
+        return self.over
 
     def value(self) -> Any:
         """The call's tensors; raises what went wrong."""
@@ -75,7 +218,8 @@ class Outcome:
             gate = torch.futures.Future(**({"devices": self._devices} if self._devices else {}))
             # Not by `set_exception`: code in C++ would take the exception for the tensors.
             self._future = gate.then(lambda _: self.value())
-            over = self.over.is_set()
+            self._chain = _own.chain or self._chain
+            over = self.over
             if not over:
                 self._gate = gate
         if over:
@@ -83,5 +227,9 @@ class Outcome:
         return self._future
 
     def _complete(self, gate: Any) -> None:
-        with self._around():
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self._around())
+            except Exception as error:  # noqa: BLE001: it is whoever's waits for the future.
+                self.failed = self.failed or error
             gate.set_result(None)

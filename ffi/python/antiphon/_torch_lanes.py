@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
-from antiphon._torch_futures import Outcome
+from antiphon._torch_futures import Chain, Outcome
 from antiphon._torch_meeting import Meet, Meeting, destroyed, not_begun
 from antiphon._torch_sides import Side, tensors_of
 from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Line, StreamWork
@@ -40,7 +40,7 @@ class HostWork(Work):  # type: ignore[misc]
         limit = Limit.of(timeout, self.limit)
         if self.meeting:
             self.meeting(limit)
-        if not self._outcome.over.wait(limit.left()):
+        if not self._outcome.wait(limit.left()):
             raise limit.error()
         self._held = None
         self._outcome.value()
@@ -53,7 +53,7 @@ class HostWork(Work):  # type: ignore[misc]
 
     def is_completed(self) -> bool:
         """Whether the call is done. Does not wait."""
-        return self._outcome.over.is_set()
+        return self._outcome.over
 
     def is_success(self) -> bool:
         """Whether the call is done, and nothing went wrong. Does not wait."""
@@ -82,6 +82,7 @@ class Lane:
         self._door = threading.RLock()
         # What may wait for others is not done here, but in threads.
         self._meeting = Meeting(name, meet, limit)
+        self._chain = Chain()
         self._thread = threading.Thread(target=self._work, name=f"antiphon {name}", daemon=True)
         self._thread.start()
 
@@ -104,7 +105,8 @@ class Lane:
 
     def submit(self, body: Callable[[Communicator], None], result: Any) -> Any:
         """Has the thread run `body`; the work is done, and its result there, when it has."""
-        outcome = Outcome()
+        outcome = Outcome(self._chain)
+        outcome.maker = self._thread
         self._put(body, lambda: outcome.succeed(result), outcome.fail)
         return HostWork(outcome)
 
@@ -126,7 +128,7 @@ class Lane:
             work.meeting = self._met
             return work
         work, ready = line.begin(tensors_of([side]))
-        work.meeting = self._met
+        work.meeting, work.outcome.maker = self._met, self._thread
         try:
             self._put(lambda communicator: line.make(communicator, body, work, ready, result), lambda: None, work.fail)
         except BaseException as error:

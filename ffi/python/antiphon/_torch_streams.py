@@ -16,7 +16,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from antiphon._buffers import NAMES, Span
-from antiphon._torch_futures import Outcome
+from antiphon._torch_futures import Chain, Outcome
 from antiphon.communicator import Communicator, Memory, Op, Stream
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError
 
@@ -93,17 +93,17 @@ class StreamWork(Work):  # type: ignore[misc]
         """Seconds that a `wait` may take that says none itself."""
         self.meeting: Callable[[Limit], None] | None = None
         """Returns when those who make the call have met, or failed to; raises TimedOutError when the time is over."""
-        self._outcome = Outcome([line.device], self._after)
+        self.outcome = Outcome(line.chain, [line.device], self._after)
         """How putting it into the stream went."""
         self._done: Any = torch.cuda.Event()
         # Until somebody waits for it, or has its future: as long as Python's collector leaves it.
         self._held: Work | None = self
-        self._outcome.hold(self)
+        self.outcome.hold(self)
 
     @contextlib.contextmanager
     def _after(self) -> Iterator[None]:
         """In it the current stream is one that comes after the call, and after nothing else of its stream."""
-        if self._outcome.failed is not None:
+        if self.outcome.failed is not None:
             yield
             return
         stream = torch.cuda.Stream(self._line.device)
@@ -114,11 +114,11 @@ class StreamWork(Work):  # type: ignore[misc]
     def put(self, result: Any) -> None:
         """Marks the end of the call in the current stream."""
         self._done.record(torch.cuda.current_stream(self._line.device))
-        self._outcome.succeed(result)
+        self.outcome.succeed(result)
 
     def fail(self, error: BaseException) -> None:
         """The call could not be put into the stream."""
-        self._outcome.fail(error)
+        self.outcome.fail(error)
 
     def wait(self, timeout: object = None) -> bool:
         """Has what the current stream is given from now on wait for the call; raises what is known to have gone wrong. With a
@@ -126,7 +126,7 @@ class StreamWork(Work):  # type: ignore[misc]
         limit = Limit.of(timeout, self.limit)
         if self.meeting:
             self.meeting(limit)
-        if not self._outcome.over.wait(limit.left()):
+        if not self.outcome.wait(limit.left()):
             raise limit.error()
         if error := self.exception():
             raise error
@@ -154,11 +154,11 @@ class StreamWork(Work):  # type: ignore[misc]
     def get_future(self) -> Any:
         """What is done when the call has been put into its stream; streams that use its tensors wait for that."""
         self._held = None
-        return self._outcome.future()
+        return self.outcome.future()
 
     def is_completed(self) -> bool:
         """Whether the call is done. Does not wait."""
-        return self._outcome.over.is_set() and (self._outcome.failed is not None or bool(self._done.query()))
+        return self.outcome.over and (self.outcome.failed is not None or bool(self._done.query()))
 
     def is_success(self) -> bool:
         """Whether the call is done, and nothing went wrong. Does not wait."""
@@ -166,12 +166,12 @@ class StreamWork(Work):  # type: ignore[misc]
 
     def exception(self) -> BaseException | None:
         """What is known to have gone wrong, with this call or another of its communicator. Does not wait."""
-        return self._outcome.failed or (self._line.error() if self._outcome.over.is_set() else None)
+        return self.outcome.failed or (self._line.error() if self.outcome.over else None)
 
     def result(self) -> Any:
         """The call's tensors, once it is in its stream."""
-        self._outcome.over.wait()
-        return self._outcome.value()
+        self.outcome.wait(None)
+        return self.outcome.value()
 
 
 class Line:
@@ -180,6 +180,8 @@ class Line:
     def __init__(self, device: Any) -> None:
         self.device = device
         """The GPU, as torch names it."""
+        self.chain = Chain()
+        """The futures of its calls."""
         self._stream: Any = torch.cuda.Stream(device)
         self._communicator: Communicator | None = None
         self._adopted: Stream | None = None

@@ -55,7 +55,13 @@ def test_every_call(world, tmp_path):
     run("collectives", world, tmp_path)
 
 
-@pytest.mark.parametrize("case", ["transfers", "asynchronous", "refused", "training", "kinds", "limits", "ended", "left", "later", "interrupted"])
+CASES = [
+    *["transfers", "asynchronous", "callbacks", "hooks", "refused", "training", "kinds", "limits", "ended", "left", "later"],
+    *["interrupted"],
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_over_two_ranks(case, tmp_path):
     run(case, 2, tmp_path)
 

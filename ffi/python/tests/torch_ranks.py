@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch_checks import fails, same
 from torch_ends import dead, ended, interrupted, left, strangers  # noqa: F401: cases, by their names.
+from torch_futures import callbacks, hooks  # noqa: F401
 
 import antiphon.torch  # noqa: F401: it registers the backend.
 
@@ -344,7 +345,7 @@ def together_no_longer_than_one():
             assert limit.seconds == 60
             passed[0] += seconds
 
-        outcome = _torch_futures.Outcome()
+        outcome = _torch_futures.Outcome(_torch_futures.Chain())
         work = _torch_lanes.HostWork(outcome)
         work.meeting = meeting
         return outcome, work

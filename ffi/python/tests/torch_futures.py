@@ -1,0 +1,67 @@
+"""Cases of `torch_ranks.py`: what futures call when they are done."""
+
+import threading
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+from torch.nn.parallel import DistributedDataParallel
+from torch_checks import fails, same
+
+
+def callbacks(rank, world):
+    """They make calls of the group, and wait for them."""
+    x = torch.ones(2)
+
+    def again(future):
+        (y,) = dist.all_reduce(future.value()[0], async_op=True).get_future().wait()
+        dist.all_reduce(y)
+        return dist.all_reduce(y, async_op=True).get_future().then(lambda future: future.value()[0]).wait()
+
+    same(asked(x).then(again).wait(), [world**4] * 2)
+    # In order, where none waits for a later one.
+    told = []
+    futures = [asked(torch.ones(1)).then(lambda _, number=number: told.append(number)) for number in range(50)]
+    torch.futures.collect_all(futures).wait()
+    assert told == list(range(50)), told
+    several_that_wait_for_later_ones()
+    group = dist.distributed_c10d._get_default_group()
+    # Who is to make a call can wait for none.
+    ahead = group._host.submit(lambda _: group.allreduce([x]).wait(), None)
+    fails("cannot wait for a call: saw thread 'antiphon collectives'", lambda: ahead)
+    dist.barrier()
+
+
+def asked(x):
+    """The future of an allreduce."""
+    return dist.all_reduce(x, async_op=True).get_future()
+
+
+def several_that_wait_for_later_ones():
+    """Each callback waits for what the next one does."""
+    came = [threading.Event() for _ in range(4)]
+
+    def after(number):
+        def call(_):
+            assert number + 1 == len(came) or came[number + 1].wait(60)
+            came[number].set()
+
+        return call
+
+    futures = [asked(torch.ones(1)).then(after(number)) for number in range(len(came))]
+    torch.futures.collect_all(futures).wait()
+    assert all(each.is_set() for each in came)
+
+
+def hooks(rank, world):
+    """PyTorch's own hook whose callbacks wait for calls."""
+    torch.manual_seed(3)
+    network = DistributedDataParallel(torch.nn.Linear(64, 64, bias=False))
+    network.register_comm_hook(power.PowerSGDState(None, start_powerSGD_iter=2), power.powerSGD_hook)
+    for step in range(5):
+        network(torch.full((4, 64), float(rank + step))).pow(2).mean().backward()
+    gradient = network.module.weight.grad
+    every = [torch.zeros_like(gradient) for _ in range(world)]
+    dist.all_gather(every, gradient)
+    for other in every:
+        same(other, gradient)
