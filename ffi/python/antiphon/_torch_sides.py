@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from antiphon._buffers import NAMES, Span, name_of
 from antiphon.communicator import Op
 from antiphon.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["Side", "divide", "joined", "listed", "listed_twice", "parted", "tensors_of"]
+__all__ = ["Parts", "Side", "joined", "listed", "listed_twice", "parted", "tensors_of"]
 
 
 _PARTS = {torch.complex32: "float16", torch.complex64: "float32", torch.complex128: "float64"}
@@ -20,20 +21,20 @@ _NAMED = {Op.sum: "SUM", Op.prod: "PRODUCT", Op.min: "MIN", Op.max: "MAX", Op.av
 
 
 class Side:
-    """A tensor as a buffer. As a context it makes the tensor have what was received, also where the buffer is a copy."""
+    """A tensor as a buffer. As a context, in which its call is made, it has the buffer hold the tensor's numbers, and then the tensor
+    what was received, also where the buffer is a copy. A `given` tensor is only read."""
 
-    def __init__(self, tensor: Any, reduced: Op | None = None) -> None:
-        if tensor.device.type not in ("cpu", "cuda"):
-            raise UnsupportedError(
-                f"cannot use a tensor on {tensor.device}: allowed tensors on the CPU, and on GPUs that PyTorch calls cuda"
-            )
-        if tensor.layout != torch.strided:
-            raise UnsupportedError(f"cannot use a tensor of layout {tensor.layout}: allowed dense tensors")
+    def __init__(self, tensor: Any, reduced: Op | None = None, *, given: bool = False) -> None:
+        _check(tensor)
         self._original = tensor = tensor.detach()
+        self._given = given
+        self.parts: list[Any] = []
+        """Tensors that lie elsewhere, and are copied."""
         # Numbers of a tensor that is conjugated, or negated, by a mark are not those in its memory.
         plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-        self.tensor = tensor if plain else tensor.resolve_conj().resolve_neg().contiguous()
-        """It, or a contiguous copy of its numbers."""
+        # Filled in the call's turn: those before it may change the tensor.
+        self.tensor = tensor if plain else tensor.new_empty(tensor.shape)
+        """It, or a contiguous one that is to have its numbers."""
         dtype, self.op = NAMES.get(name_of(tensor.dtype)), Op.sum if reduced is None else reduced
         """The reduction of its elements."""
         if tensor.dtype == torch.bool and reduced not in (None, Op.avg):
@@ -51,16 +52,63 @@ class Side:
         """Where its bytes are."""
 
     def __enter__(self) -> Side:
+        if self.tensor is not self._original:
+            _copy(self._original, self.tensor)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.tensor is not self._original:
-            self._original.copy_(self.tensor)
+        if self.tensor is not self._original and not self._given:
+            _copy(self.tensor, self._original)
 
 
-def tensors_of(used: list[Any]) -> list[Any]:
-    """What a call reads and writes, each tensor once; of sides, their tensors."""
-    each = [part for one in used for part in ((one.tensor, one._original) if isinstance(one, Side) else (one,))]
+class Parts(Side):
+    """Tensors as a buffer in which they are one behind the other."""
+
+    def __init__(self, parts: list[Any], reduced: Op | None = None, *, given: bool = False) -> None:
+        for part in parts:
+            _check(part)
+        if len(types := {str(part.dtype) for part in parts}) != 1:
+            raise InvalidArgumentError(f"cannot join {len(parts)} tensors of {', '.join(sorted(types))}: allowed one type")
+        super().__init__(parts[0].new_empty(sum(part.numel() for part in parts)), reduced, given=given)
+        self.parts = [part.detach() for part in parts]
+
+    def __enter__(self) -> Side:
+        if self._given:
+            for part, place in self._each():
+                _copy(part, place)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._given:
+            for part, place in self._each():
+                _copy(place, part)
+
+    def _each(self) -> Iterator[tuple[Any, Any]]:
+        begin = 0
+        for part in self.parts:
+            end = begin + part.numel()
+            yield part, self.tensor[begin:end].view_as(part)
+            begin = end
+
+
+def _check(tensor: Any) -> None:
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(
+            f"cannot use a tensor on {tensor.device}: allowed tensors on the CPU, and on GPUs that PyTorch calls cuda"
+        )
+    if tensor.layout != torch.strided:
+        raise UnsupportedError(f"cannot use a tensor of layout {tensor.layout}: allowed dense tensors")
+
+
+def _copy(source: Any, target: Any) -> None:
+    # The caller may have been in this mode, and then tensors may be written in it alone.
+    with torch.inference_mode():
+        target.copy_(source)
+
+
+def tensors_of(sides: list[Side]) -> list[Any]:
+    """What a call reads and writes, each tensor once."""
+    each = [tensor for side in sides for tensor in (side.tensor, side._original, *side.parts)]
     return list({id(tensor): tensor for tensor in each}.values())
 
 
@@ -75,16 +123,14 @@ def listed_twice(tensors: Any) -> list[list[Any]]:
     return [lists] if lists and isinstance(lists[0], torch.Tensor) else lists
 
 
-def joined(parts: list[Any], ranks: int, like: Any, filled: bool = False) -> Side:
-    """One tensor with room for a part for each rank, that has the parts if it is filled."""
+def joined(parts: list[Any], ranks: int, like: Any, reduced: Op | None = None, *, given: bool = False) -> Parts:
+    """A part for each rank, as large as a tensor."""
     if len(parts) != ranks or any(part.numel() != like.numel() or part.dtype != like.dtype for part in parts):
         raise InvalidArgumentError(
             f"cannot make a call with {len(parts)} tensors of {sorted({part.numel() for part in parts})} elements: "
             f"allowed {ranks} of {like.numel()} each, of one type"
         )
-    if filled:
-        return Side(torch.cat([part.detach().reshape(-1) for part in parts]))
-    return Side(like.detach().new_empty(ranks * like.numel()))
+    return Parts(parts, reduced, given=given)
 
 
 def parted(tensor: Any, sizes: list[int], ranks: int) -> list[int]:
@@ -97,12 +143,3 @@ def parted(tensor: Any, sizes: list[int], ranks: int) -> list[int]:
         )
     each = tensor.numel() // max(1, length)
     return [size * each for size in sizes or [length // ranks] * ranks]
-
-
-def divide(whole: Side, parts: list[Any]) -> None:
-    """Gives parts what lies one behind the other in a tensor."""
-    begin = 0
-    for part in parts:
-        end = begin + part.numel()
-        part.detach().copy_(whole.tensor[begin:end].view_as(part))
-        begin = end

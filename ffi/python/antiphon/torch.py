@@ -30,7 +30,7 @@ from torch._C._distributed_c10d import ProcessGroup
 
 from antiphon._torch_lanes import Lane, SeveralWorks
 from antiphon._torch_meeting import Meeting, aborted, check_room, destroyed, meet, meet_far
-from antiphon._torch_sides import Side, divide, joined, listed, listed_twice, parted, tensors_of
+from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import GIVEN_UP, PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
@@ -198,8 +198,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         works, self._together.works = self._together.works or [], None
         return SeveralWorks(works)
 
-    def _submit(self, body: Body, result: Any, used: list[Any]) -> Any:
-        """Makes a call with tensors, or sides, where these are."""
+    def _submit(self, body: Body, result: Any, used: list[Side]) -> Any:
+        """Makes a call with tensors, where these are."""
         tensors = tensors_of(used)
         device = on_one_device(tensors)
         if device is None:
@@ -288,14 +288,14 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def allgather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all."""
         pairs = list(zip(listed_twice(output_tensors), listed(input_tensors), strict=True))
-        calls = [(joined(outputs, self._size, source), Side(source), outputs) for outputs, source in pairs]
+        calls = [(joined(outputs, self._size, source), Side(source, given=True)) for outputs, source in pairs]
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
-            for whole, source, outputs in calls:
-                communicator.all_gather(source.span, whole.span, stream=stream)
-                divide(whole, outputs)
+            for whole, source in calls:
+                with source, whole:
+                    communicator.all_gather(source.span, whole.span, stream=stream)
 
-        return self._submit(body, output_tensors, [used for whole, source, outputs in calls for used in (whole, source, *outputs)])
+        return self._submit(body, output_tensors, [side for call in calls for side in call])
 
     def allgather_coalesced(self, output_lists: list[Any], input_list: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all: of rank r, those in the r-th list."""
@@ -304,10 +304,10 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     @_coalesced
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
-        whole, source = Side(output), Side(input)
+        whole, source = Side(output), Side(input, given=True)
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
-            with whole:
+            with source, whole:
                 communicator.all_gather(source.span, whole.span, stream=stream)
 
         return self._submit(body, [output], [whole, source])
@@ -315,11 +315,11 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_coalesced
     def allgather_into_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives every rank the tensors of all, joined."""
-        pairs = [(Side(output), Side(input)) for output, input in zip(outputs, inputs, strict=True)]
+        pairs = [(Side(output), Side(input, given=True)) for output, input in zip(outputs, inputs, strict=True)]
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for whole, source in pairs:
-                with whole:
+                with source, whole:
                     communicator.all_gather(source.span, whole.span, stream=stream)
 
         return self._submit(body, outputs, [side for pair in pairs for side in pair])
@@ -330,12 +330,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         op = _op(opts)
         calls = []
         for output, inputs in zip(listed(output_tensors), listed_twice(input_tensors), strict=True):
-            whole = joined(inputs, self._size, output, filled=True)
-            calls.append((Side(whole.tensor, reduced=op), Side(output, reduced=op)))
+            whole = joined(inputs, self._size, output, op, given=True)
+            calls.append((whole, Side(output, reduced=op)))
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for whole, side in calls:
-                with side:
+                with whole, side:
                     communicator.reduce_scatter(whole.span, side.span, side.op, stream=stream)
 
         return self._submit(body, output_tensors, [side for call in calls for side in call])
@@ -343,10 +343,10 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     @_coalesced
     def _reduce_scatter_base(self, outputTensor: Any, inputTensor: Any, opts: Any = None) -> Any:
         op = _op(opts)
-        whole, side = Side(inputTensor, reduced=op), Side(outputTensor, reduced=op)
+        whole, side = Side(inputTensor, reduced=op, given=True), Side(outputTensor, reduced=op)
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
-            with side:
+            with whole, side:
                 communicator.reduce_scatter(whole.span, side.span, side.op, stream=stream)
 
         return self._submit(body, [outputTensor], [whole, side])
@@ -355,11 +355,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_tensor_coalesced(self, outputs: list[Any], inputs: list[Any], opts: Any = None) -> Any:
         """Gives rank r the reduction of all ranks' r-th parts."""
         op = _op(opts)
-        pairs = [(Side(output, reduced=op), Side(input, reduced=op)) for output, input in zip(outputs, inputs, strict=True)]
+        sides = [Side(output, reduced=op) for output in outputs]
+        pairs = list(zip(sides, [Side(input, reduced=op, given=True) for input in inputs], strict=True))
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
             for side, whole in pairs:
-                with side:
+                with whole, side:
                     communicator.reduce_scatter(whole.span, side.span, side.op, stream=stream)
 
         return self._submit(body, outputs, [side for pair in pairs for side in pair])
@@ -374,12 +375,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         opts: Any = None,
     ) -> Any:
         """Exchanges parts of tensors along the first axis: as long as each other, or as long as is said. All ranks say it, or none."""
-        whole, source = Side(output_tensor), Side(input_tensor)
+        whole, source = Side(output_tensor), Side(input_tensor, given=True)
         sends, receives = parted(input_tensor, input_split_sizes, self._size), parted(output_tensor, output_split_sizes, self._size)
         even = not input_split_sizes and not output_split_sizes
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
-            with whole:
+            with source, whole:
                 if even:
                     communicator.all_to_all(source.span, whole.span, stream=stream)
                 else:
@@ -391,42 +392,37 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def alltoall(self, output_tensor: list[Any], input_tensor: list[Any], opts: Any = None) -> Any:
         """Sends the r-th tensor to rank r, and receives one from it."""
         sends, receives = ([tensor.numel() for tensor in listed] for listed in (input_tensor, output_tensor))
-        source = Side(torch.cat([tensor.reshape(-1) for tensor in input_tensor]))
-        whole = Side(output_tensor[0].detach().new_empty(sum(receives)))
+        source, whole = Parts(input_tensor, given=True), Parts(output_tensor)
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
-            communicator.all_to_all_v(source.span, sends, whole.span, receives, stream=stream)
-            divide(whole, output_tensor)
+            with source, whole:
+                communicator.all_to_all_v(source.span, sends, whole.span, receives, stream=stream)
 
-        return self._submit(body, output_tensor, [source, whole, *output_tensor])
+        return self._submit(body, output_tensor, [source, whole])
 
     @_coalesced
     def gather(self, output_tensors: list[Any], input_tensors: list[Any], opts: Any = None) -> Any:
         """Gives the root the tensors of all."""
         root, (source,) = opts.rootRank, input_tensors
-        side = Side(source)
+        side = Side(source, given=True)
         outputs = output_tensors[0] if self._rank == root else []
         whole = joined(outputs, self._size, source) if self._rank == root else None
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
-            communicator.gather(side.span, whole.span if whole else None, root, stream=stream)
-            if whole:
-                divide(whole, outputs)
+            with side, whole or contextlib.nullcontext():
+                communicator.gather(side.span, whole.span if whole else None, root, stream=stream)
 
-        return self._submit(body, list(outputs), [side, *([whole] if whole else []), *outputs])
+        return self._submit(body, list(outputs), [side, *([whole] if whole else [])])
 
     @_coalesced
     def gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Gives the root the tensors of all, joined."""
-        root, source = opts.rootRank, Side(input)
+        root, source = opts.rootRank, Side(input, given=True)
         whole = Side(output) if self._rank == root else None
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
-            if whole is None:
-                communicator.gather(source.span, None, root, stream=stream)
-                return
-            with whole:
-                communicator.gather(source.span, whole.span, root, stream=stream)
+            with source, whole or contextlib.nullcontext():
+                communicator.gather(source.span, whole.span if whole else None, root, stream=stream)
 
         return self._submit(body, [output], [source, *([whole] if whole else [])])
 
@@ -442,10 +438,10 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         """Gives rank r the root's r-th tensor."""
         root, (output,) = opts.rootRank, output_tensors
         side = Side(output)
-        whole = joined(input_tensors[0], self._size, output, filled=True) if self._rank == root else None
+        whole = joined(input_tensors[0], self._size, output, given=True) if self._rank == root else None
 
         def body(communicator: Communicator, stream: Stream | None) -> None:
-            with side:
+            with side, whole or contextlib.nullcontext():
                 communicator.scatter(whole.span if whole else None, side.span, root, stream=stream)
 
         return self._submit(body, output_tensors, [side, *([whole] if whole else [])])
@@ -469,9 +465,13 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         """Sends a tensor to a rank, which receives one of the same size by the same tag. Each tag takes a thread and descriptors for
         as long as the group lasts."""
         (tensor,) = tensors
-        side = Side(tensor)
-        lane = self._lane(self._rank, dstRank, tag, side)
-        return lane.transfer(lambda communicator, stream: communicator.broadcast(side.span, 0, stream=stream), side, tensors)
+        side = Side(tensor, given=True)
+
+        def body(communicator: Communicator, stream: Stream | None) -> None:
+            with side:
+                communicator.broadcast(side.span, 0, stream=stream)
+
+        return self._lane(self._rank, dstRank, tag, side).transfer(body, side, tensors)
 
     @_coalesced
     def recv(self, tensors: list[Any], srcRank: int, tag: int = 0) -> Any:

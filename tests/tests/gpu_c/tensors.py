@@ -77,6 +77,10 @@ def rank(number, file):
     turned = gpu(torch.arange(6.0).reshape(2, 3)).t()
     dist.all_reduce(turned)
     same(turned, torch.arange(6.0).reshape(2, 3).t() * WORLD)
+    # The second reads what the first writes, though nobody has waited for that.
+    dist.all_reduce(turned, async_op=True)
+    dist.all_reduce(turned)
+    same(turned, torch.arange(6.0).reshape(2, 3).t() * WORLD**3)
 
     for root in range(WORLD):
         x = gpu(own)
