@@ -13,14 +13,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from secrets import compare_digest
+from secrets import compare_digest, token_hex
 from typing import Any
 
 from antiphon._torch_streams import ABORTED, Limit
 from antiphon.communicator import Communicator, UniqueId
 from antiphon.errors import AbortedError, AntiphonError, InvalidArgumentError, SystemFailure, TimedOutError
 
-__all__ = ["Meet", "Meeting", "aborted", "check_room", "destroyed", "meet", "meet_far", "not_begun"]
+__all__ = ["Meet", "Meeting", "aborted", "agree", "check_room", "destroyed", "meet", "meet_far", "not_begun"]
 
 PAUSE = 0.05
 """Seconds between two looks at whether anybody still waits for a rank of this node."""
@@ -79,6 +79,16 @@ class Meeting:
             assert self.broken is not None
             raise self.broken
         return self.made
+
+    def await_with(self, ask: Callable[[], None]) -> Communicator:
+        """The communicator; `ask` is called again and again until it is there, and may raise why it is waited for no longer."""
+        while not self.over(PAUSE):
+            try:
+                ask()
+            except BaseException as error:
+                self.give_up(error)
+                raise
+        return self.communicator()
 
     def error(self) -> AntiphonError | None:
         """What broke the communicator; None while it is whole, or not there. Does not wait."""
@@ -202,3 +212,26 @@ def meet_far(store: Any, key: str, rank: int, limit: float, device: str, given_u
         store.add(f"{key} receives", 1)
         wait_for("sends")
     return Communicator.from_id(UniqueId(store.get(key)), rank, 2, timeout=limit, device=device)
+
+
+def agree(store: Any, rank: int, size: int, ask: Callable[[], None]) -> tuple[UniqueId, str]:
+    """The id of a group, and a secret of its ranks, once all ranks have them. `ask` is called again and again until then, and may
+    raise why the others are waited for no longer."""
+
+    def wait_for(what: str, most: int) -> None:
+        pause = 0.001
+        # As in `meet_far`, who waits in the store keeps others out, and is told nothing.
+        while store.add(what, 0) < most:
+            ask()
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE)
+
+    if rank == 0:
+        store.set("antiphon", f"{bytes(UniqueId.create()).decode()} {token_hex(16)}")
+        store.add("antiphon there", 1)
+    wait_for("antiphon there", 1)
+    id, secret = store.get("antiphon").decode().split()
+    here = f"antiphon {secret} here"
+    store.add(here, 1)
+    wait_for(here, size)
+    return UniqueId(id.encode()), secret

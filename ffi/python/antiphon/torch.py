@@ -16,7 +16,6 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import secrets
 import threading
 import warnings
 import weakref
@@ -29,11 +28,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 
 from antiphon._torch_lanes import Lane, SeveralWorks
-from antiphon._torch_meeting import Meeting, aborted, check_room, destroyed, meet, meet_far
+from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, meet, meet_far
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
 from antiphon._torch_streams import GIVEN_UP, PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
-from antiphon.errors import AntiphonError, InvalidArgumentError, UnsupportedError
+from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError, UnsupportedError
 
 __all__ = ["AntiphonProcessGroup", "register"]
 
@@ -107,10 +106,21 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._store = store
         self._gpu: tuple[Line, Communicator] | None = None
         self._making = threading.RLock()
-        if rank == 0:
-            store.set("antiphon", f"{bytes(UniqueId.create()).decode()} {secrets.token_hex(16)}")
-        id, self._secret = store.get("antiphon").decode().split()
-        communicator = Communicator.from_id(UniqueId(id.encode()), rank, size, timeout=self._timeout, device="host")
+        limit = Limit(self._timeout)
+
+        def ask() -> None:
+            if error := _broken():
+                raise error
+            if not limit.left():
+                raise TimedOutError(
+                    f"cannot make a process group: not all of its {size} ranks had come within {limit.seconds:g} s; see what the others do "
+                    "instead"
+                )
+
+        id, self._secret = agree(store, rank, size, ask)
+        seconds = self._timeout
+        meeting = Meeting("collectives", lambda _: Communicator.from_id(id, rank, size, timeout=seconds, device="host"))
+        communicator = meeting.await_with(ask)
         self._nodes = [communicator.node(other) for other in range(size)]
         self._host = Lane("collectives", lambda _: communicator)
         self._transfers: dict[Any, Lane] = {}
@@ -525,6 +535,12 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
             return meet(place, password, own, limit, on, gone) if near else meet_far(store, place, own, limit, on, gone)
 
         return Lane(name, come, line, limit)
+
+
+def _broken() -> AntiphonError | None:
+    """What broke the default group, if it is one of these: the ranks of every other group are among its own."""
+    group = dist.group.WORLD if dist.is_initialized() else None
+    return group._host.error() if isinstance(group, AntiphonProcessGroup) else None
 
 
 def _device_of_barrier(opts: Any) -> Any:

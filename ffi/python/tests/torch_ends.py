@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch_checks import fails, same
 
-from antiphon.errors import PeerLostError
+from antiphon.errors import PeerLostError, TimedOutError
 
 
 def ended(rank, world):
@@ -71,6 +71,7 @@ def dead(rank, world):
             fails("lost", lambda: dist.irecv(torch.zeros(1), peer, tag=2))  # noqa: B023
             fails("lost", lambda: dist.isend(torch.zeros(1), peer, tag=2))  # noqa: B023
         fails("lost", lambda: dist.all_reduce(torch.ones(1)))
+        fails("lost", lambda: dist.new_group(backend="antiphon"), PeerLostError)
     # Without a goodbye.
     print("dead: ok", flush=True)
     os._exit(0)
@@ -82,6 +83,8 @@ def interrupted(rank, world):
     step()
     if rank == 0:
         fails("made no progress for 3s", step)
+        brief = timedelta(seconds=1)
+        fails("not all of its 2 ranks had come within 1 s", lambda: dist.new_group(backend="antiphon", timeout=brief), TimedOutError)
     dist.barrier()
     step = steps(dist.distributed_c10d._get_default_group())
     step()
