@@ -231,7 +231,16 @@ def agree(store: Any, rank: int, size: int, ask: Callable[[], None]) -> tuple[Un
         store.add("antiphon there", 1)
     wait_for("antiphon there", 1)
     id, secret = store.get("antiphon").decode().split()
+    # Under a name of its own, as all that stays.
     here = f"antiphon {secret} here"
+    if rank == 0:
+        try:
+            wait_for(here, size - 1)
+        finally:
+            # Before anybody goes on, who may come again over the same store, and would find a group that is gone.
+            for key in ("antiphon there", "antiphon"):
+                with contextlib.suppress(RuntimeError):  # There are stores that keep all they have.
+                    store.delete_key(key)
     store.add(here, 1)
     wait_for(here, size)
     return UniqueId(id.encode()), secret

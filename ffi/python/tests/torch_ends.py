@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch_checks import fails, same
 
+import antiphon.torch
 from antiphon.errors import PeerLostError, TimedOutError
 
 
@@ -57,6 +58,17 @@ def ended(rank, world):
         with nobody_meets_after():
             several_end_together(group, works)
     dist.barrier()
+
+
+def again(rank, world):
+    """Groups one after the other over one store: the ranks that come first wait for the others, and find nothing of the one before."""
+    store = dist.PrefixStore("again", dist.distributed_c10d._get_default_store())
+    for turn in range(3):
+        time.sleep(0.3 if rank == 0 and turn else 0)
+        group = antiphon.torch._create(store, rank, world, timedelta(seconds=20))
+        group.allreduce([x := torch.ones(1)]).wait()
+        same(x, [world])
+        group.shutdown()
 
 
 def dead(rank, world):
