@@ -13,35 +13,50 @@ from typing import TYPE_CHECKING, Any
 from antiphon import _aliases
 
 if TYPE_CHECKING:
-    from antiphon._compiler import compile
-    from antiphon.code import CodeCall, register_code, unregister_code
-    from antiphon.collectives import (
-        all_gather,
-        all_gather_v,
-        all_reduce,
-        all_to_all,
-        all_to_all_v,
-        barrier,
-        broadcast,
-        gather,
-        receive,
-        reduce,
-        reduce_scatter,
-        scatter,
-        send,
+    # Under names of their own, so that checkers of types take them for the package's.
+    from antiphon import (
+        code as code,
+        collectives as collectives,
+        comm as comm,
+        communicator as communicator,
+        default_algos as default_algos,
+        dsl as dsl,
+        errors as errors,
+        executor_test as executor_test,
+        language as language,
+        plan as plan,
+        topologies as topologies,
+        utils as utils,
     )
-    from antiphon.comm import CommGroup
-    from antiphon.communicator import Communicator, Memory, Op, Stream, UniqueId
-    from antiphon.dsl import jit, presets
-    from antiphon.errors import AntiphonError
+    from antiphon._compiler import compile as compile
+    from antiphon.code import CodeCall as CodeCall, register_code as register_code, unregister_code as unregister_code
+    from antiphon.collectives import (
+        all_gather as all_gather,
+        all_gather_v as all_gather_v,
+        all_reduce as all_reduce,
+        all_to_all as all_to_all,
+        all_to_all_v as all_to_all_v,
+        barrier as barrier,
+        broadcast as broadcast,
+        gather as gather,
+        receive as receive,
+        reduce as reduce,
+        reduce_scatter as reduce_scatter,
+        scatter as scatter,
+        send as send,
+    )
+    from antiphon.comm import CommGroup as CommGroup
+    from antiphon.communicator import Communicator as Communicator, Memory as Memory, Op as Op, Stream as Stream, UniqueId as UniqueId
+    from antiphon.dsl import jit as jit, presets as presets
+    from antiphon.errors import AntiphonError as AntiphonError
     from antiphon.plan import (
-        DataType,
-        ExecutionPlan,
-        ExecutionPlanRegistry,
-        Executor,
-        PacketType,
-        PlanHandle,
-        Request,
+        DataType as DataType,
+        ExecutionPlan as ExecutionPlan,
+        ExecutionPlanRegistry as ExecutionPlanRegistry,
+        Executor as Executor,
+        PacketType as PacketType,
+        PlanHandle as PlanHandle,
+        Request as Request,
     )
 
     __version__: str

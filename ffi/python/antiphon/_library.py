@@ -13,10 +13,14 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from antiphon import _abi
 from antiphon.errors import BY_RESULT, AntiphonError, InternalError, InvalidArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    # What checkers of types bring themselves; `typing` has it since Python 3.11.
+    from typing_extensions import Self
 
 __all__ = ["Handle", "Owned", "check", "failure", "library"]
 
@@ -153,7 +157,7 @@ class Handle:
             raise InvalidArgumentError(f"cannot use a {type(self).__name__}: it is closed; make another one")
         return handle
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

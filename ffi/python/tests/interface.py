@@ -162,8 +162,9 @@ def exports(home: Module, name: str) -> Iterator[str]:
     """A name of a module."""
     said = home.bound.get(name)
     inner = imported_module(home, name)
-    if said is None:
-        assert module(f"{home.name}.{name}"), f"{home.name} has no {name}"
+    own = module(f"{home.name}.{name}")
+    if said is None or (inner and own and inner.name == own.name):
+        assert own, f"{home.name} has no {name}"
         yield f"{name} is a module"
     elif inner is not None:
         yield f"{name} is the module {inner.name}"

@@ -392,6 +392,7 @@ pub(super) const STEPS: &[Step] = &[
             ("ANTIPHON_COMMAND", "{target}/release/antiphon"),
             ("ANTIPHON_NEEDS_C_TOOLS", "1"),
             ("ANTIPHON_NEEDS_MPI", "1"),
+            ("ANTIPHON_NEEDS_MYPY", "1"),
         ],
         needs: Some(PYTHON),
     },
