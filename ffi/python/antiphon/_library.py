@@ -103,6 +103,16 @@ _handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary
 """Those that somebody refers to."""
 
 
+def _leave_behind() -> None:
+    """This process was forked: closes what its parent made, and goes on using."""
+    for reference in _handles.valuerefs():
+        if (handle := reference()) is not None:
+            handle._forked, handle._handle = True, None
+
+
+os.register_at_fork(after_in_child=_leave_behind)
+
+
 def _end() -> None:
     """Closes what is open, since the interpreter ends."""
     for reference in _handles.valuerefs():
@@ -119,6 +129,8 @@ class Handle:
     """An object of the library, destroyed when it is closed, or nobody refers to it any more, and no call uses it."""
 
     _destroyed_by: str
+    _forked = False
+    """Whether it is another process's, of which this one was forked."""
 
     def __init__(self, value: int) -> None:
         self._own(Owned(value))
@@ -154,6 +166,11 @@ class Handle:
     def _open(self) -> Owned:
         handle = self._handle
         if handle is None:
+            if self._forked:
+                raise InvalidArgumentError(
+                    f"cannot use a {type(self).__name__}: it was made before a fork; allowed in the process that made it; start processes by "
+                    "spawn"
+                )
             raise InvalidArgumentError(f"cannot use a {type(self).__name__}: it is closed; make another one")
         return handle
 

@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import Work
 
 from antiphon.errors import InvalidArgumentError
 
-__all__ = ["Chain", "Outcome"]
+__all__ = ["Chain", "Outcome", "leave_behind"]
 
 IDLE = 5.0
 """Seconds that a thread without work stays."""
@@ -23,7 +23,7 @@ IDLE = 5.0
 PATIENCE = 1.0
 """Seconds after which what one future calls keeps the next ones waiting no longer."""
 
-_under_way: set[Work] = set()
+_under_way: set[Outcome] = set()
 
 
 class _Threads:
@@ -168,7 +168,7 @@ class Outcome:
         with self._deciding:
             if not self.over:
                 self._work = work
-                _under_way.add(work)
+                _under_way.add(self)
 
     def succeed(self, result: Any) -> None:
         """The call is done."""
@@ -184,13 +184,17 @@ class Outcome:
                 return
             self.result, self.failed = result, failed
             self.over = True
-            gate, work, self._work = self._gate, self._work, None
-            if work is not None:
-                _under_way.discard(work)
+            gate, self._work = self._gate, None
+            _under_way.discard(self)
         self._going.release()
         if gate is not None:
             # Not here: what the future calls may wait for calls that this thread is to make.
             self._chain.put(lambda: self._complete(gate))
+
+    def leave_behind(self, error: BaseException) -> None:
+        """In a process that was forked meanwhile: the call is not its own. Locks are as whatever thread left them."""
+        self._deciding, self._going = threading.Lock(), threading.Lock()
+        self.failed, self.over = error, True
 
     def wait(self, seconds: float | None) -> bool:
         """Waits so many seconds at most until the call is over; whether it is."""
@@ -233,3 +237,12 @@ class Outcome:
             except Exception as error:  # noqa: BLE001: it is whoever's waits for the future.
                 self.failed = self.failed or error
             gate.set_result(None)
+
+
+def leave_behind(error: BaseException) -> None:
+    """In a process that was just forked: what was under way fails there, and other threads are needed."""
+    global _threads
+    _threads = _Threads()
+    for outcome in _under_way:
+        outcome.leave_behind(error)
+    _under_way.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from antiphon._torch_streams import ABORTED, GIVEN_UP, PATIENCE, Body, Limit, Li
 from antiphon.communicator import Communicator
 from antiphon.errors import AntiphonError
 
-__all__ = ["HostWork", "Lane", "SeveralWorks"]
+__all__ = ["HostWork", "Lane", "SeveralWorks", "end_all"]
 
 
 class HostWork(Work):  # type: ignore[misc]
@@ -76,6 +77,7 @@ class Lane:
         self._name, self._line = name, line
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._ended = False
+        self._left: AntiphonError | None = None
         self.given_up = False
         """Whether its calls have not ended in time."""
         # Held so that no call comes behind the end.
@@ -116,7 +118,7 @@ class Lane:
         """Has the thread run `body`, and then say how that went."""
         with self._door:
             # Who did not ask what became of the call before shall not go on as if all were well.
-            if refused := self._meeting.broken or (destroyed() if self._ended else None):
+            if refused := self._left or self._meeting.broken or (destroyed() if self._ended else None):
                 raise refused
             self._calls.put((body, done, failed))
 
@@ -143,11 +145,15 @@ class Lane:
 
     def error(self) -> AntiphonError | None:
         """What broke the communicator. Does not wait."""
-        return self._meeting.error()
+        return self._left or self._meeting.error()
 
     def abort(self, why: str = ABORTED) -> None:
         """Has calls under way fail, and later ones."""
         self._meeting.abort(why)
+
+    def leave_behind(self, error: AntiphonError) -> None:
+        """In a process that was forked meanwhile, in which its thread is not: refuses calls."""
+        self._door, self._left = threading.RLock(), error
 
     def close(self) -> None:
         """Takes no more calls, and has the thread stop behind those that are under way. Does not wait."""
@@ -166,6 +172,29 @@ class Lane:
     def leave(self) -> None:
         """Gives the communicator of a lane that has ended back."""
         self._meeting.leave()
+
+
+def end_all(lanes: dict[Any, Lane | Line | Meeting]) -> None:
+    """Ends all that a group has, when their calls have, or time is up."""
+    every = list(lanes.values())
+
+    def each(ask: Callable[[Lane | Line | Meeting], None]) -> None:
+        for lane in every:
+            with contextlib.suppress(Exception):  # The others are to end all the same, and nobody is left to be told.
+                ask(lane)
+
+    def end() -> None:
+        until = Limit(PATIENCE)
+        each(lambda lane: lane.end(until))
+
+    # All at once, so that those that do not end are waited for together; then those again that were given up.
+    each(lambda lane: lane.close())
+    end()
+    if any(lane.given_up for lane in every):
+        # Peers on other nodes that wait for this rank in others would do so until their time limit: who leaves in good order breaks nothing.
+        each(lambda lane: lane.abort(GIVEN_UP))
+    end()
+    each(lambda lane: lane.leave())
 
 
 class SeveralWorks(Work):  # type: ignore[misc]

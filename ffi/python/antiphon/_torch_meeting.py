@@ -20,7 +20,7 @@ from antiphon._torch_streams import ABORTED, Limit
 from antiphon.communicator import Communicator, UniqueId
 from antiphon.errors import AbortedError, AntiphonError, InvalidArgumentError, SystemFailure, TimedOutError
 
-__all__ = ["Meet", "Meeting", "aborted", "agree", "check_room", "destroyed", "meet", "meet_far", "not_begun"]
+__all__ = ["Meet", "Meeting", "aborted", "agree", "check_room", "destroyed", "forked", "meet", "meet_far", "not_begun"]
 
 PAUSE = 0.05
 """Seconds between two looks at whether anybody still waits for a rank of this node."""
@@ -40,6 +40,11 @@ def aborted(why: str = ABORTED) -> AbortedError:
 def destroyed() -> InvalidArgumentError:
     """What a group says that was destroyed."""
     return InvalidArgumentError("cannot make a call: its process group was destroyed; make another one")
+
+
+def forked() -> InvalidArgumentError:
+    """What a group says in a process that was forked from the one that made it."""
+    return InvalidArgumentError("cannot make a call: its process group was made before a fork; start processes by spawn")
 
 
 class Meeting:

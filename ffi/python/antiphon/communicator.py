@@ -324,6 +324,8 @@ class Communicator(Handle):
             self._handle, sent.address, received.address, count, dtype, +op, self._queue(stream, sent, received)
         )
         if result:
+            # Not before the call, where it would cost: the library refuses none as well.
+            self._open()
             raise failure(result)
         keep(stream, sent, received)
         return send if receive is None else receive
@@ -348,7 +350,7 @@ class Communicator(Handle):
         dtype, count = reduced(received, sent)
         check(
             library().antiphon_reduce_scatter(
-                self._handle, sent.address, received.address, count, dtype, +op, self._queue(stream, sent, received)
+                self._open(), sent.address, received.address, count, dtype, +op, self._queue(stream, sent, received)
             )
         )
         keep(stream, sent, received)

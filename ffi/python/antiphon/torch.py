@@ -16,6 +16,8 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import itertools
+import os
 import threading
 import warnings
 import weakref
@@ -27,10 +29,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 
-from antiphon._torch_lanes import Lane, SeveralWorks
-from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, meet, meet_far
+from antiphon._torch_futures import leave_behind
+from antiphon._torch_lanes import Lane, SeveralWorks, end_all
+from antiphon._torch_meeting import Meeting, aborted, agree, check_room, destroyed, forked, meet, meet_far
 from antiphon._torch_sides import Parts, Side, joined, listed, listed_twice, parted, tensors_of
-from antiphon._torch_streams import GIVEN_UP, PATIENCE, Body, Limit, Line, name_of_device, on_one_device, seconds_of
+from antiphon._torch_streams import Body, Limit, Line, name_of_device, on_one_device, seconds_of
 from antiphon.communicator import Communicator, Op, Stream, UniqueId
 from antiphon.errors import AntiphonError, InvalidArgumentError, TimedOutError, UnsupportedError
 
@@ -45,26 +48,20 @@ _OPS = [
 ]
 
 
-def _end(lanes: dict[Any, Lane | Line | Meeting]) -> None:
-    every = list(lanes.values())
+_numbers = itertools.count()
+_groups: weakref.WeakValueDictionary[int, AntiphonProcessGroup] = weakref.WeakValueDictionary()
+"""Those that somebody refers to."""
 
-    def each(ask: Callable[[Lane | Line | Meeting], None]) -> None:
-        for lane in every:
-            with contextlib.suppress(Exception):  # The others are to end all the same, and nobody is left to be told.
-                ask(lane)
 
-    def end() -> None:
-        until = Limit(PATIENCE)
-        each(lambda lane: lane.end(until))
+def _forked() -> None:
+    """This process was forked: what its parent made, and goes on using, refuses calls here."""
+    for reference in _groups.valuerefs():
+        if (group := reference()) is not None:
+            group._leave_behind(forked())
+    leave_behind(forked())
 
-    # All at once, so that those that do not end are waited for together; then those again that were given up.
-    each(lambda lane: lane.close())
-    end()
-    if any(lane.given_up for lane in every):
-        # Peers on other nodes that wait for this rank in others would do so until their time limit: who leaves in good order breaks nothing.
-        each(lambda lane: lane.abort(GIVEN_UP))
-    end()
-    each(lambda lane: lane.leave())
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class _Together(threading.local):
@@ -130,7 +127,8 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._beginning = threading.RLock()
         self._together = _Together()
         self._named = self._described = ""
-        self._shut = weakref.finalize(self, _end, self._lanes)
+        self._shut = weakref.finalize(self, end_all, self._lanes)
+        _groups[next(_numbers)] = self
 
     def getBackendName(self) -> str:
         """What the backend is called."""
@@ -182,6 +180,13 @@ class AntiphonProcessGroup(ProcessGroup):  # type: ignore[misc]
     def _refuse(self, error: AntiphonError) -> None:
         with self._beginning:
             self._refused = self._refused or error
+
+    def _leave_behind(self, error: AntiphonError) -> None:
+        self._shut.detach()
+        # Locks are as whatever thread left them, and the threads are gone.
+        self._beginning, self._making = threading.RLock(), threading.RLock()
+        self._refused = error
+        self._host.leave_behind(error)
 
     def _check(self) -> None:
         if error := self._refused or self._host.error():

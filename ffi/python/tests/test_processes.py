@@ -249,6 +249,34 @@ def test_a_forked_child_may_end(tmp_path):
     assert on_processes(2, code, tmp_path) == ["done\n"] * 2
 
 
+def test_a_forked_child_makes_no_calls(tmp_path):
+    """Those would be taken for its parent's, whose sums they would spoil."""
+    code = """
+        import os, numpy as np, antiphon
+        comm = antiphon.communicator.default()
+        side, stream, memory = comm.split(0), comm.stream(), comm.allocate(64)
+        comm.all_reduce(np.ones(4))
+        child = os.fork()
+        if child == 0:
+            x, told = np.full(4, 1000.0), []
+            for call in (
+                lambda: comm.all_reduce(x), lambda: antiphon.all_reduce(x), lambda: side.all_reduce(x), lambda: comm.barrier(),
+                lambda: comm.reduce_scatter(x), lambda: comm.all_gather(x[:2], x), lambda: comm.send(x, 1 - comm.rank),
+                lambda: comm.all_reduce(x, stream=stream), lambda: stream.synchronize(), lambda: np.asarray(memory),
+                lambda: antiphon.Executor(comm), lambda: comm.abort(), lambda: comm.error(),
+            ):
+                try:
+                    call()
+                except antiphon.errors.InvalidArgumentError as error:
+                    told.append("made before a fork; allowed in the process that made it; start processes by spawn" in str(error))
+            comm.close(), stream.close(), memory.close()
+            os._exit(told != [True] * 13)
+        assert os.waitpid(child, 0)[1] == 0
+        print([int(comm.all_reduce(np.full(4, turn))[0]) for turn in range(4)])
+    """
+    assert on_processes(2, code, tmp_path) == ["[0, 2, 4, 6]\n"] * 2
+
+
 PENDING = """
     import ctypes, threading, numpy as np, antiphon
     from antiphon._library import check, library

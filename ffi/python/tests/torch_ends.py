@@ -71,6 +71,27 @@ def again(rank, world):
         group.shutdown()
 
 
+def forked(rank, world):
+    """A child that was forked makes no calls of its parent's groups, and is told what those are that were under way."""
+    group, x = dist.distributed_c10d._get_default_group(), torch.ones(2)
+    dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+    go = threading.Event()
+    held = group._host.submit(lambda _: go.wait(60), None)
+    child = os.fork()
+    if child == 0:
+        for call in (
+            lambda: held, lambda: dist.all_reduce(x), lambda: dist.isend(x, 1 - rank), lambda: dist.irecv(x, 1 - rank, tag=5),
+            lambda: dist.barrier(), lambda: dist.new_group(backend="antiphon"),
+        ):  # fmt: skip
+            fails("made before a fork; start processes by spawn", call)
+        group.shutdown()
+        os._exit(0)
+    go.set()
+    assert os.waitpid(child, 0)[1] == 0
+    dist.all_reduce(x)
+    same(x, [world] * 2)
+
+
 def dead(rank, world):
     """A rank that dies: who waits to meet it for a transfer, or would, is told long before the group's time limit."""
     gone = world - 1
