@@ -184,7 +184,7 @@ class Outcome:
                 return
             self.result, self.failed = result, failed
             self.over = True
-            gate, self._work = self._gate, None
+            gate, self._gate, self._work = self._gate, None, None
             _under_way.discard(self)
         self._going.release()
         if gate is not None:

@@ -142,6 +142,19 @@ def rank(number, file):
         work.wait()
     same(first, [10 * peer + 1] * 4)
     same(second, [10 * peer + 2] * 4)
+    # What a future calls comes after the transfer, and may make others.
+    box = gpu(torch.zeros(4))
+    if number == 0:
+        future = dist.irecv(box, peer, tag=2).get_future()
+        assert not future.done()
+        added = future.then(lambda future: dist.send(future.value()[0], peer, tag=1) or future.value()[0] + 1)
+        store.set("asked", "yes")
+        same(added.wait(), [6] * 4)
+    else:
+        store.wait(["asked"])
+        dist.send(gpu(torch.full((4,), 5.0)), peer, tag=2)
+        dist.recv(box, peer, tag=1)
+    same(box, [5] * 4)
 
     # A barrier is one on the host.
     standin.waits.clear()
