@@ -19,6 +19,17 @@ pub fn call(record: &LaunchRecord) -> String {
     named(&record.plan_name(), record.bytes, record.shape)
 }
 
+/// A peer's call in words, which are others than those of this rank's call, from which it differs.
+pub fn other_call(own: &str, theirs: &LaunchRecord) -> String {
+    let theirs = call(theirs);
+    if theirs != own {
+        return theirs;
+    }
+    format!(
+        "{theirs} with another root, on another stream or without one, or by another plan of the name"
+    )
+}
+
 /// The same of a call whose whole name is known; `shape` as in [`LaunchRecord::shape`].
 pub fn named(name: &str, (input, output): (u64, u64), shape: (u8, u8)) -> String {
     let dtype = DataType::ALL.get(usize::from(shape.0)).map_or("?", |dtype| dtype.name());

@@ -242,14 +242,10 @@ impl Launch<'_> {
                 let theirs = self.shared.control(peer).record(self.order.seq);
                 let rank = self.shared.rank;
                 let own = self.shared.control(rank).record(self.order.seq);
-                ExecutorError::Mismatch {
-                    rank,
-                    seq: self.order.seq,
-                    own: own.map_or_else(|| self.describe(), |own| diagnose::call(&own)),
-                    peer,
-                    theirs: theirs
-                        .map_or_else(|| "another call".to_owned(), |t| diagnose::call(&t)),
-                }
+                let own = own.map_or_else(|| self.describe(), |own| diagnose::call(&own));
+                let theirs = theirs.map(|theirs| diagnose::other_call(&own, &theirs));
+                let theirs = theirs.unwrap_or_else(|| "another call".to_owned());
+                ExecutorError::Mismatch { rank, seq: self.order.seq, own, peer, theirs }
             }
         }
     }
@@ -292,13 +288,9 @@ impl Launch<'_> {
                     (mine.fingerprint != theirs.fingerprint).then_some((mine, theirs))
                 });
                 let (mine, theirs) = differing.unwrap_or((mine, theirs));
-                return Err(ExecutorError::Mismatch {
-                    rank: shared.rank,
-                    seq: mine.seq,
-                    own: diagnose::call(&mine),
-                    peer,
-                    theirs: diagnose::call(&theirs),
-                });
+                let (rank, seq, own) = (shared.rank, mine.seq, diagnose::call(&mine));
+                let theirs = diagnose::other_call(&own, &theirs);
+                return Err(ExecutorError::Mismatch { rank, seq, own, peer, theirs });
             }
         }
         Ok(())
