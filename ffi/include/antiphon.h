@@ -1160,7 +1160,7 @@ antiphon_result antiphon_communicator_query(const struct antiphon_communicator *
 
 /**
  * Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
- * that was given to them is done.
+ * that was given to them is done. In a process that was forked from the one that made it, it stays the parent's.
  *
  * Any thread may call it, once, while no other call on the communicator is under way.
  *

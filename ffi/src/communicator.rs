@@ -417,9 +417,20 @@ pub unsafe extern "C" fn antiphon_communicator_abort(
             // SAFETY: as this function's.
             false => unsafe { text(reason, "reason")? },
         };
+        if is_inherited(collectives) {
+            return Err(Failure::argument(
+                "cannot abort a communicator: saw one that was made before a fork, allowed in the process that made it",
+            ));
+        }
         collectives.abort(reason);
         Ok(())
     })
+}
+
+/// Whether it is a rank of the process that this one was forked from: what this one said its peers would take for that one's word.
+fn is_inherited(collectives: &Collectives) -> bool {
+    let communicator = collectives.communicator();
+    communicator.pid_of(communicator.rank()) != Some(std::process::id())
 }
 
 /// Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. Where it is
@@ -499,7 +510,7 @@ pub unsafe extern "C" fn antiphon_communicator_query(
 }
 
 /// Destroys a communicator. It leaves its group when its executors, plans and streams are destroyed too, and the work
-/// that was given to them is done.
+/// that was given to them is done. In a process that was forked from the one that made it, it stays the parent's.
 ///
 /// Any thread may call it, once, while no other call on the communicator is under way.
 ///
@@ -515,7 +526,11 @@ pub unsafe extern "C" fn antiphon_communicator_destroy(
         // Before another communicator can have the handle's place.
         ops::forget(communicator);
         // SAFETY: as this function's.
-        drop(unsafe { take::<Collectives>(communicator)? });
+        let taken = unsafe { take::<Collectives>(communicator)? };
+        if is_inherited(&taken) {
+            // Its end would be the end of the parent's.
+            std::mem::forget(taken);
+        }
         Ok(())
     })
 }

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define ARGUMENT ANTIPHON_RESULT_INVALID_ARGUMENT
 #define HANDLE ANTIPHON_RESULT_INVALID_HANDLE
@@ -225,6 +227,34 @@ static void timed_out(void)
     OK(antiphon_communicator_destroy(ranks[1]));
 }
 
+/* What a forked child does to the communicators of its parent leaves them as they are. */
+static void forked(void)
+{
+    antiphon_communicator *ends[2];
+    float in[2] = {1, 2}, out[2] = {0, 0};
+    pid_t child;
+    int status, rank;
+    OK(antiphon_communicator_create_in_process(2, NULL, ends));
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        FAILS(ANTIPHON_RESULT_INVALID_ARGUMENT, "fork", antiphon_communicator_abort(ends[0], "enough"));
+        OK(antiphon_communicator_destroy(ends[0]));
+        execl("/bin/true", "true", (char *)NULL);
+        _exit(EXIT_FAILURE);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    OK(antiphon_group_begin());
+    for (rank = 0; rank < 2; rank++) {
+        OK(antiphon_all_reduce(ends[rank], &in[rank], &out[rank], 1, ANTIPHON_DTYPE_F32, ANTIPHON_OP_SUM, NULL));
+    }
+    OK(antiphon_group_end());
+    CHECK(out[0] == 3 && out[1] == 3);
+    OK(antiphon_communicator_destroy(ends[0]));
+    OK(antiphon_communicator_destroy(ends[1]));
+}
+
 int main(void)
 {
     antiphon_communicator *c = NULL;
@@ -242,6 +272,7 @@ int main(void)
     FAILS(HANDLE, "destroyed", antiphon_communicator_destroy(c));
     aborted();
     timed_out();
+    forked();
     puts("misuse: ok");
     return EXIT_SUCCESS;
 }

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_checks import fails, same
 
 import antiphon.torch
-from antiphon.errors import PeerLostError, TimedOutError
+from antiphon.errors import AntiphonError, PeerLostError, TimedOutError
 
 
 def ended(rank, world):
@@ -104,7 +104,7 @@ def dead(rank, world):
             fails("lost", lambda: dist.irecv(torch.zeros(1), peer, tag=2))  # noqa: B023
             fails("lost", lambda: dist.isend(torch.zeros(1), peer, tag=2))  # noqa: B023
         fails("lost", lambda: dist.all_reduce(torch.ones(1)))
-        fails("lost", lambda: dist.new_group(backend="antiphon"), PeerLostError)
+        fails("lost", lambda: dist.new_group(backend="antiphon"), AntiphonError)
     # Without a goodbye.
     print("dead: ok", flush=True)
     os._exit(0)
