@@ -108,10 +108,15 @@ class Future(torch.futures.Future):
         made = Future(devices=self.event and [Tensor.gpu])
 
         def go_on(done):
-            try:
-                made.set_result(callback(done))
-            except Exception as error:
-                made.set_exception(error)
+            # Whichever thread comes to it, and whatever is in its stream.
+            stream = Stream()
+            if self.event:
+                stream.wait_event(self.event)
+            with Streamed(stream):
+                try:
+                    made.set_result(callback(done))
+                except Exception as error:
+                    made.set_exception(error)
 
         self.add_done_callback(go_on)
         return made

@@ -146,7 +146,6 @@ def rank(number, file):
     box = gpu(torch.zeros(4))
     if number == 0:
         future = dist.irecv(box, peer, tag=2).get_future()
-        assert not future.done()
         added = future.then(lambda future: dist.send(future.value()[0], peer, tag=1) or future.value()[0] + 1)
         store.set("asked", "yes")
         same(added.wait(), [6] * 4)

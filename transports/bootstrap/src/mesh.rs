@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub closed: bool,
     /// Threads that are sending what they found due.
     pub unsent: usize,
+    /// Groups that were let go of meanwhile, with their members, who are told once that is done.
+    departures: Vec<(u64, Vec<u32>)>,
     pub rounds: Rounds,
     pub inbox: Inbox,
     pub absent: Absent,
@@ -166,6 +168,7 @@ impl Mesh {
         let state = State {
             closed: false,
             unsent: 0,
+            departures: Vec::new(),
             rounds: Rounds::default(),
             inbox: Inbox::default(),
             absent: Absent::default(),
@@ -199,10 +202,10 @@ impl Mesh {
         }
     }
 
-    /// Sends what was found due under the lock, without it. Until that is done the mesh does not close: a result that
-    /// a waiter sees here must reach the others before this rank's goodbye.
+    /// Sends what was found due under the lock, without it. Until that is done the mesh does not close, and no group is left: a
+    /// result that a waiter sees here must reach the others before this rank's goodbye.
     pub fn send_out(&self, mut state: MutexGuard<'_, State>, out: Out) {
-        if out.is_empty() {
+        if out.is_empty() && state.departures.is_empty() {
             return;
         }
         state.unsent += 1;
@@ -214,6 +217,9 @@ impl Mesh {
         state.unsent -= 1;
         if state.unsent == 0 {
             self.changed.notify_all();
+            let departures = std::mem::take(&mut state.departures);
+            drop(state);
+            departures.iter().for_each(|(group, members)| self.tell_departure(*group, members));
         }
     }
 
@@ -263,7 +269,7 @@ impl Mesh {
         }
         if state.has_left(frame.group) {
             // Who writes there does not know, or would not wait for an answer.
-            out.push((from, Frame { group: frame.group, ..Frame::plain(Kind::Leave, Vec::new()) }));
+            state.departures.push((frame.group, vec![from]));
         }
         let State { rounds, absent, inbox, .. } = &mut *state;
         let wake = match frame.kind {
@@ -348,6 +354,11 @@ impl Mesh {
 
     /// Tells the members of a group, as far as there are links to them, that this rank has let go of it: others hear it when they write.
     pub fn tell_departure(&self, group: u64, members: &[u32]) {
+        let mut state = lock(&self.state);
+        if state.unsent > 0 {
+            return state.departures.push((group, members.to_vec()));
+        }
+        drop(state);
         let linked = |&&to: &&u32| to != self.rank && self.carrier.is_linked(to);
         for &to in members.iter().filter(linked) {
             self.send(to, Frame { group, ..Frame::plain(Kind::Leave, Vec::new()) });
