@@ -10,7 +10,7 @@ use crate::communicator::{CONTROL, Shared, host};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use crate::ports::{LOCAL, SHARED};
-use antiphon_bootstrap::Message;
+use antiphon_bootstrap::{BootstrapError, Message};
 use antiphon_codegen::abi::NEAR;
 use antiphon_hal::{Device, Memory};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +40,11 @@ impl Shared {
     pub fn tell_device(&self, peer: u32, tag: u32, words: &[u64]) -> Result<(), ExecutorError> {
         let payload: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
         let message = Message { channel: CONTROL, tag, payload, descriptors: Vec::new() };
-        Ok(self.bootstrap.send(peer, message)?)
+        match self.bootstrap.send(peer, message) {
+            // Who needs it from now on finds that it is gone.
+            Err(BootstrapError::PeerLeft { .. } | BootstrapError::PeerLost { .. }) => Ok(()),
+            sent => Ok(sent?),
+        }
     }
 }
 
