@@ -28,7 +28,7 @@ pub(super) struct Failure {
     pairs: Mutex<Vec<Weak<Failure>>>,
     /// The rank's control page.
     page: Arc<dyn Memory>,
-    /// On hosts, once all have come: the pages of the other ranks of the node.
+    /// On hosts, once all have come, and if all are on one: the pages of the other ranks.
     near: OnceLock<BTreeMap<u32, Page>>,
     /// Peers that were lost when they were through with all that they had begun: who needs them from now on finds this.
     gone: Mutex<BTreeMap<u32, ExecutorError>>,
@@ -66,24 +66,30 @@ impl Failure {
         }
     }
 
-    /// What the ranks of the node tell of themselves, by which it is known whether one that is lost is missed.
+    /// What the others tell of themselves, by which all know alike whether one that is lost is missed.
     pub(super) fn look_at(&self, near: BTreeMap<u32, Page>) {
         let _ = self.near.set(near);
     }
 
     /// A peer is lost. What others may wait for in a launch of its is broken by that, and else nothing but what needs it from now
-    /// on: programs end without a word after their last call.
-    pub(super) fn lose(&self, peer: u32, error: ExecutorError) {
+    /// on: programs end without a word after their last call. What it posted over a wire may not have `landed`, of which this rank
+    /// alone knows.
+    pub(super) fn lose(&self, peer: u32, landed: bool, error: ExecutorError) {
         let through = |page: &Page| {
             let page = page.get();
             let begun = page.last().map_or(0, |last| last.seq);
             begun <= page.completed.0.load(Ordering::Acquire)
         };
-        if self.near.get().and_then(|near| near.get(&peer)).is_some_and(through) {
-            self.gone().insert(peer, error);
-            self.bereft.store(true, Ordering::Release);
-        } else {
-            self.hear(error);
+        match self.near.get().and_then(|near| near.get(&peer)).is_some_and(through) {
+            true if landed => {
+                self.gone().insert(peer, error);
+                self.bereft.store(true, Ordering::Release);
+            }
+            true => {
+                self.tell(error);
+                self.quieten();
+            }
+            false => self.hear(error),
         }
     }
 

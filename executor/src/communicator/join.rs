@@ -325,10 +325,9 @@ impl Probed {
             }
             control.push(Page { page, _memory: memory });
         }
-        if join.failure.devices.is_none() {
-            let near = peers.iter().zip(&control).filter(|(peer, _)| peer.same_node);
-            let near = near.map(|(peer, page)| (peer.rank, page.clone()));
-            join.failure.look_at(near.filter(|(peer, _)| *peer != rank).collect());
+        if join.failure.devices.is_none() && near.iter().all(|&near| near) {
+            let others = peers.iter().zip(&control).filter(|(peer, _)| peer.rank != rank);
+            join.failure.look_at(others.map(|(peer, page)| (peer.rank, page.clone())).collect());
         }
         let memory = Arc::clone(&join.regions.memory);
         let mut registry = Registry::default();

@@ -70,12 +70,7 @@ impl Handler for Listener {
     fn peer_lost(&self, peer: u32, why: &Lost) {
         let (pid, reason, doing) = (why.pid, why.reason.clone(), Doing::default());
         let error = ExecutorError::PeerLost { peer, pid, reason, doing };
-        // What it posted over a wire may not have landed.
-        if self.ports.is_mirrored(peer) {
-            self.failure.hear(error);
-        } else {
-            self.failure.lose(peer, error);
-        }
+        self.failure.lose(peer, !self.ports.is_mirrored(peer), error);
     }
 
     fn aborted(&self, by: u32, reason: &str) {
