@@ -4,13 +4,10 @@
 //! themselves, and those of other hosts do not, that nothing is missing.
 
 use super::Shared;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
-/// The communicators of this process on hosts.
-static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// The process that has made the last of them: what it forks has them as well, and is none of their ranks.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+/// Communicators on hosts, each with the process that has made it: what that one forks has them as well, and is none of their ranks.
+static LIVE: Mutex<Vec<(u32, Weak<Shared>)>> = Mutex::new(Vec::new());
 
 /// Has the end of the process say goodbye for a rank. On devices nobody knows by then what still runs.
 pub(super) fn watch(shared: &Arc<Shared>) {
@@ -18,10 +15,9 @@ pub(super) fn watch(shared: &Arc<Shared>) {
     if shared.gpu.is_some() {
         return;
     }
-    OWNER.store(std::process::id(), Ordering::Relaxed);
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    live.retain(|one| one.strong_count() > 0);
-    live.push(Arc::downgrade(shared));
+    live.retain(|(_, one)| one.strong_count() > 0);
+    live.push((std::process::id(), Arc::downgrade(shared)));
     ASKED.call_once(|| {
         // SAFETY: the function takes nothing, and is there until the library is unloaded, before which it is called.
         if unsafe { libc::atexit(ends) } != 0 {
@@ -34,11 +30,9 @@ pub(super) fn watch(shared: &Arc<Shared>) {
 
 /// The process ends. Other threads may go on meanwhile, or hold what is looked at for ever: then nothing is said.
 extern "C" fn ends() {
-    if OWNER.load(Ordering::Relaxed) != std::process::id() {
-        return;
-    }
     let Ok(live) = LIVE.try_lock() else { return };
-    let all: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
+    let own = live.iter().filter(|(process, _)| *process == std::process::id());
+    let all: Vec<Arc<Shared>> = own.filter_map(|(_, one)| one.upgrade()).collect();
     drop(live);
     if all.iter().all(|shared| shared.is_through()) {
         all.iter().for_each(|shared| shared.leave());
