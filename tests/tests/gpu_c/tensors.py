@@ -146,8 +146,9 @@ def rank(number, file):
     box = gpu(torch.zeros(4))
     if number == 0:
         future = dist.irecv(box, peer, tag=2).get_future()
-        added = future.then(lambda future: dist.send(future.value()[0], peer, tag=1) or future.value()[0] + 1)
+        # Before it is asked what to call: of a transfer that is in its stream already that is called at once, and waits for the peer.
         store.set("asked", "yes")
+        added = future.then(lambda future: dist.send(future.value()[0], peer, tag=1) or future.value()[0] + 1)
         same(added.wait(), [6] * 4)
     else:
         store.wait(["asked"])
