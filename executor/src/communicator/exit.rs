@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 /// Communicators on hosts, each with the process that has made it: what that one forks has them as well, and is none of their ranks.
 static LIVE: Mutex<Vec<(u32, Weak<Shared>)>> = Mutex::new(Vec::new());
+/// Those that were left at the end: whoever let go of one last would wait for what is not to be waited for then.
+static KEPT: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
 
 /// Has the end of the process say goodbye for a rank. On devices nobody knows by then what still runs.
 pub(super) fn watch(shared: &Arc<Shared>) {
@@ -38,8 +40,7 @@ extern "C" fn ends() {
         all.iter().for_each(|shared| shared.leave());
         all.iter().for_each(|shared| shared.bootstrap.farewell());
     }
-    // Whoever lets go of one last waits for what is not to be waited for here.
-    std::mem::forget(all);
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
 }
 
 impl Shared {
