@@ -1,5 +1,6 @@
 """Cases of `torch_ranks.py`: what futures call when they are done."""
 
+import contextlib
 import threading
 
 import torch
@@ -21,7 +22,8 @@ def callbacks(rank, world):
     same(asked(x).then(again).wait(), [world**4] * 2)
     # In order, where none waits for a later one.
     told = []
-    futures = [asked(torch.ones(1)).then(lambda _, number=number: told.append(number)) for number in range(50)]
+    with not_yet():
+        futures = [asked(torch.ones(1)).then(lambda _, number=number: told.append(number)) for number in range(50)]
     torch.futures.collect_all(futures).wait()
     assert told == list(range(50)), told
     several_that_wait_for_later_ones()
@@ -30,6 +32,16 @@ def callbacks(rank, world):
     ahead = group._host.submit(lambda _: group.allreduce([x]).wait(), None)
     fails("cannot wait for a call: saw thread 'antiphon collectives'", lambda: ahead)
     dist.barrier()
+
+
+@contextlib.contextmanager
+def not_yet():
+    """In it no call of the group is made: of one that is done futures call at once, in the thread that asks."""
+    go = threading.Event()
+    held = dist.distributed_c10d._get_default_group()._host.submit(lambda _: go.wait(60), None)
+    yield
+    go.set()
+    held.wait()
 
 
 def asked(x):
@@ -48,7 +60,8 @@ def several_that_wait_for_later_ones():
 
         return call
 
-    futures = [asked(torch.ones(1)).then(after(number)) for number in range(len(came))]
+    with not_yet():
+        futures = [asked(torch.ones(1)).then(after(number)) for number in range(len(came))]
     torch.futures.collect_all(futures).wait()
     assert all(each.is_set() for each in came)
 
