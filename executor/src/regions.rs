@@ -37,8 +37,8 @@ struct Own {
     announced: HashMap<u64, Weak<dyn Memory>>,
 }
 
-/// Sends a peer a message about memory. One that is gone needs none.
-fn tell(
+/// Sends a peer's control thread a message. One that is gone needs none; whoever needs it from now on finds that it is.
+pub fn tell(
     bootstrap: &dyn Bootstrap,
     peer: u32,
     tag: u32,

@@ -6,11 +6,11 @@
 use super::context::Context;
 use super::proxy::PARCELS_BYTES;
 use super::{Gpu, PAUSE};
-use crate::communicator::{CONTROL, Shared, host};
+use crate::communicator::{Shared, host};
 use crate::error::ExecutorError;
 use crate::plan_cache::LoadedPlan;
 use crate::ports::{LOCAL, SHARED};
-use antiphon_bootstrap::{BootstrapError, Message};
+use crate::regions::tell;
 use antiphon_codegen::abi::NEAR;
 use antiphon_hal::{Device, Memory};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,12 +39,7 @@ impl Shared {
     /// Tells a peer's control thread something about devices.
     pub fn tell_device(&self, peer: u32, tag: u32, words: &[u64]) -> Result<(), ExecutorError> {
         let payload: Vec<u8> = words.iter().copied().flat_map(u64::to_le_bytes).collect();
-        let message = Message { channel: CONTROL, tag, payload, descriptors: Vec::new() };
-        match self.bootstrap.send(peer, message) {
-            // Who needs it from now on finds that it is gone.
-            Err(BootstrapError::PeerLeft { .. } | BootstrapError::PeerLost { .. }) => Ok(()),
-            sent => Ok(sent?),
-        }
+        tell(&*self.bootstrap, peer, tag, payload, Vec::new())
     }
 }
 

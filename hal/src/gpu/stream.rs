@@ -61,13 +61,7 @@ impl<V: Vendor> GpuStream<V> {
         // SAFETY: `raw` is a valid place for the answer.
         let code = unsafe { (context.api().stream_create)(&raw mut raw, NON_BLOCKING) };
         context.api().check("make a stream", code)?;
-        Ok(GpuStream {
-            id: next_id(),
-            raw,
-            owned: true,
-            thread: None,
-            context: Arc::clone(context),
-        })
+        Ok(Self::owned(context, raw))
     }
 
     /// The same with the highest priority, where the driver has priorities.
@@ -86,13 +80,13 @@ impl<V: Vendor> GpuStream<V> {
         // SAFETY: `raw` is a valid place for the answer.
         let code = unsafe { create(&raw mut raw, NON_BLOCKING, greatest) };
         api.check("make a stream", code)?;
-        Ok(GpuStream {
-            id: next_id(),
-            raw,
-            owned: true,
-            thread: None,
-            context: Arc::clone(context),
-        })
+        Ok(Self::owned(context, raw))
+    }
+
+    /// One that was just made, and is destroyed with the object.
+    fn owned(context: &Arc<V::Context>, raw: RawStream) -> Self {
+        let context = Arc::clone(context);
+        GpuStream { id: next_id(), raw, owned: true, thread: None, context }
     }
 
     /// A stream of the application.
