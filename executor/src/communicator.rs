@@ -529,9 +529,7 @@ impl Shared {
             log.early.insert(seq);
         }
     }
-}
 
-impl Shared {
     /// Leaves in good order, which the peers see: all that this rank has to give has come to them.
     fn leave(&self) {
         self.ports.linger(|peer| if self.failed() { u64::MAX } else { self.landed(peer) });
