@@ -1,6 +1,6 @@
 //! Ranks as processes: what happens when one dies, what is left behind, and memory that comes and goes.
 
-use antiphon::executor::{Call, Communicator, Executor, ExecutorError};
+use antiphon::executor::{Call, Collectives, Communicator, Executor, ExecutorError};
 use antiphon::plan::algorithms::{Algorithm, Shape};
 use antiphon::plan::model::Plan;
 use antiphon::{DataType, ReduceOp};
@@ -347,6 +347,37 @@ fn rank_that_is_left() {
     let error = communicator.exchange(b"").unwrap_err().to_string();
     assert!(error.contains("rank 1") && error.contains("has left"), "{error}");
     assert_eq!(communicator.failure().map(|error| error.to_string()), None);
+}
+
+/// Between ranks of different hosts, which have no link before they need one.
+#[test]
+fn a_rank_of_another_host_that_has_let_go_of_a_communicator_is_not_waited_for() {
+    let hosts = ["one", "two", "three"].map(|host| [("ANTIPHON_HOSTID", host)]);
+    let hosts: Vec<&[_]> = hosts.iter().map(|host| &host[..]).collect();
+    Ranks::start_in("rank_beside_one_that_lets_go", &hosts, "").succeed();
+}
+
+/// One process of the test above.
+#[test]
+fn rank_beside_one_that_lets_go() {
+    let Some(role) = role() else { return };
+    let whole = role.connect(&options()).unwrap();
+    let part = whole.split(Some(0), whole.rank()).unwrap().unwrap();
+    let part = Some(part).filter(|part| part.rank() != 2);
+    whole.barrier().unwrap();
+    if let Some(part) = part.filter(|part| part.rank() == 1) {
+        let on = Collectives::new(&part).unwrap();
+        let mut byte = 7u8;
+        // SAFETY: the byte outlives the calls.
+        let sent = unsafe { on.send(&7u8, 1, DataType::U8, 2, None) };
+        // SAFETY: as above.
+        let received = unsafe { on.receive(&mut byte, 1, DataType::U8, 2, None) };
+        for error in [sent.unwrap_err(), received.unwrap_err()] {
+            let text = error.to_string();
+            assert!(text.contains("rank 2") && text.contains("has left"), "{text}");
+        }
+    }
+    whole.barrier().unwrap();
 }
 
 /// Waits until a process runs no more: nobody may have asked yet how it ended.

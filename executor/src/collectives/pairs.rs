@@ -75,9 +75,8 @@ impl Communicator {
                     None => {
                         pairs.insert(way, Pair::Forming(vec![Box::new(turn)]));
                         drop(pairs);
-                        if self.shared.gpu.is_some() {
-                            self.invite(way);
-                        }
+                        // On hosts, too: one that has let go of the communicator answers so.
+                        self.invite(way);
                         return self.begin_pair(way);
                     }
                 }

@@ -33,6 +33,11 @@ impl Absent {
         self.departed.entry(group).or_default().insert(member);
     }
 
+    /// Those that have let go of a group.
+    pub fn departed(&self, group: u64) -> impl Iterator<Item = u32> + '_ {
+        self.departed.get(&group).into_iter().flatten().copied()
+    }
+
     /// This rank has no part in a group any more.
     pub fn forget(&mut self, group: u64) {
         self.departed.remove(&group);

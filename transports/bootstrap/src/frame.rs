@@ -46,7 +46,8 @@ pub(crate) enum Kind {
     News = 9,
     /// An abort on its way by the rank that watches all: `tag` is who aborted, `stream` as above.
     AbortBy = 10,
-    /// The sender has let go of the group, and goes on with others.
+    /// The sender has let go of the group, and goes on with others; or the rank whose number is one less than `tag` has, by the word
+    /// of the group's gatherer.
     Leave = 11,
     /// Forming: a rank presents itself to rank 0.
     Join = 16,

@@ -252,7 +252,8 @@ impl Mesh {
                 return Ok(());
             }
             Kind::Leave => {
-                self.depart(from, frame.group);
+                let member = frame.tag.checked_sub(1).unwrap_or(from);
+                self.depart(member, frame.group);
                 return Ok(());
             }
             Kind::News => {
@@ -272,6 +273,10 @@ impl Mesh {
             state.departures.push((frame.group, vec![from]));
         }
         let State { rounds, absent, inbox, .. } = &mut *state;
+        if frame.kind == Kind::Part {
+            // Not all members have links to each other.
+            out.extend(absent.departed(frame.group).map(|gone| (from, left(frame.group, gone))));
+        }
         let wake = match frame.kind {
             Kind::Message => {
                 inbox.push_message(from, frame);
@@ -347,6 +352,8 @@ impl Mesh {
             return;
         }
         state.absent.depart(group, member);
+        let waiting = state.rounds.waiting(group).filter(|&to| to != self.rank && to != member);
+        out.extend(waiting.map(|to| (to, left(group, member))));
         state.rounds.settle(member, |of| of == group, &mut out);
         self.changed.notify_all();
         self.send_out(state, out);
@@ -405,6 +412,11 @@ impl Mesh {
         // Handlers may own anything, so their last references go without the lock.
         drop(inbox);
     }
+}
+
+/// The gatherer's word that a member has let go of a group.
+fn left(group: u64, member: u32) -> Frame {
+    Frame { group, tag: member + 1, ..Frame::plain(Kind::Leave, Vec::new()) }
 }
 
 impl Dispatch for Mesh {

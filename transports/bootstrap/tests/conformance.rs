@@ -418,6 +418,27 @@ fn who_lets_go_of_a_group_is_not_waited_for_there(make: Factory) {
     barrier(&ends.iter().collect::<Vec<_>>());
 }
 
+/// Rank 2 need not have a link to rank 3.
+fn all_hear_of_who_lets_go_of_a_group(make: Factory) {
+    let ends = make(4, PATIENCE);
+    let mut groups: Vec<_> =
+        ends[1..].iter().map(|end| end.group(7, &[1, 2, 3]).unwrap()).collect();
+    let begin = |groups: &[Arc<dyn Bootstrap>]| -> Vec<_> {
+        groups.iter().map(|group| group.barrier_begin().unwrap()).collect()
+    };
+    begin(&groups).into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+    let leaver = groups.pop().unwrap();
+    // Those who wait already, and those who come later.
+    let early = begin(&groups);
+    leaver.let_go();
+    drop(leaver);
+    for ticket in early.into_iter().chain(begin(&groups)) {
+        let error = ticket.wait().unwrap_err();
+        let BootstrapError::PeerLeft { peer, .. } = &error else { panic!("{error}") };
+        assert_eq!(peer.rank, 2);
+    }
+}
+
 fn who_leaves_while_the_first_ranks_do_is_not_lost(make: Factory) {
     for leavers in [&[0, 5][..], &[5, 0], &[0, 1], &[0, 1, 2, 5]] {
         for at_once in [false, true] {
@@ -541,6 +562,7 @@ suite!(
         different_calls_are_told_apart,
         leaving_in_order_is_no_loss,
         who_lets_go_of_a_group_is_not_waited_for_there,
+        all_hear_of_who_lets_go_of_a_group,
         who_leaves_while_the_first_ranks_do_is_not_lost,
         handlers_cannot_hang_the_control_thread,
         a_panicking_handler_aborts_its_group,

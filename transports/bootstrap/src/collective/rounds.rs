@@ -170,6 +170,15 @@ impl Rounds {
         }
     }
 
+    /// Those who wait for the result of a round of a group that this rank gathers.
+    pub fn waiting(&self, group: u64) -> impl Iterator<Item = u32> + '_ {
+        let open = self
+            .gathering
+            .iter()
+            .filter(move |(key, round)| key.0 == group && round.done.is_none());
+        open.flat_map(|(_, round)| round.parts.keys().copied())
+    }
+
     /// Takes the gatherer's word on who has taken part.
     pub fn take_answer(&mut self, from: u32, answer: &Frame) -> Taken {
         let Some(round) = self.awaiting.get_mut(&(answer.group, answer.stream)) else {
