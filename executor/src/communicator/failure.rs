@@ -106,6 +106,9 @@ impl Failure {
 
     /// That a peer is gone, if it was lost when it was through.
     pub(super) fn loss_of(&self, peer: u32) -> Option<ExecutorError> {
+        if !self.bereft.load(Ordering::Acquire) {
+            return None;
+        }
         self.gone().get(&peer).cloned()
     }
 
@@ -276,7 +279,7 @@ impl Shared {
 
     /// Whether a peer is missing, or the communicator is broken.
     pub fn is_bereft(&self) -> bool {
-        self.failure.known().is_some()
+        self.failed() || self.failure.bereft.load(Ordering::Acquire)
     }
 
     /// The failure of the communicator, if there is one.
