@@ -2,7 +2,7 @@
 
 use crate::config::{antiphon_config, asked, interface_asked, options, with_interface};
 use crate::entry::{Out, entry, text};
-use crate::handle::{borrow, issue, object, take};
+use crate::handle::{borrow, drop_own, issue, object, take};
 use crate::ops;
 use crate::result::{Failure, antiphon_result, code, remember};
 use antiphon_executor::{Collectives, Communicator, ExecutorError, UniqueId};
@@ -417,7 +417,7 @@ pub unsafe extern "C" fn antiphon_communicator_abort(
             // SAFETY: as this function's.
             false => unsafe { text(reason, "reason")? },
         };
-        if is_inherited(collectives) {
+        if collectives.communicator().is_inherited() {
             return Err(Failure::argument(
                 "cannot abort a communicator: saw one that was made before a fork, allowed in the process that made it",
             ));
@@ -425,12 +425,6 @@ pub unsafe extern "C" fn antiphon_communicator_abort(
         collectives.abort(reason);
         Ok(())
     })
-}
-
-/// Whether it is a rank of the process that this one was forked from: what this one said its peers would take for that one's word.
-fn is_inherited(collectives: &Collectives) -> bool {
-    let communicator = collectives.communicator();
-    communicator.pid_of(communicator.rank()) != Some(std::process::id())
 }
 
 /// Writes what broke a communicator, an antiphon_result, or ANTIPHON_RESULT_SUCCESS while it is whole. Where it is
@@ -527,10 +521,7 @@ pub unsafe extern "C" fn antiphon_communicator_destroy(
         ops::forget(communicator);
         // SAFETY: as this function's.
         let taken = unsafe { take::<Collectives>(communicator)? };
-        if is_inherited(&taken) {
-            // Its end would be the end of the parent's.
-            std::mem::forget(taken);
-        }
+        drop_own(taken, |collectives| collectives.communicator());
         Ok(())
     })
 }

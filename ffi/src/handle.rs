@@ -6,6 +6,7 @@
 //! before [`RESTING`] others are free.)
 
 use crate::result::{Failure, antiphon_result};
+use antiphon_executor::Communicator;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,6 +134,13 @@ pub(crate) unsafe fn take<T: Object>(handle: *mut T::Opaque) -> Result<T, Failur
     let object = unsafe { (*slot.value.get()).take() };
     T::free().slots().push_back(slot);
     object.ok_or_else(destroyed)
+}
+
+/// Drops what a handle had, unless it holds a communicator of the process that this one was forked from, whose end it would be.
+pub(crate) fn drop_own<T>(taken: T, on: impl Fn(&T) -> &Communicator) {
+    if on(&taken).is_inherited() {
+        std::mem::forget(taken);
+    }
 }
 
 /// Declares what C sees of a kind of object, and its pool.

@@ -3,7 +3,7 @@
 use crate::communicator::antiphon_communicator;
 use crate::entry::{Out, entry, list, text, write_text};
 use crate::group::alone;
-use crate::handle::{borrow, issue, object, take};
+use crate::handle::{borrow, drop_own, issue, object, take};
 use crate::result::{Failure, antiphon_result};
 use crate::stream::{antiphon_stream, queue};
 use crate::types::{antiphon_op, data_type, reduce_op};
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn antiphon_executor_destroy(
 ) -> antiphon_result {
     entry(|| {
         // SAFETY: as this function's.
-        drop(unsafe { take::<Executor>(executor)? });
+        drop_own(unsafe { take::<Executor>(executor)? }, |executor| executor.communicator());
         Ok(())
     })
 }

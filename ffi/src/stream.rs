@@ -2,7 +2,7 @@
 
 use crate::communicator::antiphon_communicator;
 use crate::entry::{Out, entry};
-use crate::handle::{borrow, issue, object, take};
+use crate::handle::{borrow, drop_own, issue, object, take};
 use crate::result::{Failure, antiphon_result};
 use antiphon_executor::hal::Stream as Queue;
 use antiphon_executor::{Collectives, Executor, ExecutorError};
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn antiphon_stream_query(
 pub unsafe extern "C" fn antiphon_stream_destroy(stream: *mut antiphon_stream) -> antiphon_result {
     entry(|| {
         // SAFETY: as this function's.
-        drop(unsafe { take::<Stream>(stream)? });
+        drop_own(unsafe { take::<Stream>(stream)? }, |stream| stream.executor.communicator());
         Ok(())
     })
 }

@@ -3,11 +3,11 @@
 //! Programs end without destroying what they have made. Their peers would take that for a death, as far as they do not see for
 //! themselves, and those of other hosts do not, that nothing is missing.
 
-use super::Shared;
+use super::{Communicator, Shared};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
-/// Communicators on hosts, each with the process that has made it: what that one forks has them as well, and is none of their ranks.
-static LIVE: Mutex<Vec<(u32, Weak<Shared>)>> = Mutex::new(Vec::new());
+/// Communicators on hosts; those of the process that this one was forked from as well, of which it is no rank.
+static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// Those that were left at the end: whoever let go of one last would wait for what is not to be waited for then.
 static KEPT: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
 
@@ -18,8 +18,8 @@ pub(super) fn watch(shared: &Arc<Shared>) {
         return;
     }
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    live.retain(|(_, one)| one.strong_count() > 0);
-    live.push((std::process::id(), Arc::downgrade(shared)));
+    live.retain(|one| one.strong_count() > 0);
+    live.push(Arc::downgrade(shared));
     ASKED.call_once(|| {
         // SAFETY: the function takes nothing, and is there until the library is unloaded, before which it is called.
         if unsafe { libc::atexit(ends) } != 0 {
@@ -33,20 +33,33 @@ pub(super) fn watch(shared: &Arc<Shared>) {
 /// The process ends. Other threads may go on meanwhile, or hold what is looked at for ever: then nothing is said.
 extern "C" fn ends() {
     let Ok(live) = LIVE.try_lock() else { return };
-    let own = live.iter().filter(|(process, _)| *process == std::process::id());
-    let all: Vec<Arc<Shared>> = own.filter_map(|(_, one)| one.upgrade()).collect();
+    let all: Vec<Arc<Shared>> = live.iter().filter_map(Weak::upgrade).collect();
     drop(live);
-    if all.iter().all(|shared| shared.is_through()) {
-        all.iter().for_each(|shared| shared.leave());
-        all.iter().for_each(|shared| shared.bootstrap.farewell());
+    let own = || all.iter().filter(|shared| !shared.is_inherited());
+    // Of one that is broken all know.
+    if own().all(|shared| shared.failed() || shared.is_through()) {
+        own().filter(|shared| !shared.failed()).for_each(|shared| shared.leave());
+        own().for_each(|shared| shared.bootstrap.farewell());
     }
     KEPT.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
 }
 
+impl Communicator {
+    /// Whether this is a rank of the process that this one was forked from: what this one said, its peers would take for that one's
+    /// word.
+    pub fn is_inherited(&self) -> bool {
+        self.shared.is_inherited()
+    }
+}
+
 impl Shared {
-    /// Whether nothing of this rank is under way, nor is the communicator broken, as far as can be seen without waiting.
+    /// Whether nothing of this rank is under way, as far as can be seen without waiting.
     fn is_through(&self) -> bool {
-        let Ok(log) = self.failure.log.try_lock() else { return false };
-        log.completed == log.seq && !self.failed()
+        self.failure.log.try_lock().is_ok_and(|log| log.completed == log.seq)
+    }
+
+    /// Whether this is a rank of the process that this one was forked from.
+    fn is_inherited(&self) -> bool {
+        self.peers[self.rank as usize].pid != std::process::id()
     }
 }
