@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 
 /// Antiphon's cache folder, which need not exist.
 pub fn cache_folder() -> Result<PathBuf, CliError> {
-    hal::cache_folder().ok_or_else(|| {
-        CliError::Usage(
-            "cannot find the cache folder: saw none of ANTIPHON_CACHE_DIR and MSCCLPP_CACHE_DIR, and no absolute path in \
-             XDG_CACHE_HOME or HOME; set one"
-                .to_owned(),
-        )
-    })
+    hal::cache_folder().ok_or_else(no_cache_folder)
+}
+
+/// That there is none.
+pub fn no_cache_folder() -> CliError {
+    CliError::Usage(
+        "cannot find the cache folder: saw none of ANTIPHON_CACHE_DIR and MSCCLPP_CACHE_DIR, and no absolute path in \
+         XDG_CACHE_HOME or HOME; set one"
+            .to_owned(),
+    )
 }
 
 /// Writes a file, whole or not at all for whoever reads it meanwhile. Its folder is made if need be.

@@ -9,7 +9,7 @@ pub mod rounds;
 mod turn;
 
 use super::error::print_line;
-use super::files::{cache_folder, replace};
+use super::files::{no_cache_folder, replace};
 use super::job::{Job, Settings};
 use super::launch::{Mode, launch, warn_if_off};
 use super::progress::{Pace, Progress};
@@ -67,10 +67,7 @@ enum Sizes {
 pub fn tune(args: &TuneArgs) -> Result<ExitCode, CliError> {
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => match Tuning::file() {
-            Some(path) => path,
-            None => cache_folder()?.join("tuning.json"),
-        },
+        None => Tuning::file().ok_or_else(no_cache_folder)?,
     };
     let _turn = Turn::take(&path)?;
     let machine = Machine::here();
