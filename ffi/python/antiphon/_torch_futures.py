@@ -236,7 +236,8 @@ class Outcome:
                 stack.enter_context(self._around())
             except Exception as error:  # noqa: BLE001: it is whoever's waits for the future.
                 self.failed = self.failed or error
-            gate.set_result(None)
+            # By the tensors in it torch knows the devices on which those who wait come after the current stream.
+            gate.set_result(self.result if self.failed is None else None)
 
 
 def leave_behind(error: BaseException) -> None:

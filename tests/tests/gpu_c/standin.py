@@ -10,7 +10,7 @@ import threading
 
 import torch
 import torch.distributed
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 driver = ctypes.CDLL(os.environ["ANTIPHON_CUDA_LIB"])
 _own = threading.local()
@@ -93,19 +93,21 @@ def current_stream(device=None):
 
 
 class Future(torch.futures.Future):
-    """A future that has devices: what is done in the current stream when it completes, streams of those who wait come after."""
+    """A future that has devices: streams of those who wait come after the one that is current when it is given tensors of these."""
 
     def __init__(self, *, devices=None):
         super().__init__()
-        self.event = Event() if devices else None
+        self.devices, self.event = devices, None
 
     def set_result(self, result):
-        if self.event:
+        # What has no tensors is of no device, and orders nothing.
+        if self.devices and any(isinstance(each, Tensor) for each in tree_flatten(result)[0]):
+            self.event = Event()
             self.event.record(current_stream())
         super().set_result(result)
 
     def then(self, callback):
-        made = Future(devices=self.event and [Tensor.gpu])
+        made = Future(devices=self.devices)
 
         def go_on(done):
             # Whichever thread comes to it, and whatever is in its stream.

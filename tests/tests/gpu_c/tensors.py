@@ -33,6 +33,14 @@ def rank(number, file):
         assert tensor.is_cuda
         assert torch.equal(tensor, torch.as_tensor(expected, dtype=tensor.dtype)), (tensor, expected)
 
+    def through():
+        """Whether the current stream does soon all that it was given."""
+        mark, end = torch.cuda.Event(), time.monotonic() + 0.2
+        mark.record(torch.cuda.current_stream())
+        while not (done := mark.query()) and time.monotonic() < end:
+            time.sleep(0.001)
+        return done
+
     own = torch.arange(6.0) + 10 * number
     every = [torch.arange(6.0) + 10 * other for other in range(WORLD)]
 
@@ -48,6 +56,12 @@ def rank(number, file):
         assert not work.is_completed() and not work.is_success() and not standin.waits
         future = work.get_future()
         assert future.done() and future.value()[0] is x
+        # Nor does a future; the streams of what it calls, and of who waits for it, do.
+        assert not future.then(lambda _: through()).value()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            future.wait()
+            assert not through()
+        assert not standin.waits
         # What the caller's stream is given from here on comes after the call.
         store.set("called", "yes")
     else:
