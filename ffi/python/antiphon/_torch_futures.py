@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +18,6 @@ __all__ = ["Chain", "Outcome", "leave_behind"]
 
 IDLE = 5.0
 """Seconds that a thread without work stays."""
-
-PATIENCE = 1.0
-"""Seconds after which what one future calls keeps the next ones waiting no longer."""
 
 _under_way: set[Outcome] = set()
 
@@ -79,61 +75,32 @@ _own = _Own()
 
 
 class Chain:
-    """Futures that are completed one after the other, each when the ones before have made their calls. What takes long, since it may
-    wait for a later one, is waited for no longer."""
+    """Futures that are completed one after the other, each when what the ones before call has returned."""
 
     def __init__(self) -> None:
         self._deciding = threading.Lock()
         self._waiting: deque[Callable[[], None]] = deque()
-        self._begun = self._running = 0
-        self._watched = False
+        self._running = False
 
     def put(self, complete: Callable[[], None]) -> None:
         """Has a future completed in its turn, in a thread that makes no calls of a group."""
         with self._deciding:
             self._waiting.append(complete)
-            idle = not self._running
-            self._running += idle
-        if not idle:
-            self._watch()
-        elif not _threads.do(self._run):
+            idle, self._running = not self._running, True
+        if idle and not _threads.do(self._run):
             self._run()
 
     def _run(self) -> None:
         while True:
             with self._deciding:
                 if not self._waiting:
-                    self._running -= 1
+                    self._running = False
                     return
                 complete = self._waiting.popleft()
-                self._begun += 1
             # What is called there waits for futures of its own, which must not come behind this one.
             _own.chain = Chain()
             complete()
             del complete
-
-    def _watch(self) -> None:
-        """Has somebody see to it that those who wait come to their turn."""
-        with self._deciding:
-            if self._watched or not self._waiting:
-                return
-            self._watched = _threads.do(self._take_over)
-
-    def _take_over(self) -> None:
-        while True:
-            begun = self._begun
-            time.sleep(PATIENCE)
-            with self._deciding:
-                if self._waiting and self._begun != begun:
-                    continue
-                self._watched = False
-                if not self._waiting:
-                    return
-                self._running += 1
-            # This thread may be kept waiting, too.
-            self._watch()
-            self._run()
-            return
 
 
 class Outcome:

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -20,13 +21,17 @@ def callbacks(rank, world):
         return dist.all_reduce(y, async_op=True).get_future().then(lambda future: future.value()[0]).wait()
 
     same(asked(x).then(again).wait(), [world**4] * 2)
-    # In order, where none waits for a later one.
+    # In order, though the first takes long.
     told = []
+
+    def tell(number):
+        time.sleep(0 if number else 2)
+        told.append(number)
+
     with not_yet():
-        futures = [asked(torch.ones(1)).then(lambda _, number=number: told.append(number)) for number in range(50)]
+        futures = [asked(torch.ones(1)).then(lambda _, number=number: tell(number)) for number in range(50)]
     torch.futures.collect_all(futures).wait()
     assert told == list(range(50)), told
-    several_that_wait_for_later_ones()
     group = dist.distributed_c10d._get_default_group()
     # Who is to make a call can wait for none.
     ahead = group._host.submit(lambda _: group.allreduce([x]).wait(), None)
@@ -47,23 +52,6 @@ def not_yet():
 def asked(x):
     """The future of an allreduce."""
     return dist.all_reduce(x, async_op=True).get_future()
-
-
-def several_that_wait_for_later_ones():
-    """Each callback waits for what the next one does."""
-    came = [threading.Event() for _ in range(4)]
-
-    def after(number):
-        def call(_):
-            assert number + 1 == len(came) or came[number + 1].wait(60)
-            came[number].set()
-
-        return call
-
-    with not_yet():
-        futures = [asked(torch.ones(1)).then(after(number)) for number in range(len(came))]
-    torch.futures.collect_all(futures).wait()
-    assert all(each.is_set() for each in came)
 
 
 def hooks(rank, world):
