@@ -39,7 +39,7 @@ class HostWork(Work):  # type: ignore[misc]
         """Returns when the call is done, and raises what went wrong. With a timeout it raises TimedOutError when that is over; the
         call goes on. Without one the group's decides."""
         limit = Limit.of(timeout, self.limit)
-        if self.meeting:
+        if self.meeting and not self._outcome.over:
             self.meeting(limit)
         if not self._outcome.wait(limit.left()):
             raise limit.error()

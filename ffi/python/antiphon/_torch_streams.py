@@ -124,7 +124,7 @@ class StreamWork(Work):  # type: ignore[misc]
         """Has what the current stream is given from now on wait for the call; raises what is known to have gone wrong. With a
         timeout the host waits until the call is done, and TimedOutError is raised when the time is over; the call goes on."""
         limit = Limit.of(timeout, self.limit)
-        if self.meeting:
+        if self.meeting and not self.outcome.over:
             self.meeting(limit)
         if not self.outcome.wait(limit.left()):
             raise limit.error()

@@ -77,17 +77,21 @@ def forked(rank, world):
     dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
     go = threading.Event()
     held = group._host.submit(lambda _: go.wait(60), None)
+    alone = dist.irecv(y := torch.zeros(2), 1 - rank, tag=3)
     child = os.fork()
     if child == 0:
         for call in (
-            lambda: held, lambda: dist.all_reduce(x), lambda: dist.isend(x, 1 - rank), lambda: dist.irecv(x, 1 - rank, tag=5),
-            lambda: dist.barrier(), lambda: dist.new_group(backend="antiphon"),
+            lambda: held, lambda: alone, lambda: dist.all_reduce(x), lambda: dist.isend(x, 1 - rank),
+            lambda: dist.irecv(x, 1 - rank, tag=5), lambda: dist.barrier(), lambda: dist.new_group(backend="antiphon"),
         ):  # fmt: skip
             fails("made before a fork; start processes by spawn", call)
         group.shutdown()
         os._exit(0)
     go.set()
     assert os.waitpid(child, 0)[1] == 0
+    dist.send(x, 1 - rank, tag=3)
+    alone.wait()
+    same(y, x)
     dist.all_reduce(x)
     same(x, [world] * 2)
 

@@ -341,20 +341,21 @@ def together_no_longer_than_one():
 
     passed = [0.0]
 
-    def takes(seconds):
+    def takes(seconds, *, then_done):
         def meeting(limit):
             assert limit.seconds == 60
             passed[0] += seconds
+            if then_done:
+                outcome.succeed(None)
 
         outcome = _torch_futures.Outcome(_torch_futures.Chain())
         work = _torch_lanes.HostWork(outcome)
         work.meeting = meeting
-        return outcome, work
+        return work
 
     _torch_streams.time = SimpleNamespace(monotonic=lambda: passed[0])
     try:
-        (outcome, done), (_, undone) = takes(30), takes(29.95)
-        outcome.succeed(None)
+        done, undone = takes(30, then_done=True), takes(29.95, then_done=False)
         begun = time.monotonic()
         fails("not complete within 60 s", lambda: _Brief(_torch_lanes.SeveralWorks([done, undone]), 60))
         assert time.monotonic() - begun < 20
