@@ -21,8 +21,8 @@ _NAMED = {Op.sum: "SUM", Op.prod: "PRODUCT", Op.min: "MIN", Op.max: "MAX", Op.av
 
 
 class Side:
-    """A tensor as a buffer. As a context, in which its call is made, it has the buffer hold the tensor's numbers, and then the tensor
-    what was received, also where the buffer is a copy. A `given` tensor is only read."""
+    """A tensor as a buffer. As a context, in which its call is made, it has the buffer hold the tensor's numbers, and then, unless
+    the call failed, the tensor what was received, also where the buffer is a copy. A `given` tensor is only read."""
 
     def __init__(self, tensor: Any, reduced: Op | None = None, *, given: bool = False) -> None:
         _check(tensor)
@@ -56,8 +56,8 @@ class Side:
             _copy(self._original, self.tensor)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.tensor is not self._original and not self._given:
+    def __exit__(self, failed: object, *_: object) -> None:
+        if failed is None and self.tensor is not self._original and not self._given:
             _copy(self.tensor, self._original)
 
 
@@ -78,8 +78,8 @@ class Parts(Side):
                 _copy(part, place)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if not self._given:
+    def __exit__(self, failed: object, *_: object) -> None:
+        if failed is None and not self._given:
             for part, place in self._each():
                 _copy(place, part)
 

@@ -7,12 +7,16 @@ import torch
 import torch.distributed as dist
 from torch_checks import fails, same
 
+from antiphon._torch_sides import Parts, Side
+from antiphon.errors import AntiphonError
+
 
 def copies(rank, world):
     """They have the numbers that they have when the call's turn comes."""
     with_all_made_before_the_first(rank, world)
     with torch.inference_mode():
         with_all_made_before_the_first(rank, world)
+    of_calls_that_fail()
     group, mixed = dist.distributed_c10d._get_default_group(), [torch.ones(1), torch.ones(1).long()]
     fails("cannot join 2 tensors of torch.float32, torch.int64", lambda: group.alltoall([torch.zeros(1)] * 2, mixed))
     fails("dense", lambda: dist.all_gather([torch.eye(3).to_sparse()] * world, torch.ones(3, 3)))
@@ -24,7 +28,7 @@ def with_all_made_before_the_first(rank, world):
     z = torch.tensor([1 + 2j, 3j]).conj()
     lists = [torch.zeros(2) for _ in range(world)]
     scattered, gathered, exchanged = torch.zeros(2), torch.zeros(world, 2), [torch.zeros(2) for _ in range(world)]
-    apart, wide = torch.zeros(world * 2, 2)[:, 0], torch.zeros(6, 2)[:, 0]
+    apart, wide = torch.zeros(world * 2, 2)[:, 0], torch.ones(6, 2)[:, 0]
     with held(group):
         works = [group.allreduce([x]), group.allreduce([x])]
         works += [group.allreduce([z]), group.allreduce([z])]
@@ -45,8 +49,19 @@ def with_all_made_before_the_first(rank, world):
     same(torch.stack(exchanged), [[world ** (3 if rank == 1 else 2)] * 2] * world)
     same(gathered, [[world] * 2] * world)
     same(apart, [world] * 2 * world)
-    same(wide, [0] * 6)
+    same(wide, [world**2] * 6)
     same(spread, [world] * 4 * world)
+
+
+def of_calls_that_fail():
+    """They are not copied back: nothing was received."""
+    x, y = torch.ones(3, 2).t(), torch.ones(2)
+    for side in (Side(x), Parts([y])):
+        with contextlib.suppress(AntiphonError), side:
+            side.tensor.fill_(2)
+            raise AntiphonError("cannot receive")
+    same(x, torch.ones(2, 3))
+    same(y, [1, 1])
 
 
 @contextlib.contextmanager
@@ -54,5 +69,7 @@ def held(group):
     """Calls are made that wait for their turn until all of them are."""
     go = threading.Event()
     group._host.submit(lambda _: go.wait(60), None)
-    yield
-    go.set()
+    try:
+        yield
+    finally:
+        go.set()
